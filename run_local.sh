@@ -45,7 +45,7 @@ fingerprint() {
   {
     printf '%s\n' "$root"
     "$python" -c 'import sys; print(sys.version)'
-    cat "$root"/requirements*.txt "$root/setup.py"
+    cat "$root"/requirements*.txt "$root/setup.py" "$root"/transforms/numerics/kernel/*.c
   } | cksum
 }
 

@@ -1,10 +1,26 @@
-"""Package metadata, all of it; also what Beam's `--setup_file ./setup.py` builds for remote workers."""
+"""Package metadata, all of it; also what Beam's `--setup_file ./setup.py` builds for remote workers.
 
+`python setup.py build_ext --inplace` builds the kernel of `transforms/numerics/kernel` beside its sources, as does an
+installation where there is a C compiler.
+"""
+
+import hashlib
+import importlib.util
+import os
 import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
 
-from setuptools import find_packages, setup
+from setuptools import Extension, find_packages, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
 
 ROOT = pathlib.Path(__file__).resolve().parent
+# Two builds of one source are one wheel, whenever and wherever it is built.
+os.environ.setdefault("SOURCE_DATE_EPOCH", "315532800")
 BEAM = ">=2.76.0,<2.78"
 INSTALL_REQUIRES = [
     f"apache-beam{BEAM}",
@@ -17,7 +33,6 @@ INSTALL_REQUIRES = [
     "pyarrow>=24,<26",
     "pydantic>=2.11,<3",
     "PyYAML>=6.0.2,<7",
-    "rich>=13.7",
     "joblib>=1.4",
     "scikit-learn>=1.6",
     "scipy>=1.14",
@@ -33,10 +48,12 @@ DELTA_REQUIRES = ["deltalake>=1.6,<2"]
 JAX_REQUIRES = ["jax>=0.8"]
 ICEBERG_REQUIRES = ["pyiceberg[pyarrow]>=0.12,<0.13"]
 KAFKA_REQUIRES = ["confluent-kafka>=2.12,<3"]
+POSTGRES_REQUIRES = ["psycopg[binary]>=3.2,<4"]
 TEST_REQUIRES = [
     *DELTA_REQUIRES,
     *ICEBERG_REQUIRES,
     *KAFKA_REQUIRES,
+    *POSTGRES_REQUIRES,
     "boto3>=1.40",
     "flask-cors>=6",
     "hypothesis>=6.100",
@@ -54,10 +71,69 @@ EXTRAS = {
     "iceberg": ICEBERG_REQUIRES,
     "jax": JAX_REQUIRES,
     "kafka": KAFKA_REQUIRES,
+    "postgres": POSTGRES_REQUIRES,
     "test": TEST_REQUIRES,
 }
 TOPS = ("dapple_dp", "schemas", "transforms", "pipelines")
 PACKAGES = find_packages(include=[each for top in TOPS for each in (top, f"{top}.*")])
+KERNEL = "transforms.numerics.kernel._rows"
+KERNEL_SOURCES = sorted((ROOT / "transforms" / "numerics" / "kernel").glob("*.c"))
+# One by one, never -ffast-math: that would switch off small numbers in the whole process. What is divided, rooted or
+# truncated lies in a file of its own, which is compiled without contraction.
+KERNEL_FLAGS = ["-O3", "-std=gnu11", "-fPIC", "-fvisibility=hidden", "-fopenmp-simd", "-fno-math-errno"]
+KERNEL_FLAGS += ["-fno-trapping-math", "-Wall", "-Wno-psabi"]
+CONTRACTION = {"lattice.c": "off", "rows.c": "fast", "scatter.c": "fast"}
+
+
+def compilers() -> list[list[str]]:
+    """Words that start C compilers, best first: what CC names, `cc`, and that of the package `ziglang`."""
+    named = shlex.split(os.environ.get("CC", ""))
+    found = [named] if named else []
+    found += [["cc"]] if shutil.which("cc") else []
+    zig = [sys.executable, "-m", "ziglang", "cc", "-fno-sanitize=all"]
+    return found + ([zig] if importlib.util.find_spec("ziglang") else [])
+
+
+def compile_kernel(compiler: list[str], target: pathlib.Path) -> None:
+    """Builds the kernel as a shared library; raises OSError or subprocess.SubprocessError."""
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in KERNEL_SOURCES)).hexdigest()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        objects = [str(pathlib.Path(folder) / f"{path.stem}.o") for path in KERNEL_SOURCES]
+        for path, made in zip(KERNEL_SOURCES, objects, strict=True):
+            own = [f"-ffp-contract={CONTRACTION[path.name]}", f'-DDAPPLE_SOURCES="{digest}"']
+            # By its name alone, so that the folder is no part of what is built.
+            subprocess.run([*compiler, *KERNEL_FLAGS, *own, "-c", path.name, "-o", made], cwd=path.parent, check=True)
+        subprocess.run([*compiler, *KERNEL_FLAGS, "-shared", "-s", *objects, "-o", str(target), "-lm"], check=True)
+
+
+class BuildKernel(build_ext):
+    """Builds the kernel if some compiler can; without it NumPy gives the same numbers."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """No version of Python is part of the name."""
+        return f"{fullname.replace('.', '/')}.so"
+
+    def build_extension(self, ext: Extension) -> None:
+        """Tries each compiler."""
+        target = pathlib.Path(self.get_ext_fullpath(ext.name)).resolve()
+        target.unlink(missing_ok=True)
+        for compiler in compilers():
+            try:
+                return compile_kernel(compiler, target)
+            except (OSError, subprocess.SubprocessError):
+                target.unlink(missing_ok=True)
+        sys.stdout.write("dapple: no C compiler works here (cc, or ziglang), so NumPy does the work of the kernel.\n")
+
+
+class PlatformWheel(bdist_wheel):
+    """A wheel with the kernel is for all versions of Python on its platform; one without it, for all platforms."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Looks whether the kernel was built."""
+        built = pathlib.Path(self.get_finalized_command("build_ext").get_ext_fullpath(KERNEL))
+        return "py3", "none", super().get_tag()[2] if built.exists() else "any"
+
 
 setup(
     name="dapple-dp",
@@ -93,7 +169,10 @@ setup(
         "dapple_dp.schedule": ["*"],
         "pipelines.page": ["templates/*.html.j2", "templates/*.css"],
         "schemas": ["py.typed", "json/*.json"],
+        "transforms.numerics.kernel": ["*.c"],
     },
+    ext_modules=[Extension(KERNEL, [str(path.relative_to(ROOT)) for path in KERNEL_SOURCES], optional=True)],
+    cmdclass={"build_ext": BuildKernel, "bdist_wheel": PlatformWheel},
     install_requires=INSTALL_REQUIRES,
     extras_require={**CLOUD_REQUIRES, **EXTRAS},
     entry_points={

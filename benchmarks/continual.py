@@ -31,7 +31,7 @@ from schemas.tables.client_block import ClientBlock
 from transforms.kmeans.protocols import PROTOCOLS, warm_protocol
 from transforms.kmeans.windows import rounds as windows
 from transforms.kmeans.windows import server as windows_server
-from transforms.numerics.kmeans.noisy_means import last_means
+from transforms.numerics.kmeans.centers import last_means
 from transforms.numerics.kmeans.recurring.memory import drift_scores, memory_of, most_runs, recalled
 from transforms.numerics.kmeans.recurring.windows import mixing
 from transforms.numerics.privacy.noise import draw_release
@@ -143,12 +143,12 @@ class Stream:
         index = len(self._rows)
         self._rows.append(rows)
         state = windows_server.initial_state(self._config.at(index), self._centers, self.memory)
-        (bound,) = windows.rounds(self._config, self._plan)
+        (bound,) = windows.rounds(self._config.at(index), self._plan)
         exact = np.zeros(bound.plan.size, dtype=np.int64)
         for age, date in enumerate(state.dates):
             placed = windows.state_at(state, f"lake/dt={date}/rows.parquet")
             exact += bound.statistic(ClientBlock(self._rows[index - age]), placed)
-        after = bound.step(state, draw_release(key, bound.plan, exact))
+        self.state = after = bound.step(state, draw_release(key, bound.plan, exact))
         one = memory_of(after.noisy, state.positions + after.noisy.means)
         self.memory = one if self.memory is None else self.memory.then(one, most_runs(LENGTH))
         found = recalled(self.memory, LENGTH, self.weights)

@@ -1,9 +1,10 @@
 """Turns files as their publishers offer them into those that `benchmarks.data` and the figures read.
 
-Nothing here reads the network. Files of images have the digests that their publishers print, and are refused otherwise.
+Nothing here reads the network. Images are those of their publishers, by digest, or are refused. Debian's package
+`dataset-fashion-mnist` holds what its publisher offers, packed anew: so the digests are of what is in the files.
 
     python -m benchmarks.data_files birch2 birch2.txt.gz --to FOLDER
-    python -m benchmarks.data_files fashion_mnist FOLDER_OF_FOUR_FILES --to FOLDER
+    python -m benchmarks.data_files fashion_mnist /usr/share/datasets/fashion-mnist --to FOLDER
     python -m benchmarks.data_files cifar10 cifar-10-binary.tar.gz --to FOLDER
 """
 
@@ -21,13 +22,13 @@ Arrays = dict[str, NDArray[np.generic]]
 BIRCH2_ROWS = 25_000
 UNKNOWN = 1.0
 """What stands for the 16 unknown values of Breast: the most frequent value of that column."""
-FASHION_MD5 = {
-    "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-    "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
-    "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
-    "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+FASHION_SHA256 = {
+    "train-images-idx3-ubyte.gz": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+    "train-labels-idx1-ubyte.gz": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+    "t10k-images-idx3-ubyte.gz": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+    "t10k-labels-idx1-ubyte.gz": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
 }
-"""As the README of Fashion-MNIST has them."""
+"""Of the unpacked files, as Debian's package has them (0.0~git20200523.55506a9-1)."""
 CIFAR10_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
 """Of cifar-10-binary.tar.gz, as its page has it."""
 CIFAR10_PARTS = (*(f"data_batch_{index}.bin" for index in range(1, 6)), "test_batch.bin")
@@ -61,7 +62,12 @@ def mnist_784(path: Path) -> Arrays:
 
 def fashion_mnist(folder: Path) -> Arrays:
     """Images (n, 28, 28) and labels of Fashion-MNIST's four files."""
-    train, train_labels, test, test_labels = (_idx(_known(folder / name, md5)) for name, md5 in FASHION_MD5.items())
+    unpacked = []
+    for name, digest in FASHION_SHA256.items():
+        raw = gzip.decompress((folder / name).read_bytes())
+        _check(name, "SHA-256 of what is in it", hashlib.sha256(raw).hexdigest(), digest)
+        unpacked.append(_idx(raw))
+    train, train_labels, test, test_labels = unpacked
     return {"x_train": train, "y_train": train_labels, "x_test": test, "y_test": test_labels}
 
 
@@ -90,15 +96,17 @@ def _lines(path: Path) -> list[str]:
 def _known(path: Path, md5: str) -> bytes:
     """Content of a file of this digest; raises ValueError for another one."""
     raw = path.read_bytes()
-    found = hashlib.md5(raw, usedforsecurity=False).hexdigest()
-    if found != md5:
-        raise ValueError(f"{path.name} must have the MD5 {md5}, got {found}; it is not the file of its publisher.")
+    _check(path.name, "MD5", hashlib.md5(raw, usedforsecurity=False).hexdigest(), md5)
     return raw
 
 
-def _idx(packed: bytes) -> NDArray[np.uint8]:
+def _check(name: str, kind: str, found: str, wanted: str) -> None:
+    if found != wanted:
+        raise ValueError(f"{name} must have the {kind} {wanted}, got {found}; it is not the file of its publisher.")
+
+
+def _idx(raw: bytes) -> NDArray[np.uint8]:
     """An array of bytes in the format of MNIST: two zeros, type 8, the number of axes, their lengths, the values."""
-    raw = gzip.decompress(packed)
     if raw[:3] != b"\0\0\x08":
         raise ValueError("an idx file of bytes must begin with 0, 0, 8; it is another kind of file.")
     axes = np.frombuffer(raw, ">u4", raw[3], 4).astype(np.int64)

@@ -1,11 +1,12 @@
-r"""What a fit of 11 rounds takes: before and after, with one core and all, rows kept or read anew, and against NumPy.
+r"""What a fit of 11 rounds takes: before and after, with one core and all, over scikit-learn and over a floor.
 
-Whole commands: each turn is a process of its own, from its start to its end, with all that it starts; the arms take
-turns. `--before` names a checkout to compare with. The rounds alone: `execute` after imports and planning, with one
-core and with all, beside the same arithmetic in NumPy: one process for all rows, and as many as cores, each with its
-own part of the files. What the processes gain is the yardstick, since cores of a virtual machine may be halves. On
-Flink: the command in memory and on a cluster of two TaskManagers with all four slots. Each turn starts a cluster, whose
-first job is told apart from the one after it, and a second table says which processes took the CPU time.
+Passes: microseconds of CPU per row and round, as multiples of one iteration of scikit-learn's Lloyd on the same rows,
+by one thread. Whole commands: each turn is a process of its own, from its start to its end, with all it starts; the
+arms take turns. `--before` names a checkout to compare with. The floor is the command on 10,000 rows, the decoding of
+all rows, and eleven iterations of scikit-learn on float32. The rounds alone: `execute` after imports and planning, with
+one core and with all. On Flink: the command in memory and on a cluster of two TaskManagers with all four slots. Each
+turn starts a cluster, whose first job is told apart from the one after it, and a second table says which processes took
+the CPU time.
 
 Every turn is written to a JSON file beside `--out` as soon as it is over; the same command goes on where it stopped.
 What a graph weighs is told for few server rows and for many.
@@ -37,10 +38,11 @@ LLOYD = {"steps": 8, "share": 0.5}
 """With the three rounds of the start these are 11 rounds."""
 SMALL, LARGE = 100_000, 5_000_000
 """Rows below which nothing but the command is measured, and above which turns are few."""
-PARTS = ("commands", "rounds", "flink", "graph")
+PARTS = ("passes", "commands", "rounds", "flink", "graph")
 SERVER_ROWS = (500, 100_000)
 Arms = dict[str, Callable[[], Figures]]
-BEFORE, ALL_CORES = "before", "all cores, rows kept"
+BEFORE, AFTER, ALL_CORES, ONE_CORE = "before", "after", "all cores, rows kept", "one core, rows kept"
+FLOOR = "decode, and 11 iterations of scikit-learn"
 IN_MEMORY, FLINK_FIRST, FLINK = "in memory, all cores", "Flink, p = 4, first job", "Flink, p = 4, later job"
 
 
@@ -63,6 +65,11 @@ def main() -> None:
         lakes = made(arguments, arguments.data or Path(temporary))
         if "graph" in arguments.parts:
             record.measure(GRAPHS, graph_arms(arguments.data or Path(temporary)), 1)
+        if "passes" in arguments.parts:
+            where = {BEFORE: arguments.before, AFTER: ROOT}
+            checkouts = {arm: checkout for arm, checkout in where.items() if checkout is not None}
+            works = {arm: functools.partial(engine_turns.passes, path) for arm, path in checkouts.items()}
+            record.measure(PASSES, works, arguments.repeats)
         for part in filter(TITLES.__contains__, arguments.parts):
             with arms_of(part, arguments.before) as arms:
                 for n, name, lake in lakes:
@@ -72,7 +79,7 @@ def main() -> None:
         measurement.show([*machine.heading("The engine: a fit of 11 rounds"), *record.lines()], arguments.out)
 
 
-GRAPHS = "Bytes of the graph"
+GRAPHS, PASSES = "Bytes of the graph", "A round per row, over scikit-learn's iteration"
 TITLES = {"commands": "the whole command", "rounds": "the rounds alone", "flink": "on Flink"}
 
 
@@ -122,10 +129,10 @@ class Record:
                 f"{len(turns)} turns until {section['date']}, commit {section['commit']}, load average over five "
                 f"minutes {load:.1f}: medians, with smallest and largest.",
                 "",
-                *table(turns),
+                *(passes_table(turns) if title == PASSES else table(turns)),
                 "",
                 *shares(turns),
-                *(f"- {line}" for line in ratios(turns)),
+                *(f"- {line}" for line in (() if title == PASSES else ratios(turns))),
                 "",
             ]
         return found
@@ -141,6 +148,22 @@ def table(turns: list[dict[str, Figures]]) -> list[str]:
         cells = [_spread([each[arm][key] for each in turns]) for key in shown]
         cells.append(f"{max(each[arm]['rss'] for each in turns):.0f}")
         lines.append(f"| {arm} | {' | '.join(cells)} |")
+    return lines
+
+
+def passes_table(turns: list[dict[str, Figures]]) -> list[str]:
+    """A line for each case: medians over turns, each over what scikit-learn took in the same process."""
+    lines = ["| k x d | arm | us | over float64 | over float32 |", "| --- " * 5 + "|"]
+    for case in turns[0][AFTER]:
+        size, name = case.split(", ")
+        for arm in turns[0] if not name.startswith("float") else ():
+            us = [each[arm][case] for each in turns]
+            cells = [f"{size}, {name}", arm, f"{statistics.median(us):.3f}"]
+            for kind in ("float64", "float32"):
+                cells.append(
+                    f"{statistics.median(each[arm][case] / each[arm][f'{size}, {kind}'] for each in turns):.2f}"
+                )
+            lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
@@ -164,19 +187,17 @@ def ratios(turns: list[dict[str, Figures]]) -> list[str]:
         return statistics.median(each[one][key] / each[other][key] for each in turns)
 
     arms = list(turns[0])
-    found = [
+    found = [f"{arm} over {FLOOR}: CPU {over(arm, FLOOR, 'cpu'):.2f}" for arm in arms if FLOOR in arms and arm != FLOOR]
+    found += [
         f"{one} over {other}: wall {over(one, other, 'wall'):.2f}, CPU {over(one, other, 'cpu'):.2f}"
-        for one, other in ((ALL_CORES, BEFORE), (FLINK_FIRST, IN_MEMORY), (FLINK, IN_MEMORY))
+        for one, other in ((ALL_CORES, BEFORE), (ONE_CORE, BEFORE), (FLINK_FIRST, IN_MEMORY), (FLINK, IN_MEMORY))
         if one in arms and other in arms
     ]
     if arms[0].startswith("rounds"):
-        one, many, single, processes = arms
-        gain, yardstick = over(one, many, "wall"), over(single, processes, "wall")
-        found += [
-            f"all cores gain {gain:.2f}, processes of NumPy {yardstick:.2f}: {gain / yardstick:.2f} of the yardstick",
-            f"{many} over {processes}: wall {over(many, processes, 'wall'):.2f}, CPU "
-            f"{over(many, processes, 'cpu'):.2f}",
-        ]
+        one, many = arms
+        found.append(
+            f"all cores over one: wall {over(one, many, 'wall'):.2f} as fast, CPU {over(many, one, 'cpu'):.2f}"
+        )
     return found
 
 
@@ -200,7 +221,7 @@ def arms_of(part: str, before: Path | None) -> Iterator[Callable[[int, Path], Ar
 
 def command_arms(n: int, lake: Path, before: Path | None) -> Arms:
     """Whole commands; of many rows without the arm that takes longest and tells least."""
-    flags: dict[str, tuple[str, ...]] = {ALL_CORES: (), "one core, rows kept": ("--cores", "1")}
+    flags: dict[str, tuple[str, ...]] = {ALL_CORES: (), ONE_CORE: ("--cores", "1")}
     if n <= LARGE:
         flags["one core, rows read anew"] = ("--cores", "1", "--cache_megabytes", "0")
     where = {arm: (ROOT, each) for arm, each in flags.items()}
@@ -210,19 +231,23 @@ def command_arms(n: int, lake: Path, before: Path | None) -> Arms:
     def bound(checkout: Path, words: tuple[str, ...]) -> Callable[[], Figures]:
         return lambda: engine_turns.command(lake, checkout, words, marked=n < SMALL)
 
-    return {arm: bound(*each) for arm, each in where.items()}
+    found = {arm: bound(*each) for arm, each in where.items()}
+    return found if by_client(lake) or n < SMALL else found | {FLOOR: lambda: engine_turns.alone(lake, "floor")}
+
+
+def by_client(lake: Path) -> bool:
+    """Whether rows belong to clients."""
+    return json.loads((lake / "engine.yaml").read_text())["data"]["client_id"] is not None
 
 
 def rounds_arms(n: int, lake: Path) -> Arms:
-    """The rounds with one core and with all, and NumPy with one process and with as many; of rows without clients."""
+    """The rounds with one core and with all; of rows without clients."""
     n_cores = joblib.cpu_count()
-    if json.loads((lake / "engine.yaml").read_text())["data"]["client_id"] is not None:
+    if by_client(lake):
         return {}
     return {
         "rounds, one core": lambda: engine_turns.alone(lake, "rounds", cores=1),
         f"rounds, {n_cores} cores": lambda: engine_turns.alone(lake, "rounds", cores=n_cores),
-        "NumPy, one process": lambda: engine_turns.alone(lake, "numpy", cores=1),
-        f"NumPy, {n_cores} processes": lambda: engine_turns.alone(lake, "numpy", cores=n_cores),
     }
 
 

@@ -28,8 +28,8 @@ from benchmarks import measurement
 from benchmarks.machine import heading
 from deploy.local import downloads
 from deploy.local.flink_cluster import FlinkCluster, Ports
-from pipelines.jobs import on_flink
 from pipelines.ledger.store import Ledger
+from pipelines.run import on_flink
 from schemas.privacy.charge import Limit
 from tests.scenes import faults, lake
 

@@ -1,17 +1,13 @@
-"""What an arm of `benchmarks.engine` does in one turn: a whole command, the rounds alone, or their sums in NumPy."""
+"""What an arm of `benchmarks.engine` does in one turn: a whole command, the rounds alone, a floor, or single passes."""
 
 import argparse
-import dataclasses
 import json
 import os
-import resource
-import secrets
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from benchmarks import measurement
 from benchmarks.measurement import Figures
@@ -35,7 +31,7 @@ class Mark:
     def executed(self, own):
         def exec_module(module):
             own(module)
-            if getattr(module, "_StatisticFn", module).__module__ != module.__name__:
+            if getattr(getattr(module, "_StatisticFn", None), "__module__", "") != module.__name__:
                 return
             setup = module._StatisticFn.setup
             def marked(self):
@@ -91,75 +87,66 @@ def _environment(checkout: Path) -> dict[str, str]:
 
 
 def alone(lake: Path, kind: str, *, cores: int = 1) -> Figures:
-    """The rounds of a fit after imports and planning: `rounds` as a command has them, or `numpy` by processes."""
-    parts = [("--cores", str(cores))]
-    if kind == "numpy":
-        parts = [("--part", str(part), str(cores)) for part in range(cores)]
+    """In a process of its own: the `rounds` of a fit after imports and planning, or the `floor` of its rows."""
     words = [sys.executable, "-m", "benchmarks.engine_turns", "--measure", kind, "--lake", str(lake)]
-    children = [subprocess.Popen([*words, *part], stdout=subprocess.PIPE, text=True, cwd=ROOT) for part in parts]
-    found = [json.loads(child.communicate()[0].splitlines()[-1]) for child in children]
-    return {
-        "wall": max(each["wall"] for each in found),
-        "cpu": sum(each["cpu"] for each in found),
-        "rss": sum(each["rss"] for each in found),
-    }
+    done = subprocess.run([*words, "--cores", str(cores)], stdout=subprocess.PIPE, text=True, cwd=ROOT, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def passes(checkout: Path) -> Figures:
+    """Microseconds by case, of a checkout and of scikit-learn."""
+    words = [sys.executable, str(ROOT / "benchmarks" / "engine_passes.py")]
+    done = subprocess.run(
+        words, stdout=subprocess.PIPE, text=True, cwd=checkout, env=_environment(checkout), check=True
+    )
+    return json.loads(done.stdout)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--measure", choices=["rounds", "numpy"], required=True)
+    parser.add_argument("--measure", choices=["rounds", "floor"], required=True)
     parser.add_argument("--lake", type=Path, required=True)
-    parser.add_argument("--part", type=int, nargs=2, default=(0, 1))
     parser.add_argument("--cores", type=int)
     arguments = parser.parse_args()
     print(json.dumps(measure(arguments)))
 
 
 def measure(arguments: argparse.Namespace) -> Figures:
-    """One measurement in this process; processes that it has started and that have ended count."""
+    """One measurement in this process."""
+    if arguments.measure == "floor":
+        return floor(arguments.lake)
     from pipelines.kmeans.fit import execute
     from pipelines.kmeans.plan.planned_fit import plan_fit
     from pipelines.run.options import beam_options
     from schemas.kmeans.fit_config import validated
 
     planned = plan_fit(validated(json.loads((arguments.lake / "engine.yaml").read_text())))
-    if arguments.measure == "numpy":
-        return measurement.measured(lambda: in_numpy(planned, arguments.lake, *arguments.part))
     with tempfile.TemporaryDirectory() as folder:
         options = beam_options(["--cores", str(arguments.cores)])
-        found = measurement.measured(lambda: execute(planned, options, folder))
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return found | {"cpu": found["cpu"] + used.ru_utime + used.ru_stime}
+        return measurement.measured(lambda: execute(planned, options, folder))
 
 
-def in_numpy(planned: Any, lake: Path, part: int, n_parts: int) -> None:
-    """The same statistics, noise and server steps without Beam, on a part of the files of one list column.
-
-    The first round reads the rows, and keeps them in memory as the lattice integers that the others ask for.
-    """
+def floor(lake: Path, n_iterations: int = 11) -> Figures:
+    """What the rows of one list column cost anybody: to decode them once, and iterations of scikit-learn on float32."""
     import numpy as np
     import pyarrow.parquet as pq
     from threadpoolctl import threadpool_limits
 
-    from schemas.tables.client_block import ClientBlock
-    from transforms.numerics.privacy import noise
-    from transforms.numerics.statistics import lattice
-    from transforms.numerics.statistics.frame import QuantizedFrame
+    from benchmarks.engine_passes import lloyd
 
-    first, *others = planned.rounds
-    state, key, kept = planned.initial, secrets.token_bytes(32), []
-    total: Any = 0
+    decoded = used = 0.0
     with threadpool_limits(limits=1):
-        for path in sorted((lake / "clients").glob("*.parquet"))[part::n_parts]:
+        for path in sorted((lake / "clients").glob("*.parquet")):
+            start = time.process_time()
             column = pq.read_table(path, columns=["x"], use_threads=False).column("x").combine_chunks()
-            block = ClientBlock(column.flatten().to_numpy().reshape(len(column), -1))
-            total = total + first.statistic(block, state)
-            kept.append(ClientBlock(state.frame.quantize(block.points, lattice.SUM_BITS).astype(np.int32)))
-        state = first.step(state, noise.draw_release(key, first.plan, total))
-        for each in others:
-            known = dataclasses.replace(state, frame=QuantizedFrame.of(state.frame, lattice.SUM_BITS))
-            total = np.sum([each.statistic(block, known) for block in kept], axis=0)
-            state = each.step(state, noise.draw_release(key, each.plan, total))
+            points = column.flatten().to_numpy().reshape(len(column), -1)
+            middle = time.process_time()
+            work = lloyd(points, points[:10].copy(), np.float32)
+            start_of_work = time.process_time()
+            for _ in range(n_iterations):
+                work()
+            decoded, used = decoded + middle - start, used + time.process_time() - start_of_work
+    return {"wall": decoded + used, "cpu": decoded + used, "rss": measurement.peak_rss()}
 
 
 if __name__ == "__main__":

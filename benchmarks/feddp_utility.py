@@ -13,6 +13,7 @@ import json
 import tempfile
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,14 @@ REFERENCE = Path(__file__).parent / "reference" / "feddp_kmeans.json"
 """Means of the authors' public code on this mixture."""
 CLIENT_ROWS = 50
 SETTINGS = ("record", "client 2000", "client 1000")
-EPSILONS = {"tuned": (0.05, 0.1, 0.2, 0.4, 1.0, 2.0), "paper": (0.2, 0.4, 0.6, 0.8, 1.0, 2.0)}
+METHODS: dict[str, dict[str, Any]] = {
+    "tuned": {},
+    "paper's shares": {"privacy": {"allocation": "paper"}},
+    "published": {"preset": "published", "clipping": {"center": "none"}},
+}
+"""The second one has guards, and centers its rows at the server's mean; the third is the letter."""
+MANY, FEW = (0.2, 0.4, 0.6, 0.8, 1.0, 2.0), (0.05, 0.1, 0.2, 0.4, 1.0, 2.0)
+EPSILONS = {"tuned": FEW, "paper's shares": MANY, "published": MANY}
 TARGETS = {
     "record": {0.1: 50.75, 0.2: 50.15, 0.4: 50.02, 1.0: 49.97},
     "client 2000": {0.2: 52.8, 0.4: 51.6, 1.0: 50.5, 2.0: 50.2},
@@ -39,7 +47,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--epsilons", type=float, nargs="+", help="default: those with a target or a reference figure")
-    parser.add_argument("--allocations", nargs="+", choices=["tuned", "paper"], default=["tuned", "paper"])
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--processes", type=int, default=2)
     arguments = parser.parse_args()
     costs = measure(arguments)
@@ -53,7 +61,7 @@ def measure(arguments: argparse.Namespace) -> dict[Cell, list[float]]:
     costs: dict[Cell, list[float]] = defaultdict(list)
     jobs = [(setting, seed) for setting in arguments.settings for seed in range(arguments.seeds)]
     with concurrent.futures.ProcessPoolExecutor(arguments.processes) as pool:
-        pending = [pool.submit(one_draw, *job, arguments.epsilons, arguments.allocations) for job in jobs]
+        pending = [pool.submit(one_draw, *job, arguments.epsilons, arguments.methods) for job in jobs]
         for done, job in zip(pending, jobs, strict=True):
             for cell, cost in done.result().items():
                 costs[cell].append(cost)
@@ -61,8 +69,8 @@ def measure(arguments: argparse.Namespace) -> dict[Cell, list[float]]:
     return costs
 
 
-def one_draw(setting: str, seed: int, epsilons: list[float] | None, allocations: list[str]) -> dict[Cell, float]:
-    """All epsilons and allocations on one draw."""
+def one_draw(setting: str, seed: int, epsilons: list[float] | None, methods: list[str]) -> dict[Cell, float]:
+    """All epsilons and methods on one draw."""
     import logging
 
     from sklearn.cluster import KMeans
@@ -70,6 +78,7 @@ def one_draw(setting: str, seed: int, epsilons: list[float] | None, allocations:
 
     from dapple_dp.api import fit
     from schemas.kmeans.fit_config import validated
+    from schemas.trusted_zone.sweep_config import merged
 
     logging.disable(logging.WARNING)
     unit, n_rows = "record", 100_000
@@ -81,12 +90,11 @@ def one_draw(setting: str, seed: int, epsilons: list[float] | None, allocations:
         lake = Path(temporary)
         mixture.write_lake(lake, drawn, n_files=2, group_rows=n_rows // 4, client_rows=CLIENT_ROWS)
         optimum = KMeans(len(drawn.means), init=drawn.means, n_init=1).fit(drawn.rows).inertia_ / n_rows
-        for allocation in allocations:
-            for epsilon in epsilons or EPSILONS[allocation]:
-                config = mixture.config(lake, unit, epsilon)
-                config["privacy"]["allocation"] = allocation  # type: ignore[index]
+        for method in methods:
+            for epsilon in epsilons or EPSILONS[method]:
+                config = merged(mixture.config(lake, unit, epsilon), METHODS[method])
                 centers = fit(validated(config)).model.centers
-                found[setting, allocation, epsilon] = mean_cost(drawn.rows, centers) * OPTIMUM / optimum
+                found[setting, method, epsilon] = mean_cost(drawn.rows, centers) * OPTIMUM / optimum
     return found
 
 
@@ -115,15 +123,15 @@ def report(costs: dict[Cell, list[float]], reference: dict[tuple[str, float], fl
     lines = heading("FedDP-KMeans: utility on the Gaussian mixture")
     lines += [f"Mean cost / n (standard deviation) of {n_seeds} draws, delta 1e-6; the optimum is {OPTIMUM}.", ""]
     for setting in dict.fromkeys(cell[0] for cell in costs):
-        lines += [f"## {setting}", "", "| epsilon | tuned | target | paper | reference code |", "| --- " * 5 + "|"]
+        lines += [f"## {setting}", "", f"| epsilon | {' | '.join(METHODS)} | target | reference code |"]
+        lines.append("| --- " * (len(METHODS) + 3) + "|")
         for epsilon in sorted({cell[2] for cell in costs if cell[0] == setting}):
             target = TARGETS[setting].get(epsilon)
             known = reference.get((setting, epsilon))
-            cells = [_cell(costs.get((setting, allocation, epsilon))) for allocation in ("tuned", "paper")]
+            cells = [_cell(costs.get((setting, method, epsilon))) for method in METHODS]
             texts = [
-                cells[0],
+                *cells,
                 "" if target is None else f"<= {target}",
-                cells[1],
                 "" if known is None else f"{known:.2f}",
             ]
             lines.append(f"| {epsilon:g} | {' | '.join(texts)} |")

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from benchmarks import machine, measurement
 from benchmarks.own_environment import Done, checkout, megabytes, run
+from deploy.sbom import EXTRAS
 
 OTHERS = "pandas scikit-learn polars torch"
 CASES = (
@@ -144,6 +145,21 @@ def alone(home: Path, wheel: Path) -> tuple[list[str], list[Package]]:
     return rows, sizes(packages, imported)
 
 
+def extras(home: Path) -> list[str]:
+    """The lines on what each extra brings beside the requirements of the wheel: its pins alone, in a folder."""
+    environment(home, "extras")
+    rows = []
+    for name, pins in sorted(EXTRAS.items()):
+        flags = ("--no-deps", "--no-compile", "--require-hashes", "--target", str(home / name))
+        install(home, "extras", *flags, "-r", str(pins))
+        found = sorted((megabytes(each), each.name) for each in (home / name).iterdir() if each.is_dir())
+        largest = ", ".join(f"{each} {size:.0f}" for size, each in reversed(found[-3:]) if size >= 1.0)
+        rows.append(f"| `{name}` | {len(versions(home / name))} | {megabytes(home / name):.0f} | {largest} |")
+    head = ["| extra | packages | MB | largest folders, MB |", "| --- | --- | --- | --- |"]
+    about = "Pinned packages that come on top of those of the wheel, compiled files aside."
+    return ["## What each extra brings", "", about, "", *head, *rows]
+
+
 def report(rows: list[str], packages: list[Package], both: list[str]) -> list[str]:
     """The lines of the results."""
     idle = [each for each in packages if not each.processes and each.name not in ("dapple-dp", "pip", "setuptools")]
@@ -184,9 +200,13 @@ def main() -> None:
     """Measures, and writes the tables."""
     parser = measurement.script(__doc__)
     parser.add_argument("--others", default=OTHERS, help=f"packages to install beside Dapple; default: {OTHERS}")
+    parser.add_argument("--extras", action="store_true", help="measure what each extra brings, and nothing else")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="dapple-") as place:
         home = Path(place)
+        if options.extras:
+            measurement.show([*machine.heading("What the extras take"), *extras(home)], options.out)
+            return
         sources = checkout(home / "checkout")
         environment(home, "builder")
         run(home / "builder" / "bin" / "pip", "wheel", "-q", "--no-deps", "-w", home / "dist", sources, home=home)

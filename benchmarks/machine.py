@@ -27,7 +27,8 @@ def heading(title: str) -> list[str]:
 
 def _module() -> str:
     """Name of the script that runs, as `python -m` takes it."""
-    parts = Path(sys.argv[0]).with_suffix("").parts
+    path = Path(sys.argv[0]).with_suffix("")
+    parts = (path.parent if path.name == "__main__" else path).parts
     return ".".join(parts[parts.index("benchmarks") :] if "benchmarks" in parts else ("benchmarks", parts[-1]))
 
 

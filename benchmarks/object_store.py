@@ -1,13 +1,15 @@
 """What a fit of many small objects on a store costs: CPU seconds of the job alone, and requests per object.
 
 The store is moto's server, in a process of its own on loopback. The job is the command, with a ledger, as a user would
-start it; nothing is patched. For figures of an earlier commit copy this file into a checkout of it, run it there with
-`--out COMMIT.md`, and name that file here.
+start it; nothing is patched. With `--delay` the store waits before each answer, as one that is far away. For figures of
+an earlier commit copy this file into a checkout of it, run it there with `--out COMMIT.md`, and name that file here.
 
     python -m benchmarks.object_store --objects 30 300 --before COMMIT.md --out benchmarks/results/object_store.md
+    python -m benchmarks.object_store --objects 1000 --delay 30 --out benchmarks/results/object_store_far.md
 """
 
 import collections
+import concurrent.futures
 import io
 import itertools
 import json
@@ -41,10 +43,16 @@ _COUNTS = "/counts"
 
 
 class Counted:
-    """A store whose requests are counted by what they are about and by kind; asked for the counts, it forgets them."""
+    """A store whose requests are counted by what they are about and by kind; asked for the counts, it forgets them.
 
-    def __init__(self, app: Callable[..., Any]):
+    Args:
+      app: the store.
+      delay: seconds before each answer.
+    """
+
+    def __init__(self, app: Callable[..., Any], delay: float):
         self._app = app
+        self._delay = delay
         self._counts: collections.Counter[str] = collections.Counter()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
@@ -58,16 +66,17 @@ class Counted:
         kind = "LIST" if listing else method if method in KINDS else "other"
         rows = listing or path.startswith(f"/{BUCKET}/rows/")
         self._counts[f"{'rows' if rows else 'rest'} {kind}"] += 1
+        time.sleep(self._delay)
         return self._app(environ, start_response)
 
 
-def serve() -> None:
-    """Runs the store until this process ends, and prints its address first."""
+def serve(delay: float) -> None:
+    """Runs the store until this process ends, and prints its address first; it waits so many seconds each time."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import WSGIRequestHandler, make_server
 
     WSGIRequestHandler.protocol_version = "HTTP/1.1"
-    app = Counted(DomainDispatcherApplication(create_backend_app))
+    app = Counted(DomainDispatcherApplication(create_backend_app), delay)
     server = make_server("127.0.0.1", 0, app, threaded=True)
     print(f"http://127.0.0.1:{server.server_port}", flush=True)
     server.serve_forever()
@@ -92,12 +101,19 @@ def upload(endpoint: str, folder: str, n_objects: int) -> str:
     store = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
     if folder == "rows/0":
         store.create_bucket(Bucket=BUCKET)
-    for index in range(n_objects):
+
+    def put(index: int, content: bytes) -> None:
+        store.put_object(Bucket=BUCKET, Key=f"{folder}/part-{index:05d}.parquet", Body=content)
+
+    contents = []
+    for _ in range(n_objects):
         points = means[rng.integers(N_CLUSTERS, size=N_ROWS)] + rng.normal(0.0, 0.05, (N_ROWS, N_FEATURES))
         table = pa.table({f"x{place}": column for place, column in enumerate(points.clip(-1, 1).T)})
         content = io.BytesIO()
         pq.write_table(table, content)
-        store.put_object(Bucket=BUCKET, Key=f"{folder}/part-{index:05d}.parquet", Body=content.getvalue())
+        contents.append(content.getvalue())
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(put, itertools.count(), contents))
     return f"s3://{BUCKET}/{folder}"
 
 
@@ -153,19 +169,20 @@ def row(n_objects: int, found: measurement.Figures) -> str:
 def main() -> None:
     parser = measurement.script(__doc__)
     parser.add_argument("--objects", type=int, nargs="+", default=[300])
+    parser.add_argument("--delay", type=float, default=0.0, help="milliseconds before each answer of the store")
     parser.add_argument("--flags", nargs="*", default=[], help="of Beam's runner, without the two dashes")
     parser.add_argument("--before", type=Path, help="results of an earlier commit, which is the file's name")
     words = parser.parse_args()
     lines = [
         *heading("Many small objects on a store"),
         f"Fits by `dp_lloyd` of objects of {N_ROWS} rows of {N_FEATURES} features, with a ledger; the store is moto's "
-        "server in a process of its own on loopback. CPU seconds are those of the job alone. Requests of an object "
-        "are those of the whole job; lists and requests of other objects are those of the job. Where other processes "
-        "share the machine, wall seconds are upper bounds.",
+        f"server in a process of its own on loopback, which waits {words.delay:g} ms before each answer. CPU seconds "
+        "are those of the job alone. Requests of an object are those of the whole job; lists and requests of other "
+        "objects are those of the job. Where other processes share the machine, wall seconds are upper bounds.",
         "",
         *TABLE,
     ]
-    command = [sys.executable, "-c", f"from {__spec__.name} import serve; serve()"]
+    command = [sys.executable, "-c", f"from {__spec__.name} import serve; serve({words.delay / 1000})"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
         try:
             endpoint = server.stdout.readline().strip()  # type: ignore[union-attr]

@@ -2,6 +2,7 @@
 
 from dapple_dp.api import DecodeResult as DecodeResult
 from dapple_dp.api import DPKMeans as DPKMeans
+from dapple_dp.api import DPTopics as DPTopics
 from dapple_dp.api import FitResult as FitResult
 from dapple_dp.api import PrivateScaler as PrivateScaler
 from dapple_dp.api import ProfileResult as ProfileResult
@@ -14,10 +15,10 @@ from dapple_dp.integrations.beam_yaml import DappleAssign as DappleAssign
 from dapple_dp.integrations.beam_yaml import DappleDecodeReports as DappleDecodeReports
 from dapple_dp.integrations.beam_yaml import DappleEncodeReports as DappleEncodeReports
 from dapple_dp.integrations.beam_yaml import DappleFit as DappleFit
-from dapple_dp.integrations.lineage import lineage_event as lineage_event
 from dapple_dp.integrations.model_handler import DappleModelHandler as DappleModelHandler
 from dapple_dp.integrations.table_out import write_delta as write_delta
 from dapple_dp.integrations.table_out import write_iceberg as write_iceberg
+from pipelines.jobs.lineage import lineage_event as lineage_event
 from schemas.errors import BudgetExceededError as BudgetExceededError
 from schemas.errors import ConfigError as ConfigError
 from schemas.errors import DappleError as DappleError

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from dapple_dp.estimator.dp_kmeans import DPKMeans
+from dapple_dp.estimator.dp_topics import DPTopics
 from dapple_dp.estimator.private_scaler import PrivateScaler
 from pipelines.jobs.job import Job, Result, Run, Settings
 from pipelines.jobs.place import OutputFolder
@@ -34,6 +35,7 @@ from transforms.privacy_flow.extensions import register_audited
 
 __all__ = [
     "DPKMeans",
+    "DPTopics",
     "DecodeResult",
     "FitResult",
     "PrivateScaler",

@@ -25,7 +25,7 @@ from dp_accounting import NeighboringRelation, dp_event, gaussian_mechanism, pld
 
 SUM, RELATIVE, SCATTER = 1 << 20, 1 << 26, 1 << 32  # Lattice units of a bound: in sums, relative sums, outer products.
 LAPLACE, LAWS = "discrete_laplace", ("discrete_gaussian", "discrete_laplace")
-PATH = r"\w+/\w+/(rows|sizes|cost|histogram|cells|candidates|scatter|directions|(weighted_)?(sums|counts))"
+PATH = r"\w+/\w+/(rows|sizes|cost|histogram|cells|candidates|scatter|directions|terms|(weighted_)?(sums|counts))"
 NEVER = """that each row was really bounded as stated before it was summed
 that noise of the stated law was really drawn, and that nobody kept the key that drew it
 that bounds and other settings were chosen without a look at private rows
@@ -186,13 +186,17 @@ class Bounds:
             return math.isqrt(int((self.column**2).sum()) * base**2 - 1) + 1
         if not self.samples or name == "cost":
             return base
-        return 2 * base if laplace or name in ("sums", "directions") else math.isqrt(2 * base**2) + 1
+        return 2 * base if laplace or name in ("sums", "directions", "terms") else math.isqrt(2 * base**2) + 1
 
     def lattice_unit(self, path):
         """Feature units (rows) of a lattice step; None where it follows from what is not published."""
         (kind, part, name), one, norm, relative = path.split("/"), 2.0**-20, self.norm, self.is_relative(path)
         if name in ("rows", "sizes") or part == "norms":
             return one
+        if kind == "spherical":
+            share = 1.0 if self.record else self.settings["spherical"]["client_norm"]
+            cells = math.isqrt(SUM**2 // (self.settings["names"] or {}).get("per_unit", 1))
+            return {"sums": share * norm * one, "terms": 1.0 / max(1, cells)}.get(name, one)
         if not self.boxed or kind not in ("dp_lloyd", "dp_medians", "windows"):
             if name == "cost" or norm is None or self.boxed or not (self.record or part == "shape"):
                 return None

@@ -1,9 +1,12 @@
 """Operators for Airflow 3: a job of Dapple, and the partition of a date.
 
-`DappleOperator` runs any job as a process and hands its summary on (XCom): folder, run id, epsilon, no row. What the
-ledger or the checker of graphs has refused (exit codes 3 and 4) is not tried again, since no retry changes it. Put the
-file beside the DAGs, or install Dapple's wheel with Airflow: `dapple_dp.schedule.airflow_operators`. Airflow and Dapple
-pin other versions of some packages, so `command` names the `dapple` of an environment of its own.
+`DappleOperator` runs any job as a process and hands its summary on (XCom): folder, run id, epsilon, no row. Exit codes
+2 to 5 are not tried again, since no retry changes what they say: wrong settings or input, what the ledger or the
+checker of graphs has refused, altered files. Nor is 67, by which a stream says that its producer has stopped. All
+others are, such as 66 (no input yet) and 75 (try again later).
+
+Put the file beside the DAGs, or install Dapple's wheel with Airflow: `dapple_dp.schedule.airflow_operators`. Airflow
+and Dapple pin other versions of some packages, so `command` names the `dapple` of an environment of its own.
 """
 
 import json
@@ -14,7 +17,7 @@ import subprocess
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-REFUSED = (3, 4)
+FINAL = (2, 3, 4, 5, 67)
 
 
 class _ProcessOperator(BaseOperator):
@@ -40,7 +43,7 @@ class _ProcessOperator(BaseOperator):
         self._process = subprocess.Popen(self.words(), stdout=subprocess.PIPE, text=True, env=environment)
         said, _ = self._process.communicate()
         code = self._process.returncode
-        if code in REFUSED:
+        if code in FINAL:
             raise AirflowFailException(f"{self.task_id} was refused with exit code {code}; the log says why")
         if code:
             raise AirflowException(f"{self.task_id} failed with exit code {code}; the log says why")

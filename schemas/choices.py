@@ -15,6 +15,7 @@ class Algorithm(enum.StrEnum):
     DP_MEDIANS = "dp_medians"
     CENTRAL_TREE = "central_tree"
     WINDOWS = "windows"
+    SPHERICAL = "spherical"
 
 
 class PooledAlgorithm(enum.StrEnum):
@@ -43,6 +44,12 @@ class InvalidRows(enum.StrEnum):
 
     FAIL = "fail"
     DROP = "drop"
+
+
+class Preset(enum.StrEnum):
+    """Settings that go together."""
+
+    PUBLISHED = "published"
 
 
 class Allocation(enum.StrEnum):

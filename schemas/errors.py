@@ -42,6 +42,24 @@ class InputError(DappleError, ValueError):
     exit_code = 2
 
 
+class NoInputYetError(InputError):
+    """No file is where the input should be: it has not come yet, or the path is wrong."""
+
+    exit_code = 66
+
+
+class UnavailableError(InputError):
+    """What holds the input, such as a broker, does not answer; nothing was lost."""
+
+    exit_code = 75
+
+
+class ProducerStoppedError(DappleError):
+    """All windows that were due are released, and one had fewer rows than `stream.expected_rows` says."""
+
+    exit_code = 67
+
+
 class SchemaMismatchError(InputError):
     """A file's columns are missing or have another type than the table contract asks for."""
 
@@ -58,6 +76,16 @@ class ProtocolError(DappleError):
     exit_code = 5
 
 
+class NotYetError(ProtocolError):
+    """Somebody else must act first in a run of masked aggregation; what was refused may be right later."""
+
+
+class AbsentError(DappleError):
+    """A party of masked aggregation has waited as long as it may, and somebody has not come."""
+
+    exit_code = 6
+
+
 class RunnerError(DappleError):
     """The runner gave a job up, for a reason of its own."""
 
@@ -70,6 +98,12 @@ class LedgerRefusedError(DappleError):
 
 class BudgetExceededError(LedgerRefusedError):
     """The ledger refused the run: its limit would be passed."""
+
+
+class LedgerUnavailableError(LedgerRefusedError):
+    """The server that holds the ledger does not answer; whatever was asked of it may be asked again."""
+
+    exit_code = 75
 
 
 class PrivacyFlowError(DappleError):

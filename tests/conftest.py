@@ -9,6 +9,7 @@ files of `tests/scenes/written_keys.py`; tests of the derivation take that back 
 
 import collections
 import contextlib
+import gc
 import os
 import pathlib
 import signal
@@ -31,6 +32,7 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("repeatable")
+os.environ["DAPPLE_LOG_FORMAT"] = "plain"
 repeatable_bytes.stand_in()
 
 
@@ -51,6 +53,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         marked.update((each.path, name) for name in {mark.name for mark in each.iter_markers()})
     ranks = {each.path: rank for rank, each in reversed(list(enumerate(items)))}
     items.sort(key=lambda it: (not marked[it.path, "runner"], -marked[it.path, "slow"], ranks[it.path]))
+
+
+def pytest_collection_finish() -> None:
+    """The collector of cycles is left to what tests make: all that was collected stays, and is no garbage."""
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -75,8 +75,23 @@ WAYS = {
     ),
     "openlineage": Way(("openlineage-python>=1.40,<2",), "tests/unit/ledger/test_lineage.py"),
     "airflow": Way(
-        ("apache-airflow==3.3.2", "apache-airflow-providers-standard==1.21.0", "pytest"),
+        (
+            "apache-airflow==3.3.2",
+            "apache-airflow-providers-standard==1.21.0",
+            # All pinned: pip looks for a long time for versions that agree.
+            "apache-airflow-providers-amazon==9.39.0",
+            "s3fs==2026.9.0",
+            "fsspec==2026.9.0",
+            "aiobotocore==3.10.0",
+            "boto3==1.43.117",
+            "pytest",
+        ),
         "tests/pipeline/command/test_airflow.py",
+        alone=True,
+    ),
+    "sbom": Way(
+        ("cyclonedx-bom==7.5.0", "cyclonedx-python-lib[json-validation]==11.12.0", "pytest"),
+        "tests/unit/command/test_sbom.py",
         alone=True,
     ),
     "containers": Way(

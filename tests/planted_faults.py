@@ -100,6 +100,27 @@ FAULTS = (
         "tests/property/kmeans/test_medians_sensitivity.py",
     ),
     Fault(
+        "terms: a unit counts in one cell more",
+        "transforms/numerics/statistics/term_cells.py",
+        "place < limits.per_unit",
+        "place <= limits.per_unit",
+        "tests/property/kmeans/test_terms_sensitivity.py",
+    ),
+    Fault(
+        "terms: lengths of rows by other rows",
+        "schemas/tables/encoded_column.py",
+        "sums / np.maximum(lengths, 1.0)",
+        "sums / max(lengths.max(initial=1.0), 1.0)",
+        "tests/property/tables/test_encoded_rows.py",
+    ),
+    Fault(
+        "terms: cells chosen by what other units of the block have",
+        "transforms/numerics/statistics/term_cells.py",
+        "digests[units] ^ mix(",
+        "digests.sum() ^ mix(",
+        "tests/property/kmeans/test_terms_sensitivity.py",
+    ),
+    Fault(
         "client means: rounded, not truncated",
         "transforms/numerics/statistics/clients.py",
         "return np.trunc(totals * (units / sizes[:, None]))",
@@ -339,6 +360,13 @@ FAULTS = (
         "if np.count_nonzero(largest) != len(rows):",
         "if np.count_nonzero(largest) < len(rows):",
         f"{STATISTICS}/test_assignment.py",
+    ),
+    Fault(
+        "kernel: rows longer than their bound",
+        "transforms/numerics/kernel/rows.c",
+        "bad |= !(sum <= norm * norm);",
+        "bad |= !(sum <= 2 * norm * norm);",
+        "tests/property/kernel",
     ),
     Fault(
         "client counts: rows, not clients",

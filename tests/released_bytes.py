@@ -63,7 +63,7 @@ class Desk:
         self.secrets = [lake.write_key(folder / f"secret-{number}", key) for number, key in enumerate(SECRETS)]
         self.silos = federation.write_lake(folder / "silos")
         # Rows that models are judged on are no private ones; these are equal to them, so that digests stay.
-        self.held_out = federation.write_lake(folder / "held_out")
+        self.held_out = federation.write_lake(folder / "held_out", seed=1)
 
     def _people(self, points: np.ndarray, clients: np.ndarray) -> pa.Table:
         """Rows with columns of other kinds."""
@@ -109,6 +109,15 @@ def _lloyd(desk: Desk, unit: str = "record", *, private: bool = True, **options:
 def _medians(desk: Desk, unit: str = "record", **options: Any) -> Settings:
     """A job of algorithm dp_medians."""
     return _lloyd(desk, unit, **options) | {"algorithm": "dp_medians"}
+
+
+def _sphere(desk: Desk, unit: str = "client", **changes: Any) -> Settings:
+    """A job of algorithm spherical with names."""
+    names = {"column": "work", "words": ["clerk", "farmer"]}
+    spherical = {"algorithm": "spherical", "spherical": {"steps": 4}, "names": names, "clipping": {"norm": 7.0}}
+    job = lake.job(desk.people, None, unit, privacy__epsilon=8.0, key_uri=desk.key, **spherical | changes)
+    job["clipping"]["client_rows"] = CLIENT_ROWS
+    return job | {"justification": {"privacy.unit": "rows of one day"}}
 
 
 def _tree(desk: Desk, unit: str = "record", **changes: Any) -> Settings:
@@ -173,6 +182,8 @@ FITS: dict[str, Callable[[Desk], Settings]] = {
     "dp_lloyd-central_tree": lambda desk: _lloyd(desk, init="central_tree", steps=2),
     "dp_medians": lambda desk: _medians(desk, init="best", steps=3),
     "dp_medians-client": lambda desk: _medians(desk, "client", init="sphere_packing", steps=3),
+    "spherical": lambda desk: _sphere(desk),
+    "spherical-record": lambda desk: _sphere(desk, "record"),
     "tree": lambda desk: _tree(desk, quality={"share": 0.05}),
     "tree-client": lambda desk: _tree(desk, "client", **STEP),
     "tree-random": lambda desk: _tree(desk, tree={"radius": 7.0, "directions": "random", "depth": 6}),

@@ -11,6 +11,7 @@ x_train, y_train, x_test and y_test: images of 28 x 28 (or 14 x 14) bytes, and l
 
 import argparse
 import dataclasses
+import functools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -71,6 +72,7 @@ METHODS = {
     "Local": Method(FederatedAlgorithm.LOCAL),
     "Global": Method(FederatedAlgorithm.GLOBAL),
 }
+FEW = ("oracle", "R-DPCFL", "IFCA, identical start", "Local")
 CLUSTERING = [name for name, method in METHODS.items() if method.algorithm.value in ("r_dpcfl", "ifca")]
 
 
@@ -104,16 +106,22 @@ def main() -> None:
     parser.add_argument("--images", default="mnist", help="name of their file, such as fashion_mnist")
     parser.add_argument("--shift", choices=SHIFTS, required=True, help="how clusters differ")
     parser.add_argument("--seeds", type=int, default=4)
-    parser.add_argument("--size", choices=tuple(SIZES), default="small", help="14 x 14 or 28 x 28 pixels")
+    parser.add_argument(
+        "--size",
+        choices=tuple(SIZES),
+        default="small",
+        help="14 x 14 or 28 x 28 pixels; replaced is paper with the neighbors of Definition 3.1",
+    )
+    parser.add_argument("--few", action="store_true", help=f"at full size, {', '.join(FEW)} alone")
     parser.add_argument("--out", type=Path, help="Markdown file for the results")
     arguments = parser.parse_args()
     from benchmarks.machine import heading
 
     seeds = range(arguments.seeds)
     with threadpool_limits(limits=1):
-        lines = heading(f"R-DPCFL and baselines on MNIST, {arguments.shift}")
-        images = load(arguments.data / f"{arguments.images}.npz", 28 if arguments.size == "paper" else 14)
-        sections = SIZES[arguments.size]
+        lines = heading(f"R-DPCFL and baselines on {arguments.images}, {arguments.shift}")
+        images = load(arguments.data / f"{arguments.images}.npz", 28 if arguments.size in ("paper", "replaced") else 14)
+        sections = functools.partial(SIZES[arguments.size], **({"methods": FEW} if arguments.few else {}))
         for section in sections(images, arguments.shift, seeds):
             lines += section
             print("\n".join(section), flush=True)
@@ -141,14 +149,15 @@ def federation_of(
     kind: ModelKind = ModelKind.SOFTMAX,
     truth: np.ndarray = TRUTH,
     n_classes: int = 10,
+    neighbors: Adjacency = Adjacency.ADD_REMOVE,
     **options: Any,
 ) -> Federation:
     """Public settings of a run, calibrated; the number of rows is declared. `options` are more of the clustering."""
     budget = SiloBudget(
         epsilon=epsilon,
         delta=DELTA,
-        adjacency=Adjacency.ADD_REMOVE,
-        accountant=SiloAccountant.RDP,
+        adjacency=neighbors,
+        accountant=SiloAccountant.RDP if neighbors is Adjacency.ADD_REMOVE else SiloAccountant.PLD,
         first_round_noise_ratio=method.ratio,
     )
     settings: dict[str, Any] = {
@@ -218,9 +227,12 @@ def _accuracy(federation: Federation, state: FederatedState, data: Clients, clie
     return float((predicted == test.labels).mean())
 
 
-def runs(method: Method, cells: Sequence[Clients], epsilon: float, training: TrainingParams = SMALL) -> list[Outcome]:
-    """One run per seed."""
-    return [run(federation_of(method, training, cell, epsilon, seed), cell, seed) for seed, cell in enumerate(cells)]
+def runs(
+    method: Method, cells: Sequence[Clients], epsilon: float, training: TrainingParams = SMALL, **settings: Any
+) -> list[Outcome]:
+    """One run per seed; `settings` go to `federation_of`."""
+    federations = [federation_of(method, training, cell, epsilon, seed, **settings) for seed, cell in enumerate(cells)]
+    return [run(federation, cell, seed) for seed, (federation, cell) in enumerate(zip(federations, cells, strict=True))]
 
 
 def mean(values: Iterable[float]) -> str:
@@ -331,11 +343,18 @@ def _clustering(found: Sequence[Outcome]) -> list[str]:
     ]
 
 
-def paper_sections(images: Images, shift: str, seeds: range) -> Iterator[list[str]]:
+def paper_sections(
+    images: Images,
+    shift: str,
+    seeds: range,
+    neighbors: Adjacency = Adjacency.ADD_REMOVE,
+    methods: Sequence[str] = tuple(METHODS),
+) -> Iterator[list[str]]:
     """Few runs of the paper's size, a line each."""
     yield [
         f"## Paper-sized: {shift}, N = {PAPER_ROWS:,}, 28 x 28, E = {SMALL.rounds}, b = {SMALL.batch_size}, epsilon 4",
         "",
+        f"Neighbors: {neighbors}.",
         f"Runs per method: {len(seeds)}. Detected: runs with the true clusters after the first round / at the end / a",
         "minority of its own. Accuracy in percent (evaluation, not private).",
         "",
@@ -343,8 +362,8 @@ def paper_sections(images: Images, shift: str, seeds: range) -> Iterator[list[st
         "| --- | --- | --- | --- | --- |",
     ]
     cells = [clients(images, shift, PAPER_ROWS, seed) for seed in seeds]
-    for name, method in METHODS.items():
-        found = runs(method, cells, MIDDLE)
+    for name in methods:
+        found = runs(METHODS[name], cells, MIDDLE, neighbors=neighbors)
         detected = _detected(found) if name in CLUSTERING else ""
         figures = (mean(o.accuracy for o in found), mean(o.minority for o in found), detected)
         yield [f"| {name} | {' | '.join(figures)} | {np.mean([o.seconds for o in found]):.0f} |"]
@@ -362,7 +381,12 @@ def toy_sections(images: Images, shift: str, seeds: range) -> Iterator[list[str]
     yield [f"## Toy: {shift}, N = {TOY_ROWS}, E = 2", *table(["", f"epsilon {MIDDLE:g}"], rows)]
 
 
-SIZES = {"small": small_sections, "paper": paper_sections, "toy": toy_sections}
+SIZES = {
+    "small": small_sections,
+    "paper": paper_sections,
+    "replaced": functools.partial(paper_sections, neighbors=Adjacency.REPLACE_ONE),
+    "toy": toy_sections,
+}
 
 if __name__ == "__main__":
     main()

@@ -48,9 +48,10 @@ CLIENTS = {"client-1000": 1000, "client-2000": 2000, "client-5000": 5000}
 LARGEST_K = 20
 STEPS, BASELINE_STEPS = [0, 1, 2], [1, 2, 5]
 """Lloyd rounds after FedDP-KMeans, and after starts that spend nothing."""
-FEDDP = {
+FEDDP: dict[str, dict[str, Any]] = {
     "FedDP-KMeans (tuned)": {"algorithm": "feddp_kmeans"},
-    "FedDP-KMeans (paper)": {"algorithm": "feddp_kmeans", "privacy": {"allocation": "paper"}},
+    "FedDP-KMeans (paper's shares)": {"algorithm": "feddp_kmeans", "privacy": {"allocation": "paper"}},
+    "FedDP-KMeans (published)": {"algorithm": "feddp_kmeans", "preset": "published", "clipping": {"center": "none"}},
 }
 BASELINES = {
     "ServerKMeans++": {"algorithm": "server_kmeanspp"},
@@ -76,6 +77,8 @@ def main() -> None:
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.WARNING)
     arguments.out.mkdir(parents=True, exist_ok=True)
     figures = _figures(arguments)
+    if unknown := sorted(set(arguments.figures or ()) - figures.keys()):
+        parser.error(f"--figures must be some of {', '.join(figures)}, got {unknown[0]}; census figures need --data")
     for name in arguments.figures or figures:
         start = time.perf_counter()
         lines = figures[name](name)

@@ -37,7 +37,8 @@ SILHOUETTE_ROWS = 2_000
 PER_COMPONENT = 20
 METHODS: dict[str, dict[str, Any]] = {
     "FedDP-KMeans (tuned)": {"algorithm": "feddp_kmeans"},
-    "FedDP-KMeans (paper)": {"algorithm": "feddp_kmeans", "privacy": {"allocation": "paper"}},
+    "FedDP-KMeans (paper's shares)": {"algorithm": "feddp_kmeans", "privacy": {"allocation": "paper"}},
+    "FedDP-KMeans (published)": {"algorithm": "feddp_kmeans", "preset": "published", "clipping": {"center": "none"}},
     "ServerKMeans++": {"algorithm": "server_kmeanspp", "lloyd": {"steps": 2}},
     "ServerLloyds": {"algorithm": "server_lloyds", "lloyd": {"steps": 2}},
     "SpherePacking": {"algorithm": "sphere_packing", "lloyd": {"steps": 5}},

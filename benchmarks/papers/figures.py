@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import importlib.util
 import itertools
 import sys
 from collections.abc import Mapping
@@ -42,6 +43,7 @@ class Figure(NamedTuple):
       constants: of the module, lower at toy size.
       result: the table below `RESULTS`, or None if none was committed.
       lowered: the module of `benchmarks` that holds the constants, if it is another one.
+      extra: of Dapple that the command needs beside what Dapple requires; empty for none.
     """
 
     paper: str
@@ -52,6 +54,7 @@ class Figure(NamedTuple):
     constants: Mapping[str, Any] = {}
     result: str | None = None
     lowered: str | None = None
+    extra: str = ""
 
     @property
     def command(self) -> str:
@@ -81,6 +84,14 @@ def _answer(shows: str, name: str) -> Figure:
     return Figure(REVIEWS, shows, "papers.feddp_scores", words, words.replace("seeds 2", "seeds 1"), toy, result)
 
 
+def _answers(shows: str, name: str) -> Figure:
+    """A table of `papers.feddp_answers`."""
+    words = f"--sections {name} --seeds {3 if name == 'letter' else 2} --out OUT/feddp_kmeans"
+    toy = {"LEVELS": {"record": (600, None), "client": (600, 50)}, "EPSILONS": (1.0,), "MISSING_EPSILONS": (1.0,)}
+    result = f"feddp_kmeans/answer-{name}.md"
+    return Figure(FEDDP, shows, "papers.feddp_answers", words, words, toy, result)
+
+
 def _real(shows: str, names: str, toy: str) -> Figure:
     """Figures of `papers.feddp_real`, whose data nobody here has held."""
     words = f"--figures {names} --data DATA --work WORK --out OUT/feddp_kmeans"
@@ -88,12 +99,14 @@ def _real(shows: str, names: str, toy: str) -> Figure:
     return Figure(FEDDP, shows, "papers.feddp_real", words, few, _TOY_SWEEP, lowered="papers.feddp_kmeans")
 
 
-def _digits(shows: str, shift: str, size: str, seeds: int, result: str, images: str = "") -> Figure:
+def _digits(
+    shows: str, shift: str, size: str, seeds: int, result: str, images: str = "", *, drawn: bool = True
+) -> Figure:
     """A figure of `papers.dp_clustered_fl`."""
     options = f"--shift {shift.replace(' ', '_')} --seeds {seeds} --size {size}{images}"
     toy = f"--data tests/data --images mnist_14 --shift {shift.replace(' ', '_')} --seeds 1 --size toy"
     out = f" --out OUT/{result}"
-    found = None if images else result
+    found = result if drawn else None
     return Figure(R_DPCFL, shows, "papers.dp_clustered_fl", f"--data DATA {options}{out}", toy + out, {}, found)
 
 
@@ -104,7 +117,8 @@ def _settings(shows: str, section: str, options: str = "") -> Figure:
     constants = {"SHARES": (0.5,), "SWITCHES": (2,), "COPIES": (1, 2), "OPTION_EPSILONS": (4.0,)}
     constants |= {"SCARCE_EPSILONS": (4.0,)}
     module, result = "papers.r_dpcfl_settings", f"r_dpcfl_{section}.md"
-    return Figure(R_DPCFL, shows, module, f"--data DATA{options}{out}", toy + out, constants, result)
+    extra = "jax" if section == "cnn" else ""
+    return Figure(R_DPCFL, shows, module, f"--data DATA{options}{out}", toy + out, constants, result, extra=extra)
 
 
 FIGURES: dict[str, Figure] = {
@@ -137,8 +151,28 @@ FIGURES: dict[str, Figure] = {
         "--rows 500 --seeds 1 --out OUT",
         result="feddp_theorems.md",
     ),
+    "feddp-open": Figure(
+        FEDDP,
+        "what the paper and its reviews leave open",
+        "papers.feddp_open",
+        "--out OUT/feddp_open.md",
+        "--seeds 1 --out OUT/feddp_open.md",
+        {"LEVELS": {"record": (600, None), "client": (600, 50)}, "STEPS": (0, 1), "FAR_ROWS": 600, "EPSILONS": (5.0,)},
+        "feddp_open.md",
+    ),
+    "feddp-contraction": Figure(
+        FEDDP,
+        "Theorems 2 and 14: the factor 2^-T",
+        "papers.feddp_contraction",
+        "--out OUT/feddp_contraction.md",
+        "--rows 500 --seeds 1 --out OUT/feddp_contraction.md",
+        {"SEPARATIONS": (6.0,), "ROUNDS": 2, "EPSILONS": (2.0,)},
+        "feddp_contraction.md",
+    ),
     "feddp-missing": _answer("Figures 1 to 5: clusters missing from the server data", "missing"),
     "feddp-scores": _answer("Figures 6 to 9: scores beside the cost", "scores"),
+    "feddp-letter": _answers("Figures 1 and 2 left at T = 0: the letter beside what is added to it", "letter"),
+    "feddp-missing-rivals": _answers("Figures 1 to 5 beside methods that need no server data", "missing"),
     "feddp-elbow": _sweep(REVIEWS, "Figure 10: elbow", "elbow"),
     "feddp-code": Figure(
         FEDDP,
@@ -189,13 +223,32 @@ FIGURES: dict[str, Figure] = {
         },
         "net_trees.md",
     ),
+    "shuffled-counts": Figure(
+        ONE_ROUND,
+        "Theorems 32 and 34: shuffled frequencies",
+        "papers.shuffled_counts",
+        "--seeds 1 --out OUT/shuffled_counts.md",
+        "--seeds 1 --out OUT/shuffled_counts.md",
+        {"VALUES": (64,), "CLIENTS": (500,), "HISTOGRAMS": (1,)},
+        "shuffled_counts.md",
+    ),
     "naive": Figure(
         ONE_ROUND,
         "footnote 9, and the answer to the reviews of FedDP-KMeans",
         "papers.naive",
         "--out OUT/naive.md",
-        "--rows 500 --seeds 1 --out OUT/naive.md",
-        result="naive.md",
+        "--rows 500 --out OUT/naive.md",
+        {"EPSILONS": (1.0,)},
+        "naive.md",
+    ),
+    "naive-projected": Figure(
+        REVIEWS,
+        "the naive baseline of the answer",
+        "papers.naive",
+        "--table projected --seeds 3 --out OUT/naive_projected.md",
+        "--table projected --out OUT/naive_projected.md",
+        {"MIXTURE_ROWS": 600, "MIXTURE_EPSILONS": (2.0,)},
+        "naive_projected.md",
     ),
     "fastlloyd": Figure(
         FASTLLOYD,
@@ -259,10 +312,10 @@ FIGURES: dict[str, Figure] = {
     ),
     "r-dpcfl-noise": Figure(
         R_DPCFL,
-        "Figures 3 and 4",
+        "Figures 3 and 4; Definition 3.1",
         "papers.update_noise",
         "--out OUT/update_noise.md",
-        "--rounds 2 --batches 3300 6600 --out OUT/update_noise.md",
+        "--rounds 2 --batches 3300 6600 --epsilons --out OUT/update_noise.md",
         result="update_noise.md",
     ),
     "r-dpcfl-first-updates": Figure(
@@ -288,6 +341,9 @@ FIGURES: dict[str, Figure] = {
     "r-dpcfl-label-flip-paper": _digits(
         "Figure 6, 28 x 28", "label flip", "paper", 1, "dp_clustered_fl_paper_label_flip.md"
     ),
+    "r-dpcfl-rotation-replaced": _digits(
+        "Figure 6, 28 x 28, by Definition 3.1", "rotation", "replaced", 1, "dp_clustered_fl_replaced.md", drawn=False
+    ),
     "r-dpcfl-settings": _settings("Figure 6 with E = 200, b = 32, c = 3", "paper"),
     "r-dpcfl-cnn": _settings("Figure 6 with a convolutional network", "cnn"),
     "r-dpcfl-options": _settings("appendix C.6: selections; E_c; copies in the first round", "options", " --seeds 2"),
@@ -298,9 +354,19 @@ FIGURES: dict[str, Figure] = {
         "--data DATA --images cifar10 --side 32 --rows 6600 --seeds 4 --epsilons 2 3 4 5 10 --sections cifar "
         "--out OUT/r_dpcfl_cifar.md",
         "--data DATA --images cifar10 --side 32 --rows 8 --rounds 2 --sections cifar --out OUT/r_dpcfl_cifar.md",
+        extra="jax",
     ),
     "r-dpcfl-fashion": _digits(
-        "Figure 6, FMNIST", "rotation", "paper", 4, "dp_clustered_fl_fashion.md", " --images fashion_mnist"
+        "Figure 6, FMNIST", "rotation", "paper", 1, "dp_clustered_fl_fashion.md", " --images fashion_mnist --few"
+    ),
+    "r-dpcfl-fashion-label-flip": _digits(
+        "Figure 6, FMNIST",
+        "label flip",
+        "paper",
+        1,
+        "dp_clustered_fl_fashion_flip.md",
+        " --images fashion_mnist --few",
+        drawn=False,
     ),
 }
 
@@ -316,9 +382,11 @@ def draw(name: str, out: Path, work: Path, data: Path | None = None, *, toy: boo
       toy: whether to draw next to nothing, from data that are made here: only to see that the command runs.
 
     Raises:
-      LookupError: if the figure needs data and no folder is given.
+      LookupError: if the figure needs data and no folder is given, or an extra that is not installed.
     """
     figure = FIGURES[name]
+    if figure.extra and importlib.util.find_spec(figure.extra) is None:
+        raise LookupError(f"{name} needs {figure.extra}; run pip install '.[{figure.extra}]' first.")
     if figure.needs_data and data is None and not toy:
         raise LookupError(f"{name} needs files; give --data, a folder of those that `python -m benchmarks.data` lists.")
     module = importlib.import_module(f"benchmarks.{figure.module}")

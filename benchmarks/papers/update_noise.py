@@ -2,29 +2,39 @@
 
 Source: Malekmohammadi, Taik, Farnadi, Lemma 4.1: the variance of the update of round e is about
 K N eta^2 p c^2 z^2 / b_e^3, where z keeps all rounds together within epsilon. z is calibrated by Dapple's own plan of a
-client without selections, under the accountant rdp. Settings are those of Figure 3.
+client, under the accountant rdp, for rows added or removed, as in the authors' code. Settings are those of Figure 3.
+Definition 3.1 has a replaced row instead. The last section says what it costs, by privacy loss distributions: epsilon
+by that definition of the runs that other figures draw, and the noise that it takes to keep the printed epsilon.
 
     python -m benchmarks.papers.update_noise --out benchmarks/results/update_noise.md
 """
 
+import dataclasses
+import itertools
 from collections.abc import Sequence
 
 from benchmarks import measurement
 from benchmarks.machine import heading
+from benchmarks.papers.dp_clustered_fl import PAPER_ROWS, SMALL, SMALL_ROWS
+from benchmarks.papers.r_dpcfl_settings import PAPER
 from schemas.choices import Adjacency, FederatedAlgorithm, SiloAccountant
 from schemas.clustered_fl.plan import SiloBudget
 from schemas.clustered_fl.records import ClusteringParams, TrainingParams
-from transforms.clustered_fl.silo_accounting import silo_plan
+from transforms.clustered_fl.silo_accounting import selection_rounds, silo_epsilon, silo_plan
 
+ALGORITHM = FederatedAlgorithm.R_DPCFL
 N_ROWS, ROUNDS, CLIPPING_NORM, LEARNING_RATE, N_PARAMETERS = 6_600, 200, 3.0, 5e-4, 11_181_642
 BUDGET = SiloBudget(epsilon=5.0, delta=1e-4, adjacency=Adjacency.ADD_REMOVE, accountant=SiloAccountant.RDP)
 BATCHES = (32, 128, 512, 2_048, N_ROWS)
+DRAWN = ((SMALL_ROWS, SMALL), (PAPER_ROWS, SMALL), (SMALL_ROWS, PAPER))
+"""Rows of a client, and its training, in Figures 6 to 9 as they are drawn here."""
 
 
 def main() -> None:
     parser = measurement.script(__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--batches", type=int, nargs="+", default=list(BATCHES))
+    parser.add_argument("--epsilons", type=float, nargs="*", default=[1.0, 4.0], help="of the last section")
     arguments = parser.parse_args()
     multipliers = table(arguments.batches, arguments.rounds)
     lines = heading("R-DPCFL: noise by batch sizes")
@@ -34,7 +44,28 @@ def main() -> None:
     later = [[variance(z, b) for z in row] for b, row in zip(arguments.batches, multipliers, strict=True)]
     lines += section("Figure 3, left: variance of the first update", arguments.batches, first)
     lines += section("Figure 3, right: variance of later updates", arguments.batches, later)
+    lines += replacement(arguments.epsilons)
     measurement.show(lines, arguments.out)
+
+
+def replacement(epsilons: Sequence[float]) -> list[str]:
+    """Markdown lines: neighbors of the figures, and those of Definition 3.1."""
+    columns = (
+        "N | E | b | epsilon, rdp, as drawn | the same, pld | replaced row, pld | z as drawn | z for a replaced row"
+    )
+    lines = ["## Definition 3.1: a replaced row", "", f"| {columns} |", "| --- " * 8 + "|"]
+    for (n_rows, training), epsilon in itertools.product(DRAWN, epsilons):
+        selections = selection_rounds(ALGORITHM, training.rounds)
+        clustering = ClusteringParams(algorithm=ALGORITHM, n_clusters=4, selection_rounds=selections)
+        drawn = dataclasses.replace(BUDGET, epsilon=epsilon)
+        exact = dataclasses.replace(drawn, accountant=SiloAccountant.PLD)
+        replaced = dataclasses.replace(exact, adjacency=Adjacency.REPLACE_ONE)
+        plan = silo_plan(n_rows, training, clustering, drawn)
+        spent = [silo_epsilon(plan.events, each) for each in (drawn, exact, replaced)]
+        least = silo_plan(n_rows, training, clustering, replaced).noise_multiplier
+        cells = [f"{n_rows:,}", training.rounds, training.batch_size, *(f"{each:.2f}" for each in spent)]
+        lines.append(f"| {' | '.join(map(str, cells))} | {plan.noise_multiplier:.3f} | {least:.3f} |")
+    return lines
 
 
 def table(batches: Sequence[int], rounds: int) -> list[list[float]]:
@@ -52,7 +83,7 @@ def multiplier(first: int, later: int, rounds: int) -> float:
         clipping_norm=CLIPPING_NORM,
         first_batch_size=first,
     )
-    clustering = ClusteringParams(algorithm=FederatedAlgorithm.R_DPCFL, n_clusters=4)
+    clustering = ClusteringParams(algorithm=ALGORITHM, n_clusters=4)
     return silo_plan(N_ROWS, training, clustering, BUDGET).noise_multiplier
 
 

@@ -7,6 +7,7 @@ import warnings
 from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.metrics import pairwise_distances_argmin, pairwise_distances_argmin_min
@@ -30,6 +31,7 @@ from pipelines.jobs.forewarnings import forewarnings, sentence
 from schemas.errors import ConfigError, InputError, PrivacyWarning
 from schemas.kmeans.fit_config import FitConfig
 from schemas.privacy.plan import PrivacyUnit
+from transforms.numerics.kmeans.center_tree import ward_tree
 
 
 @dataclasses.dataclass
@@ -54,9 +56,9 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
 
     Args:
       n_clusters: number of centers, >= 1; or a mapping of max and choose, as in a job.
-      algorithm: "auto", "dp_lloyd", "dp_medians", "feddp_kmeans", "central_tree", "server_kmeanspp", "server_lloyds" or
-        "sphere_packing". "auto" takes feddp_kmeans where there are server data, and else dp_lloyd in the smaller of
-        the domain and the ball; central_tree where the parameters ask for what only that has. It looks at no row.
+      algorithm: "auto", or that of a `fit` job, such as "dp_lloyd" or "feddp_kmeans". "auto" takes feddp_kmeans where
+        there are server data, and else dp_lloyd in the smaller of the domain and the ball; central_tree where the
+        parameters ask for what only that has. It looks at no row.
       epsilon: spent by one fit, > 0; has no default.
       delta: spent by one fit, in (0, 1); has no default.
       clipping_norm: the largest L2 norm of a row (from the center of `center`), > 0, feature units, chosen without
@@ -69,11 +71,10 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
       client_rows: typical number of rows of a client, >= 1, public; needed by unit "client".
       center: public offset of the clipping ball: "server_mean", or "none" for the origin. Without server data it
         is the origin.
-      lloyd_steps: Lloyd rounds after the start, 0 to 50 (dp_lloyd, dp_medians: 1 to 50); None for what the algorithm
-        has.
+      lloyd_steps: Lloyd rounds after the start, 0 to 50 (in a domain: 1 to 50); None for what the algorithm has.
       public_rows: number of rows (unit "client": of clients) if it is public, else None.
-      settings: sections dp_lloyd, dp_medians, tree, feddp_kmeans, lloyd and quality of a job, for what has no
-        parameter here.
+      settings: sections of a job for what has no parameter here: that of the algorithm, such as dp_lloyd or tree,
+        feddp_kmeans, lloyd and quality.
       ledger: path of the privacy ledger that each fit is charged to; None to spend unrecorded.
       data_name: name of the data set in the ledger.
       random_state: of public randomness (k-means on the server, stand-in points), never of noise; an integer >= 0,
@@ -82,6 +83,8 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
     Attributes:
       cluster_centers_: shape (n_clusters, n_features), feature units.
       noisy_sizes_: shape (n_clusters,): noisy number of rows, or noisy weight of clients; may be negative.
+      tree_: shape (n_clusters - 1, 4): Ward linkage of the centers, weighed by their noisy sizes, as the linkage
+        matrices of SciPy, whose `dendrogram` draws it and whose `cut_tree` cuts it. Free: it looks at released numbers.
       algorithm_: that of the fit, whatever "auto" stood for.
       privacy_: `PrivacyStatement`: what the fit guarantees.
       releases_: every noised aggregate behind the centers, in the order of the rounds.
@@ -178,16 +181,25 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
                 features=POINT if names is None else names,
                 client_id=None if clients is None else client_column(names),
             )
-            config = job_of(self.get_params(deep=False), place)
-            write_rows(place.rows, points, clients, names)
+            config = self._job(place)
+            write_rows(place.rows, points, clients, names, self._beside())
             if server is not None and place.server is not None:
                 write_rows(place.server, server, None, names)
             said = self._warn_of_spending(config)
-            run = run_in_memory(config, os.path.join(folder, "run"))
+            with in_parameters():
+                run = run_in_memory(config, os.path.join(folder, "run"))
         for text in run.warnings:
             if text not in said:
                 warnings.warn(text, PrivacyWarning, stacklevel=3)
         return run
+
+    def _job(self, place: Place) -> FitConfig:
+        """The job of a fit on rows in a folder."""
+        return job_of(self.get_params(deep=False), place)
+
+    def _beside(self) -> dict[str, pa.Array]:
+        """Columns beside the features, by name."""
+        return {}
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
         """Index of the nearest center of each row: as private as the row, no noise is added.
@@ -282,6 +294,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         self._run = run
         self.cluster_centers_ = run.centers
         self.noisy_sizes_ = run.model.noisy_sizes
+        self.tree_ = ward_tree(run.model.centers, run.model.noisy_sizes)
         self.releases_ = run.model.releases
         self.algorithm_ = run.algorithm
         self.privacy_ = run.privacy

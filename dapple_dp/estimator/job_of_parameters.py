@@ -8,12 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schemas.choices import Algorithm, ClippingCenter, ClippingRule
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, DappleError
 from schemas.kmeans.auto_choice import LLOYD_STEPS
-from schemas.kmeans.fit_config import FITS, FitConfig, validated
+from schemas.kmeans.fit_config import FITS, OWN_SECTIONS, FitConfig, validated
 from schemas.settings.section import is_number, python_scalar
 
-_SECTIONS = ("dp_lloyd", "dp_medians", "tree", "feddp_kmeans", "lloyd", "quality")
+_SECTIONS = (
+    *(name for name, owner in OWN_SECTIONS.items() if owner not in (Algorithm.WINDOWS, Algorithm.SPHERICAL)),
+    *("feddp_kmeans", "lloyd", "quality"),
+)
+"""Sections of a job for what has no parameter; windows follow a run in a folder, and topics are DPTopics."""
 _PARAMETERS = {
     "--output": "folder",
     "recurring.previous": "folder",
@@ -33,6 +37,13 @@ _PARAMETERS = {
     "tree.radius": "clipping_norm",
 }
 """Settings of a job, and flags, that the estimator calls otherwise."""
+_WORDS = {
+    "a server_data section": "server_data to fit",
+    "a section of max": "a mapping of max",
+    "with the encode section": "by bounds of its own for each column, or by PrivateScaler",
+    " Such clusters are grey or left out below.": "",
+}
+"""What a job says of sections and of its page."""
 
 
 class Place(NamedTuple):
@@ -76,9 +87,15 @@ def job_of(parameters: Mapping[str, Any], place: Place) -> FitConfig:
         "n_clusters": given["n_clusters"],
         "privacy": {name: given[name] for name in ("unit", "epsilon", "delta", "allocation")},
         "ledger": given["ledger"],
-        "seed": _seed(parameters["random_state"]),
+        "seed": seed_of(parameters["random_state"]),
     }
     known = given["algorithm"] in tuple(Algorithm)
+    if given["algorithm"] == Algorithm.WINDOWS:
+        raise ConfigError(
+            "algorithm must be one of a single fit, got 'windows', which is that of a stream; run `dapple stream`."
+        )
+    if given["algorithm"] == Algorithm.SPHERICAL:
+        raise ConfigError("algorithm must be one that DPKMeans has, got 'spherical'; use DPTopics.")
     bounds = _bounds(given, has_server=place.server is not None) if known else {}
     with in_parameters():
         return validated(_joined(base | bounds, more))
@@ -89,8 +106,8 @@ def in_parameters() -> Iterator[None]:
     """Has errors about settings speak of the parameters of the estimator."""
     try:
         yield
-    except ConfigError as error:
-        raise ConfigError(_in_parameters(str(error))) from error
+    except DappleError as error:
+        raise type(error)(in_words(str(error))) from error
 
 
 def _more(settings: Any) -> dict[str, dict[str, Any]]:
@@ -173,7 +190,8 @@ def _plain(domain: Any) -> Any:
     return python_scalar(domain)
 
 
-def _seed(random_state: Any) -> Any:
+def seed_of(random_state: Any) -> Any:
+    """Of public randomness; raises ConfigError."""
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(np.iinfo(np.int32).max))
     if random_state is None or is_number(python_scalar(random_state), 0, np.iinfo(np.int64).max):
@@ -183,8 +201,10 @@ def _seed(random_state: Any) -> Any:
     )
 
 
-def _in_parameters(sentence: str) -> str:
-    """An error about a setting in the words of the estimator."""
+def in_words(sentence: str) -> str:
+    """What a job says of a setting, or of its page, in the words of the estimator."""
     for setting, parameter in _PARAMETERS.items():
         sentence = re.sub(rf"(?<![\w.]){re.escape(setting)}\b", parameter, sentence)
-    return sentence.replace("a server_data section", "server_data to fit")
+    for ours, words in _WORDS.items():
+        sentence = sentence.replace(ours, words)
+    return sentence

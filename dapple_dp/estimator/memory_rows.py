@@ -2,6 +2,8 @@
 
 import itertools
 import os
+import types
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -158,7 +160,7 @@ def _has_numbers_only(X: Any, name: str) -> bool:
     Raises:
       InputError: if a column holds something else, which nobody shall take for a number: a date is none.
     """
-    if hasattr(X, "iloc") and hasattr(X, "dtypes"):
+    if hasattr(X, "iloc") and hasattr(X, "columns") and hasattr(X, "dtypes"):
         others = [str(column) for column, values in X.items() if not _is_number(values)]
         known = all(getattr(values.dtype, "kind", "") in _NUMBERS for _, values in X.items())
     elif hasattr(X, "__arrow_c_stream__") and hasattr(X, "columns"):
@@ -259,6 +261,7 @@ def write_rows(
     points: NDArray[np.floating],
     clients: pa.ChunkedArray | None = None,
     names: tuple[str, ...] | None = None,
+    beside: Mapping[str, pa.Array] = types.MappingProxyType({}),
 ) -> None:
     """Writes rows to Parquet, no client in more than one row group; clients are numbered, their ids stay in memory.
 
@@ -267,12 +270,14 @@ def write_rows(
       points: shape (n_rows, n_features).
       clients: id of each row; None at record level.
       names: of the columns; None for one column of lists.
+      beside: further columns by name, n_rows long each.
     """
-    columns = {}
+    columns = dict(beside)
     offsets = np.arange(len(points) + 1, dtype=np.int64)
     if clients is not None:
         order, offsets, _ = group_by_client(clients)
         points = points.take(order, axis=0)
+        columns = {name: column.take(pa.array(order)) for name, column in columns.items()}
         columns[client_column(names)] = pa.array(np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)))
     table = pa.table(_features(points, names) | columns)
     starts = np.searchsorted(offsets, np.arange(0, len(points), _ROW_GROUP_ROWS))

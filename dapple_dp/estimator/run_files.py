@@ -8,6 +8,7 @@ import numpy as np
 from apache_beam.io.filesystems import FileSystems
 from numpy.typing import NDArray
 
+from dapple_dp.estimator.job_of_parameters import in_words
 from dapple_dp.estimator.memory_rows import POINT, made_names
 from pipelines.jobs.job import Run
 from pipelines.jobs.place import OutputFolder
@@ -96,7 +97,7 @@ def _released(planned: PlannedFit, result: FitResult, files: dict[str, bytes]) -
         algorithm=str(planned.config.algorithm),
         names=None if isinstance(features, str) else features,
         privacy=result.privacy,
-        warnings=report_warnings.texts(planned, result),
+        warnings=tuple(map(in_words, report_warnings.texts(planned, result))),
         files=files,
     )
 

@@ -17,6 +17,7 @@ from schemas.choices import InvalidRows
 from schemas.errors import ConfigError, DappleError, InputError
 from schemas.tables.encoded_column import EncodedColumn, OneHotColumn
 from schemas.tables.encoder import Encoder
+from schemas.tables.terms_column import TermsVector
 from transforms.files.publish import CENTERS_FILE
 from transforms.files.saved_model import MANIFEST, SavedModel, load_model
 from transforms.numerics.statistics.nearest import NearestCenters
@@ -133,6 +134,8 @@ def _number(value: Any) -> float:
 
 def _column(values: list[Any], column: EncodedColumn) -> pa.Array:
     """Values for an encoding; null where one does not fit."""
+    if isinstance(column, TermsVector):
+        return pa.array([list(value) if _are_texts(value) else None for value in values], pa.list_(pa.string()))
     if not isinstance(column, OneHotColumn):
         return pa.array([_number(value) for value in values], pa.float64())
     fits, kind = _CATEGORIES[type(column.vocabulary[0])]
@@ -141,6 +144,10 @@ def _column(values: list[Any], column: EncodedColumn) -> pa.Array:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(map(_is_text, value))
 
 
 def _is_integer(value: Any) -> bool:

@@ -15,7 +15,7 @@ from deploy.local.processes import Process
 from deploy.local.worker_environment import start_pool
 
 _STATE, _CONF = "cluster.json", "conf"
-_JOB_SERVER = pathlib.Path(__file__).with_name("LoopbackJobServer.java")
+JOB_SERVER = pathlib.Path(__file__).with_name("LoopbackJobServer.java")
 _JOB_SERVER_HEAP = "-Xmx512m"
 _SPARING = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Options of each Java process. Python does the work of a job; Java's second compiler takes half of what Java takes in
@@ -65,6 +65,9 @@ class FlinkCluster:
       python: whose environment the workers have; by default this one.
     """
 
+    host = "127.0.0.1"
+    """Where JobManager and TaskManagers listen; job server and pool are on loopback."""
+
     def __init__(
         self, folder: pathlib.Path, ports: Ports | None = None, task_managers: int = 2, python: str = sys.executable
     ):
@@ -89,6 +92,7 @@ class FlinkCluster:
             "--no_save_main_session",
             f"--parallelism={_SLOTS * self.task_managers}",
             f"--environment_cache_millis={_CACHE_SECONDS}000",
+            f"--flink_master={self.host}:{self.ports.rest}",
         )
 
     @property
@@ -139,10 +143,10 @@ class FlinkCluster:
     def start_job_server(self, jar: pathlib.Path) -> None:
         """Starts Beam's job server and waits for it."""
         ports = self.ports
-        words = ["java", *_SPARING, _JOB_SERVER_HEAP, "-cp", str(jar), str(_JOB_SERVER)]
+        words = ["java", *_SPARING, _JOB_SERVER_HEAP, "-cp", str(jar), str(JOB_SERVER)]
         words += ["--job-host=127.0.0.1", f"--job-port={ports.job}"]
         words += [f"--artifact-port={ports.artifact}", f"--expansion-port={ports.expansion}"]
-        words += [f"--flink-master=127.0.0.1:{ports.rest}", f"--artifacts-dir={self.folder / 'artifacts'}"]
+        words += [f"--flink-master={self.host}:{ports.rest}", f"--artifacts-dir={self.folder / 'artifacts'}"]
         self._start("job-server", words)
         self._wait("job-server", lambda: processes.listening(ports.job))
 
@@ -156,8 +160,10 @@ class FlinkCluster:
             process.stop()
         self.processes = {}
         (self.folder / _STATE).unlink(missing_ok=True)
-        # A TaskManager that was killed leaves copies of the jars of its jobs.
+        # A TaskManager that was killed leaves copies of the jars of its jobs, all leave files with their numbers, and
+        # the job server leaves a folder for each job.
         shutil.rmtree(self.folder / "tmp", ignore_errors=True)
+        shutil.rmtree(self.folder / "artifacts", ignore_errors=True)
 
     def cancel_jobs(self) -> int:
         """Cancels the jobs that run; returns how many. A job goes on when the process that sent it is gone."""
@@ -175,7 +181,7 @@ class FlinkCluster:
         return self._ask(urllib.request.Request(self._url(path)))
 
     def _url(self, path: str) -> str:
-        return f"http://127.0.0.1:{self.ports.rest}/{path}"
+        return f"http://{self.host}:{self.ports.rest}/{path}"
 
     def _ask(self, request: urllib.request.Request) -> dict[str, Any] | None:
         try:
@@ -200,14 +206,14 @@ class FlinkCluster:
             "env.java.opts.jobmanager": " ".join(_SPARING),
             "env.java.opts.taskmanager": " ".join(_SPARING),
             "rest.port": self.ports.rest,
-            "rest.bind-address": "127.0.0.1",
-            "rest.address": "127.0.0.1",
-            "jobmanager.rpc.address": "127.0.0.1",
+            "rest.bind-address": self.host,
+            "rest.address": self.host,
+            "jobmanager.rpc.address": self.host,
             "jobmanager.rpc.port": self.ports.rpc,
-            "jobmanager.bind-host": "127.0.0.1",
+            "jobmanager.bind-host": self.host,
             "jobmanager.memory.process.size": "1024m",
-            "taskmanager.host": "127.0.0.1",
-            "taskmanager.bind-host": "127.0.0.1",
+            "taskmanager.host": self.host,
+            "taskmanager.bind-host": self.host,
             "taskmanager.memory.process.size": "1536m",
             # Of the tasks of a fit, over a hundred, many hold buffers at once, 16 MB for each shuffle that is sorted.
             "taskmanager.network.sort-shuffle.min-parallelism": 64,
@@ -231,7 +237,12 @@ class FlinkCluster:
     def _start_flink(self, home: pathlib.Path, name: str, script: str) -> None:
         (self.folder / "tmp").mkdir(parents=True, exist_ok=True)
         variables = {"FLINK_CONF_DIR": str(self.folder / _CONF), "FLINK_LOG_DIR": str(self.folder / "log")}
-        self._start(name, [str(home / "bin" / script), "start-foreground"], **variables)
+        variables["FLINK_PID_DIR"] = str(self.folder / "tmp")
+        self._start(name, self._words(name, str(home / "bin" / script)), **variables)
+
+    def _words(self, name: str, script: str) -> list[str]:
+        """The command of a JobManager or TaskManager."""
+        return [script, "start-foreground"]
 
     def _start(self, name: str, words: list[str], **variables: str) -> None:
         self._remember(name, processes.start(words, self.log(name), variables))

@@ -4,6 +4,7 @@ import pathlib
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
+from collections.abc import Mapping
 
 from deploy.local import downloads, processes
 from deploy.local.processes import Process
@@ -17,10 +18,12 @@ class KafkaBroker:
 
     Args:
       folder: of its data and its log.
+      settings: further ones of the broker.
     """
 
-    def __init__(self, folder: pathlib.Path):
+    def __init__(self, folder: pathlib.Path, settings: Mapping[str, object] | None = None):
         self.folder = folder
+        self._more = settings or {}
         self.process = Process(0, "")
         self._port, self._controller = processes.free_ports(2)
         self._jars: pathlib.Path | None = None
@@ -82,6 +85,7 @@ class KafkaBroker:
             "num.io.threads": 2,
             "num.recovery.threads.per.data.dir": 1,
             "log.cleaner.enable": "false",
+            **self._more,
         }
         self._settings.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         name = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()

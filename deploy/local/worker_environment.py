@@ -78,7 +78,7 @@ def _sources() -> list[pathlib.Path]:
 
 
 def _is_source(path: pathlib.Path) -> bool:
-    return path.is_file() and "__pycache__" not in path.parts
+    return path.is_file() and "__pycache__" not in path.parts and path.suffix != ".so"
 
 
 def _digest(paths: list[pathlib.Path]) -> str:

@@ -1,9 +1,10 @@
-"""FedDP-KMeans under masks by jobs of their own: three hospitals, an aggregator, and whoever unmasks for the clients.
+"""FedDP-KMeans under masks by parties of their own: three hospitals, an aggregator, and whoever unmasks for them.
 
-Every step is a process that gets no more than its role may know: the hospitals their own rows and the secret, the
-aggregator a key for noise and the exchange folder, the unmasking job the secret and the releases. Under three
-identities of a system the folders' permissions keep them apart (each hospital then has a copy of the secret). One
-hospital misses the second round. Run this file with the package installed; everything is written to `out/masked`.
+Each party is one command, `dapple party`, and a process that gets no more than its role may know: the hospitals their
+own rows and the secret, the aggregator a key for noise and the exchange folder, the unmasking party the secret and the
+releases. Under identities of a system of their own the folders' permissions keep them apart (each hospital then has a
+copy of the secret). Nobody types a line per round. Run this file with the package installed; everything is written to
+`out/masked`.
 """
 
 import json
@@ -12,6 +13,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +25,9 @@ from transforms.privacy.keys import create_key
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUTPUT = ROOT / "out" / "masked"
 HOSPITALS = ("north", "east", "south")
-MISSED = {(1, "east")}
+PARTIES = (*HOSPITALS, "aggregator", "collector")
 MEANS = 5.0 * np.eye(3, 4)
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
 
 
 def rows(n_rows: int, seed: int) -> pa.Table:
@@ -34,72 +37,76 @@ def rows(n_rows: int, seed: int) -> pa.Table:
 
 
 def write_inputs() -> None:
-    """Each role's own folder: rows and job of a hospital, key and job of the aggregator; clients share the secret."""
-    for name in (*HOSPITALS, "aggregator", "clients"):
+    """Each party's own folder: rows, job and keys; clients have one secret, and everybody knows all public keys."""
+    for name in PARTIES:
         (OUTPUT / name).mkdir(parents=True, mode=0o700)
-    create_key(str(OUTPUT / "clients" / "secret"))
-    pq.write_table(rows(90, seed=99), OUTPUT / "clients" / "server.parquet")
-    for seed, name in enumerate(HOSPITALS):
+    secret = OUTPUT / "collector" / "secret"
+    create_key(str(secret))
+    keys = {name: said("party", "new", "--output", str(OUTPUT / name / "identity")).strip() for name in PARTIES}
+    for seed, name in enumerate(("collector", *HOSPITALS)):
+        if name in HOSPITALS:
+            shutil.copy(secret, OUTPUT / name / "secret")
         pq.write_table(rows(3000, seed), OUTPUT / name / "rows.parquet")
-        job = {
-            "algorithm": "feddp_kmeans",
-            "data": {"path": str(OUTPUT / name / "rows.parquet"), "features": list("abcd")},
-            "server_data": {"path": str(OUTPUT / "clients" / "server.parquet")},
-            "n_clusters": 3,
-            "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1.0e-6},
-            "clipping": {"norm": "server_radius"},
-            "trust": "masked",
-            "masked": {
-                "secret_uri": str(OUTPUT / "clients" / "secret"),
-                "state_uri": str(OUTPUT / name / "state"),
-            },
-        }
-        (OUTPUT / name / "job.yaml").write_text(yaml.safe_dump(job, sort_keys=False))
-    aggregate = {"key_uri": str(OUTPUT / "aggregator" / "noise.key"), "threshold": 2}
-    (OUTPUT / "aggregator" / "job.yaml").write_text(yaml.safe_dump(aggregate))
+        pq.write_table(rows(90, seed=99), OUTPUT / name / "server.parquet")
+        (OUTPUT / name / "job.yaml").write_text(yaml.safe_dump(job(name, keys), sort_keys=False))
+        said("party", "enroll", "--config", config_of(name), *([] if name == "collector" else ["--client", name]))
+    own = {"key_uri": str(OUTPUT / "aggregator" / "noise.key"), "threshold": 2}
+    own |= {"parties": keys, "identity_uri": str(OUTPUT / "aggregator" / "identity")}
+    (OUTPUT / "aggregator" / "job.yaml").write_text(yaml.safe_dump(own))
 
 
-def dapple(job: str, owner: str, *flags: str) -> dict[str, object]:
-    """A job as a process of its own; returns its summary."""
-    return json.loads(said(job, "--config", config_of(owner), "--exchange", str(OUTPUT / "exchange"), *flags))
-
-
-def enroll(owner: str, *flags: str) -> None:
-    """Makes the folder in which a party keeps what it has answered: once, before it takes part in any run."""
-    said("party", "enroll", "--config", config_of(owner), *flags)
+def job(name: str, keys: dict[str, str]) -> dict[str, Any]:
+    """The job of a party of the clients' role; such jobs differ in places only."""
+    found: dict[str, Any] = {
+        "algorithm": "feddp_kmeans",
+        "data": {"path": str(OUTPUT / name / "rows.parquet"), "features": list("abcd")},
+        "server_data": {"path": str(OUTPUT / name / "server.parquet")},
+        "n_clusters": 3,
+        "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1.0e-6},
+        "clipping": {"norm": "server_radius"},
+        "trust": "masked",
+        "masked": {
+            "threshold": 2,
+            "secret_uri": str(OUTPUT / name / "secret"),
+            "state_uri": str(OUTPUT / name / "state"),
+        },
+    }
+    found["masked"] |= {"parties": keys, "identity_uri": str(OUTPUT / name / "identity")}
+    return found
 
 
 def config_of(owner: str) -> str:
-    """The job of a role."""
+    """The job of a party."""
     return str(OUTPUT / owner / "job.yaml")
 
 
 def said(*words: str) -> str:
     """What a command prints."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, "-m", "pipelines", *words]
-    return subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, env=environment).stdout
+    return subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, env=ENVIRONMENT).stdout
+
+
+def party(name: str) -> subprocess.Popen[str]:
+    """The one command of a party."""
+    words = ["--exchange", str(OUTPUT / "exchange"), "--poll_seconds", "0.5", "--wait_minutes", "30"]
+    role = {"aggregator": "aggregator", "collector": "clients"}.get(name, "client")
+    if role != "aggregator":
+        words += ["--released", str(OUTPUT / "released")]
+    if role == "client":
+        words += ["--client", name]
+    command = [sys.executable, "-m", "pipelines", "party", "--role", role, "--config", config_of(name), *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
 
 
 def main() -> None:
-    """All rounds."""
+    """All parties, started together; each ends by itself."""
     shutil.rmtree(OUTPUT, ignore_errors=True)
     write_inputs()
-    for name in HOSPITALS:
-        enroll(name, "--client", name)
-    enroll(HOSPITALS[0])
-    released = ("--released", str(OUTPUT / "clients" / "released"))
-    state = dapple("unmask", HOSPITALS[0], *released)
-    dapple("aggregate", "aggregator")
-    while "output" not in state:
-        index = state["round"]
-        for name in HOSPITALS:
-            if (index, name) not in MISSED:
-                dapple("upload", name, *released, "--client", name)
-        dapple("aggregate", "aggregator")
-        state = dapple("unmask", HOSPITALS[0], *released)
-    print(f"epsilon {state['epsilon']:.4g} spent; centers:")
-    print(np.stack(pq.read_table(f"{state['output']}/centers.parquet")["center"].to_numpy()).round(2))
+    processes = {name: party(name) for name in PARTIES}
+    ends = {name: json.loads(process.communicate()[0]) for name, process in processes.items()}
+    result = ends["collector"]
+    print(f"epsilon {result['epsilon']:.4g} spent, left out: {ends['aggregator']['left_out'] or 'nobody'}; centers:")
+    print(np.stack(pq.read_table(f"{result['output']}/centers.parquet")["center"].to_numpy()).round(2))
 
 
 if __name__ == "__main__":

@@ -6,11 +6,13 @@ from typing import Any
 
 import click
 
-from pipelines.command.words import TOOLS, WORDS
+from pipelines.command.words import PARTY, TOOLS, WORDS
+from pipelines.masked.command_line import RUN
 from pipelines.run.flags import CONFIG_FLAG, FLAGS, OR, Command, Flag, Words, job_command
 from pipelines.run.versions import version
 from schemas.errors import DISTRIBUTION
 
+_ABSENT, _SHORT = 6, 67
 EXIT_CODES: Mapping[int, str] = {
     0: "done",
     1: "failed, for a reason that is not one of these",
@@ -18,16 +20,24 @@ EXIT_CODES: Mapping[int, str] = {
     3: "refused by the ledger; another try is refused as well, until the budget or the job is another one",
     4: "refused because private data would flow around the noise",
     5: "trust masked: a file or message is not what it must be at this point; verify: the run was altered",
+    _ABSENT: "party: somebody has not come within --wait_minutes; the same command goes on from there",
+    66: "there is no input yet; try again when it has come, or correct the path",
+    _SHORT: "stream: all due windows are released, and one had fewer rows than stream.expected_rows",
+    75: "a broker or the ledger's server does not answer; try again later with the same --run_id",
     130: "interrupted by Ctrl-C or SIGTERM; the same command with the same --run_id starts again or goes on",
 }
 _NEVER: Mapping[str, tuple[int, ...]] = {
-    **dict.fromkeys(("prepare", "assign", "evaluate", "shuffle"), (3, 5)),
+    **dict.fromkeys(("prepare", "assign", "evaluate"), (3, 5, 75)),
+    "shuffle": (3, 5),
     **dict.fromkeys(("profile", "encode"), (5,)),
     "decode": (3,),
-    "verify": (3, 4),
-    **dict.fromkeys(("plan", "clean", "ledger"), (4, 5)),
-    "party": (3, 4),
-    **dict.fromkeys(("init", "schema", "schedule", "completion"), (3, 4, 5)),
+    "verify": (3, 4, 66),
+    "plan": (4, 5),
+    "clean": (4, 5, 66, 75),
+    "ledger": (4, 5, 66),
+    "party": (3, 4, 66, 75),
+    "init": (3, 4, 5, 75),
+    **dict.fromkeys(("schema", "schedule", "completion"), (3, 4, 5, 66, 75)),
 }
 """Exit codes that a word does not have, since it asks no ledger, builds no graph, or takes part in no protocol."""
 _FORM = f"dapple JOB --config FILE --output DIR [--run_id ID] [--verbose] [Beam flags]{OR}dapple JOB --help"
@@ -69,16 +79,19 @@ class Overview(Words):
         about = "Differentially private clustering."
         super().__init__("dapple", _FORM, shown, commands=list(words), help=about, context_settings=settings)
         for word in (self, *words):
-            codes = {code: text for code, text in EXIT_CODES.items() if code not in _NEVER.get(str(word.name), ())}
             for each in (word, *getattr(word, "commands", {}).values()):
-                each.codes = codes
+                # Only those that take part in a run of several parties wait, and call all jobs.
+                waits = word is self or (word.name == PARTY and each.name in (PARTY, RUN))
+                never = () if waits else (*_NEVER.get(str(word.name), ()), _ABSENT)
+                never = never if word is self or word.name == "stream" else (*never, _SHORT)
+                each.codes = {code: text for code, text in EXIT_CODES.items() if code not in never}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Jobs first."""
-        jobs = {name: word.about for name, word in WORDS.items()}
+        jobs = {name: word.about for name, word in WORDS.items()} | {PARTY: TOOLS[PARTY]}
         for title, words in {"Jobs": jobs, "Read no private rows": TOOLS}.items():
             with formatter.section(title):
-                formatter.write_dl(list(words.items()))
+                formatter.write_dl([(name, about) for name, about in words.items() if words is jobs or name != PARTY])
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:

@@ -19,12 +19,16 @@ from click.shell_completion import get_completion_class, shell_complete
 from pipelines.command.early import refuse_early
 from pipelines.command.help_pages import Overview, job_page
 from pipelines.command.interruption import INTERRUPTED, SENTENCE, interruptible
+from pipelines.command.misplaced import refuse_settings
+from pipelines.command.signal_flags import Signals, signal_flags
 from pipelines.command.words import TOOLS, WORDS
 from pipelines.ledger.command_line import LEDGER
 from pipelines.masked.command_line import PARTY
 from pipelines.plan import command_line as planning
 from pipelines.run.failures import describe_unexpected
 from pipelines.run.flags import Command, Words, one_sentence
+from pipelines.run.signals.exports import EXPORTS
+from pipelines.run.signals.log_lines import LogFormat, forget_run, formatter
 from schemas.errors import ConfigError, DappleError
 
 _COMPLETE = "_DAPPLE_COMPLETE"
@@ -35,6 +39,7 @@ JOBS = {name: word.module for name, word in WORDS.items()}
 COMMANDS = (*JOBS, *TOOLS)
 """All words: the jobs, and those that read no data."""
 _HELP = ("-h", "--help")
+_LOGGER = logging.getLogger(__name__)
 _REMEDY = "run dapple --help."
 
 
@@ -63,19 +68,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     verbose = "--verbose" in words
+    forget_run()
+    signals = Signals()
+    wrong: ConfigError | None = None
     with _own_stderr(verbose) as stream:
-        _set_up_logging(stream, verbose)
-        return _run([word for word in words if word != "--verbose"], stream, verbose)
+        try:
+            words, signals = signal_flags([word for word in words if word != "--verbose"])
+        except ConfigError as error:
+            wrong = error
+        _set_up_logging(stream, verbose, signals.form, signals.level)
+        if wrong is not None:
+            return _fail(str(wrong), wrong.exit_code)
+        with EXPORTS.of_command(signals.wanted):
+            code = _run(words, verbose)
+            EXPORTS.ended(code)
+        return code
 
 
-def _run(words: list[str], stream: TextIO, verbose: bool) -> int:
-    """Runs the job that `words` ask for and says on `stream` why it stopped."""
+def _run(words: list[str], verbose: bool) -> int:
+    """Runs the job that `words` ask for and says why it stopped."""
     with interruptible() as interruption:
         cause: Exception
         try:
             summary = _summary(words)
         except KeyboardInterrupt:
-            return _fail(SENTENCE, INTERRUPTED, stream)
+            return _fail(SENTENCE, INTERRUPTED)
         except DappleError as error:
             sentence, code, cause = str(error), error.exit_code, error
         except Exception as error:  # noqa: BLE001 - the last handler: type and place only, the message may hold a value
@@ -84,7 +101,7 @@ def _run(words: list[str], stream: TextIO, verbose: bool) -> int:
             return _print(summary)
         if interruption.asked:
             sentence, code = SENTENCE, INTERRUPTED
-        return _fail(sentence, code, stream, cause if verbose else None)
+        return _fail(sentence, code, cause if verbose else None)
 
 
 def _print(summary: dict[str, Any] | None) -> int:
@@ -129,6 +146,8 @@ def _summary(words: list[str]) -> dict[str, Any] | None:
         raise ConfigError(f"the job must be one of {', '.join(COMMANDS)}, got {got}; {remedy}")
     if words[0] in WORDS and not any(word in _HELP for word in words):
         refuse_early(words[0], WORDS[words[0]], words[1:])
+    if words[0] == "plan":
+        refuse_settings("fit", words[1:], [flag for each in planning.TOOLS["plan"].params for flag in each.opts])
     with contextlib.suppress(click.exceptions.Exit), one_sentence(), command.make_context("dapple", words) as context:
         found = command.invoke(context)
         if not isinstance(found, str):
@@ -185,27 +204,23 @@ def schedule_folder() -> pathlib.Path:
     return installed if installed.is_dir() else root / "schedule"
 
 
-def _fail(sentence: str, code: int, stream: TextIO, shown: Exception | None = None) -> int:
+def _fail(sentence: str, code: int, shown: Exception | None = None) -> int:
     """Says why, with the traceback of an error that is to be shown, and returns the exit code."""
     if shown is not None:
-        traceback.print_exception(shown, file=stream)
-    stream.write(f"dapple: {sentence}\n")
+        traceback.print_exception(shown, file=sys.stderr)
+    # It is the last line, whatever the form of the others and whoever holds the handlers.
+    _LOGGER.error("%s", sentence, extra={"exit_code": code})
     return code
 
 
-def _set_up_logging(stream: TextIO, verbose: bool) -> None:
-    """Progress on stderr: rich on a terminal, plain lines elsewhere. Beam speaks only when asked to."""
-    handler: logging.Handler = logging.StreamHandler(stream)
-    handler.setFormatter(logging.Formatter("dapple: %(message)s"))
-    if stream.isatty():
-        from rich.console import Console
-        from rich.logging import RichHandler
-
-        handler = RichHandler(console=Console(file=stream), show_path=False, show_level=False)
+def _set_up_logging(stream: TextIO, verbose: bool, form: LogFormat, level: int) -> None:
+    """Progress on stderr: messages alone on a terminal, lines with their times elsewhere. Beam speaks if asked to."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(formatter(LogFormat.PLAIN if stream.isatty() and form is LogFormat.TEXT else form))
     for name in ("pipelines", "transforms", "dapple_dp"):
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]
-        logger.setLevel(logging.INFO)
+        logger.setLevel(level)
         logger.propagate = False
     for name in ("apache_beam", ""):
         logging.getLogger(name).setLevel(logging.INFO if verbose else logging.CRITICAL)

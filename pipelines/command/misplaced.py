@@ -16,17 +16,18 @@ _MOST_NAMED = 3
 _SCHEMAS = pathlib.Path(__file__).resolve().parents[2] / "schemas" / "json"
 
 
-def refuse_settings(name: str, argv: Sequence[str]) -> None:
+def refuse_settings(name: str, argv: Sequence[str], flags: Sequence[str] | None = None) -> None:
     """Says of the first flag that is a setting of the job, and no flag of Dapple or Beam, where it is written.
 
     Args:
       name: of the job.
       argv: words after it.
+      flags: that are taken; those of the job unless they are given, as by a tool that takes the file of a job.
 
     Raises:
       ConfigError: in one sentence.
     """
-    own = {CONFIG_FLAG, *WORDS[name].flags}
+    own = {CONFIG_FLAG, *(WORDS[name].flags if flags is None else flags)}
     given = [word.partition("=")[0] for word in argv if word.startswith("--")]
     for flag in given:
         found = () if flag in own or flag in BEAMS else _places(name, flag[2:].replace("-", "_"))

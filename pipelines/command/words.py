@@ -59,6 +59,13 @@ n_clusters: 5
 trust: masked
 masked: {{scheme: shared_secret, secret_uri: clients.secret}}
 """
+_TOPICS = """algorithm: spherical
+data: {path: texts, features: embedding, client_id: person}
+n_clusters: 30
+privacy: {epsilon: 2.0, delta: 1.0e-6}
+clipping: {client_rows: 10}
+names: {column: tags, vocabulary: vocabulary.txt}
+"""
 _CLIENTS_LOAD = "schemas.kmeans.fit_config:load_config"
 _FIT_MODEL = "schemas.kmeans.fit_config:FitConfig"
 _POOLED_MODEL = "schemas.kmeans.pooled_config:PooledFitConfig"
@@ -73,6 +80,13 @@ WORDS: Mapping[str, Word] = {
         load="pipelines.command.settings:fit",
         models=(_FIT_MODEL, _POOLED_MODEL),
         example=_FIT,
+    ),
+    "topics": Word(
+        module="pipelines.command.topics",
+        about="find what texts are about, privately: topics with names from a public vocabulary",
+        load="pipelines.command.settings:topics",
+        models=("schemas.kmeans.fit_config:SphericalFit",),
+        example=_TOPICS,
     ),
     "stream": Word(
         module="pipelines.kmeans.stream.job",
@@ -96,6 +110,7 @@ WORDS: Mapping[str, Word] = {
         about="write the nearest center of every row; not private, stays in the trusted zone",
         load="schemas.trusted_zone.job_configs:load_assign_config",
         models=("schemas.trusted_zone.job_configs:AssignConfig",),
+        flags=(*OUTPUT_FLAGS, "--level"),
         example="data: {path: lake, features: [age, hours]}\nmodel: runs/fit\n",
     ),
     "evaluate": Word(
@@ -191,9 +206,10 @@ TOOLS: Mapping[str, str] = {
     "verify": "check that the files of a run are whole and add up; sign them, or check the signature",
     "clean": "list, and remove, what killed runs left beside their outputs",
     "ledger": "set the limits of data sets; show, verify and export what runs have spent",
-    "party": "make the key of a party of masked jobs, enroll it, or have it forget what it has sent",
+    "party": "take a party through a masked run; make its key, enroll it, have it forget",
     "schema": "print the JSON Schema of a job's settings, for editors",
     "schedule": "print the folder of the files for cron, Airflow and Dataflow",
     "completion": "print the completion of a shell: bash, zsh or fish",
 }
-"""Words that read no private rows, and what they do."""
+"""Words without settings of their own, and what they do; all but `PARTY`, which calls jobs, read no private rows."""
+PARTY = "party"

@@ -1,7 +1,6 @@
 """What a job is: a record that says how it is asked for, planned, charged, worked and written."""
 
 import dataclasses
-import datetime
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -20,10 +19,6 @@ UNPROTECTED: Summary = {"epsilon": None, "delta": None}
 """What a job of the trusted zone says of its guarantee: there is none."""
 
 
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-
-
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Run(Generic[Settings]):
     """One run of a job.
@@ -32,13 +27,16 @@ class Run(Generic[Settings]):
       settings: of its config file.
       options: of its command line.
       place: where it writes.
-      started: UTC, ISO 8601, before any row is read; when it ended would tell how long the rows took.
     """
 
     settings: Settings
     options: JobOptions
     place: Place
-    started: str = dataclasses.field(default_factory=_now)
+
+    @property
+    def started(self) -> str:
+        """UTC, ISO 8601, before any row is read; when it ended would tell how long the rows took."""
+        return self.options.begun.isoformat(timespec="seconds")
 
     @property
     def folder(self) -> RunFolder:

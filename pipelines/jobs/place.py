@@ -104,8 +104,32 @@ class OutputFolder(Place):
             stack.callback(self.folder.release)
             with self.folder.claimed():
                 stack.enter_context(self._charged(reservation))
-                stack.enter_context(self.folder.opened())
+                stack.enter_context(self._staging())
             yield
+
+    def _staging(self) -> contextlib.AbstractContextManager[None]:
+        """The staging folder, which must be new."""
+        return self.folder.opened()
+
+    def in_place(self, digest: str) -> Summary | None:
+        """The summary of this run, if its output is there; None if nothing is there, or the output of another run.
+
+        Args:
+          digest: of the settings.
+
+        Raises:
+          ConfigError: if a file of a run is there, and is not as a run wrote it.
+        """
+        path, run = FileSystems.join(self._options.output, MANIFEST), self._options.run_id
+        if not FileSystems.exists(path):
+            return None
+        found = gate.read_json(path, ChargedManifest, _not_of_run(path))
+        if (found.run_id, found.config_digest) != (run, digest):
+            return None
+        path = FileSystems.join(self._options.output, PRIVACY_FILE)
+        spent = gate.read_json(path, Spent, _not_of_run(path))
+        _LOGGER.info("run %s is complete: nothing is read or charged", run)
+        return self.summary | {"epsilon": spent.epsilon, "delta": spent.delta}
 
     def publish(self, manifest: dict[str, Any]) -> None:
         """Makes the staging folder, with its manifest, the output."""
@@ -135,19 +159,14 @@ class ChargedFolder(OutputFolder):
 
         Whoever was stopped between its last move and its commit is committed now.
         """
-        path, run = FileSystems.join(self._options.output, MANIFEST), self._options.run_id
+        run = self._options.run_id
         status = None if self._ledger is None else Ledger(self._ledger).status(run)
-        if self._ledger is None or status is None or status.state == "void" or not FileSystems.exists(path):
+        if self._ledger is None or status is None or status.state == "void":
             return None
-        found = gate.read_json(path, ChargedManifest, _not_of_run(path))
-        if (found.run_id, found.config_digest) != (run, self._digest):
-            return None
-        path = FileSystems.join(self._options.output, PRIVACY_FILE)
-        spent = gate.read_json(path, Spent, _not_of_run(path))
-        if status.state == "reserved":
+        found = self.in_place(self._digest)
+        if found is not None and status.state == "reserved":
             Ledger(self._ledger).commit(run, {})
-        _LOGGER.info("run %s is complete: nothing is read or charged", run)
-        return self.summary | {"epsilon": spent.epsilon, "delta": spent.delta}
+        return found
 
 
 def _not_of_run(path: str) -> Refusal:

@@ -2,21 +2,26 @@
 
 import contextlib
 import dataclasses
+import functools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 
 from pipelines.jobs.forewarnings import forewarnings
 from pipelines.jobs.job import Job, JobChoice, Planned, Result, Run, Settings
+from pipelines.jobs.lineage import told
 from pipelines.jobs.place import Summary
 from pipelines.jobs.warned import with_warnings
 from pipelines.run.options import JobOptions, parse_job, read_text
+from pipelines.run.signals.exports import EXPORTS
+from pipelines.run.signals.log_lines import of_run
 from pipelines.run.stores import check_stores
 from pipelines.run.versions import versions
 from schemas.errors import ConfigError
 from schemas.privacy.flow import Zone
+from transforms.files.signals.measures import EPSILON, MEASURES, WARNINGS
 from transforms.tables.source import would_find
 
 _LOGGER = logging.getLogger(__name__)
@@ -43,6 +48,36 @@ def run_job(asked: Job[Any, Any, Any] | JobChoice, argv: Sequence[str]) -> Summa
 
 def run_settings(job: Job[Settings, Planned, Result], settings: Settings, options: JobOptions) -> Summary:
     """Runs a job whose settings are there; returns the summary, and raises what stopped it."""
+    EXPORTS.beside(options.output)
+    with of_run(job.name, options.run_id):
+        public = options.output if job.zone is Zone.PUBLIC else ""
+        return with_signals(job.name, options, settings, functools.partial(_run, job, settings, options), public)
+
+
+def with_signals(
+    job: str, options: JobOptions, settings: Any, work: Callable[[], Summary], public: str = ""
+) -> Summary:
+    """Works, and has metrics and lineage tell of it.
+
+    Args:
+      job: word of the command.
+      options: of the command line, with the id of the run and its output.
+      settings: of the run, which name its input and its ledger.
+      work: what is done; returns the summary of the run.
+      public: where it releases, if requests for it follow from the plan.
+    """
+    with (
+        MEASURES.run(job, options.run_id, public),
+        told(job, options.run_id, settings, options.output, options.begun),
+    ):
+        summary = work()
+        for name, metric in (("epsilon", EPSILON), ("warnings", WARNINGS)):
+            if summary.get(name) is not None:
+                MEASURES.put(metric, summary[name])
+        return summary
+
+
+def _run(job: Job[Settings, Planned, Result], settings: Settings, options: JobOptions) -> Summary:
     check_stores(settings)
     warned = forewarnings(settings)
     for each in warned or ():
@@ -55,9 +90,11 @@ def run_settings(job: Job[Settings, Planned, Result], settings: Settings, option
         return with_warnings(complete, warned)
     run = Run(settings=settings, options=options, place=place)
     with carried_out(job, run) as (planned, result):
-        outcome = job.write(run, planned, result)
+        with MEASURES.phase("write"):
+            outcome = job.write(run, planned, result)
         head = {"run_id": options.run_id, "started": run.started, "versions": versions()}
-        place.publish(head | outcome.manifest)
+        with MEASURES.phase("publish"):
+            place.publish(head | outcome.manifest)
     summary = with_warnings(place.summary | outcome.summary, warned)
     _say_done(job, options.output)
     return summary
@@ -76,9 +113,14 @@ def carried_out(job: Job[Settings, Planned, Result], run: Run[Settings]) -> Iter
     check_stores(run.settings)
     run = dataclasses.replace(run, settings=job.resolve(run.settings))
     run.place.check()
-    planned = job.plan(run)
-    with run.place.opened(job.reservation(run, planned)):
-        yield planned, job.work(run, planned)
+    with MEASURES.phase("plan"):
+        planned = job.plan(run)
+    with contextlib.ExitStack() as opened:
+        with MEASURES.phase("charge"):
+            opened.enter_context(run.place.opened(job.reservation(run, planned)))
+        with MEASURES.phase("work"):
+            result = job.work(run, planned)
+        yield planned, result
 
 
 def _check_outside(settings: Any, output: str) -> None:

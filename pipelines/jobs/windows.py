@@ -6,15 +6,15 @@ Which windows are due follows from the calendar and the clock, never from rows.
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from apache_beam.io.filesystems import FileSystems
 
 from pipelines.jobs import waiting
 from pipelines.jobs.place import OutputFolder, Place
-from pipelines.ledger.spending import Reservation
 from pipelines.run.folder import MANIFEST, check_no_link
+from pipelines.run.options import JobOptions
 from schemas.errors import InputError
 from schemas.settings.calendar import Calendar
 from schemas.settings.refusal import Refusal
@@ -57,15 +57,9 @@ class WindowsFolder(Place):
 class WindowFolder(OutputFolder):
     """The folder of one window that costs nothing: what a killed attempt has left of it is begun anew."""
 
-    @contextlib.contextmanager
-    def opened(self, reservation: Reservation | None) -> Iterator[None]:
-        """Makes the staging folder, or takes up that of a killed attempt and removes what lies there."""
-        with contextlib.ExitStack() as stack:
-            stack.callback(self.folder.release)
-            with self.folder.claimed():
-                stack.enter_context(self._charged(reservation))
-                stack.enter_context(self.folder.reopened())
-            yield
+    def _staging(self) -> contextlib.AbstractContextManager[None]:
+        """A new staging folder, or that of a killed attempt without what lies there."""
+        return self.folder.reopened()
 
 
 def due_windows(calendar: Calendar, output: str) -> Due:
@@ -91,6 +85,14 @@ def _check_own(path: str, date: str) -> None:
     refusal = Refusal(kind=InputError, rule=rule, remedy="restore it, or remove the folder if it was copied there")
     if not gate.read_json(path, WindowManifest, refusal).run_id.endswith(f"-{date}"):
         raise refusal.because("that of another run")
+
+
+def of_window(options: JobOptions, calendar: Calendar, index: int, name: str) -> JobOptions:
+    """The command line of the run of a window, which began for others when it was due, or when the job did."""
+    date = calendar.date(index)
+    begun = max(options.begun, calendar.due_at(index))
+    output = FileSystems.join(options.output, date)
+    return dataclasses.replace(options, output=output, run_id=f"{name}-{date}", begun=begun)
 
 
 def first_complete(calendar: Calendar, output: str) -> str | None:

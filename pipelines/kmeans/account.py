@@ -16,7 +16,7 @@ ledger has a second `commit`, of the new manifest.
 import contextlib
 import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from apache_beam.io.filesystem import BeamIOError
@@ -25,6 +25,7 @@ from apache_beam.io.filesystems import FileSystems
 from pipelines.jobs.place import OutputFolder, Summary
 from pipelines.kmeans.plan.fingerprint import content_fingerprint, resolved, settings_digest
 from pipelines.kmeans.plan.planned_fit import PlannedFit
+from pipelines.ledger.private_state import State
 from pipelines.ledger.spending import Reservation, finish_words
 from pipelines.ledger.store import Ledger
 from pipelines.run.folder import KEY_FILE, MANIFEST, SECRET_FILE, RunFolder, UnderWayError
@@ -43,6 +44,7 @@ from schemas.settings.refusal import Refusal
 from schemas.settings.run_manifest import RunManifest
 from transforms.files import gate
 from transforms.files.publish import RELEASED_FILES, RELEASES_FILE
+from transforms.files.signals.measures import MEASURES, TAKEN_UP
 from transforms.masked.clients import SECRET_SETTING
 from transforms.privacy.keys import delete_key, kept_key, key_digest
 
@@ -73,7 +75,7 @@ class RunAccount(OutputFolder):
         self._started = False
         self._drew = False
         self._again = False
-        self._left: dict[str, str] = {}
+        self._left = dict(options.leaves)
 
     def complete(self) -> Summary | None:
         """The summary of a run that is complete, its output put in place if that was left undone; None of another.
@@ -157,13 +159,13 @@ class RunAccount(OutputFolder):
         self._drew = True
         return fingerprint
 
-    def leaves(self, **digests: str) -> None:
+    def leaves(self, digests: Mapping[str, str]) -> None:
         """Notes SHA-256 of the private state that the run leaves to the next window; its commit names it."""
-        self._left |= digests
+        self._left.update(digests)
 
     def publish(self, manifest: dict[str, Any]) -> None:
         """Commits what is staged, and makes it the output."""
-        content = {"manifest": self.folder.seal(manifest), "releases": self.folder.digest(RELEASES_FILE)}
+        content = {State.MANIFEST: self.folder.seal(manifest), "releases": self.folder.digest(RELEASES_FILE)}
         content |= self._left
         status = self._ledger.status(self._run)
         if status is not None and status.committed is not None and status.release != content["releases"]:
@@ -186,6 +188,8 @@ class RunAccount(OutputFolder):
                 raise LedgerRefusedError(
                     f"run_id {self._run} must be asked for with the same plan, got another one; {finish_words(status)}."
                 )
+            self._ledger.take_up(self._run)
+            MEASURES.add(TAKEN_UP)
             _LOGGER.info("run %s is %s: going on without a further charge", self._run, status.state)
             return False
         about: dict[str, Any] = {"config": self._config_digest, "versions": versions(), "output": self.folder.output}
@@ -221,7 +225,7 @@ class RunAccount(OutputFolder):
         if status.charge.is_drawn_once or status.committed is None or status.release is None:
             return False
         # In this order: meanwhile another attempt may put in place what is staged.
-        staged = _is_staged(folder, status.committed["manifest"])
+        staged = _is_staged(folder, status.committed[State.MANIFEST])
         if staged or FileSystems.exists(FileSystems.join(folder.output, MANIFEST)):
             return False
         return all(FileSystems.exists(uri) for uri, _ in self._secrets.values())
@@ -240,7 +244,7 @@ class RunAccount(OutputFolder):
 
     def _finish_alone(self, folder: RunFolder, status: RunStatus) -> None:
         """As `_finish`, of a run that another process may be about to finish as well."""
-        digest = (status.committed or {})["manifest"]
+        digest = (status.committed or {})[State.MANIFEST]
         if not _is_staged(folder, digest):
             self._finish(folder, status)
             return
@@ -256,7 +260,7 @@ class RunAccount(OutputFolder):
 
     def _finish(self, folder: RunFolder, status: RunStatus) -> None:
         """Deletes the keys of a committed run and makes its staging folder the output, unless that has been done."""
-        digest = (status.committed or {})["manifest"]
+        digest = (status.committed or {})[State.MANIFEST]
         if not self._keeps_copy:
             clear_copy(folder.staging)  # That it went may not have been durable where the power was cut.
         staged = _read(folder.path(MANIFEST))

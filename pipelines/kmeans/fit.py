@@ -16,13 +16,15 @@ from pipelines.kmeans.fit_rounds import FitRounds
 from pipelines.kmeans.free_run import Account, FreeRun, in_one_go
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, message_contract, plan_fit
 from pipelines.kmeans.plan.recurrence import compare_to_previous
+from pipelines.ledger.private_state import State
 from pipelines.ledger.spending import charge_of
 from pipelines.run.folder import KEY_FILE, SECRET_FILE
-from pipelines.run.options import LARGE_BYTES, JobOptions, check_rounds, rounds_of_a_graph, worker_limits
+from pipelines.run.options import LARGE_BYTES, JobOptions, check_rounds, rounds_of_a_graph
 from pipelines.run.round_driver import run_chunks
 from pipelines.run.run_keys import HoldKey
 from pipelines.tables.client_staging import staged_by_client
 from pipelines.tables.features import with_features
+from pipelines.tables.resources import worker_limits
 from schemas.choices import Trust
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig, load_config
@@ -35,6 +37,7 @@ from schemas.settings.digest import config_digest
 from transforms.files import gate
 from transforms.files.file_bytes import table_bytes, write_bytes
 from transforms.files.publish import CENTERS_FILE, RELEASED_FILES
+from transforms.files.signals.measures import MEASURES, ROUNDS
 from transforms.masked.aggregation import Masked
 from transforms.masked.clients import SECRET_SETTING, Masking
 from transforms.rounds.aggregation import Aggregation, Central
@@ -112,12 +115,10 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
         limits = held.enter_context(worker_limits(options))
         with staged_by_client(planned.rows, options, key_uri, folder) as rows:
             if rows.contract.participation is not None:
-                account.leaves(roll=rows.contract.participation.digest)
+                account.leaves({State.ROLL: rows.contract.participation.digest})
             job = dataclasses.replace(planned, source=rows.source, contract=rows.contract, initial=initial)
             aggregation = aggregation_of(job, key_uri, secret, limits)
-            # A graph does not know the list of the files.
             n_bytes = _memory(planned.source)
-            aggregation.begin(planned.rounds, n_bytes)
             rounds = FitRounds(job, aggregation, folder, counted=rows.counted, bound=True, staged=staged)
             chunk = rounds_of_a_graph(options, rounds.n_rounds, config.chunks.rounds, n_bytes)
             done = run_chunks(rounds, folder, rounds.binding(fingerprint, key_uri), options, chunk)
@@ -149,7 +150,7 @@ def released(planned: PlannedFit, folder: str, drawn: Drawn) -> FitResult:
 
 
 def _place(config: FitConfig, options: JobOptions) -> OutputFolder:
-    return FreeRun(options) if config.ledger is None else RunAccount(config, options)
+    return FreeRun(config, options) if config.ledger is None else RunAccount(config, options)
 
 
 def _plan(run: Run[FitConfig]) -> PlannedFit:
@@ -166,6 +167,7 @@ def _plan(run: Run[FitConfig]) -> PlannedFit:
     n_rounds = rounds_of_a_graph(run.options.beam, len(planned.rounds), run.settings.chunks.rounds, 0)
     check_rounds(run.options.beam, n_rounds, "chunks.rounds")
     plan = planned.plan
+    MEASURES.put(ROUNDS, len(planned.rounds))
     rounds = counted(len(planned.rounds), "round")
     covers = planned.statement.covers
     of_all = "" if covers is None else f", for {covers}"

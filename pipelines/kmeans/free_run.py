@@ -2,19 +2,24 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.jobs.place import OutputFolder
+from pipelines.jobs.place import OutputFolder, Summary
 from pipelines.kmeans.plan.fingerprint import keyed_fingerprint
 from pipelines.kmeans.plan.planned_fit import PlannedFit
 from pipelines.ledger.spending import Reservation
 from pipelines.run.folder import KEY_FILE, SECRET_FILE
+from pipelines.run.options import JobOptions
 from pipelines.run.round_driver import clear_rounds, has_begun, rounds_recorded
 from pipelines.run.run_keys import HoldKey, resumed_nonce, run_keys
+from pipelines.tables.client_staging import clear_copy
 from schemas.errors import ConfigError
+from schemas.kmeans.fit_config import FitConfig
+from schemas.settings.digest import config_digest
+from transforms.files.signals.measures import MEASURES, TAKEN_UP
 from transforms.privacy.keys import create_key, delete_key
 
 _LOGGER = logging.getLogger(__name__)
@@ -29,7 +34,7 @@ class Account(Protocol):
     def start(self, planned: PlannedFit, key_uri: str) -> str:
         """Is told that noise is about to be drawn; returns the fingerprint of the input."""
 
-    def leaves(self, **digests: str) -> None:
+    def leaves(self, digests: Mapping[str, str]) -> None:
         """Is told of private state that the run leaves to the next window, by SHA-256."""
 
 
@@ -41,7 +46,7 @@ class _OneGo(NamedTuple):
     def start(self, planned: PlannedFit, key_uri: str) -> str:
         return keyed_fingerprint(planned, key_uri)
 
-    def leaves(self, **digests: str) -> None:
+    def leaves(self, digests: Mapping[str, str]) -> None:
         """Nobody goes on from it."""
 
 
@@ -58,7 +63,22 @@ class FreeRun(OutputFolder):
 
     Before the first record of rounds a run that fails leaves nothing. After it, its keys and its staging folder stay,
     whatever the error: some noise has been drawn, and what goes on must draw the same.
+
+    Args:
+      config: the job.
+      options: of the command.
     """
+
+    def __init__(self, config: FitConfig, options: JobOptions):
+        super().__init__(options)
+        self._config = config
+
+    def complete(self) -> Summary | None:
+        """The summary of this very run, whose output is in place: whoever was stopped after that may ask again."""
+        found = self.in_place(config_digest(self._config))
+        if found is not None and not self._config.keep_staging:
+            clear_copy(self.folder.staging)  # That it went may not have been durable where the power was cut.
+        return found
 
     @contextlib.contextmanager
     def opened(self, reservation: Reservation | None) -> Iterator[None]:
@@ -79,6 +99,8 @@ class FreeRun(OutputFolder):
     def _kept_if_begun(self) -> Iterator[None]:
         """Begins or goes on; what a failure leaves is kept if noise may have been drawn."""
         try:
+            if has_begun(self.folder):
+                MEASURES.add(TAKEN_UP)
             self.folder.clear(keep_rounds=has_begun(self.folder))
             yield
         except BaseException:
@@ -115,7 +137,7 @@ class FreeRun(OutputFolder):
         """The fingerprint of the input, before noise is drawn."""
         return keyed_fingerprint(planned, key_uri)
 
-    def leaves(self, **digests: str) -> None:
+    def leaves(self, digests: Mapping[str, str]) -> None:
         """Nobody is told: only a ledger knows of windows."""
 
     def publish(self, manifest: dict[str, Any]) -> None:

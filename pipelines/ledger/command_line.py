@@ -8,7 +8,7 @@ import click
 from pipelines.run.flags import PATH, Command, Flag, Words
 from schemas.privacy.plan import PrivacyUnit
 
-_FORM = "dapple ledger limit|show|plan|verify|export --ledger FILE"
+_FORM = "dapple ledger limit|show|plan|verify|export|copy --ledger FILE"
 
 
 def _action(name: str, about: str, *flags: Flag) -> Command:
@@ -20,7 +20,7 @@ def _action(name: str, about: str, *flags: Flag) -> Command:
 
         return job.run(SimpleNamespace(action=name, **given))
 
-    ledger = Flag("--ledger", "the ledger's file", required=True, type=PATH)
+    ledger = Flag("--ledger", "the ledger's file, or postgresql://USER@HOST/DATABASE", required=True, type=PATH)
     return Command(name, _FORM, ledger, *flags, callback=run, help=about)
 
 
@@ -37,7 +37,12 @@ _ACTIONS = [
         Flag("--unit", "what is protected", type=click.Choice(tuple(map(str, PrivacyUnit)))),
     ),
     _action("show", "say what every data set may spend and has spent, and the state of every run"),
-    _action("verify", "say whether the chain holds", Flag("--head", "digest that an earlier verify printed")),
+    _action(
+        "verify",
+        "say whether the chain holds",
+        Flag("--head", "digest that an earlier verify printed"),
+        Flag("--outputs", "folder of outputs that were charged to it", type=PATH),
+    ),
     _action(
         "plan",
         "say the largest epsilon of each of some runs that fit together",
@@ -50,6 +55,11 @@ _ACTIONS = [
         "give all entries",
         Flag("--format", "of the rows", default="jsonl", type=click.Choice(("jsonl", "csv"))),
         Flag("--output", "file to write; default: the standard output", type=PATH),
+    ),
+    _action(
+        "copy",
+        "put all entries, as they are, into another ledger that has none, and say what that does not copy",
+        Flag("--to", "the other ledger: a new file, or postgresql://USER@HOST/DATABASE", required=True, type=PATH),
     ),
 ]
 LEDGER = Words("ledger", _FORM, commands=_ACTIONS, no_args_is_help=False)

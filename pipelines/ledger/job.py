@@ -5,19 +5,29 @@ import dataclasses
 import io
 import json
 import math
+import os
 import sys
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from pipelines.ledger.store import Ledger, charges_of, limits_of
+from pipelines.ledger.private_state import check_published, digest_of
+from pipelines.ledger.store import ROLLS, Ledger, charges_of, limits_of
+from pipelines.run.folder import MANIFEST
 from schemas.errors import ConfigError, LedgerRefusedError
 from schemas.privacy.charge import Charge, Limit
 from schemas.privacy.ledger_entry import COLUMNS, LedgerEntry, RunStatus, run_states
 from schemas.privacy.plan import Mechanism, PrivacyUnit
 from schemas.privacy.statement import NEIGHBORING_RELATION
+from schemas.settings import json_schema
+from schemas.settings.refusal import Refusal
+from schemas.settings.run_manifest import VerifiedManifest
+from transforms.files import gate
 from transforms.files.file_bytes import write_bytes
 from transforms.privacy import ledger_filter
+
+_USUAL_EPSILONS = (0.1, 0.5, 1.0, 3.0)
+_USUAL_DELTA = 1e-6
 
 
 def run(given: SimpleNamespace) -> dict[str, Any] | None:
@@ -34,7 +44,9 @@ def run(given: SimpleNamespace) -> dict[str, Any] | None:
     if given.action == "plan":
         return _plan(book.entries(), given)
     if given.action == "verify":
-        return _verify(book.entries(), given.head)
+        return _verify(book.entries(), given.head, given.outputs)
+    if given.action == "copy":
+        return _copy(book, Ledger(given.to))
     text = _rows(book.entries(), given.format)
     if given.output is None:
         sys.stdout.write(text)
@@ -62,7 +74,41 @@ def _limit(book: Ledger, given: SimpleNamespace) -> dict[str, Any]:
         unit=None if given.unit is None else PrivacyUnit(given.unit),
     )
     book.set_limit(given.dataset, limit)
-    return dataclasses.asdict(limit) | {"ledger": given.ledger, "dataset": given.dataset}
+    held = charges_of(book.entries(), given.dataset)
+    runs = _runs_that_fit(given.dataset, limit, held)
+    return dataclasses.asdict(limit) | {"ledger": given.ledger, "dataset": given.dataset, "runs": runs}
+
+
+def _runs_that_fit(dataset: str, limit: Limit, held: Sequence[Charge]) -> list[dict[str, Any]]:
+    """How many runs a limit has room for: of Gaussian releases at usual epsilons, and like the last one."""
+    delta = min(_USUAL_DELTA, limit.delta)
+    charges = [_gaussian_charge(dataset, delta, limit, epsilon) for epsilon in _USUAL_EPSILONS]
+    found = [
+        {"epsilon": charge.epsilon, "delta": charge.delta, "runs": ledger_filter.how_many(limit, held, charge)}
+        for charge in (*charges, *held[-1:])
+    ]
+    usual = ", ".join(f"{each['runs']:,} at epsilon {each['epsilon']:g}" for each in found[: len(charges)])
+    sys.stdout.write(f"{dataset}: room for so many runs of one Gaussian release, delta {delta:g} each: {usual}\n")
+    if held:
+        sys.stdout.write(
+            f"{dataset}: room for {found[-1]['runs']:,} more runs like the last one, {held[-1].job} with epsilon "
+            f"{held[-1].epsilon:.6g}\n"
+        )
+    return found
+
+
+def _copy(book: Ledger, other: Ledger) -> dict[str, Any]:
+    """Puts all entries into another ledger; says what does not come along, and what must not be done from now on."""
+    entries = book.copy_to(other)
+    rolls = "the folder that `state` names" if book.folder is None else f"{book.folder}{ROLLS}"
+    sys.stdout.write(
+        f"{len(entries)} entries of {book.path} are in {other.path}, with the same digests.\n"
+        f"Not copied: rolls of clients ({rolls}), kept keys, outputs, and the folders OUTPUT.partial-RUN_ID of runs "
+        "that go on.\n"
+        "Name the new ledger in all jobs now: whatever is charged to one of them, the other does not know.\n"
+    )
+    head = entries[-1].digest if entries else None
+    return {"ledger": book.path, "to": other.path, "entries": len(entries), "head": head}
 
 
 def _show(entries: Sequence[LedgerEntry]) -> dict[str, Any]:
@@ -128,27 +174,46 @@ def _plan(entries: Sequence[LedgerEntry], given: SimpleNamespace) -> dict[str, A
     return {"dataset": given.dataset, "runs": given.runs, "epsilon": each, "delta": delta}
 
 
-def _gaussian_charge(dataset: str, delta: float, limit: Limit) -> Charge:
-    """A run of one Gaussian release, whose noise is to be found."""
-    event = {"mechanism": str(Mechanism.DISCRETE_GAUSSIAN), "noise_multiplier": 1.0}
-    return Charge(
+def _gaussian_charge(dataset: str, delta: float, limit: Limit, epsilon: float = 1.0) -> Charge:
+    """A run of one Gaussian release of an epsilon."""
+    charge = Charge(
         dataset=dataset,
         job="fit",
         unit=limit.unit or PrivacyUnit.RECORD,
         neighboring_relation=NEIGHBORING_RELATION,
-        epsilon=1.0,
+        epsilon=epsilon,
         delta=delta,
-        events=(event,),
+        events=({"mechanism": str(Mechanism.DISCRETE_GAUSSIAN), "noise_multiplier": 1.0},),
     )
+    return ledger_filter.with_epsilon(charge, epsilon)
 
 
-def _verify(entries: Sequence[LedgerEntry], head: str | None) -> dict[str, Any]:
-    """Says that the chain holds, which has been checked; and that it still holds an entry known from before."""
+def _verify(entries: Sequence[LedgerEntry], head: str | None, outputs: str | None) -> dict[str, Any]:
+    """Says that the chain holds, which has been checked; that it holds an entry known from before, and all outputs."""
     if head is not None and all(each.digest != head for each in entries):
         raise LedgerRefusedError(
             f"the ledger must hold the entry {head}, got none of that digest; it was replaced or cut since."
         )
-    return {"entries": len(entries), "head": entries[-1].digest if entries else None, "verified": True}
+    known = {} if outputs is None else {"outputs": _check_outputs(entries, outputs)}
+    return {"entries": len(entries), "head": entries[-1].digest if entries else None, "verified": True} | known
+
+
+def _check_outputs(entries: Sequence[LedgerEntry], folder: str) -> int:
+    """How many outputs below a folder were charged to this ledger, all of them as it names them."""
+    if not os.path.isdir(folder):
+        raise ConfigError(f"--outputs must be a folder on a local disk, got {folder}; give that in which outputs lie.")
+    found = 0
+    for place, _, names in sorted(os.walk(folder)):
+        if MANIFEST in names:
+            path = os.path.join(place, MANIFEST)
+            kind, remedy = LedgerRefusedError, "the ledger was replaced or restored since, or is another run's"
+            refusal = Refusal(kind=kind, rule=f"{path} must be of a run that this ledger holds", remedy=remedy)
+            raw = gate.read_bytes(path, refusal)
+            manifest = json_schema.parsed(raw, VerifiedManifest, refusal)
+            if manifest.ledger is not None:
+                check_published(entries, manifest, digest_of(raw), refusal)
+                found += 1
+    return found
 
 
 def _rows(entries: Sequence[LedgerEntry], form: str) -> str:

@@ -86,6 +86,7 @@ class Budget(NamedTuple):
       limit: epsilon of all runs.
       left: epsilon of it.
       largest_epsilon: of one run of the same kind that fits, rounded down; 0 if none does.
+      runs: how many such runs fit, one after another.
       refused: why the run would be refused; "" if it fits.
     """
 
@@ -93,6 +94,7 @@ class Budget(NamedTuple):
     limit: float | None
     left: float | None
     largest_epsilon: float | None
+    runs: int | None
     refused: str
 
     @classmethod
@@ -101,17 +103,19 @@ class Budget(NamedTuple):
         try:
             entries = Ledger(ledger).entries()
         except LedgerRefusedError as error:
-            return cls(charge.dataset, None, None, None, str(error))
+            return cls(charge.dataset, None, None, None, None, str(error))
         limit = limits_of(entries).get(charge.dataset)
         if limit is None:
-            return cls(charge.dataset, None, None, None, f"{charge.dataset} has no limit; see `dapple ledger limit`.")
+            said = f"{charge.dataset} has no limit; see `dapple ledger limit`."
+            return cls(charge.dataset, None, None, None, None, said)
         held, refused = charges_of(entries, charge.dataset), ""
         try:
             ledger_filter.check(limit, held, charge)
         except LedgerRefusedError as error:
             refused = str(error)
         left, largest = _left(entries, charge.dataset).epsilon, ledger_filter.largest_epsilon(limit, held, charge)
-        return cls(charge.dataset, limit.epsilon, left, largest, refused)
+        runs = 0 if refused else ledger_filter.how_many(limit, held, charge)
+        return cls(charge.dataset, limit.epsilon, left, largest, runs, refused)
 
 
 def next_window(ledger: str, dataset: str, epoch: str) -> int:

@@ -111,6 +111,7 @@ def _reserved(book: Ledger, reservation: Reservation) -> tuple[str, bool]:
     reservation.still()
     about = reservation.about
     if reservation.same is not None and _is_open(book, reservation, about):
+        book.take_up(reservation.run)
         return reservation.run, True
     return book.reserve(reservation.run, reservation.charge, about, again=reservation.again), False
 

@@ -1,84 +1,65 @@
-"""The privacy ledger on disk: one SQLite file, append-only, hash-chained, safe for many writers at once.
+"""The privacy ledger: append-only, hash-chained, safe for many writers at once, whatever holds its rows.
 
-A writer holds SQLite's write lock from before it reads what was spent until its entry is on the disk. Nobody can go
-past a limit by being fast, and an entry is there, or not, whatever kills the process.
+What is here says what may follow what. A storage has the rows, in transactions: `sqlite_file.py`, `postgres.py`.
 """
 
-import contextlib
 import dataclasses
 import datetime
-import os
-import sqlite3
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from apache_beam.io.filesystems import FileSystems
-
-from schemas.errors import ConfigError, LedgerRefusedError
+from pipelines.ledger.postgres import PostgresDatabase
+from pipelines.ledger.sqlite_file import SQLiteFile
+from pipelines.ledger.storage import Result, Rows, Storage
+from schemas.errors import LedgerRefusedError
 from schemas.privacy.charge import Charge, Limit, canonical
-from schemas.privacy.ledger_entry import (
-    CHAIN_START,
-    COLUMNS,
-    EntryKind,
-    LedgerEntry,
-    RunStatus,
-    check_chain,
-    run_states,
-)
-from schemas.settings.format_number import FORMAT, check_number
+from schemas.privacy.ledger_entry import CHAIN_START, EntryKind, LedgerEntry, RunStatus, run_states
+from schemas.privacy.ledger_place import is_on_server, ledger_place
 from schemas.settings.json_schema import checked
-from schemas.settings.refusal import Refusal
 from transforms.privacy import ledger_filter
 
-_WAIT_SECONDS = 120.0
-_TABLES = (
-    "CREATE TABLE entries (sequence INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, "
-    "dataset TEXT NOT NULL, run TEXT NOT NULL, content TEXT NOT NULL, previous TEXT NOT NULL, digest TEXT NOT NULL)",
-    "CREATE TABLE head (length INTEGER NOT NULL, digest TEXT NOT NULL)",
-    "CREATE TRIGGER entries_stay BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'append-only'); END",
-    "CREATE TRIGGER entries_remain BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'append-only'); END",
-)
-
-_REFUSAL = Refusal(
-    kind=LedgerRefusedError,
-    rule="ledger must be one that this version can go on with",
-    remedy="set a limit in a new file that is lower by all that this one has spent",
-)
+ROLLS = ".rolls"
+"""What follows the name of a ledger's file in that of the folder of its rolls."""
+_LOGGER = logging.getLogger(__name__)
 
 
 class Ledger:
-    """A ledger file.
+    """A ledger.
 
     Args:
-      path: on a local disk; however it is spelled, one file is one ledger.
+      place: a file on a local disk, or `postgresql://USER@HOST/DATABASE`.
 
     Raises:
-      ConfigError: if it is not a local path.
+      ConfigError: if it is neither, or a URL with a password.
     """
 
-    def __init__(self, path: str):
-        if FileSystems.get_scheme(path) not in (None, "file"):
-            raise ConfigError(f"ledger must be a file on a local disk, got {path}; run the job where the ledger lies.")
-        self.path = os.path.realpath(path.removeprefix("file://"))
+    def __init__(self, place: str):
+        given = ledger_place(place)
+        self._storage: Storage = PostgresDatabase(given) if is_on_server(given) else SQLiteFile(given)
+
+    @property
+    def path(self) -> str:
+        """Where it is: the file as it is on this machine, or the URL."""
+        return self._storage.place
+
+    @property
+    def folder(self) -> str | None:
+        """Where private state lies beside it: with a suffix after this name; None of a ledger on a server."""
+        return self._storage.folder
 
     def create(self) -> None:
-        """Makes an empty ledger, readable by its owner only, if there is none."""
-        try:
-            os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        except FileExistsError:
-            return
-        except OSError as error:
-            raise ConfigError(f"ledger must be a file that can be made, got {self.path}; check the folder.") from error
+        """Makes an empty ledger, for its owner only, if there is none."""
+        self._storage.make()
 
     def set_limit(self, dataset: str, limit: Limit) -> None:
         """Says what a data set may spend from now on, past runs included."""
-        with self._writing(new=True) as book:
-            book.append(EntryKind.LIMIT, dataset, "", dataclasses.asdict(limit))
+        self.create()
+        self._write(lambda book: book.append(EntryKind.LIMIT, dataset, "", dataclasses.asdict(limit)))
 
     def require_limit(self, dataset: str) -> Limit:
         """The limit of a data set; raises LedgerRefusedError if it has none."""
-        with self._reading() as book:
-            return book.limit(dataset)
+        return self._read(lambda book: book.limit(dataset))
 
     def reserve(self, run: str, charge: Charge, about: dict[str, Any], *, again: bool = False) -> str:
         """Charges a run before it reads data.
@@ -95,12 +76,37 @@ class Ledger:
         Raises:
           LedgerRefusedError: if the id is taken, or the data set has no limit or no budget for it.
         """
-        with self._writing() as book:
+
+        def act(book: _Book) -> str:
             name = book.free_name(run) if again else run
+            taken = book.status(name)
+            if taken is not None and taken.state != "void":
+                raise LedgerRefusedError(
+                    f"run_id {run} must be of a run that is not charged yet, got one that is {taken.state}; choose "
+                    "another run_id, which is charged again."
+                )
             limit = book.limit(charge.dataset)
             ledger_filter.check(limit, book.held(charge.dataset), charge)
             book.append(EntryKind.RESERVE, charge.dataset, name, about | {"charge": charge.to_json()})
-        return name
+            book.attempt(name)
+            return name
+
+        return self._write(act)
+
+    def take_up(self, run: str) -> None:
+        """Notes that a process goes on with a run, so that no other machine gives its charge back.
+
+        Raises:
+          LedgerRefusedError: if the charge has been given back meanwhile.
+        """
+
+        def act(book: _Book) -> None:
+            status = book.status(run)
+            if status is None or status.state == "void":
+                raise LedgerRefusedError(f"run_id {run} must be reserved, got one that has ended; ask for it again.")
+            book.attempt(run)
+
+        self._write(act)
 
     def start(self, run: str, content: dict[str, Any]) -> None:
         """Says under which key and from which input a reserved run is about to draw noise, if that was not said yet.
@@ -111,47 +117,36 @@ class Ledger:
           LedgerRefusedError: if it was said otherwise before, another run has drawn under one of these keys, or the run
             is not reserved.
         """
-        with self._writing() as book:
-            status = book.status(run)
-            if status is None or (status.state != "reserved" and status.release is None):
-                raise LedgerRefusedError(f"run {run} must be reserved to draw noise, got another state; run it again.")
-            if status.started is None:
-                _refuse_known_keys(book.entries, content.get("key", {}))
-                book.append(EntryKind.START, status.charge.dataset, run, content)
-            for name, value in content.items():
-                if status.started is not None and status.started.get(name) != value:
-                    raise LedgerRefusedError(
-                        f"run_id {run} must be resumed with the same {name}, got another one; choose another run_id, "
-                        "which is charged again."
-                    )
+        self._write(lambda book: book.start(run, content))
 
     def commit(self, run: str, content: dict[str, Any]) -> None:
         """Says that the release of a reserved run is complete."""
-        self._end(EntryKind.COMMIT, run, content)
+        self._write(lambda book: book.end(EntryKind.COMMIT, run, content))
 
     def void(self, run: str, reason: str) -> None:
-        """Gives back what was reserved for a run that released nothing."""
-        self._end(EntryKind.VOID, run, {"reason": reason})
+        """Gives back what was reserved for a run that released nothing, unless another machine works on it, too."""
 
-    def _end(self, kind: EntryKind, run: str, content: dict[str, Any]) -> None:
-        with self._writing() as book:
-            status = book.status(run)
-            book.append(kind, status.charge.dataset if status else "", run, content)
+        def act(book: _Book) -> bool:
+            if book.is_shared(run):
+                return False
+            book.end(EntryKind.VOID, run, {"reason": reason})
+            return True
+
+        if not self._write(act):
+            _LOGGER.warning("run %s stays reserved, since more than one process has worked on it", run)
 
     def status(self, run: str) -> RunStatus | None:
         """What is known of a run; None if nothing is."""
-        with self._reading() as book:
-            return book.status(run)
+        return self._read(lambda book: book.status(run))
 
     def windows(self, dataset: str, epoch: str) -> dict[int, RunStatus]:
         """What is known of the runs of an epoch, by the number of the window; void ones are left out."""
-        with self._reading() as book:
-            found = {}
-            for status in run_states(book.entries).values():
-                about = status.charge.epoch
-                if status.state != "void" and about and (status.charge.dataset, about["name"]) == (dataset, epoch):
-                    found[int(about["index"])] = status
-            return found
+        found = {}
+        for status in run_states(self.entries()).values():
+            about = status.charge.epoch
+            if status.state != "void" and about and (status.charge.dataset, about["name"]) == (dataset, epoch):
+                found[int(about["index"])] = status
+        return found
 
     def entries(self) -> tuple[LedgerEntry, ...]:
         """All entries, the chain checked.
@@ -159,70 +154,50 @@ class Ledger:
         Raises:
           LedgerRefusedError: if there is no ledger, or it was changed.
         """
-        with self._reading() as book:
-            return tuple(book.entries)
+        return self._read(lambda book: tuple(book.entries))
 
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator["_Book"]:
-        """The whole ledger, checked, as of one moment."""
-        with self._transaction("BEGIN") as connection:
-            yield _Book.read(connection)
+    def copy_to(self, other: "Ledger") -> tuple[LedgerEntry, ...]:
+        """Puts all entries, as they are, into another ledger, which has none yet.
 
-    @contextlib.contextmanager
-    def _writing(self, *, new: bool = False) -> Iterator["_Book"]:
-        """The whole ledger, checked, with nobody else writing; what was appended is on the disk at the end."""
-        if new:
-            self.create()
-        with self._transaction("BEGIN IMMEDIATE") as connection:
-            if new and connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,):
-                _make_tables(connection)
-            yield _Book.read(connection)
+        Returns:
+          The entries.
 
-    @contextlib.contextmanager
-    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
-        """A connection in a transaction that is rolled back on any error."""
-        if not os.path.isfile(self.path):
-            raise LedgerRefusedError(
-                f"ledger must be an existing file, got {self.path}; set a limit with `dapple ledger limit` first."
-            )
-        try:
-            with contextlib.closing(_connected(self.path)) as connection:
-                connection.execute(begin)
-                try:
-                    yield connection
-                    connection.execute("COMMIT")
-                except BaseException:
-                    connection.rollback()
-                    raise
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+        Raises:
+          LedgerRefusedError: if the other one has entries.
+        """
+        entries = self.entries()
+
+        def act(book: _Book) -> None:
+            if book.entries:
                 raise LedgerRefusedError(
-                    f"ledger must be on a disk with room, got a full one at {self.path}; make room, then ask for the "
-                    "run again with the same --run_id."
-                ) from error
-            raise LedgerRefusedError(
-                f"ledger must be a ledger that can be read and written, got {self.path}; check the file and its folder."
-            ) from error
+                    f"--to must be a ledger without entries, got {len(book.entries)}; give a new one."
+                )
+            for entry in entries:
+                book.rows.append(entry)
+
+        other.create()
+        other._write(act)
+        return entries
+
+    def _read(self, act: Callable[["_Book"], Result]) -> Result:
+        """What `act` says of the whole ledger, checked, as of one moment."""
+        return self._storage.look(lambda rows: act(_Book(rows)))
+
+    def _write(self, act: Callable[["_Book"], Result]) -> Result:
+        """Lets `act` append to the whole ledger, checked, with nobody else writing; it may be called again."""
+        return self._storage.change(lambda rows: act(_Book(rows)))
 
 
-@dataclasses.dataclass(slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Book:
     """The entries of a ledger within one transaction."""
 
-    connection: sqlite3.Connection
-    entries: list[LedgerEntry]
+    rows: Rows
 
-    @classmethod
-    def read(cls, connection: sqlite3.Connection) -> "_Book":
+    @property
+    def entries(self) -> Sequence[LedgerEntry]:
         """All entries, the chain checked."""
-        with _REFUSAL.covers():
-            check_number(connection.execute("PRAGMA user_version").fetchone()[0] or None)
-        rows = connection.execute(f"SELECT {', '.join(COLUMNS)} FROM entries ORDER BY sequence").fetchall()
-        entries = [LedgerEntry(**dict(zip(COLUMNS, row, strict=True))) for row in rows]
-        heads = connection.execute("SELECT length, digest FROM head").fetchall()
-        length, head = heads[0] if len(heads) == 1 else (-1, "")
-        check_chain(entries, length, head)
-        return cls(connection=connection, entries=entries)
+        return self.rows.entries
 
     def append(self, kind: EntryKind, dataset: str, run: str, content: dict[str, Any]) -> None:
         """Adds an entry; raises LedgerRefusedError if it cannot follow."""
@@ -236,9 +211,27 @@ class _Book:
             previous=self.entries[-1].digest if self.entries else CHAIN_START,
         ).sealed()
         run_states([*self.entries, entry])
-        self.connection.execute(f"INSERT INTO entries VALUES ({', '.join('?' * len(COLUMNS))})", entry.row)
-        self.connection.execute("UPDATE head SET length = ?, digest = ?", (entry.sequence, entry.digest))
-        self.entries.append(entry)
+        self.rows.append(entry)
+
+    def start(self, run: str, content: dict[str, Any]) -> None:
+        """See `Ledger.start`."""
+        status = self.status(run)
+        if status is None or (status.state != "reserved" and status.release is None):
+            raise LedgerRefusedError(f"run {run} must be reserved to draw noise, got another state; run it again.")
+        if status.started is None:
+            _refuse_known_keys(self.entries, content.get("key", {}))
+            self.append(EntryKind.START, status.charge.dataset, run, content)
+        for name, value in content.items():
+            if status.started is not None and status.started.get(name) != value:
+                raise LedgerRefusedError(
+                    f"run_id {run} must be resumed with the same {name}, got another one; choose another run_id, "
+                    "which is charged again."
+                )
+
+    def end(self, kind: EntryKind, run: str, content: dict[str, Any]) -> None:
+        """Adds the last entry of a run."""
+        status = self.status(run)
+        self.append(kind, status.charge.dataset if status else "", run, content)
 
     def limit(self, dataset: str) -> Limit:
         """The last limit of a data set; raises LedgerRefusedError if it has none."""
@@ -255,6 +248,19 @@ class _Book:
 
     def status(self, run: str) -> RunStatus | None:
         return run_states(self.entries).get(run)
+
+    def attempt(self, run: str) -> None:
+        """Notes that a process works on a run."""
+        self.rows.attempt(self._reservation(run))
+
+    def is_shared(self, run: str) -> bool:
+        """Whether more than one process has worked on a run since it was reserved."""
+        return self.rows.attempts(self._reservation(run)) > 1
+
+    def _reservation(self, run: str) -> int:
+        """Number of the entry that reserved a run last; 0 if none has."""
+        of_run = (each for each in reversed(self.entries) if (each.run, each.kind) == (run, EntryKind.RESERVE))
+        return next((each.sequence for each in of_run), 0)
 
     def free_name(self, run: str) -> str:
         """The id itself, or with the first number that makes it new."""
@@ -286,16 +292,3 @@ def charges_of(entries: Sequence[LedgerEntry], dataset: str) -> list[Charge]:
     """Charges of reserved and committed runs on a data set."""
     states = [status for status in run_states(entries).values() if status.state != "void"]
     return [charge for charge in (status.charge for status in states) if charge.dataset == dataset]
-
-
-def _connected(path: str) -> sqlite3.Connection:
-    """A connection whose commits wait for the disk."""
-    connection = sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None)
-    connection.execute("PRAGMA synchronous = EXTRA")
-    return connection
-
-
-def _make_tables(connection: sqlite3.Connection) -> None:
-    for statement in (*_TABLES, f"PRAGMA user_version = {FORMAT}"):
-        connection.execute(statement)
-    connection.execute("INSERT INTO head VALUES (0, ?)", (CHAIN_START,))

@@ -18,7 +18,7 @@ from pipelines.ledger.spending import Reservation
 from pipelines.run.graph import run_graph
 from pipelines.run.run_keys import RunNonce, made_key
 from schemas.choices import Trust
-from schemas.errors import ConfigError, ProtocolError
+from schemas.errors import ConfigError, NotYetError, ProtocolError
 from schemas.masked.config import AGGREGATOR, AggregateConfig, LimitConfig, validated_aggregate
 from schemas.masked.exchange import MaskedMessages
 from schemas.masked.pairwise_messages import Leg
@@ -83,11 +83,11 @@ def build(
       files: of messages.
     """
     plan = exchange.plan()
-    threshold = config.threshold
+    threshold = max(config.threshold, 0 if plan.shares is None else plan.shares.threshold)
     n_listed: beam.PCollection | None = None
     if plan.pairwise is not None:
         pairwise = PairwiseExchange(exchange.folder, exchange.parties)
-        threshold = pairwise.fewest(index, threshold)
+        threshold = pairwise.fewest(index, config.threshold)
         n_listed = root | "Number" >> beam.Create([pairwise.n_listed(index)], reshuffle=False)
     aggregate = AggregateMasked(
         plan=plan.rounds[index], key_uri=config.key_uri, threshold=threshold, shares=plan.shares, n_listed=n_listed
@@ -178,14 +178,12 @@ def _plan(run: Run[AggregateConfig]) -> OpenRound:
     key_uri = made_key(run.settings.key_uri)
     if exchange.publish_key(public_key(_private_key(exchange, key_uri))):
         return OpenRound(exchange=exchange, index=index, leg=_OPENED)
-    pairwise = exchange.plan().pairwise is not None
-    leg = _close_list(exchange, index, run.settings.threshold) if pairwise else None
-    return OpenRound(exchange=exchange, index=index, leg=leg)
+    return OpenRound(exchange=exchange, index=index, leg=_close_list(exchange, index, run.settings.threshold))
 
 
 def _check_open(exchange: Exchange, index: int) -> None:
     if exchange.is_closed(index):
-        raise ProtocolError(f"round {index} must be open to be added up, got a closed one; its sum is final.")
+        raise NotYetError(f"round {index} must be open to be added up, got a closed one; its sum is final.")
 
 
 class _AloneAtExchange(Place):

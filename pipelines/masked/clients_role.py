@@ -43,8 +43,6 @@ from transforms.tables import hive
 from transforms.tables.read import first_schema
 
 _Planned = TypeVar("_Planned")
-COUNTERSIGNED = "countersigned"
-"""What a client has done that has signed what it was shown of a closed round."""
 SHARES = "shares"
 """What the key of whoever unmasks is for."""
 
@@ -343,7 +341,7 @@ class ClientsRole:
         if index != self.n_released() or self.exchange.broadcast(index) != broadcast_digest(state):
             raise ProtocolError(
                 f"--released must hold the releases of the {counted(index, 'round')} before this one, got others; run "
-                "`dapple unmask` first."
+                "`dapple unmask` first, and if there was an upgrade, use the versions that the run began with."
             )
         self._note(self.rounds[index].path, "broadcast", broadcast_digest(state), client)
 

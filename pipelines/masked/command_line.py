@@ -3,9 +3,19 @@
 import importlib
 from typing import Any
 
-from pipelines.run.flags import OR, PATH, Command, Flag, Words
+import click
+
+from pipelines.run.flags import OR, PATH, Command, Flag, Words, job_command
+from schemas.errors import ConfigError
 
 _JOB = "--config JOB [--client NAME]"
+RUN = "run"
+"""What flags without an action stand for."""
+_FORM = (
+    "dapple party --role client|aggregator|clients --config JOB --exchange EXCHANGE "
+    "[--released RELEASED] [--client NAME] [--wait_minutes M] [Beam flags]"
+)
+_MINUTES: dict[str, Any] = {"type": click.FloatRange(0.0, 60.0 * 24 * 366), "show_default": True}
 
 
 def _action(name: str, flags: str, about: str, *params: Flag) -> Command:
@@ -18,13 +28,46 @@ def _action(name: str, flags: str, about: str, *params: Flag) -> Command:
     return Command(name, f"dapple party {name} {flags}", *params, callback=run, help=about)
 
 
+class _Party(Words):
+    """Flags without an action are those of a party that takes part in a run."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click's."""
+        alone = args[:1] != ["--help"] and args[:1] != [] and args[0].startswith("--")
+        return super().parse_args(ctx, [RUN, *args] if alone else args)
+
+
+def _take_part(role: str, wait_minutes: float, poll_seconds: float, late_minutes: float, **given: Any) -> Any:
+    """Checks the flags of the role, and takes part."""
+    needed = {"client": ("released", "client"), "aggregator": (), "clients": ("released",)}[role]
+    for name in ("released", "client"):
+        if (given[name] is None) == (name in needed):
+            rule, got = ("given", "nothing") if name in needed else ("left out", given[name])
+            raise ConfigError(f"--{name} must be {rule} for --role {role}, got {got}; correct it.")
+    names = ("config", "exchange", *needed, *(["run_id"] if role == "clients" and given["run_id"] else []))
+    words = [word for name in names for word in (f"--{name}", given[name])]
+    party_run = importlib.import_module("pipelines.masked.party_run")
+    patience = party_run.Patience(60.0 * wait_minutes, poll_seconds, 60.0 * late_minutes)
+    return party_run.take_part(role, [*words, *click.get_current_context().args], patience)
+
+
 _CONFIG = Flag("--config", "the job's YAML file", type=PATH, required=True)
 _CLIENT = Flag("--client", "name of the party", default="")
 _EXCHANGE = Flag("--exchange", "of one run; default: all runs", type=PATH, default="")
 _OUTPUT = Flag("--output", "file of the new key", type=PATH, required=True)
+_OF_ARUN = [
+    Flag("--role", "whose part", type=click.Choice(["client", "aggregator", "clients"]), required=True),
+    Flag("--released", "folder of the releases so far, which all clients share", type=PATH, metavar="DIR"),
+    Flag("--client", "name of the client that sends", metavar="NAME"),
+    Flag("--run_id", "name of the run; default: time and a random part", metavar="ID"),
+    Flag("--wait_minutes", "how long to wait for others, in all", default=1440.0, **_MINUTES),
+    Flag("--late_minutes", "how long a leg stays open for those who are late", default=10.0, **_MINUTES),
+    Flag("--poll_seconds", "between two looks", type=click.FloatRange(0.01, 3600.0), default=5.0, show_default=True),
+]
 _ACTIONS = [
+    job_command(RUN, _FORM, ("--exchange",), *_OF_ARUN, help="take part to the end", callback=_take_part),
     _action("new", "--output KEY", "make a private key, and print its public part", _OUTPUT),
     _action("enroll", _JOB, "make the state of a party, and print its folder", _CONFIG, _CLIENT),
     _action("forget", f"{_JOB} [--exchange EXCHANGE]", "destroy what was sent", _CONFIG, _CLIENT, _EXCHANGE),
 ]
-PARTY = Words("party", OR.join(each.form for each in _ACTIONS), commands=_ACTIONS, no_args_is_help=False)
+PARTY = _Party("party", OR.join(each.form for each in _ACTIONS), commands=_ACTIONS, no_args_is_help=False)

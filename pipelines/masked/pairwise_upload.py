@@ -13,9 +13,9 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.kmeans.plan.planned_fit import PlannedFit, message_contract
-from pipelines.masked.clients_role import COUNTERSIGNED, ClientsRole, OpenRound
+from pipelines.masked.clients_role import ClientsRole, OpenRound
 from pipelines.run.graph import run_graph
-from schemas.errors import ProtocolError
+from schemas.errors import NotYetError
 from schemas.masked.config import PairwiseParams
 from schemas.masked.exchange import MaskedMessages
 from schemas.masked.pairwise_messages import HandedOut, Leg, sent_to_table
@@ -24,6 +24,7 @@ from schemas.privacy.release import MaskedReleases
 from transforms.files.file_bytes import table_bytes
 from transforms.files.private_sink import PrivateSink
 from transforms.masked.clients import SenderStatistics
+from transforms.masked.exchange_files import COUNTERSIGNED
 from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.masked.pairwise_legs import (
     AdvertiseKeys,
@@ -184,7 +185,7 @@ def _check_takes_part(opened: OpenRound, leg: Leg) -> None:
     if missed is None and leg is not Leg.LETTERS and not listed.own & listed.shared:
         missed = Leg.LETTERS
     if missed is not None:
-        raise ProtocolError(
+        raise NotYetError(
             f"--client must have sent {missed} before they were listed, got {client}, which had not; "
             "it may join the next round."
         )

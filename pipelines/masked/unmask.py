@@ -10,6 +10,7 @@ import functools
 import logging
 import os
 import secrets
+import stat
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
@@ -24,15 +25,17 @@ from pipelines.masked.clients_role import SHARES, ClientsRole, OpenRound, client
 from pipelines.run.folder import MANIFEST, RunFolder
 from pipelines.run.graph import run_graph
 from schemas.choices import NoiseBy
+from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig
+from schemas.masked.config import RESULT
 from schemas.masked.exchange import NONCE_BYTES, ExchangePlan
 from schemas.masked.pairwise_messages import HandedOut, sent_from_table
 from schemas.privacy.release import MaskedReleases, releases_from_table, releases_to_table
-from transforms.files import gate
+from transforms.files import gate, stores
 from transforms.files.file_bytes import make_folder, table_bytes, write_bytes
 from transforms.files.publish import CENTERS_FILE, RELEASES_FILE
 from transforms.masked.clients import SECRET_SETTING, UnmaskReleases, broadcast_digest, check_present
-from transforms.masked.exchange_files import read_table, table_refusal
+from transforms.masked.exchange_files import marks, read_table, table_refusal
 from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.masked.pairwise_legs import UnmaskPairwise
 from transforms.masked.sealing import SEALED
@@ -43,7 +46,6 @@ from transforms.privacy.keys import read_key
 from transforms.privacy.noise_stage import AddFurtherNoise
 
 _LOGGER = logging.getLogger(__name__)
-_RESULT = "result"
 _NO_FINGERPRINT = "none: rows stayed with the clients"
 
 
@@ -53,10 +55,9 @@ def _handed(
     """Shares of all clients that have handed out theirs; garbage, and what is not for this one, is left out."""
     signed = PairwiseExchange(exchange, parties)
     path = signed.plan().rounds[index].path
-    files = sorted(each.path for each in FileSystems.match([FileSystems.join(folder, f"*{SEALED}")])[0].metadata_list)
     own = private_key(read_key(secret_uri, SECRET_SETTING), nonce, SHARES)
     found = []
-    for file in files:
+    for file in marks(FileSystems.join(folder, f"*{SEALED}")):
         with signed.leaving_out(file):
             content = _opened(file, signed.handed_out(index, file), own, path)
             if content is not None:
@@ -138,6 +139,9 @@ def _write_result(role: ClientsRole, output: str, run_id: str) -> None:
         write_bytes(folder.path(RELEASES_FILE), table_bytes(releases_to_table(list(model.releases))))
         write_bytes(folder.path(CENTERS_FILE), table_bytes(model.centers_table(result.in_units)))
         outputs.write_outputs(folder, role.planned, result)
+        if stores.is_local(role.released):
+            # Clients that may read the releases may read what follows from them.
+            os.chmod(folder.staging, stat.S_IMODE(os.stat(role.released).st_mode) & ~0o022)
         folder.publish(outputs.manifest(role.planned, result, run_id))
 
 
@@ -145,6 +149,11 @@ def _open_run(role: ClientsRole, run_id: str) -> None:
     """Publishes the plan of the run, if nobody has."""
     if role.exchange.is_open():
         return
+    if role.n_released():
+        raise ConfigError(
+            f"--released must hold no releases where a run is opened, got some in {role.released}; choose another "
+            "folder, or put plan.json of their run back."
+        )
     nonce = secrets.token_bytes(NONCE_BYTES)
     plan = ExchangePlan(
         run=run_id,
@@ -169,7 +178,7 @@ def _work(run: Run[FitConfig], role: ClientsRole) -> Summary:
         role.exchange.open_round(index, broadcast_digest(role.state()))
         _LOGGER.info("open: round %d, %s", index, role.planned.rounds[index].plan.path)
         return summary
-    output = FileSystems.join(role.released, _RESULT)
+    output = FileSystems.join(role.released, RESULT)
     if not FileSystems.exists(FileSystems.join(output, MANIFEST)):
         _write_result(role, output, summary["run_id"])
     _LOGGER.info("done: %s", FileSystems.join(output, "report.html"))

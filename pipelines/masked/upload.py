@@ -17,17 +17,17 @@ from pipelines.jobs.job import Run
 from pipelines.jobs.place import Summary
 from pipelines.kmeans.plan.planned_fit import PlannedFit, message_contract
 from pipelines.masked import pairwise_upload
-from pipelines.masked.clients_role import COUNTERSIGNED, ClientsRole, OpenRound, clients_job, party_state, planned_role
+from pipelines.masked.clients_role import ClientsRole, OpenRound, clients_job, party_state, planned_role
 from pipelines.masked.clients_settings import check_settings
 from pipelines.run.graph import run_graph
 from schemas.choices import MaskScheme
-from schemas.errors import ProtocolError
+from schemas.errors import NotYetError
 from schemas.kmeans.fit_config import FitConfig
 from schemas.masked.exchange import MaskedMessages
 from schemas.masked.pairwise_messages import Leg
 from transforms.files.file_bytes import make_folder
 from transforms.masked.clients import UploadMessages
-from transforms.masked.exchange_files import Exchange
+from transforms.masked.exchange_files import COUNTERSIGNED, Exchange
 from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.masked.party_state import RunState
 from transforms.masked.sealing import Sealing
@@ -73,7 +73,7 @@ def build(root: beam.Pipeline, planned: PlannedFit, opened: OpenRound) -> None:
 def _send_messages(role: ClientsRole, client: str, options: PipelineOptions, index: int, state: Any) -> None:
     """Sends the masked statistics of the open round."""
     if role.exchange.is_closed(index):
-        raise ProtocolError(f"round {index} must be open to send to it, got a closed one; run `dapple unmask`.")
+        raise NotYetError(f"round {index} must be open to send to it, got a closed one; run `dapple unmask`.")
     opened = role.open_round(index, state, client)
     with role.staged(options, client, opened.key_uri) as job:
         run_graph(functools.partial(build, planned=job, opened=opened), options, role.step_promise)
@@ -93,7 +93,7 @@ def _planned(run: Run[FitConfig]) -> ClientsRole | Summary:
     exchange = PairwiseExchange(options.exchange, parties, kept)
     index = exchange.last_round()
     pairwise = config.masked.scheme is MaskScheme.PAIRWISE
-    leg = exchange.leg(index) if pairwise or exchange.is_closed(index) else Leg.MESSAGES
+    leg = exchange.leg(index)
     if leg is not Leg.SHARES and exchange.send_again(index, leg, options.client):
         if leg is Leg.MESSAGES:
             kept.unpin(plan.rounds[index].path)

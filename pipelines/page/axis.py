@@ -1,5 +1,7 @@
 """One axis of a plot: what lies on it, its ends, and the numbers beside it."""
 
+import datetime
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -15,9 +17,13 @@ _NARROW, _WIDE = frozenset("fijlrtI.,:;|!'()[]/ "), frozenset("mwMW@%")
 
 def text_width(text: str, size: float = 12.0) -> float:
     """About how wide a text is, in units of the view box: the page's fonts are those of its reader."""
-    n_narrow = sum(each in _NARROW for each in text)
-    n_wide = sum(each in _WIDE or ord(each) > _LAST_NARROW for each in text)
-    return size * (0.6 * len(text) - 0.24 * n_narrow + 0.32 * n_wide)
+    return max(_line_width(line, size) for line in text.split("\n"))
+
+
+def _line_width(line: str, size: float) -> float:
+    n_narrow = sum(each in _NARROW for each in line)
+    n_wide = sum(each in _WIDE or ord(each) > _LAST_NARROW for each in line)
+    return size * (0.6 * len(line) - 0.24 * n_narrow + 0.32 * n_wide)
 
 
 class Axis:
@@ -35,6 +41,7 @@ class Axis:
       low: where it begins; None for a little before what lies on it.
       high: where it ends.
       write: makes text of a number; None for plain digits.
+      days: the day that 0 stands for, and days from one whole number to the next; None for an axis of no days.
     """
 
     def __init__(self) -> None:
@@ -44,6 +51,7 @@ class Axis:
         self.low: float | None = None
         self.high: float | None = None
         self.write: Callable[[float], str] | None = None
+        self.days: tuple[datetime.date, int] | None = None
         self._named: tuple[Sequence[float], Sequence[str]] | None = None
         self._found = (math.inf, -math.inf)
 
@@ -84,6 +92,8 @@ class Axis:
             places, names = self._named
             return list(zip(map(float, places), names, strict=True))
         low, high = sorted(self.limits())
+        if self.days is not None:
+            return _days(low, high, *self.days, self.most)
         found = _decades(low, high, self.most) if self.log else _steps(low, high, self.most, self.whole)
         digits = _digits(found)
         return [(value, self._text(value, digits)) for value in found]
@@ -108,6 +118,34 @@ def _steps(low: float, high: float, most: int, whole: bool) -> list[float]:
     if whole and step < 1.0:
         step, first, last = 1.0, math.ceil(low), math.floor(high)
     return [float(f"{index * step:.12g}") for index in range(first, last + 1)]
+
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_DAY_STEPS = (1, 2, 5, 7, 10, 14)
+_MONTH_STEPS = (1, 2, 3, 6)
+_MONTH = 28
+"""Days, at least."""
+
+
+def _days(low: float, high: float, first: datetime.date, each: int, most: int) -> list[tuple[float, str]]:
+    """Places and names of at most about `most` days: of every so manyth window, or the first days of months."""
+    start, end = max(math.ceil(low), 0), min(math.floor(high), (datetime.date.max - first).days // each)
+    for step in _DAY_STEPS:
+        found = range(-(-start // step) * step, end + 1, step)
+        if len(found) <= most and (step == 1 or step * each < _MONTH):
+            dates = [first + datetime.timedelta(days=each * index) for index in found]
+            return [
+                (float(index), f"{_MONTHS[day.month - 1]} {day.day}") for index, day in zip(found, dates, strict=True)
+            ]
+    last = first + datetime.timedelta(days=each * end)
+    numbers = range(first.year * 12 + first.month - 1 + (first.day > 1), last.year * 12 + last.month)
+    step = next(step for step in itertools.chain(_MONTH_STEPS, itertools.count(12, 12)) if len(numbers) <= most * step)
+    months = [datetime.date(number // 12, number % 12 + 1, 1) for number in numbers if number % step == 0]
+    return [
+        ((day - first).days / each, f"{day.year}" if day.month == 1 else _MONTHS[day.month - 1])
+        for day in months
+        if low <= (day - first).days / each
+    ]
 
 
 def _decades(low: float, high: float, most: int) -> list[float]:

@@ -15,6 +15,8 @@ ACCENT, WARM, COOL = "var(--accent)", "var(--warm)", "var(--cool)"
 SERIES = tuple(f"var(--series-{index})" for index in range(8))
 """Colors are variables of the page's style sheet."""
 
+LINE = 1.1
+"""From one line of a text to the next, in sizes of its letters."""
 _MOST_POINTS = 1500
 """Of one line; where there are more, those that nobody could tell apart are left out."""
 _ARM = ((-0.4, -1.2), (0.4, -1.2), (0.4, -0.4), (1.2, -0.4), (1.2, 0.4), (0.4, 0.4))
@@ -28,6 +30,8 @@ _SHAPES = {
     "P": (*_ARM, *((-x, -y) for x, y in _ARM)),
     "|": ((-0.2, -1), (0.2, -1), (0.2, 1), (-0.2, 1)),
 }
+_TITLE = LINE * 12.0
+"""Height of a line of a title."""
 Shown = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
@@ -81,10 +85,15 @@ def element(tag: str, style: str = "", **attributes: float | str) -> Element:
 
 
 def label(text: str, x: float, y: float, color: str = INK, anchor: str = "start", size: float = 12.0) -> Element:
-    """A text whose middle lies at height `y`."""
+    """A text whose middle lies at height `y`; a line feed begins a further line of it."""
     style = f"font-size: {number(size)}px; text-anchor: {anchor}; fill: {color}"
-    found = element("text", style, x=x, y=y + 0.35 * size)
-    found.text = "".join(letter if letter.isprintable() else "?" for letter in text)
+    lines = ["".join(letter if letter.isprintable() else "?" for letter in line) for line in text.split("\n")]
+    found = element("text", style, x=x, y=y + 0.35 * size - 0.5 * LINE * size * (len(lines) - 1))
+    found.text = lines[0]
+    for line in lines[1:]:
+        part = element("tspan", x=x, dy=LINE * size)
+        part.text = line
+        found.append(part)
     return found
 
 
@@ -284,7 +293,7 @@ class Chart:
             left = max(left, 0.79 * names[0] + 4.0 - (20.0 if self.y.label else 0.0))
         return (
             left + (20.0 if self.y.label else 0.0),
-            22.0 if self.title else 8.0,
+            9.0 + _TITLE * (self.title.count("\n") + 1) if self.title else 8.0,
             self.right,
             bottom + (18.0 if self.x.label else 0.0),
         )
@@ -307,7 +316,7 @@ class Chart:
         for draw in self._over:
             yield from draw(view)
         if self.title:
-            yield label(self.title, view.left, view.top - 12.0)
+            yield label(self.title, view.left, view.top - 5.5 - 0.5 * _TITLE * (self.title.count("\n") + 1))
 
 
 _THIN = stroke(Look(GRID, 0.8))

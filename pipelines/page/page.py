@@ -309,7 +309,12 @@ def _unbroken(text: str) -> str:
     return do_mark_safe(re.sub(r"\b\d[\d.,]*e[+-]?\d+\b", r'<span class="number">\g<0></span>', escaped))
 
 
-_ENVIRONMENT.filters["unbroken"] = _unbroken
+def _breakable(text: str) -> str:
+    """Escaped text that may go on in a new line where a part of a long name ends."""
+    return do_mark_safe(re.sub(r"[_/](?=\w)", r"\g<0><wbr>", str(do_forceescape(text))))
+
+
+_ENVIRONMENT.filters |= {"unbroken": _unbroken, "breakable": _breakable}
 _ENVIRONMENT.globals["META"] = META
 
 

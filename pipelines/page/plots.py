@@ -3,6 +3,7 @@
 Text says what color says, for those who do not see color.
 """
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.page.axis import MINUS, Axis
-from pipelines.page.chart import ACCENT, COOL, GRID, INK, MUTED, SERIES, SURFACE, WARM, Chart, Look, fill
+from pipelines.page.chart import ACCENT, COOL, GRID, INK, LINE, MUTED, SERIES, SURFACE, WARM, Chart, Look, fill
 from pipelines.page.svg import Figure
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 WHISKERS = Look(INK, 1.2)
+MARKERS = "os^Dv<>P"
+"""Shapes of points, in the order of the colors of lines."""
 _MOST_MARKERS = 24
 """On one line."""
 
@@ -59,9 +62,58 @@ def short(text: str, most: int = 22) -> str:
     return clean if len(clean) <= most else f"{clean[: most - most // 2 - 1]}…{clean[-(most // 2) :]}"
 
 
+class Names(NamedTuple):
+    """Names beside the rows of a plot, whole unless they are very long.
+
+    Attributes:
+      texts: over several lines where one is long.
+      size: of their letters.
+      height: that a row needs, at least.
+    """
+
+    texts: list[str]
+    size: float
+    height: float
+
+    @classmethod
+    def of(cls, names: Sequence[str]) -> "Names":
+        """How names are set."""
+        if max(map(len, names), default=0) <= _ONE_LINE:
+            return cls([wrapped(name, _ONE_LINE) for name in names], 12.0, 17.0)
+        texts = [wrapped(name, _ONE_LINE + 4) for name in names]
+        return cls(texts, 10.0, 6.0 + 10.0 * LINE * max(text.count("\n") + 1 for text in texts))
+
+
+_ONE_LINE = 28
+"""Letters of names that stand beside a plot in one line."""
+
+
+def wrapped(text: str, most: int, lines: int = 3) -> str:
+    """Text over a few lines of at most `most` letters, cut where words end; whole if so many lines hold it.
+
+    Args:
+      text: a name.
+      most: letters of a line.
+      lines: at most.
+
+    Returns:
+      Printable, with line feeds; the middle is left out of a text that is longer.
+    """
+    clean = short(text, most * lines)
+    found = [""]
+    for part in re.findall(r"[^ _./-]*[ _./-]|[^ _./-]+", clean):
+        if len(found[-1]) + len(part) > most and found[-1]:
+            found.append("")
+        found[-1] += part
+    if len(found) > lines or max(map(len, found)) > most:
+        found = [clean[start : start + most] for start in range(0, len(clean), most)]
+    return "\n".join(line.strip() for line in found)
+
+
 def signal_dots(names: Sequence[str], ratios: NDArray[np.float64]) -> Figure:
     """Root mean square of each release over that of its noise, on a log scale; 1 is noise alone."""
-    figure = Figure(104 + 22 * len(names))
+    set_names = Names.of(names)
+    figure = Figure(104 + max(22.0, set_names.height) * len(names))
     chart = figure.chart()
     rows = np.arange(len(names))
     shown = np.clip(np.nan_to_num(ratios, nan=1.0, posinf=1e12), 1e-2, 1e12)
@@ -74,7 +126,8 @@ def signal_dots(names: Sequence[str], ratios: NDArray[np.float64]) -> Figure:
     for row, ratio in zip(rows.tolist(), shown.tolist(), strict=True):
         text = f"{TIMES}{ratio:,.0f}" if ratio >= 100 else f"{TIMES}{ratio:.3g}"
         chart.note(text, ratio, row, (9.0, 0.0))
-    label_rows(chart, [short(name) for name in names])
+    label_rows(chart, set_names.texts)
+    chart.y.size = set_names.size
     chart.x.label = "times its noise (shaded: noise alone)"
     return figure
 
@@ -119,7 +172,7 @@ def noisy_dots(
     chart.stems(_around(means, 2.0 * stddevs), _twice(rows), WHISKERS, cap=3.0)
     chart.line(means, rows, Look(ACCENT, marker="o"), radius=3.0)
     label_rows(chart, names)
-    chart.y.label, chart.x.label = "cluster", short(column, 40)
+    chart.y.label, chart.x.label = "cluster", short(column, 58)
     plain_numbers(chart.x)
     return figure
 
@@ -209,15 +262,17 @@ def panels(found: Sequence[Panel], x_label: str, y_label: str) -> Figure:
     """
     n_rows = (len(found) + 1) // 2
     several = max(len(each.lines) for each in found) > 1
-    figure = Figure(60 + 110 * n_rows + (18 * ((len(found[0].lines) + 2) // 3) if several else 0), columns=2)
-    for each in found:
+    titles = [wrapped(each.name, 22) for each in found]
+    row = 97.0 + 12.0 * LINE * max(title.count("\n") + 1 for title in titles)
+    figure = Figure(60 + row * n_rows + (18 * ((len(found[0].lines) + 2) // 3) if several else 0), columns=2)
+    for each, title in zip(found, titles, strict=True):
         chart = figure.chart()
         for panel in found:
             chart.x.include(np.concatenate([line.x for line in panel.lines]))
         for index, line in enumerate(each.lines, start=each.first):
             _line(chart, line, index)
         whole_numbers(chart.x, 3)
-        chart.title, chart.y.most = short(each.name, 24), 3
+        chart.title, chart.y.most = title, 3
         chart.x.grid = chart.y.grid = True
     figure.x_label, figure.y_label = x_label, y_label
     if several:
@@ -228,7 +283,7 @@ def panels(found: Sequence[Panel], x_label: str, y_label: str) -> Figure:
 def _line(chart: Chart, line: Series, index: int) -> None:
     """A line and its band, of one point a bar; dashes of two levels at the same height fill each other's gaps."""
     name = short(line.name, 48)
-    color, marker = SERIES[index % len(SERIES)], "os^Dv<>P"[(index + index // 8) % 8]
+    color, marker = SERIES[index % len(SERIES)], MARKERS[(index + index // 8) % 8]
     bands = None if line.low is None or line.high is None else (line.low, line.high)
     if line.level:
         if bands is not None:

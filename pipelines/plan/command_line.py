@@ -61,6 +61,20 @@ def _interval(text: str) -> list[float]:
     return numbers
 
 
+def _epsilons(text: str) -> list[float]:
+    """Numbers above 0, with commas between them; raises ConfigError."""
+    parts = text.split(",")
+    try:
+        numbers = [float(part) for part in parts]
+    except ValueError:
+        numbers = []
+    if not 0 < len(numbers) <= _MOST_EPSILONS or not all(0.0 < each < math.inf for each in numbers):
+        raise ConfigError(
+            f"--epsilons must be 1 to {_MOST_EPSILONS} finite numbers above 0, got {text!r}; write 0.1,0.5,1,3."
+        )
+    return numbers
+
+
 def is_constant(ends: Sequence[float]) -> bool:
     """Whether an interval is a single number, so that its column tells nothing."""
     return ends[0] == ends[1] and math.isfinite(ends[0])
@@ -73,7 +87,8 @@ KINDS: Mapping[str, Callable[[str], Any]] = {
     "server_data": str,
 }
 """How what `dapple init` asks for is read."""
-_LEDGER = Flag("--ledger", "the ledger's file, if the run has been charged", type=PATH)
+_MOST_EPSILONS = 12
+_LEDGER = Flag("--ledger", "the ledger's file or URL, if the run has been charged", type=PATH)
 _TOOLS = (
     Tool(
         "init",
@@ -93,20 +108,24 @@ _TOOLS = (
     ),
     Tool(
         "plan",
-        "dapple plan --config job.yaml [--rows N | --clients N] [--accuracy X]",
+        "dapple plan --config job.yaml [--rows N | --clients N] [--accuracy X] [--epsilons 0.1,0.5,1,3]",
         "pipelines.plan.expected",
         Flag("--config", "the YAML file of a private fit or a stream", required=True, type=PATH),
         Flag("--rows", "assumed number of rows, never that of the data", type=int),
         Flag("--clients", "assumed number of clients, at unit client", type=int),
         Flag("--accuracy", "finds epsilon: 0.05 lets noise cost five percent", type=float),
+        Flag("--epsilons", "sets the job at these side by side, such as 0.1,0.5,1,3"),
         Flag("--width", "number of features, for a list column of no public data", type=int),
     ),
     Tool(
         "verify",
-        "dapple verify FOLDER [--ledger FILE] [--sign PRIVATE | --key PUBLIC]",
+        "dapple verify FOLDER [--ledger FILE] [--inputs JOB] [--sign PRIVATE | --key PUBLIC]",
         "pipelines.plan.verify",
         click.Argument(["folder"], type=PATH),
         _LEDGER,
+        Flag(
+            "--inputs", "the job's file: reads all input again and says whether it is still that of the run", type=PATH
+        ),
         Flag("--sign", "Ed25519 private key (PEM); writes signature.json if the run is whole", type=PATH),
         Flag("--key", "Ed25519 public key (PEM) that must have signed the run", type=PATH),
     ),
@@ -131,6 +150,8 @@ def checked(given: Mapping[str, Any]) -> SimpleNamespace:
     for flag, kind in KINDS.items():
         if isinstance(getattr(found, flag, None), str):
             setattr(found, flag, kind(getattr(found, flag)))
+    if isinstance(getattr(found, "epsilons", None), str):
+        found.epsilons = _epsilons(found.epsilons)
     check_stores(vars(found))
     for flag in ("hours", "accuracy"):
         value = getattr(found, flag, None)

@@ -30,6 +30,7 @@ from pipelines.ledger.remaining import Budget, next_window
 from pipelines.ledger.spending import charge_of
 from pipelines.plan import plan_words
 from pipelines.plan.sharp_edges import edges_of
+from pipelines.plan.side_by_side import against_bounds, at_epsilons
 from pipelines.plan.stream_noise import stream_json, stream_warnings
 from pipelines.run.options import beam_options, read_text
 from pipelines.run.stores import check_stores
@@ -41,12 +42,14 @@ from schemas.kmeans.pooled_config import is_pooled
 from schemas.kmeans.stream_config import in_stream_words, stream_config
 from schemas.kmeans.windows_config import WindowsFit
 from schemas.privacy.charge import Charge
-from schemas.privacy.plan import ReleasePlan
+from schemas.privacy.plan import ReleasePlan, Role
 from schemas.privacy.release import Release
 from schemas.privacy.unit import UNITS, unit_of
 from schemas.settings import yaml_text
-from transforms.kmeans.simulated_fit import MOST_ROWS, SimulatedFit, probed_units
-from transforms.numerics.kmeans.recurring.size_noise import size_stddevs
+from schemas.tables.encoder import Encoder
+from transforms.kmeans.protocols import PROTOCOLS
+from transforms.kmeans.simulated_fit import DRAWS, MOST_ROWS, SimulatedFit, probed_units
+from transforms.numerics.kmeans.centers import released_as
 
 ASSUMED_UNITS = 100_000
 _SEARCH = (0.01, 20.0)
@@ -66,6 +69,7 @@ class Expected:
       n_units: assumed number of rows (privacy unit client: of clients).
       fit: its rounds.
       simulated: what they would find.
+      encoder: of its columns, where they are encoded or have bounds of their own.
       previous: the earlier run that the job follows, if any.
     """
 
@@ -74,6 +78,7 @@ class Expected:
     n_units: int
     fit: PublicFit
     simulated: SimulatedFit
+    encoder: Encoder | None = None
     previous: PreviousRun | None = None
 
     @classmethod
@@ -90,7 +95,16 @@ class Expected:
         check_previous(config, previous, encoder, server.shape[1])
         fit = public_fit(config, server, previous)
         simulated = fit.simulated(config, server, n_units)
-        return cls(config=config, server=server, n_units=n_units, fit=fit, simulated=simulated, previous=previous)
+        found = cls(config=config, server=server, n_units=n_units, fit=fit, simulated=simulated)
+        return dataclasses.replace(found, encoder=encoder, previous=previous)
+
+    def at(self, epsilon: float, draws: int = DRAWS) -> "Expected":
+        """The same job at another epsilon, simulated so often; raises ConfigError where no noise has its law there."""
+        privacy = self.config.privacy.model_copy(update={"epsilon": epsilon})
+        config = self.config.model_copy(update={"privacy": privacy})
+        fit = public_fit(config, self.server, self.previous)
+        simulated = fit.simulated(config, self.server, self.n_units, draws=draws)
+        return dataclasses.replace(self, config=config, fit=fit, simulated=simulated)
 
     @property
     def unit_word(self) -> str:
@@ -100,7 +114,8 @@ class Expected:
     @property
     def excess(self) -> float:
         """By which share the mean cost is above that without noise; infinite where the latter is 0."""
-        return _excess(self.simulated)
+        best = self.simulated.without_noise
+        return self.simulated.mean / best - 1.0 if best > 0.0 else float("inf")
 
     @property
     def releases(self) -> tuple[Release, ...]:
@@ -110,13 +125,13 @@ class Expected:
     @property
     def center_noise(self) -> float | None:
         """Stddev in a coordinate of a center of an average cluster, feature units; None where no round sums rows."""
-        sums = [each for each in self.releases if each.path.endswith("/sums") and each.plan.spec.shape[0] > 1]
-        return None if not sums else sums[-1].stddev * self.config.max_clusters / self.n_units
+        sums = released_as(self.releases, Role.CLUSTER_SUMS)
+        return None if sums is None else sums.stddev * self.config.max_clusters / self.n_units
 
     @property
     def size_noise(self) -> float | None:
         """Stddev of a noisy size, in rows or clients; None where sizes add up leaves of a tree."""
-        stddev = float(size_stddevs(self.releases, self.simulated.model.n_clusters, epoch=self.config.covers)[0])
+        stddev = self.simulated.model.size_stddev
         return None if np.isnan(stddev) else stddev
 
     def charge(self, *, in_stream: bool) -> Charge:
@@ -169,6 +184,9 @@ class Expected:
                 "releases": [_release_json(*each) for each in zip(counted, self.releases, self._fixed, strict=True)],
                 "center_noise": self.center_noise,
                 "size_noise": self.size_noise,
+                "columns": against_bounds(self),
+                "found_from": PROTOCOLS[self.config.algorithm].found_from(self.config, plan, self.server.shape[1]),
+                "encoded": self.encoder is not None,
                 "cost": {"mean": simulated.mean, "stddev": simulated.spread, "without_noise": simulated.without_noise},
                 "simulated_on": "stand-in rows" if rows is None else "server data",
                 "seconds": simulated.seconds * max(1.0, self._rows / MOST_ROWS),
@@ -185,7 +203,7 @@ class Expected:
         """Of each release, whether its noise is known; rows that are moved together are bounded by what is released."""
         units = np.concatenate([self.simulated.units, probed_units(self.fit.initial, self.fit.rounds)])
         fixed = (units == units[0]).all(axis=0)
-        moving = (index for index, each in enumerate(self.releases) if "/diameter/" in each.path)
+        moving = (index for index, each in enumerate(self.releases) if each.meaning.role is Role.GROUPS)
         fixed[next(moving, len(fixed)) + 1 :] = False
         return list(map(bool, fixed))
 
@@ -218,10 +236,13 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
     if isinstance(config, WindowsFit):
         summary["stream"] = stream_json(config)
         summary["warnings"] += stream_warnings(summary["stream"])
-    charge = expected.charge(in_stream=not isinstance(words, contextlib.nullcontext))
+    in_stream = not isinstance(words, contextlib.nullcontext)
+    charge = expected.charge(in_stream=in_stream)
     summary["ledger"] = None if config.ledger is None else Budget.of(config.ledger, charge)._asdict()
     if given.accuracy is not None:
         summary["accuracy"] = {"asked": given.accuracy, "epsilon": _needed_epsilon(expected, given.accuracy)}
+    if given.epsilons is not None:
+        summary["epsilons"] = at_epsilons(expected, given.epsilons, in_stream=in_stream)
     sys.stdout.write(plan_words.text(summary))
     return summary
 
@@ -247,19 +268,10 @@ def _needed_epsilon(expected: Expected, accuracy: float) -> float | None:
 
 def _reaches(expected: Expected, epsilon: float, accuracy: float) -> bool:
     """Whether simulated runs with an epsilon are accurate enough; False where no noise has its law on the lattice."""
-    privacy = expected.config.privacy.model_copy(update={"epsilon": epsilon})
-    config = expected.config.model_copy(update={"privacy": privacy})
     try:
-        fit = public_fit(config, expected.server, expected.previous)
+        return expected.at(epsilon, _SEARCH_DRAWS).excess <= accuracy
     except ConfigError:
         return False
-    return _excess(fit.simulated(config, expected.server, expected.n_units, draws=_SEARCH_DRAWS)) <= accuracy
-
-
-def _excess(simulated: SimulatedFit) -> float:
-    """By which share the mean cost is above that without noise."""
-    best = simulated.without_noise
-    return simulated.mean / best - 1.0 if best > 0.0 else float("inf")
 
 
 def _config(path: str) -> tuple[FitConfig, contextlib.AbstractContextManager[None]]:
@@ -328,6 +340,8 @@ def _release_json(counted: ReleasePlan, release: Release, is_fixed: bool) -> dic
     stddev = release.stddev
     return {
         "path": release.path,
+        "tells": release.meaning.tells,
+        "quantity": str(release.meaning.quantity),
         "shape": list(release.plan.spec.shape),
         "mechanism": str(release.plan.spec.mechanism),
         "noise_multiplier": counted.noise_multiplier,

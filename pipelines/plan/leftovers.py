@@ -16,14 +16,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from pipelines.jobs import on_flink
-from pipelines.jobs.on_flink import FlinkJob
 from pipelines.ledger.store import Ledger
+from pipelines.run import on_flink
 from pipelines.run.folder import KEY_FILE, MANIFEST, NONCE_FILE, SECRET_FILE, VERSIONS_FILE
+from pipelines.run.on_flink import FlinkJob
 from pipelines.tables.private_source import LISTING_FILE
 from schemas.errors import ConfigError, InputError
 from schemas.privacy.ledger_entry import RunStatus, run_states
 from transforms.files.checkpoint import MANIFEST_FILE
+from transforms.files.claims import is_locked
 from transforms.files.publish import RELEASED_FILES
 
 _NAME = re.compile(r"(?P<output>.+)\.partial-(?P<run>[A-Za-z0-9_-][A-Za-z0-9._-]*?)(?P<copy>\.clients)?")
@@ -128,8 +129,8 @@ def _leftovers(folder: str, states: Mapping[str, RunStatus] | None) -> Iterator[
 
 def _alien(path: str, staging: str, names: set[str], *, copy: bool) -> str:
     """Why a folder is not to be removed at all; "" if it is a run's and nobody is at work in it."""
-    if _locked(path) or _locked(staging):
-        return "a run is under way in it"
+    if is_locked(path) or is_locked(staging):
+        return "a run is under way in it, or it is somebody else's"
     ours = any(map(_IN_COPY.fullmatch, names)) if copy else names & _OURS
     if names and not ours:
         return "no run has written what is in it"
@@ -160,19 +161,6 @@ def _last_change(path: str) -> float:
             with contextlib.suppress(OSError):
                 times.append(os.lstat(os.path.join(place, name)).st_mtime)
     return max(times)
-
-
-def _locked(path: str) -> bool:
-    """Whether a run holds the lock of its folder; False of a folder that is gone."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        folder = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(folder)
-    return False
 
 
 def _removed(path: str) -> bool:

@@ -2,15 +2,10 @@
 
 from typing import Any
 
+from pipelines.plan import side_by_side
 from pipelines.plan.sharp_edges import PAGE
 
-_NO_UNIT = "rows or clients"
-_UNITS = {
-    "sums": "feature units",
-    "mean": "feature units",
-    "scatter": "feature units squared",
-    "cost": "feature units squared",
-}
+_MOST_COLUMNS = 20
 
 
 def text(summary: dict[str, Any]) -> str:
@@ -22,9 +17,10 @@ def text(summary: dict[str, Any]) -> str:
         f"Assumed number of {_units(summary)}: {summary['assumed']:,}.",
         "",
         "Releases, with the noise of one number:",
-        *(_release(each) for each in summary["releases"]),
+        *(_release(each, encoded=summary["encoded"]) for each in summary["releases"]),
         *_follows(summary["releases"]),
         *_noise(summary),
+        *summary["found_from"],
         *_shares(summary.get("shares")),
         *_chosen(summary.get("chosen")),
         "",
@@ -34,6 +30,7 @@ def text(summary: dict[str, Any]) -> str:
         "bundle, beside one row group per worker; reading takes its own time.",
         *_stream(summary.get("stream")),
         *_ledger(summary["ledger"]),
+        *(side_by_side.words(summary["epsilons"], _units(summary)) if "epsilons" in summary else ()),
         *_accuracy(summary.get("accuracy")),
         *_listed("Warnings:", summary["warnings"]),
         *_listed(
@@ -49,12 +46,12 @@ def _units(summary: dict[str, Any]) -> str:
     return "clients" if summary["unit"] == "client" else "rows"
 
 
-def _release(each: dict[str, Any]) -> str:
+def _release(each: dict[str, Any], *, encoded: bool) -> str:
     size = " x ".join(map(str, each["shape"]))
-    name = each["path"].rpartition("/")[2]
     if each["noise_stddev"] is None:
         return f"  {each['path']} ({size}): stddev known after an earlier round"
-    noise = f"{each['noise_stddev']:.4g} {_UNITS.get(name, _NO_UNIT)}"
+    unit = each["quantity"]
+    noise = f"{each['noise_stddev']:.4g} {unit.replace('feature', 'encoded') if encoded else unit}"
     return f"  {each['path']} ({size}): stddev {noise}{'' if each['fixed'] else ' in the simulation'}"
 
 
@@ -67,11 +64,29 @@ def _follows(releases: list[dict[str, Any]]) -> list[str]:
 
 def _noise(summary: dict[str, Any]) -> list[str]:
     lines, share = [], summary["assumed"]
-    if summary["center_noise"] is not None:
-        lines.append(f"A coordinate of a center moves by about {summary['center_noise']:.4g} feature units.")
+    if summary["columns"]:
+        lines += _against_bounds(summary["columns"])
+    elif summary["center_noise"] is not None:
+        unit = "encoded" if summary["encoded"] else "feature"
+        lines.append(f"A coordinate of a center moves by about {summary['center_noise']:.4g} {unit} units.")
     if summary["size_noise"] is not None:
         lines.append(f"A size is right to about {summary['size_noise']:.4g} of {share:,} {_units(summary)}.")
     return lines
+
+
+def _against_bounds(columns: list[dict[str, Any]]) -> list[str]:
+    """Noise of a coordinate beside the bounds of its column; one line where all columns have the same."""
+    kinds = {(each["noise"], each["lower"], each["upper"]) for each in columns}
+    if len(kinds) == 1:
+        return [f"A coordinate of a center of average size moves by about {_column(columns[0])}."]
+    more = [f"  and {len(columns) - _MOST_COLUMNS} more columns"] if len(columns) > _MOST_COLUMNS else []
+    lines = (f"  {each['column']}: {_column(each)}" for each in columns[:_MOST_COLUMNS])
+    return ["A center of average size moves by about, in the unit of each column:", *lines, *more]
+
+
+def _column(each: dict[str, Any]) -> str:
+    share = each["noise"] / (each["upper"] - each["lower"])
+    return f"{each['noise']:.3g}, {share:.2%} of its bounds {each['lower']:,.10g} to {each['upper']:,.10g}"
 
 
 def _shares(found: dict[str, Any] | None) -> list[str]:
@@ -118,7 +133,9 @@ def _ledger(ledger: dict[str, Any] | None) -> list[str]:
         return ["", f"Ledger: the run would be refused: {ledger['refused']}"]
     left = f"epsilon {ledger['left']:.4g} of {ledger['limit']:g} is left for {ledger['dataset']}"
     fits = f"the largest epsilon that fits a run like this is {ledger['largest_epsilon']:g}"
-    return ["", f"Ledger: {left}; {fits}; this run {'would be refused' if ledger['refused'] else 'fits'}."]
+    this = "would be refused" if ledger["refused"] else "fits"
+    runs = f"{ledger['runs']:,} such {'run fits' if ledger['runs'] == 1 else 'runs fit'}"
+    return ["", f"Ledger: {left}; {fits}; this run {this}; {runs}."]
 
 
 def _accuracy(found: dict[str, Any] | None) -> list[str]:

@@ -21,11 +21,14 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from pydantic import Field
 
+from pipelines.ledger.private_state import check_published, digest_of
 from pipelines.ledger.store import Ledger
+from pipelines.plan.verify_inputs import check_inputs
 from pipelines.run.folder import MANIFEST, PRIVACY_FILE, manifest_digest
 from pipelines.run.options import beam_options
 from schemas.choices import Algorithm
 from schemas.errors import ConfigError, LedgerRefusedError, ProtocolError
+from schemas.privacy.ledger_entry import run_states
 from schemas.privacy.plan import PrivacyPlan, PrivacyUnit, RoundPlan
 from schemas.privacy.release import RELEASE_SCHEMA, Release, releases_from_table
 from schemas.settings import json_schema
@@ -121,6 +124,8 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
     account = check_account(copy)
     if given.ledger is not None:
         _check_ledger(copy, given.ledger, account)
+    if given.inputs is not None:
+        check_inputs(copy.manifest.run_id, given.inputs)
     signer = _sign(copy, given.sign) if given.sign is not None else _check_signature(copy, given.key)
     summary = {
         "folder": copy.folder,
@@ -129,6 +134,7 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
         "epsilon": None if account is None else account.epsilon,
         "delta": None if account is None else account.delta,
         "ledger": given.ledger is not None,
+        "inputs": given.inputs is not None,
         "signed_by": signer,
         "key_known": given.key is not None or given.sign is not None,
         "verified": True,
@@ -211,22 +217,14 @@ def _alike(found: Sequence[dict[str, Any]], stated: Sequence[dict[str, Any]]) ->
 def _check_ledger(copy: RunCopy, path: str, account: AccountFile | None) -> None:
     manifest = copy.manifest
     try:
-        ledger = Ledger(path)
-        status, entries = ledger.status(manifest.run_id), ledger.entries()
+        entries = Ledger(path).entries()
     except LedgerRefusedError as error:
         raise ProtocolError(str(error)) from error
     refusal = _refusal(MANIFEST, "be of a run that the ledger holds as committed")
-    if status is None or status.committed is None:
-        raise refusal.because("one that it does not")
-    digest = status.committed.get("manifest")
-    if digest is not None and digest != hashlib.sha256(copy.raw).hexdigest():
-        raise refusal.because("one with another digest there")
-    charge = status.charge
+    check_published(entries, manifest, digest_of(copy.raw), refusal)
+    charge = run_states(entries)[manifest.run_id].charge
     if account is not None and (charge.epsilon, charge.delta) != (account.epsilon, account.delta):
         raise _refusal(PRIVACY_FILE, "state what the ledger has charged").because("another guarantee")
-    head = None if manifest.ledger is None else manifest.ledger.head
-    if head is not None and all(each.digest != head for each in entries):
-        raise _refusal(MANIFEST, "name an entry of the ledger").because("one that the ledger does not hold")
 
 
 def _sign(copy: RunCopy, key: str) -> str:
@@ -291,6 +289,7 @@ def _words(summary: dict[str, Any]) -> str:
         f"Run {summary['run_id']}: {summary['files']} files are as the run wrote them.",
         f"Account: {account}.",
         f"Ledger: {ledger}.",
+        f"Input: {'still that of the run' if summary['inputs'] else 'not compared: give --inputs'}.",
         f"Signature: {signer}.",
     ]
     return "\n".join(lines) + "\n"

@@ -223,7 +223,8 @@ def _clusters(parameters: CollectionParameters, model: ClusterModel, n_reports: 
     return Section(
         name="clusters",
         title="Clusters",
-        lead="Sizes and centers are estimates from randomized reports.",
+        lead="Sizes and centers are estimates from randomized reports. No formula says how far noise moves a size, so "
+        "no interval is stated.",
         blocks=(*_warnings(parameters, n_reports), *_shortened(parameters, model, n_reports), table),
     )
 

@@ -12,7 +12,6 @@ from pipelines.reports import outputs as report_outputs
 from pipelines.reports.source import ReportSource, find_reports
 from pipelines.run.graph import run_graph
 from pipelines.run.options import spilling
-from schemas.choices import ReportMode
 from schemas.errors import InputError
 from schemas.privacy.flow import Promise, Zone
 from schemas.reports.config import ShuffleConfig, load_shuffle_config
@@ -112,7 +111,7 @@ def shuffled_batch(parameters: CollectionParameters, folder: str) -> ShuffleResu
     files = written_files(folder)
     n_rows = sum(_n_rows(FileSystems.join(folder, REPORTS_FOLDER, file.name)) for file in files)
     n_clients, rest = divmod(n_rows, parameters.messages_per_client)
-    if parameters.guarantee.mode is ReportMode.SHUFFLE and n_rows and n_clients < parameters.guarantee.min_batch:
+    if n_rows and not parameters.guarantee.is_met_by(n_clients):
         raise too_few(parameters, n_clients)
     if rest:
         raise InputError(

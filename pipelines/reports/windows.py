@@ -28,6 +28,7 @@ from pipelines.jobs.windows import (
     WindowsFolder,
     due_windows,
     first_complete,
+    of_window,
     released_in_time,
 )
 from pipelines.reports import decode
@@ -37,7 +38,7 @@ from pipelines.reports.source import ReportSource, any_files, check_shuffled, fi
 from pipelines.run.flags import OUTPUT_FLAGS
 from pipelines.tables.arrivals.landing import Landing
 from pipelines.tables.arrivals.records import Records
-from pipelines.tables.arrivals.window_rows import FolderRows, TopicWindows, arriving
+from pipelines.tables.arrivals.window_rows import FolderRows, TopicWindows, arriving, clear
 from schemas.choices import ReportMode
 from schemas.errors import ConfigError, InputError
 from schemas.privacy.flow import Zone
@@ -80,6 +81,8 @@ def _plan(run: Run[WindowedDecode]) -> Due:
 
 def _work(run: Run[WindowedDecode], due: Due) -> Released:
     """Decodes windows as they are due, until there are no more, or somebody asks it to end."""
+    if not due.indices:
+        clear(_topic_windows(run.settings, run.options.beam))
     warned: list[int | None] = []
     release = functools.partial(_arrived, run, warned)
     return Released(released_in_time(run.settings.calendar, due, run.options.once, release), warned)
@@ -89,7 +92,7 @@ def _arrived(
     run: Run[WindowedDecode], warned: list[int | None], indices: tuple[int, ...], watch: Watch
 ) -> Iterator[str]:
     """Decodes windows whose reports are made readable first."""
-    with arriving(_topic_windows(run.settings, run.options.beam), run.options.output) as rows:
+    with arriving(_topic_windows(run.settings, run.options.beam) or FolderRows(), run.options.output) as rows:
         yield from _decoded(run, warned, rows, indices, watch)
 
 
@@ -105,9 +108,8 @@ def _decoded(
         if watch.asked:
             return
         window = dataclasses.replace(run.settings.window(index), parameters_digest=_digest_of_others(run))
-        output = FileSystems.join(options.output, window.date)
         rows.ready(index)
-        own = dataclasses.replace(options, output=output, run_id=f"{name}-{window.date}")
+        own = of_window(options, run.settings.calendar, index, name)
         warned.append(run_settings(_WINDOW, window, own).get("warnings", 0))
         rows.released(index)
         yield window.date
@@ -204,7 +206,7 @@ def _topic_windows(config: WindowedDecode, options: PipelineOptions) -> TopicWin
     if isinstance(parameters, SplitParameters) or parameters.guarantee.mode is ReportMode.SHUFFLE:
         raise ConfigError(shuffled_in_order())
     client, columns = TopicClient.of(given.kafka), message_columns(parameters)
-    records = Records(client=client, folder=config.root, epoch=given.name, days=given.days)
+    records = Records(client=client, folder=config.root, epoch=given.name, days=given.days, first=given.first)
     landing = Landing(records=records, columns=columns, column=given.column, setting="reports.path", options=options)
     return TopicWindows(calendar=config.calendar, band=1, landing=landing)
 

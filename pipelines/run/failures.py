@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from schemas import errors
 from schemas.errors import DappleError, RunnerError
+from transforms.rounds.machine import NO_MEMORY
 
 _RAISED = re.compile(r"(?:^|\\n)schemas\.errors\.(\w+): (.+?)(?: \[while running |\\n|$)", re.MULTILINE)
 # What a runner appends; errors escape line ends.
@@ -27,6 +28,7 @@ UNWATCHED = (
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _REASONS = (
     (re.compile(r"\[Errno (?:28|122)\]|No space left on device|Disk quota exceeded"), FULL_DISK),
+    (re.compile(r"(?:^|\n|\\n)(?:[\w.]+\.)?(?:_Array|Arrow)?MemoryError(?:$|\n|\\n|[: ])"), RunnerError(NO_MEMORY)),
     (re.compile("^Channel closed prematurely"), RunnerError(LOST_WORKER)),
     (
         re.compile(
@@ -96,7 +98,9 @@ def _of_a_server(error: BaseException) -> RunnerError | None:
 
 
 def _of_a_runner(error: BaseException) -> RunnerError | None:
-    """The sentence about a job that its runner gave up."""
+    """The sentence about a job that its runner gave up, or about memory that it did not get."""
+    if is_short_of_memory(error):
+        return RunnerError(NO_MEMORY)
     for seen in _chain(error):
         for pattern, reason in _REASONS:
             if pattern.search(str(seen)):
@@ -115,10 +119,17 @@ def is_full_disk(error: BaseException) -> bool:
     return any(isinstance(each, OSError) and each.errno in _FULL for each in _chain(error))
 
 
+def is_short_of_memory(error: BaseException) -> bool:
+    """Whether an error is, or came from, that of memory which was not there; what it says itself counts rows."""
+    return any(isinstance(each, MemoryError) for each in _chain(error))
+
+
 def describe_unexpected(error: BaseException) -> str:
     """One sentence on an error nobody foresaw: its type and place, never its message, which may carry a value."""
     if is_full_disk(error):
         return str(FULL_DISK)
+    if is_short_of_memory(error):
+        return NO_MEMORY
     place = ""
     traceback = error.__traceback__
     while traceback is not None:

@@ -39,6 +39,7 @@ _OWN = (
     Flag("--exchange", "folder that all roles can reach", **_NEEDED),
     Flag("--released", "folder of the releases so far, out of the aggregator's reach", **_NEEDED),
     Flag("--client", "name of the client that sends", metavar="NAME", required=True),
+    Flag("--level", "clusters that are left of the tree of centers; default: all", metavar="K", type=click.IntRange(1)),
     Flag("--once", "do what is due and end, instead of waiting for more", is_flag=True, flag_value="once"),
     Flag("--drain", "finish what has begun and end, and charge nothing", is_flag=True, flag_value="drain"),
 )
@@ -117,7 +118,7 @@ def parse_own(job: str, argv: Sequence[str], flags: Sequence[str]) -> tuple[dict
       ConfigError: for a missing flag, or a name that can be no part of a file name.
     """
     params, rest = read(job_command(job, FORM, flags), argv)
-    given = {name: text for name, text in params.items() if text is not None}
+    given = {name: str(value) for name, value in params.items() if value is not None}
     for name, setting in {"client": "--client", "run_id": "run_id"}.items():
         if name in given:
             check_name(given[name], setting)

@@ -22,7 +22,7 @@ from schemas.settings.json_schema import NumberedFile
 from schemas.settings.refusal import Refusal
 from transforms.files import gate, new_file
 from transforms.files.checkpoint import ARRAYS_FILES, MANIFEST_FILE
-from transforms.files.claims import Claim, UnderWayError, locked
+from transforms.files.claims import Claim, UnderWayError, is_locked, locked
 from transforms.files.file_bytes import read_bytes, remove_files, write_bytes
 from transforms.privacy_flow import extensions
 from transforms.rounds.bound_broadcast import SUFFIX
@@ -107,7 +107,7 @@ class RunFolder:
         with _alone_in(os.path.dirname(absolute(self.output))):
             self.check()
             for other in glob.glob(f"{glob.escape(absolute(self.output))}.partial-*"):
-                if other != self.staging and _is_locked(other):
+                if other != self.staging and is_locked(other):
                     raise ConfigError(
                         f"--output must be of one run at a time, got {self.output}, to which the run of {other} "
                         "writes; wait for it to end or choose another one."
@@ -370,18 +370,6 @@ def _alone_in(folder: str) -> Iterator[None]:
                 )
             time.sleep(0.1)
         yield
-    finally:
-        os.close(descriptor)
-
-
-def _is_locked(folder: str) -> bool:
-    """Whether a run that is under way holds the lock of a folder."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        return not locked(descriptor)
     finally:
         os.close(descriptor)
 

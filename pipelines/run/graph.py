@@ -1,23 +1,25 @@
 """A pipeline checked and run to its end on any runner, its errors told in one sentence."""
 
 import contextlib
+import logging
 import shutil
 import threading
 from collections.abc import Callable
 
 import apache_beam as beam
 from apache_beam import pipeline as beam_pipeline
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
+from apache_beam.options.pipeline_options import DirectOptions, GoogleCloudOptions, PipelineOptions
 from apache_beam.runners.runner import PipelineResult
 
-from pipelines.run import run_keys
+from pipelines.run import on_flink, run_keys
 from pipelines.run.failures import UNWATCHED, original_error
 from schemas.errors import RunnerError
 from schemas.privacy.flow import GraphPrivacy, Promise
-from transforms.files.progress import PROGRESS
+from transforms.files.signals.progress import PROGRESS
 from transforms.numerics.one_thread import one_thread
 from transforms.privacy_flow.checker import check_graph
 
+_LOGGER = logging.getLogger(__name__)
 _NAME = "alter_label_if_ipython"
 _CANCEL_SECONDS = 20.0
 
@@ -77,7 +79,9 @@ def run_graph(build: Callable[[beam.Pipeline], None], options: PipelineOptions, 
                 found = check_graph(pipeline, promise)
                 run_keys.check_held_keys(pipeline)
                 with PROGRESS.pipeline():
-                    _wait(pipeline.run())
+                    running = pipeline.run()
+                    with _followed(options, promise):
+                        _wait(running)
             finally:
                 # In a notebook Beam leaves it behind.
                 shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
@@ -100,6 +104,17 @@ def _watch_workers(options: PipelineOptions) -> None:
         watched_worker.register()
     except (ImportError, AttributeError) as error:
         raise RunnerError(UNWATCHED) from error
+
+
+def _followed(options: PipelineOptions, promise: Promise) -> contextlib.AbstractContextManager[None]:
+    """Says under which name a pipeline is in a cluster, and in which round, where the job's flags tell how to ask."""
+    name, master = options.view_as(GoogleCloudOptions).job_name, options.get_all_options().get("flink_master")
+    if name is None:
+        return contextlib.nullcontext()
+    _LOGGER.info("the pipeline is in the cluster as %s", name)
+    if not master or str(master).startswith("["):
+        return contextlib.nullcontext()
+    return on_flink.followed(str(master), name, on_flink.Rounds.of(promise))
 
 
 def _wait(running: PipelineResult) -> None:

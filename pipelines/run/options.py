@@ -3,18 +3,19 @@
 import argparse
 import contextlib
 import dataclasses
+import datetime
 import difflib
+import functools
 import hashlib
 import re
 import secrets
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
-import joblib
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import DirectOptions, GoogleCloudOptions, PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions
 
 from pipelines.run.flags import FORM, OUTPUT_FLAGS, parse_own
 from pipelines.run.folder import absolute
@@ -22,14 +23,12 @@ from pipelines.run.stores import check_stores
 from schemas.errors import ConfigError
 from schemas.settings.refusal import Refusal
 from transforms.files import gate, row_spill
-from transforms.rounds.row_cache import CACHES, WorkerLimits
-from transforms.rounds.sum_processes import CREWS
 
 View = TypeVar("View", bound=PipelineOptions)
 DEFAULT_RUNNER = "FnApiRunner"
 NAME_PREFIX = "dapple"
 """Of the names of jobs in a cluster."""
-_MOST_CORES = 64
+MOST_CORES = 64
 _CACHE_MEGABYTES = 8192
 
 
@@ -65,7 +64,7 @@ class WorkerOptions(PipelineOptions):
     @classmethod
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
         """Adds the flags, which pass for Beam's."""
-        parser.add_argument("--cores", type=int, help="processes that add up rows; default: as many as cores")
+        parser.add_argument("--cores", type=int, help="threads that add up rows; default: as many as cores")
         parser.add_argument(
             "--cache_megabytes",
             type=int,
@@ -86,8 +85,12 @@ class JobOptions:
       exchange: folder that all roles of masked aggregation can reach.
       released: folder of the releases so far, for jobs of the clients' role.
       client: name of the client, for the job that sends.
+      level: clusters that are left of the tree of centers; None for all.
       once: whether a job that waits for more ends instead.
       drain: whether it ends with what has begun.
+      leaves: SHA-256 of private state that the caller of the job keeps for later runs, by what it is.
+      begun: when the run began for all that is published, UTC: the command's begin, or the later moment at which a
+        window was due. The time itself would tell how long the rows of the window before took.
     """
 
     config: str
@@ -97,8 +100,11 @@ class JobOptions:
     exchange: str = ""
     released: str = ""
     client: str = ""
+    level: int | None = None
     once: bool = False
     drain: bool = False
+    leaves: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    begun: datetime.datetime = dataclasses.field(default_factory=functools.partial(datetime.datetime.now, datetime.UTC))
 
 
 def parse_job(job: str, argv: Sequence[str], flags: Sequence[str] = OUTPUT_FLAGS) -> JobOptions:
@@ -107,20 +113,28 @@ def parse_job(job: str, argv: Sequence[str], flags: Sequence[str] = OUTPUT_FLAGS
     Args:
       job: its name.
       argv: words after it.
-      flags: of this job besides --config; all must be given but --run_id, --once and --drain.
+      flags: of this job besides --config; all must be given but --run_id, --level, --once and --drain.
 
     Raises:
       ConfigError: for a missing or mistyped flag, with the nearest known one.
     """
     given, rest = parse_own(job, argv, flags)
     asked = {name for name in ("once", "drain") if given.pop(name, None) is not None}
+    level = given.pop("level", None)
     given.setdefault("run_id", new_run_id())
     check_stores({f"--{name}": text for name, text in given.items()})
     beam = beam_options(rest)
     if beam.view_as(GoogleCloudOptions).job_name is None and not shuffles_in_memory(beam):
         beam.view_as(GoogleCloudOptions).job_name = job_name(job, given["run_id"])
     shared = {name: absolute(given[name]) for name in ("exchange", "released") if name in given}
-    return JobOptions(**given | shared, beam=beam, once="once" in asked, drain="drain" in asked)
+    texts: dict[str, Any] = given | shared
+    return JobOptions(
+        **texts,
+        beam=beam,
+        level=None if level is None else int(level),
+        once="once" in asked,
+        drain="drain" in asked,
+    )
 
 
 def job_name(job: str, run_id: str) -> str:
@@ -152,7 +166,7 @@ def beam_options(flags: Sequence[str]) -> PipelineOptions:
     """
     _refuse_unknown(flags)
     options = GivenOptions(list(flags))
-    _check_limits(options)
+    check_limits(options)
     standard = options.view_as(StandardOptions)
     if standard.runner is None:
         standard.runner = DEFAULT_RUNNER
@@ -216,28 +230,11 @@ def check_rounds(options: PipelineOptions, n_rounds: int, setting: str) -> None:
         )
 
 
-@contextlib.contextmanager
-def worker_limits(options: PipelineOptions) -> Iterator[WorkerLimits]:
-    """What workers may use for a run; what this process has kept of it, and processes that help, go at the end.
-
-    Without `--cores`, workers of this process use all of the machine, and others leave the cores to their runner.
-
-    Raises:
-      ConfigError: for numbers that are out of range.
-    """
-    given = _check_limits(options)
-    alone = shuffles_in_memory(options) and options.view_as(DirectOptions).direct_num_workers == 1
-    cores = given.cores or (min(joblib.cpu_count(), _MOST_CORES) if alone else 0)
-    limits = WorkerLimits(run=secrets.token_hex(8), cores=cores, cache_bytes=given.cache_megabytes << 20)
-    with CACHES.held(limits.run), CREWS.held(limits.run):
-        yield limits
-
-
-def _check_limits(options: PipelineOptions) -> WorkerOptions:
+def check_limits(options: PipelineOptions) -> WorkerOptions:
     """What workers may use, as it was given; raises ConfigError, before anything is charged."""
     given = options.view_as(WorkerOptions)
-    if given.cores is not None and not 1 <= given.cores <= _MOST_CORES:
-        raise ConfigError(f"--cores must be from 1 to {_MOST_CORES}, got {given.cores}; leave it out to use them all.")
+    if given.cores is not None and not 1 <= given.cores <= MOST_CORES:
+        raise ConfigError(f"--cores must be from 1 to {MOST_CORES}, got {given.cores}; leave it out to use them all.")
     if not 0 <= given.cache_megabytes <= 1 << 24:
         raise ConfigError(f"--cache_megabytes must be from 0 to {1 << 24}, got {given.cache_megabytes}; give fewer.")
     return given

@@ -37,7 +37,8 @@ from transforms.files.checkpoint import (
     read_state,
 )
 from transforms.files.file_bytes import remove_files
-from transforms.files.progress import duration
+from transforms.files.signals.measures import MEASURES, ROUND_SECONDS
+from transforms.files.signals.progress import duration
 from transforms.privacy.keys import create_key, delete_key, read_key
 
 _LOGGER = logging.getLogger(__name__)
@@ -112,7 +113,9 @@ def run_chunks(
         path = checkpoints.arrays_path(last)
         kept = protocol.asks_last or last < protocol.n_rounds
         add = functools.partial(_build, protocol=protocol, arrays=state.arrays, first=first, last=last)
-        found = run_graph(functools.partial(add, path=path if kept else None), options, protocol.promise(first, last))
+        build = functools.partial(add, path=path if kept else None)
+        with MEASURES.timed(ROUND_SECONDS, f"{first} to {last}"):
+            found = run_graph(build, options, protocol.promise(first, last))
         state = Checkpoint(
             rounds=last,
             binding=binding,

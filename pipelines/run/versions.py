@@ -1,5 +1,6 @@
 """Versions of this program and of what it builds on: recorded and told, and never a reason to end a run."""
 
+import functools
 import importlib.metadata
 import logging
 import platform
@@ -9,8 +10,9 @@ _LOGGER = logging.getLogger(__name__)
 _LIBRARIES = ("dapple-dp", "apache-beam", "numpy", "pyarrow", "scikit-learn", "dp-accounting", "pipeline-dp")
 
 
+@functools.cache
 def version(name: str) -> str:
-    """Installed version of a distribution, or "unknown"."""
+    """Installed version of a distribution, or "unknown"; that of this process, which reads it once."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

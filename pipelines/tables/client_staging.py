@@ -20,6 +20,7 @@ from pipelines.run.graph import run_graph
 from pipelines.tables import prepare
 from pipelines.tables.epoch_roll import EpochRoll
 from pipelines.tables.private_source import grouped_source, staged_listing
+from pipelines.tables.resources import check_room
 from schemas.errors import ConfigError
 from schemas.privacy.flow import TRUSTED_ZONE
 from schemas.tables.contract import TableContract
@@ -93,6 +94,7 @@ def staged_by_client(rows: JobRows, options: PipelineOptions, key_uri: str, fold
             if bounded and not is_split:
                 yield listed
                 return
+            check_room(rows.source.listed, copy)
             _group(listed, options, key_uri, copy)
         keep = rows.keep_staging
         windows = None if rows.roll is None else rows.roll.windows

@@ -1,9 +1,8 @@
-"""The private state of an epoch at client level: its rolls, in a folder beside the ledger that charges the epoch.
+"""The private state of an epoch at client level: its rolls, beside the ledger that charges the epoch, or in `state`.
 
 The roll of a window is called from that of the window before and from the ids of the window. It is durable before noise
 is drawn. Until the window is committed it can be called again, from the same roll before, so that one is kept as long.
-Who loses a roll ends the epoch: clients would count anew. A roll is known by its content: the ledger's commit of the
-window that leaves it holds its SHA-256, and the next window compares before it reads.
+Who loses a roll ends the epoch: clients would count anew. A roll is known by its content, see `Register`.
 """
 
 import contextlib
@@ -14,7 +13,8 @@ import os
 import secrets
 from typing import Any
 
-from pipelines.ledger.store import Ledger
+from pipelines.ledger.private_state import Register, State, digest_of
+from pipelines.ledger.store import ROLLS, Ledger
 from schemas.errors import LedgerRefusedError
 from schemas.privacy.charge import canonical
 from schemas.privacy.ledger_entry import RunStatus
@@ -27,7 +27,6 @@ from transforms.tables.counted_clients import SALT_BYTES, Roll
 from transforms.tables.group_clients import Windows
 from transforms.tables.split_clients import RollParams
 
-SUFFIX = ".rolls"
 _BEFORE, _CALLED = "before.npz", "called.npz"
 
 
@@ -42,7 +41,8 @@ class EpochRoll:
       index: number of its own window.
       rule: how often a client counts.
       client_id: column of the client ids.
-      ledger: that charges the epoch; its rolls lie beside it.
+      ledger: that charges the epoch.
+      state: local folder of its rolls; None for one beside the file of the ledger.
     """
 
     facts: dict[str, Any]
@@ -52,6 +52,7 @@ class EpochRoll:
     rule: Rule
     client_id: str
     ledger: str
+    state: str | None = None
 
     @property
     def windows(self) -> Windows:
@@ -75,17 +76,13 @@ class EpochRoll:
             rule=f"{path} must be the roll of the window before of epoch {self.facts['name']}",
             remedy="restore it, or begin an epoch of another name, since clients would count anew",
         )
-        content = gate.read_bytes(path, refusal)
-        left_by = runs.get(self.index - 1)
-        named = None if left_by is None or left_by.committed is None else left_by.committed.get("roll")
-        if named != hashlib.sha256(content).hexdigest():
-            raise refusal.because("another one than the ledger's commit of that window names")
+        content = self._register.read(State.ROLL, self.index - 1, path, refusal)
         Roll.from_bytes(content, self._facts(self.index - 1, runs), refusal)
         return content
 
     def digest_before(self) -> str:
         """SHA-256 of the roll of the window before; empty before the first window."""
-        return hashlib.sha256(self.before()).hexdigest() if self.index else ""
+        return digest_of(self.before()) if self.index else ""
 
     def params(self, copy: str) -> RollParams:
         """How workers call the roll; what they read is put into a private folder that they share.
@@ -124,7 +121,7 @@ class EpochRoll:
             max_windows=self.rule.max_windows,
             min_separation=self.rule.min_separation,
             path=path,
-            digest=hashlib.sha256(content).hexdigest(),
+            digest=digest_of(content),
         )
 
     def _keep(self, content: bytes) -> None:
@@ -144,11 +141,16 @@ class EpochRoll:
     @property
     def _folder(self) -> str:
         name = canonical({"dataset": self.facts["dataset"], "epoch": self.facts["name"]})
-        return os.path.join(Ledger(self.ledger).path + SUFFIX, hashlib.sha256(name.encode()).hexdigest()[:32])
+        place = self.state or f"{Ledger(self.ledger).folder}{ROLLS}"
+        return os.path.join(place, hashlib.sha256(name.encode()).hexdigest()[:32])
 
     def _runs(self) -> dict[int, RunStatus]:
         """What the ledger says of the runs of the epoch, by the number of the window."""
-        return Ledger(self.ledger).windows(self.facts["dataset"], self.facts["name"])
+        return self._register.runs()
+
+    @property
+    def _register(self) -> Register:
+        return Register(self.ledger, self.facts["dataset"], self.facts["name"])
 
     def _facts(self, index: int, runs: dict[int, RunStatus]) -> dict[str, Any]:
         """What the roll of a window says that it is, in the epoch that began with a certain reservation."""

@@ -1,4 +1,4 @@
-"""Which columns a job's patterns stand for: found in the schema of its first file, before anything is planned."""
+"""What a job names by files: columns of its patterns, and public texts; found before anything is planned."""
 
 import logging
 from typing import TypeVar
@@ -6,8 +6,11 @@ from typing import TypeVar
 import pydantic
 
 from pipelines.tables.private_source import private_source
+from schemas.errors import ConfigError
 from schemas.settings import rejection
+from schemas.settings.refusal import Refusal
 from schemas.tables.data_section import DataConfig
+from transforms.files import gate
 from transforms.tables import hive
 from transforms.tables.read import first_schema
 from transforms.tables.source import Source
@@ -17,7 +20,7 @@ _Settings = TypeVar("_Settings")
 
 
 def with_features(settings: _Settings, listed: Source | None = None) -> _Settings:
-    """The settings of a job with columns by name, checked again; as they are where there are no patterns.
+    """The settings of a job with its public texts, and with columns by name, checked again.
 
     Other files are compared with the first one when they are read, see `TableContract.check_schema`.
 
@@ -29,6 +32,8 @@ def with_features(settings: _Settings, listed: Source | None = None) -> _Setting
       ConfigError: if a pattern matches nothing or the client id, or the columns do not fit the other settings.
       InputError: if the first file cannot be read.
     """
+    with_files = getattr(settings, "with_files", None)
+    settings = settings if with_files is None else with_files(_text)
     data = getattr(settings, "data", None)
     if not isinstance(settings, pydantic.BaseModel) or not isinstance(data, DataConfig) or not data.has_patterns:
         return settings
@@ -39,3 +44,9 @@ def with_features(settings: _Settings, listed: Source | None = None) -> _Setting
     changed = dict(data) | {"features": columns, "excepted": None}
     named = rejection.checked(type(data), changed, within="data").found_by(patterns)
     return rejection.checked(type(settings), dict(settings) | {"data": named})
+
+
+def _text(path: str, setting: str) -> str:
+    """A public text file that a setting names; raises ConfigError if it cannot be read."""
+    refusal = Refusal(kind=ConfigError, rule=f"{setting} must be a text file in UTF-8", remedy="check the path")
+    return gate.read_text(path, refusal)

@@ -16,6 +16,7 @@ from pipelines.run.options import spilling
 from pipelines.run.run_keys import own_key
 from pipelines.tables.features import with_features
 from pipelines.tables.private_source import private_source, staged_listing
+from pipelines.tables.resources import check_room
 from schemas.errors import ConfigError
 from schemas.privacy.flow import TRUSTED_ZONE, Zone
 from schemas.tables.contract import TableContract
@@ -91,7 +92,9 @@ def _work(run: Run[PrepareConfig], config: PrepareConfig) -> PreparedManifest:
     data = config.data
     contract = TableContract.from_config(data, by_client=True)
     hold = contextlib.nullcontext() if data.max_rows_per_client is None else own_key(folder)
-    with hold as key_uri, staged_listing(private_source(config), folder) as source:
+    private = private_source(config)
+    with hold as key_uri, staged_listing(private, folder) as source:
+        check_room(private.listed, folder)
         grouping = Grouping(
             contract=contract,
             folder=folder,

@@ -14,6 +14,10 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import ConfigError, InputError
+from schemas.tables.data_section import DataConfig
+from transforms.files.formats.csv_file import CsvFile
+from transforms.files.signals.measures import INPUT_BYTES, INPUT_FILES, MEASURES
+from transforms.tables.file_seal import FileSeal, open_sealed
 from transforms.tables.listing import FileList, OneListing
 from transforms.tables.prepared_files import read_manifest
 from transforms.tables.snapshots import resolve
@@ -52,6 +56,7 @@ class PublicInput(NamedTuple):
 PUBLIC = (
     PublicInput("server_data", "path", is_release=False),
     PublicInput("evaluation", "path", is_release=False),
+    PublicInput("names", "vocabulary", is_release=False),
     PublicInput("recurring", "previous"),
     PublicInput("evaluate", "reference"),
     PublicInput("reports", "parameters"),
@@ -140,12 +145,43 @@ def _with_listing(source: Source, setting: str = _DATA) -> Source:
 def _find(source: Source, setting: str) -> FileList:
     """Lists files; those of a prepared folder are the ones that its manifest names."""
     manifest = None if source.files is not None else read_manifest(source.path)
-    return FileList.of(source.found(manifest), setting, manifest)
+    files = FileList.of(source.found(manifest), setting, manifest)
+    MEASURES.add(INPUT_FILES, value=len(files))
+    if MEASURES.listener is not None:
+        MEASURES.add(INPUT_BYTES, value=sum(FileSeal.of_text(each.seal).size for each in files))
+    return files
+
+
+def rows_on(data: DataConfig, column: str, date: str, most: int) -> int:
+    """How many rows lie in the folder of a date now, for the operator alone; no more are counted than are asked for.
+
+    Args:
+      data: of a job.
+      column: of the dates in the names of folders.
+      date: of the folder.
+      most: rows, at least 1.
+
+    Raises:
+      InputError: if a file cannot be read.
+    """
+    found, there = 0, find_files(data.path, data.partition_values(), one_of=(column, (date,)))
+    for path, real, seal in FileList.of(there, _DATA):
+        with open_sealed(real, seal, path) as (file, _):
+            found += file.count_rows() if isinstance(file, CsvFile) else file.metadata.num_rows
+        if found >= most:
+            break
+    return found
 
 
 def _check_apart(private: FileList, public: PublicInput, path: str) -> None:
     """Refuses public input that is private input."""
     common = private.common(_files_of(path, public))
+    copied = None if public.is_release or common is not None else private.copied(find_files(path, {}, public.setting))
+    if copied is not None:
+        raise InputError(
+            f"{public.setting} must be public and no copy of {_DATA}, got {copied[0]}, which has the bytes of "
+            f"{copied[1]}; name files that may be shown to everybody."
+        )
     if common is not None:
         raise InputError(
             f"{public.setting} must be public and no file of {_DATA}, got {common[0]}, which is {common[1]}; name "

@@ -3,15 +3,19 @@
 import logging
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.io.filesystems import FileSystems
 
 from pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
+from pipelines.run.flags import OUTPUT_FLAGS
 from pipelines.tables.features import with_features
 from pipelines.trusted_zone.trusted_folder import apart, model_manifest, run_on_rows
+from schemas.errors import ConfigError
 from schemas.privacy.flow import NOT_PRIVATE, Zone
 from schemas.trusted_zone.job_configs import AssignConfig, load_assign_config
 from transforms.files.file_bytes import LISTING_FILE, WrittenFile, written_files
 from transforms.files.saved_model import SavedModel, load_model
+from transforms.numerics.kmeans.center_tree import CenterTree
 from transforms.numerics.statistics.nearest import NearestCenters
 from transforms.tables.read import CheckRows, ListShards
 from transforms.tables.source import Source
@@ -33,20 +37,38 @@ def build(root: beam.Pipeline, source: Source, params: AssignParams, folder: str
 def _work(run: Run[AssignConfig], model: SavedModel) -> list[WrittenFile]:
     """Writes `ASSIGNMENTS` into the staging folder; its files, sorted by name."""
     config, folder = run.settings, run.folder.staging
+    level = _level(run)
     params = AssignParams(
         model=NearestCenters.of(model.centers),
         digest=model.digest,
         contract=model.contract(config.data),
         id_columns=config.id_columns,
-        numbers=model.numbers,
+        numbers=model.numbers if level is None else _groups(model, level),
     )
     FileSystems.mkdirs(FileSystems.join(folder, ASSIGNMENTS))
     run_on_rows(run, build, params=params)
     return written_files(folder)
 
 
+def _level(run: Run[AssignConfig]) -> int | None:
+    """Clusters that are left of the tree of centers; None for all."""
+    return run.settings.assign.level if run.options.level is None else run.options.level
+
+
+def _groups(model: SavedModel, level: int) -> tuple[int, ...]:
+    """For each cluster the lowest number of those that are one with it, where so many are left."""
+    numbers = np.array(model.numbers or range(len(model.centers)))
+    return tuple(numbers[CenterTree.of(model.centers, model.sizes).cut(level)].tolist())
+
+
 def _plan(run: Run[AssignConfig]) -> SavedModel:
     model = load_model(run.settings.model)
+    level, most = _level(run), len(model.centers)
+    if level is not None and level > most:
+        raise ConfigError(
+            f"--level (assign.level) must be at most the number of clusters of {model.folder}, {most}, got {level}; "
+            "give a smaller one, or leave it out for all clusters."
+        )
     _LOGGER.info("run %s: assigning rows, %s", run.options.run_id, NOT_PRIVATE["label"])
     return model
 
@@ -54,7 +76,7 @@ def _plan(run: Run[AssignConfig]) -> SavedModel:
 def _write(run: Run[AssignConfig], model: SavedModel, files: list[WrittenFile]) -> Outcome:
     for file in files:
         run.folder.record(f"{ASSIGNMENTS}/{file.name}", file.digest)
-    return Outcome(UNPROTECTED, model_manifest("assign", run.settings, model))
+    return Outcome(UNPROTECTED, model_manifest("assign", run.settings, model) | {"level": _level(run)})
 
 
 JOB = Job(
@@ -65,6 +87,7 @@ JOB = Job(
     _write,
     Zone.TRUSTED,
     shows=ASSIGNMENTS,
+    flags=(*OUTPUT_FLAGS, "--level"),
     place=apart("assign"),
     resolve=with_features,
 )

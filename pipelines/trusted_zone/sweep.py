@@ -41,7 +41,7 @@ from schemas.trusted_zone.sweep_results import CELL_SCHEMA, SCORE_COLUMNS, SCORE
 from transforms.files import new_file
 from transforms.files.file_bytes import table_bytes, write_bytes
 from transforms.files.private_sink import PrivateSink
-from transforms.files.progress import duration
+from transforms.files.signals.progress import duration
 from transforms.rounds.protocol import Round
 from transforms.tables.read import CheckRows, ListShards
 from transforms.tables.source import Source

@@ -60,7 +60,7 @@ class SweepFolder:
         if FileSystems.get_scheme(self._output) is not None:
             raise ConfigError(f"--output must be a local folder for a sweep, got {self._output}; copy it afterwards.")
         state = self._path(STATE_FILE)
-        if os.path.exists(self._output) and (not os.path.isdir(self._output) or os.listdir(self._output)):
+        if os.path.exists(self._output) and (not os.path.isdir(self._output) or self._is_begun()):
             if _cells_digest(state) != self._config.digest:
                 raise ConfigError(
                     f"--output must be a new folder or one of the same sweep, got {self._output}; choose another one."
@@ -73,6 +73,10 @@ class SweepFolder:
         self._make()
         content = numbered(NOT_PRIVATE | {"cells_digest": self._config.digest, "n_cells": len(self._config.cells)})
         _write_atomically(state, json.dumps(content | {"versions": versions()}, indent=2).encode())
+
+    def _is_begun(self) -> bool:
+        """Whether the folder holds more than a power cut leaves before it is known which sweep it is of."""
+        return bool(set(os.listdir(self._output)) - {PARTS, f"{STATE_FILE}.partial"} or self._parts())
 
     def _make(self) -> None:
         """Creates what is missing and removes what was private."""

@@ -55,6 +55,7 @@ class WindowOffsets(NumberedFile):
       topic_id: what the broker calls it; a topic of the same name that was made anew has another.
       window: date of the window.
       cut: milliseconds since 1970 (UTC): messages that the broker appended before it and after the last cut.
+      salt: 32 secret bytes in hex: the ledger holds a digest of the record, by which nobody can try numbers.
       ranges: one for each partition that the topic had, in their order.
     """
 
@@ -62,6 +63,7 @@ class WindowOffsets(NumberedFile):
     topic_id: str
     window: str
     cut: int
+    salt: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     ranges: tuple[OffsetRange, ...]
 
     @pydantic.model_validator(mode="after")

@@ -4,8 +4,8 @@ Field descriptions hold units and ranges; they complete the sentence "give ..." 
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pydantic
 from pydantic import Field
@@ -24,7 +24,10 @@ from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
 from schemas.settings.section import Flag, Section, Text, Whole
 from schemas.tables.data_section import DataConfig, LedgerPath, OptionalServerData, PrepareOptions, named_for_ledger
-from schemas.tables.encoding import ColumnEncoding, Encodings, encodings_checked
+from schemas.tables.encoding import ColumnEncoding, Encodings, encodings_checked, with_vocabularies
+
+if TYPE_CHECKING:
+    from schemas.tables.terms_column import TermsColumn
 
 
 class AnyFit(Section):
@@ -34,8 +37,8 @@ class AnyFit(Section):
     """Whether a section of the algorithm bounds rows by a box."""
 
     algorithm: Algorithm = Field(
-        description="the algorithm to run, auto for a choice by what is public, feddp_kmeans, central_tree, dp_lloyd, "
-        "dp_medians, windows, or the baseline server_kmeanspp, server_lloyds or sphere_packing"
+        description="the algorithm to run, where auto is a choice by what is public, and server_kmeanspp, "
+        f"server_lloyds and sphere_packing are baselines: {', '.join(Algorithm)}"
     )
     data: DataConfig = Field(description="the section of the private table with path and features")
     server_data: OptionalServerData = Field(
@@ -112,6 +115,19 @@ class AnyFit(Section):
         return self.encode
 
     @property
+    def terms(self) -> "TermsColumn | None":
+        """The column of public terms that rows carry beside their features; None without one."""
+        return None
+
+    def with_files(self, read: Callable[[str, str], str]) -> Self:
+        """The job with what its public text files say; a second time it changes nothing.
+
+        Args:
+          read: (path, name of the setting) -> text; raises ConfigError.
+        """
+        return self.model_copy(update={"encode": with_vocabularies(self.encode, read)})
+
+    @property
     def buys_its_start(self) -> bool:
         """Whether the centers before the Lloyd rounds come from private data, for a part of the budget."""
         return self.algorithm in (Algorithm.FEDDP_KMEANS, Algorithm.CENTRAL_TREE)
@@ -140,8 +156,8 @@ class AnyFit(Section):
           ConfigError: in one sentence.
         """
         raise ConfigError(
-            f"algorithm must be feddp_kmeans or dp_lloyd for a warm start, got {self.algorithm}; use one of them, or "
-            "write recurring.warm_start: false."
+            f"algorithm must be one that can start from given centers for a warm start, got {self.algorithm}; write "
+            "recurring.warm_start: false, or use another algorithm."
         )
 
     def _check_given_count(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pydantic
 
-from schemas.choices import Algorithm, ClippingCenter, ClippingRule, LloydStart, LloydVariant
+from schemas.choices import Algorithm, Allocation, ClippingCenter, ClippingRule, LloydStart, LloydVariant
 from schemas.errors import ConfigError
 from schemas.kmeans.lloyd_config import DPLloydConfig
 from schemas.kmeans.sections.clipping_config import CLIPPING_NORMS
@@ -40,11 +40,12 @@ def chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
       ConfigError: in one sentence, if nothing public bounds a row, or if a section that is not read is wrong.
     """
     rest = {name: value for name, value in settings.items() if name not in ("dp_lloyd", "tree", "clipping")}
-    bounds, tree, clipping = (_section(settings, name) for name in ("dp_lloyd", "tree", "clipping"))
+    bounds, tree, clipping = (section_of(settings, name) for name in ("dp_lloyd", "tree", "clipping"))
     _check_unread(bounds, tree)
-    if settings.get("server_data") not in (None, "none"):
-        return _from_server(rest, clipping)
     radius = _radius(bounds, tree, clipping)
+    served = settings.get("server_data") not in (None, "none")
+    if served and ("domain" not in bounds or tree.get("center") is not None or _needs_server(settings, clipping)):
+        return _from_server(rest, clipping)
     if radius is not None and (_needs_tree(settings) or tree.get("center") is not None):
         return rest | {"algorithm": Algorithm.CENTRAL_TREE, "tree": tree | {"radius": radius}, "clipping": clipping}
     if "domain" not in bounds and radius is None:
@@ -56,10 +57,23 @@ def chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
     return rest | {"algorithm": Algorithm.DP_LLOYD} | _bounded(bounds, clipping, radius, _n_features(settings))
 
 
+def _needs_server(settings: Mapping[str, Any], clipping: Mapping[str, Any]) -> bool:
+    """Whether the job asks for what only FedDP-KMeans makes of server rows; else they join a start in the box."""
+    norm, center = (python_scalar(clipping.get(name)) for name in ("norm", "center"))
+    in_box = norm in (None, ClippingRule.DOMAIN) or is_number(norm, *CLIPPING_NORMS)
+    its_own = (
+        settings.get("feddp_kmeans") or clipping.get("bounds") or _of_section(settings, "privacy", "shares") is not None
+    )
+    paper = _of_section(settings, "privacy", "allocation") not in (None, Allocation.TUNED)
+    in_box = in_box and center in (None, ClippingCenter.NONE)
+    return bool(its_own) or paper or not in_box or _needs_tree(settings)
+
+
 def _takes_candidates(settings: Mapping[str, Any], bounds: Mapping[str, Any]) -> bool:
     """Whether DP-Lloyd starts from candidates: unless the job says otherwise, or has few features or clusters.
 
-    Clients always have bounds that fall with their rows then, so few clusters of theirs are no reason for a grid.
+    Server rows join candidates only. Clients always have bounds that fall with their rows then, so few clusters of
+    theirs are no reason for a grid.
     """
     n_features, n_clusters = _n_features(settings), python_scalar(settings.get("n_clusters"))
     by_client = _of_section(settings, "privacy", "unit") == PrivacyUnit.CLIENT
@@ -67,7 +81,8 @@ def _takes_candidates(settings: Mapping[str, Any], bounds: Mapping[str, Any]) ->
     few = few or (is_number(n_clusters, 1, MOST_GRID_CLUSTERS) and not by_client)
     given = bounds.get("init") is not None or bounds.get("variant", LloydVariant.FAST) != LloydVariant.FAST
     warm = settings.get("recurring") is not None
-    return not (few or given or warm)
+    served = settings.get("server_data") not in (None, "none")
+    return not (given or warm) and (served or not few)
 
 
 def _from_server(rest: dict[str, Any], clipping: dict[str, Any]) -> dict[str, Any]:
@@ -144,7 +159,7 @@ def _needs_tree(settings: Mapping[str, Any]) -> bool:
     return bool(steps) or settings.get("quality") is not None or not counted
 
 
-def _section(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+def section_of(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
     """A section as plain data: what was given of it."""
     found = settings.get(name)
     if isinstance(found, pydantic.BaseModel):

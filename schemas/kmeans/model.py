@@ -16,6 +16,9 @@ _FOREIGN = Refusal(kind=InputError, rule="metadata of a model's centers must be 
 _PROXY_COSTS = b"proxy_costs"
 _NOISY_COST = b"noisy_cost"
 _NOISY_MEANS = b"noisy_means"
+_COUNTED = b"counted"
+BEFORE_LAST_STEP = "nearest to each center as it was before the last step moved it"
+AT_CENTERS = "nearest to each center as it is published"
 IN_UNITS = "center_in_units"
 """Column of the centers in the units of their columns."""
 
@@ -47,6 +50,10 @@ class ClusterModel:
       noisy_cost: released cost of the centers; None where the run bought none.
       noisy_means: shape of `centers`, feature units: what the last round of sums and counts alone says of each center,
         before any shrinkage; None where centers are no such means.
+      size_stddevs: shape (n_clusters,): stddev of the noise of each size; NaN where nobody knows it.
+      counted: what a size counts, in words that complete "rows"; empty where sizes count nothing of private rows.
+      center_stddevs: shape of `centers`, feature units: by how much the noise of the last round moves each coordinate
+        of `noisy_means` (of `centers`, where there are none), to first order; NaN where nobody knows it.
       numbers: of the clusters, ascending, those of an earlier run where this one follows it; empty for 0, 1, ...
     """
 
@@ -56,7 +63,23 @@ class ClusterModel:
     proxy_costs: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.zeros(0))
     noisy_cost: NoisyCost | None = None
     noisy_means: NDArray[np.float64] | None = None
+    size_stddevs: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.zeros(0))
+    counted: str = ""
+    center_stddevs: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.zeros((0, 0)))
     numbers: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Noise that is not given is not known."""
+        if not self.size_stddevs.size:
+            object.__setattr__(self, "size_stddevs", np.full(len(self.centers), np.nan))
+        if not self.center_stddevs.size:
+            object.__setattr__(self, "center_stddevs", np.full(self.centers.shape, np.nan))
+
+    @property
+    def size_stddev(self) -> float:
+        """Stddev of the noise of every size; NaN where they differ, or nobody knows it."""
+        found = self.size_stddevs
+        return float(found[0]) if len(found) and (found == found[0]).all() else float("nan")
 
     @property
     def n_clusters(self) -> int:
@@ -81,29 +104,35 @@ class ClusterModel:
             centers=self.centers[rows],
             noisy_sizes=self.noisy_sizes[rows],
             noisy_means=means,
+            size_stddevs=self.size_stddevs[rows],
+            center_stddevs=self.center_stddevs[rows],
             numbers=() if numbers == tuple(range(self.n_clusters)) else numbers,
         )
 
     def centers_table(self, in_units: NDArray[np.float64] | None = None) -> pa.Table:
-        """`centers.parquet`: cluster int32, center fixed_size_list<double>[d], noisy_size double.
+        """`centers.parquet`: cluster int32, center fixed_size_list<double>[d], noisy_size double, and their noise.
+
+        Columns of noise are `size_stddev`, a double, and `center_stddev` like `center`.
 
         Args:
           in_units: shape (k, d), the centers in the units of their columns: a further column `center_in_units` like
             `center`; None where there is none.
 
-        Metadata as JSON: `proxy_costs`, where the number of clusters was chosen, `noisy_cost`, where it was bought,
-        and `noisy_means`, a list per cluster, where there are some.
+        Metadata as JSON: `counted`, what a size counts, `proxy_costs`, where the number of clusters was chosen,
+        `noisy_cost`, where it was bought, and `noisy_means`, a list per cluster, where there are some.
         """
         n_features = self.centers.shape[1]
         columns = {
             "cluster": pa.array(self.cluster_numbers, pa.int32()),
             "center": _lists(self.centers, n_features),
             "noisy_size": pa.array(self.noisy_sizes, pa.float64()),
+            "size_stddev": pa.array(self.size_stddevs, pa.float64()),
+            "center_stddev": _lists(self.center_stddevs, n_features),
         }
         if in_units is not None:
             columns[IN_UNITS] = _lists(in_units, n_features)
         table = pa.table(columns)
-        metadata = {}
+        metadata = {_COUNTED: json.dumps(self.counted)} if self.counted else {}
         if len(self.proxy_costs):
             metadata[_PROXY_COSTS] = json.dumps(self.proxy_costs.tolist())
         if self.noisy_cost is not None:
@@ -118,27 +147,35 @@ def _lists(centers: NDArray[np.float64], n_features: int) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(pa.array(centers.ravel(), pa.float64()), n_features)
 
 
+def _array(table: pa.Table, name: str) -> NDArray[np.float64]:
+    """Inverse of `_lists`."""
+    flat = table.column(name).combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    return np.asarray(flat, dtype=np.float64).reshape(table.num_rows, -1)
+
+
 def model_from_tables(centers: pa.Table, releases: pa.Table) -> ClusterModel:
     """Inverse of `ClusterModel.centers_table` and `releases_to_table`."""
     metadata = centers.schema.metadata or {}
     ordered = centers.sort_by("cluster")
-    flat = ordered.column("center").combine_chunks().flatten().to_numpy(zero_copy_only=False)
     with _FOREIGN.covers():
         # Costs of points far out may be infinite.
-        costs, cost, means = (
+        costs, cost, means, counted = (
             json_text.parse(metadata.get(name, b"null"), finite=False)
-            for name in (_PROXY_COSTS, _NOISY_COST, _NOISY_MEANS)
+            for name in (_PROXY_COSTS, _NOISY_COST, _NOISY_MEANS, _COUNTED)
         )
         noisy_cost = None if cost is None else NoisyCost(**cost)
         noisy_means = None if means is None else np.array(means, dtype=np.float64)
         proxy_costs = np.array(costs or [], dtype=np.float64)
     numbers = tuple(ordered.column("cluster").to_pylist())
     return ClusterModel(
-        centers=np.asarray(flat, dtype=np.float64).reshape(ordered.num_rows, -1),
+        centers=_array(ordered, "center"),
         noisy_sizes=ordered.column("noisy_size").to_numpy(),
         releases=releases_from_table(releases),
         proxy_costs=proxy_costs,
         noisy_cost=noisy_cost,
         noisy_means=noisy_means,
+        size_stddevs=ordered.column("size_stddev").to_numpy(),
+        counted=str(counted or ""),
+        center_stddevs=_array(ordered, "center_stddev"),
         numbers=() if numbers == tuple(range(len(numbers))) else numbers,
     )

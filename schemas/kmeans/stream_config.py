@@ -15,7 +15,7 @@ from schemas.kmeans.fit_config import FITS, settled, validated
 from schemas.kmeans.windows_config import EpochTerms, WindowsFit
 from schemas.settings import rejection, yaml_text
 from schemas.settings.calendar import Calendar, Date
-from schemas.settings.section import Count, Text
+from schemas.settings.section import Count, Scalar, Text
 
 _SEPARATOR = "/"
 _DAY_SECONDS = 86_400
@@ -50,6 +50,12 @@ class StreamOptions(EpochTerms):
     settle: Annotated[int, Field(strict=True, ge=0, le=30 * _DAY_SECONDS)] = Field(
         default=60,
         description="how many seconds after the end of its days a window is released, an integer from 0 to 2592000",
+    )
+    expected_rows: Annotated[int, Field(strict=True, ge=2), Scalar] | None = Field(
+        default=None,
+        description="rows, or messages, that each window has at least while its producer works, an integer >= 2: the "
+        "command ends with code 67 after the release of one that has fewer, which the guarantee does not cover; or "
+        "leave it out",
     )
     kafka: RowTopicConfig | None = Field(
         default=None,

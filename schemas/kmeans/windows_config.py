@@ -1,6 +1,5 @@
 """Jobs of algorithm windows: each is one window of an epoch, whose windows share one charge."""
 
-import datetime
 from typing import Annotated, Any, Literal, Self
 
 import pydantic
@@ -10,8 +9,9 @@ from schemas.choices import Algorithm, LloydVariant, Trust
 from schemas.errors import ConfigError
 from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.recurring.config import RecurringConfig, Runs
+from schemas.privacy.ledger_place import is_on_server
 from schemas.privacy.plan import PrivacyUnit
-from schemas.settings.calendar import MOST_WINDOWS, Date, date_of
+from schemas.settings.calendar import MOST_WINDOWS, Date, date_of, index_of
 from schemas.settings.section import Scalar, Section, Text
 
 _COEFFICIENT_BITS = 4
@@ -51,7 +51,17 @@ class EpochTerms(Section):
     @property
     def times(self) -> int:
         """In how many windows one unit counts at most."""
-        return min(self.max_windows or 1, -(-self.windows // self.separation))
+        return min(self.max_windows or 1, self._most_times)
+
+    @property
+    def binds(self) -> bool:
+        """Whether a unit could count oftener, were there no `max_windows`."""
+        return self.times < self._most_times
+
+    @property
+    def _most_times(self) -> int:
+        """In how many windows a unit can count that keeps the separation."""
+        return -(-self.windows // self.separation)
 
     @property
     def separation(self) -> int:
@@ -71,7 +81,7 @@ class EpochConfig(EpochTerms):
     @property
     def index(self) -> int:
         """Number of the window of this run, from 0."""
-        return (datetime.date.fromisoformat(self.window) - datetime.date.fromisoformat(self.first)).days // self.days
+        return index_of(self.first, self.days, self.window)
 
     def dates(self, reach: int) -> tuple[str, ...]:
         """Dates of the windows whose statistics this one releases, its own first; `reach` is how many there are."""
@@ -104,6 +114,12 @@ class WindowsFit(DPLloydFit):
     epoch: EpochConfig = Field(description="a section with name, column, first, windows, window and once")
     recurring: SeriesConfig = Field(
         description="a section with memory and previous: the window before, or the fit that the first one starts from"
+    )
+
+    state: Text | None = Field(
+        default=None,
+        description="at privacy unit client: a folder on a local disk for the rolls of clients who counted, which are "
+        "private; by default LEDGER.rolls beside the ledger's file, and none if the ledger is on a server",
     )
 
     @property
@@ -155,9 +171,24 @@ class WindowsFit(DPLloydFit):
                 "twice."
             )
         self._check_participation()
+        self._check_state()
         if self.epoch.column in data.partitions:
             raise ConfigError(
                 f"data.partitions must leave {self.epoch.column} to epoch.column, got it there; leave it out."
+            )
+
+    def _check_state(self) -> None:
+        """Refuses rolls without a place of their own, or a place for none."""
+        by_client, on_server = self.privacy.unit is PrivacyUnit.CLIENT, is_on_server(str(self.ledger))
+        if self.state is None and by_client and on_server:
+            raise ConfigError(
+                "state must be given with a ledger on a server, got nothing; give a folder on a local disk, where "
+                "rolls of clients stay from window to window."
+            )
+        if self.state is not None and (not by_client or "://" in self.state):
+            raise ConfigError(
+                "state must be a folder on a local disk, at privacy.unit client, got another; leave it out, or correct "
+                "it."
             )
 
     def _check_participation(self) -> None:

@@ -18,6 +18,8 @@ from schemas.tables.data_section import LedgerPath
 AGGREGATOR = "aggregator"
 COLLECTOR = "collector"
 """Who opens the run and its rounds; with pairwise masks shares are sealed to it."""
+RESULT = "result"
+"""Folder of what `fit` would write, among the releases."""
 OFFICES = (AGGREGATOR, COLLECTOR)
 """Parties that are no clients."""
 _KEY = re.compile(r"[0-9a-f]{64}")

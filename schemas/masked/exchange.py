@@ -198,7 +198,7 @@ class ExchangePlan:
 
 
 def _release_to_json(plan: ReleasePlan) -> dict[str, Any]:
-    found = dataclasses.asdict(plan.spec) | {"noise_multiplier": plan.noise_multiplier}
+    found = plan.spec.law | {"noise_multiplier": plan.noise_multiplier}
     del found["windows"]  # No window of an epoch is masked.
     return found
 

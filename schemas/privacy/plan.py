@@ -3,6 +3,7 @@
 import dataclasses
 import enum
 import math
+from typing import Any
 
 
 class PrivacyUnit(enum.StrEnum):
@@ -32,6 +33,79 @@ class Geometry(enum.StrEnum):
     SYMMETRIC = "symmetric"
 
 
+class Role(enum.StrEnum):
+    """What a release may be used for by code that knows no protocol.
+
+    CLUSTER_SUMS: over the cluster counts of its round they are means of rows, measured from wherever the round did.
+    CLUSTER_COUNTS: how many rows (clients) each cluster has.
+    CLUSTER_TERMS: how many rows (clients) with each public term each cluster has.
+    SQUARED_LENGTHS: upper triangle of a scatter around the frame's center: its trace adds up squared lengths of rows.
+    SCATTER: upper triangle of a scatter of rows around their noisy mean.
+    CELLS: how many rows each cell of a grid has.
+    UNITS: how many rows (clients) there are.
+    NORMS: how long rows are, by bins of `transforms.numerics.statistics.norms`.
+    POINT_WEIGHTS: how much data each public point stands for.
+    GROUPS: which public points have rows near them; the noise of what follows depends on it.
+    OTHER: anything else.
+    """
+
+    CLUSTER_SUMS = "cluster_sums"
+    CLUSTER_COUNTS = "cluster_counts"
+    CLUSTER_TERMS = "cluster_terms"
+    SQUARED_LENGTHS = "squared_lengths"
+    SCATTER = "scatter"
+    CELLS = "cells"
+    UNITS = "units"
+    NORMS = "norms"
+    POINT_WEIGHTS = "point_weights"
+    GROUPS = "groups"
+    OTHER = "other"
+
+
+class Quantity(enum.StrEnum):
+    """What the numbers of a release are measured in."""
+
+    COUNT = "rows or clients"
+    LENGTH = "feature units"
+    SQUARE = "feature units squared"
+
+
+class Replaced(enum.StrEnum):
+    """How far one row in place of another moves a release, where one row moves it by at most its sensitivity.
+
+    TURNED: its parts may turn around, so twice as far.
+    LEFT: all parts are of one sign, and so is their inner product: sqrt(2) times as far in L2.
+    BOUNDED: it is one number from 0 to its bound, so no farther.
+    """
+
+    TURNED = "turned"
+    LEFT = "left"
+    BOUNDED = "bounded"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Meaning:
+    """What a release says: pages, files, memory and drift ask it, never the name.
+
+    Attributes:
+      tells: in words that complete "it tells", for example "where each center lies"; never empty.
+      role: see `Role`.
+      quantity: see `Quantity`.
+      replaced: see `Replaced`.
+      settles: whether it is small once centers have arrived, so that noise alone is no bad news.
+    """
+
+    tells: str
+    role: Role = Role.OTHER
+    quantity: Quantity = Quantity.COUNT
+    replaced: Replaced = Replaced.TURNED
+    settles: bool = False
+
+
+UNSAID = Meaning(tells="")
+"""Of a release of which only the law is known, as in the plan of an exchange."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseSpec:
     """One noised aggregate before calibration.
@@ -45,6 +119,7 @@ class ReleaseSpec:
       share: > 0; part of the budget, relative to the shares of the other releases of the run.
       geometry: see `Geometry`.
       windows: releases of this law that one unit moves, if `sensitivity` is that of all of them together.
+      meaning: what it says; no part of its law, so that specs are equal, and plans bound, without it.
     """
 
     name: str
@@ -54,11 +129,19 @@ class ReleaseSpec:
     share: float
     geometry: Geometry = Geometry.VECTOR
     windows: int = 1
+    meaning: Meaning = dataclasses.field(default=UNSAID, compare=False, repr=False)
 
     @property
     def size(self) -> int:
         """Number of coordinates."""
         return math.prod(self.shape)
+
+    @property
+    def law(self) -> dict[str, Any]:
+        """All but the meaning, by name."""
+        found = dataclasses.asdict(self)
+        del found["meaning"]
+        return found
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +190,11 @@ class RoundPlan:
 
     path: str
     releases: tuple[ReleasePlan, ...]
+
+    @property
+    def label(self) -> str:
+        """What its steps are called in the graph."""
+        return self.path.rpartition("/")[2].title().replace("_", "")
 
     @property
     def size(self) -> int:

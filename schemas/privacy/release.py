@@ -7,11 +7,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec
+from schemas.privacy.plan import Geometry, Meaning, Mechanism, Quantity, ReleasePlan, ReleaseSpec, Role
 
 RELEASE_SCHEMA = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),
+        pa.field("tells", pa.string(), nullable=False),
+        pa.field("role", pa.string(), nullable=False),
+        pa.field("quantity", pa.string(), nullable=False),
+        pa.field("settles", pa.bool_(), nullable=False),
         pa.field("shape", pa.list_(pa.int64()), nullable=False),
         pa.field("mechanism", pa.string(), nullable=False),
         pa.field("geometry", pa.string(), nullable=False),
@@ -46,6 +50,11 @@ class Release:
         return dataclasses.replace(self, lattice_unit=lattice_unit)
 
     @property
+    def meaning(self) -> Meaning:
+        """What it says."""
+        return self.plan.spec.meaning
+
+    @property
     def decoded(self) -> NDArray[np.float64]:
         """`values` in feature units (or rows, for counts); NaN while the unit is not known."""
         return self.values.astype(np.float64) * self.lattice_unit
@@ -61,6 +70,10 @@ def releases_to_table(releases: list[Release]) -> pa.Table:
     rows = [
         {
             "path": release.path,
+            "tells": release.meaning.tells,
+            "role": str(release.meaning.role),
+            "quantity": str(release.meaning.quantity),
+            "settles": release.meaning.settles,
             "shape": list(release.plan.spec.shape),
             "mechanism": str(release.plan.spec.mechanism),
             "geometry": str(release.plan.spec.geometry),
@@ -77,7 +90,10 @@ def releases_to_table(releases: list[Release]) -> pa.Table:
 
 
 def releases_from_table(table: pa.Table) -> tuple[Release, ...]:
-    """Inverse of `releases_to_table`; shares of the budget are not recorded and come back as NaN."""
+    """Inverse of `releases_to_table`; shares of the budget are not recorded and come back as NaN.
+
+    Nor is what sensitivities were made from: `Meaning.replaced` does not come back.
+    """
     releases = []
     for row in table.to_pylist():
         spec = ReleaseSpec(
@@ -87,6 +103,12 @@ def releases_from_table(table: pa.Table) -> tuple[Release, ...]:
             sensitivity=row["sensitivity_lattice"],
             share=float("nan"),
             geometry=Geometry(row["geometry"]),
+            meaning=Meaning(
+                tells=row["tells"],
+                role=Role(row["role"]),
+                quantity=Quantity(row["quantity"]),
+                settles=row["settles"],
+            ),
         )
         values = np.array(row["values_lattice"], dtype=np.int64).reshape(spec.shape)
         plan = ReleasePlan(spec=spec, noise_multiplier=row["noise_multiplier"])

@@ -133,6 +133,10 @@ class ReportGuarantee:
     delta: float
     min_batch: int
 
+    def is_met_by(self, n_clients: int) -> bool:
+        """Whether reports of so many clients keep the promise: all that look at the size of a batch ask here."""
+        return self.mode is ReportMode.LOCAL or n_clients >= self.min_batch
+
     @classmethod
     def from_plain(cls, content: object, local_epsilon: float | None = None) -> Self:
         """The guarantee in `parameters.json`; raises MalformedError for another content.

@@ -30,6 +30,11 @@ def date_of(first: str, days: int, index: int) -> str:
     return (datetime.date.fromisoformat(first) + datetime.timedelta(days=index * days)).isoformat()
 
 
+def index_of(first: str, days: int, date: str) -> int:
+    """The number of the window that a date lies in, from 0; the inverse of `date_of`."""
+    return (datetime.date.fromisoformat(date) - datetime.date.fromisoformat(first)).days // days
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Calendar:
     """Windows of equal length, one after another.

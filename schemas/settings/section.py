@@ -63,7 +63,8 @@ class Section(pydantic.BaseModel, metaclass=_Called):
       ConfigError: one sentence, if it is called with a setting that breaks its rule.
     """
 
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # What checks a section is built when it is used: no job has the sections of all.
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 def auto_or_integer(most: int) -> BeforeValidator:

@@ -31,6 +31,13 @@ def find(schema: pa.Schema, name: str, where: str) -> pa.Field:
     raise SchemaMismatchError(f"column {name!r} of {where} must exist, got no such column; {remedy}")
 
 
+def in_numbers(kind: pa.DataType, otherwise: str) -> str:
+    """What to do with a column of a type that is no number: a date is counted, of another one the caller knows."""
+    if not pa.types.is_temporal(kind):
+        return otherwise
+    return "count it in days from a public date, in a column of numbers, or leave it out of data.features"
+
+
 def mismatch(name: str, where: str, rule: str, got: str, remedy: str) -> SchemaMismatchError:
     """The error for a column that is not what a contract asks for."""
     return SchemaMismatchError(f"column {name!r} of {where} must {rule}, got {got}; {remedy}.")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from schemas.choices import InvalidRows
 from schemas.errors import ConfigError, InputError
 from schemas.tables.client_block import ClientBlock, group_by_client
-from schemas.tables.columns import check_identifiers
+from schemas.tables.columns import check_identifiers, in_numbers
 from schemas.tables.columns import find as _find
 from schemas.tables.columns import floats as _floats
 from schemas.tables.columns import is_identifier as _is_identifier
@@ -27,6 +27,10 @@ from schemas.tables.data_section import DataConfig
 from schemas.tables.encoder import Encoder
 from schemas.tables.feature_patterns import FeaturePatterns
 from schemas.tables.participation import Participation
+from schemas.tables.terms_column import TermsColumn
+
+_TURNED_ROWS = 256
+"""Rows that are turned from columns to a matrix at once, so that they stay in the cache."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +53,7 @@ class TableContract:
       patterns: by which `features` were found in the first file, and must be in all; None if the job names them.
       participation: whose rows count in the windows of an epoch; the rows of all others are left out where they are
         read. None if all count.
+      terms: a column whose public terms follow the features of a row, as numbers; None without one.
     """
 
     features: tuple[str, ...] = ()
@@ -60,6 +65,7 @@ class TableContract:
     encoder: Encoder | None = None
     patterns: FeaturePatterns | None = None
     participation: Participation | None = None
+    terms: TermsColumn | None = None
 
     def __post_init__(self) -> None:
         if bool(self.features) == (self.feature_list is not None):
@@ -87,6 +93,7 @@ class TableContract:
         *,
         by_client: bool = False,
         encoder: Encoder | None = None,
+        terms: TermsColumn | None = None,
     ) -> "TableContract":
         """Contract of a job's table.
 
@@ -95,6 +102,7 @@ class TableContract:
           n_features: required width, if it is known from elsewhere, for example from the server data.
           by_client: whether the privacy unit is the client.
           encoder: of the job's `encode` section, if it has one.
+          terms: that rows carry beside their features, if any.
 
         Raises:
           ConfigError: if `n_features` contradicts `data.feature_names` or `data.width`.
@@ -112,22 +120,33 @@ class TableContract:
             by_client=by_client,
             encoder=encoder,
             patterns=config.found_patterns,
+            terms=terms,
         )
 
     def features_only(self) -> "TableContract":
         """The same contract for a table without clients, as server data are."""
-        return dataclasses.replace(self, client_id=None, by_client=False, patterns=None)
+        return dataclasses.replace(self, client_id=None, by_client=False, patterns=None, terms=None)
 
     def encoded(self) -> "TableContract":
-        """The contract of this table after its encoder has been applied."""
-        if self.encoder is None:
-            return self
-        return dataclasses.replace(self, features=self.encoder.names, encoder=None, patterns=None)
+        """The contract of this table after its encoder has been applied, and its terms have become numbers."""
+        names = self.features if self.encoder is None else self.encoder.names
+        patterns = self.patterns if self.encoder is None else None
+        if self.terms is not None and self.feature_list is None:
+            names = (*names, *self.terms.names)
+        width = None if self.n_features is None else self.width
+        return dataclasses.replace(self, features=names, n_features=width, encoder=None, patterns=patterns, terms=None)
+
+    @property
+    def width(self) -> int:
+        """Numbers of a row as blocks have them, terms included; 0 for features of unknown width."""
+        return (self.n_features or 0) + (0 if self.terms is None else self.terms.most)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns to read; the client id is the last one and read only if `by_client`."""
         features = self.features if self.feature_list is None else (self.feature_list,)
+        if self.terms is not None and self.terms.column not in features:
+            features = (*features, self.terms.column)
         return (*features, self.client_id) if self.by_client and self.client_id is not None else features
 
     @property
@@ -155,9 +174,12 @@ class TableContract:
             self.encoder.check_types(schema, where)
         for name in self.features if self.encoder is None else ():
             if not _is_numeric(types[name]):
-                raise _mismatch(name, where, "be numeric", str(types[name]), "cast it or leave it out of data.features")
+                remedy = in_numbers(types[name], "cast it or leave it out of data.features")
+                raise _mismatch(name, where, "be numeric", str(types[name]), remedy)
         if self.feature_list is not None:
             self._check_list(types[self.feature_list], where)
+        if self.terms is not None:
+            self.terms.check_type(types[self.terms.column], where)
         if self.by_client and self.client_id is not None and not _is_identifier(types[self.client_id]):
             got = str(types[self.client_id])
             raise _mismatch(self.client_id, where, "hold integers, strings or bytes", got, "cast it")
@@ -271,6 +293,9 @@ class TableContract:
 
     def _points(self, table: pa.Table, where: str) -> NDArray[np.floating]:
         """Matrix of all rows; rows that are not valid have a value that is not finite."""
+        if self.terms is not None:
+            plain = dataclasses.replace(self, terms=None)
+            return self.terms.beside(plain._points(table, where), _plain(table.column(self.terms.column)))
         if self.encoder is not None:
             return self.encoder.encode(table, where)
         return self._scalars(table) if self.feature_list is None else self._lists(table, where)
@@ -282,7 +307,10 @@ class TableContract:
         transposed = np.empty((len(columns), table.num_rows), dtype=np.float32 if single else np.float64)
         for row, column in zip(transposed, columns, strict=True):
             row[:] = _floats(column)
-        return np.ascontiguousarray(transposed.T)
+        points = np.empty(transposed.shape[::-1], dtype=transposed.dtype)
+        for start in range(0, len(points), _TURNED_ROWS):
+            points[start : start + _TURNED_ROWS] = transposed[:, start : start + _TURNED_ROWS].T
+        return points
 
     def _lists(self, table: pa.Table, where: str) -> NDArray[np.floating]:
         """Matrix of the list column; rows that are null or of another length are NaN."""

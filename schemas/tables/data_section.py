@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Protocol, Self, TypeVar
 
 import pydantic
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from schemas.choices import Auto, InvalidRows
 from schemas.errors import ConfigError
+from schemas.privacy.ledger_place import ledger_place
 from schemas.settings import rejection
 from schemas.settings.section import Count, Scalar, Section, Text, auto_or_integer, python_scalar
 from schemas.tables.feature_patterns import FeaturePatterns, has_patterns, is_pattern
@@ -252,8 +253,11 @@ OptionalServerData = Annotated[
 ]
 
 LedgerPath = Annotated[
-    Text | None,
-    Field(description="the path of the privacy ledger, a file on a local disk, or leave it out to spend unrecorded"),
+    Annotated[Text, AfterValidator(ledger_place)] | None,
+    Field(
+        description="the path of the privacy ledger, a file on a local disk, or postgresql://USER@HOST/DATABASE, or "
+        "leave it out to spend unrecorded"
+    ),
 ]
 
 

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field
 
 from schemas.settings.json_schema import FILE_CONTENT
 from schemas.tables import columns
-from schemas.tables.encoding import Category, ColumnEncoding, OneHot, are_bounds
+from schemas.tables.encoding import Category, ColumnEncoding, OneHot, Terms, are_bounds
 
 _CATEGORIES: Mapping[type, str] = {str: "strings", int: "integers", bool: "booleans"}
 _READ_AS: Mapping[type, pa.DataType] = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}
@@ -26,6 +26,8 @@ _Positive = Annotated[float, Field(gt=0.0)]
 
 def read_as(encoding: ColumnEncoding | None) -> pa.DataType:
     """The type as which a file without types holds a column that has this encoding, or none."""
+    if isinstance(encoding, Terms):
+        return pa.string()
     if not isinstance(encoding, OneHot):
         return pa.float64()
     return _READ_AS[str if encoding.needs_server else type(encoding.vocabulary[0])]
@@ -37,7 +39,8 @@ def _ascending(edges: tuple[float, ...]) -> tuple[float, ...]:
     return edges
 
 
-def _distinct(values: tuple[Category, ...]) -> tuple[Category, ...]:
+def distinct(values: tuple[Category, ...]) -> tuple[Category, ...]:
+    """The categories as they are; raises ValueError unless they are distinct, and of one type."""
     if len(set(values)) < len(values) or len(set(map(type, values))) > 1:
         raise ValueError("categories must be distinct, and of one type")
     return values
@@ -113,7 +116,7 @@ class _Numbers(EncodedColumn):
 
     def check_type(self, kind: pa.DataType, where: str) -> None:
         if not columns.is_numeric(kind):
-            remedy = f"cast it, or write kind: one_hot in encode.{self.column}"
+            remedy = columns.in_numbers(kind, f"cast it, or write kind: one_hot in encode.{self.column}")
             raise columns.mismatch(self.column, where, "be numeric", str(kind), remedy)
 
 
@@ -236,7 +239,7 @@ class OneHotColumn(EncodedColumn):
       vocabulary: distinct strings, integers or booleans, at least one.
     """
 
-    vocabulary: Annotated[tuple[Category, ...], Field(min_length=1), AfterValidator(_distinct)]
+    vocabulary: Annotated[tuple[Category, ...], Field(min_length=1), AfterValidator(distinct)]
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -23,13 +23,14 @@ from schemas.tables.encoded_column import (
     ScaledColumn,
     category_type,
 )
-from schemas.tables.encoding import Bounds, ColumnEncoding, OneHot, QuantileBins, Standardize
+from schemas.tables.encoding import Bounds, ColumnEncoding, OneHot, QuantileBins, Standardize, Terms
+from schemas.tables.terms_column import TermsVector
 
 MOST_CATEGORIES = 4096
 """Most distinct values of the server data that become features of one column."""
 
 
-_KINDS: tuple[type[EncodedColumn], ...] = (ScaledColumn, BoundedColumn, BinnedColumn, OneHotColumn)
+_KINDS: tuple[type[EncodedColumn], ...] = (ScaledColumn, BoundedColumn, BinnedColumn, OneHotColumn, TermsVector)
 _FOREIGN = Refusal(kind=InputError, rule="an encoding must be one that fit wrote", remedy="fit again")
 
 
@@ -86,7 +87,12 @@ class Encoder:
 
     def in_units(self, centers: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """`decoded` where every feature is one column; None where some column became several features."""
-        return None if self.in_percent.any() else self.decoded(centers)
+        return None if self.in_percent.any() or self.is_projected else self.decoded(centers)
+
+    @property
+    def is_projected(self) -> bool:
+        """Whether features mean nothing by themselves, but only all of them together."""
+        return any(isinstance(column, TermsVector) for column in self.columns)
 
     @property
     def in_percent(self) -> NDArray[np.bool_]:
@@ -196,6 +202,9 @@ def _column(name: str, encoding: ColumnEncoding | None, server: pa.ChunkedArray 
             return BinnedColumn(column=name, edges=tuple(edges.tolist()), weight=encoding.weight)
         case Standardize():
             return _standardized(name, encoding, server, where)
+        case Terms():
+            words = encoding.words or ()
+            return TermsVector(column=name, vocabulary=words, width=encoding.width, weight=encoding.weight)
         case Bounds():
             lower, upper, low = encoding.lower, encoding.upper, encoding.to.low
             return BoundedColumn(column=name, lower=lower, upper=upper, low=low, weight=encoding.weight)

@@ -5,15 +5,18 @@ Nothing here is learned from private rows: every parameter is written in the job
 
 import difflib
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 import pydantic
 from pydantic import BeforeValidator, Field
 
+from schemas.choices import Algorithm
 from schemas.errors import ConfigError
 from schemas.settings import rejection
 from schemas.settings.section import Finite, Positive, Scalar, Section, Text, python_scalar
+from schemas.settings.vocabulary import VocabularySection
+from schemas.tables.data_section import MOST_WIDTH
 from schemas.tables.feature_patterns import has_patterns
 
 Category = str | int | bool
@@ -28,6 +31,7 @@ class EncodingKind(enum.StrEnum):
     ONE_HOT = "one_hot"
     QUANTILE_BINS = "quantile_bins"
     BOUNDS = "bounds"
+    TERMS = "terms"
 
 
 class BoundsRange(enum.StrEnum):
@@ -174,19 +178,40 @@ class Bounds(Section):
         return self
 
 
-ColumnEncoding = Standardize | OneHot | QuantileBins | Bounds
+class Terms(VocabularySection):
+    """Public terms of a row as a vector of fixed length: the sum of those of its terms, each once.
+
+    A term's vector has few entries, which a public generator draws for its place in the vocabulary.
+    """
+
+    kind: Literal[EncodingKind.TERMS] = Field(
+        default=EncodingKind.TERMS, description="terms, for lists of tags, codes or words, or strings"
+    )
+    width: Annotated[int, Field(strict=True, ge=8, le=MOST_WIDTH), Scalar] = Field(
+        default=256, description=f"the number of features that they become, an integer from 8 to {MOST_WIDTH}"
+    )
+    weight: Positive = Field(default=1.0, description="the length of the vector, a finite number > 0")
+
+    @property
+    def needs_server(self) -> bool:
+        """Terms are always written in the job or its file."""
+        return False
+
+
+ColumnEncoding = Standardize | OneHot | QuantileBins | Bounds | Terms
 _MODELS: Mapping[str, type[ColumnEncoding]] = {
     EncodingKind.STANDARDIZE: Standardize,
     EncodingKind.ONE_HOT: OneHot,
     EncodingKind.QUANTILE_BINS: QuantileBins,
     EncodingKind.BOUNDS: Bounds,
+    EncodingKind.TERMS: Terms,
 }
 _LEARNED: Mapping[str, str] = {
     EncodingKind.STANDARDIZE: "from: server",
     EncodingKind.ONE_HOT: "vocabulary: server",
     EncodingKind.QUANTILE_BINS: "kind: quantile_bins",
 }
-_KINDS = "kind standardize, one_hot, quantile_bins or bounds"
+_KINDS = "kind standardize, one_hot, quantile_bins, bounds or terms"
 
 
 def _parsed(value: object) -> object:
@@ -206,7 +231,7 @@ def _parsed_entry(column: object, settings: object) -> Section:
         raise ConfigError(f"{name} must be a section of settings, got {got}; give a section with {_KINDS}.")
     kind = settings.get("kind")
     if not isinstance(kind, str) or kind not in _MODELS:
-        rule = "'standardize', 'one_hot', 'quantile_bins' or 'bounds'"
+        rule = "'standardize', 'one_hot', 'quantile_bins', 'bounds' or 'terms'"
         raise ConfigError(f"{name}.kind must be {rule}, got {rejection.shown(kind)}; give {_KINDS}.")
     model = _MODELS[kind]
     return rejection.checked(model, settings, within=name)
@@ -238,10 +263,34 @@ def _check_encodings(
             )
 
 
+def with_vocabularies(encodings: Mapping[str, ColumnEncoding], read: Callable[[str, str], str]) -> Encodings:
+    """The section with the terms of its files; arguments and errors as of `VocabularySection.with_words`."""
+    return {
+        column: each.with_words(read, f"encode.{column}") if isinstance(each, Terms) else each
+        for column, each in encodings.items()
+    }
+
+
+def _check_terms(encodings: Mapping[str, ColumnEncoding], features: str | tuple[str, ...], algorithm: object) -> None:
+    """Refuses vectors of terms beside other features, and where they are not compared by their directions."""
+    column = next((name for name, each in encodings.items() if isinstance(each, Terms)), None)
+    if column is not None and algorithm != Algorithm.SPHERICAL:
+        raise ConfigError(
+            f"encode.{column}.kind must not be terms but in a fit of algorithm spherical, got it elsewhere; use that "
+            "algorithm, or another kind."
+        )
+    if column is not None and len(features) > 1:
+        raise ConfigError(
+            f"data.features must name column {column!r} alone, whose terms become directions, got others beside it; "
+            "leave them out."
+        )
+
+
 _Job = TypeVar("_Job", bound=Any)
 
 
 def encodings_checked(job: _Job) -> _Job:
     """The job, with sections `data`, `encode` and `server_data`; raises ConfigError if they do not fit together."""
     _check_encodings(job.encode, job.data.features, has_server=job.server_data is not None)
+    _check_terms(job.encode, job.data.features, getattr(job, "algorithm", None))
     return job

@@ -57,6 +57,11 @@ class AssignOptions(Section):
     id_columns: tuple[Text, ...] = Field(
         default=(), description="a list of columns to copy beside the cluster, besides data.client_id"
     )
+    level: Annotated[int, Field(strict=True, ge=1), Scalar] | None = Field(
+        default=None,
+        description="the number of clusters that are left of the tree of centers, at most those of the model, or leave "
+        "it out for all",
+    )
     beside_released: Flag = Field(
         default=False, description="true to allow an output folder below that of a fit, or false"
     )

@@ -260,6 +260,11 @@ def _check_own(cells: tuple[SweepCell, ...]) -> None:
                     f"{name} must be left out for a sweep, got it in {cell.method}; a sweep has keys and copies of its "
                     "own, which go when they have been used."
                 )
+        if getattr(cell.config, "names", None) is not None:
+            raise ConfigError(
+                f"names must be left out for a sweep, got it in {cell.method}; a sweep compares centers, and reads no "
+                "terms."
+            )
         if isinstance(cell.config, FitConfig) and cell.config.trust is not Trust.CENTRAL:
             raise ConfigError(
                 f"trust must be central in a sweep, got {cell.config.trust} in {cell.method}; "

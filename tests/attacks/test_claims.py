@@ -5,6 +5,7 @@ tried: the code that claims is the one that runs.
 """
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterator
 from unittest import mock
@@ -264,7 +265,8 @@ def test_an_answer_that_is_lost_is_no_other_claim(steps, monkeypatch):
 
     monkeypatch.setitem(new_file.CONDITIONAL, stores.SCHEME, create)
     Claim.taken(f"{root}x.claim", "a", "--output", "x")
-    with pytest.raises(ConfigError, match="which another run has claimed"):
+    where = rf"which another run has claimed at 20.* on .*, process {os.getpid()}; wait for it to end"
+    with pytest.raises(ConfigError, match=where):
         Claim.taken(f"{root}x.claim", "b", "--output", "x")
 
 

@@ -85,15 +85,6 @@ def test_the_installed_command_is_that_process():
     assert '"console_scripts": ["dapple = dapple_dp.command:main"]' in text.replace("'", '"')
 
 
-@pytest.mark.parametrize("inside", [True, False])
-def test_a_process_that_adds_up_leaves_none(tmp_path, inside):
-    """Also where a caller in Python has started it."""
-    work = "from transforms.rounds.sum_processes import SumProcess; SumProcess('signal:raise_signal').answer(6)"
-    code, said, dumps = crashed(tmp_path, command(work, "fit") if inside else work)
-    assert "was ended by signal 6" in said
-    assert (code, dumps) == (1, [])
-
-
 @pytest.mark.slow
 def test_worker_processes_of_the_local_runner_leave_none(tmp_path):
     code, said, dumps = crashed(tmp_path, command(_WORKERS, "fit"))

@@ -30,7 +30,7 @@ from transforms.numerics.statistics.frame import Frame
 from transforms.privacy import noise_stage
 from transforms.privacy_flow.known_objects import KnownObjects
 from transforms.rounds.aggregation import _StatisticFn
-from transforms.rounds.round import server_step
+from transforms.rounds.round import ServerFn
 from transforms.rounds.row_cache import WorkerLimits
 from transforms.rounds.staged_state import StagedArrays, begin
 from transforms.tables.read import ListShards
@@ -191,7 +191,7 @@ def state_of_the_other_unit(scene):
 @hostile("must be given public data and releases as a side input, got exact private data", "Server")
 def exact_sum_in_a_side_input_of_the_server(scene):
     exact = scene.exact()
-    return exact | "Noise" >> scene.noise() | "Server" >> beam.Map(server_step, AsSingleton(exact), scene.first)
+    return exact | "Noise" >> scene.noise() | "Server" >> beam.ParDo(ServerFn(scene.first), AsSingleton(exact))
 
 
 @hostile("must draw a planned release that was not drawn before", "Again")
@@ -239,10 +239,17 @@ def class_with_a_module_of_two_names(scene):
     return scene.shards | "Statistic" >> step
 
 
-@hostile("must run audited code, got transforms.rounds.round:server_step", "Server")
+@hostile("must run audited code, got transforms.rounds.staged_state:begin", "Begin")
 def wrapper_that_runs_another_function(scene):
+    step = beam.Map(begin, StagedArrays("initial.npz", "0" * 64))
+    step.fn.process = lambda state, staged: [state]
+    return scene.state | "Begin" >> step
+
+
+@hostile("must run audited code, got transforms.rounds.round:ServerFn", "Server")
+def server_step_of_an_instance_alone(scene):
     step = scene.server()
-    step.fn.process = lambda releases, state, each: [releases]
+    step.fn.process = lambda releases, state: [releases]
     return scene.exact() | "Noise" >> scene.noise() | "Server" >> step
 
 

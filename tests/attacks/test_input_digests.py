@@ -403,7 +403,7 @@ def test_digests_are_as_private_as_rows_to_the_checker(world):
     listed = planned(world).source.listed.files.write(str(world.folder / "listing"))
 
     def published(root):
-        return root | "Digests" >> DigestFiles(listing=listed) | "Write" >> beam.FlatMap(publish._write_model, "out")
+        return root | "Digests" >> DigestFiles(listing=listed) | "Write" >> beam.ParDo(publish._WriteModelFn("out"))
 
     def told(root):
         return root | "Digests" >> DigestFiles(listing=listed) | "Tell" >> beam.Map(print)

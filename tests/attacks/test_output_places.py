@@ -93,8 +93,11 @@ def jobs(folder):
     rows = {"path": data, "features": "x", "client_id": "client_id"}
     model = {"model": str(folder / "model"), "data": rows}
     described = {"numeric": {}, "categorical": {}}
+    topics = {"algorithm": "spherical", "clipping": {"norm": 1.0, "client_rows": 5}}
+    topics["names"] = {"column": "tags", "words": ["cat", "dog"]}
     return {
         "fit": lake.job(data, server),
+        "topics": lake.job(data, None, "client", **topics),
         "fit (pooled)": {"algorithm": "k_fed", "data": rows, "n_clusters": 3},
         "stream": _stream(folder, data),
         "prepare": {"data": rows, "prepare": {"shards": 2}},
@@ -229,7 +232,8 @@ def said(folder, clients):
     assert outcome.code == 0, outcome.err
     shutil.rmtree(folder / "lake")
     lines = outcome.err.replace(str(folder), "").splitlines()
-    return [line for line in lines if "the report has" not in line]
+    # What a machine has free changes from second to second.
+    return [line for line in lines if "the report has" not in line and "that it may still take" not in line]
 
 
 def test_the_log_does_not_tell_whether_a_client_lies_in_two_files(tmp_path):
@@ -245,6 +249,8 @@ def test_two_sweeps_of_one_folder_do_not_meet(tmp_path):
     server = lake.write_server(tmp_path / "server.parquet")
     config = sweep_config(sweeps.settings(str(tmp_path / "lake"), server, methods))
     first, second = (SweepFolder(str(tmp_path / "out"), config) for _ in range(2))
+    # What a power cut leaves before it is known which sweep it is.
+    (tmp_path / "out" / "parts").mkdir(parents=True)
     first.open()
     with first.private() as private:
         (tmp_path / "link").symlink_to(tmp_path)

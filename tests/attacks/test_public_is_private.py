@@ -3,6 +3,7 @@
 Server data that were the private data once put the exact private mean and the exact largest radius into `run.json`.
 """
 
+import gzip
 import os
 import pathlib
 from types import SimpleNamespace
@@ -26,6 +27,7 @@ from schemas.tables.data_section import DataConfig
 from schemas.trusted_zone.job_configs import AssignConfig, EvaluateConfig, PrepareConfig
 from tests.scenes import lake, tables
 from tests.scenes.models import run_model_job, write_model
+from transforms.tables import listing
 from transforms.tables.read import ServerFiles
 
 PUBLIC_SETTINGS = {(each.section, each.name) for each in PUBLIC}
@@ -95,6 +97,52 @@ def test_server_data_that_are_private_data_are_refused(place, alias):
     settings = lake.job(str(place / "lake"), alias(place))
     with pytest.raises(InputError, match=r"server_data\.path must be public and no file of data\.path, got .*; name"):
         _ = plan_fit(validated(settings)).source.listed.files
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "csv.gz"])
+def test_a_byte_copy_of_a_private_file_is_refused(place, kind):
+    private, public = place / "private", place / "public"
+    for each in (private, public):
+        each.mkdir()
+    content = (place / "lake" / "part-00.parquet").read_bytes()
+    if kind != "parquet":
+        content = b"age,hours\n" + b"1.5,2.5\n" * 50
+        content = content if kind == "csv" else gzip.compress(content, mtime=0)
+    (private / f"rows.{kind}").write_bytes(content)
+    (public / f"other_name.{kind}").write_bytes(content)
+    source = private_source(
+        SimpleNamespace(
+            data=DataConfig(path=str(private), features=("age", "hours")), server_data=SimpleNamespace(path=str(public))
+        )
+    )
+    with pytest.raises(
+        InputError, match=r"server_data\.path must be public and no copy of data\.path, got .*other_name"
+    ):
+        _ = source.listed.files
+
+
+def test_files_of_one_size_and_other_bytes_are_taken(place):
+    """The footers of two Parquet files are equal, and a byte of a row is not."""
+    copy = place / "public.parquet"
+    copy.write_bytes((place / "lake" / "part-00.parquet").read_bytes())
+    swap(copy)
+    source = private_source(
+        SimpleNamespace(
+            data=DataConfig(path=str(place / "lake"), features="x"), server_data=SimpleNamespace(path=str(copy))
+        )
+    )
+    assert len(source.listed.files) == 2
+
+
+def test_no_bytes_of_private_files_are_read_for_files_of_other_sizes(place, monkeypatch):
+    server = lake.write_server(place / "server.parquet")
+    monkeypatch.setattr(listing, "content_digest", lambda *_: pytest.fail("a private file was read"))
+    source = private_source(
+        SimpleNamespace(
+            data=DataConfig(path=str(place / "lake"), features="x"), server_data=SimpleNamespace(path=server)
+        )
+    )
+    assert len(source.listed.files) == 2
 
 
 def test_public_server_data_are_taken(place):
@@ -233,7 +281,7 @@ def test_every_part_of_a_sweep_is_compared(place):
 
 NOT_PUBLIC = {
     *(("data", "path"), ("data", "client_id"), ("data", "name"), ("data", "disjoint_partitions")),
-    *(("data", "label"), ("data", "group")),
+    *(("data", "label"), ("data", "group"), ("names", "column")),
     *(("", "key_uri"), ("", "ledger"), ("masked", "secret_uri"), ("masked", "state_uri")),
     *(("masked", "identity_uri"), ("evaluate", "label")),
     *(("epoch", "name"), ("epoch", "column"), ("epoch", "first"), ("epoch", "window")),

@@ -95,7 +95,10 @@ def test_of_two_clients_jobs_of_one_exchange_none_writes_over_the_other(tmp_path
     assert (exchange / "plan.json").read_bytes() == nonce
     upload = ["upload", *words, "--client", "client-0"]
     (first, said), (second, late) = together(tmp_path, upload, upload)
-    assert (first, second) == (0, 0), (said, late)
+    # Both read in one folder, so the one that is slower may find its listing gone: it says so, and loses nothing.
+    assert first == 0, said
+    assert second == 0 or (second == 2 and "must stay as the launcher wrote it, got another or none" in late), late
+    assert lake.run_command(*upload).code == 0
     assert len(list(exchange.rglob("*.sealed"))) == 1
 
 

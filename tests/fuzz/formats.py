@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import yaml
 
 from pipelines.kmeans.plan.previous_run import load_previous, memory_from
@@ -54,7 +55,7 @@ from transforms.reports.batches import _read as read_reports
 from transforms.tables.counted_clients import SALT_BYTES, Roll
 from transforms.tables.file_seal import seal_of
 from transforms.tables.listing import ListedFile
-from transforms.tables.prepared_files import read_manifest
+from transforms.tables.prepared_files import read_manifest, write_prepared
 from transforms.tables.read import _list_row_groups, guessed_schema
 from transforms.tables.shard_rows import read_blocks
 
@@ -288,6 +289,12 @@ def _lake(folder: pathlib.Path) -> None:
     (folder / "l.parquet").write_bytes(table_bytes(table_of(mixture(40), np.arange(40) % 7)))
 
 
+def _packed_lake(folder: pathlib.Path) -> None:
+    contract = TableContract(feature_list="x", client_id="client_id", n_features=4, by_client=True)
+    ids, offsets = pa.array(np.arange(40) // 8), np.arange(0, 41, 8)
+    write_prepared(str(folder), "l.parquet", ids, mixture(40), offsets, contract)
+
+
 def _read_lake(folder: pathlib.Path) -> object:
     contract = TableContract(feature_list="x", client_id="client_id", n_features=4, by_client=True)
     path = str(folder / "l.parquet")
@@ -363,7 +370,13 @@ def _of_roll(folder: pathlib.Path) -> object:
 def _offsets(folder: pathlib.Path) -> None:
     ranges = tuple(OffsetRange(partition=index, first=5, end=9 + index) for index in range(2))
     found = WindowOffsets(
-        format=1, topic="visits", topic_id="a", window="2026-01-01", cut=1_767_312_000_000, ranges=ranges
+        format=1,
+        topic="visits",
+        topic_id="a",
+        window="2026-01-01",
+        cut=1_767_312_000_000,
+        salt="0a" * 32,
+        ranges=ranges,
     )
     (folder / "offsets.json").write_text(found.model_dump_json())
 
@@ -396,6 +409,7 @@ FORMATS = {
     "checkpoint": Format("checkpoint.json", _checkpoint, _read_checkpoint, mutations.JSON),
     "arrays": Format("state.npz", _arrays, _read_arrays),
     "lake": Format("l.parquet", _lake, _read_lake),
+    "packed lake": Format("l.parquet", _packed_lake, _read_lake),
     "csv": Format("rows.csv", _csv, _read_csv),
     "packed csv": Format("rows.csv.gz", _packed_csv, _read_packed_csv),
     "roll": Format("roll.npz", _roll, _of_roll),

@@ -5,33 +5,35 @@
     python -m tests.mutants --room noise                 # all of one room
     python -m tests.mutants --only lattice.py:clip       # those whose names hold this text
     python -m tests.mutants --write FILE                 # the results as a page
+    python -m tests.mutants --again                      # once more those that no test noticed
+    python -m tests.mutants --quick                      # by unit tests only; what these miss is left for another run
 
+What is known is kept in `.mutants/`: a run that was ended goes on where it was.
 `tests/mutants/lines.py` says which lines count, and `tests/mutants/trial.py` how a mutant is tried. Exit code 1 if one
 is neither noticed nor explained in `tests/mutants/equivalent.py`.
 """
 
 import argparse
-import collections
 import dataclasses
-import datetime
+import hashlib
 import importlib
 import json
-import math
 import os
 import pathlib
-import platform
 import random
 import resource
 import sys
-import tempfile
 from typing import Any
 
+from tests.mutants.children import in_child
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.operators import Mutant, mutants_of
-from tests.mutants.trial import Outcome, Server, in_child
+from tests.mutants.page import Score, page
+from tests.mutants.trial import Outcome, Server
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LEAST = 40
+UNIT = "tests/unit"
 OTHERS = (
     "apache_beam.runners.portability.fn_api_runner",
     "dp_accounting.pld",
@@ -70,169 +72,72 @@ def _all() -> dict[str, Any]:
     }
 
 
-def sampled(mutants: dict[str, list[Mutant]], n_mutants: int | None, seed: int) -> dict[str, list[Mutant]]:
-    """A random sample of each room.
+def sampled(
+    mutants: dict[str, list[Mutant]], n_mutants: int | None, seed: int, least: int = LEAST
+) -> dict[str, list[Mutant]]:
+    """A random sample of each room; a larger one holds the smaller one of its seed.
 
     Args:
       mutants: by room.
-      n_mutants: of all rooms in proportion, at least `LEAST` of each; None for all.
+      n_mutants: of all rooms in proportion; None for all.
       seed: of the draw.
+      least: of each room.
     """
     if n_mutants is None:
         return mutants
     total = sum(map(len, mutants.values()))
-    numbers = {room: max(LEAST, round(n_mutants * len(found) / total)) for room, found in mutants.items()}
-    return {
-        room: random.Random(f"{seed} {room}").sample(found, min(numbers[room], len(found)))
-        for room, found in mutants.items()
-    }
+    numbers = {room: max(least, round(n_mutants * len(found) / total)) for room, found in mutants.items()}
+    shuffled = {room: random.Random(f"{seed} {room}").sample(found, len(found)) for room, found in mutants.items()}
+    return {room: found[: numbers[room]] for room, found in shuffled.items()}
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Score:
-    """Counts of a room.
-
-    Attributes:
-      lines: that count.
-      mutants: of these lines.
-      outcomes: of those that were tried.
-    """
-
-    lines: int
-    mutants: int
-    outcomes: list[Outcome]
-
-    @property
-    def equivalent(self) -> int:
-        """Those that were tried, not noticed, and explained."""
-        return sum(each.noticed_by is None and each.name in EQUIVALENT for each in self.outcomes)
-
-    @property
-    def undecided(self) -> int:
-        """Those that were not noticed at first, and have not been tried again."""
-        return sum(each.undecided and each.name not in EQUIVALENT for each in self.outcomes)
-
-    @property
-    def killed(self) -> int:
-        """Those that a test noticed."""
-        return sum(each.noticed_by is not None for each in self.outcomes)
-
-    @property
-    def counted(self) -> int:
-        """Those that count: all but equivalent ones."""
-        return len(self.outcomes) - self.equivalent
-
-
-def interval(scores: list[Score]) -> tuple[float, float, float]:
-    """Share of mutants that are noticed, and its interval of 95%.
-
-    Rooms count by their numbers of mutants. Within each, the share is taken as (killed + 1) / (tried + 2) for the
-    variance, so that a room without survivors is not taken for certain; a room that was tried as a whole has none.
-    """
-    total = sum(each.mutants for each in scores)
-    share = sum(each.mutants * each.killed / max(1, each.counted) for each in scores) / total
-    variance = 0.0
-    for each in scores:
-        careful, missing = (each.killed + 1) / (each.counted + 2), 1.0 - len(each.outcomes) / each.mutants
-        variance += (each.mutants / total) ** 2 * careful * (1.0 - careful) / max(1, each.counted) * missing
-    spread = 1.96 * math.sqrt(variance)
-    return share, max(0.0, share - spread), min(1.0, share + spread)
-
-
-def page(scores: dict[str, Score], command: str, minutes: float) -> str:
-    """The results as Markdown.
-
-    Args:
-      scores: by room.
-      command: that gave them.
-      minutes: of processors that it took; 0 if that is not known.
-    """
-    share, low, high = interval([each for each in scores.values() if each.outcomes])
-    missing = ", ".join(room for room, each in scores.items() if not each.outcomes)
-    untried = f" Not tried yet, and not in this figure: {missing}." if missing else ""
-    tried = sum(len(each.outcomes) for each in scores.values())
-    total, lines = (sum(getattr(each, name) for each in scores.values()) for name in ("mutants", "lines"))
-    clock = sum(outcome.seconds for each in scores.values() for outcome in each.outcomes)
-    spent = f"{minutes:.0f} of processors with the runs before them" if minutes else "those of processors unknown"
-    today = datetime.datetime.now(datetime.UTC).date()
-    kind = "all" if tried == total else "a stratified random sample"
-    text = [
-        "# Mutants",
-        "",
-        f"{lines} lines must be right for epsilon (the rule is in `tests/mutants/lines.py`), with {total} mutants. "
-        f"{tried} were tried, {kind}. Of those that are not equivalent, **{share:.1%} are known to be noticed** by a "
-        f"test of their room (95% interval {low:.1%} to {high:.1%}; rooms count by their numbers of mutants)."
-        + untried,
-        "",
-        f"{today}, `{command}`, AMD EPYC, {os.cpu_count()} cores, 24 GiB, Linux, Python {platform.python_version()}; "
-        f"{clock / 60.0:.0f} minutes of the clock for trials, {spent}. Other processes shared the machine.",
-        "",
-        "A mutant is undecided if it was not noticed in place, with few examples of properties, or cannot be put in "
-        "place, and has not been tried again by importing everything anew. It counts as not noticed, so the share is a "
-        "lower bound where there are any.",
-        "",
-        "| room | lines | mutants | tried | noticed | equivalent | undecided | not noticed |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    text += [
-        f"| {room} | {each.lines} | {each.mutants} | {len(each.outcomes)} | {each.killed} | {each.equivalent} | "
-        f"{each.undecided} | {each.counted - each.killed - each.undecided} |"
-        for room, each in scores.items()
-    ]
-    survivors = [each for score in scores.values() for each in score.outcomes if each.noticed_by is None]
-    text += ["", "## Not noticed", "", "| mutant | tests that come by | reason |", "| --- | --- | --- |"]
-    text += [
-        f"| {_cell(each.name)} | {'-' if each.undecided else each.n_tests} | "
-        f"{EQUIVALENT.get(each.name, _state(each))} |"
-        for each in survivors
-    ]
-    busy = collections.Counter(
-        each.noticed_by.split("::")[0]
-        for score in scores.values()
-        for each in score.outcomes
-        if each.noticed_by is not None and "::" in each.noticed_by
-    )
-    text += ["", "## Which files notice most", "", "| file | mutants |", "| --- | --- |"]
-    text += [f"| `{path}` | {number} |" for path, number in busy.most_common(12)]
-    return "\n".join([*text, ""])
-
-
-def _state(outcome: Outcome) -> str:
-    return "undecided" if outcome.undecided else "open"
-
-
-def _cell(name: str) -> str:
-    text = name if len(name) < 240 else f"{name[:160]} ... {name[-70:]}"
-    return f"`` {text} ``".replace("|", "\\|")
-
-
-def tried(mutants: list[Mutant], tests: tuple[str, ...], log: pathlib.Path, only_tell: bool) -> list[Outcome]:
+def tried(mutants: list[Mutant], room: dict[str, Any], options: argparse.Namespace) -> list[Outcome]:
     """Outcomes of the mutants of a room.
 
     Args:
       mutants: to try.
-      tests: of the room.
-      log: gets a line for each outcome; those that are in it already are not tried again.
-      only_tell: whether no other is tried either.
+      room: its tests, and its files.
+      options: those of the command.
     """
-    known = _known(log)
+    digests = {each: _digest(each) for each in {mutant.path for mutant in mutants}}
 
-    def tell(outcome: Any) -> None:
-        with log.open("a") as file:
-            file.write(json.dumps(outcome if isinstance(outcome, dict) else dataclasses.asdict(outcome)) + "\n")
+    def known(told: bool) -> dict[str, dict[str, Any]]:
+        """What the log holds; what unit tests missed is known only if nothing else is to be asked, or told."""
+        lines = map(json.loads, options.log.read_text().splitlines() if options.log.exists() else ())
+        right = [line for line in lines if "name" in line and line["digest"] == digests.get(line["path"])]
+        right = [line for line in right if told or line["noticed_by"] or not line.get("quick")]
+        return {line["name"]: {each: line[each] for each in Outcome.__slots__ if each in line} for line in right}
 
-    missing = [each for each in mutants if known.get(each.name, {"undecided": True}).get("undecided")]
-    if missing and not only_tell:
+    def tell(outcome: Outcome) -> None:
+        path = paths[outcome.name]
+        more = {"path": path, "digest": digests[path], "quick": options.quick}
+        _write(options.log, dataclasses.asdict(outcome) | more)
+        if outcome.noticed_by is None:
+            sys.stderr.write(f"NOT NOTICED by {outcome.n_tests} tests: {outcome.name}\n")
+
+    paths = {each.name: each.path for each in mutants}
+    done = {name: line["noticed_by"] for name, line in known(options.quick).items() if name in paths}
+    if options.again:
+        done = {name: noticed for name, noticed in done.items() if noticed or name in EQUIVALENT}
+    if not options.tell and not paths.keys() <= done.keys():
         before = _processor_seconds()
-        Server(missing, ROOT, tell).run(tests)
-        tell({"processor_seconds": _processor_seconds() - before})
-    known = _known(log)
-    return [Outcome(**known[each.name]) for each in mutants if each.name in known]
+        try:
+            server = Server(mutants, ROOT, set(room["files"]), options.log.with_name("coverage.jsonl"))
+            server.run(tuple(each for each in room["tests"] if not options.quick or each.startswith(UNIT)), tell, done)
+        finally:
+            _write(options.log, {"processor_seconds": _processor_seconds() - before})
+    found = known(True)
+    return [Outcome(**found[each.name]) for each in mutants if each.name in found]
 
 
-def _known(log: pathlib.Path) -> dict[str, dict[str, Any]]:
-    lines = map(json.loads, log.read_text().splitlines() if log.exists() else ())
-    return {line["name"]: line for line in lines if "name" in line}
+def _write(log: pathlib.Path, line: dict[str, Any]) -> None:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def _digest(path: str) -> str:
+    return hashlib.sha256((ROOT / path).read_bytes()).hexdigest()
 
 
 def _processor_seconds() -> float:
@@ -246,34 +151,48 @@ def main() -> int:
     parser.add_argument("--room", nargs="*", help="names of rooms")
     parser.add_argument("--sample", type=int, help="how many mutants")
     parser.add_argument("--seed", type=int, default=1, help="of the sample")
+    parser.add_argument("--least", type=int, default=LEAST, help="of each room in the sample")
     parser.add_argument("--only", default="", help="text in the names of mutants")
-    parser.add_argument("--log", type=pathlib.Path, help="a line for each mutant; those in it are not tried again")
+    parser.add_argument(
+        "--log", type=pathlib.Path, default=ROOT / ".mutants" / "log.jsonl", help="what is known of mutants"
+    )
+    parser.add_argument("--again", action="store_true", help="try those again that were not noticed")
     parser.add_argument("--write", type=pathlib.Path, help="the page to write")
+    parser.add_argument(
+        "--looked", type=int, nargs=2, metavar=("SEED", "SAMPLE"), help="a sample that tests were written by; told, too"
+    )
+    parser.add_argument("--quick", action="store_true", help="unit tests only")
     parser.add_argument("--tell", action="store_true", help="try none, but tell what the log holds")
     parser.add_argument("--list", action="store_true", help="count only")
     options = parser.parse_args()
     _import_others()
     rooms = in_child(_all)
     mutants = {room: [Mutant(**each) for each in found["mutants"]] for room, found in rooms.items()}
-    chosen = sampled(mutants, options.sample, options.seed)
-    log = options.log or pathlib.Path(tempfile.mkdtemp(prefix="dapple-mutants-")) / "log.jsonl"
+    files = sorted({each.path for found in mutants.values() for each in found})
+    chosen = sampled(mutants, options.sample, options.seed, options.least)
     scores = {}
     for room, found in rooms.items():
         sys.stderr.write(f"{room}: {found['lines']} lines, {len(mutants[room])} mutants, {len(chosen[room])} to try\n")
         if options.list or (options.room and room not in options.room):
             continue
-        outcomes = tried(
-            [each for each in chosen[room] if options.only in each.name], tuple(found["tests"]), log, options.tell
+        wanted = [each for each in chosen[room] if options.only in each.name]
+        scores[room] = Score(
+            lines=found["lines"],
+            mutants=len(mutants[room]),
+            outcomes=tried(wanted, found | {"files": files}, options),
         )
-        scores[room] = Score(lines=found["lines"], mutants=len(mutants[room]), outcomes=outcomes)
-        for each in outcomes:
-            if each.noticed_by is None and each.name not in EQUIVALENT:
-                sys.stderr.write(f"NOT NOTICED by {each.n_tests} tests: {each.name}\n")
     if options.write is not None:
-        told = map(json.loads, log.read_text().splitlines())
+        looked = {}
+        if options.looked is not None:
+            before, options.tell = sampled(mutants, options.looked[1], options.looked[0]), True
+            looked = {
+                room: dataclasses.replace(scores[room], outcomes=tried(before[room], found, options))
+                for room, found in rooms.items()
+            }
+        told = map(json.loads, options.log.read_text().splitlines())
         minutes = sum(each.get("processor_seconds", 0.0) for each in told) / 60.0
-        sample = f" --sample {options.sample} --seed {options.seed}" if options.sample else ""
-        options.write.write_text(page(scores, f"python -m tests.mutants{sample}", minutes))
+        sample = f" --sample {options.sample} --seed {options.seed} --least {options.least}" if options.sample else ""
+        options.write.write_text(page(scores, f"python -m tests.mutants{sample}", minutes, looked))
     return int(any(each.killed < each.counted for each in scores.values()))
 
 

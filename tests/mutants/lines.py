@@ -33,9 +33,12 @@ class Room:
 
 ROOMS: dict[str, Room] = {
     "statistics": Room(
-        sources=("transforms/numerics/statistics/*.py",),
+        sources=("transforms/numerics/statistics/*.py", "transforms/numerics/kernel/*.py"),
         tests=(
+            "tests/unit/kernel",
+            "tests/property/kernel",
             "tests/unit/statistics",
+            "tests/unit/privacy/by_hand/test_constants.py",
             "tests/property/statistics",
             "tests/property/kmeans",
             "tests/unit/kmeans/test_feddp_rounds.py",
@@ -45,6 +48,7 @@ ROOMS: dict[str, Room] = {
     "noise": Room(
         sources=("transforms/numerics/privacy/*.py", "transforms/privacy/noise_stage.py"),
         tests=(
+            "tests/unit/privacy/by_hand",
             "tests/unit/privacy/test_noise.py",
             "tests/unit/privacy/test_keystream.py",
             "tests/unit/privacy/test_noise_share_laws.py",
@@ -68,6 +72,7 @@ ROOMS: dict[str, Room] = {
             "transforms/privacy/plan_limits.py",
         ),
         tests=(
+            "tests/unit/privacy/by_hand",
             "tests/unit/privacy/test_accounting.py",
             "tests/unit/privacy/test_discretization.py",
             "tests/unit/privacy/test_ledger_filter.py",
@@ -78,6 +83,7 @@ ROOMS: dict[str, Room] = {
     "records": Room(
         sources=("schemas/privacy/*.py",),
         tests=(
+            "tests/unit/privacy/by_hand",
             "tests/unit/privacy/test_noise.py",
             "tests/unit/privacy/test_noise_share_laws.py",
             "tests/unit/privacy/test_ledger_filter.py",
@@ -95,6 +101,7 @@ ROOMS: dict[str, Room] = {
         sources=("transforms/privacy_flow/*.py",),
         tests=(
             "tests/unit/privacy_flow",
+            "tests/unit/privacy/by_hand/test_constants.py",
             "tests/pipeline/privacy_flow",
             "tests/attacks/test_graph_objects.py",
             "tests/attacks/test_job_objects.py",
@@ -109,9 +116,13 @@ ROOMS: dict[str, Room] = {
             "tests/unit/rounds/test_fan_in.py",
             "tests/unit/masked",
             "tests/unit/tables",
+            "tests/unit/rounds/test_sums_by_hand.py",
+            "tests/unit/kmeans/test_statistics_of_rounds.py",
+            "tests/unit/clustered_fl/test_labeled_clients.py",
             "tests/unit/kmeans/test_feddp_rounds.py",
             "tests/unit/kmeans/test_central_tree.py",
             "tests/unit/kmeans/test_dp_medians.py",
+            "tests/unit/kmeans/test_spherical.py",
             "tests/property/kmeans",
             "tests/property/reports",
             "tests/property/profile",

@@ -273,5 +273,6 @@ def _calls(node: ast.Call) -> Iterator[ast.Call | ast.expr]:
         yield ast.Call(node.func, [plain[1], plain[0], *plain[2:]], node.keywords)
     first = node.args[0] if node.args else None
     left_out = first is not None and name.lstrip("_").startswith(_ONE_VALUE)
-    if left_out and not isinstance(first, (ast.Starred, ast.GeneratorExp, ast.Constant)):
+    # A set that is written out and not frozen has the same elements.
+    if left_out and not isinstance(first, (ast.Starred, ast.GeneratorExp, ast.Constant, ast.Set)):
         yield first

@@ -17,8 +17,6 @@ from typing import Any, NamedTuple
 from tests.power_cuts import trace
 from tests.power_cuts.trace import Call
 
-_OPENING = ("openat", "open", "creat")
-
 
 class Entry(NamedTuple):
     """What is under a name.

@@ -5,6 +5,7 @@ import hashlib
 import json
 import pathlib
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -13,10 +14,11 @@ import yaml
 
 from pipelines.ledger.store import Ledger
 from schemas.errors import DappleError
+from schemas.masked.pairwise_messages import Leg
 from schemas.privacy.charge import Limit
 from tests.power_cuts import disk
 from tests.power_cuts.disk import Tree
-from tests.scenes import epochs, federation, ledgers
+from tests.scenes import brokers, crashes, epochs, federation, lake, ledgers
 from transforms.files.publish import RELEASED_FILES
 
 MODELS = "models.parquet"
@@ -28,10 +30,12 @@ class Step(NamedTuple):
     Attributes:
       words: after `dapple`.
       is_cut: whether it is recorded and cut, or only done on the way.
+      code: its exit code, cut or not.
     """
 
     words: list[str]
     is_cut: bool = True
+    code: int = 0
 
 
 class Job(abc.ABC):
@@ -65,6 +69,9 @@ class Job(abc.ABC):
           over: whether the step that was cut had come to its end, and said so.
         """
 
+    def close(self) -> None:  # noqa: B027 - most jobs have nothing to end
+        """Ends what a job has started beside its commands."""
+
     def remedied(self, sentence: str, words: list[str]) -> list[str] | None:
         """The call that a sentence asks for, no words if it asks for none; None where the job may not refuse."""
         del sentence, words
@@ -97,7 +104,8 @@ def files(tree: Tree, folder: str, names: Sequence[str]) -> dict[str, bytes]:
 
 def unlike_its_manifest(tree: Tree, folder: str) -> str:
     """What a published folder lacks, or holds against its manifest."""
-    held = {name.removeprefix(f"{folder}/") for name in tree if name.startswith(f"{folder}/")}
+    there = (name for name, entry in tree.items() if entry.kind != "folder" and name.startswith(f"{folder}/"))
+    held = {name.removeprefix(f"{folder}/") for name in there}
     entry = tree.get(f"{folder}/run.json")
     if entry is None:
         return f"{folder} has no run.json" if held else ""
@@ -161,6 +169,26 @@ class Chunks(Fit):
     settings: ClassVar[dict[str, Any]] = {"chunks": {"rounds": 1}}
 
 
+class TakenUp(Chunks):
+    """A run that takes up what an attempt has left that was killed; the power is cut while it does."""
+
+    point = crashes.Point("transforms.files.checkpoint:CheckpointFolder.save", after=True)
+
+    def steps(self) -> Iterator[Step]:
+        """An attempt that dies, and the one after it."""
+        for step in super().steps():
+            killed = {"key": bytes(range(32)), "point": self.point, "kept": True}
+            code = crashes.run(step.words, str(self.folder / "killed"), **killed)
+            assert code == -signal.SIGKILL, code
+            yield step
+
+
+class PutInPlace(TakenUp):
+    """A run whose first attempt was killed after its commit, before its files were in their place."""
+
+    point = crashes.Point("pipelines.run.folder:RunFolder.move")
+
+
 class FreeRounds(Fit):
     """A run without a ledger."""
 
@@ -197,6 +225,34 @@ class Stream(_Charged):
         place.write(epochs.DATES[1], range(20, 60))
         yield Step(place.words(epochs.DATES[0]), is_cut=False)
         yield Step(place.words(epochs.DATES[1]))
+
+
+class TopicStream(_Charged):
+    """The second window of an epoch of messages; the broker is another machine, which keeps its power."""
+
+    ledger = "stream/ledger.sqlite"
+
+    def __init__(self, folder: pathlib.Path):
+        super().__init__(folder)
+        self.broker = brokers.started(folder / "broker")
+
+    def close(self) -> None:
+        """Ends the broker."""
+        self.broker.kill()
+
+    def steps(self) -> Iterator[Step]:
+        """A window as it is, and one that is cut."""
+        place, topic = brokers.StreamPlace(self.disk, windows=2), brokers.Topic(self.broker, partitions=2)
+        topic.send_days({day: lake.mixture(90, seed=day) for day in range(2)})
+        kafka = {"servers": topic.broker.servers, "topic": topic.closed().name}
+        for day in epochs.DATES[:2]:
+            place.write("stream", self.disk / "stream" / "copies", kafka=kafka, until=day)
+            self.output, self.run = f"stream/out/{day}", f"epoch-{day}"
+            yield Step([*place.words("stream"), "--once"], is_cut=day != epochs.DATES[0])
+
+    def fault(self, left: Tree, done: Tree, again: Tree, *, over: bool) -> str:
+        copies = [name for name in again if name.startswith("stream/copies/") and name.endswith((".parquet", ".csv"))]
+        return super().fault(left, done, again, over=over) or (f"copies of rows stay: {copies}" if copies else "")
 
 
 class ClusteredFl(_Charged):
@@ -236,17 +292,20 @@ class LedgerWords(Job):
 
 
 class Enrolled(Job):
-    """A party is enrolled."""
+    """A party gets a key, and is enrolled with a secret of its own."""
 
     def steps(self) -> Iterator[Step]:
         """Once."""
         (self.disk / "jobs").mkdir()
-        parties = _parties(self.disk / "jobs")
+        parties = _parties(self.disk / "jobs", masked={"scheme": "pairwise", "threshold": 2})
         shutil.rmtree(parties.folder / "state")
-        words = ["party", "enroll", "--config", str(parties.folder / "client-0.yaml"), "--client", "client-0"]
-        yield Step(words)
+        (parties.folder / "secret").unlink()
+        yield Step(["party", "new", "--output", str(self.disk / "identity.key")])
+        yield Step(["party", "enroll", "--config", str(parties.folder / "client-0.yaml"), "--client", "client-0"])
 
     def remedied(self, sentence: str, words: list[str]) -> list[str] | None:
+        if sentence.endswith("choose another place.") and words[1] == "new":
+            return [*words[:-1], str(self.disk / "another.key")]
         return [] if sentence.endswith("use it as it is.") else None
 
     def fault(self, left: Tree, done: Tree, again: Tree, *, over: bool) -> str:
@@ -254,8 +313,9 @@ class Enrolled(Job):
             {name: entry.content or b"" for name, entry in tree.items() if name.endswith(".key")}
             for tree in (left, again)
         )
-        lengths = [len(content) for name, content in now.items() if name.startswith("jobs/state/")]
-        if lengths != [32, 32]:
+        wanted = {name for name in done if name.startswith("jobs/") and name.endswith((".key", "/secret"))}
+        lengths = [len(again[name].content or b"") for name in wanted if name in again]
+        if lengths != [32] * len(wanted):
             return f"a party that is enrolled has keys of lengths {lengths}"
         if any(now[name] != content for name, content in was.items() if content):
             return "a key was made anew"
@@ -268,15 +328,39 @@ def _parties(folder: pathlib.Path, **settings: Any) -> Any:
     return Parties(folder, **settings)
 
 
+def sums_without_charge(left: Sequence[str], done: Sequence[str], again: Sequence[str]) -> str | None:
+    """What entries of an aggregator's ledger lack; None if nothing.
+
+    An attempt that was cut may have drawn noise, so its charge stays, and the next attempt has one of its own. A charge
+    is given back only where no sum was released: an aggregator that is called before the messages are there.
+    """
+    said = f"the ledger has {list(again)}"
+    if list(again[: len(left)]) != list(left):
+        return f"entries are lost or others: {said}"
+    states = {run: kind for kind, _, run in (each.partition(" ") for each in again) if run}
+    before = {run for _, _, run in (each.partition(" ") for each in left) if run}
+    charged = {run.partition("~")[0] for run, kind in states.items() if kind != "void"}
+    summed = {each.partition(" ")[2] for each in done if each.startswith("commit ")}
+    if charged != summed:
+        return f"{sorted(summed)} must be charged, and nothing else: {said}"
+    if len(states.keys() - before) > 1:
+        return f"one more call is charged more than once: {said}"
+    starts = [each for each in again if each.startswith("start ")]
+    return f"noise is drawn twice under one charge: {said}" if len(set(starts)) < len(starts) else None
+
+
 class Masked(Job):
     """A round of two clients, an aggregator and whoever unmasks; a party loses its power, and the exchange does not."""
 
     elsewhere = ("jobs/exchange",)
+    ledger: str | None = "ledger.sqlite"
 
     def steps(self) -> Iterator[Step]:
         """The run is opened, messages are sent, summed and unmasked; the first of each kind is cut."""
         (self.disk / "jobs").mkdir()
         self.parties = _parties(self.disk / "jobs", algorithm="server_lloyds", lloyd={"steps": 1})
+        ledger = ledgers.new_ledger(self.disk, Limit(epsilon=1000.0, delta=1e-3), "visits")
+        self.parties.aggregator(threshold=2, ledger=ledger.path, name="visits", unit="record")
         places = ["--exchange", self.parties.exchange]
 
         def of_clients(name: str, client: int, *more: str) -> list[str]:
@@ -297,7 +381,7 @@ class Masked(Job):
             number += 1
 
     def remedied(self, sentence: str, words: list[str]) -> list[str] | None:
-        ends = ("its sum is final.", "wait for more clients.")
+        ends = ("its sum is final.", "wait for more clients.", "wait for more of them.")
         return [] if words[0] == "aggregate" and sentence.endswith(ends) else None
 
     def fault(self, left: Tree, done: Tree, again: Tree, *, over: bool) -> str:
@@ -306,6 +390,8 @@ class Masked(Job):
                 now = again.get(name)
                 if now is None or now.content != entry.content:
                     return f"{name} was sent and is another file now"
+        if (wrong := sums_without_charge(self.left(left), self.left(done), self.left(again))) is not None:
+            return wrong
         missing = {name for name in done if "/exchange/" in name or "/released/" in name} - set(again)
         if missing:
             return f"not all is there: {sorted(missing)}"
@@ -316,14 +402,31 @@ class Masked(Job):
         return ""
 
 
-JOBS: dict[str, type[Job]] = {
-    "masked": Masked,
-    "fit": Fit,
-    "chunks": Chunks,
-    "stream": Stream,
-    "clustered_fl": ClusteredFl,
-    "free": FreeRounds,
-    "ledger": LedgerWords,
-    "enroll": Enrolled,
-}
-"""By name, those first that take long."""
+class Pairwise(Masked):
+    """A round of three holders of rows with masks of pairs, in four legs; the exchange keeps its power."""
+
+    ledger = None
+
+    def steps(self) -> Iterator[Step]:
+        """The run is opened; in each leg one holder is cut, and the aggregator's list after it."""
+        from tests.pipeline.masked.test_pairwise_jobs import LLOYD, Parties
+
+        (self.disk / "jobs").mkdir()
+        lloyd = LLOYD | {"dp_lloyd": {"domain": [-2.0, 7.0], "variant": "fast", "init": "sphere_packing", "steps": 1}}
+        self.parties = Parties(self.disk / "jobs", **lloyd)
+        places = ["--exchange", self.parties.exchange]
+
+        def of_holder(name: str, holder: int, *more: str) -> list[str]:
+            config = str(self.parties.folder / f"job-{holder}.yaml")
+            return [name, "--config", config, *places, "--released", self.parties.released, *more]
+
+        aggregate = ["aggregate", "--config", str(self.parties.folder / "aggregate.yaml"), *places]
+        unmask = of_holder("unmask", 0, "--run_id", "run")
+        yield Step(unmask)
+        yield Step(aggregate)
+        for leg in Leg:
+            for holder in range(3):
+                yield Step(of_holder("upload", holder, "--client", f"holder-{holder}"), is_cut=not holder)
+            if leg is not Leg.SHARES:
+                yield Step(aggregate)
+        yield Step(unmask)

@@ -10,14 +10,15 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from typing import NamedTuple
 
 from pipelines.command import main as command
 from schemas.errors import DappleError
 from tests.power_cuts import disk, trace
 from tests.power_cuts.disk import Disk, Tree
-from tests.power_cuts.jobs import JOBS, Job
+from tests.power_cuts.jobs import Job, Step
+from tests.power_cuts.outputs import JOBS
 from tests.power_cuts.sites import BEGIN, OF_LEDGERS
 from tests.scenes import crashes
 
@@ -103,31 +104,43 @@ def tried(
       name: of the job.
       make: the job, in a folder.
       folder: new.
-      most: states that are tried in every step; None for all.
+      most: states that are tried in every step; None for all, 0 for as many as cut all writes that are not cut yet.
       seed: chooses them.
       say: is told how it goes.
     """
     result, begun = Result(name), time.monotonic()
-    job = make(folder)
+    with contextlib.closing(make(folder)) as job:
+        try:
+            _try(job, result, most, seed, say)
+        except (AssertionError, NotImplementedError) as error:
+            # Other jobs are cut all the same.
+            result.faults.append(Fault("a step that nobody cut", (), str(error)))
+    result.seconds = time.monotonic() - begun
+    return result
+
+
+def _try(job: Job, result: Result, most: int | None, seed: int, say: Callable[[str], None]) -> None:
+    """Cuts the power in the steps of a job."""
+    name, folder = result.name, job.folder
     for number, step in enumerate(job.steps()):
         if not step.is_cut:
             code, err = called(step.words, folder)
-            assert code == 0, err
+            assert code == step.code, err
             continue
         copy, after = folder / f"before-{number}", folder / f"after-{number}"
         shutil.copytree(job.disk, copy, symlinks=True)
         done = trace.traced(step.words, folder, SECONDS)
-        assert done.code == 0, done.err
+        assert done.code == step.code, done.err
         model = Disk(job.disk, copy, job.elsewhere)
-        cuts = list(_cuts(model, done.calls, number, result, len(job.left(model.now()))))
+        cuts = list(_cuts(model, done.calls, number, result, lambda model=model: len(job.left(model.now()))))
         _check_followed(model, job.disk)
         shutil.copytree(job.disk, after, symlinks=True)
         whole = disk.found(job.disk)
-        chosen = _chosen(cuts, most, seed)
+        chosen = _chosen(cuts, most, seed, result.cut)
         result.states += len(cuts)
         say(f"{name}: step {number} ({step.words[0]}), {len(cuts)} states, {len(chosen)} tried")
         for cut in chosen:
-            fault = _fault(job, step.words, cut, whole, result)
+            fault = _fault(job, step, cut, whole, result)
             result.tried += 1
             result.cut |= cut.sites
             if fault:
@@ -135,14 +148,11 @@ def tried(
                 say(f"{name}: {cut.name} {sorted(cut.sites)}: {fault}")
         disk.clear(job.disk)
         shutil.copytree(after, job.disk, symlinks=True, dirs_exist_ok=True)
-    result.seconds = time.monotonic() - begun
-    return result
 
 
 def of_job(name: str, most: int | None, seed: int) -> Result:
     """Cuts the power of a job by its name, in a folder that goes, and says on standard error how it goes."""
     with tempfile.TemporaryDirectory(prefix="power-cuts-") as place:
-        os.environ["XDG_CACHE_HOME"] = os.path.join(place, "cache")
         folder = pathlib.Path(os.path.realpath(place), "job")
         folder.mkdir()
         return tried(name, JOBS[name], folder, most=most, seed=seed, say=_say)
@@ -153,8 +163,9 @@ def _say(line: str) -> None:
     sys.stderr.flush()
 
 
-def _cuts(model: Disk, calls: list[trace.Call], step: int, result: Result, entries: int) -> Iterator[Cut]:
-    """Different states that a cut of a step leaves, in its order."""
+def _cuts(model: Disk, calls: list[trace.Call], step: int, result: Result, held: Callable[[], int]) -> Iterator[Cut]:
+    """Different states that a cut of a step leaves, in its order; `held` counts entries of the ledger as it is now."""
+    entries = held()
     known: dict[tuple[str, int, bool], Cut] = {}
     under_way: dict[int, list[str]] = {}
     for call in calls:
@@ -165,7 +176,8 @@ def _cuts(model: Disk, calls: list[trace.Call], step: int, result: Result, entri
                 continue
             under_way[call.thread].pop()
             if site.rpartition(".")[2] in OF_LEDGERS and not site.endswith(":failed"):
-                entries += 1
+                # It may have been there before, from an attempt that was killed.
+                entries = held()
             continue
         if not model.tell(call):
             continue
@@ -206,51 +218,53 @@ def _plain(tree: Tree, name: str) -> object:
     return None if entry is None else (entry.kind, entry.content, entry.mode)
 
 
-def _chosen(cuts: list[Cut], most: int | None, seed: int) -> list[Cut]:
-    """As many as are asked for, those first that cut what no other one does."""
-    if most is None or len(cuts) <= most:
+def _chosen(cuts: list[Cut], most: int | None, seed: int, before: Set[str] = frozenset()) -> list[Cut]:
+    """As many as are asked for, those first that cut what no other one does, nor steps `before`."""
+    if most is None or 0 < len(cuts) <= most:
         return cuts
     rest = random.Random(seed).sample(cuts, len(cuts))
-    covered: set[str] = set()
+    covered = set(before)
     chosen: list[Cut] = []
-    while len(chosen) < most:
+    while rest and (most == 0 or len(chosen) < most):
         best = max(rest, key=lambda cut: len(cut.sites - covered))
+        if most == 0 and best.sites <= covered:
+            break
         rest.remove(best)
         chosen.append(best)
         covered |= best.sites
     return sorted(chosen, key=cuts.index)
 
 
-def _fault(job: Job, words: list[str], cut: Cut, whole: Tree, result: Result) -> str:
+def _fault(job: Job, step: Step, cut: Cut, whole: Tree, result: Result) -> str:
     """What is wrong when the command is called again after a cut; empty if nothing is."""
     try:
         if len(job.left(cut.tree)) < cut.entries:
             return f"{cut.entries - len(job.left(cut.tree))} entries of the ledger are lost"
         disk.write(cut.tree, job.disk)
-        code, err = called(words, job.folder)
+        code, err = called(step.words, job.folder)
         if code is None:
             return f"hangs for {SECONDS:.0f} seconds"
         if "Traceback" in err:
             return f"a traceback: {err[-2000:]}"
-        if code in _REFUSED:
-            return _refused(job, words, cut, whole, result, err)
-        if code:
+        if code != step.code and code in _REFUSED:
+            return _refused(job, step, cut, whole, result, err)
+        if code != step.code:
             return f"code {code}: {err[-500:]}"
         return job.fault(cut.tree, whole, disk.found(job.disk), over=cut.over)
     except DappleError as error:
         return f"what is left cannot be read: {error}"
 
 
-def _refused(job: Job, words: list[str], cut: Cut, whole: Tree, result: Result, err: str) -> str:
+def _refused(job: Job, step: Step, cut: Cut, whole: Tree, result: Result, err: str) -> str:
     """A job may say what to do, where that loses nothing that was charged."""
     sentence = err.strip().splitlines()[-1] if err.strip() else "without a word"
-    remedy = job.remedied(sentence, words)
+    remedy = job.remedied(sentence, step.words)
     if remedy is None:
         return f"refused: {sentence[-500:]}"
     plain = re.sub(r"/\S+|[0-9a-f]{8,}", "...", sentence)
     result.refused[plain] = result.refused.get(plain, 0) + 1
-    code, err = called(remedy, job.folder) if remedy else (0, "")
-    if code != 0:
+    code, err = called(remedy, job.folder) if remedy else (step.code, "")
+    if code != step.code:
         return f"what it says is no remedy: {sentence[-300:]} Then: {err[-300:]}"
     return job.fault(cut.tree, whole, disk.found(job.disk), over=cut.over)
 

@@ -5,6 +5,7 @@ import datetime
 from collections.abc import Sequence
 
 from tests.power_cuts.replay import Result
+from tests.power_cuts.uncut import reason
 
 _HEAD = """# Power cuts
 
@@ -45,7 +46,7 @@ def report(results: Sequence[Result], sites: Sequence[str], words: str, day: dat
     for site in sites:
         if site not in cut:
             path, line, function = site.split(":")
-            absent[path].append(f"{function} ({line})")
-    lines += ["## Writes in the source that these jobs do not cut\n"]
-    lines += [f"- `{path}`: {', '.join(found)}" for path, found in absent.items()]
+            absent[path, reason(site)].append(f"{function} ({line})")
+    lines += ["## Writes in the source that these jobs do not cut, and why none needs to\n"]
+    lines += [f"- `{path}`: {', '.join(found)}: {why}" for (path, why), found in absent.items()]
     return "\n".join(lines) + "\n"

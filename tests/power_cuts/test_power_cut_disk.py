@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from tests.power_cuts import disk, replay, sites
+from tests.power_cuts import disk, jobs, replay, sites, uncut
 from tests.power_cuts.disk import Disk
 from tests.power_cuts.jobs import Job, Step
 from tests.power_cuts.trace import Call, Traced
@@ -193,8 +193,39 @@ def test_durable_writes_are_found_in_the_source(line, found):
     assert sites.is_site(ast.parse(line, mode="eval").body) is found
 
 
+def test_reasons_are_of_writes_that_are_there():
+    there = {(path, function) for path, _, function in (each.split(":") for each in sites.sites())}
+    named = {(path, function) for path, found in uncut.REASONS.items() for function in found}
+    gone = {each for each in named - there if each[1] not in uncut.OF_STORES}
+    assert gone == set()
+
+
 def test_a_tree_is_written_as_it_was(tmp_path):
     (tmp_path / "a").mkdir()
     tree = {"folder": disk.Entry(0o700, None, "folder"), "folder/file": disk.Entry(0o600, b"x", "file")}
     disk.write(tree, tmp_path)
     assert disk.found(tmp_path) == tree
+
+
+RUN, AGAIN = "run/lloyd_00", "run/lloyd_00~2"
+SUMMED = ["limit", f"reserve {RUN}", f"start {RUN}", f"commit {RUN}"]
+TWICE = ["limit", f"reserve {RUN}", f"reserve {AGAIN}", f"start {AGAIN}", f"commit {AGAIN}"]
+
+
+@pytest.mark.parametrize(
+    ("left", "done", "again", "word"),
+    [
+        (["limit"], ["limit"], ["limit", f"reserve {RUN}", f"start {RUN}", f"void {RUN}"], None),
+        (["limit"], SUMMED, SUMMED, None),
+        (TWICE[:2], SUMMED, TWICE, None),
+        (SUMMED[:3], SUMMED, SUMMED[:3], None),
+        (SUMMED[:3], SUMMED, ["limit"], "lost"),
+        (SUMMED[:3], SUMMED, [*SUMMED[:3], f"void {RUN}"], "must be charged"),
+        (["limit"], ["limit"], SUMMED[:3], "nothing else"),
+        (["limit"], SUMMED, [*SUMMED[:2], *TWICE[2:]], "more than once"),
+        (SUMMED[:3], SUMMED, [*SUMMED[:3], *SUMMED[2:]], "drawn twice"),
+    ],
+)
+def test_a_sum_is_charged_once_for_each_attempt_that_may_have_drawn(left, done, again, word):
+    found = jobs.sums_without_charge(left, done, again)
+    assert found is None if word is None else word in found

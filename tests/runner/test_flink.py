@@ -1,14 +1,18 @@
 """A standalone Flink cluster: one JobManager, two TaskManagers, Beam's job server, a pool of workers elsewhere."""
 
 import dataclasses
+import itertools
+import re
 import socket
 import time
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from deploy.local import downloads
 from deploy.local.flink_cluster import FlinkCluster, Ports
-from pipelines.jobs import on_flink
+from pipelines.run import on_flink
 from tests.scenes import brokers, lake
 from tests.scenes.conformance import REFERENCE, Conformance, needed
 from tests.scenes.faults import FaultBench
@@ -70,6 +74,32 @@ def task_managers(cluster, job):
     return {each["taskmanager-id"] for part in found for each in part} - {"(unassigned)"}
 
 
+def check_rounds_are_told(log, n_rounds, n_jobs):
+    """Each job has its id and page, rounds of its own while it runs, in order, and at its end all of them.
+
+    A job may be over before a look sees one of its rounds.
+    """
+    told = re.findall(
+        r"its id on Flink is ([0-9a-f]{32}), its page http://[\d.:]+/#/job/running/\1|round (\d+) of (\d+)", log
+    )
+    assert {total for _, _, total in told if total} <= {str(n_rounds)}
+    parts = [[int(number) for _, number, _ in part if number] for part in _from_each_id(told)]
+    assert len(parts) == n_jobs
+    for place, rounds in enumerate(parts):
+        assert rounds == sorted(set(rounds))
+        assert all(10 * place < each <= min(n_rounds, 10 * (place + 1)) for each in rounds)
+    done = [(10 * place + 1, min(n_rounds, 10 * (place + 1)), n_rounds) for place in range(n_jobs)]
+    found = re.findall(r"rounds (\d+) to (\d+) of (\d+) are done", log)
+    assert [tuple(map(int, each)) for each in found] == done
+
+
+def _from_each_id(told):
+    """Lines from each that has an id to the next one."""
+    starts = [place for place, (name, _, _) in enumerate(told) if name]
+    assert starts[0] == 0
+    return [told[start:end] for start, end in itertools.pairwise([*starts, len(told)])]
+
+
 class TestFlink(Conformance):
     @pytest.fixture(scope="class")
     @classmethod
@@ -99,12 +129,31 @@ class TestFlink(Conformance):
         settings = lake.job(bench.split, bench.server, "record", key_uri=bench.key_uri, algorithm=algorithm)
         settings |= {"dp_lloyd": {"domain": [-8, 8], "init": "sphere_packing", "steps": steps}}
         settings |= {"clipping": {"norm": "domain", "center": "none"}}
+        check_rounds_are_told(self._check(bench, shared, "fit", settings, n_jobs), steps, n_jobs)
+
+    def test_topics_of_terms(self, bench, shared, tmp_path):
+        """Rows of a public vocabulary and their names, by clients: 13 rounds in two jobs, and two that group."""
+        rows = pq.read_table(bench.split)
+        terms = [[f"t{int(abs(each[0]))}", "all"] for each in rows["x"].to_pylist()]
+        path = lake.write_files(tmp_path / "rows", [rows.append_column("tags", pa.array(terms))], 200)
+        words = ["all", *(f"t{index}" for index in range(9))]
+        settings = lake.job(path, None, "client", key_uri=bench.key_uri, algorithm="spherical")
+        settings.pop("lloyd", None)
+        settings |= {"clipping": {"client_rows": 10}, "spherical": {"steps": 12}}
+        settings |= {"encode": {"tags": {"kind": "terms", "words": words, "width": 16}}}
+        settings["data"] |= {"features": ["tags"]}
+        settings |= {"names": {"column": "tags", "words": words}}
+        self._check(bench, shared, "topics", settings, 4)
+
+    def _check(self, bench, shared, job, settings, n_jobs):
+        """A job takes so many jobs of Flink, and releases what the reference does; returns its log."""
         before = len(shared.jobs())
-        outcome, output = bench.run("fit", settings, *shared.flags)
+        outcome, output = bench.run(job, settings, *shared.flags)
         assert outcome.code == 0, outcome.err
         assert len(shared.jobs()) == before + n_jobs
-        _, reference = bench.run("fit", settings, *REFERENCE)
+        _, reference = bench.run(job, settings, *REFERENCE)
         assert lake.released(output) == lake.released(reference)
+        return outcome.err
 
     def test_nobody_else_can_reach_the_cluster(self, shared):
         """Whoever reaches a job server or a pool can run code; on Linux this is another address than 127.0.0.1."""

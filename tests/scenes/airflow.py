@@ -34,9 +34,10 @@ def stand_in(monkeypatch):
         monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(**content))
 
     module("pendulum", datetime=mock.MagicMock())
-    module("airflow.sdk", DAG=mock.MagicMock(), BaseOperator=Operator)
+    others = {name: mock.MagicMock() for name in ("DAG", "CronDataIntervalTimetable", "ObjectStoragePath")}
+    module("airflow.sdk", BaseOperator=Operator, **others)
     module("airflow.sdk.exceptions", AirflowException=TaskError, AirflowFailException=FinalTaskError)
-    module("airflow.providers.standard.sensors.bash", BashSensor=mock.MagicMock())
+    module("airflow.providers.standard.sensors.python", PythonSensor=mock.MagicMock())
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.syspath_prepend(SCHEDULE)
     monkeypatch.delitem(sys.modules, "airflow_operators", raising=False)

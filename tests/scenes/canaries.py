@@ -95,7 +95,11 @@ def tree_config(unit: str = "record") -> FitConfig:
 
 
 def lloyd_config(
-    unit: str = "record", public_rows: int | None = None, algorithm: str = "dp_lloyd", **options: Any
+    unit: str = "record",
+    public_rows: int | None = None,
+    algorithm: str = "dp_lloyd",
+    served: bool = False,
+    **options: Any,
 ) -> FitConfig:
     """A job of algorithm dp_lloyd, or of another with its section, on the same features, in a box around its rows."""
     settings = {
@@ -105,7 +109,22 @@ def lloyd_config(
         "privacy": {"unit": unit, "epsilon": audit.EPSILON, "delta": audit.DELTA},
         "dp_lloyd": {"domain": [-7, 7], "steps": 1} | options,
     }
+    settings |= {"server_data": {"path": "server"}} if served else {}
     return validated(settings | ({"clipping": {"client_rows": CLIENT_ROWS}} if unit == "client" else {}))
+
+
+def sphere_config(unit: str = "record") -> FitConfig:
+    """A job of algorithm spherical on the same features, with few rounds."""
+    settings = {
+        "algorithm": "spherical",
+        "data": {"path": "lake", "features": "x", "client_id": "who"},
+        "n_clusters": 3,
+        "privacy": {"unit": unit, "epsilon": audit.EPSILON, "delta": audit.DELTA},
+        "spherical": {"steps": 2},
+        "clipping": {"norm": 7.0, "client_rows": CLIENT_ROWS},
+        "justification": {"privacy.unit": "made for tests"},
+    }
+    return validated(settings)
 
 
 def epoch_audited(unit: str = "record") -> Audited:
@@ -239,7 +258,9 @@ def _rows(state: Any, reach: float) -> NDArray[np.float64]:
     """A row in every direction, `reach` clipping norms away from the center, and what moves sums in a domain."""
     rows = state.frame.lattice.center + directions() * (reach * state.frame.lattice.clipping_norm)
     in_domain = isinstance(state, LloydState | WindowState)
-    return np.concatenate([rows, _domain_rows(state, reach)]) if in_domain else rows
+    rows = np.concatenate([rows, _domain_rows(state, reach)]) if in_domain else rows
+    rivals = getattr(state, "rivals", None)
+    return rows if rivals is None else np.concatenate([rows, state.frame.lattice.center + rivals * state.unit])
 
 
 def _domain_rows(state: LloydState | WindowState, reach: float) -> NDArray[np.float64]:

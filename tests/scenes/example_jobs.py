@@ -69,13 +69,15 @@ def _in_code(text: str) -> Iterator[dict[str, Any]]:
 
 
 def write_public(job: dict[str, Any]) -> None:
-    """What a job reads that is public, in the working folder: its server data, the run that it follows, its columns."""
+    """What a job reads that is public, in the working folder: public rows and terms, the run before it, columns."""
     if "*" in "".join(job["data"]["features"]):
         pathlib.Path(job["data"]["path"]).mkdir(parents=True)
         pq.write_table(rows_of(job, 1), pathlib.Path(job["data"]["path"]) / "part.parquet")
     if job.get("server_data", "none") != "none":
         pathlib.Path(job["server_data"]["path"]).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(rows_of(job, 300), job["server_data"]["path"])
+    if "vocabulary" in job.get("names", {}):
+        pathlib.Path(job["names"]["vocabulary"]).write_text("cat\ndog\n")
     previous = job.get("stream", {}).get("start") or job.get("recurring", {}).get("previous")
     if previous is not None:
         earlier = {name: job[name] for name in job if name not in _OF_LATER}
@@ -96,6 +98,8 @@ def rows_of(job: dict[str, Any], n_rows: int) -> pa.Table:
     for name, encoding in job.get("encode", {}).items():
         if encoding["kind"] == "one_hot":
             found[name] = rng.choice(encoding["vocabulary"], n_rows)
+        elif encoding["kind"] == "terms":
+            found[name] = [[each] for each in rng.choice(["cat", "dog"], n_rows)]
     if "client_id" in data:
         found[data["client_id"]] = np.arange(n_rows) // 10
     return pa.table(found)

@@ -1,8 +1,9 @@
 """Small federations for tests: clients of two kinds, their lake, and the same rounds without Beam."""
 
 import dataclasses
+import functools
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from schemas.choices import FederatedAlgorithm, ModelKind
 from schemas.clustered_fl.records import (
     ClientRows,
+    ClientUpdate,
     ClusteringParams,
     FederatedState,
     Federation,
@@ -22,7 +24,7 @@ from schemas.clustered_fl.records import (
 from tests.scenes.lake import KEY, write_files
 from transforms.clustered_fl.rounds import run_stream
 from transforms.numerics.clustered_fl.bounded_rows import bounded_rows
-from transforms.numerics.clustered_fl.round import client_step, initial_state, server_step, sum_updates
+from transforms.numerics.clustered_fl.round import RoundSums, client_step, initial_state, server_step, slots_of
 from transforms.numerics.privacy.keystream import KeyStream
 
 N_CLIENTS, N_ROWS, N_FEATURES, N_CLASSES = 6, 80, 5, 3
@@ -112,6 +114,12 @@ def terms(
         silos=tuple(silos),
         public_seed=bytes(32),
     )
+
+
+def sum_updates(federation: Federation, state: FederatedState, updates: Iterable[ClientUpdate]) -> RoundSums:
+    """All updates of the round after `state`, in any order."""
+    zeros = RoundSums.zeros(slots_of(federation, state), federation.shape.n_parameters, federation.n_clients)
+    return functools.reduce(RoundSums.plus, updates, zeros)
 
 
 def run_rounds(

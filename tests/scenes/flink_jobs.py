@@ -1,4 +1,4 @@
-"""A Flink JobManager of canned answers, as `pipelines.jobs.on_flink` asks it."""
+"""A Flink JobManager of canned answers, as `pipelines.run.on_flink` asks it."""
 
 import contextlib
 import http.server
@@ -9,7 +9,7 @@ from pipelines.run.options import job_name
 
 
 class CannedFlink(http.server.BaseHTTPRequestHandler):
-    """Lists its jobs and remembers what it is asked to cancel."""
+    """Lists its jobs and the tasks of each, and remembers what it is asked to cancel."""
 
     jobs: tuple[tuple[str, str, str], ...] = (
         ("a1", job_name("fit", "night-1"), "RUNNING"),
@@ -18,10 +18,15 @@ class CannedFlink(http.server.BaseHTTPRequestHandler):
         ("a4", "another-job", "RUNNING"),
     )
     canceled: list[str]
+    tasks: tuple[tuple[str, str], ...] = ()
     code = 202
     ends = True
+    speaks_http = True
 
     def do_GET(self):
+        if self.path != "/jobs/overview":
+            self._answer(200, {"vertices": [{"name": name, "status": state} for name, state in self.tasks]})
+            return
         over = [path.split("/")[2].partition("?")[0] for path in self.canceled if self.ends]
         left = [each for each in self.jobs if each[0] not in over]
         self._answer(200, {"jobs": [dict(zip(("jid", "name", "state"), each, strict=True)) for each in left]})
@@ -31,6 +36,9 @@ class CannedFlink(http.server.BaseHTTPRequestHandler):
         self._answer(self.code, {})
 
     def _answer(self, code, content):
+        if not self.speaks_http:
+            self.wfile.write(b"220 mail.example ready\r\n")
+            return
         raw = json.dumps(content).encode()
         self.send_response(code)
         self.send_header("Content-Length", str(len(raw)))

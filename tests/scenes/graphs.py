@@ -25,7 +25,7 @@ from transforms.privacy.noise_stage import AddNoise
 from transforms.privacy_flow.checker import check_graph
 from transforms.rounds.aggregation import Aggregation, Central, _StatisticFn
 from transforms.rounds.exact_sums import SumStatistics
-from transforms.rounds.round import server_step
+from transforms.rounds.round import ServerFn
 from transforms.rounds.staged_state import StagedArrays
 from transforms.tables.read import ListShards
 
@@ -128,7 +128,7 @@ class Scene:
         return PublishModel(folder=str(self.world.folder / "out"))
 
     def server(self):
-        return beam.Map(server_step, AsSingleton(self.state), self.first)
+        return beam.ParDo(ServerFn(self.first), AsSingleton(self.state))
 
 
 def understated(plan, factor=10):

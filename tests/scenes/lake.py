@@ -210,6 +210,16 @@ def chain(fit: PlannedFit, block: ClientBlock, key: bytes = KEY) -> MeansState:
     return state
 
 
+def assert_same(found: Any, expected: Any) -> None:
+    """Two models are the same to the last bit, and so are their releases."""
+    np.testing.assert_array_equal(found.centers, expected.centers)
+    np.testing.assert_array_equal(found.noisy_sizes, expected.noisy_sizes)
+    assert [each.path for each in found.releases] == [each.path for each in expected.releases]
+    for one, other in zip(found.releases, expected.releases, strict=True):
+        assert one.lattice_unit == other.lattice_unit
+        np.testing.assert_array_equal(one.values, other.values)
+
+
 def finished(fit: PlannedFit, block: ClientBlock, key: bytes = KEY) -> FitResult:
     """What a run of the job on one block returns, without Beam."""
     return FitResult(chain(fit, block, key).model(), fit.statement, "0" * 64)

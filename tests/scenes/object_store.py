@@ -40,6 +40,7 @@ class Throttle:
       refused: how many were.
       cut: of so many objects that are asked for next, half is sent.
       asked: all requests so far.
+      before: called before each answer; None for nothing.
     """
 
     def __init__(self, app: Callable[..., Any]):
@@ -47,12 +48,15 @@ class Throttle:
         self.refused = 0
         self.cut = 0
         self.asked: list[Asked] = []
+        self.before: Callable[[], Any] | None = None
         self._app = app
         self._numbers = itertools.count(1)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         """One request."""
         self.asked.append(Asked.of(environ))
+        if self.before is not None:
+            self.before()
         if self.every and next(self._numbers) % self.every == 0:
             self.refused += 1
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))

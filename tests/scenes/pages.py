@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from schemas.kmeans.fit_config import FITS
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
 FENCE = re.compile(r"^```(\S*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -34,6 +36,7 @@ def calls(text: str) -> Iterator[list[str]]:
                 yield words[: words.index(">")] if ">" in words else words
 
 
+WITHOUT_SERVER = {name for name, fit in FITS.items() if fit.has_domain} | {"central_tree"}
 FEDERATED = {"r_dpcfl", "global", "local", "ifca", "mr_mtl", "oracle"}
 BASE: dict[str, Any] = {
     "algorithm": "feddp_kmeans",
@@ -54,7 +57,7 @@ def is_of_a_fit(part: Mapping[str, Any]) -> bool:
 
 def completed(part: Mapping[str, Any]) -> dict[str, Any]:
     """A whole `fit` job of which the page shows a part."""
-    needs_server = part.get("algorithm") not in ("dp_lloyd", "dp_medians", "central_tree")
+    needs_server = part.get("algorithm") not in WITHOUT_SERVER
     base = {name: BASE[name] for name in BASE if needs_server or name not in ("server_data", "clipping")}
     job = base | dict(part) | {"data": BASE["data"] | part.get("data", {})}
     if "recurring" in job:

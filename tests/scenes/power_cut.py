@@ -61,7 +61,7 @@ class Disk:
         with contextlib.ExitStack() as stack:
             for name in ("fsync", "unlink", "remove", "rmdir", "rename", "replace", "link"):
                 stack.enter_context(mock.patch.object(os, name, self._told(getattr(os, name))))
-            for step in ("reserve", "start", "_end"):
+            for step in ("reserve", "start", "commit", "void"):
                 stack.enter_context(mock.patch.object(store.Ledger, step, self._told(getattr(store.Ledger, step))))
             try:
                 yield

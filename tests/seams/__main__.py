@@ -37,6 +37,7 @@ _HEAD = (f"| {_COLUMNS} |", "|" + " --- |" * 10)
 
 def main() -> int:
     """Returns 1 if a row failed."""
+    os.environ["DAPPLE_LOG_FORMAT"] = "plain"
     parser = argparse.ArgumentParser(prog="python -m tests.seams", description=__doc__.splitlines()[0])
     known = TABLES | ON_DEMAND
     named = f"one or several; default: all but {', '.join(ON_DEMAND)}"

@@ -95,14 +95,14 @@ class Story(RowStory):
         """Labels, scores and a profile of the centers."""
         job = self._model_job()
         job["data"].setdefault("client_id", "client_id")
-        label = {} if self.row["columns"] == "one_hot" or self.row["storage"] == "prepared" else {"label": "work"}
+        label = {} if self.row["columns"] in fits.OF_WORK or self.row["storage"] == "prepared" else {"label": "work"}
         assigned = self.run("assign", job, *self.output("labels"))
         scored = self.run("evaluate", job | {"evaluate": label | {"silhouette_rows": 50}}, *self.output("scores"))
         assert (assigned.code, scored.code) == (0, 0), assigned.err + scored.err
         column = "x" if self.row["columns"] in ("listed", "names_for_people") else "a"
         by_client = self.row["unit"] != "record"
         options: Settings = {"numeric": {"a": {"lower": -8, "upper": 8, "percentiles": [50]}}}
-        if column != "a" or self.row["columns"] == "one_hot":
+        if column != "a" or self.row["columns"] in fits.OF_WORK:
             options = {"categorical": {"work": {"values": list(fits.WORKS)}}}
         if self.row["storage"] == "prepared":
             options = {} if column != "a" else {"numeric": {"a": {"lower": -8, "upper": 8}}}

@@ -30,14 +30,18 @@ BOX = {"domain": [-8.0, 8.0]}
 SYMMETRIC = {name: {"kind": "bounds", "lower": -8.0, "upper": 8.0, "to": "symmetric"} for name in NAMES}
 STANDARD = {name: {"kind": "standardize", "mean": 1.0, "stddev": 2.0} for name in NAMES}
 WORDS = {"work": {"kind": "one_hot", "vocabulary": list(WORKS)}}
+TERMS = {"work": {"kind": "terms", "words": list(WORKS), "width": 16}}
 BINS = {name: {"kind": "quantile_bins", "bins": 3} for name in NAMES[:2]}
 RANGES = {
     "by_column": (-1.0, 1.0),
     "symmetric": (-1.0, 1.0),
     "one_hot": (0.0, 1.0),
     "bins": (-8.0, 8.0),
+    "terms": (-1.0, 1.0),
 }
 """Ends of every feature after columns were encoded, where it is not (-8, 8)."""
+OF_WORK = ("one_hot", "terms")
+"""Levels of columns whose one feature is `work`, which no other column of a job may be."""
 CURATORS = {
     "plan.assumed_rows": N_ROWS,
     "justification": {"privacy.epsilon": "decided in May"},
@@ -72,6 +76,7 @@ FACTORS = (
         server_kmeanspp={},
         server_lloyds={},
         sphere_packing={},
+        spherical={},
     ),
     factor(
         "command",
@@ -91,6 +96,7 @@ FACTORS = (
         standardized={},
         one_hot={},
         bins={},
+        terms={},
     ),
     factor(
         "storage",
@@ -150,6 +156,7 @@ FACTORS = (
         tuned={},
         paper={"privacy.allocation": "paper"},
         unguarded={"privacy.allocation": "paper", "feddp_kmeans.guards": False},
+        published={"preset": "published"},
         bounds={"privacy.allocation": "paper", **BOUNDS},
         shares={f"privacy.shares.{name}": 1.0 for name in ("outer_product", "weights", "sums", "counts")},
         auto_shares={"privacy.shares": "auto", "plan.assumed_rows": N_ROWS},
@@ -214,6 +221,15 @@ FACTORS = (
         random={"tree.directions": "random"},
         centered={},
     ),
+    factor(
+        "sphere",
+        "names.vocabulary",
+        "justification",
+        usual={},
+        steps={"spherical.steps": 3, "spherical.client_norm": 0.4},
+        words={"names.column": "work", "names.words": list(WORKS)},
+        vocabulary={"names.column": "work", "names.per_unit": 2, "names.most_per_row": 1, "names.share": 0.4},
+    ),
     factor("facts", "data.name", none={}, curated=CURATORS, counted={"data.public_rows": N_ROWS}),
     factor(
         "speed",
@@ -242,6 +258,8 @@ def columns(row: Row) -> Settings:
         features, more = ["*"], {"data.except": _no_numbers(row)}
     if level == "one_hot":
         features, more = ["work"], {"encode": WORDS}
+    if level == "terms":
+        features, more = ["work"], {"encode": TERMS}
     if level in ("symmetric", "standardized", "bins"):
         more = {"encode": {"symmetric": SYMMETRIC, "standardized": STANDARD, "bins": BINS}[level]}
     return {"data.features": features} | more
@@ -266,7 +284,9 @@ def _algorithm(row: Row) -> Settings:
         found["tree.radius"] = 2.0 * high
     if row["tree"] == "centered":
         found["tree.center"] = [0.5] * {"one_hot": 3, "bins": 8}.get(row["columns"], 4)
-    if name not in ("dp_lloyd", "dp_medians", "auto", "central_tree") and row["feddp"] != "tree":
+    if name == "spherical":
+        found["clipping.norm"] = high
+    elif name not in ("dp_lloyd", "dp_medians", "auto", "central_tree") and row["feddp"] != "tree":
         found |= (
             {"clipping.norm": 2.0 * high, "clipping.center": "none"}
             if no_server
@@ -296,9 +316,9 @@ def storage(row: Row, place: Place) -> Settings:
         "data.path": place.rows(
             form,
             "abcd"
-            if row["columns"] not in ("listed", "names_for_people", "one_hot")
+            if row["columns"] not in ("listed", "names_for_people", *OF_WORK)
             else "work"
-            if row["columns"] == "one_hot"
+            if row["columns"] in OF_WORK
             else "x",
             invalid=row["storage"] == "invalid",
         )
@@ -338,6 +358,10 @@ def settings(row: Row, place: Place) -> Settings:
         found = changed(found, part)
     for each in FACTORS:
         found = changed(found, dict(each.levels[row[each.name]]))
+    if row["sphere"] == "vocabulary":
+        found["names"]["vocabulary"] = place.vocabulary
+    if row["algorithm"] == "spherical" and row["unit"] == "record":
+        found.setdefault("justification", {})["privacy.unit"] = "rows of one day"
     if row["facts"] == "counted":
         found["data"]["public_rows"] = N_ROWS if row["unit"] == "record" else N_CLIENTS
     if row["facts"] != "none" or row["ledger"] != "none":
@@ -350,7 +374,8 @@ def settings(row: Row, place: Place) -> Settings:
 OF_LLOYD = "dp_lloyd must be left out for algorithm"
 OF_MEDIANS = "dp_medians must be left out for algorithm"
 OF_TREE = "tree must be left out for algorithm"
-NOT_LLOYD = "feddp_kmeans|central_tree|server_kmeanspp|server_lloyds|sphere_packing"
+NOT_LLOYD = "feddp_kmeans|central_tree|server_kmeanspp|server_lloyds|sphere_packing|spherical"
+NOT_SPHERICAL = NOT_LLOYD.removesuffix("|spherical")
 SERVER_STARTS = "server_kmeanspp|server_lloyds|sphere_packing"
 OPTIONS = "feddp_kmeans must hold no more than restarts for algorithm"
 EXCLUDED = (
@@ -372,7 +397,7 @@ EXCLUDED = (
         rounds="constant|plain|shrunken|long_moves",
     ),
     excluded("recurring.memory must be left out for algorithm dp_medians", algorithm="dp_medians", start="memory"),
-    excluded(OF_TREE, algorithm=f"dp_lloyd|dp_medians|{SERVER_STARTS}", tree="shallow|random|centered"),
+    excluded(OF_TREE, algorithm=f"dp_lloyd|dp_medians|spherical|{SERVER_STARTS}", tree="shallow|random|centered"),
     excluded(
         OF_TREE,
         algorithm="feddp_kmeans",
@@ -381,14 +406,14 @@ EXCLUDED = (
     ),
     excluded(
         OPTIONS,
-        algorithm=f"dp_lloyd|dp_medians|central_tree|{SERVER_STARTS}",
+        algorithm=f"dp_lloyd|dp_medians|central_tree|spherical|{SERVER_STARTS}",
         feddp="one_third|full|subspace|diameter|simplify",
     ),
-    excluded(OF_TREE, algorithm=f"dp_lloyd|dp_medians|{SERVER_STARTS}", feddp="tree"),
+    excluded(OF_TREE, algorithm=f"dp_lloyd|dp_medians|spherical|{SERVER_STARTS}", feddp="tree"),
     excluded("trust must be masked where there is a section masked", trust="central", noise_by="both|clients"),
     excluded(
         "n_clusters must be an integer for algorithm",
-        algorithm=f"dp_lloyd|dp_medians|{SERVER_STARTS}",
+        algorithm=f"dp_lloyd|dp_medians|spherical|{SERVER_STARTS}",
         n_clusters="elbow",
     ),
     excluded(
@@ -405,20 +430,47 @@ EXCLUDED = (
     ),
     excluded(
         "privacy must hold no more than unit, epsilon and delta",
-        algorithm="central_tree",
+        algorithm="central_tree|spherical",
         allocation="paper|unguarded|bounds|shares|auto_shares",
     ),
     excluded("privacy.shares must be a section or left out here", algorithm=SERVER_STARTS, allocation="auto_shares"),
+    # The printed method is one of the settings of FedDP-KMeans.
+    *(
+        excluded("preset must be left out for algorithm", allocation="published", **cells)
+        for cells in (
+            {"algorithm": f"dp_lloyd|dp_medians|central_tree|spherical|{SERVER_STARTS}"},
+            {"algorithm": "auto", "server": "none"},
+            {"algorithm": "feddp_kmeans", "feddp": "tree"},
+        )
+    ),
+    excluded("server_data must be given for preset", algorithm="feddp_kmeans", allocation="published", server="none"),
+    excluded("clipping.norm must be server_radius or a number", allocation="published", clipping="private"),
+    excluded("clipping.center must be none for preset", allocation="published", clipping="centered"),
+    excluded("feddp_kmeans.space must be subspace for preset", allocation="published", feddp="full"),
     excluded("clipping.bounds must be left out unless privacy.unit is client", unit="record", allocation="bounds"),
     excluded("clipping.norm must be", algorithm=NOT_LLOYD, clipping="domain"),
     excluded("clipping.norm must be domain or a number", algorithm="dp_lloyd|dp_medians", clipping="private"),
-    excluded("clipping.norm must be", algorithm=SERVER_STARTS, clipping="private"),
+    excluded("clipping.norm must be", algorithm=f"spherical|{SERVER_STARTS}", clipping="private"),
+    excluded("clipping.center must be none for algorithm spherical", algorithm="spherical", clipping="centered"),
     excluded("clipping.norm must be tree.radius", algorithm="central_tree", clipping="number|private"),
-    excluded("quality must be left out for algorithm dp_", algorithm="dp_lloyd|dp_medians", quality="share|distance"),
-    excluded("lloyd.steps must be 0 for algorithm dp_", algorithm="dp_lloyd|dp_medians", lloyd="steps"),
     excluded(
-        "algorithm must be feddp_kmeans or dp_lloyd for a warm start",
-        algorithm=f"central_tree|{SERVER_STARTS}",
+        "quality must be left out for algorithm (dp_|spherical)",
+        algorithm="dp_lloyd|dp_medians|spherical",
+        quality="share|distance",
+    ),
+    excluded("lloyd.steps must be 0 for algorithm dp_", algorithm="dp_lloyd|dp_medians", lloyd="steps"),
+    excluded("lloyd.steps must be left out for algorithm spherical", algorithm="spherical", lloyd="steps"),
+    excluded(
+        "(spherical|names) must be left out for algorithm",
+        algorithm=f"dp_lloyd|dp_medians|auto|feddp_kmeans|central_tree|{SERVER_STARTS}",
+        sphere="steps|words|vocabulary",
+    ),
+    excluded("names.column must be another column", sphere="words|vocabulary", columns="pattern|one_hot"),
+    excluded("column 'work' of .* must exist", sphere="words|vocabulary", storage="prepared"),
+    excluded("names must be left out for a sweep", sphere="words|vocabulary", command="sweep"),
+    excluded(
+        "algorithm must be one that can start from given centers for a warm start",
+        algorithm=f"central_tree|spherical|{SERVER_STARTS}",
         start="warm|memory",
     ),
     excluded("server_data must be given for algorithm", algorithm="server_kmeanspp|server_lloyds", server="none"),
@@ -443,7 +495,7 @@ EXCLUDED = (
     ),
     excluded("clipping.center must be none where there is a tree.center", clipping="centered", tree="centered"),
     excluded(
-        "algorithm must be feddp_kmeans or dp_lloyd for a warm start, got central_tree",
+        "algorithm must be one that can start from given centers for a warm start, got central_tree",
         algorithm="feddp_kmeans",
         start="warm|memory",
         feddp="tree",
@@ -466,7 +518,7 @@ EXCLUDED = (
     excluded("must be given by public values where there is no server_data", columns="bins", server="none"),
     *(
         excluded("masked.noise_by clients must have Gaussian noise in every release", noise_by="clients", **cells)
-        for cells in ({"allocation": "paper|unguarded|bounds"}, {"variant": "su"})
+        for cells in ({"allocation": "paper|unguarded|bounds|published"}, {"variant": "su"})
     ),
     # `auto` without server data is dp_lloyd.
     *(
@@ -501,11 +553,16 @@ EXCLUDED = (
     excluded("key_uri must be left out", command="sweep", speed="key"),
     excluded("keep_staging must be left out for a sweep", command="sweep", speed="staging"),
     excluded("must exist, got no such column", columns="listed|names_for_people", storage="csv"),
-    excluded(columns="one_hot", storage="prepared"),
+    excluded(
+        "encode.work.kind must not be terms", columns="terms", algorithm=f"dp_lloyd|dp_medians|auto|{NOT_SPHERICAL}"
+    ),
+    excluded("encode.work.kind must not be terms", columns="terms", command="sweep"),
+    excluded(columns="one_hot|terms", storage="prepared"),
 )
 TABLE = Table(factors=FACTORS, excluded=EXCLUDED)
 UNVARIED = {
     "epoch": "of the windows of a stream, which writes it",
+    "state": "of the windows of a stream",
     "masked.parties": "of parties with jobs of their own",
     "masked.identity_uri": "of parties with jobs of their own",
     "masked.state_uri": "of parties with jobs of their own",

@@ -208,11 +208,9 @@ def _check_table(page: Page, rows: list[dict[str, Any]]) -> None:
 
 
 def known_noises(run: Run) -> Iterator[float]:
-    """Standard deviations that files name; the size of a cluster of a tree adds up some of its leaves."""
-    for row in run.releases:
-        stddev = row["noise_stddev_lattice"] * row["lattice_unit"]
-        leaves = range(1, _size(row) + 1) if row["path"].endswith(("/cells", "/leaves/counts")) else (1,)
-        yield from (stddev * math.sqrt(n) for n in leaves)
+    """Standard deviations that files name."""
+    yield from run.stddevs().values()
+    yield from run.json("privacy.json")["sizes"]["noise_stddev"]
     cost = run.json("run.json").get("noisy_cost")
     if cost:
         yield cost["stddev"]

@@ -83,9 +83,11 @@ FACTORS = (
         "model",
         "assign.id_columns",
         "assign.beside_released",
+        "assign.level",
         none={},
         work={"id_columns": ["work"]},
         beside={"beside_released": True},
+        merged={"level": 1},
     ),
 )
 EXCLUDED = (excluded("profile.max_rows_per_client must be", unit="unbounded"),)
@@ -186,6 +188,7 @@ class ModelStory(RowStory):
         n_rows = {"hive": 100, "invalid": N_ROWS - len(range(0, N_ROWS, 7))}.get(self.row["data"], N_ROWS)
         assert table.num_rows == n_rows
         assert set(ids.get("id_columns", ())) <= set(table.column_names)
+        assert "level" not in ids or len(table.column("cluster").unique()) <= ids["level"]
 
     def _evaluate(self) -> None:
         scored = dict(_levels("scored")[self.row["scored"]])

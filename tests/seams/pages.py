@@ -59,6 +59,8 @@ class _Reader(html.parser.HTMLParser):
         self._term = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "wbr":
+            return
         if tag == "table":
             self.tables.append([])
         if tag == "tr" and self.tables:

@@ -5,6 +5,8 @@ import pathlib
 import numpy as np
 import yaml
 
+from pipelines.masked.party_run import Patience, take_part
+from schemas.masked.config import AGGREGATOR
 from tests.scenes import lake
 from tests.scenes.parties import ExchangingParties, enroll, with_identities
 from tests.seams import places
@@ -12,11 +14,14 @@ from tests.seams.array import Row, excluded
 from tests.seams.desk import table_of
 from tests.seams.fits import factor
 from tests.seams.places import NAMES, Settings, changed
+from tests.seams.turns import Part, Turns
 
 HOLDERS = (4, 3, 3)
 """Senders of each holder: row groups, or clients."""
 N_SENDERS, SENDER_ROWS = sum(HOLDERS), 6
 DATASET = "homes"
+WAITS = 500.0
+"""How often a party hands on before it gives up."""
 _FEDDP = {"algorithm": "feddp_kmeans", "clipping.norm": "server_radius"}
 
 FACTORS = (
@@ -54,6 +59,7 @@ FACTORS = (
         of_clients={"ledger": "ledger.sqlite", "data.name": DATASET},
     ),
     factor("columns", listed={}, by_column={}),
+    factor("driver", steps={}, party={}),
     factor(
         "places", "key_uri", "threshold", "masked.secret_uri", "masked.state_uri", usual={}, no_state={}, no_secret={}
     ),
@@ -72,6 +78,7 @@ EXCLUDED = (
 TABLE = table_of(FACTORS, EXCLUDED)
 UNVARIED = {
     "epoch": "of the windows of a stream, which are refused under masks",
+    "state": "of the windows of a stream, which are refused under masks",
     "data.table": "refused or read as by a fit, which the table of fits has",
 }
 
@@ -105,6 +112,22 @@ class Parties(ExchangingParties):
     def collector(self) -> int | str:
         """Whose job opens and unmasks."""
         return "collector" if self.row["identities"] == "known" else 0
+
+    def take_part(self) -> list[object]:
+        """All parties to the end, by one command each; what each printed last, that of whoever unmasks first.
+
+        A leg is closed when all have had their turn: those who are not listed, nobody could wait for.
+        """
+        places = ["--exchange", self.exchange, "--released", self.released]
+        roles = [("clients", f"job-{self.collector}", [*places, "--run_id", "run"])]
+        roles += [("client", f"job-{each}", [*places, "--client", name]) for each, name in enumerate(self.names)]
+        roles += [(AGGREGATOR, "aggregate", places[:2])]
+
+        def part(role: str, job: str, words: list[str]) -> Part:
+            argv = ["--config", str(self.folder / f"{job}.yaml"), *words]
+            return lambda pause: take_part(role, argv, Patience(wait=WAITS, poll=1.0, late=0.0, pause=pause))
+
+        return Turns().play([part(*each) for each in roles])
 
     def _fewest(self) -> int:
         return 8 if self.row["noise_by"] == "clients" and self.row["scheme"] == "shared_secret" else 2

@@ -56,6 +56,12 @@ class Place:
         return str(self.folder / "server.parquet")
 
     @functools.cached_property
+    def vocabulary(self) -> str:
+        """Public terms, a line each."""
+        (self.folder / "vocabulary.txt").write_text("\n".join(WORKS))
+        return str(self.folder / "vocabulary.txt")
+
+    @functools.cached_property
     def key(self) -> str:
         return lake.write_key(self.folder / "key")
 

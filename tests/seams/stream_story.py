@@ -5,9 +5,12 @@ import math
 import pathlib
 import re
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
+from pipelines.ledger.store import Ledger
+from schemas.errors import LedgerRefusedError
 from tests.scenes.lake import Outcome
 from tests.seams import invariants, streams
 from tests.seams.array import Row
@@ -47,9 +50,9 @@ class StreamStory:
         assert outcome.code == 0, outcome.err
         return Run(folder=self.desk.folder / "winter" / self.dates[0])
 
-    def call(self, job: Settings, output: str = "spring") -> Outcome:
+    def call(self, job: Settings, output: str = "spring", flags: tuple[str, ...] = ()) -> Outcome:
         """The job, once."""
-        words = ("--once",) if self.row["called"] == "once" else ()
+        words = ("--once",) if self.row["called"] == "once" else flags
         return self.desk.run("stream", job, *self.desk.output(output), *words)
 
     def until(self, index: int) -> Settings:
@@ -63,7 +66,7 @@ class StreamStory:
         planned, outcome = self.plan(), self.call(self.until(1))
         assert (planned.code, outcome.code) == (0, 0), planned.err + outcome.err
         before = spent(self.job["ledger"], DATASET)
-        later = self.call(self.until(2))
+        later = self.last_window()
         assert later.code == 0, later.err
         assert [summary(each)["released"] for each in (outcome, later)] == [self.dates[:2], self.dates[2:]]
         assert spent(self.job["ledger"], DATASET) == before
@@ -74,6 +77,17 @@ class StreamStory:
         self.check_ledger(summary(planned))
         self.ask_again()
         self.use()
+
+    def last_window(self) -> Outcome:
+        """The rest of the windows; a deployment that is stopped in the last one drains, and begins none before."""
+        if self.row["called"] != "drained":
+            return self.call(self.until(2))
+        nothing = self.call(self.until(2), flags=("--drain",))
+        assert (nothing.code, summary(nothing)["released"], summary(nothing)["drained"]) == (0, [], 0)
+        full = LedgerRefusedError("the disk must have room for the ledger, got none; make some.")
+        with mock.patch.object(Ledger, "commit", side_effect=full):
+            assert self.call(self.until(2)).code == 3
+        return self.call(self.until(2), flags=("--drain",))
 
     def lack_budget(self) -> None:
         """A ledger that has too little says so before and at the first window, and nothing is released."""

@@ -1,7 +1,9 @@
 """Every round keeps its claim under the worst canary, and both auditors come close enough to see."""
 
+import dataclasses
 import functools
 
+import numpy as np
 import pytest
 
 from tests.scenes import canaries
@@ -71,6 +73,8 @@ LLOYD = [
         ("lloyd_00", 0.5, {"init": "candidates"}),
     )
 ]
+LLOYD += [("record", "spread", 0.2, {"init": "candidates", "steps": 2})]
+LLOYD += [("record", "candidates_00", 0.5, {"init": "candidates", "served": True})]
 LLOYD += [
     (unit, "median_00", 0.5, {"algorithm": "dp_medians", "init": init})
     for unit in ("record", "client")
@@ -85,6 +89,30 @@ def test_a_round_of_dp_lloyd_keeps_its_claim(unit, name, part, options):
     target = canaries.audited(job, name)
     found = canaries.lower_bounds(target, canaries.neighbors_of(unit, job, target))
     assert part * target.claim <= min(found) <= max(found) <= target.claim
+
+
+@pytest.mark.parametrize("unit", ["record", "client"])
+def test_the_comparison_with_server_rows_keeps_its_claim(unit):
+    job = canaries.lloyd_config(unit, init="candidates", served=True)
+    target = canaries.audited(job, "server")
+    (state,) = target.states
+    found, _ = np.split(state.rivals, 2)
+    # Where both sides lie in the same places, no row tells them apart.
+    target = target._replace(states=(dataclasses.replace(state, rivals=np.concatenate([found, -found])),))
+    bounds = canaries.lower_bounds(target, canaries.neighbors_of(unit, job, target))
+    assert 0.5 * target.claim <= min(bounds) <= max(bounds) <= target.claim
+
+
+SPHERE = ("sums_00", "sums_01", "names")
+
+
+@pytest.mark.parametrize("unit", ["record", "client"])
+@pytest.mark.parametrize("name", SPHERE)
+def test_a_round_on_the_sphere_keeps_its_claim(unit, name):
+    job = canaries.sphere_config(unit)
+    target = canaries.audited(job, name)
+    found = canaries.lower_bounds(target, canaries.neighbors_of(unit, job, target))
+    assert 0.5 * target.claim <= min(found) <= max(found) <= target.claim
 
 
 @pytest.mark.parametrize("allocation", ["tuned", "paper"])
@@ -133,6 +161,8 @@ def audited_statistics():
     jobs = [(canaries.config(unit, allocation, **sections), name) for unit, allocation, name, sections in CASES]
     jobs += [(canaries.tree_config(unit), name) for unit, name in TREE]
     jobs += [(canaries.lloyd_config(unit, **options), name) for unit, name, _, options in LLOYD]
+    jobs += [(canaries.sphere_config("record"), name) for name in SPHERE]
+    jobs += [(canaries.lloyd_config("record", init="candidates", served=True), "server")]
     for job, name in jobs:
         (found,) = (each for path, each in canaries.bound(job).items() if path.endswith("/" + name))
         partial = isinstance(found.statistic, functools.partial)

@@ -17,8 +17,10 @@ from schemas.kmeans.fit_config import validated
 from schemas.privacy.charge import Limit
 from schemas.privacy.plan import Mechanism
 from schemas.profile.plan import ProfileLaw
+from tests.scenes import lake
 from tests.scenes.ledgers import gaussian
 from tests.scenes.profiles import config as profile_config
+from tests.scenes.protocol_jobs import settings_of
 from tests.scenes.silos import clustering_params, silo_budget, training_params
 from transforms.clustered_fl.silo_accounting import silo_plan
 from transforms.kmeans.protocols import PROTOCOLS
@@ -73,7 +75,6 @@ def job(algorithm, allocation="tuned", **sections):
 
 SERVER = {"server_data": {"path": "server"}, "clipping": {"norm": "server_radius"}}
 STEPS = {"lloyd": {"steps": 4}}
-TREE = {"tree": {"radius": 7.0, "depth": 7}}
 
 
 def lloyd(variant, start):
@@ -82,32 +83,17 @@ def lloyd(variant, start):
     return job(Algorithm.DP_LLOYD, dp_lloyd=options, **server)
 
 
-JOBS = {
+JOBS = {str(each): validated(lake.job("lake", "server", **settings_of(each))) for each in PROTOCOLS} | {
     "feddp tuned": job(Algorithm.FEDDP_KMEANS, **SERVER, **STEPS, quality={}),
     "feddp paper": job(Algorithm.FEDDP_KMEANS, "paper", **SERVER, **STEPS, quality={}),
     "server_kmeanspp paper": job(Algorithm.SERVER_KMEANSPP, "paper", **SERVER, **STEPS),
-    "server_lloyds tuned": job(Algorithm.SERVER_LLOYDS, **SERVER, **STEPS),
     "sphere_packing paper": job(Algorithm.SPHERE_PACKING, "paper", **SERVER, **STEPS),
-    "central_tree": job(Algorithm.CENTRAL_TREE, **TREE, lloyd={"steps": 2, "share": 0.2}),
-    "windows": job(
-        Algorithm.WINDOWS,
-        data={"path": "lake", "features": "x", "name": "days"},
-        ledger="ledger",
-        dp_lloyd={"domain": [-9, 9]},
-        recurring={"previous": "first", "memory": 4},
-        epoch={"name": "e", "column": "dt", "first": "2026-01-01", "windows": 9, "window": "2026-01-01", "once": "x"},
-    ),
     "dp_lloyd su": lloyd("su", "sphere_packing"),
     "dp_lloyd g": lloyd("g", "sphere_packing"),
     "dp_lloyd fast, best": lloyd("fast", "best"),
     "dp_lloyd fast, feddp_init": lloyd("fast", "feddp_init"),
     "dp_lloyd fast, central_tree": lloyd("fast", "central_tree"),
-    "dp_medians": job(Algorithm.DP_MEDIANS, dp_lloyd={"domain": [-9, 9], "steps": 5}),
 }
-
-
-def test_every_algorithm_has_a_job():
-    assert {each.algorithm for each in JOBS.values()} == set(PROTOCOLS)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.2, 1e-9), (8.0, 1e-5)])

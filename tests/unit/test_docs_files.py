@@ -74,4 +74,4 @@ def test_every_name_of_a_file_is_on_the_page(title, names):
 
 def test_every_column_of_releases_is_on_its_page():
     text = (REFERENCE / "releases.md").read_text()
-    assert re.findall(r"^\| `(\w+)` \| (?:string|list|double|int64)", text, re.MULTILINE) == RELEASE_SCHEMA.names
+    assert re.findall(r"^\| `(\w+)` \| (?:string|bool|list|double|int64)", text, re.MULTILINE) == RELEASE_SCHEMA.names

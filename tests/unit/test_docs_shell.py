@@ -9,6 +9,7 @@ import pytest
 
 from pipelines.command.main import COMMANDS, overview
 from pipelines.command.words import WORDS
+from pipelines.masked.command_line import RUN
 from pipelines.plan.command_line import checked
 from pipelines.run import flags, options
 from schemas.errors import ConfigError
@@ -22,7 +23,7 @@ PROMPT = re.compile(r"^\s*(?:\$|>|%|>>>|In \[\d*\]:)(?: |$)", re.MULTILINE)
 PLACEHOLDER = re.compile(r"\.{3}|<[\w -]+>|\bFILL\b|(?<![\w$/{.])(?!EXTERNAL\b)[A-Z]{3,}(?:_[A-Z]+)*\b(?!=)")
 VERBS = {"test", "lint", "docs", "flink-up", "flink-down", "prism-up"}
 """Words of `run_local.sh` that are no jobs."""
-OTHERS = {"python", "python3", "pip", "docker", "openssl", "head", "chmod", "cp", "sed", "source", "."}
+OTHERS = {"python", "python3", "createdb", "pip", "docker", "openssl", "head", "chmod", "cp", "sed", "source", "."}
 """What else a page may call: each is a program that a reader has, or that the page tells to install."""
 READ = ("--config", "--data", "--model")
 """Flags of what must be there before."""
@@ -54,6 +55,7 @@ def _parse(name, rest, asks):
         return
     command = overview().commands[name]
     if isinstance(command, flags.Words):
+        rest = [RUN, *rest] if name == "party" and rest[0].startswith("--") else rest
         if rest[0] not in command.commands:
             raise ConfigError(f"{name} must be followed by one of {[*command.commands]}, got {rest}.")
         command, rest = command.commands[rest[0]], rest[1:]
@@ -68,7 +70,9 @@ def _refused_program(words):
         found = importlib.util.find_spec(words[2])
         if found is None:
             return f"there is no module {words[2]}"
-        known = {"--out", *re.findall(r'"(--\w+)"', pathlib.Path(found.origin).read_text())}
+        place = pathlib.Path(found.origin)
+        place = place.with_name("__main__.py") if place.name == "__init__.py" else place
+        known = {"--out", *re.findall(r'"(--[\w-]+)"', place.read_text())}
         unknown = [word for word in words[3:] if word[:2] == "--" and word.partition("=")[0] not in known]
         return f"{words[2]} has no {unknown[0]}" if unknown else ""
     known = words[0] in OTHERS or words[0].endswith("/run_partition.sh")
@@ -136,7 +140,7 @@ def test_what_cannot_be_pasted_is_told(text):
         "dapple schema fitt",
         "./run_local.sh flink-on",
         "python -m benchmarks.no_such_module",
-        "python -m benchmarks.field --no_such_flag 3",
+        "python -m benchmarks.arena cells --no_such_flag 3",
         "dappel fit --config job.yaml --output result",
         "RUNS=runs dapple aggregate --config job.yaml --exchange exchange --released released && dapple",
     ],

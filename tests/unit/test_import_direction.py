@@ -11,13 +11,15 @@ from collections.abc import Callable
 
 import pytest
 
+from schemas.choices import Algorithm
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FLOORS = ("schemas", "transforms.numerics", "transforms", "pipelines", "dapple_dp")
 OUTSIDE = ("tests", "benchmarks", "examples")
 WITHOUT_BEAM = ("schemas", "transforms.numerics")
 
 CORE = {"settings", "privacy", "tables", "statistics", "files", "rounds", "privacy_flow", "run", "ledger", "page"}
-CORE |= {"arrivals", "jobs"}
+CORE |= {"arrivals", "jobs", "kernel"}
 FAMILIES = {"masked", "kmeans", "reports", "clustered_fl", "profile"}
 ABOVE = {"trusted_zone", "plan", "command"}
 PUBLIC = {"estimator", "integrations"}
@@ -29,9 +31,7 @@ EXCEPTIONS = {
     ("transforms.privacy_flow.stated_sensitivity", "schemas.profile"),
 }
 """Imports from the core to families and above, with their reasons."""
-PROTOCOLS = {
-    f"transforms.kmeans.{name}" for name in ("feddp_kmeans", "central_tree", "dp_lloyd", "dp_medians", "windows")
-}
+PROTOCOLS = {room for each in Algorithm if ROOT.joinpath(*(room := f"transforms.kmeans.{each}").split(".")).is_dir()}
 SHARED_ROUNDS = "transforms.kmeans.lloyd"
 
 

@@ -50,15 +50,18 @@ LIMITS = {
     "_consumer.commit": FOREVER,
     "_received": FOREVER,
     "sleep": FOREVER,
+    "pause": FOREVER,
 }
 """Calls that wait. One that sleeps waits as long as the loop around it."""
 _FILES = "its threads read files: a library of a store limits each request, a disk answers or the system says why not"
 REASONS = {
-    ("pipelines/jobs/on_flink.py", "time.sleep"): "the loop has an end",
+    ("pipelines/run/on_flink.py", "time.sleep"): "the loop has an end",
     ("pipelines/kmeans/plan/file_digests.py", "concurrent.futures.ThreadPoolExecutor"): _FILES,
     ("pipelines/kmeans/plan/file_digests.py", "found.result"): _FILES,
     ("pipelines/kmeans/plan/file_digests.py", "rest.result"): _FILES,
     ("pipelines/kmeans/plan/file_digests.py", "pool.shutdown"): _FILES,
+    ("pipelines/ledger/postgres.py", "time.sleep"): "the loop has an end",
+    ("pipelines/masked/party_run.py", "seat.patience.pause"): "the loop counts what it waits, and has an end",
     ("pipelines/plan/starter.py", "sys.stdin.readline"): "a person is asked, who may take their time",
     ("pipelines/run/folder.py", "time.sleep"): "the loop has an end",
     ("pipelines/run/graph.py", "running.wait_until_finish"): "rows are added up, for days if need be; Ctrl-C cancels",
@@ -70,12 +73,12 @@ REASONS = {
     ): "the library gives up by itself (session.timeout.ms)",
     ("pipelines/tables/arrivals/broker.py", "time.sleep"): "the loop has an end",
     ("transforms/clustered_fl/rounds.py", "self._shared.acquire"): "makes an object, or finds it",
-    ("transforms/rounds/sum_processes.py", "concurrent.futures.ThreadPoolExecutor"): "who does not answer is killed",
-    ("transforms/rounds/sum_processes.py", "each.result"): "each is done, or its process was killed",
-    ("transforms/rounds/sum_processes.py", "subprocess.Popen"): "its answers are waited for with a limit",
-    ("transforms/rounds/sum_processes.py", "_received"): "who asks looks whether the other one stands still and kills "
-    "it, and who is asked ends with who asks",
-    ("transforms/rounds/sum_processes.py", "time.sleep"): "a daemon that nobody waits for",
+    ("transforms/files/stores.py", "_AHEAD.get"): "a variable of this thread",
+    ("transforms/files/stores.py", "concurrent.futures.ThreadPoolExecutor"): _FILES,
+    ("transforms/files/stores.py", "pending.result"): _FILES,
+    ("transforms/files/stores.py", "pool.shutdown"): _FILES,
+    ("transforms/rounds/shard_sums.py", "concurrent.futures.ThreadPoolExecutor"): _FILES,
+    ("transforms/rounds/shard_sums.py", "each.result"): _FILES,
     ("transforms/tables/listing.py", "concurrent.futures.ThreadPoolExecutor"): _FILES,
     ("transforms/tables/listing.py", "sqlite3.connect"): "a database of this process alone",
     ("transforms/tables/shard_rows.py", "concurrent.futures.ThreadPoolExecutor"): _FILES,

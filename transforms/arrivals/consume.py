@@ -15,7 +15,7 @@ from apache_beam.io.filesystems import FileSystems
 from schemas.arrivals.messages import table_of
 from schemas.arrivals.offsets import Chunk, RecordPlace, WindowOffsets
 from schemas.arrivals.topic import MessageColumns, PackedColumns, TopicConfig, client_properties
-from schemas.errors import ConfigError, InputError, what_installs
+from schemas.errors import ConfigError, InputError, UnavailableError, what_installs
 from schemas.settings import json_schema
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
@@ -64,9 +64,9 @@ class TopicClient(NamedTuple):
             given = client_properties(gate.read_text(self.properties, refusal, _MOST_PROPERTY_BYTES))
         return {**given, "bootstrap.servers": self.servers, "log_level": 0}
 
-    def silent(self) -> InputError:
+    def silent(self) -> UnavailableError:
         """The error for a broker that does not answer; what it would have said may hold values."""
-        return InputError(
+        return UnavailableError(
             f"the brokers at {self.servers} must answer for the topic {self.topic}, got nothing that can be used; "
             "check them, the properties of the client and its rights, and run the job again."
         )

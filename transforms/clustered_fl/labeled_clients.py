@@ -26,6 +26,7 @@ from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from transforms.files import gate
 from transforms.files.file_bytes import write_bytes
 from transforms.numerics.clustered_fl.bounded_rows import bound_features
+from transforms.rounds import machine
 from transforms.tables import client_ids
 from transforms.tables.client_ids import IdKind
 from transforms.tables.shard_rows import read_columns, shard_name
@@ -312,7 +313,7 @@ class RowCache:
             return held
         found = read_clients(place, contract)
         size = sum(each.features.nbytes + each.labels.nbytes for each in found.values())
-        if self._n_bytes + size <= most_bytes:
+        if self._n_bytes + size <= most_bytes and machine.has_room(size):
             self._held[place] = found
             self._n_bytes += size
         return found

@@ -8,10 +8,13 @@ was removed publishes nothing any more.
 
 import contextlib
 import dataclasses
+import datetime
 import fcntl
 import logging
 import os
+import re
 import secrets
+import socket
 from collections.abc import Iterator
 from typing import Self
 
@@ -23,6 +26,8 @@ from transforms.files import new_file, stores
 from transforms.files.file_bytes import make_folder, read_bytes
 
 _LOGGER = logging.getLogger(__name__)
+_WHERE = re.compile(rb"[^\n]*\n[^\n]*\n([\w :+.-]{1,200}, process \d{1,10})\n")
+"""What a claim says after its first two lines; nothing else is repeated to anybody."""
 
 
 class UnderWayError(ConfigError):
@@ -35,7 +40,7 @@ class Claim:
 
     Attributes:
       path: of its object.
-      content: of it: the id of the run, and what no other claim has.
+      content: of it: the id of the run, what no other claim has, and where a person can look whether it is alive.
     """
 
     path: str
@@ -55,7 +60,9 @@ class Claim:
           UnderWayError: if the same run has it.
           ConfigError: if another run has it, or the store cannot tell who was first.
         """
-        claim = cls(path=path, content=f"{run}\n{secrets.token_hex(16)}\n".encode())
+        since = datetime.datetime.now(datetime.UTC).isoformat(" ", "seconds")
+        where = f"{since} on {socket.gethostname()}, process {os.getpid()}"
+        claim = cls(path=path, content=f"{run}\n{secrets.token_hex(16)}\n{where}\n".encode())
         try:
             # A store that knows no conditions writes twice. An answer that was lost is met by what it had made.
             for _ in range(2):
@@ -125,7 +132,9 @@ def _is_of(found: bytes | None, own: bytes) -> bool:
 def _refused(found: bytes | None, path: str, run: str, rule: str) -> ConfigError:
     """What whoever comes second is told."""
     kind, who = (UnderWayError, "this run") if _is_of(found, f"{run}\n".encode()) else (ConfigError, "another run")
-    return kind(f"{rule}, which {who} has claimed; wait for it to end, or if it was killed, remove {path}.")
+    since = _WHERE.fullmatch(found or b"")
+    at = "" if since is None else f" at {since[1].decode()}"
+    return kind(f"{rule}, which {who} has claimed{at}; wait for it to end, or if it was killed, remove {path}.")
 
 
 @contextlib.contextmanager
@@ -157,6 +166,20 @@ def alone_at(folder: str, run: str, setting: str, place: str) -> Iterator[None]:
                 "give each job a folder of its own."
             )
         yield
+    finally:
+        os.close(descriptor)
+
+
+def is_locked(folder: str) -> bool:
+    """Whether somebody may be at work in a folder, and hold its lock; False of a folder that is gone, or of a link."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except PermissionError:  # somebody else's, of which nobody here can tell
+        return True
+    except OSError:
+        return False
+    try:
+        return not locked(descriptor)
     finally:
         os.close(descriptor)
 

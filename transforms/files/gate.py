@@ -22,7 +22,7 @@ from schemas.settings import json_schema, json_text, yaml_text
 from schemas.settings.format_number import METADATA, NAME, check_number
 from schemas.settings.refusal import MalformedError, Refusal
 from transforms.files import stores
-from transforms.files.formats import parquet_footer
+from transforms.files.formats import packed_rows, parquet_footer
 from transforms.files.formats.csv_file import CsvFile, is_csv
 from transforms.files.formats.parquet_footer import ColumnSize
 
@@ -136,7 +136,7 @@ def parquet_of(source: Any, refusal: Refusal) -> pq.ParquetFile:
     try:
         parquet_footer.check_depth(source)
         source.seek(0)
-        return pq.ParquetFile(source, pre_buffer=False)
+        return packed_rows.opened(source, pq.ParquetFile(source, pre_buffer=False), refusal)
     except Exception as error:
         raise refusal.because() from error
 

@@ -10,6 +10,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from schemas.privacy.release import Release, releases_to_table
 from transforms.files.file_bytes import table_bytes, write_bytes
+from transforms.files.lean_fn import LeanFn
 
 CENTERS_FILE = "centers.parquet"
 RELEASES_FILE = "releases.parquet"
@@ -27,17 +28,20 @@ class ReleasedModel(Protocol):
         """A row per center."""
 
 
-def _model(state: Any) -> ReleasedModel:
-    model: ReleasedModel = state.model()
-    return model
+class _WriteModelFn(LeanFn):
+    """Takes the model out of a state and writes it."""
 
+    def __init__(self, folder: str):
+        self._folder = folder
 
-def _write_model(model: ReleasedModel, folder: str) -> Iterator[str]:
-    tables = {RELEASES_FILE: releases_to_table(list(model.releases)), CENTERS_FILE: model.centers_table()}
-    for name, table in tables.items():
-        path = FileSystems.join(folder, name)
-        write_bytes(path, table_bytes(table))
-        yield path
+    def process(self, state: Any) -> Iterator[str]:
+        """Paths of both files."""
+        model: ReleasedModel = state.model()
+        tables = {RELEASES_FILE: releases_to_table(list(model.releases)), CENTERS_FILE: model.centers_table()}
+        for name, table in tables.items():
+            path = FileSystems.join(self._folder, name)
+            write_bytes(path, table_bytes(table))
+            yield path
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -54,4 +58,4 @@ class PublishModel(beam.PTransform):
 
     def expand(self, state: beam.PCollection) -> beam.PCollection:
         """Takes the model out of the state and writes it."""
-        return state | "Model" >> beam.Map(_model) | "Write" >> beam.FlatMap(_write_model, self.folder)
+        return state | "Write" >> beam.ParDo(_WriteModelFn(self.folder))

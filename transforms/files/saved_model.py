@@ -20,6 +20,7 @@ from transforms.files import gate
 from transforms.files.publish import CENTERS_FILE
 
 MANIFEST = "run.json"
+_SIZE = "noisy_size"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -32,6 +33,7 @@ class SavedModel:
       digest: SHA-256 of the file with the centers, 64 hex digits.
       feature_names: of the coordinates of a center.
       encoder: turns raw columns into features; None if rows are features.
+      sizes: shape (n_clusters,): noisy sizes.
       numbers: of the clusters, ascending, in the order of `centers`; empty for 0, 1, ...
     """
 
@@ -40,6 +42,7 @@ class SavedModel:
     digest: str
     feature_names: tuple[str, ...]
     encoder: Encoder | None
+    sizes: NDArray[np.float64]
     numbers: tuple[int, ...] = ()
 
     def contract(self, data: DataConfig, *, by_client: bool = False) -> TableContract:
@@ -83,7 +86,7 @@ def load_model(folder: str, setting: str = "model") -> SavedModel:
     digest = hashlib.sha256(content).hexdigest()
     if manifest.files.get(CENTERS_FILE) != digest:
         raise ConfigError(f"{CENTERS_FILE} in {folder} must be the file that fit wrote, got another; fit again.")
-    centers, numbers = _centers(content, f"{folder}/{CENTERS_FILE}", setting)
+    centers, numbers, sizes = _centers(content, f"{folder}/{CENTERS_FILE}", setting)
     try:
         encoder = None if manifest.encoding is None else Encoder.from_json(manifest.encoding)
     except InputError as error:
@@ -97,6 +100,7 @@ def load_model(folder: str, setting: str = "model") -> SavedModel:
         digest=digest,
         feature_names=names,
         encoder=encoder,
+        sizes=sizes,
         numbers=numbers,
     )
 
@@ -134,7 +138,7 @@ def read_reference(path: str, n_features: int) -> NDArray[np.float64]:
     rule = "evaluate.reference must be a Parquet file or the output folder of a fit"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="check the path")
     content = gate.read_bytes(inside if FileSystems.exists(inside) else path, refusal)
-    centers, _ = _centers(content, path, "evaluate.reference", foreign=True)
+    centers, *_ = _centers(content, path, "evaluate.reference", foreign=True)
     if centers.shape[1] != n_features:
         raise ConfigError(
             f"evaluate.reference must hold centers of {n_features} features like the model, got {centers.shape[1]}; "
@@ -145,18 +149,20 @@ def read_reference(path: str, n_features: int) -> NDArray[np.float64]:
 
 def _centers(
     content: bytes, path: str, setting: str, *, foreign: bool = False
-) -> tuple[NDArray[np.float64], tuple[int, ...]]:
-    """The matrix in the column `center` of a Parquet file, in the order of numbers, and the numbers."""
+) -> tuple[NDArray[np.float64], tuple[int, ...], NDArray[np.float64]]:
+    """The matrix in the column `center` of a Parquet file, in the order of numbers; the numbers; noisy sizes."""
     rule = f"{setting} must hold finite centers of one width in a list column 'center' of {path}"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="give a file with such centers")
     table = gate.table_of(content, refusal, foreign=foreign)
     try:
         with refusal.covers():
             numbers = _numbers(table)
-            column = (table.sort_by("cluster") if "cluster" in table.column_names else table).column("center")
+            ordered = table.sort_by("cluster") if "cluster" in table.column_names else table
+            column, has_sizes = ordered.column("center"), _SIZE in table.column_names
+            sizes = ordered.column(_SIZE).to_numpy().astype(np.float64) if has_sizes else np.ones(table.num_rows)
             if not pa.types.is_nested(plain_type(column.type)):
                 raise MalformedError("no lists")
             points = TableContract(feature_list="center").to_points(pa.table({"center": column}), path)
-            return points.astype(np.float64).reshape(len(column) or -1, -1), numbers
+            return points.astype(np.float64).reshape(len(column) or -1, -1), numbers, sizes
     except InputError as error:
         raise refusal.because("others") from error

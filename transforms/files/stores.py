@@ -4,21 +4,26 @@ Beam makes a session and a client of Amazon's library for each thing that it ask
 of the protocol from the disk: a tenth of a CPU second. Here all threads of a process share one client.
 """
 
+import collections
+import concurrent.futures
+import contextlib
+import contextvars
 import functools
 import io
+import itertools
 import logging
 import os
 import re
 import threading
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
+from transforms.files.signals.measures import MEASURES
+
 _LOGGER = logging.getLogger(__name__)
 _SCHEME = re.compile(r"([a-zA-Z][-a-zA-Z0-9+.]*)://")
-_LATER: list[Callable[[], Any]] = []
-"""What makes the options of stores, until it has."""
 _END_BYTES = 1 << 22
 """Bytes at the end of a file that one request brings: a small file whole, of another one the footer."""
 _READ_AHEAD = 1 << 24
@@ -30,6 +35,10 @@ _FLAGS = (
 _CREDENTIALS = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
 """Variables that name the files which Amazon's library reads, and what it reads without them."""
 _MOST_CONNECTIONS = 64
+AT_ONCE = 16
+"""Requests of one step that wait for a store side by side: an answer takes tens of milliseconds, and little work."""
+_HELD = 512
+Answer = TypeVar("Answer")
 
 
 class StoredFile(NamedTuple):
@@ -71,6 +80,13 @@ def open_store(path: str) -> OpenedFile:
       OSError: if it cannot be opened.
       ValueError: if there is no filesystem for it.
     """
+    ahead = _AHEAD.get()
+    opened = None if ahead is None else ahead.take(path)
+    return _opened(path) if opened is None else opened
+
+
+def _opened(path: str) -> OpenedFile:
+    """`open_store`, from now on."""
     from apache_beam.io.filesystem import CompressionTypes
 
     systems = _filesystems()
@@ -85,22 +101,81 @@ def open_store(path: str) -> OpenedFile:
         return OpenedFile(pa.BufferReader(stream.read()), None, fixed=True)
 
 
+class _Ahead:
+    """Files of a store that are opened before they are asked for.
+
+    Args:
+      paths: in the order in which they will be asked for; what is not is opened in vain.
+      pool: has `AT_ONCE` threads.
+    """
+
+    def __init__(self, paths: Iterable[str], pool: concurrent.futures.Executor):
+        self._lock = threading.Lock()
+        self._rest = iter(paths)
+        self._pool = pool
+        self._pending: collections.defaultdict[str, list[concurrent.futures.Future[OpenedFile]]]
+        self._pending = collections.defaultdict(list)
+        for _ in range(AT_ONCE):
+            self._next()
+
+    def take(self, path: str) -> OpenedFile | None:
+        """An open file that nobody else gets, or the error of opening it; None if it was not opened ahead."""
+        with self._lock:
+            if not self._pending.get(path):
+                return None
+            pending = self._pending[path].pop(0)
+            self._next()
+        return pending.result()
+
+    def _next(self) -> None:
+        path = next(self._rest, None)
+        if path is not None:
+            self._pending[path].append(self._pool.submit(_opened, path))
+
+
+_AHEAD: contextvars.ContextVar[_Ahead | None] = contextvars.ContextVar("_AHEAD", default=None)
+"""Of a thread and of those that are started in its context: another run never gets what this one has opened."""
+
+
+@contextlib.contextmanager
+def opening_ahead(paths: Iterable[str]) -> Iterator[None]:
+    """While it lasts, `open_store` finds the next files of stores open, in this context; local files are left out.
+
+    Each is as it was when it was opened, so whoever compares it with a seal compares the bytes that are read.
+
+    Args:
+      paths: in the order in which they will be asked for.
+    """
+    remote = [each for each in paths if not is_local(each)]
+    if len(remote) < 2:
+        yield
+        return
+    pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
+    token = _AHEAD.set(_Ahead(remote, pool))
+    try:
+        yield
+    finally:
+        _AHEAD.reset(token)
+        pool.shutdown(cancel_futures=True)
+
+
+def side_by_side(ask: Callable[[str], Answer], paths: Iterable[str]) -> Iterator[Answer]:
+    """What is asked of files, in their order; of those of a store some are asked at once.
+
+    Args:
+      ask: of a path.
+      paths: however many; a few hundred are held.
+    """
+    rest = iter(paths)
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        while some := list(itertools.islice(rest, _HELD)):
+            yield from map(ask, some) if is_local(some[0]) else pool.map(ask, some)
+
+
 def stored(path: str) -> StoredFile:
     """The present state of a file on a store; raises what `open_store` raises."""
     found = _filesystems().get_filesystem(path).metadata(path)
     return StoredFile(found.size_in_bytes, str(found.last_updated_in_seconds or ""))
-
-
-def options() -> Any:
-    """The flags of the job that stores of this process ask for; None if there are none."""
-    from apache_beam.io.filesystems import FileSystems
-
-    return FileSystems._pipeline_options
-
-
-def give_options(make: Callable[[], Any]) -> None:
-    """Has stores of this process ask for other flags, which are made when the first store is met."""
-    _LATER[:] = [make]
 
 
 def amazon(path: str) -> Any:
@@ -122,8 +197,6 @@ def _filesystems() -> Any:
     from apache_beam.io.filesystems import FileSystems
 
     share_clients()
-    while _LATER:
-        FileSystems.set_options(_LATER.pop()())
     return FileSystems
 
 
@@ -187,7 +260,7 @@ def _made(flags: tuple[Any, ...]) -> Any:
     from botocore.config import Config
 
     key_id, key, token, endpoint, region, version, verify, plain = flags
-    return boto3.session.Session().client(
+    client = boto3.session.Session().client(
         service_name="s3",
         region_name=region,
         api_version=version,
@@ -199,6 +272,20 @@ def _made(flags: tuple[Any, ...]) -> Any:
         aws_session_token=token,
         config=Config(max_pool_connections=_MOST_CONNECTIONS),
     )
+    client.meta.events.register("provide-client-params.s3", _note_place)
+    client.meta.events.register("after-call.s3", _count)
+    return client
+
+
+def _note_place(params: Any, context: Any, **_: object) -> None:
+    """Keeps what a request is for until it is answered."""
+    context["dapple_place"] = f"s3://{params.get('Bucket', '')}/{params.get('Key', params.get('Prefix', ''))}"
+
+
+def _count(model: Any, parsed: Any, context: Any, **_: object) -> None:
+    """Counts a request that was answered."""
+    retries = parsed.get("ResponseMetadata", {}).get("RetryAttempts", 0)
+    MEASURES.asked(context.get("dapple_place", ""), model.name, retries)
 
 
 def _stamp(path: str) -> tuple[int, ...]:

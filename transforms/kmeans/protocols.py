@@ -15,6 +15,9 @@ from transforms.kmeans.dp_medians import rounds as dp_medians
 from transforms.kmeans.feddp_kmeans import rounds as feddp_kmeans
 from transforms.kmeans.feddp_kmeans import server as feddp_server
 from transforms.kmeans.lloyd import rounds as lloyd
+from transforms.kmeans.spherical import names, reach
+from transforms.kmeans.spherical import rounds as spherical
+from transforms.kmeans.spherical import server as spherical_server
 from transforms.kmeans.windows import rounds as windows
 from transforms.kmeans.windows import server as windows_server
 from transforms.rounds.protocol import RoundsProtocol
@@ -24,8 +27,12 @@ def _as_asked(config: FitConfig) -> Allocation:
     return config.privacy.allocation
 
 
+_CENTERS = "centers from noised sums and counts and from public data"
+
 _SERVER_START = RoundsProtocol(
     title="ServerKMeans++",
+    reads_server=True,
+    sells_cost=True,
     initial_state=server_starts.initial_state,
     round_specs=lambda config, n_features, _: lloyd.round_specs(config, n_features),
     allocation=_as_asked,
@@ -35,6 +42,9 @@ _SERVER_START = RoundsProtocol(
 PROTOCOLS = {
     Algorithm.FEDDP_KMEANS: RoundsProtocol(
         title="FedDP-KMeans",
+        computes=f"{_CENTERS}, eigenvectors, and k-means on weighted public points",
+        reads_server=True,
+        sells_cost=True,
         initial_state=feddp_server.initial_state,
         round_specs=feddp_kmeans.round_specs,
         allocation=_as_asked,
@@ -42,6 +52,8 @@ PROTOCOLS = {
     ),
     Algorithm.CENTRAL_TREE: RoundsProtocol(
         title="CentralTree",
+        computes=f"{_CENTERS}, eigenvectors, a tree of half-spaces, and k-means of its leaves",
+        sells_cost=True,
         initial_state=tree_server.initial_state,
         round_specs=lambda config, n_features, _: central_tree.round_specs(config, n_features),
         allocation=_as_asked,
@@ -49,6 +61,7 @@ PROTOCOLS = {
     ),
     Algorithm.DP_LLOYD: RoundsProtocol(
         title="DP-Lloyd",
+        computes=f"{_CENTERS}, eigenvectors, and k-means on weighted public points",
         initial_state=lloyd_starts.initial_state,
         round_specs=lloyd_starts.round_specs,
         allocation=dp_lloyd.allocation,
@@ -56,10 +69,22 @@ PROTOCOLS = {
     ),
     Algorithm.DP_MEDIANS: RoundsProtocol(
         title="DP-Medians",
+        computes="centers from noised sums of directions and counts, and its start those of DP-Lloyd's starts",
         initial_state=median_starts.initial_state,
         round_specs=median_starts.round_specs,
         allocation=_as_asked,
         rounds=median_starts.rounds,
+    ),
+    Algorithm.SPHERICAL: RoundsProtocol(
+        title="Spherical k-means",
+        computes="centers of one length from noised sums and public directions or public data",
+        initial_state=spherical_server.initial_state,
+        round_specs=spherical.round_specs,
+        allocation=_as_asked,
+        rounds=spherical.rounds,
+        names=names.cluster_names,
+        one_length=True,
+        found_from=reach.found_from,
     ),
     Algorithm.WINDOWS: RoundsProtocol(
         title="DP-Lloyd",

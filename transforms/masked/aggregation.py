@@ -8,7 +8,7 @@ rounds' plans state. The roles are told apart by stages, not by identities.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import apache_beam as beam
 
@@ -54,9 +54,6 @@ class Masked:
             further = AddFurtherNoise(plan=round_.plan, key_uri=self.masking.secret_uri)
             releases = releases | "FurtherNoise" >> further
         return releases
-
-    def begin(self, rounds: Sequence[Round], n_bytes: int) -> None:
-        """There is nothing to begin."""
 
     def _pairwise(self, shards: beam.PCollection, state: beam.PCollection, round_: Round) -> beam.PCollection:
         return shards | "Pairwise" >> PairwiseReleases(

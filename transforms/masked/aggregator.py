@@ -11,12 +11,13 @@ from collections.abc import Iterable
 import apache_beam as beam
 import numpy as np
 
-from schemas.errors import ProtocolError
+from schemas.errors import NotYetError, ProtocolError
 from schemas.masked.exchange import MaskedMessages
 from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import RoundPlan
 from schemas.privacy.release import MaskedSum
 from transforms.privacy.noise_stage import AddMaskedNoise, JoinShares
+from transforms.rounds.exact_sums import GatherFn, TotalFn
 
 
 class _Accumulator:
@@ -69,7 +70,7 @@ def _checked(total: MaskedSum, threshold: int) -> MaskedSum:
     if any(left == right for left, right in zip(total.senders[:-1], total.senders[1:], strict=True)):
         raise ProtocolError("a sender must send one message in a round, got two of the same; take one of them away.")
     if len(total.senders) < threshold:
-        raise ProtocolError(
+        raise NotYetError(
             f"a round must be the sum of at least {threshold} messages (threshold), got fewer; wait for more clients."
         )
     return total
@@ -99,7 +100,9 @@ class AggregateMasked(beam.PTransform):
         """Sums in the ring, then adds the noise, or counts the shares of it."""
         total = (
             messages
-            | "Sum" >> beam.CombineGlobally(SumMessagesFn(self.plan.size)).without_defaults()
+            | "Gather" >> beam.ParDo(GatherFn())
+            | "Sum" >> beam.CombinePerKey(SumMessagesFn(self.plan.size))
+            | "Total" >> beam.ParDo(TotalFn())
             | "Check" >> beam.Map(_checked, self.threshold)
         )
         if self.shares is not None:

@@ -22,7 +22,7 @@ from typing import TypeVar
 import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
 
-from schemas.errors import ProtocolError
+from schemas.errors import NotYetError, ProtocolError
 from schemas.masked.config import AGGREGATOR, COLLECTOR
 from schemas.masked.exchange import (
     AggregatorContent,
@@ -52,7 +52,9 @@ from transforms.numerics.privacy.keystream import encode_label
 _LOGGER = logging.getLogger(__name__)
 _MOST_BROADCAST_BYTES = 1 << 16
 _PLAN, _BROADCAST, _SUM = "plan.json", "broadcast.json", "sum.parquet"
-_AGGREGATOR, _COUNTERSIGNED = "aggregator.json", "countersigned"
+_AGGREGATOR = "aggregator.json"
+COUNTERSIGNED = "countersigned"
+"""What a client has done that has signed what it was shown of a closed round."""
 MESSAGES = "messages"
 """What the aggregator's key is for."""
 _Content = TypeVar("_Content")
@@ -90,7 +92,7 @@ class Exchange:
         if self._plan is not None:
             return self._plan
         if not self.is_open():
-            raise ProtocolError(
+            raise NotYetError(
                 f"--exchange must hold a plan.json, got none in {self.folder}; run `dapple unmask` first."
             )
         path = self._path(_PLAN)
@@ -98,11 +100,14 @@ class Exchange:
         self._plan, self._plan_digest = ExchangePlan.from_json(content), hashlib.sha256(content).digest()
         return self._plan
 
+    def has_key(self) -> bool:
+        """Whether the aggregator has said what messages are sealed to."""
+        return FileSystems.exists(self._path(_AGGREGATOR))
+
     def publish_key(self, public: bytes) -> bool:
         """Says what messages are sealed to; False if it was said before, ProtocolError if there is another key."""
-        path = self._path(_AGGREGATOR)
-        said = FileSystems.exists(path)
-        self._write(path, json.dumps(numbered({"key": public.hex()})).encode(), AGGREGATOR, "key")
+        said = self.has_key()
+        self._write(self._path(_AGGREGATOR), json.dumps(numbered({"key": public.hex()})).encode(), AGGREGATOR, "key")
         return not said
 
     def aggregator_key(self) -> bytes:
@@ -112,8 +117,8 @@ class Exchange:
           ProtocolError: if the aggregator has not said it, or the key is none.
         """
         path = self._path(_AGGREGATOR)
-        if not FileSystems.exists(path):
-            raise ProtocolError(
+        if not self.has_key():
+            raise NotYetError(
                 f"--exchange must hold the aggregator's key, got none in {self.folder}; run `dapple aggregate` first."
             )
         rule = "aggregator.json must hold a public key"
@@ -135,7 +140,7 @@ class Exchange:
             i for i in range(len(self.plan().rounds)) if FileSystems.exists(self._path(self._round(i), _BROADCAST))
         ]
         if not opened:
-            raise ProtocolError("a round must be open, got a plan in which none is; run `dapple unmask` first.")
+            raise NotYetError("a round must be open, got a plan in which none is; run `dapple unmask` first.")
         return opened[-1]
 
     def broadcast(self, index: int) -> bytes:
@@ -188,8 +193,13 @@ class Exchange:
 
     def message_files(self, index: int) -> list[str]:
         """Paths of the messages that have arrived, sorted."""
-        pattern = self._path(self._round(index), MESSAGES, f"*{SEALED}")
-        return sorted(entry.path for entry in FileSystems.match([pattern])[0].metadata_list)
+        return list(marks(self._sent_path(index, MESSAGES, "*")))
+
+    def arrived(self, index: int, what: str) -> dict[str, tuple[float, ...]]:
+        """What clients have left in a leg of a round, or countersigned, sound or not: marks of each file, by client."""
+        of_sums = what == COUNTERSIGNED
+        found = marks(self._countersigned(index, "*") if of_sums else self._sent_path(index, what, "*"))
+        return {os.path.basename(path).rpartition(".")[0]: mark for path, mark in found.items()}
 
     def read_messages(self, index: int, path: str, private: bytes) -> MaskedMessages:
         """Messages of one file; raises ProtocolError if it is no file of messages that was sealed for this reader."""
@@ -246,7 +256,7 @@ class Exchange:
           ProtocolError: if the round is not closed, or the file is none of it.
         """
         if not self.is_closed(index):
-            raise ProtocolError(f"round {index} must be closed, got no sum yet; run `dapple aggregate` first.")
+            raise NotYetError(f"round {index} must be closed, got no sum yet; run `dapple aggregate` first.")
         path = self._path(self._round(index), _SUM)
         content = self._raw(path, table_refusal(path), AGGREGATOR, "sum", index)
         found = sum_from_table(gate.table_of(content, table_refusal(path)), plan or self.plan().rounds[index])
@@ -255,7 +265,7 @@ class Exchange:
     def countersign(self, index: int, client: str, shown: str) -> None:
         """Signs what was shown to a client of a closed round; raises ProtocolError if it has signed something else."""
         content = json.dumps(numbered({"shown": shown})).encode()
-        self._write(self._countersigned(index, client), content, client, _COUNTERSIGNED, index)
+        self._write(self._countersigned(index, client), content, client, COUNTERSIGNED, index)
 
     def has_countersigned(self, index: int, client: str) -> bool:
         """Whether a client has signed what it was shown."""
@@ -272,14 +282,13 @@ class Exchange:
         Raises:
           ProtocolError: naming a client that was shown something else.
         """
-        entries = FileSystems.match([self._countersigned(index, "*")])[0].metadata_list
         signers = {}
-        for path in sorted(entry.path for entry in entries):
+        for path in marks(self._countersigned(index, "*")):
             with self.leaving_out(path):
                 client = self._client(path)
                 rule = f"{path} must be a countersignature"
                 refusal = Refusal(kind=ProtocolError, rule=rule, remedy=f"take it away and ask {client} for its own")
-                signers[client] = self._json(path, CountersignedContent, refusal, client, _COUNTERSIGNED, index).shown
+                signers[client] = self._json(path, CountersignedContent, refusal, client, COUNTERSIGNED, index).shown
         for client, found in signers.items():
             if found != shown:
                 raise ProtocolError(
@@ -287,13 +296,13 @@ class Exchange:
                     f"{client} has countersigned; nothing is answered for either, open a new run."
                 )
         if len(signers) < fewest:
-            raise ProtocolError(
+            raise NotYetError(
                 f"at least {fewest} clients must have countersigned the sum of round {index}, got {len(signers)}; let "
                 "others run `dapple upload`."
             )
 
     def _countersigned(self, index: int, client: str) -> str:
-        return self._path(self._round(index), _COUNTERSIGNED, f"{client}.json")
+        return self._path(self._round(index), COUNTERSIGNED, f"{client}.json")
 
     def _round(self, index: int) -> str:
         return f"{index:02d}_{self.plan().rounds[index].path.rpartition('/')[2]}"
@@ -359,6 +368,12 @@ class Exchange:
 
     def _path(self, *parts: str) -> str:
         return FileSystems.join(self.folder, *parts)
+
+
+def marks(pattern: str) -> dict[str, tuple[float, ...]]:
+    """Size and time of the files of a pattern, by path, sorted: they tell a file from another in its place."""
+    found = {each.path: each for each in FileSystems.match([pattern])[0].metadata_list}
+    return {path: (found[path].size_in_bytes, found[path].last_updated_in_seconds or 0.0) for path in sorted(found)}
 
 
 def read_table(path: str) -> pa.Table:

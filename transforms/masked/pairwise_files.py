@@ -14,13 +14,13 @@ from collections.abc import Sequence
 
 from apache_beam.io.filesystems import FileSystems
 
-from schemas.errors import ProtocolError
+from schemas.errors import NotYetError, ProtocolError
 from schemas.masked.config import AGGREGATOR, PairwiseParams
 from schemas.masked.pairwise_messages import LETTER_BYTES, Leg, Letter, SenderKeys, Sent, sent_from_table, sent_to_table
-from schemas.privacy import noise_shares
+from schemas.privacy.noise_shares import ShareLaw
 from transforms.files import gate
 from transforms.files.file_bytes import table_bytes
-from transforms.masked.exchange_files import Exchange, table_refusal
+from transforms.masked.exchange_files import Exchange, marks, table_refusal
 from transforms.numerics.masked import neighbors
 from transforms.numerics.masked.public_keys import is_sound
 
@@ -37,6 +37,8 @@ class PairwiseExchange(Exchange):
         """What the round waits for."""
         if self.is_closed(index):
             return Leg.SHARES
+        if self.plan().pairwise is None:
+            return Leg.MESSAGES
         done = {leg: FileSystems.exists(self._list_path(index, leg)) for leg in (Leg.KEYS, Leg.LETTERS)}
         return next((leg for leg, there in done.items() if not there), Leg.MESSAGES)
 
@@ -112,10 +114,8 @@ class PairwiseExchange(Exchange):
 
     def fewest(self, index: int, threshold: int) -> int:
         """The fewest senders that may be left: with fewer, neighbors might lack shares for good, or noise its size."""
-        n_clients, shares = self.n_listed(index), self.plan().shares
-        if shares is not None:
-            return max(threshold, shares.fewest(n_clients))
-        return max(threshold, n_clients - noise_shares.n_gone(self._params().dropout, n_clients))
+        law = self.plan().shares or ShareLaw(threshold=threshold, dropout=self._params().dropout)
+        return max(threshold, law.fewest(self.n_listed(index)))
 
     def check_present(self, index: int, senders: Sequence[bytes]) -> None:
         """Raises ProtocolError if a message is of somebody who has not shared: its mask could not be taken away."""
@@ -142,8 +142,8 @@ class PairwiseExchange(Exchange):
 
     def _gathered(self, index: int, leg: Leg, kind: type[Sent]) -> list[Sent]:
         """Rows of all files of a leg; those that are garbage, or of nobody, are left out."""
-        pattern, found = self._path(self._round(index), leg, "*.parquet"), []
-        for path in sorted(entry.path for entry in FileSystems.match([pattern])[0].metadata_list):
+        found: list[Sent] = []
+        for path in marks(self._sent_path(index, leg, "*")):
             with self.leaving_out(path):
                 found += self._sent_in(path, kind, self._client(path), leg, index)
         return found
@@ -187,4 +187,4 @@ def _is_letter(letter: Letter, numbers: range) -> bool:
 
 def _check_enough(n_senders: int, fewest: int) -> None:
     if n_senders < fewest:
-        raise ProtocolError(f"at least {fewest} clients must have sent theirs, got fewer; wait for more of them.")
+        raise NotYetError(f"at least {fewest} clients must have sent theirs, got fewer; wait for more of them.")

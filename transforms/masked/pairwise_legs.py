@@ -16,7 +16,7 @@ import numpy as np
 from apache_beam.pvalue import AsList, AsSingleton
 from numpy.typing import NDArray
 
-from schemas.errors import ProtocolError
+from schemas.errors import NotYetError, ProtocolError
 from schemas.masked.exchange import MaskedMessages
 from schemas.masked.pairwise_messages import HandedOut, Letter, SenderKeys, pinned_from_table, pinned_to_table
 from schemas.privacy.plan import RoundPlan
@@ -25,6 +25,7 @@ from schemas.settings.refusal import Refusal
 from schemas.tables.contract import TableContract
 from transforms.files import gate
 from transforms.files.file_bytes import table_bytes
+from transforms.files.lean_fn import LeanFn
 from transforms.masked.clients import ClientsStep, Masking, SecretFn, UnmaskReleases, WithShares, unmasked
 from transforms.masked.pairwise_lists import Correspondence, Roster, number_listed, sender_of
 from transforms.masked.party_state import RunState
@@ -133,7 +134,7 @@ class _SharesFn(PairwiseFn):
                 client = self._client(name, number, state)
                 handed += self._handed_out(client, listed.inbox_of(number), present)
         if not handed:
-            raise ProtocolError(
+            raise NotYetError(
                 "--client must be present in the sum to hand out shares, got one that is not; run `dapple unmask`."
             )
         yield handed
@@ -164,7 +165,7 @@ def pin(batches: list, round_path: str, kept: RunState) -> None:
     kept.pin(round_path, table_bytes(pinned_to_table(batches)))
 
 
-class _PinnedFn(beam.DoFn):
+class _PinnedFn(LeanFn):
     """Reads what is pinned; round and contract are those by which it was formed."""
 
     def __init__(self, kept: RunState, contract: TableContract, round_: Round):

@@ -126,7 +126,19 @@ def calibrate(
       Saulpic (2025), "Differentially private federated k-means clustering with server-side data", Section 2 and
       Dwork, Roth (2014), Theorem A.1, for `paper`.
     """
-    return _calibrate(unit, tuple(rounds), float(epsilon), float(delta), Allocation(allocation))
+    found = _calibrate(unit, tuple(rounds), float(epsilon), float(delta), Allocation(allocation))
+    known = [release.spec.meaning for each in found.rounds for release in each.releases]
+    return found if known == [spec.meaning for each in rounds for spec in each.releases] else _meant(found, rounds)
+
+
+def _meant(plan: PrivacyPlan, specs: Sequence[RoundSpec]) -> PrivacyPlan:
+    """The plan with the meanings of these releases: one that was found before is equal in law alone."""
+
+    def of_round(found: RoundPlan, spec: RoundSpec) -> RoundPlan:
+        pairs = zip(found.releases, spec.releases, strict=True)
+        return dataclasses.replace(found, releases=tuple(dataclasses.replace(each, spec=own) for each, own in pairs))
+
+    return dataclasses.replace(plan, rounds=tuple(map(of_round, plan.rounds, specs)))
 
 
 def nearly_calibrated(unit: PrivacyUnit, rounds: Sequence[RoundSpec], epsilon: float, delta: float) -> PrivacyPlan:
@@ -176,6 +188,7 @@ def describe(plan: PrivacyPlan) -> list[dict[str, Any]]:
     return [
         {
             "path": f"{each.path}/{release.spec.name}",
+            **({"tells": release.spec.meaning.tells} if release.spec.meaning.tells else {}),
             "mechanism": str(release.spec.mechanism),
             "geometry": str(release.spec.geometry),
             "shape": list(release.spec.shape),
@@ -198,7 +211,7 @@ def _calibrate(
     guess = functools.partial(_first_level, specs, epsilon, delta, allocation)
     request = {
         "unit": unit,
-        "rounds": [dataclasses.asdict(each) for each in specs],
+        "rounds": [{"path": each.path, "releases": [part.law for part in each.releases]} for each in specs],
         "epsilon": epsilon,
         "delta": delta,
         "allocation": allocation,

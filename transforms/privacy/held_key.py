@@ -5,10 +5,11 @@ from typing import Any, ClassVar
 import apache_beam as beam
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 
+from transforms.files.lean_fn import LeanFn
 from transforms.privacy.keys import read_key
 
 
-class HeldKeyFn(beam.DoFn):
+class HeldKeyFn(LeanFn):
     """Holds the key between `setup` and `teardown` only; it is never pickled.
 
     Args:

@@ -169,11 +169,11 @@ def largest_epsilon(limit: Limit, held: Sequence[Charge], charge: Charge, times:
     """
     low, high = 0.0, limit.epsilon
     charge = dataclasses.replace(charge, epoch=None)
-    if _too_much(limit, held, _with_epsilon(charge, high), times) is None:
+    if _too_much(limit, held, with_epsilon(charge, high), times) is None:
         low = high
     for _ in range(_SEARCH_STEPS):
         middle = 0.5 * (low + high)
-        passes = _too_much(limit, held, _with_epsilon(charge, middle), times) is None
+        passes = _too_much(limit, held, with_epsilon(charge, middle), times) is None
         low, high = (middle, high) if passes else (low, middle)
     if low < _LEAST_EPSILON:
         return 0.0
@@ -181,7 +181,27 @@ def largest_epsilon(limit: Limit, held: Sequence[Charge], charge: Charge, times:
     return math.floor(low * 10.0**digits) / 10.0**digits
 
 
-def _with_epsilon(charge: Charge, epsilon: float) -> Charge:
+def how_many(limit: Limit, held: Sequence[Charge], charge: Charge) -> int:
+    """How many runs like one fit, one after another, from 0 to `MOST_RUNS`.
+
+    Args:
+      limit: of the data set.
+      held: charges on it.
+      charge: of the run.
+    """
+    charge = dataclasses.replace(charge, epoch=None)
+    fitting, over = 0, 1
+    while over <= MOST_RUNS and _too_much(limit, held, charge, over) is None:
+        fitting, over = over, 2 * over
+    over = min(over, MOST_RUNS + 1)
+    while over - fitting > 1:
+        middle = (fitting + over) // 2
+        passes = _too_much(limit, held, charge, middle) is None
+        fitting, over = (middle, over) if passes else (fitting, middle)
+    return fitting
+
+
+def with_epsilon(charge: Charge, epsilon: float) -> Charge:
     """The charge with another epsilon; Gaussian noise is what one Gaussian release of that epsilon has."""
     if not charge.is_gaussian:
         return dataclasses.replace(charge, epsilon=epsilon)

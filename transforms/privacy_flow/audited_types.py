@@ -73,6 +73,7 @@ STATES: frozenset[str] = frozenset(
         "transforms.kmeans.dp_medians.state:MedianState",
         "transforms.kmeans.feddp_kmeans.state:FedDPState",
         "transforms.kmeans.lloyd.state:MeansState",
+        "transforms.kmeans.spherical.state:SphericalState",
         "transforms.kmeans.windows.state:WindowState",
     }
 )
@@ -101,6 +102,9 @@ _CHOICES = frozenset(
         "schemas.privacy.flow:Zone",
         "schemas.privacy.plan:Geometry",
         "schemas.privacy.plan:Mechanism",
+        "schemas.privacy.plan:Quantity",
+        "schemas.privacy.plan:Replaced",
+        "schemas.privacy.plan:Role",
         "schemas.privacy.plan:PrivacyUnit",
         "schemas.profile.plan:ProfileLaw",
     }
@@ -123,6 +127,8 @@ _ROWS = frozenset(
         "schemas.tables.feature_patterns:FeaturePatterns",
         "schemas.tables.shard:ShardRef",
         "schemas.tables.snapshot:Snapshot",
+        "schemas.tables.terms_column:TermsColumn",
+        "schemas.tables.terms_column:TermsVector",
         "transforms.arrivals.consume:TopicClient",
         "transforms.clustered_fl.labeled_clients:ClientGroup",
         "transforms.numerics.tables.participation:Rule",
@@ -135,6 +141,7 @@ _ROWS = frozenset(
         "transforms.tables.listing:Listing",
         "transforms.tables.source:Source",
         # Frames, centers and cells: what a statistic maps bounded rows to.
+        "transforms.kmeans.dp_lloyd.served:ServerStart",
         "transforms.numerics.kmeans.centers:Prior",
         "transforms.numerics.kmeans.starts.grid:Grid",
         "transforms.numerics.kmeans.tree:Hyperplanes",
@@ -157,6 +164,7 @@ _PRIVACY = frozenset(
         "schemas.privacy.release:MaskedReleases",
         "schemas.privacy.release:MaskedSum",
         "schemas.privacy.noise_shares:ShareLaw",
+        "schemas.privacy.plan:Meaning",
         "schemas.privacy.plan:ReleasePlan",
         "schemas.privacy.plan:ReleaseSpec",
         "schemas.privacy.plan:RoundPlan",
@@ -208,6 +216,8 @@ _SETTINGS = frozenset(
         "transforms.kmeans.lloyd.box:LloydSettings",
         "transforms.kmeans.lloyd.state:ClippingBounds",
         "transforms.kmeans.lloyd.state:MeansSettings",
+        "transforms.kmeans.spherical.state:SphericalSettings",
+        "transforms.numerics.statistics.term_cells:CellLimits",
         "transforms.profile.rows:ProfileParams",
         "transforms.reports.decode:DecodeParams",
         "transforms.trusted_zone.assign_rows:AssignParams",

@@ -66,7 +66,9 @@ _SUMS = Stated(bound=max(each.SUM_SENSITIVITY for each in STATISTICS.values()), 
 _RELATIVE = Stated(bound=max(each.RELATIVE_SENSITIVITY for each in STATISTICS.values()), vectors=True)
 _DIRECTIONS = Stated(bound=max(each.DIRECTION_SENSITIVITY for each in STATISTICS.values()), vectors=True)
 _COUNTS = Stated(bound=max(each.COUNT_SENSITIVITY for each in STATISTICS.values()))
+_TERMS = Stated(bound=max(each.TERMS_SENSITIVITY for each in STATISTICS.values()), vectors=True)
 _COST = Stated(bound=max(each.QUALITY_SENSITIVITY for each in STATISTICS.values()), interval=True)
+_COSTS_APART = Stated(bound=_COST.bound, vectors=True)
 _SIZES = Stated(bound=max(each.QUALITY_SENSITIVITY for each in STATISTICS.values()))
 
 STATED: dict[str, dict[str, Stated]] = {
@@ -82,8 +84,13 @@ STATED: dict[str, dict[str, Stated]] = {
     "transforms.kmeans.dp_lloyd.rounds:directions_statistic": {"scatter": _SCATTER},
     "transforms.kmeans.dp_lloyd.rounds:candidates_statistic": {"candidates": _COUNTS},
     "transforms.kmeans.dp_lloyd.rounds:relative_statistic": {"sums": _RELATIVE, "counts": _COUNTS},
+    "transforms.kmeans.dp_lloyd.rounds:server_statistic": {"cost": _COSTS_APART},
+    "transforms.kmeans.dp_lloyd.rounds:spread_statistic": {"cost": _COST},
+    "transforms.kmeans.dp_lloyd.rounds:fine_statistic": {"sums": _RELATIVE, "counts": _COUNTS},
     "transforms.kmeans.dp_lloyd.rounds:absolute_statistic": {"sums": _SUMS, "counts": _COUNTS},
     "transforms.kmeans.dp_medians.rounds:median_statistic": {"directions": _DIRECTIONS, "counts": _COUNTS},
+    "transforms.kmeans.spherical.rounds:sums_statistic": {"sums": _SUMS},
+    "transforms.kmeans.spherical.rounds:names_statistic": {"counts": _COUNTS, "terms": _TERMS},
     "transforms.kmeans.windows.rounds:window_statistic": {
         "weighted_sums": _RELATIVE,
         "weighted_counts": _COUNTS,

@@ -55,11 +55,6 @@ class DecodeParams:
     branching: Branching = Branching.FIXED
     seed: int = 0
 
-    def enough(self, n_reports: int) -> bool:
-        """Whether a batch is large enough for what was promised to its clients."""
-        guarantee = self.parameters.guarantee
-        return guarantee.mode is ReportMode.LOCAL or n_reports >= guarantee.min_batch
-
 
 class _GroupFn(SmallBlocksFn):
     """Works on groups of reports; products are small, so BLAS gets one thread."""
@@ -118,14 +113,14 @@ def _lowest(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.
 
 
 def _decode_tree(sums: ReportSums, params: DecodeParams) -> DecodedBatch:
-    if not params.enough(sums.n_reports):
+    if not params.parameters.guarantee.is_met_by(sums.n_reports):
         return DecodedBatch(n_reports=sums.n_reports, model=None)
     decoded = decode_leaves.decode(sums, params.parameters, params.seed, params.branching)
     return DecodedBatch.of(sums.n_reports, decoded, params.parameters.radius)
 
 
 def _decode_points(soft_sums: SoftSums, sums: ReportSums, params: DecodeParams) -> DecodedBatch:
-    if not params.enough(sums.n_reports):
+    if not params.parameters.guarantee.is_met_by(sums.n_reports):
         return DecodedBatch(n_reports=sums.n_reports, model=None)
     decoded = soft_sums.centers(params.parameters, sums.n_reports)
     return DecodedBatch.of(sums.n_reports, decoded, params.parameters.radius)

@@ -208,7 +208,7 @@ def _decode(totals: MessageTotals, parameters: SplitParameters, seed: int) -> De
             f"messages of split_and_mix must be all messages of at most {MOST_TIMES * promise.min_batch} clients, got "
             f"{got}; shuffle whole clients only."
         )
-    if n_clients < promise.min_batch:
+    if not promise.is_met_by(n_clients):
         return DecodedBatch(n_reports=n_clients, model=None)
     decoded = split_reports.decode_totals(totals, parameters, seed)
     return DecodedBatch.of(n_clients, decoded, parameters.radius)

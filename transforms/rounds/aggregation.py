@@ -6,7 +6,7 @@ of each are in the audited code of the graph checker, so another one would be re
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import apache_beam as beam
@@ -17,13 +17,13 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import ShardRef
+from transforms.files.lean_fn import LeanFn
 from transforms.numerics.one_thread import one_thread
 from transforms.privacy.noise_stage import AddNoise
 from transforms.rounds.exact_sums import SumStatistics
 from transforms.rounds.protocol import Round
 from transforms.rounds.row_cache import NO_LIMITS, WorkerLimits
 from transforms.rounds.shard_sums import ShardReader, contract_digest, sum_shards
-from transforms.rounds.sum_processes import CREWS
 
 _SHARDS_PER_CORE = 1024
 
@@ -45,14 +45,6 @@ class Aggregation(Protocol):
 
         Returns:
           The releases of `round_.plan`, one tuple.
-        """
-
-    def begin(self, rounds: Sequence[Round], n_bytes: int) -> None:
-        """Begins what can be begun while the graph is built.
-
-        Args:
-          rounds: of the run.
-          n_bytes: of its rows in memory, about.
         """
 
 
@@ -81,12 +73,8 @@ class Central:
             | "Noise" >> AddNoise(plan=round_.plan, key_uri=self.key_uri)
         )
 
-    def begin(self, rounds: Sequence[Round], n_bytes: int) -> None:
-        """Starts the processes that add up, if the rows are many."""
-        CREWS.of_run(self.limits, n_bytes, ahead=[each.statistic for each in rounds])
 
-
-class _StatisticFn(beam.DoFn):
+class _StatisticFn(LeanFn):
     """Adds up the statistic of shards; blocks are small, so BLAS gets one thread and workers the cores."""
 
     def __init__(self, contract: TableContract, round_: Round, limits: WorkerLimits = NO_LIMITS):
@@ -104,7 +92,7 @@ class _StatisticFn(beam.DoFn):
         self._waiting: list[ShardRef] = []
 
     def process(self, shard: ShardRef, state: Any) -> Iterator[np.ndarray]:
-        """One int64 vector for so many shards that all processes have work."""
+        """One int64 vector for so many shards that all threads have work."""
         self._waiting.append(shard)
         self._state = state
         if len(self._waiting) > _SHARDS_PER_CORE * self._limits.cores:

@@ -11,6 +11,9 @@ from typing import Any, Protocol, Self
 import apache_beam as beam
 import numpy as np
 
+from schemas.errors import PrivacyFlowError
+from transforms.files.lean_fn import LeanFn
+
 _LONG = 1 << 15
 """Numbers of a vector of which partial sums are formed first."""
 _BRANCHES = 32
@@ -43,7 +46,7 @@ class SumVectorsFn(beam.CombineFn):
         return accumulator
 
 
-class _BranchFn(beam.DoFn):
+class _BranchFn(LeanFn):
     """Numbers vectors by the branch that adds them up: one branch for each bundle, so that lifting still works.
 
     A bundle that a runner does again gets the same branch, as long as its vectors are the same. By chance, it could be
@@ -61,9 +64,34 @@ class _BranchFn(beam.DoFn):
         yield self._branch, vector
 
 
-def _unbranched(numbered: tuple) -> np.ndarray:
-    """The sum of a branch."""
-    return numbered[1]
+class GatherFn(LeanFn):
+    """Gives all elements to one sum.
+
+    `beam.CombineGlobally` does the same in steps of its own, of which Beam inspects every method.
+    """
+
+    def process(self, element: Any) -> Iterator[tuple[None, Any]]:
+        """(None, element)."""
+        yield None, element
+
+
+class _GatherBranchesFn(LeanFn):
+    """Gives the sums of branches to the one sum of all."""
+
+    def process(self, numbered: tuple) -> Iterator[tuple[None, Any]]:
+        """(None, sum of a branch)."""
+        yield None, numbered[1]
+
+
+class TotalFn(LeanFn):
+    """Takes the one sum of all out of its pair; that of a branch is refused, since nobody may noise it by itself."""
+
+    def process(self, keyed: tuple) -> Iterator[Any]:
+        """The sum."""
+        key, total = keyed
+        if key is not None:
+            raise PrivacyFlowError(f"a sum must be that of all statistics, got that of branch {key}; gather them.")
+        yield total
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -83,12 +111,13 @@ class SumStatistics(beam.PTransform):
     size: int
 
     def expand(self, statistics: beam.PCollection) -> beam.PCollection:
-        """Combines without defaults."""
+        """Combines under one key."""
+        gather: beam.DoFn = GatherFn()
         if self.size >= _LONG:
-            numbered = statistics | "Branch" >> beam.ParDo(_BranchFn())
-            branches = numbered | "SumBranches" >> beam.CombinePerKey(_SumBranchFn())
-            statistics = branches | "Unbranch" >> beam.Map(_unbranched)
-        return statistics | "Sum" >> beam.CombineGlobally(SumVectorsFn(self.size)).without_defaults()
+            numbered, gather = statistics | "Branch" >> beam.ParDo(_BranchFn()), _GatherBranchesFn()
+            statistics = numbered | "SumBranches" >> beam.CombinePerKey(_SumBranchFn())
+        gathered = statistics | "Gather" >> beam.ParDo(gather)
+        return gathered | "Sum" >> beam.CombinePerKey(SumVectorsFn(self.size)) | "Total" >> beam.ParDo(TotalFn())
 
 
 class SumPresentVectorsFn(beam.CombineFn):

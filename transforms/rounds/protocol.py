@@ -41,6 +41,14 @@ class ProtocolState(Protocol):
         """Centers in feature units, shape (k, d), that the next round starts from; None before there are some."""
 
     @property
+    def center_stddevs(self) -> NDArray[np.float64] | None:
+        """By how much the noise of the last round moves each coordinate of each center, feature units, shape (k, d)."""
+
+    @property
+    def cells(self) -> NDArray[np.float64] | None:
+        """Middles of the cells of a released histogram, shape (n, d), feature units; None without such a one."""
+
+    @property
     def releases(self) -> Releases:
         """All so far, in order."""
 
@@ -104,6 +112,12 @@ class RoundsProtocol(NamedTuple):
       rounds: (C, plan) -> calibrated rounds; the plan was made from `round_specs` of the same config.
       from_centers: whether its public points are the centers that an earlier run released, so that it asks for no
         others, nor for the width of the rows.
+      computes: what its server steps compute, in words that complete "Server steps compute".
+      reads_server: whether it is made for public server data, so that their lack is worth a word.
+      sells_cost: whether a job may buy the noisy cost of its centers.
+      names: (C, releases) -> what its clusters are called, or None.
+      one_length: whether it makes centers as long as the clipping norm, however long rows are.
+      found_from: (C, plan, d) -> sentences on how many units a cluster needs to be found.
     """
 
     title: str
@@ -112,3 +126,9 @@ class RoundsProtocol(NamedTuple):
     allocation: Callable[[Any], Allocation]
     rounds: Callable[[Any, PrivacyPlan], tuple[Round, ...]]
     from_centers: bool = False
+    computes: str = "centers from noised sums and counts and from public data"
+    reads_server: bool = False
+    sells_cost: bool = False
+    names: Callable[[Any, Releases], Any] = lambda *_: None
+    one_length: bool = False
+    found_from: Callable[[Any, PrivacyPlan, int], tuple[str, ...]] = lambda *_: ()

@@ -7,31 +7,43 @@ private but releases of the round's plan.
 """
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import AsSingleton
 
+from transforms.files.lean_fn import LeanFn
 from transforms.rounds import bound_broadcast
 from transforms.rounds.aggregation import Aggregation
 from transforms.rounds.protocol import Round
 from transforms.rounds.staged_state import StagedArrays, begin, lightened, restored
 
 
-def round_label(round_: Round) -> str:
-    """What the steps of a round are called in the graph."""
-    return round_.plan.path.rpartition("/")[2].title().replace("_", "")
-
-
-def server_step(releases: tuple, state: Any, round_: Round, staged: StagedArrays | None = None) -> Any:
-    """The next state; the order of arguments is that of a main and a side input.
+class ServerFn(LeanFn):
+    """The next state, which is the same to the last bit for whoever computes it.
 
     Large public arrays of the state are read where this runs, and are not sent on.
+
+    Args:
+      round_: whose step it is.
+      staged: where large arrays of the state lie; None if it holds them itself.
+      path: where the digest of the state is left; None where no runner computes it twice.
     """
-    if staged is None:
-        return round_.step(state, releases)
-    return lightened(round_.step(restored(state, staged), releases), staged)
+
+    def __init__(self, round_: Round, staged: StagedArrays | None = None, path: str | None = None):
+        self._round = round_
+        self._staged = staged
+        self._path = path
+
+    def process(self, releases: tuple, state: Any) -> Iterator[Any]:
+        """The server step of the round."""
+        if self._staged is None:
+            following = self._round.step(state, releases)
+        else:
+            following = lightened(self._round.step(restored(state, self._staged), releases), self._staged)
+        yield following if self._path is None else bound_broadcast.bind(following, self._path)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -43,6 +55,7 @@ class PrivateRound(beam.PTransform):
       state: PCollection of one element: what is broadcast. Public data and releases only.
       aggregation: who adds up the statistics, and who draws the noise.
       staged: where large arrays of the state lie; None if it holds them itself.
+      path: where the next state leaves its digest; None where no runner computes it twice.
 
     Windowing: global. Privacy: the state gains the releases of `round.plan` and nothing else from the shards.
     Cost: that of the aggregation.
@@ -52,11 +65,13 @@ class PrivateRound(beam.PTransform):
     state: beam.PCollection
     aggregation: Aggregation
     staged: StagedArrays | None = None
+    path: str | None = None
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Releases, server step."""
         releases = self.aggregation.releases(shards, self.state, self.round)
-        return releases | "Server" >> beam.Map(server_step, AsSingleton(self.state), self.round, self.staged)
+        step = ServerFn(self.round, self.staged, self.path)
+        return releases | "Server" >> beam.ParDo(step, AsSingleton(self.state))
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -87,11 +102,10 @@ class RunRounds(beam.PTransform):
         state = shards.pipeline | "Public" >> beam.Create([self.initial], reshuffle=False)
         if self.staged is not None and not self.goes_on:
             state = state | "Begin" >> beam.Map(begin, self.staged)
+        binds = self.folder is not None and bound_broadcast.can_bind(self.folder)
         for round_ in self.rounds:
-            label = round_label(round_)
-            one = PrivateRound(round=round_, state=state, aggregation=self.aggregation, staged=self.staged)
+            label = round_.plan.label
+            path = FileSystems.join(self.folder, label + bound_broadcast.SUFFIX) if binds else None
+            one = PrivateRound(round=round_, state=state, aggregation=self.aggregation, staged=self.staged, path=path)
             state = shards | label >> one
-            if self.folder is not None and bound_broadcast.can_bind(self.folder):
-                path = FileSystems.join(self.folder, label + bound_broadcast.SUFFIX)
-                state = state | f"Bind{label}" >> beam.Map(bound_broadcast.bind, path)
         return state

@@ -17,14 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.tables.client_block import ClientBlock
+from transforms.rounds import machine
 
 Kept = TypeVar("Kept")
 _MEMORY_SHARE = 4
 """Memory gets one in so many bytes of what a worker may keep, the file all others."""
-_MOST_MEMORY = 1 << 28
+_MOST_MEMORY = 1 << 27
 _ON_DISK = "/var/tmp"
-_LEAST_FREE = 1 << 30
-"""Bytes that stay free on the disk of the file."""
+_FREE_SHARE = 4
+"""Of the memory that the process may still take, rows get one in so many bytes at most."""
 
 
 class HeldByRun(Generic[Kept]):
@@ -75,7 +76,7 @@ class WorkerLimits:
 
     Attributes:
       run: names the run among those of a process; random, since rows of one run are never read by another.
-      cores: processes that add up rows, with this one; 0 where the runner counts them: one, and a thread reads ahead.
+      cores: threads that add up rows; 0 where the runner counts them: one, and a thread reads ahead.
       cache_bytes: bytes of rows that are kept between rounds; 0 to read rows anew in every round.
     """
 
@@ -119,7 +120,7 @@ class RowCache:
 
     def __init__(self, n_bytes: int):
         self._lock = threading.Lock()
-        self._memory = min(n_bytes // _MEMORY_SHARE, _MOST_MEMORY)
+        self._memory = memory_of(n_bytes)
         self._disk = n_bytes - self._memory
         self._file: IO[bytes] | None = None
         self._end = 0
@@ -196,13 +197,29 @@ class RowCache:
             if self._file is None:
                 # Readable by its owner only, and without a name: nothing else can open it.
                 self._file = tempfile.TemporaryFile(buffering=0, dir=_folder())  # noqa: SIM115 - as long as the cache
-            disk = os.fstatvfs(self._file.fileno())
+            free = machine.free_disk(self._file.fileno())
         except OSError:
             return None
-        if n_bytes > self._disk - self._end or n_bytes + _LEAST_FREE > disk.f_bavail * disk.f_frsize:
+        if n_bytes > min(self._disk - self._end, free):
             return None
         offset, self._end = self._end, self._end + n_bytes
         return self._file, offset
+
+
+def memory_of(n_bytes: int) -> int:
+    """How many bytes of what a worker may keep lie in memory: no more than a quarter of what it may still take."""
+    free = machine.free_memory()
+    limit = _MOST_MEMORY if free is None else min(_MOST_MEMORY, free // _FREE_SHARE)
+    return min(n_bytes // _MEMORY_SHARE, limit)
+
+
+def disk_of(n_bytes: int) -> tuple[str, int]:
+    """Where rows are kept that do not lie in memory, and how many bytes of them at most, now."""
+    folder = _folder() or tempfile.gettempdir()
+    try:
+        return folder, min(n_bytes - memory_of(n_bytes), machine.free_disk(folder))
+    except OSError:
+        return folder, 0
 
 
 def _folder() -> str | None:

@@ -1,24 +1,31 @@
-"""The statistic of shards: their rows are read, or taken from what the worker has kept, by all processes it may use."""
+"""The statistic of shards: their rows are read, or taken from what the worker has kept, by all threads it may use."""
 
+import concurrent.futures
+import contextvars
 import dataclasses
 import functools
 import hashlib
 import itertools
 import pickle
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.errors import RunnerError
 from schemas.tables.client_block import ClientBlock
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
-from transforms.files.progress import PROGRESS
+from transforms.files.signals.progress import PROGRESS
+from transforms.files.stores import opening_ahead
+from transforms.numerics.kernel.row_pass import is_compiled
 from transforms.numerics.statistics.frame import Frame, QuantizedFrame
+from transforms.rounds.machine import NO_MEMORY
+from transforms.rounds.own_process import STOPPING
 from transforms.rounds.protocol import Round, measure
 from transforms.rounds.row_cache import CACHES, Piece, RowCache, WorkerLimits
-from transforms.rounds.sum_processes import CREWS, alive, limits_of_others
 from transforms.tables.shard_rows import prefetched_blocks, read_blocks
 
 Work = Callable[[], NDArray[np.int64]]
@@ -54,8 +61,8 @@ class ShardReader:
         Raises:
           InputError: if the shard cannot be read, or is not the one that was listed.
         """
-        cache, bits = CACHES.of_run(self.limits), self.round.bits
-        if cache is None or bits is None or self.round.at is not None or shard == EMPTY_SHARD:
+        cache, bits = self._cache(), self.round.bits
+        if cache is None or bits is None or shard == EMPTY_SHARD:
             state = self.state if self.round.at is None else self.round.at(self.state, shard.path)
             yield from (functools.partial(measure, self.round, block, state) for block in self._blocks(shard))
             return
@@ -72,6 +79,16 @@ class ShardReader:
             blocks, same = itertools.tee(self._blocks(shard))
             both = zip(self._filled(cache, shard, self.round.later_bits, same), blocks, strict=False)
             yield from (functools.partial(measure, self.round, block, self.state) for _, block in both)
+
+    def opens(self, shard: ShardRef) -> bool:
+        """Whether the file of a shard will be opened: its rows are not among those that are kept."""
+        cache, bits = self._cache(), self.round.bits
+        kept = cache is not None and bits is not None and cache.pieces(self._key(shard, bits)) is not None
+        return not kept and shard != EMPTY_SHARD
+
+    def _cache(self) -> RowCache | None:
+        """Where rows of this round are kept; None if they are read anew."""
+        return None if self.round.bits is None or self.round.at is not None else CACHES.of_run(self.limits)
 
     def _key(self, shard: ShardRef, bits: int) -> tuple[ShardRef, bytes, bytes, int]:
         """What kept rows are known by."""
@@ -99,42 +116,66 @@ def _quantized(points: NDArray[np.floating], frame: Frame, bits: int) -> NDArray
     integers = np.empty(points.shape, dtype=np.int32)
     for start in range(0, len(points), _QUANTIZED_ROWS):
         part = slice(start, start + _QUANTIZED_ROWS)
-        integers[part] = frame.quantize(points[part], bits)
+        integers[part] = frame.integers(points[part], bits)
     integers.flags.writeable = False
     return integers
 
 
 def sum_shards(reader: ShardReader, shards: Sequence[ShardRef]) -> NDArray[np.int64]:
-    """The statistic of some shards together: a sum of integers, the same for any number of processes.
+    """The statistic of some shards together: a sum of integers, the same for any number of threads.
 
     Returns:
       int64, shape (size of the round's plan,).
 
     Raises:
       InputError: if a shard cannot be read.
-      RunnerError: if a process that adds up is lost.
+      RunnerError: if the command is to stop, or there is no memory for the rows of a block.
     """
-    crew = CREWS.of_run(reader.limits, sum(shard.n_bytes for shard in shards))
-    if crew is None:
-        return drain_shards((reader, shards))
-    # A server step is not needed for a sum, and may be large.
-    part = dataclasses.replace(
-        reader, limits=limits_of_others(reader.limits), round=reader.round._replace(step=_no_step)
-    )
-    return crew.sum(shards, lambda mine: drain_shards((part, mine)), lambda others: (part, others))
+    # NumPy asks for the interpreter's lock after every step of some microseconds, so threads of it would only wait.
+    n_threads = min(reader.limits.cores, len(shards)) if is_compiled() else 1
+    waiting = _Waiting(shards)
+    with opening_ahead(each.file for each in shards if reader.opens(each)):
+        if n_threads < 2:
+            return _drained(reader, waiting)
+        with concurrent.futures.ThreadPoolExecutor(n_threads - 1) as pool:
+            inside = [contextvars.copy_context() for _ in range(n_threads - 1)]
+            pending = [pool.submit(each.run, _drained, reader, waiting) for each in inside]
+            totals = [_drained(reader, waiting), *(each.result() for each in pending)]
+    return np.sum(totals, axis=0, dtype=np.int64)
 
 
-def _no_step(state: Any, _: Any) -> Any:
-    """Stands for a server step where none is made."""
-    return state
+class _Waiting:
+    """Shards that no thread has taken yet."""
+
+    def __init__(self, shards: Sequence[ShardRef]):
+        self._lock = threading.Lock()
+        self._shards = iter(shards)
+
+    def take(self) -> ShardRef | None:
+        """The next one; None if there is none. Raises RunnerError if the command is to stop: a part is no sum."""
+        if STOPPING.asked:
+            raise RunnerError("all rows must be added up, got a command that is to stop; run it again.")
+        with self._lock:
+            return next(self._shards, None)
+
+    def drop(self) -> None:
+        """Nobody needs the others."""
+        with self._lock:
+            self._shards = iter(())
 
 
-def drain_shards(work: tuple[ShardReader, Sequence[ShardRef]]) -> NDArray[np.int64]:
-    """The statistic of some shards, by this process alone."""
-    reader, shards = work
+def _drained(reader: ShardReader, waiting: _Waiting) -> NDArray[np.int64]:
+    """The statistic of the shards that one thread has taken."""
     total = np.zeros(reader.round.plan.size, dtype=np.int64)
-    for shard in shards:
-        for part in reader.works(shard):
-            total += part()
-            alive()
+    try:
+        while (shard := waiting.take()) is not None:
+            for part in reader.works(shard):
+                total += part()
+    except MemoryError:
+        # What it says itself has the number of rows.
+        waiting.drop()
+        raise RunnerError(NO_MEMORY) from None
+    except BaseException:
+        waiting.drop()
+        raise
     return total

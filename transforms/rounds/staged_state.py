@@ -25,6 +25,8 @@ STATE_FILE = "initial.npz"
 _LARGE = 1 << 16
 """Bytes; smaller arrays stay in the state."""
 _ASSIGNER = "assigner"
+_READ = ("centers", "anchors")
+"""Arrays that statistics read, too: what rows are compared with."""
 
 
 class StagedArrays(NamedTuple):
@@ -69,8 +71,11 @@ def staged_state(state: Any, folder: str) -> Iterator[tuple[Any, StagedArrays | 
 
 def begin(state: Any, staged: StagedArrays) -> Any:
     """The first state with what its statistic reads: the points that rows are assigned to, if there are any."""
-    centers = _arrays(staged).get(_ASSIGNER)
-    return state if centers is None else dataclasses.replace(state, assigner=Assigner(centers))
+    arrays = _arrays(staged)
+    read: dict[str, Any] = {name: arrays[name] for name in _READ if name in arrays}
+    if _ASSIGNER in arrays:
+        read[_ASSIGNER] = Assigner(arrays[_ASSIGNER])
+    return dataclasses.replace(state, **read) if read else state
 
 
 def restored(state: Any, staged: StagedArrays) -> Any:
@@ -80,8 +85,9 @@ def restored(state: Any, staged: StagedArrays) -> Any:
 
 
 def lightened(state: Any, staged: StagedArrays) -> Any:
-    """A state without the arrays that the file has; those that a step has changed stay."""
-    names = [name for name, value in _arrays(staged).items() if getattr(state, name, None) is value]
+    """A state without the arrays that the file has; those that a step has changed, or statistics read, stay."""
+    file = {name: value for name, value in _arrays(staged).items() if name not in _READ}
+    names = [name for name, value in file.items() if getattr(state, name, None) is value]
     return dataclasses.replace(state, **{name: _absent(getattr(state, name)) for name in names}) if names else state
 
 

@@ -6,6 +6,7 @@ listing and its digest.
 """
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -166,6 +167,20 @@ class FileList:
                 return path, os.fsdecode(row[0])
         return None
 
+    def copied(self, found: Iterable[FoundFile]) -> tuple[str, str] | None:
+        """A file and the file of this list that has the same bytes; None if there is none.
+
+        All bytes are read only where two files have one size and one footer.
+        """
+        others: dict[int, list[ListedFile]] = {}
+        for path, file, seal in _looked_at_all(found):
+            others.setdefault(seal.size, []).append(ListedFile(path, file, seal.text))
+        for each in self if others else ():
+            for other in others.get(FileSeal.of_text(each.seal).size, ()):
+                if seal_of(other.file).footer == seal_of(each.file).footer and _bytes(other) == _bytes(each):
+                    return other.path, each.path
+        return None
+
     def write(self, path: str) -> Listing:
         """Writes the listing for the graphs of a job, a line per file."""
         return write_listing(self, path)
@@ -297,6 +312,20 @@ def _looked_at(found: FoundFile, setting: str) -> tuple[str, str, FileSeal]:
     state = check_regular(found.path, setting)
     file = os.path.realpath(local_path(found.path))
     return f"{state.st_dev} {state.st_ino}", file, FileSeal(state.st_size, str(state.st_mtime_ns))
+
+
+def _looked_at_all(found: Iterable[FoundFile]) -> Iterator[tuple[str, str, FileSeal]]:
+    """Path, real path and seal of files that hold something; those that are gone are for others to refuse."""
+    for each in found:
+        with contextlib.suppress(InputError, OSError):
+            _, file, seal = _looked_at(each, each.path)
+            if seal.size:
+                yield each.path, file, seal
+
+
+def _bytes(listed: ListedFile) -> bytes:
+    """SHA-256 of all bytes of a file."""
+    return content_digest(listed.file, listed.seal, listed.path)
 
 
 def _identity(path: str) -> tuple[str, bool]:

@@ -17,6 +17,7 @@ from schemas.settings.refusal import Refusal
 from schemas.tables.contract import TableContract
 from schemas.tables.prepared_layout import MANIFEST_FILE, RUNS_KEY, PreparedFile, PreparedManifest, encode_runs
 from transforms.files import gate, stores
+from transforms.files.formats import packed_rows
 from transforms.numerics.tables import partition
 
 stores.share_clients()
@@ -74,7 +75,7 @@ def write_prepared(
     row_bytes = points.shape[1] * points.itemsize + 1
     max_rows = int(np.clip(_ROW_GROUP_BYTES // row_bytes, _FEWEST_ROWS, ROW_GROUP_ROWS))
     groups = partition.row_groups(offsets, max_rows)
-    table = _table(ids, points, contract).replace_schema_metadata({RUNS_KEY: encode_runs(groups.runs.tolist())})
+    table = _table(ids, points, contract, {RUNS_KEY: encode_runs(groups.runs.tolist())})
     path = FileSystems.join(folder, name)
     local = FileSystems.get_scheme(path) in (None, "file")
     # Object stores show an object when it is complete; a disk shows a file from its first byte.
@@ -99,14 +100,17 @@ def _write_row_groups(file: _HashingFile, table: pa.Table, cuts: NDArray[np.int6
             writer.write_table(table.slice(start, stop - start), row_group_size=stop - start)
 
 
-def _table(ids: pa.Array, points: NDArray[np.floating], contract: TableContract) -> pa.Table:
+def _table(
+    ids: pa.Array, points: NDArray[np.floating], contract: TableContract, metadata: dict[bytes, bytes]
+) -> pa.Table:
+    """Rows as they are stored; lists are packed, since they are decoded three times as fast then."""
     columns = {str(contract.client_id): ids}
     if contract.feature_list is not None:
-        flat = pa.array(np.ascontiguousarray(points).ravel())
-        columns[contract.feature_list] = pa.FixedSizeListArray.from_arrays(flat, points.shape[1])
+        columns[contract.feature_list], packing = packed_rows.pack(points, contract.feature_list)
+        metadata = metadata | packed_rows.metadata_of(packing)
     else:
         columns |= dict(zip(contract.features, map(pa.array, np.ascontiguousarray(points.T)), strict=True))
-    return pa.table(columns)
+    return pa.table(columns).replace_schema_metadata(metadata)
 
 
 def read_manifest(folder: str) -> PreparedManifest | None:

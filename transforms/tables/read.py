@@ -9,25 +9,31 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
 from numpy.typing import NDArray
 
-from schemas.errors import InputError, PrivacyFlowError
+from schemas.errors import ConfigError, InputError, PrivacyFlowError
 from schemas.tables.columns import find, plain
 from schemas.tables.contract import TableContract
 from schemas.tables.prepared_layout import decode_runs
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from transforms.files import gate
 from transforms.files.formats.csv_file import CsvFile
+from transforms.files.formats.packed_rows import PackedFile
 from transforms.files.formats.parquet_footer import ColumnSize
 from transforms.files.gate import RowFile
-from transforms.files.progress import PROGRESS
+from transforms.files.lean_fn import LeanFn
+from transforms.files.signals.progress import PROGRESS
+from transforms.files.stores import is_local, opening_ahead
 from transforms.numerics.statistics import lattice
 from transforms.tables import hive
 from transforms.tables.file_seal import FileSeal, check_content, open_listed, open_sealed, refusal_of
-from transforms.tables.listing import FileList, ListedFile, read_listing
+from transforms.tables.listing import FileList, ListedFile, Listing, read_listing
 from transforms.tables.shard_rows import Types, batches_of, columns_of, schema_of, shard_name
 from transforms.tables.source import Source, find_files
 
+_FILES_AT_ONCE = 512
 _CLIENT_ID_BYTES = 24
 """Rough size of a client id in memory."""
 _BOMB_BYTES = 1 << 31
@@ -43,10 +49,16 @@ def first_schema(source: Source, types: Types | None = None) -> tuple[str, pa.Sc
       types: of the columns that a job reads, if the file has none; None tells names alone.
 
     Raises:
+      ConfigError: if there is none, as in a window to which nobody came.
       InputError: if it is not the file that was listed, or was changed since.
     """
     if source.listed is None:
         raise unlisted()
+    if not len(source.listed.files):
+        raise ConfigError(
+            "data.features must be names of columns (of a list column with data.width) where there may be no file, got "
+            f"none at {source.path} that tells them; write those of the windows before."
+        )
     path, real, seal = source.listed.files.first
     with open_sealed(real, seal, path) as (file, _):
         return path, schema_of(file, types or {})
@@ -181,13 +193,13 @@ def _list_row_groups(listed: ListedFile, contract: TableContract) -> Iterator[Sh
         for run in decode_runs(metadata.metadata, metadata.num_row_groups, path):
             groups = [metadata.row_group(first + offset) for offset in range(run)]
             n_rows = sum(group.num_rows for group in groups)
-            n_values = n_rows * (contract.n_features or 0)
+            n_values = n_rows * contract.width
             for offset, group in enumerate(groups):
                 columns = sizes[first + offset] if sizes else []
                 n_values += _checked_size(group, contract, columns, f"{path}, row group {first + offset}")
             if n_rows:
-                PROGRESS.found(n_rows)
                 n_bytes = 8 * n_values + _CLIENT_ID_BYTES * n_rows
+                PROGRESS.found(n_rows, n_bytes)
                 yield ShardRef(path, first, n_rows, run, n_bytes, listed.file, seal.text)
             first += run
 
@@ -195,11 +207,11 @@ def _list_row_groups(listed: ListedFile, contract: TableContract) -> Iterator[Sh
 def _whole_file(file: CsvFile, listed: ListedFile, seal: FileSeal, contract: TableContract) -> Iterator[ShardRef]:
     """The one shard of a CSV file, whose rows are counted; none of a file without rows."""
     n_rows = file.count_rows()
-    n_bytes = (8 * (contract.n_features or 0) + _CLIENT_ID_BYTES) * n_rows
+    n_bytes = (8 * contract.width + _CLIENT_ID_BYTES) * n_rows
     if n_bytes > _BOMB_BYTES and n_bytes > _BOMB_RATIO * seal.size:
         raise _bomb(listed.path)
     if n_rows:
-        PROGRESS.found(n_rows)
+        PROGRESS.found(n_rows, n_bytes)
         yield ShardRef(listed.path, 0, n_rows, 1, n_bytes, listed.file, seal.text)
 
 
@@ -210,7 +222,8 @@ def _sizes(source: BinaryIO, path: str, contract: TableContract, file: pq.Parque
     fixed = not contract.has_lists_of_any_length(file.schema_arrow)
     if fixed and n_features is not None and 8 * n_features * max(rows, default=0) <= _BOMB_BYTES:
         return []
-    return gate.column_sizes(source, refusal_of(path))
+    found = gate.column_sizes(source, refusal_of(path))
+    return [[file.as_unpacked(each) for each in group] for group in found] if isinstance(file, PackedFile) else found
 
 
 def _checked_size(group: pq.RowGroupMetaData, contract: TableContract, columns: list[ColumnSize], place: str) -> int:
@@ -250,26 +263,81 @@ class ListShards(beam.PTransform):
         """Reads the listing of the files, then lists their row groups."""
         if self.source.listing is None:
             raise unlisted()
-        empty = root | "Empty" >> beam.Create([EMPTY_SHARD], reshuffle=False)
-        listed = (
+        return (
             root
-            | "Listing" >> beam.Create([self.source.listing], reshuffle=False)
-            | "ReadListing" >> beam.FlatMap(read_listing)
+            | "Once" >> beam.Impulse()
+            | "ReadListing" >> beam.ParDo(_FilesFn(self.source.listing))
             | "SpreadFiles" >> beam.Reshuffle()
-            | "ListRowGroups" >> beam.FlatMap(_list_row_groups, self.contract)
+            | "ListRowGroups" >> beam.ParDo(_ShardsFn(self.contract))
+            | "SpreadShards" >> beam.Reshuffle()
         )
-        return (listed, empty) | "WithEmpty" >> beam.Flatten() | "SpreadShards" >> beam.Reshuffle()
 
 
-def _rows(shard: ShardRef) -> int:
-    return shard.n_rows
+class _FilesFn(LeanFn):
+    """Gives the files of a listing, and the empty shard."""
+
+    def __init__(self, listing: Listing):
+        self._listing = listing
+
+    def process(self, _: bytes) -> Iterator[ListedFile | ShardRef]:
+        """Once."""
+        yield EMPTY_SHARD
+        yield from read_listing(self._listing)
 
 
-def _check_total(n_rows: int, may_be_empty: bool) -> Iterator[None]:
-    if n_rows == 0 and not may_be_empty:
-        raise InputError("data must have at least one row, got files without rows; check data.path and partitions.")
-    lattice.check_rows(n_rows)
-    yield from ()
+class _ShardsFn(LeanFn):
+    """Gives the shards of a file, and the empty shard as it is; many files of a store are asked for side by side."""
+
+    def __init__(self, contract: TableContract):
+        self._contract = contract
+
+    def start_bundle(self) -> None:
+        """Nothing is waiting yet."""
+        self._waiting: list[ListedFile] = []
+
+    def process(self, listed: ListedFile | ShardRef) -> Iterator[ShardRef]:
+        """For every file on a disk, and for some of a store at once."""
+        if isinstance(listed, ShardRef):
+            yield listed
+        elif is_local(listed.file):
+            yield from _list_row_groups(listed, self._contract)
+        else:
+            self._waiting.append(listed)
+            if len(self._waiting) == _FILES_AT_ONCE:
+                yield from self._shards()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        """For the files that are left."""
+        for shard in self._shards():
+            yield WindowedValue(shard, GlobalWindow().max_timestamp(), (GlobalWindow(),))
+
+    def _shards(self) -> list[ShardRef]:
+        """Those of the files that wait."""
+        waiting, self._waiting = self._waiting, []
+        with opening_ahead(each.file for each in waiting):
+            return [shard for listed in waiting for shard in _list_row_groups(listed, self._contract)]
+
+
+class _RowsFn(LeanFn):
+    """Counts the rows of shards."""
+
+    def process(self, shard: ShardRef) -> Iterator[tuple[None, int]]:
+        """(None, rows)."""
+        yield None, shard.n_rows
+
+
+class _CheckTotalFn(LeanFn):
+    """Stops the job at too few rows, or too many."""
+
+    def __init__(self, may_be_empty: bool):
+        self._may_be_empty = may_be_empty
+
+    def process(self, keyed: tuple[None, int]) -> Iterator[None]:
+        """Gives nothing; raises InputError."""
+        if keyed[1] == 0 and not self._may_be_empty:
+            raise InputError("data must have at least one row, got files without rows; check data.path and partitions.")
+        lattice.check_rows(keyed[1])
+        yield from ()
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -286,7 +354,7 @@ class CheckRows(beam.PTransform):
         """Adds up the footers' row counts; the number goes nowhere."""
         return (
             shards
-            | "Rows" >> beam.Map(_rows)
-            | "Total" >> beam.CombineGlobally(sum).without_defaults()
-            | "Check" >> beam.FlatMap(_check_total, self.may_be_empty)
+            | "Rows" >> beam.ParDo(_RowsFn())
+            | "Total" >> beam.CombinePerKey(sum)
+            | "Check" >> beam.ParDo(_CheckTotalFn(self.may_be_empty))
         )

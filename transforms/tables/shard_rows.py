@@ -18,7 +18,7 @@ from schemas.tables.contract import TableContract
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from transforms.files.formats.csv_file import CsvFile, is_csv
 from transforms.files.gate import RowFile
-from transforms.files.progress import PROGRESS
+from transforms.files.signals.progress import PROGRESS
 from transforms.tables import hive
 from transforms.tables.counted_clients import counted_block
 from transforms.tables.file_seal import open_sealed
@@ -74,8 +74,9 @@ def _stored(schema: pa.Schema, shard: ShardRef, types: Types) -> list[str]:
 
 def _completed(table: pa.Table, shard: ShardRef, columns: list[str]) -> pa.Table:
     """The table with the columns that its file lacks."""
+    names = set(table.column_names)
     for name in columns:
-        if name not in table.column_names and hive.has_folder(shard.path, name):
+        if name not in names and hive.has_folder(shard.path, name):
             table = hive.with_column(table, shard.path, name)
     return table
 
@@ -97,7 +98,7 @@ def read_blocks(shard: ShardRef, contract: TableContract) -> Iterator[ClientBloc
     """
     if shard == EMPTY_SHARD:
         offsets = np.zeros(1, dtype=np.int64) if contract.by_client else None
-        yield ClientBlock(np.zeros((0, contract.n_features or 0)), offsets)
+        yield ClientBlock(np.zeros((0, contract.width)), offsets)
     elif contract.by_client:
         block = contract.to_block(read_columns(shard, contract.types), shard_name(shard))
         yield block if contract.participation is None else counted_block(block, shard.path, contract.participation)

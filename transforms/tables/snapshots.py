@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from schemas.choices import TableFormat
-from schemas.errors import ConfigError, InputError, what_installs
+from schemas.errors import ConfigError, InputError, NoInputYetError, what_installs
 from schemas.tables.data_section import DataConfig
 from schemas.tables.snapshot import Snapshot
 from transforms.tables import hive
@@ -63,7 +63,7 @@ def resolve(data: DataConfig) -> Source:
             "count twice; repair the table's log."
         )
     if not paths:
-        raise InputError(
+        raise NoInputYetError(
             f"data.path must be a table with at least one file, got {data.path} without; check version and partitions."
         )
     snapshot = Snapshot(format=table.format, version=version)

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from apache_beam.io.filesystem import BeamIOError, FileMetadata
 from apache_beam.io.filesystems import FileSystems
 
-from schemas.errors import InputError
+from schemas.errors import InputError, NoInputYetError
 from schemas.tables.prepared_layout import PreparedManifest
 from schemas.tables.snapshot import Snapshot
 from transforms.files.formats.csv_file import is_csv
-from transforms.files.stores import is_local
+from transforms.files.stores import is_local, side_by_side
 from transforms.tables.file_seal import PARQUET_ENDINGS, local_path
 from transforms.tables.listing import FoundFile, Listing, OneListing
 
@@ -62,10 +62,10 @@ class Source:
           InputError: if there are none.
         """
         if self.files is not None:
-            yield from (_state(path) for path in self.files)
+            yield from side_by_side(_state, self.files)
         elif manifest is not None and not self.partitions and self.one_of is None:
             folder = self.path.rstrip("/")
-            yield from (_state(FileSystems.join(folder, each.name)) for each in manifest.files)
+            yield from side_by_side(_state, (FileSystems.join(folder, each.name) for each in manifest.files))
         else:
             yield from find_files(self.path, self.partitions, one_of=self.one_of)
 
@@ -124,7 +124,8 @@ def find_files(
     except (OSError, BeamIOError) as error:
         raise InputError(f"{setting} must be readable, got {path}; check the path and the permissions.") from error
     if not formats and one_of is None:
-        raise InputError(
+        # Rows may come later; what is public is there when a job is written.
+        raise (NoInputYetError if setting.startswith("data") else InputError)(
             f"{setting} must match at least one Parquet or CSV file, got {path}; check path and partitions."
         )
 

@@ -17,6 +17,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from transforms.files import gate
 from transforms.files.file_bytes import write_bytes
+from transforms.files.lean_fn import LeanFn
 from transforms.numerics.tables import partition
 from transforms.numerics.tables.participation import Rule
 from transforms.tables import client_ids, hive
@@ -29,7 +30,7 @@ _BUCKETS = 1024
 _MOST_DIGESTS = 1 << 20
 
 
-class _DigestsFn(beam.DoFn):
+class _DigestsFn(LeanFn):
     """Digests of the clients of each shard, collected over a bundle so that tiny files cost little."""
 
     def __init__(self, client_id: str, column: str | None = None):
@@ -144,7 +145,7 @@ class RollParams:
         return Roll.from_bytes(gate.read_bytes(self.before, refusal), self.facts, refusal)
 
 
-class _PresentFn(beam.DoFn):
+class _PresentFn(LeanFn):
     """Digests of the clients of a shard that lies in the window; none of any other."""
 
     def __init__(self, params: RollParams):

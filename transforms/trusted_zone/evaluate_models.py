@@ -23,10 +23,10 @@ from schemas.tables.shard import ShardRef
 from schemas.trusted_zone.metrics import METRICS_FILE, ClassAgreement, Metrics, ReferenceMatch, Separation
 from transforms.files.file_bytes import write_bytes
 from transforms.files.private_sink import PrivateSink
-from transforms.numerics.statistics.exact_sum import ExactSum
 from transforms.numerics.statistics.nearest import NearestCenters
 from transforms.numerics.trusted_zone import clustering_scores as scores
 from transforms.numerics.trusted_zone.clustering_sums import ClusteringSums, ModelCost, model_cost, row_ranks, scatter
+from transforms.numerics.trusted_zone.exact_sum import ExactSum
 from transforms.rounds.exact_sums import MergeFn
 from transforms.rounds.small_blocks import SmallBlocksFn
 from transforms.tables.shard_rows import ValidRows, prefetched_blocks, read_valid_rows, shard_name

@@ -16,6 +16,7 @@ from schemas.errors import InputError
 from schemas.kmeans.pooled_config import KFedOptions, OptimalOptions
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import ShardRef
+from transforms.files.lean_fn import LeanFn
 from transforms.numerics.kmeans.starts import seeding
 from transforms.numerics.statistics.nearest import NearestCenters
 from transforms.numerics.tables.row_sampling import order_of_rows
@@ -30,7 +31,7 @@ Starts = tuple[np.ndarray, ...]
 """Centers of every start, feature units."""
 
 
-class _LocalCentersFn(beam.DoFn):
+class _LocalCentersFn(LeanFn):
     """Clusters every client of a shard by itself."""
 
     def __init__(self, contract: TableContract, n_clusters: int, options: KFedOptions, seed: int):

@@ -19,7 +19,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from schemas.kmeans.model import ClusterModel
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import ShardRef
-from transforms.files.progress import PROGRESS
+from transforms.files.signals.progress import PROGRESS
 from transforms.numerics.statistics.frame import SharedFrame
 from transforms.privacy.noise_stage import AddKeyedNoise
 from transforms.rounds.exact_sums import SumKeyedStatistics

@@ -8,11 +8,11 @@ import collections
 import concurrent.futures
 import functools
 import itertools
+import logging
 import secrets
 from collections.abc import Generator, Iterator
 
 import apache_beam as beam
-import joblib
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -23,6 +23,7 @@ from schemas.privacy.flow import TRUSTED_ZONE
 from transforms.files import gate
 from transforms.files.file_bytes import write_bytes
 from transforms.files.private_sink import PrivateSink
+from transforms.files.stores import AT_ONCE
 from transforms.tables.file_seal import FileSeal, content_digest
 from transforms.tables.listing import (
     DIGEST_BYTES,
@@ -34,8 +35,8 @@ from transforms.tables.listing import (
     write_listing,
 )
 
+_LOGGER = logging.getLogger(__name__)
 FileDigests = Generator[tuple[ListedFile, str], None, None]
-_FEWEST_READERS, _MOST_READERS = 4, 16
 _BATCH_FILES, _BATCH_BYTES = 16, 1 << 20
 _AT_ONCE = 64
 """Batches that wait for a thread or for those before them."""
@@ -66,7 +67,7 @@ def _known(each: ListedFile) -> str:
 def _by_threads(files: FileList) -> FileDigests:
     """SHA-256 of every file, by its real path; some batches at once."""
     pending: collections.deque[tuple[list[ListedFile], concurrent.futures.Future[list[str]]]] = collections.deque()
-    pool = concurrent.futures.ThreadPoolExecutor(min(max(_FEWEST_READERS, joblib.cpu_count()), _MOST_READERS))
+    pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
     try:
         for batch in _batches(files.by_file()):
             pending.append((batch, pool.submit(_contents, batch)))
@@ -106,6 +107,7 @@ def _by_workers(files: FileList, options: PipelineOptions, folder: str) -> FileD
         place = FileSystems.join(beside, secrets.token_hex(8))
         if first is not None:
             listing = write_listing(itertools.chain([first], unknown), f"{place}.jsonl")
+            _LOGGER.info("workers read the digests of all input, in a pipeline of its own")
             run_graph(functools.partial(_build, listing=listing, place=place), options, TRUSTED_ZONE)
         digests = _staged_digests(place)
         for each in files.by_file():

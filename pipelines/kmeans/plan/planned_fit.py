@@ -174,7 +174,9 @@ def plan_fit(config: FitConfig, listed: Source | None = None) -> PlannedFit:
     return PlannedFit(
         config=config,
         source=source,
-        contract=TableContract.from_config(config.data, n_features=n_features, by_client=by_client, encoder=encoder),
+        contract=TableContract.from_config(
+            config.data, n_features=n_features, by_client=by_client, encoder=encoder, terms=config.terms
+        ),
         initial=public.initial,
         plan=public.plan,
         rounds=public.rounds,

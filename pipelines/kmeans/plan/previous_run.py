@@ -7,7 +7,8 @@ from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 
-from schemas.errors import ConfigError
+from pipelines.ledger.private_state import Register, State, digest_of
+from schemas.errors import ConfigError, LedgerRefusedError
 from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.model import ClusterModel, model_from_tables
 from schemas.kmeans.recurring.remembered import MEMORY_FILE, MEMORY_SCHEMA, Memory
@@ -38,6 +39,7 @@ class PreviousRun:
       rows: where each of these centers was when it was released.
       next_number: the least cluster number that it and the runs before it have not used.
       unit: its privacy unit.
+      manifest: SHA-256 of its `run.json`, which names all of its files.
       frame: its public frame, as `frame_json` writes it; None where it had none that a later run can share.
       epoch: what it says of its epoch; None if it was no window of one.
       memory: what it remembers of the runs before it, itself included; None where it has no memory.
@@ -50,6 +52,7 @@ class PreviousRun:
     next_number: int
     unit: PrivacyUnit
     frame: dict[str, Any] | None
+    manifest: str = ""
     memory: Memory | None = None
     epoch: dict[str, Any] | None = None
 
@@ -92,6 +95,17 @@ class PreviousRun:
             )
         if isinstance(config, WindowsFit) and config.epoch.index:
             self._check_window(config.at(config.epoch.index - 1).covers)
+            self._check_released(config)
+
+    def _check_released(self, config: WindowsFit) -> None:
+        """Refuses files that are not those that the window before released under the same ledger."""
+        refusal = Refusal(
+            kind=LedgerRefusedError,
+            rule=f"{_SETTING} must be the window before as it was released, in {self.folder}",
+            remedy="restore output and ledger of one moment, or begin an epoch of another name",
+        )
+        register = Register(str(config.ledger), str(config.data.name), config.epoch.name)
+        register.check(State.MANIFEST, config.epoch.index - 1, self.manifest, refusal)
 
     def _check_window(self, wanted: dict[str, Any]) -> None:
         """Refuses a run that is not the window of which `run.json` says `wanted`."""
@@ -155,6 +169,7 @@ def load_previous(folder: str) -> PreviousRun:
     tables = gate.table_of(centers, refusal), gate.table_of(releases, refusal, RELEASE_SCHEMA)
     with refusal.covers():
         run = _run_of(saved, manifest, model_from_tables(*tables), json_schema.parsed(privacy, PrivacyFile, refusal))
+        run = dataclasses.replace(run, manifest=digest_of(raw))
     if MEMORY_FILE not in manifest.files:
         return run
     content, n_features = _file(saved.folder, manifest, MEMORY_FILE), run.model.centers.shape[1]

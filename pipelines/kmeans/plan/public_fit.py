@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from pipelines.kmeans.plan import simulated_shares
 from schemas.choices import Algorithm, Auto, Trust
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, PrivacyFlowError
 from schemas.kmeans.fit_config import FitConfig
 from schemas.masked.coalitions import coalitions
 from schemas.privacy.noise_shares import ZEROED_OUT
@@ -86,6 +86,7 @@ class PublicFit(NamedTuple):
         initial = protocol.initial_state(config, server, n_features)
         specs = protocol.round_specs(config, n_features, len(server))
         plan = accounting.calibrate(privacy.unit, specs, privacy.epsilon, privacy.delta, protocol.allocation(config))
+        check_told(plan)
         if config.masked.shares is not None:
             plan = _with_shares(plan, privacy.epsilon)
         chosen = None if config.privacy.shares == asked.privacy.shares else simulated_shares.to_json(config)
@@ -121,6 +122,20 @@ class PublicFit(NamedTuple):
         )
 
 
+def check_told(plan: PrivacyPlan) -> None:
+    """Refuses a plan of which a release does not say what it tells: pages and files would have no word for it.
+
+    Raises:
+      PrivacyFlowError: naming the release.
+    """
+    for each in plan.rounds:
+        for release in each.releases:
+            if not release.spec.meaning.tells:
+                raise PrivacyFlowError(
+                    f"{each.path}/{release.spec.name} must say what it tells, got nothing; give its spec a meaning."
+                )
+
+
 def resolved(config: FitConfig, server: NDArray[np.float64]) -> FitConfig:
     """The job with what it leaves to public data decided: the space of its start, then its shares.
 
@@ -152,8 +167,3 @@ def _with_shares(plan: PrivacyPlan, target: float) -> PrivacyPlan:
             f"privacy.epsilon must be more than sums of noise shares cost, got {target:g}; raise it, or release less."
         )
     return dataclasses.replace(plan, epsilon=epsilon)
-
-
-def simulate_fit(config: FitConfig, server: NDArray[np.float64], n_units: int, **more: int) -> SimulatedFit:
-    """`PublicFit.simulated` of a job that starts by itself; `more` are draws and seed."""
-    return PublicFit.of(config, server).simulated(config, server, n_units, **more)

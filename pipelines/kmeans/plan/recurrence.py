@@ -16,12 +16,11 @@ from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.model import ClusterModel
 from schemas.kmeans.recurring.drift import Drift
 from schemas.kmeans.recurring.remembered import Remembered
+from schemas.privacy.plan import Role
 from transforms.kmeans.lloyd.box import rounds_frame
-from transforms.numerics.kmeans.centers import NoisyMeans
-from transforms.numerics.kmeans.noisy_means import last_means
+from transforms.numerics.kmeans.centers import NoisyMeans, last_means, released_as
 from transforms.numerics.kmeans.recurring import drift
 from transforms.numerics.kmeans.recurring.matching import Matching, match_centers
-from transforms.numerics.kmeans.recurring.size_noise import size_stddevs
 from transforms.numerics.statistics import norms
 from transforms.numerics.statistics.frame import Frame
 
@@ -58,7 +57,7 @@ def _drift(planned: PlannedFit, previous: PreviousRun, model: ClusterModel, matc
     places = matching.previous[pairs]
     scores, noise = _mean_scores(previous, model, matching)
     epoch = planned.statement.epoch
-    stddevs = (_size_stddev(old, previous.epoch), _size_stddev(model, epoch))
+    stddevs = old.size_stddev, model.size_stddev
     before = _scattered(pairs, old.noisy_sizes[places])
     size_scores = drift.size_scores(before, model.noisy_sizes, stddevs)
     return Drift(
@@ -105,11 +104,6 @@ def _picked(noisy: NoisyMeans, rows: NDArray[np.int64]) -> NoisyMeans:
     return noisy._replace(sums=noisy.sums[rows], counts=noisy.counts[rows])
 
 
-def _size_stddev(model: ClusterModel, epoch: dict[str, Any] | None) -> float:
-    """Noise stddev of one noisy size; NaN where sizes were added up from leaves of a tree."""
-    return float(size_stddevs(model.releases, model.n_clusters, epoch=epoch)[0])
-
-
 def clusters_json(result: FitResult) -> dict[str, Any]:
     """Numbers of the clusters as `run.json` holds them, for the run that follows this one."""
     found, size = result.drift, result.model.n_clusters
@@ -137,7 +131,9 @@ def final_frame(planned: PlannedFit, model: ClusterModel) -> dict[str, Any] | No
     if config.feddp_kmeans.reduce_diameter is not None:
         return None
     if config.clipping.norm is ClippingRule.PRIVATE:
-        release = next(each for each in model.releases if each.path.endswith("/norms/histogram"))
+        release = released_as(model.releases, Role.NORMS)
+        if release is None:
+            raise LookupError("a private clipping norm must be released, got no such release; give its spec the role.")
         norm = norms.noisy_quantile(release.decoded, release.stddev, config.clipping.quantile)
         frame = Frame(frame.lattice._replace(clipping_norm=norm))
     return frame_json(frame)

@@ -19,7 +19,7 @@ from schemas.kmeans.recurring.remembered import Memory, Remembered
 from schemas.kmeans.windows_config import WindowsFit
 from transforms.kmeans.lloyd.box import LloydSettings
 from transforms.kmeans.windows.state import WindowState
-from transforms.numerics.kmeans.noisy_means import last_means
+from transforms.numerics.kmeans.centers import last_means
 from transforms.numerics.kmeans.recurring.memory import drift_scores, memory_of, most_runs, recalled
 
 

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.privacy.release import Release
-from transforms.numerics.kmeans.centers import NoisyMeans
 from transforms.numerics.one_thread import one_thread
 from transforms.rounds.protocol import ProtocolState, Round
 
@@ -33,18 +32,18 @@ class Replay:
 
     Attributes:
       state: after the last round; its frame has the clipping norm that was used.
-      movements: one per sums-and-counts round that started from centers.
+      movements: one per round that moved centers, of as many as there are at the end.
     """
 
     state: ProtocolState
     movements: tuple[Movement, ...]
 
     def reordered(self, rows: Sequence[int]) -> "Replay":
-        """The same with the clusters of every movement in another order; movements of other clusters are left out."""
+        """The same with the clusters of every movement in another order."""
         order = list(rows)
-        kept = (each for each in self.movements if len(each.distances) == len(order))
         movements = tuple(
-            dataclasses.replace(each, distances=each.distances[order], noise=each.noise[order]) for each in kept
+            dataclasses.replace(each, distances=each.distances[order], noise=each.noise[order])
+            for each in self.movements
         )
         return dataclasses.replace(self, movements=movements)
 
@@ -66,21 +65,19 @@ def replay(initial: ProtocolState, rounds: Sequence[Round], releases: Sequence[R
             before, state = state, each.step(state, tuple(by_path[path] for path in paths))
             movement = _movement(each.plan.path.rpartition("/")[2], before, state)
             movements += [movement] if movement is not None else []
-    return Replay(state=state, movements=tuple(movements))
+    n_centers = 0 if state.centers is None else len(state.centers)
+    return Replay(state=state, movements=tuple(each for each in movements if len(each.distances) == n_centers))
 
 
 def _movement(name: str, before: ProtocolState, after: ProtocolState) -> Movement | None:
     """How a round moved the centers; None for a round that does not, or that started from none."""
     if after.centers is None or after.centers is before.centers:
         return None
-    start, end = before.positions, after.positions
+    start, end, stddevs = before.positions, after.positions, after.center_stddevs
     if start is None or end is None or start.shape != end.shape or np.array_equal(start, end):
         return None
-    sums, counts = after.releases[-2:]
-    size = len(end)
-    noisy = NoisyMeans(sums.decoded[:size], counts.decoded[:size], sums.stddev, counts.stddev)
     return Movement(
         name=name,
         distances=np.linalg.norm(end - start, axis=1),
-        noise=np.sqrt(noisy.variances),
+        noise=np.full(len(end), np.nan) if stddevs is None else np.linalg.norm(stddevs, axis=1),
     )

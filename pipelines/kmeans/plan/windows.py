@@ -20,15 +20,15 @@ def roll_of(config: FitConfig) -> EpochRoll | None:
     if not isinstance(config, WindowsFit) or config.privacy.unit is PrivacyUnit.RECORD:
         return None
     epoch, (column, dates) = config.epoch, config.folders
-    binds = epoch.times < -(-epoch.windows // epoch.separation)
     return EpochRoll(
         facts=epoch.model_dump(exclude={"window"}, exclude_none=True) | {"dataset": str(config.data.name)},
         column=column,
         dates=dates,
         index=epoch.index,
-        rule=Rule(epoch.times, epoch.separation, len(config.weights), binds),
+        rule=Rule(epoch.times, epoch.separation, len(config.weights), epoch.binds),
         client_id=str(config.data.client_id),
         ledger=str(config.ledger),
+        state=config.state,
     )
 
 

@@ -1,4 +1,8 @@
-"""Whether the theorem on FedDP-KMeans speaks for a run, by its own assumptions; from releases and public data only."""
+"""What a reader may assume of a run, from releases and public data: that there are clusters, that a theorem holds.
+
+Centers tell of clusters if they explain more of the spread of the rows than centers of one cloud would. The theorem on
+FedDP-KMeans speaks for a run that keeps its assumptions.
+"""
 
 import math
 from typing import NamedTuple
@@ -9,6 +13,13 @@ from numpy.typing import NDArray
 from pipelines.kmeans.report.fit_view import FitView
 from pipelines.page.page import Badge, Level, Notice
 from schemas.choices import Algorithm
+from schemas.privacy.plan import Role
+from transforms.numerics.kmeans import structure
+from transforms.numerics.kmeans.centers import released_as
+from transforms.numerics.kmeans.scatter import unpack_symmetric
+
+_MOST_NAMED = 8
+"""Pairs of centers that a warning names."""
 
 
 class Assumptions(NamedTuple):
@@ -90,3 +101,98 @@ def largest_spread(rows: NDArray[np.float64], centers: NDArray[np.float64]) -> f
         if len(own) > 1:
             found = max(found, float(np.linalg.norm(own - own.mean(axis=0), ord=2)) / math.sqrt(len(own) - 1))
     return found
+
+
+def of_clouds(view: FitView) -> list[Notice] | None:
+    """Says that nothing tells of as many clusters as there are centers; None where no release tells of the spread."""
+    covariance, n_clusters = covariance_of(view), view.summary.n_clusters
+    if covariance is None or n_clusters < 2:
+        return None
+    sizes, noise = np.maximum(view.summary.sizes, 0.0), np.nan_to_num(view.result.model.center_stddevs)
+    if not sizes.any() or not np.trace(covariance) > 0.0:
+        return None
+    found = structure.n_found(view.plain_centers, sizes, noise, covariance, view.planned.config.seed or 0)
+    if found == n_clusters:
+        return _of_cuts(view, structure.cut_pairs(view.plain_centers, sizes, noise, covariance))
+    groups = "there may be none" if found == 1 else f"there seem to be fewer, about {found}"
+    return [
+        _warning(
+            f"Nothing tells of {n_clusters} clusters: centers explain no more of the spread of the rows than "
+            f"{n_clusters} centers of one cloud without clusters would. So {groups}, or the start missed some; what "
+            "follows may only cut rows into parts."
+        )
+    ]
+
+
+def of_unknown_spread(view: FitView) -> list[Notice]:
+    """Says that `of_clouds` has nothing to say: windows and warm starts release no spread.
+
+    At client level it lies in the noise and the width of cells: measured, either one cloud in three passed for clusters
+    or one page in five denied those that were there.
+    """
+    n_clusters = view.summary.n_clusters
+    if n_clusters < 2 or covariance_of(view) is not None:
+        return []
+    text = (
+        "Whether there are clusters at all is not said here: nothing that this run released tells how far rows spread. "
+        f"{n_clusters} centers cut any rows into {n_clusters} parts."
+    )
+    return [Notice(level=Level.NOTE, text=text, badge=Badge.RELEASED)]
+
+
+def _of_cuts(view: FitView, pairs: list[tuple[int, int]]) -> list[Notice]:
+    """Centers that seem to share a cluster."""
+    if not pairs:
+        return []
+    numbers = view.summary.numbers
+    named = ", ".join(f"{numbers[first]} and {numbers[second]}" for first, second in pairs[:_MOST_NAMED])
+    return [
+        _warning(
+            f"Centers {named} lie as near to each other, against the spread of their rows, as parts of one cluster do. "
+            "One cluster may have been cut, and another one missed by the start: run with fewer clusters, or with a "
+            "larger epsilon."
+        )
+    ]
+
+
+def _warning(text: str) -> Notice:
+    return Notice(level=Level.WARNING, text=text, badge=Badge.RELEASED)
+
+
+def covariance_of(view: FitView) -> NDArray[np.float64] | None:
+    """Noisy covariance of the rows, shape (d, d), feature units squared; None where no release tells, or noise rules.
+
+    Sizes at client level are weights, so nothing is said there.
+    """
+    total = view.noisy_total or float(np.maximum(view.summary.sizes, 0.0).sum())
+    if view.by_client or not total >= 1.0 or view.replay.state.frame.components is not None:
+        return None
+    around, lengths = released_as(view.releases, Role.SCATTER), released_as(view.releases, Role.SQUARED_LENGTHS)
+    release = around or lengths
+    if release is None:
+        return _of_cells(view)
+    found = unpack_symmetric(release.decoded) / total
+    if not np.trace(found) > 2.0 * math.sqrt(len(found)) * release.stddev / total:
+        return None
+    return found if around is not None else found - _squared(view, view.plain_centers - view.lattice.center)
+
+
+def _squared(view: FitView, centers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Outer product of the mean of all rows, by sizes of clusters."""
+    sizes = np.maximum(view.summary.sizes, 0.0)
+    mean = sizes @ centers / max(float(sizes.sum()), 1.0)
+    return np.outer(mean, mean)
+
+
+def _of_cells(view: FitView) -> NDArray[np.float64] | None:
+    """Covariance by a histogram over the cells of a grid in full space."""
+    release, places = released_as(view.releases, Role.CELLS), view.replay.state.cells
+    if release is None or places is None:
+        return None
+    counts = release.decoded[: len(places)]
+    shares = np.where(counts > 2.0 * release.stddev, counts, 0.0)
+    if not shares.any():
+        return None
+    shares = shares / shares.sum()
+    offsets = places - shares @ places
+    return np.asarray((offsets * shares[:, None]).T @ offsets)

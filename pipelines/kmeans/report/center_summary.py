@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import statistics
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +13,9 @@ COINCIDENT = 0.1
 
 ON_A_LINE = 0.01
 """Centers whose second direction holds less than this share of the spread are drawn along the first alone."""
+
+_FALSE = 0.05
+"""How often words on all clusters may rest on noise."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -25,6 +29,7 @@ class CenterSummary:
       spread: shape (d,): stddev across the clusters that were found, feature units.
       numbers: k numbers of the clusters.
       found: shape (k,): whether a cluster is large enough to be told from an empty one.
+      noise: shape (k, d): noise stddev of each coordinate, feature units; 0 where nobody knows it.
     """
 
     centers: NDArray[np.float64]
@@ -33,6 +38,7 @@ class CenterSummary:
     spread: NDArray[np.float64]
     numbers: tuple[int, ...]
     found: NDArray[np.bool_]
+    noise: NDArray[np.float64]
 
     @classmethod
     def of(
@@ -42,6 +48,7 @@ class CenterSummary:
         names: Sequence[str],
         numbers: tuple[int, ...] = (),
         least: NDArray[np.float64] | float = -math.inf,
+        noise: NDArray[np.float64] | None = None,
     ) -> "CenterSummary":
         """Summary of k centers; features without a name get their number, clusters without numbers 0, 1, ...
 
@@ -59,6 +66,7 @@ class CenterSummary:
             spread=scaled_stddev(_judges(finite, found)),
             numbers=numbers or tuple(range(len(finite))),
             found=found,
+            noise=np.zeros_like(finite) if noise is None else np.nan_to_num(noise),
         )
 
     @property
@@ -76,6 +84,40 @@ class CenterSummary:
         """Centers minus the mean of those found, over `spread`, shape (k, d); zero where centers do not differ."""
         offsets = self.centers - _judges(self.centers, self.found).mean(axis=0)
         return offsets / np.where(self.spread > 0.0, self.spread, 1.0)
+
+    def outstanding(self, index: int, most: int) -> list[tuple[int, int]]:
+        """Features in which a center lies a stddev or more from the mean of those found, and beyond noise.
+
+        All that is said of all clusters is false together in at most `_FALSE` of runs, if centers err by noise alone.
+
+        Args:
+          index: of the cluster.
+          most: how many features, those with the largest distance.
+
+        Returns:
+          Pairs of a feature and 1 (above the mean) or -1 (below it), strongest first.
+        """
+        judges = self.found if self.found.sum() > 1 else np.ones_like(self.found)
+        parts = judges / judges.sum()
+        mixed = np.where(np.arange(self.n_clusters) == index, 1.0, 0.0) - parts
+        noise = np.sqrt(mixed**2 @ self.noise**2)
+        sure = statistics.NormalDist().inv_cdf(1.0 - _FALSE / (2.0 * self.centers.size))
+        values = self.standardized[index]
+        offsets = self.centers[index] - parts @ self.centers
+        clear = (np.abs(values) >= 1.0) & (np.abs(offsets) > sure * noise)
+        order = np.argsort(-np.abs(values), kind="stable")
+        return [(int(each), int(np.sign(values[each]))) for each in order if clear[each]][:most]
+
+    def largest_of(self, index: int, part: slice) -> list[int]:
+        """The largest of some features of a center, and those of which noise may hide that they are larger.
+
+        Of all clusters and parts together the truly largest is missing in at most `_FALSE` of runs, as above.
+        """
+        values, noise = self.centers[index, part], self.noise[index, part]
+        order = np.argsort(-values, kind="stable")
+        sure = statistics.NormalDist().inv_cdf(1.0 - _FALSE / (2.0 * self.centers.size))
+        near = values[order[0]] - values <= sure * np.hypot(noise[order[0]], noise)
+        return [part.start + int(each) for each in order if each == order[0] or near[each]]
 
     def top_features(self, most: int) -> NDArray[np.int64]:
         """The features with the largest spread, largest first."""

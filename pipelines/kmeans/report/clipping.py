@@ -9,7 +9,10 @@ from numpy.typing import NDArray
 from pipelines.kmeans.report.fit_view import FitView
 from pipelines.page.page import Badge, Level, Notice
 from schemas.choices import ClippingRule
+from schemas.privacy.plan import Role
 from schemas.privacy.release import Release
+from transforms.kmeans.protocols import PROTOCOLS
+from transforms.numerics.kmeans.centers import released_as
 from transforms.numerics.kmeans.edges import NEAR, at_ends, at_sphere
 from transforms.numerics.kmeans.scatter import unpack_symmetric
 
@@ -157,12 +160,18 @@ def _share(view: FitView, clusters: NDArray[np.bool_], among: NDArray[np.bool_])
     return shares
 
 
+def covers_box(view: FitView) -> bool:
+    """Whether the clipping norm reaches the corners of a box, so that no row inside of this is shortened."""
+    frame = view.replay.state.frame
+    corner = math.inf if frame.box is None else frame.box.half_side * math.sqrt(len(frame.lattice.center))
+    return frame.lattice.clipping_norm >= 0.999 * corner
+
+
 def of_sphere(view: FitView) -> list[Notice] | None:
     """Centers at the sphere of the clipping norm: there nearly all rows are as long as that, or were shortened."""
     frame = view.replay.state.frame
     middle, norm = frame.lattice.center, frame.lattice.clipping_norm
-    corners = frame.box is not None and norm >= 0.999 * frame.box.half_side * math.sqrt(len(middle))
-    if frame.components is not None or corners:
+    if frame.components is not None or covers_box(view) or PROTOCOLS[view.planned.config.algorithm].one_length:
         return None
     judged, there = at_sphere(view.plain_centers - middle, norm, view.center_noise)
     judged = judged & view.summary.found
@@ -182,8 +191,7 @@ def of_sphere(view: FitView) -> list[Notice] | None:
 
 def scatter_release(view: FitView) -> Release | None:
     """The release whose trace is the sum of the squared lengths of rows (mean over each client's rows), if any."""
-    ends = ("shape/scatter",) if view.by_client else ("shape/scatter", "outer_product/scatter")
-    return next((release for release in view.releases if release.path.endswith(ends)), None)
+    return released_as(view.releases, Role.SQUARED_LENGTHS)
 
 
 def filled(scatter: Release, total: float, view: FitView) -> tuple[float, float]:

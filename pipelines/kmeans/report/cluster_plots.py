@@ -9,7 +9,7 @@ from pipelines.kmeans.plan.replay import Movement
 from pipelines.kmeans.report.center_summary import CenterSummary
 from pipelines.page.axis import MINUS
 from pipelines.page.chart import ACCENT, COOL, GRID, INK, MUTED, SERIES, WARM, Chart, Look, fill
-from pipelines.page.plots import label_rows, noisy_bars, plain_numbers, short
+from pipelines.page.plots import MARKERS, Names, label_rows, noisy_bars, plain_numbers, short
 from pipelines.page.svg import Figure
 
 MOST_BARS = 30
@@ -17,7 +17,8 @@ MOST_BARS = 30
 MOST_ROWS = 24
 """Features in the heat map."""
 MOST_AXES = 8
-"""Features in the parallel coordinates."""
+"""Features in the profiles."""
+_LEGEND_COLUMNS = 4
 _LIMIT = 2.5
 """Colors of the heat map end at this many stddevs."""
 _STEPS = 5
@@ -35,7 +36,8 @@ def heat_map(summary: CenterSummary) -> Figure:
     """Centers, standardized across clusters: a row per feature, a column per cluster."""
     features, clusters = summary.top_features(MOST_ROWS), summary.largest_clusters(MOST_BARS)
     values = summary.standardized[np.ix_(clusters, features)].T
-    figure = Figure(100 + 17 * len(features))
+    names = Names.of([summary.names[index] for index in features])
+    figure = Figure(100 + names.height * len(features))
     chart = figure.chart()
     steps = np.clip(np.rint(values / _LIMIT * _STEPS), -_STEPS, _STEPS).astype(int)
     found = summary.found[clusters]
@@ -44,8 +46,8 @@ def heat_map(summary: CenterSummary) -> Figure:
     _cells(chart, np.argwhere(np.broadcast_to(~found, steps.shape)), 0.0)
     chart.x.low, chart.x.high = 0.0, float(len(clusters))
     chart.x.name((np.arange(len(clusters)) + 0.5).tolist(), [_name(summary, index) for index in clusters])
-    chart.x.size = 12.0 if len(clusters) <= 16 else 9.0
-    chart.y.name((np.arange(len(features)) + 0.5).tolist(), [short(summary.names[index], 28) for index in features])
+    chart.x.size, chart.y.size = 12.0 if len(clusters) <= 16 else 10.0, names.size
+    chart.y.name((np.arange(len(features)) + 0.5).tolist(), names.texts)
     chart.y.low, chart.y.high = float(len(features)), 0.0
     chart.x.line = chart.y.line = False
     chart.x.label = "cluster"
@@ -74,41 +76,32 @@ def _add_shades(figure: Figure) -> None:
     figure.legend_columns, figure.legend_right = len(texts), True
 
 
-def parallel_coordinates(summary: CenterSummary) -> Figure:
-    """One line per cluster that was found, over the features that tell most."""
+def profile_dots(summary: CenterSummary) -> Figure:
+    """A row per feature of those that tell most, with a dot per cluster: no line, since features follow no order."""
     features = np.sort(summary.top_features(MOST_AXES))
     values = summary.standardized[:, features]
-    figure = Figure(330)
-    chart = figure.chart()
-    places = np.arange(len(features))
+    names = Names.of([summary.names[index] for index in features])
     named = _found(summary, summary.largest_clusters(len(SERIES)))
-    for index in np.setdiff1d(_found(summary, summary.largest_clusters(60)), named):
-        chart.line(places, values[index], Look(MUTED, 0.8, opacity=0.5))
-    for color, index in zip(SERIES, named, strict=False):
-        chart.line(places, values[index], Look(color, 1.6, marker="o"))
-    _end_labels(chart, [(f"{summary.numbers[index]}", float(values[index, -1])) for index in named], len(features) - 1)
-    chart.right = 36.0
-    chart.x.name(places.tolist(), [short(summary.names[index], 16) for index in features])
-    chart.x.slanted, chart.x.grid = True, True
-    chart.y.label = "stddevs across clusters"
+    kept = _found(summary, summary.largest_clusters(60))
+    figure = Figure(66 + max(24.0, names.height) * len(features) + 18 * -(-len(named) // _LEGEND_COLUMNS))
+    chart = figure.chart()
+    rows = np.arange(len(features))
+    ends = np.stack([values[kept].min(axis=0), values[kept].max(axis=0)], axis=1)
+    chart.stems(ends, np.stack([rows, rows], axis=1), Look(GRID, 2.0))
+    for index in np.setdiff1d(kept, named):
+        chart.line(values[index], rows, Look(MUTED, marker="o", opacity=0.5), radius=2.0)
+    for color, marker, index in zip(SERIES, MARKERS, named, strict=False):
+        chart.line(values[index], rows, Look(color, marker=marker), f"cluster {summary.numbers[index]}", radius=3.6)
+    chart.upright(0.0, Look(MUTED, 0.8, "4 3"))
+    label_rows(chart, names.texts)
+    chart.y.size, chart.x.label = names.size, "stddevs across clusters"
+    figure.legend, figure.legend_columns = chart.looks, _LEGEND_COLUMNS
     return figure
 
 
 def _found(summary: CenterSummary, clusters: NDArray[np.int64]) -> NDArray[np.int64]:
     """The clusters that are no empty ones; all of them if none is left."""
     return clusters[summary.found[clusters]] if summary.found[clusters].any() else clusters
-
-
-def _end_labels(chart: Chart, labels: Sequence[tuple[str, float]], x: float, gap: float = 0.055) -> None:
-    """Names beside the right ends of lines, spread out so that none covers another."""
-    low, high = chart.y.limits()
-    wanted = sorted(enumerate(labels), key=lambda item: item[1][1])
-    places: list[float] = []
-    for _, (_, y) in wanted:
-        places.append(max(y, places[-1] + gap * (high - low)) if places else y)
-    over = max(places[-1] - high, 0.0) if places else 0.0
-    for place, (index, (name, _)) in zip(places, wanted, strict=True):
-        chart.note(name, x, place - over, (8.0, 0.0), SERIES[index % len(SERIES)])
 
 
 def center_map(summary: CenterSummary) -> Figure:
@@ -176,8 +169,8 @@ def name_points(
         chart.note(_name(summary, index), float(places[index, 0]), float(places[index, 1]), by, INK, "middle", 11.0)
 
 
-def movement_dots(movement: Movement, clusters: NDArray[np.int64], numbers: Sequence[int]) -> Figure:
-    """How far one round moved each of these clusters, beside how far noise alone would."""
+def movement_dots(movement: Movement, clusters: NDArray[np.int64], numbers: Sequence[int], unit: str) -> Figure:
+    """How far one round moved each of these clusters, in this unit, beside how far noise alone would."""
     figure = Figure(104 + 19 * len(clusters))
     chart = figure.chart()
     rows = np.arange(len(clusters))
@@ -186,15 +179,15 @@ def movement_dots(movement: Movement, clusters: NDArray[np.int64], numbers: Sequ
     chart.line(moved, rows, Look(ACCENT, marker="o"), "moved", radius=3.5)
     chart.line(noise, rows, Look(WARM, marker="|"), "noise alone", radius=6.5)
     label_rows(chart, [f"{numbers[index]}" for index in clusters])
-    chart.y.label, chart.x.label = "cluster", "distance, feature units"
+    chart.y.label, chart.x.label = "cluster", f"distance, {unit}"
     chart.x.low = 0.0
     plain_numbers(chart.x)
     figure.legend, figure.legend_right = chart.looks, True
     return figure
 
 
-def movement_lines(movements: Sequence[Movement], clusters: NDArray[np.int64]) -> Figure:
-    """How far each of several rounds moved the centers."""
+def movement_lines(movements: Sequence[Movement], clusters: NDArray[np.int64], unit: str) -> Figure:
+    """How far each of several rounds moved the centers, in this unit."""
     figure = Figure(320)
     chart = figure.chart()
     distances = np.array([each.distances for each in movements])
@@ -207,6 +200,6 @@ def movement_lines(movements: Sequence[Movement], clusters: NDArray[np.int64]) -
     every = max(1, len(movements) // 8)
     chart.x.name(steps[::every].tolist(), [short(movements[index].name, 16) for index in steps[::every]])
     chart.x.slanted, chart.y.low, chart.y.grid = True, 0.0, True
-    chart.y.label = "distance, feature units"
+    chart.y.label = f"distance, {unit}"
     figure.legend, figure.legend_right = chart.looks, True
     return figure

@@ -37,7 +37,7 @@ def drift_sections(view: FitView) -> tuple[Section, ...]:
     blocks.append(_table(view, drift))
     if view.result.remembered is not None:
         blocks += _memory(view, view.result.remembered)
-    return (Section(name="drift", title="Drift", lead=lead, blocks=tuple(blocks)),)
+    return (Section(name="drift", title="Since the last run", lead=lead, blocks=tuple(blocks)),)
 
 
 def _notices(drift: Drift) -> list[Notice]:
@@ -112,9 +112,9 @@ def _table(view: FitView, drift: Drift) -> Table:
         badge=Badge.RELEASED,
         columns=("cluster", "moved", "noise alone", "score", "size before", "size now", "size score"),
         rows=tuple(rows),
-        note="Moved: distance between the released centers, feature units. Noise alone: how far noise would move the "
-        "noisy means behind them; the score compares these means, before any shrinkage. A dash: nothing to compare, or "
-        "a size too small for its noise. drift.json has all numbers.",
+        note=f"Moved: distance between the released centers, {view.unit_words}. Noise alone: how far noise would move "
+        "the noisy means behind them; the score compares these means, before any shrinkage. A dash: nothing to "
+        "compare, or a size too small for its noise. drift.json has all numbers.",
     )
 
 

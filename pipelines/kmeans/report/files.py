@@ -2,11 +2,13 @@
 
 import dataclasses
 import json
+import math
 from typing import Any
 
 from pipelines.kmeans.plan import recurrence
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from pipelines.kmeans.report import report_page
+from pipelines.kmeans.report.fit_view import cluster_names
 from pipelines.ledger.remaining import around, remaining
 from pipelines.page.stamp import RunStamp
 from pipelines.run.folder import RunFolder
@@ -31,11 +33,13 @@ from schemas.settings.digest import config_digest
 from schemas.settings.format_number import numbered
 from transforms.files.file_bytes import table_bytes
 from transforms.files.publish import RELEASED_FILES
+from transforms.kmeans.protocols import PROTOCOLS
 
 _NOISE = {
     Mechanism.DISCRETE_GAUSSIAN: "discrete Gaussian mechanism",
     Mechanism.DISCRETE_LAPLACE: "discrete Laplace mechanism",
 }
+NAMES_FILE = "names.parquet"
 NOT_SAID = "given, not said"
 """Stands in `run.json` for where a key lies."""
 
@@ -61,15 +65,25 @@ def write_outputs(folder: RunFolder, planned: PlannedFit, result: FitResult, *, 
     patterns = planned.config.data.found_patterns
     more: dict[str, Any] = {"algorithm": str(planned.config.algorithm)}
     more |= {} if patterns is None else {"features": list(planned.feature_names)}
+    more["sizes"] = _sizes(result.model)
     folder.write_privacy(result.privacy.to_json() | more)
-    folder.write("deployment.yaml", registry_yaml(deployment(planned)))
+    folder.write("deployment.yaml", registry_yaml(deployment(planned, result.model)))
     if result.drift is not None:
         folder.write(DRIFT_FILE, _drift_json(result.model, result.drift, result.remembered))
     if result.remembered is not None:
         table = result.remembered.memory.table(result.model.cluster_numbers)
         folder.write(MEMORY_FILE, table_bytes(table))
+    names = cluster_names(planned, result)
+    if names is not None:
+        folder.write(NAMES_FILE, table_bytes(names.table(result.model.cluster_numbers)))
     if report:
         _write_report(folder, planned, result)
+
+
+def _sizes(model: ClusterModel) -> dict[str, Any]:
+    """What a size counts, and the noise stddev of each, in the order of `centers.parquet`; null where nobody knows."""
+    known = [stddev if math.isfinite(stddev) else None for stddev in model.size_stddevs.tolist()]
+    return {"counted": model.counted, "noise_stddev": known}
 
 
 def _write_report(folder: RunFolder, planned: PlannedFit, result: FitResult) -> None:
@@ -122,10 +136,10 @@ def _settings(config: FitConfig) -> dict[str, Any]:
     return content
 
 
-def deployment(planned: PlannedFit) -> dict[str, Any]:
+def deployment(planned: PlannedFit, model: ClusterModel) -> dict[str, Any]:
     """The entry of a run, ready for YAML."""
     entry = registry_entry(
-        basic=_basic(planned),
+        basic=_basic(planned, model),
         dp_variant={
             "variant_name": "Approximate DP",
             "data_domain": "finite sets of rows with finite numbers as features",
@@ -138,14 +152,23 @@ def deployment(planned: PlannedFit) -> dict[str, Any]:
     return with_curator(entry, planned.config.deployment, planned.config.justification)
 
 
-def _basic(planned: PlannedFit) -> dict[str, Any]:
+def _basic(planned: PlannedFit, model: ClusterModel) -> dict[str, Any]:
     config = planned.config
     judged = "" if config.quality is None else ", and the noisy k-means cost of the centers"
     description = (
         f"Cluster centers of {len(planned.feature_names)} features by {config.algorithm}, with the "
-        f"noisy size of each cluster and every noised aggregate behind them{judged}."
+        f"noisy size of each cluster and every noised aggregate behind them{judged}. A size counts {_units(planned)} "
+        f"{model.counted}; the stddev of its noise is {_noise_words(model)}."
     )
     return basic_section(config.data.name, description)
+
+
+def _noise_words(model: ClusterModel) -> str:
+    """Noise stddev of a size, or the range of them, in words."""
+    low, high = float(model.size_stddevs.min()), float(model.size_stddevs.max())
+    if not math.isfinite(low + high):
+        return "unknown"
+    return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
 
 
 def _unprotected(planned: PlannedFit) -> str:
@@ -236,8 +259,6 @@ def _implementation(planned: PlannedFit) -> dict[str, Any]:
         f"Software: dapple {version('dapple-dp')}, algorithm {config.algorithm}. Access controls: {access}.",
         composition=f"{len(releases)} releases, composed by privacy loss distributions (dp_accounting "
         f"{version('dp-accounting')}) for adding or removing one unit, before any data are read.",
-        post_processing="Server steps compute centers from noised sums and counts and from public data (with "
-        "feddp_kmeans and dp_lloyd also eigenvectors and k-means on weighted public points, with central_tree "
-        "eigenvectors, a tree of half-spaces and k-means of its leaves); nothing else follows.",
+        post_processing=f"Server steps compute {PROTOCOLS[config.algorithm].computes}; nothing else follows.",
         more="privacy.json lists every release with mechanism, sensitivity and noise multiplier.",
     )

@@ -11,12 +11,13 @@ from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from pipelines.kmeans.plan.replay import Replay, replay
 from pipelines.kmeans.report.center_summary import CenterSummary
 from pipelines.page.numbers import to_noise
-from schemas.privacy.plan import Geometry, PrivacyUnit
+from schemas.privacy.plan import Geometry, PrivacyUnit, Role
 from schemas.privacy.release import Release
 from schemas.privacy.unit import UNITS, Unit
-from transforms.kmeans.lloyd.state import MeansState
+from transforms.kmeans.protocols import PROTOCOLS
+from transforms.kmeans.spherical.names import ClusterNames
+from transforms.numerics.kmeans.centers import released_as
 from transforms.numerics.kmeans.edges import Bounds
-from transforms.numerics.kmeans.recurring.size_noise import size_stddevs
 from transforms.numerics.statistics.lattice import Lattice
 
 
@@ -28,14 +29,12 @@ class FitView:
       planned: the job.
       result: what it released.
       replay: the server steps once more.
-      size_stddevs: shape (k,): noise stddev of each noisy size.
       summary: of the centers.
     """
 
     planned: PlannedFit
     result: FitResult
     replay: Replay
-    size_stddevs: NDArray[np.float64]
     summary: CenterSummary
 
     @classmethod
@@ -43,22 +42,29 @@ class FitView:
         """View of a run."""
         model, found = result.model, replay(planned.initial, planned.rounds, result.model.releases)
         rows = list(range(model.n_clusters) if result.drift is None else result.drift.rows)
-        leaves = found.state.size_leaves if isinstance(found.state, MeansState) else None
-        epoch = planned.statement.epoch
-        stddevs = size_stddevs(model.releases, model.n_clusters, epoch=epoch, n_leaves=leaves)[rows]
         return cls(
             planned=planned,
             result=result,
             replay=found if result.drift is None else found.reordered(rows),
-            size_stddevs=stddevs,
             summary=CenterSummary.of(
                 model.centers,
                 model.noisy_sizes,
                 planned.labels,
                 model.cluster_numbers,
-                least=2.0 * stddevs,
+                least=2.0 * model.size_stddevs,
+                noise=_noise_of(result),
             ),
         )
+
+    @functools.cached_property
+    def names(self) -> ClusterNames | None:
+        """What clusters are called; None in a run without names."""
+        return cluster_names(self.planned, self.result)
+
+    @property
+    def size_stddevs(self) -> NDArray[np.float64]:
+        """Noise stddev of each noisy size, shape (k,)."""
+        return self.result.model.size_stddevs
 
     @property
     def releases(self) -> tuple[Release, ...]:
@@ -97,18 +103,15 @@ class FitView:
         model = self.result.model
         return model.centers if model.noisy_means is None or self.result.remembered is not None else model.noisy_means
 
+    @property
+    def center_stddevs(self) -> NDArray[np.float64]:
+        """Noise stddev of each coordinate of each center, shape (k, d), feature units; NaN where nobody knows it."""
+        return _noise_of(self.result)
+
     @functools.cached_property
     def center_noise(self) -> NDArray[np.float64]:
         """Noise stddev of one coordinate of each of them, shape (k,), feature units, to first order; NaN if unknown."""
-        centers, found = self.result.model.centers, np.full(self.summary.n_clusters, math.nan)
-        state, moves, remembered = self.replay.state, self.replay.movements, self.result.remembered
-        if moves and len(moves[-1].noise) == len(found):
-            found = moves[-1].noise
-        elif isinstance(state, MeansState) and state.prior is not None and self.result.drift is None:
-            found = np.sqrt(state.prior.variances)
-        if remembered is not None:
-            found = np.where(np.isfinite(remembered.noise), remembered.noise, found)
-        return found / math.sqrt(centers.shape[1])
+        return np.sqrt((self.center_stddevs**2).mean(axis=1))
 
     @property
     def bounds(self) -> Bounds:
@@ -131,6 +134,17 @@ class FitView:
         return np.linalg.norm(self.planned.initial.server - self.lattice.center, axis=1)
 
     @property
+    def unit_words(self) -> str:
+        """What lengths across features are in: those of columns that are encoded have no unit of these."""
+        return "feature units" if self.planned.contract.encoder is None else "encoded units"
+
+    @property
+    def is_projected(self) -> bool:
+        """Whether features mean nothing by themselves."""
+        encoder = self.planned.contract.encoder
+        return encoder is not None and encoder.is_projected
+
+    @property
     def representative(self) -> bool:
         """Whether there are server data, not points that stand in for them."""
         return self.planned.config.server_data is not None and len(self.planned.initial.server) > 0
@@ -145,7 +159,7 @@ class FitView:
     @property
     def counted(self) -> Release | None:
         """The release that says how many rows (clients) there are; None where that is public or unknown."""
-        return next((release for release in self.releases if release.path.endswith("/rows")), None)
+        return released_as(self.releases, Role.UNITS)
 
     def shares(self) -> list[float]:
         """Share of the budget of each release, in order; they add up to 1."""
@@ -155,6 +169,22 @@ class FitView:
     def ratios(self) -> NDArray[np.float64]:
         """Root mean square of each release over that of its noise; 1 is noise alone."""
         return np.array([_over_noise(release) for release in self.releases])
+
+
+def cluster_names(planned: PlannedFit, result: FitResult) -> ClusterNames | None:
+    """What the clusters of a run are called, in the order of its model; None in a run without names."""
+    config = planned.config
+    found: ClusterNames | None = PROTOCOLS[config.algorithm].names(config, result.model.releases)
+    return found if found is None or result.drift is None else found.reordered(list(result.drift.rows))
+
+
+def _noise_of(result: FitResult) -> NDArray[np.float64]:
+    """Noise stddev of each coordinate of each center, shape (k, d), feature units; NaN where nobody knows it."""
+    found, remembered = result.model.center_stddevs, result.remembered
+    if remembered is None:
+        return found
+    known = np.repeat(remembered.noise[:, None] / math.sqrt(found.shape[1]), found.shape[1], axis=1)
+    return np.where(np.isfinite(known), known, found)
 
 
 def _over_noise(release: Release) -> float:

@@ -14,6 +14,8 @@ from schemas.tables.encoder import Encoder
 
 _MOST_COLUMNS = 4
 """Columns that tell what is typical of a cluster."""
+_MOST_ALIKE = 3
+"""Categories of a column that are named where noise may hide which is the largest."""
 _SIGNS = 3
 
 
@@ -31,27 +33,44 @@ def texts(view: FitView, features: NDArray[np.int64], clusters: NDArray[np.int64
     ]
 
 
+def noise_texts(view: FitView, features: NDArray[np.int64], clusters: NDArray[np.int64]) -> list[str]:
+    """Two noise stddevs of each feature, the largest of some clusters that were found; a dash where nobody knows it."""
+    encoder, summary = view.planned.contract.encoder, view.summary
+    shown = clusters[summary.found[clusters]]
+    moved = summary.centers + 2.0 * view.center_stddevs
+    ends = (summary.centers, moved) if encoder is None else (encoder.decoded(summary.centers), encoder.decoded(moved))
+    noise = np.abs(ends[1] - ends[0])[shown]
+    if not len(shown) or not np.isfinite(noise).all():
+        return ["—"] * len(features)
+    return [f"{noise[:, feature].max():.2g}" for feature in features]
+
+
 def typical(view: FitView, index: int) -> str:
     """What is typical of a cluster, for example "hours 41.2; education Bachelors (62%)"; "" where nothing is encoded.
 
-    Of a column with several features the one with the largest share is named. Columns in which centers differ most
-    come first.
+    Of a column with several features the one with the largest share is named, with those that noise may hide it from.
+    Columns in which centers differ most come first.
     """
     encoder = view.planned.contract.encoder
     if encoder is None:
         return ""
-    parts = _parts(encoder)
-    order = sorted(parts, key=lambda part: -float(view.summary.spread[part].max()))[:_MOST_COLUMNS]
+    columns = sorted(_parts(encoder), key=lambda each: -float(view.summary.spread[each[1]].max()))[:_MOST_COLUMNS]
     values, shares = encoder.decoded(view.summary.centers)[index], encoder.in_percent
     words = []
-    for part in order:
-        best = part.start + int(values[part].argmax())
+    for column, part in columns:
+        best, *others = view.summary.largest_of(index, part)
+        name = view.summary.names[best]
+        if len(others) >= _MOST_ALIKE:
+            words.append(f"{column} mixed")
+            continue
         number = f"({values[best]:.0f}%)" if shares[best] else fixed([float(values[best])], _SIGNS)[0]
-        words.append(f"{view.summary.names[best]} {number}")
+        alike = "".join(f" or {view.summary.names[each].removeprefix(f'{column} ')}" for each in others)
+        words.append(f"{name} {number}{alike}")
     return "; ".join(words)
 
 
-def _parts(encoder: Encoder) -> list[slice]:
-    """Where the features of each column lie."""
+def _parts(encoder: Encoder) -> list[tuple[str, slice]]:
+    """Columns, and where the features of each lie."""
     ends = np.cumsum([0, *(len(column.names) for column in encoder.columns)]).tolist()
-    return [slice(low, high) for low, high in itertools.pairwise(ends)]
+    places = (slice(low, high) for low, high in itertools.pairwise(ends))
+    return [(column.column, place) for column, place in zip(encoder.columns, places, strict=True)]

@@ -2,6 +2,7 @@
 
 from pipelines.jobs.forewarnings import counted
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
+from pipelines.kmeans.report.clusters import counted_words
 from pipelines.kmeans.report.fit_view import FitView
 from pipelines.kmeans.report.sections import fit_sections
 from pipelines.ledger.remaining import Remaining, left_words
@@ -67,6 +68,7 @@ def _label(view: FitView, remaining: Remaining | None) -> PrivacyLabel:
             ("Budget of this run", spent) if covers is None else (f"Budget of {covers}", f"{spent}, charged once"),
             ("For discrete noise", f"{plan.discretization_slack:.1g} of delta"),
             ("Trust", f"{view.result.privacy.trust}: {view.result.privacy.actors}"),
+            ("Sizes", f"noisy, ± {view.size_noise} {view.unit.size}: {counted_words(view)}"),
             ("Clipping norm", f"{view.lattice.clipping_norm:.4g} ({_norm_source(view)})"),
             ("Budget left", left_words(view.planned.config.ledger, remaining)),
         ),

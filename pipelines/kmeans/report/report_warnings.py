@@ -2,8 +2,7 @@
 
 import logging
 import math
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -15,28 +14,34 @@ from pipelines.kmeans.report.center_summary import scaled_stddev
 from pipelines.kmeans.report.fit_view import FitView
 from pipelines.page.page import Badge, Facts, Level, Notice
 from pipelines.run.failures import describe_unexpected
-from schemas.choices import InvalidRows, LloydVariant
-from schemas.kmeans.lloyd_config import DPLloydFit
-from schemas.kmeans.tree_config import CentralTreeFit
+from schemas.choices import Algorithm, InvalidRows
+from transforms.kmeans.protocols import PROTOCOLS
 
 _LOGGER = logging.getLogger(__name__)
 _FEW_SERVER_ROWS = 5
 """Server rows per cluster."""
 _WIDE = 10.0
 """A feature this many times as wide as the median one rules the distances."""
+_DROWNED = 3.0
+"""Noise stddevs of centers up to which their spread in a feature drowns in it."""
 _ALONE = 0.99
 """A feature with this share of the squared spread of the centers tells nearly all of them apart."""
 _MOST_NAMED = 8
-_LLOYD_SUMS = re.compile(r"dp_(?:lloyd/lloyd|medians/median)_(\d+)/(?:sums|directions)")
 
 
 Found = list[Notice] | None
 """What a check has to say; nothing if it passed, None if the run has not released what it needs."""
 
 
-def warnings(view: FitView) -> tuple[Notice, ...]:
+def made(view: FitView) -> tuple[tuple[str, Found], ...]:
+    """Every check of a run by name, with what it found; made once, since some look at whole matrices."""
+    return tuple((name, check(view)) for name, check in _checks_of(view))
+
+
+def warnings(view: FitView, made_checks: tuple[tuple[str, Found], ...]) -> tuple[Notice, ...]:
     """Warnings first, then notes; one good word if there is no warning."""
-    found = [notice for _, check in _checks_of(view) for notice in check(view) or ()]
+    found = [notice for _, notices in made_checks for notice in notices or ()]
+    found += assumptions.of_unknown_spread(view)
     found.sort(key=lambda notice: notice.level is not Level.WARNING)
     if not any(notice.level is Level.WARNING for notice in found):
         text = "Nothing stands out: every check that could be made passed; they are listed below."
@@ -44,9 +49,9 @@ def warnings(view: FitView) -> tuple[Notice, ...]:
     return tuple(found)
 
 
-def checks(view: FitView) -> Facts:
-    """Which checks were made, and how each ended."""
-    pairs = tuple((name, _outcome(check(view))) for name, check in _checks_of(view))
+def checks(made_checks: tuple[tuple[str, Found], ...]) -> Facts:
+    """Which checks were made, and how each ended; those that say nothing of such a run are left out."""
+    pairs = tuple((name, _outcome(found)) for name, found in made_checks)
     return Facts(title="Checks of this report", badge=Badge.RELEASED, pairs=pairs)
 
 
@@ -62,7 +67,8 @@ def _outcome(found: Found) -> str:
 def texts(planned: PlannedFit, result: FitResult) -> tuple[str, ...]:
     """Warnings in the report of a finished run, for callers without one; none if they could not be found."""
     try:
-        found = warnings(FitView.of(planned, result))
+        view = FitView.of(planned, result)
+        found = warnings(view, made(view))
     except Exception as error:  # noqa: BLE001 - what a run has spent must not be lost to its warnings
         _LOGGER.warning("the warnings could not be found: %s", describe_unexpected(error))
         return ()
@@ -106,7 +112,7 @@ def _of_delta(view: FitView) -> Found:
 def _of_server_rows(view: FitView) -> Found:
     """Too few public rows, or none at all."""
     config, server = view.planned.config, view.planned.initial.server
-    if isinstance(config, DPLloydFit | CentralTreeFit) and not len(server):
+    if not PROTOCOLS[config.algorithm].reads_server and not len(server):
         return None
     if not view.representative:
         text = "There were no server data: points drawn in the clipping ball stood in for them, which costs accuracy."
@@ -137,14 +143,19 @@ def _of_widths(view: FitView) -> Found:
 
 
 def _of_spread(view: FitView) -> Found:
-    """One feature in which centers lie far apart, where they hardly differ in all others."""
-    spread, n_found = view.summary.spread, int(view.summary.found.sum())
-    if n_found < 2 or len(spread) < 2:
+    """One feature in which centers lie far apart, where they differ in all others by little more than noise."""
+    found, centers = view.summary.found, view.summary.centers
+    if int(found.sum()) < 2 or centers.shape[1] < 2:
         return None
+    # Weighed by sizes: the center of a few rows is mostly noise.
+    weights = view.summary.sizes[found] / view.summary.sizes[found].sum()
+    offsets = centers[found] - weights @ centers[found]
+    spread = np.sqrt(weights @ offsets**2)
     widest = int(spread.argmax())
     others = float(np.median(np.delete(spread, widest)))
     alone = spread[widest] ** 2 >= _ALONE * (spread**2).sum() > 0.0
-    if not (alone and spread[widest] > _WIDE * others):
+    noise = float(np.sqrt(weights @ view.center_noise[found] ** 2))
+    if not (alone and spread[widest] > _WIDE * others) or others > _DROWNED * noise:
         return []
     text = (
         f"The centers differ almost alone in {view.summary.names[widest]!r}, which rules the distances between them. "
@@ -191,13 +202,6 @@ def _of_distances(view: FitView) -> Found:
     return [_warning(text, Badge.RELEASED)]
 
 
-def _is_late_move(view: FitView, path: str) -> bool:
-    """Whether a release sums rows around centers that an earlier Lloyd round has moved: small where they are right."""
-    config, found = view.planned.config, _LLOYD_SUMS.fullmatch(path)
-    relative = isinstance(config, DPLloydFit) and config.dp_lloyd.variant is LloydVariant.FAST
-    return relative and found is not None and int(found[1]) > 0
-
-
 def _clusters(numbers: list[int]) -> str:
     """Names of clusters, not all if there are many."""
     named = ", ".join(map(str, numbers[:_MOST_NAMED]))
@@ -210,8 +214,7 @@ def _of_noise(view: FitView) -> Found:
     drowned = [
         release.path
         for release, ratio in zip(view.releases, view.ratios(), strict=True)
-        if not ratio > 1.0 + 2.0 / math.sqrt(2.0 * max(release.values.size, 1))
-        and not _is_late_move(view, release.path)
+        if not ratio > 1.0 + 2.0 / math.sqrt(2.0 * max(release.values.size, 1)) and not release.meaning.settles
     ]
     if not drowned:
         return []
@@ -236,10 +239,20 @@ _CHECKS: tuple[tuple[str, Callable[[FitView], Found]], ...] = (
     ("Invalid rows", _of_rows_left_out),
     ("Every cluster larger than its noise", _of_sizes),
     ("Centers apart from each other", _of_distances),
+    ("More clusters than one cloud would show", assumptions.of_clouds),
     ("Every release above its noise", _of_noise),
     ("Assumptions of the theorem on FedDP-KMeans", assumptions.of_theorem),
 )
-"""What is checked of every run, and how."""
+"""What is checked of a run, and how."""
+_APPLIES: Mapping[str, Callable[[FitView], bool]] = {
+    "Clipping norm against the public rows": lambda view: view.representative,
+    "Private rows inside the clipping norm": lambda view: not clipping.covers_box(view),
+    "Enough public rows for each cluster": lambda view: _of_server_rows(view) is not None,
+    "Assumptions of the theorem on FedDP-KMeans": lambda view: (
+        view.planned.config.algorithm is Algorithm.FEDDP_KMEANS and view.representative and not view.by_client
+    ),
+}
+"""Checks that say nothing of some runs, and of which runs they do."""
 
 
 def _of_shares(view: FitView) -> Found:
@@ -248,7 +261,7 @@ def _of_shares(view: FitView) -> Found:
 
 
 def _checks_of(view: FitView) -> tuple[tuple[str, Callable[[FitView], Found]], ...]:
-    found = _CHECKS
+    found = tuple((name, check) for name, check in _CHECKS if name not in _APPLIES or _APPLIES[name](view))
     if np.isfinite(view.bounds.upper).any():
         found = (*found, ("Private rows inside the ranges of the columns", clipping.of_ends))
     if view.planned.config.masked.shares is not None:

@@ -3,50 +3,26 @@
 import numpy as np
 
 from pipelines.kmeans.report import cluster_plots
-from pipelines.kmeans.report.clusters import clusters_section
+from pipelines.kmeans.report.clusters import clusters_section, names_sections
 from pipelines.kmeans.report.drift_plots import drift_sections
 from pipelines.kmeans.report.fit_view import FitView
-from pipelines.kmeans.report.report_warnings import checks, warnings
+from pipelines.kmeans.report.report_warnings import checks, made, warnings
 from pipelines.page import plots
 from pipelines.page.page import Badge, Bar, Block, Code, Facts, Level, Notice, Section, Table, plot
 from pipelines.run.versions import versions
-from schemas.privacy.plan import Geometry, Mechanism
+from schemas.privacy.plan import Geometry, Mechanism, Role
 from schemas.privacy.release import Release
 from schemas.settings.digest import config_digest
 from transforms.kmeans.feddp_kmeans.state import FedDPState
+from transforms.numerics.kmeans.centers import released_as
 
 _MOST_WEIGHTS = 5000
 _MECHANISMS = {Mechanism.DISCRETE_GAUSSIAN: "discrete Gaussian", Mechanism.DISCRETE_LAPLACE: "discrete Laplace"}
-_PURPOSES = (
-    ("norms/histogram", "lengths of rows, for the clipping norm"),
-    ("diameter/histogram", "which public points have rows near them"),
-    ("outer_product/scatter", "directions in which the data spread"),
-    ("outer_product/rows", "how many there are"),
-    ("weights/histogram", "how much data each public point stands for"),
-    ("shape/scatter", "directions in which the data spread"),
-    ("shape/sums", "where the middle of the data lies"),
-    ("shape/rows", "how many there are"),
-    ("cells", "how much data each cell of the tree holds"),
-    ("leaves/sums", "where each leaf of the tree lies"),
-    ("leaves/counts", "how large each leaf is"),
-    ("dp_lloyd/rows/rows", "how many there are"),
-    ("dp_lloyd/mean/sums", "where the middle of the data lies"),
-    ("dp_lloyd/scatter/scatter", "directions in which the data spread"),
-    ("dp_lloyd/grid/histogram", "how much data lies in each cell of a public grid"),
-    ("/directions", "in which direction from each center its rows lie"),
-    ("directions/scatter", "directions in which the data spread"),
-    ("/candidates", "how much data lies near each candidate for a center"),
-    ("histogram", "which public points may be dropped"),
-    ("quality/cost", "how far rows lie from their centers"),
-    ("quality/sizes", "how large each final cluster is"),
-    ("sums", "where each center lies"),
-    ("counts", "how large each cluster is"),
-)
 
 
 def fit_sections(view: FitView) -> tuple[Section, ...]:
     """All of them, in the order of the page."""
-    first = (_guarantee(view), _warnings(view), clusters_section(view))
+    first = (_guarantee(view), _warnings(view), *names_sections(view), clusters_section(view))
     return (*first, *drift_sections(view), _rounds(view), *_curator(view), _reading(view))
 
 
@@ -76,8 +52,8 @@ def _guarantee(view: FitView) -> Section:
             words=3,
             folded=len(view.releases) > 16,
             note=f"Sensitivity: how far one unit can move the exact sum{'' if covers is None else f's of {covers}'}, "
-            "in feature units or rows. Noise multiplier: noise over sensitivity. Share: of the budget. Paths begin "
-            f"with {view.releases[0].path.partition('/')[0]}/. Nothing else was computed from private rows.",
+            f"in {view.unit_words} or rows. Noise multiplier: noise over sensitivity. Share: of the budget. Paths "
+            f"begin with {view.releases[0].path.partition('/')[0]}/. Nothing else was computed from private rows.",
         ),
     )
     blocks = (*blocks, *_coalitions(view))
@@ -120,7 +96,7 @@ def _event(release: Release, share: float) -> tuple[str | Bar, ...]:
         norm = "Frobenius"
     return (
         short_path(release.path),
-        next((text for end, text in _PURPOSES if release.path.endswith(end)), ""),
+        release.meaning.tells,
         _MECHANISMS[spec.mechanism],
         f"{spec.size:,}",
         f"{spec.sensitivity * release.lattice_unit:.4g} ({norm})",
@@ -131,7 +107,10 @@ def _event(release: Release, share: float) -> tuple[str | Bar, ...]:
 
 def _warnings(view: FitView) -> Section:
     lead = "Checks of the releases against their noise, and of the settings against the public data."
-    return Section(name="warnings", title="Before you trust it", lead=lead, blocks=(*warnings(view), checks(view)))
+    found = made(view)
+    return Section(
+        name="warnings", title="Before you trust it", lead=lead, blocks=(*warnings(view, found), checks(found))
+    )
 
 
 def _rounds(view: FitView) -> Section:
@@ -152,7 +131,7 @@ def _rounds(view: FitView) -> Section:
             columns=("release", "noise stddev", "root mean square", "over noise"),
             rows=rows,
             folded=True,
-            note="In feature units, their squares (scatter), or rows.",
+            note=f"In {view.unit_words}, their squares (scatter), or rows.",
         )
     )
     lead = "Each round sums one statistic over the data, adds noise, and the server computes the next step from that."
@@ -193,7 +172,7 @@ def _movement_plot(view: FitView) -> list[Block]:
                 "From the start to the centers",
                 "Distance of each center from where it was before the round, beside what noise explains.",
                 Badge.RELEASED,
-                lambda: cluster_plots.movement_dots(movements[0], clusters, view.summary.numbers),
+                lambda: cluster_plots.movement_dots(movements[0], clusters, view.summary.numbers, view.unit_words),
                 f"From where each center was before the round to where it was released. {noise}",
             )
         ]
@@ -203,7 +182,7 @@ def _movement_plot(view: FitView) -> list[Block]:
             "How far centers moved",
             f"Distance that centers moved in each of {len(movements)} rounds, beside what noise explains.",
             Badge.RELEASED,
-            lambda: cluster_plots.movement_lines(movements, clusters),
+            lambda: cluster_plots.movement_lines(movements, clusters, view.unit_words),
             "Thin lines: single clusters; thick: root mean square. The dashed line is how far noise alone would move a "
             "mean: where the thick line meets it, further rounds bring nothing.",
         )
@@ -212,10 +191,9 @@ def _movement_plot(view: FitView) -> list[Block]:
 
 def _weights_plot(view: FitView) -> list[Block]:
     """The histogram over public points, if the run has one that can be drawn."""
-    found = [release for release in view.releases if release.path.endswith("weights/histogram")]
-    if not found or found[0].values.size > _MOST_WEIGHTS:
+    release, state = released_as(view.releases, Role.POINT_WEIGHTS), view.replay.state
+    if release is None or release.values.size > _MOST_WEIGHTS:
         return []
-    release, state = found[0], view.replay.state
     active = int(state.active.sum()) if isinstance(state, FedDPState) else release.values.size
     return [
         plot(
@@ -268,8 +246,9 @@ def _in_python(view: FitView) -> list[Block]:
     if view.planned.contract.encoder is not None:
         text = (
             "The job encodes columns, and dapple assign does the same with every table. Centers in centers.parquet "
-            "are in encoded units; above they are shown in those of the columns."
+            "are in encoded units"
         )
+        text += "." if view.is_projected else "; above they are shown in those of the columns."
         return [Notice(level=Level.NOTE, text=text)]
     return [
         Code(

@@ -1,17 +1,18 @@
-"""Where the messages of a stream go, if its rows come from a topic."""
+"""Where the rows of a stream come from: folders of dates, or a topic, and then where its messages go."""
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from pipelines.ledger.private_state import Register
 from pipelines.tables.arrivals.landing import Landing
 from pipelines.tables.arrivals.records import Records
-from pipelines.tables.arrivals.window_rows import TopicWindows
+from pipelines.tables.arrivals.window_rows import LakeRows, TopicWindows
 from schemas.arrivals.topic import MessageColumns
 from schemas.kmeans.stream_config import StreamConfig
 from transforms.arrivals.consume import TopicClient
 
 
-def topic_windows(config: StreamConfig, options: PipelineOptions) -> TopicWindows | None:
-    """The windows of a job's topic; None if its rows lie in folders.
+def window_rows(config: StreamConfig, options: PipelineOptions) -> TopicWindows | LakeRows:
+    """The windows of a job's topic, or its rows that lie in folders.
 
     Args:
       config: the job.
@@ -19,8 +20,16 @@ def topic_windows(config: StreamConfig, options: PipelineOptions) -> TopicWindow
     """
     stream, data = config.options, config.template.data
     if stream.kafka is None:
-        return None
+        return LakeRows(config.calendar, data, stream.column, stream.expected_rows)
     client, columns = TopicClient.of(stream.kafka), MessageColumns.of(data, stream.kafka)
-    records = Records(client=client, folder=data.path, epoch=stream.name, days=stream.days)
+    records = Records(
+        client=client,
+        folder=data.path,
+        epoch=stream.name,
+        days=stream.days,
+        first=stream.first,
+        register=Register(str(config.ledger), str(data.name), stream.name),
+    )
     landing = Landing(records=records, columns=columns, column=stream.column, setting="data.path", options=options)
-    return TopicWindows(calendar=config.calendar, band=len(config.template.weights), landing=landing)
+    band = len(config.template.weights)
+    return TopicWindows(calendar=config.calendar, band=band, landing=landing, expected=stream.expected_rows)

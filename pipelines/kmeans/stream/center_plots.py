@@ -1,5 +1,7 @@
 """Plots of how the centers of a stream move, from released numbers alone."""
 
+import datetime
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -75,12 +77,11 @@ def feature_panels(history: History) -> Figure:
     for feature in moving_features(history):
         lines = []
         for number in history.largest(NAMED):
-            y = history.path(number)[:, feature]
-            # The noise of a center is spread over all features alike.
-            reach = 2.0 * history.values("noise", number) / np.sqrt(len(history.features))
-            lines.append(Series(f"cluster {number}", history.x, y, y - reach, y + reach))
+            y, noise = history.in_units(number, feature)
+            lines.append(Series(f"cluster {number}", history.x, y, y - 2.0 * noise, y + 2.0 * noise))
         found.append(Panel(history.features[feature], lines))
-    return plots.panels(found, _since(history), "center, feature units")
+    unit = history.unit_words if history.units is None else "own unit"
+    return _dated(plots.panels(found, _windows(history), f"center, {unit}"), history)
 
 
 def distance_lines(history: History) -> Figure:
@@ -92,7 +93,7 @@ def distance_lines(history: History) -> Figure:
     known = [value for value in history.last.noise.values() if value is not None]
     if known:
         lines.append(Series("largest noise now", np.zeros(1), np.array([max(known)]), level=True))
-    return _over_windows(history, lines, "distance, feature units")
+    return _over_windows(history, lines, f"distance, {history.unit_words}")
 
 
 def score_lines(history: History) -> Figure:
@@ -105,9 +106,9 @@ def score_lines(history: History) -> Figure:
 
 
 def _over_windows(history: History, lines: list[Series], y_label: str) -> Figure:
-    figure = plots.line_plot(lines, _since(history), y_label)
+    figure = plots.line_plot(lines, _windows(history), y_label)
     plots.whole_numbers(figure.charts[0].x, 6)
-    return figure
+    return _dated(figure, history)
 
 
 def size_panels(history: History, unit: str) -> Figure:
@@ -117,9 +118,17 @@ def size_panels(history: History, unit: str) -> Figure:
         y, reach = history.values("sizes", number), 2.0 * history.size_stddevs
         line = Series(f"cluster {number}", history.x, y, y - reach, y + reach)
         found.append(Panel(f"cluster {number}", [line], first=place))
-    return plots.panels(found, _since(history), f"noisy size, {unit}")
+    return _dated(plots.panels(found, _windows(history), f"noisy size, {unit}"), history)
 
 
-def _since(history: History) -> str:
-    """Name of the axis of windows."""
-    return f"windows since {history.first}"
+def _dated(figure: Figure, history: History) -> Figure:
+    """A figure with the dates of windows instead of their numbers."""
+    for chart in figure.charts:
+        chart.x.days = datetime.date.fromisoformat(history.first), history.days
+    return figure
+
+
+def _windows(history: History) -> str:
+    """Name of the axis of windows, with their years, which stand beside no date."""
+    first, last = (each.date[:4] for each in (history.windows[0], history.last))
+    return f"window, {first}" if first == last else f"window, {first} to {last}"

@@ -15,6 +15,7 @@ from schemas.kmeans.stream_config import StreamConfig
 from schemas.settings.format_number import NAME, check_number
 from schemas.settings.refusal import Refusal
 from schemas.settings.run_manifest import ModelManifest, Spent
+from schemas.tables.encoder import Encoder
 from transforms.files import gate
 from transforms.files.publish import CENTERS_FILE
 from transforms.numerics.kmeans.recurring.windows import own_noise
@@ -55,7 +56,12 @@ class History:
       every: of the windows before the last `LAST` those are shown whose index is a multiple of it.
       size_stddevs: shape (n,): noise stddev of a size in each of them.
       features: d names.
+      units: shape (d,): a step of a feature in the unit of its column; None where features are in that anyway, or
+        where a column has become several of them.
+      unit_words: what lengths across features are in.
+      starts: shape (d,): 0 of a feature in the unit of its column.
       first: date of the first window of the epoch.
+      days: from one window's date to that of the next.
       epsilon: of the epoch, as the last one states it.
       delta: likewise.
     """
@@ -64,7 +70,11 @@ class History:
     every: int
     size_stddevs: NDArray[np.float64]
     features: tuple[str, ...]
+    units: NDArray[np.float64] | None
+    unit_words: str
+    starts: NDArray[np.float64]
     first: str
+    days: int
     epsilon: float
     delta: float
 
@@ -92,6 +102,15 @@ class History:
         """The center of a cluster in each window, shape (n, d), feature units; NaN where there was no such cluster."""
         unknown = np.full(len(self.features), np.nan)
         return np.stack([each.centers.get(number, unknown) for each in self.windows])
+
+    def in_units(self, number: int, feature: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """A coordinate of a center in each window, and the stddev of its noise, both in the unit of the column.
+
+        The noise of a center is spread over all features alike.
+        """
+        unit = 1.0 if self.units is None else float(self.units[feature])
+        noise = self.values("noise", number) / np.sqrt(len(self.features))
+        return self.starts[feature] + self.path(number)[:, feature] * unit, noise * unit
 
     @property
     def overall(self) -> "History":
@@ -145,7 +164,10 @@ def read_history(config: StreamConfig, output: str, done: int) -> History:
     indices, every = thinned(done)
     folder = FileSystems.join(output, config.calendar.date(done - 1))
     path, refusal = _found(folder, "run.json")
-    features = tuple(gate.read_json(path, ModelManifest, refusal).features)
+    manifest = gate.read_json(path, ModelManifest, refusal)
+    features = tuple(manifest.features)
+    with refusal.covers():
+        starts, units = _units(manifest)
     path, refusal = _found(folder, "privacy.json")
     spent = gate.read_json(path, Spent, refusal)
     windows = tuple(
@@ -159,10 +181,21 @@ def read_history(config: StreamConfig, output: str, done: int) -> History:
         every=every,
         size_stddevs=_size_stddevs(config, folder, done)[indices],
         features=_named(config, features),
+        units=units,
+        unit_words="feature units" if manifest.encoding is None else "encoded units",
+        starts=starts,
         first=config.options.first,
+        days=config.options.days,
         epsilon=spent.epsilon,
         delta=spent.delta,
     )
+
+
+def _units(manifest: ModelManifest) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """Where features have 0, and how long a step of them is, in the units of their columns."""
+    ends = np.array([[0.0], [1.0]]) * np.ones(len(manifest.features))
+    found = None if manifest.encoding is None else Encoder.from_json(manifest.encoding).in_units(ends)
+    return (ends[0], None) if found is None else (found[0], found[1] - found[0])
 
 
 def _named(config: StreamConfig, features: tuple[str, ...]) -> tuple[str, ...]:

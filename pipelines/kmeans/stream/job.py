@@ -17,14 +17,16 @@ from pipelines.jobs.job import Job, Outcome, Run
 from pipelines.jobs.run_job import run_settings
 from pipelines.jobs.waiting import Watch
 from pipelines.jobs.warned import in_all
-from pipelines.jobs.windows import Due, Released, WindowsFolder, due_windows, released_in_time
+from pipelines.jobs.windows import Due, Released, WindowsFolder, due_windows, of_window, released_in_time
 from pipelines.kmeans import fit
-from pipelines.kmeans.stream.arriving import topic_windows
+from pipelines.kmeans.stream.arriving import window_rows
 from pipelines.kmeans.stream.windows_page import PAGE, write_page
 from pipelines.ledger.store import Ledger
-from pipelines.tables.arrivals.window_rows import FolderRows, arriving
+from pipelines.tables.arrivals.window_rows import FolderRows, arriving, clear
+from schemas.errors import ProducerStoppedError
 from schemas.kmeans.stream_config import StreamConfig, in_stream_words, load_stream_config
 from schemas.privacy.flow import Zone
+from transforms.files.signals.measures import MEASURES, NEXT_DUE, WINDOWS, WINDOWS_LEFT
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -34,6 +36,7 @@ def _plan(run: Run[StreamConfig]) -> Due:
     if run.options.drain:
         begun = Ledger(str(run.settings.ledger)).windows(str(run.settings.template.data.name), name)
         due = dataclasses.replace(due, indices=tuple(index for index in due.indices if index in begun))
+    _count_windows(run.settings, due.done)
     _LOGGER.info("stream %s: %s %s", name, counted(len(due.indices), "window"), "begun" if run.options.drain else "due")
     return due
 
@@ -44,6 +47,8 @@ def _work(run: Run[StreamConfig], due: Due) -> Released:
     if due.done and not due.indices:
         # Whoever released the last window may have been killed before the page.
         write_page(config, run.options.output, due.done)
+    if not due.indices:
+        clear(window_rows(config, run.options.beam))
     warned: list[int | None] = []
     release = functools.partial(_arrived, run, warned)
     return Released(released_in_time(config.calendar, due, run.options.once or run.options.drain, release), warned)
@@ -51,8 +56,14 @@ def _work(run: Run[StreamConfig], due: Due) -> Released:
 
 def _arrived(run: Run[StreamConfig], warned: list[int | None], indices: tuple[int, ...], watch: Watch) -> Iterator[str]:
     """Releases windows whose rows are made readable first."""
-    with arriving(topic_windows(run.settings, run.options.beam), run.options.output) as rows:
+    with arriving(window_rows(run.settings, run.options.beam), run.options.output) as rows:
         yield from _released(run, warned, rows, indices, watch)
+        if rows.short:
+            expected = run.settings.options.expected_rows
+            raise ProducerStoppedError(
+                f"each window must have stream.expected_rows = {expected} rows at least, got one with fewer; all that "
+                "were due are released, so look at the producer, and into the operator's file for the date."
+            )
 
 
 def _released(
@@ -67,15 +78,22 @@ def _released(
         if watch.asked:
             return
         date = config.calendar.date(index)
-        own = dataclasses.replace(
-            options, output=FileSystems.join(options.output, date), run_id=f"{config.options.name}-{date}"
-        )
-        rows.ready(index)
+        own = of_window(options, config.calendar, index, config.options.name)
+        own = dataclasses.replace(own, leaves=rows.ready(index))
         with in_stream_words(index):
             warned.append(run_settings(fit.JOB, config.window(index, options.output), own)["warnings"])
         rows.released(index)
         write_page(config, options.output, index + 1)
+        _count_windows(config, index + 1)
         yield date
+
+
+def _count_windows(config: StreamConfig, done: int) -> None:
+    """Tells how many windows are released, and when the next one is due, so that a lag is seen from outside."""
+    MEASURES.put(WINDOWS, done)
+    MEASURES.put(WINDOWS_LEFT, config.options.windows - done)
+    if done < config.calendar.n_wanted:
+        MEASURES.put(NEXT_DUE, config.calendar.due_at(done).timestamp())
 
 
 def _write(run: Run[StreamConfig], due: Due, released: Released) -> Outcome:

@@ -66,9 +66,14 @@ def _page(config: StreamConfig, history: History, done: int) -> Page:
         tags=(counted(done, "window"), counted(len(last.sizes), "cluster")),
         label=label,
         sections=(
-            *_centers(history.overall, done),
-            _sizes(history, unit),
-            _drift(history),
+            _centers(history.overall, done),
+            Section(
+                name="features",
+                title="Features, sizes and drift",
+                lead="Coordinates of the centers, and how many came to each cluster. Drift is a short memory against "
+                "a long one, in stddevs of noise and chance.",
+                blocks=(_features(history.overall), *_sizes(history, unit), *_drift(history)),
+            ),
             _budget(history, left, options.windows - done),
             _table(history, unit),
         ),
@@ -92,7 +97,7 @@ def _participation(options: StreamOptions) -> tuple[str, str]:
     return "Each client counts", f"in {options.max_windows} windows at most, {options.min_separation} apart at least"
 
 
-def _centers(history: History, done: int) -> tuple[Section, ...]:
+def _centers(history: History, done: int) -> Section:
     """How the models move."""
     blocks: list[Block] = []
     if len(history.features) > 1:
@@ -118,16 +123,13 @@ def _centers(history: History, done: int) -> tuple[Section, ...]:
             )
         )
     lead = "Where the model of each window has its centers: means of what the windows so far released."
-    return (
-        Section(name="centers", title="Centers", lead=lead, blocks=tuple(blocks)),
-        _features(history),
-    )
+    return Section(name="centers", title="Centers", lead=lead, blocks=tuple(blocks))
 
 
-def _features(history: History) -> Section:
+def _features(history: History) -> Block:
     most, found = center_plots.MOST_PANELS, len(history.features)
     some = f" The {most} of {found} features in which centers moved most." if found > most else ""
-    block = plot(
+    return plot(
         "features",
         "Centers by feature",
         "Coordinates of each center in each window, a small plot per feature, with their noise.",
@@ -137,8 +139,6 @@ def _features(history: History) -> Section:
         + some
         + _largest_clusters(history),
     )
-    lead = "The same centers, one coordinate at a time."
-    return Section(name="features", title="Features", lead=lead, blocks=(block,))
 
 
 def _largest_clusters(history: History) -> str:
@@ -154,12 +154,12 @@ def _views(history: History) -> list[tuple[str, str, History]]:
     return found if recent is None else [*found, ("-recent", f", last {len(recent.windows)} windows", recent)]
 
 
-def _sizes(history: History, unit: str) -> Section:
+def _sizes(history: History, unit: str) -> tuple[Block, ...]:
     caption = (
         "What each window alone adds. It may be negative. Bands: two stddevs of the noise either way, now "
         f"{2.0 * history.size_stddevs[-1]:,.4g}. Each plot has a scale of its own.{_largest_clusters(history)}"
     )
-    blocks = tuple(
+    return tuple(
         plot(
             f"sizes{end}",
             f"Noisy sizes{words}",
@@ -170,10 +170,9 @@ def _sizes(history: History, unit: str) -> Section:
         )
         for end, words, view in _views(history)
     )
-    return Section(name="sizes", title="Sizes", lead="How many came to each cluster.", blocks=blocks)
 
 
-def _drift(history: History) -> Section:
+def _drift(history: History) -> list[Block]:
     drifting = [number for number, score in history.last.scores.items() if (score or 0.0) > MEMORY_DRIFT_SCORE]
     text = "No cluster drifts in the last window."
     if drifting:
@@ -191,8 +190,7 @@ def _drift(history: History) -> Section:
             )
             for end, words, view in _views(history)
         ]
-    lead = "A short memory against a long one, in stddevs of noise and chance."
-    return Section(name="drift", title="Drift", lead=lead, blocks=tuple(blocks))
+    return blocks
 
 
 def _budget(history: History, left: str, rest: int) -> Section:
@@ -228,8 +226,8 @@ def _table(history: History, unit: str) -> Section:
         columns=("window", f"noisy {unit}", "noise of a size", "largest noise of a center", "largest drift score"),
         rows=rows,
         folded=len(rows) > _OPEN_ROWS,
-        note="Noise of a size: two stddevs. Noise of a center: how far noise alone moves its remembered mean, feature "
-        "units.",
+        note="Noise of a size: two stddevs. Noise of a center: how far noise alone moves its remembered mean, "
+        f"{history.unit_words}.",
     )
     lead = f"The last window first. {history.thinning}"
     return Section(name="windows", title="Windows", lead=lead, blocks=(table,))

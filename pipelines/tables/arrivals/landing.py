@@ -105,8 +105,17 @@ class Landing:
         if dates:
             _remove([path for date in dates for path in _files_in(self._copies(date))])
         else:
-            found = list(_files_in(self._root))
-            _remove([path for path in found if self._is_copy(path.removeprefix(f"{self._root}/"))])
+            _remove(self._all())
+
+    def clear(self) -> None:
+        """Removes copies that a killed call has left, unless another one is at work here, which removes its own."""
+        if self._all():
+            with contextlib.suppress(ConfigError), self.alone():
+                self.remove()
+
+    def _all(self) -> list[str]:
+        """Copies of all windows."""
+        return [path for path in _files_in(self._root) if self._is_copy(path.removeprefix(f"{self._root}/"))]
 
     def _copies(self, date: str) -> str:
         return FileSystems.join(self._root, f"{self.column}={date}")

@@ -1,21 +1,24 @@
 """Records of windows: which offsets of a topic lie in each, durable before a message is read or noise is drawn.
 
-A record is private: it tells how many messages there are. It lies at `FOLDER/_offsets/EPOCH/DATE.json`.
+A record is private: it tells how many messages there are. It lies at `FOLDER/_offsets/EPOCH/DATE.json`. If a ledger
+charges the windows, then its commits know records by their content, see `Register`.
 """
 
 import contextlib
 import dataclasses
 import datetime
-import hashlib
+import secrets
 import time
 
 from apache_beam.io.filesystems import FileSystems
 
+from pipelines.ledger.private_state import Register, State, digest_of
 from pipelines.run.folder import absolute
 from pipelines.tables.arrivals.broker import Broker, TopicState, check_reaches_back
 from schemas.arrivals.offsets import OffsetRange, RecordPlace, WindowOffsets
 from schemas.errors import InputError, ProtocolError
 from schemas.settings import json_schema
+from schemas.settings.calendar import index_of
 from schemas.settings.format_number import FORMAT
 from transforms.arrivals.consume import TopicClient, record_refusal
 from transforms.files import gate
@@ -34,12 +37,16 @@ class Records:
       folder: of copies and records, private.
       epoch: its name.
       days: from one window's date to that of the next.
+      first: date of the first window.
+      register: of what windows that are committed have left; None of windows that no ledger charges.
     """
 
     client: TopicClient
     folder: str
     epoch: str
     days: int
+    first: str
+    register: Register | None = None
 
     def path(self, date: str) -> str:
         """Where the record of a window is."""
@@ -47,7 +54,11 @@ class Records:
 
     def place(self, date: str, copies: str) -> RecordPlace:
         """What workers are told of a window whose messages they copy to a folder."""
-        return RecordPlace(self.path(date), hashlib.sha256(self._raw(date)).hexdigest(), copies)
+        return RecordPlace(self.path(date), self.digest(date), copies)
+
+    def digest(self, date: str) -> str:
+        """SHA-256 of the record of a window that was cut."""
+        return digest_of(self._raw(date))
 
     def found(self, date: str) -> WindowOffsets | None:
         """The record of a window; None if it was not cut yet.
@@ -80,9 +91,12 @@ class Records:
           before: the record of the window before; None of the first one of the epoch.
 
         Raises:
-          InputError: if the topic is another one than that of the windows before, or the records do not join.
+          InputError: if the topic is another one than that of the windows before, the records do not join, or that of a
+            window that is released is gone.
         """
         if self.found(date) is None:
+            if self.register is not None and self.register.is_over(self._index(date)):
+                raise record_refusal(self.path(date)).because("nothing")
             content = self._asked(broker, state, date, before).model_dump_json().encode()
             with contextlib.suppress(ProtocolError):
                 write_once(self.path(date), content, private=True)
@@ -106,8 +120,9 @@ class Records:
             OffsetRange(partition=index, first=starts.get(index, 0), end=max(end, starts.get(index, 0)))
             for index, end in enumerate(ends)
         )
+        topic, salt = self.client.topic, secrets.token_hex(32)
         return WindowOffsets(
-            format=FORMAT, topic=self.client.topic, topic_id=state.topic_id, window=date, cut=cut, ranges=ranges
+            format=FORMAT, topic=topic, topic_id=state.topic_id, window=date, cut=cut, salt=salt, ranges=ranges
         )
 
     def _first_starts(self, broker: Broker, state: TopicState, begin: int) -> dict[int, int]:
@@ -119,7 +134,14 @@ class Records:
 
     def _raw(self, date: str) -> bytes:
         path = self.path(date)
-        return gate.read_bytes(path, record_refusal(path))
+        refusal = record_refusal(path)
+        if self.register is None:
+            return gate.read_bytes(path, refusal)
+        return self.register.read(State.OFFSETS, self._index(date), path, refusal, may_be_open=True)
+
+    def _index(self, date: str) -> int:
+        """Number of the window of a date."""
+        return index_of(self.first, self.days, date)
 
     def _begins(self, date: str) -> int:
         """The first moment of a window, in milliseconds since 1970 (UTC)."""

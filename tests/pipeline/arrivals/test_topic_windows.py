@@ -11,6 +11,7 @@ from schemas.errors import InputError
 from tests.scenes import lake
 from tests.scenes.brokers import DAY, START, Killed, StreamPlace, Topic, equal_noise, kill, row_message
 from transforms.arrivals.consume import TopicClient, messages
+from transforms.files import claims
 
 pytestmark = pytest.mark.kafka
 DATES = tuple(f"2026-01-0{day}" for day in range(1, 5))
@@ -49,6 +50,17 @@ def test_messages_give_the_releases_of_the_same_rows_in_folders(place, topic):
     assert topic.committed("dapple-epoch") == [241, 241, 240]
 
 
+def test_offsets_that_did_not_move_are_told_to_the_operator_alone(place, topic, tmp_path):
+    """Of the third day: its window is released, and nothing that is exported differs."""
+    outcome = place.stream("silent", topic, "--metrics", str(tmp_path / "m.prom"), expected_rows=200)
+    assert outcome.code == 67, outcome.err
+    assert place.released("silent") == place.released("folders")
+    runs = json.loads((place.folder / "silent" / "out.operator.json").read_text())["runs"]
+    assert [note for each in runs for note in each["notes"]] == [f"{DATES[2]}: the offsets of the topic did not move"]
+    assert runs[-1]["dapple_window_messages"] == dict(zip(DATES, (240.0, 240.0, 0.0, 240.0), strict=True))
+    assert "message" not in (tmp_path / "m.prom").read_text()
+
+
 def test_an_epoch_in_several_calls_is_that_of_one_call(place, topic):
     """Until a date, and the rest; then nothing is due."""
     for until, released in ((DATES[1], DATES[:2]), (DATES[3], DATES[2:]), (DATES[3], ())):
@@ -72,9 +84,10 @@ def test_a_second_launcher_is_refused_while_the_first_reads(place, topic, monkey
     said, ready = [], window_rows.TopicRows.ready
 
     def second(rows, index):
-        ready(rows, index)
+        found = ready(rows, index)
         if not said:
             said.append(place.stream("two", topic))
+        return found
 
     monkeypatch.setattr(window_rows.TopicRows, "ready", second)
     assert place.stream("two", topic).code == 0
@@ -119,6 +132,21 @@ def test_a_retry_reads_what_was_written_down(place, topic, point, monkeypatch):
     assert place.stream(name, topic, until=DATES[0]).code == 0
     assert place.released(name)[DATES[0]] == place.released("folders")[DATES[0]]
     assert all(path.read_bytes() == content for path, content in records.items())
+
+
+def test_copies_of_a_killed_call_go_when_nothing_is_due(place, topic, monkeypatch):
+    """It had released the last window, and nobody would have copied there again; those of a job at work stay."""
+    with monkeypatch.context() as patch:
+        patch.setattr(window_rows.Landing, "remove", lambda *_: None)
+        assert place.stream("left", topic, until=DATES[0]).code == 0
+    left = place.private_files("left")
+    assert [each for each in left if each.endswith(".parquet")]
+    folder = place.folder / "left" / "copies" / "_offsets"
+    with claims.alone_at(str(folder), "other", "data.path", str(folder)):
+        assert place.stream("left", topic, until=DATES[0]).code == 0
+    assert place.private_files("left") == left
+    assert place.stream("left", topic, until=DATES[0]).code == 0
+    assert place.private_files("left") == [f"_offsets/epoch/{DATES[0]}.json"]
 
 
 def test_what_is_appended_after_the_cut_is_in_the_next_window(place, broker, monkeypatch):
@@ -221,7 +249,7 @@ def test_a_topic_that_was_made_anew_is_refused(place, broker):
     record.write_text(record.read_text().replace(topic.name, other.name))
     outcome = place.stream("anew", other.closed(), until=DATES[1])
     assert outcome.code == 2
-    assert "must be the one that the windows began with" in outcome.lines[-1]
+    assert "got another one than the ledger's commit of that window names" in outcome.lines[-1]
 
 
 @pytest.mark.parametrize("change", ["gone", "moved", "other"])
@@ -288,7 +316,7 @@ def test_no_offset_is_said_or_published(place, topic):
 def test_a_topic_that_is_not_there(place, broker, monkeypatch):
     topic = Topic(broker, partitions=1)
     outcome = place.stream("nowhere", topic, kafka={"topic": "nowhere"})
-    assert outcome.code == 2
+    assert outcome.code == 75
     assert "must answer for the topic nowhere" in outcome.lines[-1]
 
 

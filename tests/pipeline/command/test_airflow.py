@@ -73,11 +73,11 @@ def test_a_refusal_is_final_and_other_failures_are_tried_again(provider, dapple)
     for operator in operators(provider, dapple(0)):
         dapple(0)
         assert operator.execute({}) == {"epsilon": 1.5}
-        for code in (3, 4):
+        for code in (2, 3, 4, 5):
             dapple(code)
             with pytest.raises(FinalTaskError, match=f"refused with exit code {code}"):
                 operator.execute({})
-        for code in (1, 2, 75, 130):
+        for code in (1, 66, 75, 130):
             dapple(code)
             with pytest.raises(TaskError, match=f"failed with exit code {code}") as failed:
                 operator.execute({})
@@ -130,6 +130,22 @@ def test_the_dag_holds_the_operator(provider, dapple):
     content = runpy.run_path(str(SCHEDULE / "airflow_dag.py"))
     assert isinstance(content["fit"], provider.DapplePartitionOperator)
     assert content["fit"].words()[1:] == ["{{ ds }}", "--runner=FnApiRunner"]
+
+
+@stood_in
+@pytest.mark.parametrize(
+    ("lake", "marker", "path", "connection"),
+    [
+        ("/srv/lake", "/_SUCCESS", f"/srv/lake/dt={DATE}/_SUCCESS", None),
+        ("s3://lake/rows", "", f"s3://lake/rows/dt={DATE}", "aws_default"),
+    ],
+)
+def test_the_sensor_asks_where_the_lake_is(provider, monkeypatch, lake, marker, path, connection):
+    monkeypatch.setenv("DAPPLE_LAKE", lake)
+    monkeypatch.setenv("DAPPLE_MARKER", marker)
+    content = runpy.run_path(str(SCHEDULE / "airflow_dag.py"))
+    content["is_there"](DATE)
+    content["ObjectStoragePath"].assert_called_once_with(path, conn_id=connection)
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from pipelines.run.options import parse_job
+from schemas import errors
 from tests.scenes import lake
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -88,7 +89,7 @@ def test_a_failed_date_is_tried_again_as_the_same_job_by_the_command_of_the_cron
     place, runs = two_dates, two_dates / "runs"
     yesterday = YESTERDAY
     missing = run_partition(place, yesterday)
-    assert missing.returncode == 2
+    assert missing.returncode == 66
     assert not (runs / yesterday).exists()
     job = (runs / f"{yesterday}.yaml").read_bytes()
     lake.write_lake(place / "lake" / f"dt={yesterday}", lake.mixture(900, seed=9))
@@ -151,9 +152,12 @@ def dag_calls():
 def test_the_dag_compiles_and_runs_dates_in_order():
     compile((SCHEDULE / "airflow_dag.py").read_text(), "airflow_dag.py", "exec")
     calls = dag_calls()
-    assert {"DAG", "BashSensor", "DapplePartitionOperator"} <= set(calls)
-    assert ast.literal_eval(calls["DAG"]["max_active_runs"]) == 1
-    assert ast.literal_eval(calls["DAG"]["schedule"]) == "@daily"
+    assert {"DAG", "PythonSensor", "DapplePartitionOperator"} <= set(calls)
+    # One alone would keep a night that failed from being tried again while the next one waits for it.
+    assert ast.literal_eval(calls["DAG"]["max_active_runs"]) > 1
+    # A plain "@daily" names the day that begins, whose rows have not come.
+    assert "CronDataIntervalTimetable('0 0 * * *', timezone='UTC')" in ast.unparse(calls["DAG"]["schedule"])
+    assert ast.literal_eval(calls["PythonSensor"]["op_args"]) == ["{{ ds }}"]
     assert ast.literal_eval(calls["DapplePartitionOperator"]["date"]) == "{{ ds }}"
     arguments = calls["DAG"]["default_args"]
     assert {ast.literal_eval(key) for key in arguments.keys} >= {"depends_on_past", "retries"}
@@ -166,20 +170,9 @@ def test_the_dag_imports_what_airflow_3_has():
     assert modules == {
         "airflow.sdk",
         "airflow.sdk.exceptions",
-        "airflow.providers.standard.sensors.bash",
+        "airflow.providers.standard.sensors.python",
         "airflow_operators",
     }
-
-
-def test_the_command_of_the_sensor_parses():
-    call = dag_calls()["BashSensor"]
-    command = ast.literal_eval(call["bash_command"])
-    assert not command.endswith(".sh")  # Airflow would take it for the name of a file
-    variables = {ast.literal_eval(key) for key in call["env"].keys}
-    assert set(re.findall(r"\$(\w+)", command)) == variables
-    text = command.replace("{{ ds }}", "2026-11-20")
-    assert "{" not in text
-    subprocess.run(["bash", "-n", "-c", text], check=True)
 
 
 @pytest.fixture
@@ -221,3 +214,19 @@ def test_the_lake_of_another_day_is_like_the_first():
     """The tests above rest on it: two days differ by chance alone."""
     means = [lake.mixture(900, seed=seed)[::3].mean(axis=0) for seed in (0, 1)]
     np.testing.assert_allclose(*means, atol=0.2)
+
+
+def test_who_routes_by_exit_codes_knows_those_of_the_errors():
+    """No error that a retry cannot change is tried again by systemd or Airflow, and all others are."""
+    kinds = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, errors.DappleError)]
+    found = {each.exit_code for each in kinds}
+    others = (errors.AbsentError, errors.NoInputYetError, errors.UnavailableError, errors.ProducerStoppedError)
+    again = {each.exit_code for each in (errors.DappleError, *others)}
+    unit = (SCHEDULE / "dapple-stream.service").read_text()
+    final = set(map(int, re.findall(r"^RestartPreventExitStatus=(.*)$", unit, re.MULTILINE)[0].split()))
+    operators = (SCHEDULE / "airflow_operators.py").read_text()
+    # A stream that is kept running goes on with the next window; a call of it that is repeated would hide the code.
+    assert f"FINAL = {tuple(sorted(final | {errors.ProducerStoppedError.exit_code}))}" in operators
+    assert found - final == again
+    page = (SCHEDULE.parent / "docs" / "how-to" / "use-an-orchestrator.md").read_text()
+    assert {code for code in found if re.search(rf"^\\| {code}[ ,]", page, re.MULTILINE)} == found

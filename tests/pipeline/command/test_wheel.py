@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import zipfile
 
 import pytest
@@ -76,6 +77,23 @@ def test_data_files_are_in_the_wheel(names):
     assert templates | {"dapple_dp/__init__.pyi"} <= names
 
 
+def test_the_kernel_makes_the_wheel_one_for_a_platform_and_all_versions_of_python(wheel, names):
+    """Its sources are there, too, since a library that was built from others is not used."""
+    kernel = "transforms/numerics/kernel"
+    assert {f"{kernel}/{path.name}" for path in (ROOT / kernel).glob("*.c")} <= names
+    if shutil.which("cc"):
+        assert f"{kernel}/_rows.so" in names
+        assert wheel.name.startswith("dapple_dp-0.1.0-py3-none-linux_")
+    else:
+        assert wheel.name == "dapple_dp-0.1.0-py3-none-any.whl"
+
+
+def test_the_installed_packages_use_the_kernel(environment, tmp_path):
+    script = "from transforms.numerics.kernel.library import library\nprint(library() is not None)"
+    done = environment.run(environment.python, "-c", script, cwd=tmp_path)
+    assert done.stdout == f"{shutil.which('cc') is not None}\n", done.stderr
+
+
 def test_nothing_else_lies_at_the_top(names):
     tops = {name.partition("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {
@@ -126,3 +144,12 @@ def test_nobody_is_told_to_install_the_package_of_somebody_else():
         text = path.read_text()
         assert not re.search(r"(pip|pipx|uv tool|uv pip) install\s+['\"]?dapple(?!-dp)", text), path
         assert not re.search(r"(import|from) dapple\b(?!_dp)", text), path
+
+
+@pytest.mark.slow
+def test_two_builds_of_one_source_are_one_wheel(wheel, tmp_path, monkeypatch):
+    """Whenever they are built: nobody has to set SOURCE_DATE_EPOCH."""
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    again = installed.dapple_wheel(tmp_path / "again")
+    assert again.name == wheel.name
+    assert again.read_bytes() == wheel.read_bytes()

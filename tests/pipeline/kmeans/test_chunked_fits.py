@@ -20,28 +20,19 @@ from pipelines.run.folder import OF_ROUNDS
 from schemas.errors import InputError
 from tests.scenes import crashes, lake, ledgers
 from tests.scenes.crashes import Point
+from tests.scenes.protocol_jobs import OF_THEIR_OWN, settings_of
 from transforms.files.checkpoint import MANIFEST_FILE
 from transforms.rounds.bound_broadcast import state_digest
 
 KEY = bytes(range(32))
-DOMAIN = {"dp_lloyd": {"domain": [-8, 8], "steps": 7}, "clipping": {"norm": "domain", "center": "none"}, "lloyd": {}}
-JOBS = {
-    "feddp_kmeans": {},
+JOBS = {str(each): settings_of(each) for each in OF_THEIR_OWN} | {
     "of clients": {"unit": "client"},
     "moved": {"clipping__center": "none", "clipping__norm": 9.0},
-    "dp_lloyd": {"algorithm": "dp_lloyd"} | DOMAIN,
-    "dp_medians": {"algorithm": "dp_medians"} | DOMAIN,
     "after feddp": {
         "algorithm": "dp_lloyd",
         "dp_lloyd": {"domain": [-8, 8], "init": "feddp_init"},
         "clipping": {"norm": "server_radius", "center": "server_mean"},
         "lloyd": {},
-    },
-    "central_tree": {
-        "algorithm": "central_tree",
-        "tree": {"radius": 8.0, "depth": 6},
-        "clipping": {},
-        "lloyd": {"steps": 2},
     },
     "masked": {"trust": "masked"},
     "pairwise": {"trust": "masked", "masked": {"scheme": "pairwise", "threshold": 2}, "unit": "client"},
@@ -60,8 +51,6 @@ class Place:
         """Of a `fit` to a folder of this name."""
         settings = dict(settings)
         job = lake.job(self.path, self.server, settings.pop("unit", "record"), **settings)
-        if job["algorithm"] == "central_tree":
-            del job["server_data"]
         if chunk is not None:
             job["chunks"] = {"rounds": chunk}
         file = self.folder / f"{output}.yaml"
@@ -238,3 +227,16 @@ def test_a_given_key_beside_the_staging_folder_is_kept(tmp_path):
     words = place.words("out", None, **LLOYD, key_uri=key)
     assert lake.run_command(*words).code == 0
     assert pathlib.Path(key).read_bytes() == lake.KEY
+
+
+def test_a_run_without_a_ledger_that_is_complete_is_told_so(place):
+    """Whoever is stopped between the last rename and the last line may ask again; no other run is taken for it."""
+    words = place.words("done", 2)
+    assert (first := lake.run_command(*words)).code == 0, first.err
+    before = {path.name: path.read_bytes() for path in (place.folder / "done").iterdir()}
+    again = lake.run_command(*words)
+    assert (again.code, json.loads(again.out)) == (0, json.loads(first.out))
+    for other in ([*words[:-1], "another"], place.words("done", 2, seed=5)):
+        refused = lake.run_command(*other)
+        assert (refused.code, "--output must be a new or empty folder" in refused.err) == (2, True)
+    assert before == {path.name: path.read_bytes() for path in (place.folder / "done").iterdir()}

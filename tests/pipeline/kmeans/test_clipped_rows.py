@@ -39,7 +39,7 @@ def told(folder, columns, epsilon=2.0, clients=None, **settings):
         job["clipping"] = {"client_rows": 2}
     fit = lake.planned(job | {"data": data} | settings)
     view = FitView.of(fit, lake.finished(fit, fit.contract.to_block(table, "rows")))
-    return [(str(each.level), each.text) for each in report_warnings.warnings(view)]
+    return [(str(each.level), each.text) for each in report_warnings.warnings(view, report_warnings.made(view))]
 
 
 def of_bounds(found, level="warning"):

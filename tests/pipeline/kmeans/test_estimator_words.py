@@ -8,8 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dapple_dp import ConfigError, DPKMeans, InputError, PrivateScaler
+from dapple_dp import BudgetExceededError, ConfigError, DPKMeans, InputError, PrivateScaler
 from schemas.choices import Algorithm
+from schemas.privacy.charge import Limit
+from tests.scenes.ledgers import new_ledger
 
 ROWS = np.random.default_rng(0).random((200, 2))
 SECRET = 0.123456789
@@ -61,6 +63,60 @@ def test_bounds_of_other_columns_are_told_of_x(domain):
     with pytest.raises(ConfigError, match="every column of X and of no other") as error:
         model(domain=domain).fit(table)
     assert "data.features" not in str(error.value)
+
+
+@pytest.mark.filterwarnings("ignore::schemas.errors.PrivacyWarning")
+def test_what_a_ledger_refuses_speaks_of_parameters(tmp_path):
+    new_ledger(tmp_path, Limit(epsilon=1.0, delta=1e-5))
+    with pytest.raises(BudgetExceededError, match=r"so lower epsilon or raise the limit") as error:
+        model(ledger=str(tmp_path / "ledger.sqlite"), data_name="census").fit(ROWS)
+    assert "privacy.epsilon" not in str(error.value)
+
+
+SETTINGS = re.compile(
+    r"\b(?:privacy|clipping|data|tree|recurring|masked|server_data|lloyd|dp_lloyd)\.\w+|--\w+|\bsection\b|encode|below\."
+)
+
+
+@pytest.mark.filterwarnings("ignore::schemas.errors.PrivacyWarning")
+def test_warnings_speak_of_parameters_and_of_no_page():
+    rows = np.random.default_rng(0).normal(0.0, [1.0, 1.0, 5000.0], (3000, 3))
+    clipped = DPKMeans(3, epsilon=8.0, delta=1e-6, clipping_norm=1.0).fit(rows, server_data=rows[::7].copy())
+    wide = DPKMeans(3, epsilon=8.0, delta=1e-6).fit(rows, server_data=rows[::7].copy())
+    drowned = DPKMeans(4, epsilon=0.1, delta=1e-6, domain=(-1e5, 1e5)).fit(rows)
+    told = [*clipped.warnings_, *wide.warnings_, *drowned.warnings_]
+    assert any("A larger clipping_norm costs noise" in each for each in told)
+    assert any("by bounds of its own for each column" in each for each in told)
+    assert any("has a noisy size below" in each or "have noisy sizes below" in each for each in told)
+    assert not [each for each in told if SETTINGS.search(each)]
+
+
+def test_a_stream_is_no_fit():
+    with pytest.raises(ConfigError, match=r"^algorithm must be one of a single fit, got 'windows'"):
+        model(algorithm="windows").fit(ROWS)
+
+
+def test_a_choice_of_clusters_is_a_mapping_here():
+    for wrong in ({"max": 5}, 3.5):
+        with pytest.raises(ConfigError, match="a mapping of max and choose"):
+            DPKMeans(wrong, epsilon=1.0, delta=1e-6, domain=(0, 1)).fit(ROWS)
+
+
+class Column:
+    """A column of pandas: no matrix, and no table either."""
+
+    iloc, dtypes = None, np.dtype(float)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array([0.5, 0.25], dtype=dtype)
+
+    def items(self):
+        return iter([(0, 0.5), (1, 0.25)])
+
+
+def test_a_single_column_is_told_its_shape():
+    with pytest.raises(InputError, match=r"X must be a matrix, got shape \(2,\)"):
+        model().fit(Column())
 
 
 BROKEN = np.where(np.arange(200) == 17, np.nan, SECRET)

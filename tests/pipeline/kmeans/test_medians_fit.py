@@ -55,14 +55,6 @@ def place(tmp_path_factory):
     return Place(tmp_path_factory.mktemp("medians"))
 
 
-def assert_same(found, expected):
-    np.testing.assert_array_equal(found.centers, expected.centers)
-    np.testing.assert_array_equal(found.noisy_sizes, expected.noisy_sizes)
-    for one, other in zip(found.releases, expected.releases, strict=True):
-        assert (one.path, one.lattice_unit) == (other.path, other.lattice_unit)
-        np.testing.assert_array_equal(one.values, other.values)
-
-
 STARTS = ("best", "candidates", "sphere_packing", "server_kmeanspp", "feddp_init", "central_tree")
 
 
@@ -82,7 +74,7 @@ def test_every_start_leads_to_finite_centers_in_the_domain(place, init, unit):
 def test_a_run_equals_its_rounds_on_one_block(place, tmp_path, unit, init):
     job = place.job(unit, init)
     result = lake.run_fit(job, tmp_path / "out")
-    assert_same(result.model, place.expected(job))
+    lake.assert_same(result.model, place.expected(job))
     assert 7.9 < result.privacy.epsilon <= 8.0
 
 

@@ -88,8 +88,8 @@ def test_no_key_and_no_staging_folder_is_left(done):
 
 def test_centers(done):
     table = pq.read_table(done.output / "centers.parquet")
-    assert table.column_names == ["cluster", "center", "noisy_size"]
-    assert table.schema.types == [pa.int32(), pa.list_(pa.float64(), 4), pa.float64()]
+    assert table.column_names == ["cluster", "center", "noisy_size", "size_stddev", "center_stddev"]
+    assert table.schema.types == [pa.int32(), pa.list_(pa.float64(), 4), *[pa.float64()] * 2, pa.list_(pa.float64(), 4)]
     assert table.column("cluster").to_pylist() == [0, 1, 2]
     assert np.isfinite(table.column("center").combine_chunks().flatten().to_numpy()).all()
 
@@ -116,6 +116,7 @@ def test_privacy(done):
         "events",
         "trust",
         "algorithm",
+        "sizes",
     }
     assert (privacy["unit"], privacy["neighboring_relation"]) == ("record", "add_or_remove_one")
     assert privacy["trust"] == "central"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -21,7 +22,7 @@ from schemas.tables.client_block import ClientBlock
 from tests.scenes import lake
 from tests.scenes.models import run_model_job
 from transforms.files.saved_model import SavedModel, load_model
-from transforms.numerics.kmeans.noisy_means import last_means
+from transforms.numerics.kmeans.centers import last_means
 
 
 class Series:
@@ -257,7 +258,14 @@ def previous_of(result, planned):
     """A finished run as one to follow."""
     centers = result.model.centers
     names = tuple(f"x[{index}]" for index in range(centers.shape[1]))
-    saved = SavedModel(folder="last", centers=centers, digest="0" * 64, feature_names=names, encoder=None)
+    saved = SavedModel(
+        folder="last",
+        centers=centers,
+        digest="0" * 64,
+        feature_names=names,
+        encoder=None,
+        sizes=result.model.noisy_sizes,
+    )
     return PreviousRun(
         run_id="last",
         saved=saved,
@@ -307,6 +315,16 @@ def remembering(series):
     assert series.follow("night_1", "warm", recurring__memory=4).code == 0
     assert series.follow("night_2", "night_1", recurring__memory=4).code == 0
     return series
+
+
+def test_one_thing_on_a_page_is_called_drift(remembering):
+    """The distance of a memory from a shorter one; what changed since the last run has another title."""
+    text = (remembering.folder / "night_2" / "report.html").read_text()
+    assert "<h2>Since the last run</h2>" in text
+    assert "<h2>Drift</h2>" not in text
+    heads = [re.findall(r"<th scope=\"col\"[^>]*>([^<]*)<", each) for each in text.split("<table>")]
+    assert [each[-1] for each in heads if each and each[0] == "cluster" and "drift score" in each] == ["drift score"]
+    assert ["score", "size score"] in [[each for each in head if each.endswith("score")] for head in heads]
 
 
 def test_centers_are_remembered_means(remembering):

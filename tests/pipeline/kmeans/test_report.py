@@ -11,7 +11,7 @@ from pipelines.kmeans.plan.replay import replay
 from pipelines.kmeans.report import report_page as report
 from pipelines.kmeans.report.assumptions import Assumptions, assumptions, largest_spread
 from pipelines.kmeans.report.fit_view import FitView
-from pipelines.kmeans.report.report_warnings import checks, warnings
+from pipelines.kmeans.report.report_warnings import checks, made, warnings
 from pipelines.page.stamp import RunStamp
 from schemas.settings.digest import config_digest
 from schemas.tables.client_block import ClientBlock
@@ -56,7 +56,8 @@ class Run:
 
     @property
     def warnings(self):
-        found = warnings(FitView.of(self.fit, self.result))
+        view = FitView.of(self.fit, self.result)
+        found = warnings(view, made(view))
         return " ".join(notice.text for notice in found if notice.level == "warning")
 
 
@@ -243,7 +244,7 @@ def test_the_run_its_day_its_data_and_its_job_are_named(run):
 
 
 def test_all_checks_are_listed_with_their_outcome(run):
-    outcomes = dict(checks(FitView.of(run.fit, run.result)).pairs)
+    outcomes = dict(checks(made(FitView.of(run.fit, run.result))).pairs)
     assert len(outcomes) >= 10
     assert outcomes.pop("Assumptions of the theorem on FedDP-KMeans") in ("passed", "a note")  # 300 rows are few
     assert outcomes.pop("Clipping norm against the public rows") == "a note"
@@ -251,11 +252,12 @@ def test_all_checks_are_listed_with_their_outcome(run):
     assert all(name in run.text for name in outcomes)
 
 
-def test_what_cannot_be_checked_is_said(tmp_path):
+def test_checks_that_say_nothing_of_a_run_are_not_listed(tmp_path):
     path = lake.write_lake(tmp_path / "lake", lake.mixture(300))
     fit = lake.planned(lake.job(path, None, data__public_rows=300, privacy__epsilon=20.0))
-    outcomes = dict(checks(FitView.of(fit, lake.finished(fit, ClientBlock(lake.mixture(300))))).pairs)
-    assert outcomes["Clipping norm against the public rows"] == "not made: this run has nothing to make it from"
+    outcomes = dict(checks(made(FitView.of(fit, lake.finished(fit, ClientBlock(lake.mixture(300)))))).pairs)
+    assert "Clipping norm against the public rows" not in outcomes
+    assert "Assumptions of the theorem on FedDP-KMeans" not in outcomes
     assert outcomes["Epsilon at most 10"] == "1 warning"
 
 
@@ -275,7 +277,7 @@ def test_the_largest_spread_is_that_of_a_cluster_in_any_direction():
 def test_a_run_that_the_theorem_does_not_speak_for_has_a_note(tmp_path):
     crowd = np.repeat(lake.mixture(60, seed=99), 20, axis=0)
     run = Run(tmp_path, server=crowd, privacy__epsilon=0.5)
-    outcomes = dict(checks(FitView.of(run.fit, run.result)).pairs)
+    outcomes = dict(checks(made(FitView.of(run.fit, run.result))).pairs)
     assert outcomes["Assumptions of the theorem on FedDP-KMeans"] == "a note"
     assert "server rows (there are 1,200), up to constants. So it does not speak for this run." in run.text
 

@@ -30,7 +30,8 @@ def test_full_space_runs_and_its_graph_spends_the_plan(place, tmp_path, unit):
 @pytest.mark.parametrize("points", [directions.in_many_directions(), directions.in_few_directions()])
 def test_a_run_takes_the_space_that_server_data_prefer(tmp_path, points):
     server = lake.write_server(tmp_path / "server.parquet", points)
-    found = lake.run_fit(lake.job(lake.write_lake(tmp_path / "rows", points), server, n_clusters=4), tmp_path / "out")
+    rows = lake.write_lake(tmp_path / "rows", points + 1e-3)
+    found = lake.run_fit(lake.job(rows, server, n_clusters=4), tmp_path / "out")
     released = any("outer_product" in event["path"] for event in found.privacy.events)
     assert released != spaces.prefers_full_space(points, 4)
 

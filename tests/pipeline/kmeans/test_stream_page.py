@@ -1,5 +1,6 @@
 """The page of a stream: what each part shows of released numbers, how it thins, and that nothing breaks it."""
 
+import json
 import re
 import shutil
 
@@ -11,6 +12,8 @@ from pipelines.kmeans.stream.history import LAST, read_history, thinned
 from pipelines.kmeans.stream.windows_page import write_page
 from schemas.errors import InputError
 from schemas.kmeans.windows_config import coefficients
+from schemas.tables.encoder import Encoder
+from schemas.tables.encoding import Bounds, BoundsRange, EncodingKind
 from tests.scenes import streams
 from transforms.numerics.kmeans.recurring.windows import mixing, own_noise
 
@@ -46,7 +49,7 @@ def place(tmp_path_factory):
 
 def test_it_shows_centers_sizes_drift_and_budget(place):
     page = drawn(*place, 8)
-    assert re.findall(r'<section id="(\w+)"', page) == ["centers", "features", "sizes", "drift", "budget", "windows"]
+    assert re.findall(r'<section id="(\w+)"', page) == ["centers", "features", "budget", "windows"]
     for title in (
         "Ways of the centers",
         "Distance from the first window",
@@ -102,6 +105,35 @@ def test_ways_and_features_follow_the_centers(place):
     assert 0.9 < shares.sum() <= 1.0 + 1e-9
     assert center_plots.moving_features(history) == [0, 1, 2]
     np.testing.assert_allclose(history.path(1), START[1] + np.arange(8)[:, None] * STEP[1])
+
+
+def test_windows_are_told_by_their_dates(place):
+    page = drawn(*place, 8)
+    for title in ("Distance from the first window", "Centers by feature", "Noisy sizes", "Drift scores"):
+        found = svg(page, title)
+        assert ">Jan 1</text>" in found
+        assert ">window, 2026</text>" in found
+    assert "windows since" not in page
+
+
+def test_all_plots_of_a_section_fill_its_width(place):
+    assert 'class="plots single"' not in drawn(*place, 8)
+
+
+def test_features_with_bounds_of_their_own_are_shown_in_the_units_of_their_columns(tmp_path):
+    """Bounds (0, 50): 0 is 25 there, and a step of 1 is 25 long, that of the noise, too."""
+    config = write(tmp_path, 3, noise=0.3)
+    place = tmp_path / config.calendar.date(2) / "run.json"
+    manifest = json.loads(place.read_text())
+    bounds = Bounds(kind=EncodingKind.BOUNDS, lower=0.0, upper=50.0, to=BoundsRange.SYMMETRIC)
+    manifest["encoding"] = Encoder.learn(tuple(NAMES), {"age": bounds}).to_json()
+    place.write_text(json.dumps(manifest))
+    history = read_history(config, str(tmp_path), 3)
+    centers, noise = history.in_units(2, 0)
+    np.testing.assert_allclose(centers, 25.0 * (1.0 + np.arange(3) * STEP[2, 0]))
+    np.testing.assert_allclose(noise, 25.0 * 0.3 / np.sqrt(3.0))
+    assert history.in_units(1, 1)[0][0] == 0.0
+    assert "center, own unit" in drawn(tmp_path, config, 3)
 
 
 def test_features_that_move_most_are_shown(tmp_path):

@@ -7,7 +7,11 @@ import signal
 import pytest
 
 from pipelines.jobs import waiting
+from pipelines.jobs.job import Run
+from pipelines.jobs.windows import of_window
 from pipelines.kmeans.stream import job
+from pipelines.run.options import JobOptions, beam_options
+from schemas.settings.calendar import Calendar
 from tests.scenes import brokers, lake
 from tests.scenes.brokers import StreamPlace
 
@@ -116,3 +120,14 @@ def test_a_signal_in_a_window(place, numbers, code, released, monkeypatch):
     outcome = run(place, name, Clock("2026-02-01T00:00"), monkeypatch, until=DATES[1])
     assert outcome.code == 0, outcome.err
     assert place.released(name) == {date: place.released("once")[date] for date in DATES[:2]}
+
+
+@pytest.mark.parametrize(("begun", "expected"), [("2026-01-01T05:00", "2026-01-03T00:00"), ("2026-01-09T07:00",) * 2])
+def test_a_window_began_for_others_when_it_was_due_or_when_the_job_did(begun, expected):
+    """Never when the one before was done, which tells how long its rows took."""
+    calendar = Calendar(first=DATES[0], days=1, windows=3, settle=0)
+    began, due = (datetime.datetime.fromisoformat(each).replace(tzinfo=datetime.UTC) for each in (begun, expected))
+    options = JobOptions(config="c", run_id="r", beam=beam_options([]), output="out", begun=began)
+    own = of_window(options, calendar, 1, "year")
+    assert (own.output, own.run_id, own.begun) == ("out/2026-01-02", "year-2026-01-02", due)
+    assert own.begun.isoformat(timespec="seconds") == Run(settings=None, options=own, place=None).started

@@ -46,15 +46,6 @@ def desk(tmp_path_factory):
     return Desk(tmp_path_factory.mktemp("tree"))
 
 
-def assert_same(found, expected):
-    assert [each.path for each in found.releases] == [each.path for each in expected.releases]
-    for one, other in zip(found.releases, expected.releases, strict=True):
-        np.testing.assert_array_equal(one.values, other.values)
-        assert one.lattice_unit == other.lattice_unit
-    np.testing.assert_array_equal(found.centers, expected.centers)
-    np.testing.assert_array_equal(found.noisy_sizes, expected.noisy_sizes)
-
-
 def distances(centers):
     return np.linalg.norm(lake.MEANS[:, None] - centers[None], axis=2).min(axis=1)
 
@@ -63,7 +54,7 @@ def distances(centers):
 def test_a_run_equals_the_chain_of_its_rounds(desk, tmp_path, unit):
     settings = desk.job(unit, lloyd={"steps": 1})
     result = lake.run_fit(settings, tmp_path / "out")
-    assert_same(result.model, lake.chain(lake.planned(settings), desk.blocks[unit]).model())
+    lake.assert_same(result.model, lake.chain(lake.planned(settings), desk.blocks[unit]).model())
     assert [each.path.partition("/")[2] for each in result.model.releases] == [
         *("shape/scatter", "shape/sums", "shape/rows"),
         *(f"splits_{step:02d}/cells" for step in range(4)),
@@ -91,7 +82,7 @@ def test_directions_at_random_need_no_first_round(desk, tmp_path):
     settings = desk.job("record", tree__directions="random", tree__depth=10)
     result = lake.run_fit(settings, tmp_path / "out")
     assert result.model.releases[0].path == "central_tree/splits_00/cells"
-    assert_same(result.model, lake.chain(lake.planned(settings), desk.blocks["record"]).model())
+    lake.assert_same(result.model, lake.chain(lake.planned(settings), desk.blocks["record"]).model())
     assert distances(result.model.centers).max() < 1.0
 
 
@@ -107,7 +98,7 @@ def test_feddp_lloyds_start_with_the_tree(desk, tmp_path):
     settings = desk.job("record", lloyd={"steps": 2}, feddp_kmeans={"init": "central_tree", "restarts": 20})
     settings["algorithm"] = "feddp_kmeans"
     model = lake.run_fit(settings, tmp_path / "out").model
-    assert_same(model, lake.chain(lake.planned(settings), desk.blocks["record"]).model())
+    lake.assert_same(model, lake.chain(lake.planned(settings), desk.blocks["record"]).model())
     paths = [each.path for each in model.releases]
     assert [path.split("/")[1] for path in paths[-4:]] == ["lloyd_00", "lloyd_00", "lloyd_01", "lloyd_01"]
     assert any(path == "central_tree/leaves/sums" for path in paths)
@@ -118,7 +109,7 @@ def test_feddp_lloyds_start_with_the_tree(desk, tmp_path):
 def test_the_last_round_may_judge_the_centers(desk, tmp_path, steps):
     settings = desk.job("record", quality={"share": 0.05}, lloyd={"steps": steps})
     model = lake.run_fit(settings, tmp_path / "out").model
-    assert_same(model, lake.chain(lake.planned(settings), desk.blocks["record"]).model())
+    lake.assert_same(model, lake.chain(lake.planned(settings), desk.blocks["record"]).model())
     assert model.releases[-1].path == "central_tree/quality/sizes"
     squared = ((desk.points[:, None] - model.centers[None]) ** 2).sum(axis=2).min(axis=1)
     assert abs(model.noisy_cost.mean - squared.mean()) < 5 * model.noisy_cost.stddev
@@ -147,7 +138,7 @@ def test_only_invalid_rows_release_noise(tmp_path, unit):
     settings = tree_job(data, unit, data__on_invalid_rows="drop", key_uri=key)
     model = lake.run_fit(settings, tmp_path / "run").model
     offsets = np.zeros(1, dtype=np.int64) if unit == "client" else None
-    assert_same(model, lake.chain(lake.planned(settings), ClientBlock(np.zeros((0, 4)), offsets)).model())
+    lake.assert_same(model, lake.chain(lake.planned(settings), ClientBlock(np.zeros((0, 4)), offsets)).model())
 
 
 def test_the_command_writes_a_whole_report(desk, tmp_path):

@@ -180,10 +180,32 @@ def test_a_hundred_writers_at_once_lose_nothing_and_pass_no_limit(tmp_path):
     assert sum(each.epsilon for each in charges_of(ledger.entries(), "census")) == 0.25 * N_FIT
 
 
+def test_a_limit_says_how_many_runs_fit(tmp_path):
+    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
+    limit = ("limit", "--dataset", "census", "--epsilon", "4", "--delta", "1e-5")
+    (told, summary) = run_command(*words(ledger, *limit)).out.splitlines()
+    runs = [each["runs"] for each in json.loads(summary)["runs"]]
+    assert sorted(runs, reverse=True) == runs
+    assert told == (
+        "census: room for so many runs of one Gaussian release, delta 1e-06 each: "
+        f"{runs[0]:,} at epsilon 0.1, {runs[1]:,} at epsilon 0.5, {runs[2]:,} at epsilon 1, {runs[3]:,} at epsilon 3"
+    )
+    ledger.reserve("a", gaussian(5.0, epsilon=0.75, delta=1e-6), {})
+    (_, told, summary) = run_command(*words(ledger, *limit)).out.splitlines()
+    more = json.loads(summary)["runs"][-1]["runs"]
+    assert told == f"census: room for {more:,} more runs like the last one, test with epsilon 0.75"
+    for index in range(more):
+        ledger.reserve(f"b{index}", gaussian(5.0, epsilon=0.75, delta=1e-6), {})
+    with pytest.raises(BudgetExceededError):
+        ledger.reserve("c", gaussian(5.0, epsilon=0.75, delta=1e-6), {})
+
+
 def test_limit_show_verify_and_export(tmp_path):
     ledger = Ledger(str(tmp_path / "ledger.sqlite"))
     limit = ("limit", "--dataset", "census", "--epsilon", "2", "--delta", "1e-6", "--basic_epsilon", "0.5")
-    assert json.loads(run_command(*words(ledger, *limit, "--basic_delta", "1e-7")).out)["epsilon"] == 2.0
+    *told, summary = run_command(*words(ledger, *limit, "--basic_delta", "1e-7")).out.splitlines()
+    assert json.loads(summary)["epsilon"] == 2.0
+    assert [each.split(":")[0] for each in told] == ["census"]
     assert ledger.require_limit("census") == Limit(epsilon=2.0, delta=1e-6, basic_epsilon=0.5, basic_delta=1e-7)
     ledger.reserve("a", gaussian(5.0), {})
     ledger.reserve("b", charge(0.5), {})
@@ -256,7 +278,7 @@ def test_verify_knows_a_ledger_that_was_started_over(ledger, tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["show"], "the command line must be `dapple ledger limit|show|plan|verify|export --ledger FILE`"),
+        (["show"], "the command line must be `dapple ledger limit|show|plan|verify|export|copy --ledger FILE`"),
         (["limit", "--ledger", "F"], "the following arguments are required"),
         (["shw", "--ledger", "F"], "No such command 'shw'"),
         (["show", "--ledger", "F", "--datset", "x"], "No such option '--datset'"),

@@ -184,6 +184,85 @@ def test_the_other_way_round_finds_an_epsilon(place):
     assert "No epsilon up to 20" in hopeless["text"]
 
 
+def own_bounds():
+    found = public_lloyd()
+    return found | {"dp_lloyd": {"domain": {"age": [20, 60], "hours": [0, 10]}}}
+
+
+def test_epsilons_stand_side_by_side(tmp_path):
+    ledger = new_ledger(tmp_path, Limit(epsilon=1.5, delta=1e-5))
+    asked = own_bounds() | {"ledger": ledger.path}
+    asked["data"]["name"] = "census"
+    found = summary(tmp_path, asked, "--rows", "2000", "--epsilons", "3,.1,1,.5,1")
+    side = found["epsilons"]
+    assert [each["epsilon"] for each in side] == [0.1, 0.5, 1.0, 3.0]
+    assert [each["fits"] for each in side] == [True, True, True, False]
+    for name in ("size_noise", "center_noise", "share_of_bounds"):
+        assert sorted((each[name] for each in side), reverse=True) == [each[name] for each in side]
+    alone = summary(tmp_path, asked | {"privacy": asked["privacy"] | {"epsilon": 0.5}}, "--rows", "2000")
+    assert (side[1]["cost"], side[1]["size_noise"]) == (alone["cost"]["mean"], alone["size_noise"])
+    lines = found["text"].partition("The same job at other epsilons:\n")[2].splitlines()
+    assert [line.split()[0] for line in lines[:5]] == ["epsilon", "0.1", "0.5", "1", "3"]
+    assert [line.split()[-1] for line in lines[1:5]] == ["fits", "fits", "fits", "refused"]
+    assert ledger.entries()[-1].kind == "limit"
+
+
+def test_an_epsilon_without_noise_on_the_lattice_is_said(tmp_path):
+    found = summary(tmp_path, own_bounds(), "--rows", "2000", "--epsilons", "1e-9,1")
+    assert found["epsilons"][0]["refused"].startswith("epsilon must be large enough")
+    assert "at 1e-09: epsilon must be large enough" in found["text"]
+
+
+@pytest.mark.parametrize("text", ["", "a", "1,,2", "0", "-1", "inf", "nan", ",".join(["1"] * 13)])
+def test_wrong_epsilons_are_refused(tmp_path, text):
+    done = plan(tmp_path, own_bounds(), "--epsilons", text)
+    assert (done.code, "--epsilons must be 1 to 12 finite numbers above 0" in done.err) == (2, True)
+
+
+def test_noise_stands_beside_the_bounds_of_each_column(tmp_path):
+    """Bounds 20 to 60 and 0 to 10 are scaled to -1 to 1, so a step of a feature is 20 and 5 in the columns' units."""
+    found = summary(tmp_path, own_bounds(), "--rows", "2000")
+    age, hours = found["columns"]
+    assert (age["column"], age["lower"], age["upper"], hours["upper"]) == ("age", 20.0, 60.0, 10.0)
+    assert age["noise"] == pytest.approx(20.0 * found["center_noise"])
+    assert hours["noise"] == pytest.approx(5.0 * found["center_noise"])
+    assert f"  age: {age['noise']:.3g}, {age['noise'] / 40.0:.2%} of its bounds 20 to 60" in found["text"]
+    lines, _, _ = found["text"].rpartition("\n{")
+    assert "encoded units" in lines
+    assert "feature units" not in lines
+
+
+def test_noise_stands_beside_one_domain_and_no_ball(tmp_path, place):
+    found = summary(tmp_path, public_lloyd(), "--rows", "2000")
+    assert f"moves by about {found['center_noise']:.3g}, " in found["text"]
+    assert "of its bounds 0 to 10." in found["text"]
+    ball = summary(place, job(place), "--rows", "300")
+    assert ball["columns"] == []
+    assert "feature units" in ball["text"]
+
+
+def test_a_column_of_words_has_no_bounds(tmp_path):
+    asked = public_lloyd(dp_lloyd__domain=[-1, 1])
+    asked["encode"] = {
+        "age": {"kind": "bounds", "lower": 0, "upper": 90, "to": "symmetric"},
+        "hours": {"kind": "one_hot", "vocabulary": ["few", "many"]},
+    }
+    assert [each["column"] for each in summary(tmp_path, asked, "--rows", "2000")["columns"]] == ["age"]
+
+
+def test_the_ledger_says_how_many_such_runs_fit(tmp_path):
+    ledger = new_ledger(tmp_path, Limit(epsilon=2.0, delta=1e-5))
+    asked = public_lloyd(ledger=ledger.path, data__name="census")
+    found = summary(tmp_path, asked, "--rows", "2000")
+    assert found["ledger"]["runs"] == 1
+    assert "; 1 such run fits." in found["text"]
+    asked["privacy"] = asked["privacy"] | {"epsilon": 0.2}
+    found = summary(tmp_path, asked, "--rows", "2000")
+    assert found["ledger"]["runs"] > 10
+    assert f"; {found['ledger']['runs']} such runs fit." in found["text"]
+    assert [each.kind for each in ledger.entries()] == ["limit"]
+
+
 def test_the_ledger_says_what_is_left_and_what_fits(place):
     ledger = new_ledger(place, Limit(epsilon=3.0, delta=1e-5))
     asked = job(place, ledger=ledger.path, data__name="census")

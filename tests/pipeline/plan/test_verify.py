@@ -234,7 +234,7 @@ def test_a_ledger_knows_what_was_committed(runs, copy):
     assert "got one with another digest there" in refused(copy, *ledger)
     edit_json(copy, "run.json", lambda content: content.update(run_id="c"))
     seal(copy)
-    assert "got one that it does not" in refused(copy, *ledger)
+    assert "got one that it does not hold as committed" in refused(copy, *ledger)
     assert "ledger must be an existing file" in refused(copy, "--ledger", str(copy / "none.sqlite"))
 
 
@@ -244,7 +244,7 @@ def test_a_ledger_that_was_cut_is_told(runs, copy, tmp_path):
     status = Ledger(str(runs / "ledger.sqlite")).status("a")
     other.reserve("a", status.charge, {})
     other.commit("a", status.committed)
-    assert "run.json must name an entry of the ledger" in refused(copy, "--ledger", other.path)
+    assert "got one that has seen an entry that the ledger lacks" in refused(copy, "--ledger", other.path)
 
 
 def test_a_signature_is_of_one_run_by_one_key(runs, copy, tmp_path):

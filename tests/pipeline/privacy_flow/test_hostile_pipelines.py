@@ -23,7 +23,7 @@ from transforms.privacy_flow.declared_mechanism import DeclaredMechanism
 from transforms.rounds import exact_sums
 from transforms.rounds.aggregation import _StatisticFn
 from transforms.rounds.exact_sums import SumStatistics, SumVectorsFn
-from transforms.rounds.round import server_step
+from transforms.rounds.round import ServerFn
 from transforms.rounds.staged_state import StagedArrays, begin
 from transforms.tables.listing import DigestFiles
 from transforms.tables.read import CheckRows
@@ -46,7 +46,7 @@ def side_output_of_audited_code_to_a_sink(scene):
     tagged = scene.shards | "Statistic" >> beam.ParDo(
         _StatisticFn(scene.job.contract, scene.first), AsSingleton(scene.state)
     ).with_outputs("rows", main="sums")
-    return tagged["rows"] | "Write" >> beam.FlatMap(publish._write_model, "out")
+    return tagged["rows"] | "Write" >> beam.ParDo(publish._WriteModelFn("out"))
 
 
 @hostile("must run audited code, got test_hostile_pipelines:keep_rows", "List", "Statistic", "Keep")
@@ -82,7 +82,7 @@ def noise_on_every_shard_by_itself(scene):
 def noise_on_every_branch_by_itself(scene):
     branches = scene.statistics() | "Branch" >> beam.ParDo(exact_sums._BranchFn())
     sums = branches | "SumBranches" >> beam.CombinePerKey(exact_sums._SumBranchFn())
-    return sums | "Unbranch" >> beam.Map(exact_sums._unbranched) | "Noise" >> scene.noise()
+    return sums | "Total" >> beam.ParDo(exact_sums.TotalFn()) | "Noise" >> scene.noise()
 
 
 @hostile("must be given public data and releases, got exact private data", "List", "Statistic", "Sum", "Begin")
@@ -137,7 +137,7 @@ def server_step_in_place_of_a_statistic(scene):
 def server_step_that_nobody_audited(scene):
     each = scene.first._replace(step=functools.partial(hostile_step, step=scene.first.step))
     released = scene.exact() | "Noise" >> scene.noise()
-    return released | "Server" >> beam.Map(server_step, AsSingleton(scene.state), each)
+    return released | "Server" >> beam.ParDo(ServerFn(each), AsSingleton(scene.state))
 
 
 def hostile_step(state, releases, step):
@@ -191,17 +191,16 @@ def lookalike_of_a_sum(scene):
     return scene.statistics() | "Sum" >> beam.CombineGlobally(fake(3)).without_defaults()
 
 
-@hostile("must run audited code, got transforms.rounds.round:server_step", "List", "Sum", "Noise", "Server")
+@hostile("must run audited code, got transforms.rounds.staged_state:begin", "Public", "Begin")
 def lookalike_of_a_function(scene):
-    def server_step(releases, state, each):
+    def begin(state, staged):
         return state
 
-    server_step.__module__, server_step.__qualname__ = "transforms.rounds.round", "server_step"
-    released = scene.exact() | "Noise" >> scene.noise()
-    return released | "Server" >> beam.Map(server_step, AsSingleton(scene.state), scene.first)
+    begin.__module__, begin.__qualname__ = "transforms.rounds.staged_state", "begin"
+    return scene.state | "Begin" >> beam.Map(begin, StagedArrays("initial.npz", "0" * 64))
 
 
-@hostile("must run audited code, got transforms.tables.read:_rows", "List", "CheckRows/Rows")
+@hostile("must run audited code, got transforms.tables.read:_RowsFn", "List", "CheckRows/Rows")
 def lookalike_of_a_whole_transform(scene):
     return scene.shards | "CheckRows" >> lookalike(CheckRows)()
 
@@ -247,7 +246,7 @@ def exact_sum_joined_with_a_release(scene):
     exact = scene.exact()
     released = exact | "Noise" >> scene.noise()
     joined = {"sum": exact, "releases": released} | "Join" >> beam.CoGroupByKey()
-    return joined | "Write" >> beam.Map(publish._model)
+    return joined | "Write" >> beam.ParDo(publish._WriteModelFn("out"))
 
 
 @hostile("must be given public data and releases, got exact private data", "List", "Sum", "Both", "Server")
@@ -346,7 +345,7 @@ def reader_that_is_no_known_source(scene):
     return scene.root | "Read" >> beam.io.ReadFromParquet(scene.world.path + "/*")
 
 
-@hostile("must be given public data and releases, got exact private data", "List", "Hide/Sum", "Publish/Model")
+@hostile("must be given public data and releases, got exact private data", "List", "Hide/Sum", "Publish/Write")
 def leak_inside_of_nested_composites(scene):
     class Hide(beam.PTransform):
         def expand(self, shards):

@@ -91,7 +91,7 @@ def masked_release_under_a_wrong_sensitivity(scene):
 @masked("must be given public data and releases, got masked sums with noise", "List", "Aggregate", "Server")
 def masked_sum_taken_for_a_release(scene):
     found = scene.messages() | "Aggregate" >> AggregateMasked(plan=scene.first.plan, key_uri=scene.world.key)
-    return found | "Server" >> beam.Map(publish._model)
+    return found | "Server" >> beam.ParDo(publish._WriteModelFn("out"))
 
 
 def watched(messages: MaskedMessages) -> MaskedMessages:
@@ -245,7 +245,7 @@ def test_what_is_inside_of_a_declared_mechanism_stays_private(world, tmp_path):
         inner = noised.producer.inputs[0]
         return inner | "Publish" >> PublishModel(folder="out")
 
-    assert_path(refused(build, profile.promise), ("List", "Measure", "Noise", "Publish/Model"))
+    assert_path(refused(build, profile.promise), ("List", "Measure", "Noise", "Publish/Write"))
 
 
 def test_exact_sums_of_a_profile_go_nowhere_else(world, tmp_path):
@@ -256,7 +256,7 @@ def test_exact_sums_of_a_profile_go_nowhere_else(world, tmp_path):
         return measured[SUMS] | "Publish" >> PublishModel(folder="out")
 
     sentence = refused(build, profile.promise)
-    assert_path(sentence, ("List", "Measure", "Publish/Model"))
+    assert_path(sentence, ("List", "Measure", "Publish/Write"))
 
 
 def test_a_declared_mechanism_that_nobody_accounts_for_is_refused(world, tmp_path):
@@ -273,7 +273,7 @@ def test_private_data_of_the_trusted_zone_reach_no_public_sink(world):
         return costs | "Publish" >> PublishModel(folder="out")
 
     sentence = refused(build, TRUSTED_ZONE)
-    assert_path(sentence, ("List", "Evaluate", "Publish/Model"))
+    assert_path(sentence, ("List", "Evaluate", "Publish/Write"))
 
 
 def test_scores_of_cells_reach_no_public_sink(world):
@@ -288,7 +288,7 @@ def test_scores_of_cells_reach_no_public_sink(world):
         )
 
     sentence = refused(build, TRUSTED_ZONE)
-    assert_path(sentence, ("List", "Score", "Publish/Model"))
+    assert_path(sentence, ("List", "Score", "Publish/Write"))
 
 
 def test_pooled_centers_reach_no_private_round(world):
@@ -317,8 +317,8 @@ def test_a_refused_job_ends_with_4_and_leaves_nothing(world, tmp_path, monkeypat
     outcome = lake.run_job(lake.job(world.path, world.server), tmp_path)
     assert outcome.code == 4
     assert outcome.lines[-1] == (
-        "dapple: Leak/Model must be given public data and releases, got exact private data; let the sum pass the "
-        "noise stage first. Path: ListAgain -> Leak/Model."
+        "dapple: Leak/Write must be given public data and releases, got exact private data; let the sum pass the "
+        "noise stage first. Path: ListAgain -> Leak/Write."
     )
     assert not read
     assert {each.name for each in tmp_path.iterdir()} == {"job.yaml"}

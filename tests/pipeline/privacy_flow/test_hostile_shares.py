@@ -72,7 +72,7 @@ def messages_without_shares(scene):
 
 @split("must be given public data and releases, got exact private data", "Read", "Publish")
 def what_is_pinned_is_published(scene):
-    return scene.pinned() | "Publish" >> beam.Map(publish._model)
+    return scene.pinned() | "Publish" >> beam.ParDo(publish._WriteModelFn("out"))
 
 
 @split("must be given the noise shares that the plan says, got others", "Read", "Mask")
@@ -114,7 +114,7 @@ def one_share_for_a_whole_sum(scene):
 
 @split("must be given public data and releases, got exact private data", "List", "Publish")
 def a_statistic_with_its_share_is_published(scene):
-    return scene.split(scene.exact_by_sender()) | "Publish" >> beam.Map(publish._model)
+    return scene.split(scene.exact_by_sender()) | "Publish" >> beam.ParDo(publish._WriteModelFn("out"))
 
 
 @split("must be given masked sums with noise, got masked messages", "List", "Unmask")

@@ -16,13 +16,14 @@ from pipelines.reports import encode
 from pipelines.run import graph
 from pipelines.run.options import beam_options
 from pipelines.trusted_zone import pooled_fit, sweep, trusted_folder
-from schemas.choices import NoiseBy
+from schemas.choices import Algorithm, NoiseBy
 from schemas.errors import PrivacyFlowError
 from schemas.privacy.flow import TRUSTED_ZONE, GraphPrivacy, Zone
 from schemas.trusted_zone.sweep_config import sweep_config
 from tests.scenes import lake, reports, sweeps
 from tests.scenes.graphs import verdict
 from tests.scenes.models import run_model_job, write_model
+from tests.scenes.protocol_jobs import ALONE, settings_of
 from transforms.privacy_flow.checker import check_graph
 from transforms.privacy_flow.graph_spending import check_chunk
 
@@ -30,8 +31,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 TREE = {"algorithm": "central_tree", "tree": {"radius": 7.0}, "server": None, "clipping": {}}
 LLOYD = {"algorithm": "dp_lloyd", "clipping": {}}
 BOX = {"domain": [-2.0, 7.0]}
-HONEST = {
-    "tuned": {},
+HONEST = {str(each): settings_of(each) for each in ALONE} | {
     "client": {"unit": "client", "lloyd": {"steps": 2}},
     "paper": {"privacy__allocation": "paper"},
     "paper as printed": {"privacy__allocation": "paper", "feddp_kmeans__guards": False, "lloyd": {"steps": 1}},
@@ -56,8 +56,6 @@ HONEST = {
         "privacy__allocation": "paper",
     },
     "public rows": {"data__public_rows": 120},
-    "public start": {"algorithm": "server_lloyds", "lloyd": {"steps": 2}},
-    "packing": {"algorithm": "sphere_packing", "lloyd": {"steps": 1}},
     "tree": TREE | {"lloyd": {"steps": 1}, "quality": {"share": 0.05}},
     "tree of clients": TREE | {"unit": "client", "clipping": {"client_rows": 10}},
     "lloyd best": LLOYD | {"dp_lloyd": BOX | {"init": "best", "steps": 2}},
@@ -65,12 +63,14 @@ HONEST = {
     "lloyd su": LLOYD | {"dp_lloyd": BOX | {"variant": "su", "steps": 2}},
     "lloyd g of clients": LLOYD
     | {"unit": "client", "clipping": {"client_rows": 10}, "dp_lloyd": BOX | {"variant": "g", "steps": 2}},
-    "medians": LLOYD | {"algorithm": "dp_medians", "dp_lloyd": BOX | {"steps": 2}},
     "medians of clients": LLOYD
     | {"algorithm": "dp_medians", "unit": "client", "clipping": {"client_rows": 10}}
     | {"dp_lloyd": BOX | {"init": "sphere_packing", "steps": 2}},
+    "sphere of clients": settings_of(Algorithm.SPHERICAL) | {"unit": "client", "clipping": {"client_rows": 10}},
     "medians after feddp": {"algorithm": "dp_medians", "dp_lloyd": BOX | {"init": "feddp_init", "steps": 1}},
     "lloyd after feddp": {"algorithm": "dp_lloyd", "dp_lloyd": BOX | {"init": "feddp_init", "steps": 1}},
+    "lloyd with server rows": {"algorithm": "dp_lloyd", "dp_lloyd": BOX | {"init": "candidates", "steps": 2}}
+    | {"clipping": {"norm": "domain", "center": "none"}},
     "lloyd after a tree": LLOYD | {"dp_lloyd": BOX | {"init": "central_tree", "steps": 1}},
 }
 MASKS = {
@@ -227,7 +227,7 @@ def test_no_job_runs_a_graph_by_another_way():
     }
     assert makers == {"graph.py"}
     calls = [line.strip() for line in (ROOT / "pipelines" / "run" / "graph.py").read_text().splitlines()]
-    assert calls.index("found = check_graph(pipeline, promise)") < calls.index("_wait(pipeline.run())")
+    assert calls.index("found = check_graph(pipeline, promise)") < calls.index("running = pipeline.run()")
 
 
 @pytest.mark.slow

@@ -75,9 +75,8 @@ def test_a_second_launcher_is_told_while_the_first_one_works(place, run, code, w
     with mock.patch.object(RunFolder, "seal", seal):
         assert place.fit(OUT).code == 0
     assert outcomes[0].code == code, outcomes[0].err
-    assert f"got {OUT}, which {who} claimed; wait for it to end, or if it was killed, remove {OUT}.claim." in (
-        outcomes[0].err
-    )
+    assert f"got {OUT}, which {who} claimed at 20" in outcomes[0].err
+    assert f"; wait for it to end, or if it was killed, remove {OUT}.claim." in outcomes[0].err
     assert _kinds(place) == ["reserve", "start", "commit"]
     assert [name for name in object_store.names() if not name.startswith("out/")] == []
 

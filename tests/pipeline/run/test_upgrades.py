@@ -11,8 +11,11 @@ import pytest
 import yaml
 
 from pipelines.ledger.store import Ledger
+from pipelines.masked import clients_role
+from pipelines.masked.clients_role import ClientsRole
 from pipelines.run import versions
 from schemas.privacy.charge import Charge
+from tests.pipeline.masked.test_masked_jobs import Parties
 from tests.scenes import crashes, federation, lake, ledgers
 from tests.scenes.crashes import Point
 from tests.scenes.epochs import DATES, Place
@@ -194,3 +197,54 @@ def test_chunks_of_clustered_fl_go_on_to_the_same_models_or_say_what_ends_them(t
         assert outcome.code != 0
         assert "rounds that are run again must give the same bits" in outcome.err
         assert "the versions that the run began with" in outcome.err
+
+
+# A masked exchange.
+
+
+@pytest.fixture(scope="module")
+def half_sent(tmp_path_factory):
+    """The first round of an exchange: one of two clients has sent."""
+    parties = Parties(tmp_path_factory.mktemp("exchange"), algorithm="server_lloyds", lloyd={"steps": 2})
+    for outcome in (parties.unmask(), parties.upload(0)):
+        assert outcome.code == 0, outcome.err
+    return parties
+
+
+def sent(parties):
+    """Files of the exchange, with their content."""
+    folder = pathlib.Path(parties.exchange)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_party_that_would_add_other_noise_now_sends_nothing(half_sent, upgrade, monkeypatch):
+    """A client believes its own plan, so one of another version is told before a row of it is used."""
+    upgrade("dp-accounting")
+    before, rounds = sent(half_sent), ClientsRole.rounds.fget
+    monkeypatch.setattr(ClientsRole, "rounds", property(lambda role: rounds(role)[:1]))
+    outcome = half_sent.upload(1)
+    assert outcome.code == 5, outcome.err
+    assert "open a new run, with one version of dapple everywhere" in outcome.lines[-1]
+    assert sent(half_sent) == before
+
+
+def test_a_party_that_comes_to_other_bits_now_sends_nothing(half_sent, upgrade, monkeypatch):
+    upgrade()
+    before = sent(half_sent)
+    monkeypatch.setattr(clients_role, "broadcast_digest", lambda _: bytes(32))
+    outcome = half_sent.upload(1)
+    assert outcome.code == 5, outcome.err
+    assert "if there was an upgrade, use the versions that the run began with" in outcome.lines[-1]
+    assert sent(half_sent) == before
+
+
+def test_an_exchange_goes_on_under_other_versions(half_sent, upgrade):
+    """What was sent under the old ones is asked for again and summed under the new ones."""
+    upgrade()
+    before = sent(half_sent)
+    for _ in range(2):
+        for outcome in (half_sent.upload(0), half_sent.upload(1), half_sent.aggregate(), half_sent.unmask()):
+            assert outcome.code == 0, outcome.err
+    assert before.items() <= sent(half_sent).items()
+    result = pathlib.Path(half_sent.released, "result")
+    assert json.loads((result / "run.json").read_text())["versions"]["numpy"] == "99.1"

@@ -25,6 +25,7 @@ from schemas.tables.data_section import DataConfig
 from schemas.tables.prepared_layout import MANIFEST_FILE, RUNS_KEY
 from tests.scenes import lake
 from transforms.tables import prepared_files
+from transforms.tables.file_seal import open_parquet
 from transforms.tables.source import Source
 
 N_ROWS = 600
@@ -86,7 +87,11 @@ def run_fit(tmp_path: pathlib.Path, data: str, *flags: str, name: str, unit: str
 
 
 def prepared_table(folder: pathlib.Path) -> pa.Table:
-    return pa.concat_tables([pq.read_table(path) for path in sorted(folder.glob("*.parquet"))])
+    tables = []
+    for path in sorted(folder.glob("*.parquet")):
+        with open_parquet(str(path)) as file:
+            tables.append(file.read())
+    return pa.concat_tables(tables)
 
 
 def runs_of(path: pathlib.Path) -> list[int]:

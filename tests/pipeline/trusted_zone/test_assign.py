@@ -190,3 +190,21 @@ def test_census_rows_are_encoded_as_the_model_was(census, tmp_path):  # noqa: F8
     model = NearestCenters.of(centers.reshape(4, -1))
     expected = model.labels(vectors.flatten().to_numpy().reshape(len(vectors), -1))
     np.testing.assert_array_equal(found["cluster"], expected)
+
+
+def test_fewer_clusters_by_the_tree_of_centers(desk, tmp_path):
+    model = write_model(tmp_path / "fit", np.vstack([CENTERS, CENTERS + 0.01]))
+    settings = desk.settings() | {"model": model}
+    assert run_model_job("assign", settings, tmp_path, "--level", str(len(CENTERS))).code == 0
+    found = pq.read_table(tmp_path / "assign" / "assignments.parquet").column("cluster").to_numpy()
+    np.testing.assert_array_equal(np.sort(found), np.sort(desk.expected))
+    assert json.loads((tmp_path / "assign" / "run.json").read_text())["level"] == len(CENTERS)
+
+
+def test_the_level_of_the_settings_is_that_of_the_flag(desk):
+    config = AssignConfig.model_validate(desk.settings(level=1))
+    assert set(api.assign(config).column("cluster").to_pylist()) == {0}
+
+
+def test_a_level_above_the_clusters_of_the_model_is_refused(desk, tmp_path):
+    assert_job_refused("assign", desk.settings(level=99), tmp_path, "must be at most the number of clusters")

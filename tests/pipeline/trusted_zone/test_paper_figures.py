@@ -15,7 +15,9 @@ ALIKE = {
     "r-dpcfl-label-flip": "r-dpcfl-rotation",
     "r-dpcfl-rotation-paper": "r-dpcfl-rotation",
     "r-dpcfl-label-flip-paper": "r-dpcfl-rotation",
+    "r-dpcfl-rotation-replaced": "r-dpcfl-rotation",
     "r-dpcfl-fashion": "r-dpcfl-rotation",
+    "r-dpcfl-fashion-label-flip": "r-dpcfl-rotation",
     "r-dpcfl-cifar": "r-dpcfl-settings, with a model that needs JAX and its own images",
     "r-dpcfl-cnn": "r-dpcfl-settings, with a model that needs JAX",
 }

@@ -267,7 +267,7 @@ def test_server_data_of_another_width_are_refused(desk, tmp_path):
 
 def test_encodings_must_be_learned_from_the_same_rows(tmp_path):
     names = ["a", "b"]
-    for name, points in (("lake", lake.mixture(60)), ("one", lake.mixture(60)), ("two", 2.0 * lake.mixture(60))):
+    for name, points in (("lake", lake.mixture(60)), ("one", 1.5 * lake.mixture(60)), ("two", 2.0 * lake.mixture(60))):
         lake.write_files(tmp_path / name, [pa.table(dict(zip(names, points.T[:2], strict=True)))])
     plain = {"algorithm": "server_lloyds", "lloyd": {"steps": 1}}
     methods = {name: plain | {"server_data": {"path": str(tmp_path / name)}} for name in ("one", "two")}

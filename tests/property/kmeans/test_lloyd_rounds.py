@@ -25,6 +25,7 @@ KINDS = {
     "far": {"init": "sphere_packing", "clip_moves": False, "post_process": "none"},
     "best": {},
     "candidates": {"init": "candidates"},
+    "served": {"init": "candidates"},
     "feddp": {"init": "feddp_init"},
 }
 extreme = hnp.arrays(
@@ -49,7 +50,7 @@ def chained(kind, unit, public, server):
         {
             "algorithm": "dp_lloyd",
             "data": data,
-            "server_data": {"path": server} if kind == "feddp" else "none",
+            "server_data": {"path": server} if kind in ("feddp", "served") else "none",
             "n_clusters": 3,
             "privacy": {"unit": unit, "epsilon": 3.0, "delta": 1e-5},
             "dp_lloyd": {"domain": [-1.0, 1.0], "client_radius": 0.7} | KINDS[kind],

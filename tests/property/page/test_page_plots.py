@@ -25,7 +25,7 @@ def svg(draw):
 )
 def test_any_feature_name_can_be_drawn(name):
     data = summary(3, 4, names=(name,) * 4)
-    for draw in (cluster_plots.heat_map, cluster_plots.parallel_coordinates):
+    for draw in (cluster_plots.heat_map, cluster_plots.profile_dots):
         text = svg(lambda draw=draw: draw(data))
         assert len(ElementTree.fromstring(text).findall(".//text")) > 4
 
@@ -34,7 +34,7 @@ def test_any_feature_name_can_be_drawn(name):
 @pytest.mark.parametrize("n_features", [1, 3, 2000])
 def test_any_number_of_clusters_and_features(n_clusters, n_features):
     data = summary(n_clusters, n_features)
-    for draw in (cluster_plots.heat_map, cluster_plots.parallel_coordinates, cluster_plots.center_map):
+    for draw in (cluster_plots.heat_map, cluster_plots.profile_dots, cluster_plots.center_map):
         assert len(svg(lambda draw=draw: draw(data))) < 150_000
     assert "var(--accent)" in svg(lambda: cluster_plots.size_bars(data, np.full(n_clusters, 10.0), "rows"))
 

@@ -182,6 +182,17 @@ def test_relative_sums(width, radius, where, shortens):
 
 
 @pytest.mark.parametrize("where", ["edge", "far"])
+@pytest.mark.parametrize(("inner", "outer"), [(1, HALF), (HALF, HALF), (HALF, 2 * ONE), (1, 2 * ONE)])
+@pytest.mark.parametrize("width", [1, 64, 1100])
+def test_split_sums(width, inner, outer, where):
+    frame, centers = frame_of(BALL, width), centers_of(where, 3 if width < 1100 else 1, width)
+    statistic = of_rows(relative_sums.row_split_sums, frame, centers, inner, outer)
+    case = Case(statistic, sums_within(2 * len(centers), RELATIVE_UNITS, ONE))
+    number = rows_for(width)
+    check(case, np.split(some_rows(width, number), number), extreme_rows(width))
+
+
+@pytest.mark.parametrize("where", ["edge", "far"])
 @pytest.mark.parametrize("width", [1024, 1025, 2000, 4097, WIDEST])
 def test_relative_sums_of_wide_rows(width, where):
     check_relative_sums(width, Neighborhoods(centers_of(where, 1, width), HALF, True), BALL)
@@ -316,4 +327,4 @@ def test_every_statistic_is_here():
     }
     named = inspect.getsource(inspect.getmodule(check))
     assert {name for name in statistics if f".{name}" not in named} == set()
-    assert len(statistics) == 13
+    assert len(statistics) == 14

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.tables.encoder import Encoder
-from schemas.tables.encoding import OneHot, PublicSource, QuantileBins, Standardize
+from schemas.tables.encoding import OneHot, PublicSource, QuantileBins, Standardize, Terms
 
 WHERE = "a table"
 FEATURES = ("number", "bin", "city", "code")
@@ -70,6 +70,21 @@ def test_a_row_has_at_most_one_mark_per_column(encoder, values):
         assert (marks.sum(axis=1) <= 1).all()
         if column == "bin":
             assert (marks.sum(axis=1) == 1).all()
+
+
+@CHECKED
+@given(values=st.lists(st.lists(texts, max_size=6) | st.none(), min_size=1, max_size=20), cut=st.integers(0, 20))
+def test_the_direction_of_a_row_depends_on_its_own_terms_alone(values, cut):
+    encoder = Encoder.learn(("tags",), {"tags": Terms(words=("a", "b", "c"), width=16)})
+    table = pa.table({"tags": pa.array(values, pa.list_(pa.string()))})
+    whole = encoder.encode(table, WHERE)
+    alone = [encoder.encode(table.slice(index, 1), WHERE) for index in range(len(values))]
+    np.testing.assert_array_equal(np.concatenate(alone), whole)
+    np.testing.assert_array_equal(
+        encoder.encode(pa.concat_tables([table.slice(cut), table[:cut]]), WHERE),
+        np.roll(whole, -cut, axis=0) if cut <= len(values) else whole,
+    )
+    assert (np.linalg.norm(np.nan_to_num(whole), axis=1) <= 1.0 + 1e-12).all()
 
 
 @CHECKED

@@ -35,7 +35,8 @@ class Log:
 
 @pytest.fixture
 def records(tmp_path):
-    return Records(client=TopicClient("localhost:1", "visits", ""), folder=str(tmp_path), epoch="e", days=1)
+    client = TopicClient("localhost:1", "visits", "")
+    return Records(client=client, folder=str(tmp_path), epoch="e", days=1, first=DATES[0])
 
 
 def cut_all(records, log, dates=DATES):

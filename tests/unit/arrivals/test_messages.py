@@ -15,6 +15,7 @@ from transforms.arrivals.consume import record_refusal
 NUMBERS = MessageColumns(("age", "hours"), "", "who", 80)
 LIST = MessageColumns((), "x", "", 80)
 RECORD = {"format": 1, "topic": "visits", "topic_id": "abc", "window": "2026-01-01", "cut": 5, "ranges": []}
+RECORD |= {"salt": "0a" * 32}
 
 
 def test_a_message_is_a_row():

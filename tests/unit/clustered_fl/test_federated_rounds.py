@@ -9,7 +9,7 @@ import pytest
 from schemas.choices import FederatedAlgorithm, ModelKind, ModelStart, SelectionScore, WhenScarce
 from schemas.clustered_fl.records import UPDATE_UNIT, FederatedState, ModelShape
 from schemas.errors import InputError, ProtocolError
-from tests.scenes.federation import run_rounds, silo, terms
+from tests.scenes.federation import run_rounds, silo, sum_updates, terms
 from transforms.clustered_fl.rounds import run_stream
 from transforms.numerics.clustered_fl.bounded_rows import bounded_rows
 from transforms.numerics.clustered_fl.dense_model import DenseModel
@@ -24,7 +24,6 @@ from transforms.numerics.clustered_fl.round import (
     phase_of,
     server_step,
     slots_of,
-    sum_updates,
 )
 from transforms.numerics.privacy.keystream import KeyStream
 

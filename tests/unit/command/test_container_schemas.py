@@ -5,6 +5,9 @@
 
 import importlib.util
 import pathlib
+import re
+import shutil
+import subprocess
 
 import pytest
 import yaml
@@ -18,8 +21,9 @@ pytestmark = pytest.mark.skipif(
 
 
 def manifests():
-    for path in sorted((DEPLOY / "kubernetes").glob("*.yaml")):
-        yield from yaml.safe_load_all(path.read_text())
+    for path in sorted((DEPLOY / "kubernetes" / "base").glob("*.yaml")):
+        if path.name != "kustomization.yaml":
+            yield from yaml.safe_load_all(path.read_text())
 
 
 def test_kubernetes_has_all_fields_that_are_given():
@@ -27,6 +31,27 @@ def test_kubernetes_has_all_fields_that_are_given():
 
     found = [kubernetes_validate.validate(each, KUBERNETES, strict=True) for each in manifests()]
     assert len(found) >= 12
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl, which has kustomize, is not installed")
+@pytest.mark.parametrize(("overlay", "gone"), [("daemon", "CronJob"), ("nightly", "Deployment")])
+def test_what_kustomize_makes_is_what_kubernetes_takes(overlay, gone):
+    """The base without one of its two streams, in one namespace, and images by digest alone."""
+    import kubernetes_validate
+
+    words = ["kubectl", "kustomize", str(DEPLOY / "kubernetes" / overlay)]
+    made = list(yaml.safe_load_all(subprocess.run(words, capture_output=True, check=True).stdout))
+    for each in made:
+        kubernetes_validate.validate(each, KUBERNETES, strict=True)
+    named = {(each["kind"], each["metadata"]["name"]) for each in made}
+    single = [("Job", "dapple-fit"), ("ConfigMap", "dapple-job")]
+    base = {(each["kind"], each["metadata"]["name"]) for each in manifests()}.difference(single)
+    (left_out,) = base - named
+    assert (left_out[0], named - base) == (gone, set())
+    assert {each["metadata"].get("namespace") for each in made if each["kind"] != "Namespace"} == {"dapple"}
+    images = re.findall("image: (.*)", yaml.safe_dump_all(made))
+    assert images
+    assert all(re.fullmatch(r"registry\.example\.org/dapple-[a-z-]+@sha256:[0-9a-f]{64}", each) for each in images)
 
 
 def test_a_field_that_is_none_is_told():

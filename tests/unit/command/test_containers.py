@@ -14,8 +14,10 @@ import yaml
 
 from deploy.local import downloads
 from deploy.local.flink_cluster import FlinkCluster, Ports
+from pipelines.run.flags import OUTPUT_FLAGS
 from pipelines.run.options import parse_job
 from schemas.kmeans.fit_config import load_config
+from schemas.kmeans.stream_config import load_stream_config
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "deploy"
@@ -99,7 +101,7 @@ def test_images_are_pinned_and_not_root(dockerfile):
         ("USER 10001:10001", "USER root", "driver: root"),
         ("USER 9999:9999", "", "flink: root"),
         (":1.19.3-java17", ":latest", "jars: no tag"),
-        (":3.11-slim-bookworm\n", "\n", "build: no tag"),
+        (":3.11-bookworm\n", "\n", "build: no tag"),
         ("--require-hashes", "", "build: pip without digests"),
         ("--no-index", "", "build: pip without digests"),
         ("RUN rm -f", "RUN curl -O x && rm -f", "jars: fetches something"),
@@ -147,16 +149,23 @@ def compose():
 
 @pytest.fixture(scope="module")
 def manifests():
-    paths = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+    paths = sorted(path for path in (DEPLOY / "kubernetes" / "base").glob("*.yaml") if path.name != KUSTOMIZATION)
     return [each for path in paths for each in yaml.safe_load_all(path.read_text())]
 
 
+KUSTOMIZATION = "kustomization.yaml"
+DRIVERS = {"dapple-fit", "dapple-stream", "dapple-nightly"}
+LEDGER = "postgresql://dapple@ledger-database/privacy"
+
+
 def pods(manifests):
-    return {
-        each["metadata"]["name"]: each["spec"]["template"]["spec"]
-        for each in manifests
-        if "template" in each.get("spec", {})
-    }
+    found = {}
+    for each in manifests:
+        spec = each.get("spec", {})
+        spec = spec["jobTemplate"]["spec"] if "jobTemplate" in spec else spec
+        if "template" in spec:
+            found[each["metadata"]["name"]] = spec["template"]["spec"]
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -202,8 +211,47 @@ def test_no_service_can_be_reached_from_outside(compose, manifests, of_kind):
     assert not any(set(pod) & {"hostNetwork", "hostPID"} for pod in pods(manifests).values())
     assert all(each["spec"].get("type", "ClusterIP") == "ClusterIP" for each in of_kind("Service").values())
     policies = of_kind("NetworkPolicy")
-    assert policies["nobody"]["spec"] == {"podSelector": {}, "policyTypes": ["Ingress"]}
-    assert set(policies) - {"nobody"} == set(pods(manifests)) - {"dapple-fit"}
+    assert policies["nobody"]["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    assert set(policies) - {"nobody", "names", "driver", "ledger"} == set(pods(manifests)) - DRIVERS
+
+
+def test_whoever_may_send_is_heard(of_kind):
+    """Each rule for what leaves a pod of the cluster has one for what comes to it, and the other way round."""
+    sent, heard = set(), set()
+    for name in ("jobmanager", "taskmanager", "job-server", "driver"):
+        spec = of_kind("NetworkPolicy")[name]["spec"]
+        (own,) = spec["podSelector"]["matchLabels"].values()
+        for rule in spec.get("egress", ()):
+            sent |= {(own, each["podSelector"]["matchLabels"]["app"]) for each in rule["to"]}
+        for rule in spec.get("ingress", ()):
+            heard |= {(each["podSelector"]["matchLabels"]["app"], own) for each in rule["from"]}
+    assert sent == heard
+    assert not any("ipBlock" in str(each) for each in of_kind("NetworkPolicy").values())
+
+
+def kustomization(name):
+    return yaml.safe_load((DEPLOY / "kubernetes" / name / KUSTOMIZATION).read_text())
+
+
+def test_overlays_take_one_way_each_and_images_by_digest(manifests):
+    base = kustomization("base")
+    assert {*base["resources"], "job.yaml", KUSTOMIZATION} == {
+        path.name for path in (DEPLOY / "kubernetes" / "base").iterdir()
+    }
+    used = {each["image"].partition(":")[0] for pod in pods(manifests).values() for each in pod["containers"]}
+    left = {}
+    for name in ("daemon", "nightly"):
+        overlay = kustomization(name)
+        assert overlay["resources"] == ["../base"]
+        assert {each["name"] for each in overlay["images"]} == used
+        assert all(re.fullmatch("sha256:[0-9a-f]{64}", each["digest"]) for each in overlay["images"])
+        (patch,) = (yaml.safe_load(each["patch"]) for each in overlay["patches"])
+        assert patch["$patch"] == "delete"
+        gone = (patch["apiVersion"], patch["kind"], patch["metadata"]["name"])
+        known = [(each["apiVersion"], each["kind"], each["metadata"]["name"]) for each in manifests]
+        assert gone in known
+        left[name] = {"dapple-stream", "dapple-nightly"} - {gone[2]}
+    assert left == {"daemon": {"dapple-stream"}, "nightly": {"dapple-nightly"}}
 
 
 def test_nobody_is_root_or_gains_rights(compose, manifests):
@@ -217,7 +265,9 @@ def test_nobody_is_root_or_gains_rights(compose, manifests):
             assert own["allowPrivilegeEscalation"] is False
             assert own["capabilities"] == {"drop": ["ALL"]}
             assert (own.get("runAsUser") or pod["securityContext"]["runAsUser"]) >= 1000
-            assert each["resources"]["limits"]["memory"]
+            assert {"memory", "ephemeral-storage"} <= set(each["resources"]["limits"])
+        volumes = [each["emptyDir"] for each in pod.get("volumes", ()) if "emptyDir" in each]
+        assert all(set(each) == {"sizeLimit"} for each in volumes)
 
 
 def users_of_data(pod):
@@ -231,7 +281,7 @@ def users_of_data(pod):
 def test_only_driver_and_workers_see_the_data_and_as_one_user(compose, manifests, dockerfile):
     """Where the key lies; a key has mode 0600."""
     found = {name: users_of_data(pod) for name, pod in pods(manifests).items() if users_of_data(pod)}
-    assert found == {"taskmanager": {10001}, "dapple-fit": {10001}}
+    assert found == {name: {10001} for name in ("taskmanager", *DRIVERS)}
     services = {name for name, each in compose["services"].items() if "volumes" in each}
     assert services == {"driver", "worker-1", "worker-2"}
     assert {user(stages(dockerfile), name) for name in ("driver", "worker")} == {"10001"}
@@ -252,7 +302,7 @@ def test_the_job_is_one_and_its_flags_are_those_of_the_cluster(manifests, of_kin
     assert words[4:] == flags
     options = parse_job(words[0], words[1:])
     assert options.run_id == "2026-11-20"
-    assert load_config(of_kind("ConfigMap")["dapple-job"]["data"]["job.yaml"]).ledger == "/data/ledger"
+    assert load_config(of_kind("ConfigMap")["dapple-job"]["data"]["job.yaml"]).ledger == LEDGER
     tested = [flag.partition("=")[0] for flag in FlinkCluster(pathlib.Path("nowhere"), Ports()).flags]
     assert [flag.partition("=")[0] for flag in flags] == tested
 
@@ -261,3 +311,28 @@ def test_the_job_server_has_the_same_words_everywhere(compose, manifests):
     words = compose["services"]["job-server"]["command"]
     assert pods(manifests)["job-server"]["containers"][0]["args"] == words
     assert "--flink-master=jobmanager:8081" in words
+
+
+def test_a_stream_is_kept_running_or_called_every_night(manifests, of_kind):
+    """Both release the windows of one job, and route by the exit codes as other schedules do."""
+    job = load_stream_config(of_kind("ConfigMap")["dapple-stream"]["data"]["stream.yaml"])
+    assert job.ledger == LEDGER
+    found = pods(manifests)
+    for name, once in (("dapple-stream", False), ("dapple-nightly", True)):
+        words = found[name]["containers"][0]["args"]
+        assert parse_job(words[0], words[1:], (*OUTPUT_FLAGS, "--once", "--drain")).once is once
+        assert found[name]["terminationGracePeriodSeconds"] >= 600
+        assert set(found[name]["containers"][0]["resources"]["limits"]) == {"cpu", "memory", "ephemeral-storage"}
+        assert [each["emptyDir"] for each in found[name]["volumes"] if "emptyDir" in each] == [{"sizeLimit": "20Gi"}]
+    assert of_kind("Deployment")["dapple-stream"]["spec"]["strategy"] == {"type": "Recreate"}
+    nightly = of_kind("CronJob")["dapple-nightly"]["spec"]
+    assert nightly["concurrencyPolicy"] == "Forbid"
+    (rule,) = nightly["jobTemplate"]["spec"]["podFailurePolicy"]["rules"]
+    assert (rule["action"], rule["onExitCodes"]["values"]) == ("FailJob", [2, 3, 4, 5, 67])
+
+
+def test_the_driver_has_what_its_ledger_needs(dockerfile):
+    """A password never lies in a manifest, and the library comes by its digests."""
+    assert "requirements-postgres.txt" in (DEPLOY / "Dockerfile").read_text()
+    pins = (DEPLOY.parent / "requirements-postgres.txt").read_text()
+    assert pins.partition("\n")[2].strip() in (DEPLOY.parent / "requirements-dev.txt").read_text()

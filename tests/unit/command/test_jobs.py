@@ -31,7 +31,9 @@ def test_a_job_has_no_way_around(name, monkeypatch, tmp_path):
     monkeypatch.setattr("pipelines.jobs.run_job.run_job", lambda job, argv: asked.append((job, list(argv))))
     config = tmp_path / "job.yaml"
     config.write_text(WORDS[name].example)
-    words = [f"--config={config}", *(flag if FLAGS[flag].is_flag else f"{flag}=x" for flag in WORDS[name].flags)]
+    given = {"--level": "1"}
+    flags = (flag if FLAGS[flag].is_flag else f"{flag}={given.get(flag, 'x')}" for flag in WORDS[name].flags)
+    words = [f"--config={config}", *flags]
     assert command.main([name, *words]) == 0
     assert asked == [(record(name), words)]
     assert not hasattr(importlib.import_module(command.JOBS[name]), "run")

@@ -9,6 +9,7 @@ import pytest
 from pipelines.command import help_pages, misplaced
 from pipelines.command import main as command
 from pipelines.command.words import TOOLS, WORDS
+from pipelines.plan import command_line as planning
 from pipelines.run.options import known_flags
 
 
@@ -43,6 +44,15 @@ def test_a_setting_given_as_a_flag_is_told_its_place(capsys, rest, flags, told):
     assert "did you mean" not in said
 
 
+def test_a_plan_tells_the_place_of_a_setting_and_takes_its_own_flags(capsys):
+    for flag in ("--epsilon", "--n_clusters", "--domain"):
+        assert f"{flag} must be a setting of the job file" in refusal(capsys, "plan", "--config", "job.yaml", flag, "3")
+    own = [flag for each in planning.TOOLS["plan"].params for flag in each.opts]
+    assert {"--epsilons", "--width", "--rows"} <= set(own)
+    for flag in own:
+        misplaced.refuse_settings("fit", [flag, "3"], own)
+
+
 def test_settings_of_a_section_and_of_the_job_around_it_are_known(capsys):
     assert "as sweep.epsilons." in refusal(capsys, "sweep", "--epsilons", "1")
     assert "as privacy.epsilon." in refusal(capsys, "sweep", "--epsilon", "1")
@@ -75,10 +85,13 @@ def test_a_job_that_charges_a_ledger_lists_its_refusal(capsys, name):
 
 
 def test_pages_list_no_code_that_cannot_be(capsys):
-    assert codes(capsys) == set(help_pages.EXIT_CODES)
-    assert codes(capsys, "fit") == set(help_pages.EXIT_CODES)
-    assert codes(capsys, "assign") == {0, 1, 2, 4, 130}
-    assert codes(capsys, "init") == {0, 1, 2, 130}
-    assert codes(capsys, "verify") == {0, 1, 2, 5, 130}
-    assert codes(capsys, "ledger") == codes(capsys, "ledger", "limit") == {0, 1, 2, 3, 130}
+    everything = set(help_pages.EXIT_CODES)
+    assert codes(capsys) == everything
+    assert codes(capsys, "party") == codes(capsys, "party", "run") == everything - {67}
+    assert (codes(capsys, "fit"), codes(capsys, "stream")) == (everything - {6, 67}, everything - {6})
+    assert codes(capsys, "party", "enroll") == {0, 1, 2, 5, 130}
+    assert codes(capsys, "assign") == {0, 1, 2, 4, 66, 130}
+    assert codes(capsys, "init") == {0, 1, 2, 66, 130}
+    assert codes(capsys, "verify") == {0, 1, 2, 5, 75, 130}
+    assert codes(capsys, "ledger") == codes(capsys, "ledger", "limit") == {0, 1, 2, 3, 75, 130}
     assert set(help_pages._NEVER) <= {*WORDS, *TOOLS}

@@ -29,7 +29,7 @@ from transforms.files import file_bytes, gate, new_file, stores
 from transforms.tables import file_seal
 from transforms.tables.file_seal import FileSeal, seal_of
 from transforms.tables.listing import ListedFile
-from transforms.tables.read import _list_row_groups
+from transforms.tables.read import _list_row_groups, _ShardsFn
 from transforms.tables.shard_rows import read_columns
 
 pytest.importorskip("moto")
@@ -52,7 +52,7 @@ def store(served, monkeypatch):
     beam_options([])
     served.asked.clear()
     yield served
-    served.cut = 0
+    served.cut, served.before = 0, None
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_modules_that_ask_stores_by_beam_have_its_clients_shared():
     }
     apart = {name for name in asking if not sharing & reached_from(name, read)}
     # The first shares them itself; the others ask for the beginnings of paths only.
-    assert apart == {"transforms.files.stores", "transforms.masked.senders", "pipelines.ledger.store"}
+    assert apart == {"transforms.files.stores", "transforms.masked.senders", "pipelines.ledger.sqlite_file"}
 
 
 # --- requests and seals
@@ -218,6 +218,58 @@ def test_a_small_object_is_opened_and_read_by_one_request(store):
     assert file_seal.content_digest(path, listed.seal, path)
     assert gates(path)
     assert [each.method for each in store.asked] == ["GET"] * 4
+
+
+def test_objects_are_opened_side_by_side_before_they_are_asked_for(store):
+    """In their order; nobody else gets them, and each is what it was when it was opened."""
+    when = datetime.datetime(2026, 11, 20)
+    shards = [shard_of(put(f"ahead/{index}.parquet", plain(float(index)), when)) for index in range(40)]
+    store.asked.clear()
+    with stores.opening_ahead(shard.file for shard in shards):
+        first = [read_columns(shard, ["x"])["x"][0].as_py() for shard in shards[:20]]
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            assert pool.submit(read_columns, shards[39], ["x"]).result().num_rows == 40
+        rest = [read_columns(shard, ["x"])["x"][0].as_py() for shard in shards[20:]]
+    assert first + rest == [float(index) for index in range(40)]
+    assert len(store.asked) == 41
+    assert read_columns(shards[0], ["x"]).num_rows == 40
+    assert len(store.asked) == 42
+
+
+def test_an_object_that_changed_before_it_was_opened_ahead_is_refused(store):
+    when = datetime.datetime(2026, 11, 20)
+    shards = [shard_of(put(f"late/{index}.parquet", plain(1.0), when)) for index in range(3)]
+    put("late/1.parquet", plain(2.0), when + LATER)
+    object_store.client().delete_object(Bucket=object_store.BUCKET, Key="late/2.parquet")
+    with stores.opening_ahead(shard.file for shard in shards):
+        assert read_columns(shards[0], ["x"]).num_rows == 40
+        with pytest.raises(InputError, match=r"late/1\.parquet must stay as it was when the job listed its files"):
+            read_columns(shards[1], ["x"])
+        with pytest.raises(InputError, match=r"late/2\.parquet must be"):
+            read_columns(shards[2], ["x"])
+
+
+def test_the_rows_of_many_objects_are_waited_for_together(store):
+    """So many requests are open at once that the wait of one is not that of the sum."""
+    shards = [shard_of(put(f"slow/{index}.parquet", plain(1.0))) for index in range(32)]
+    ready = threading.Barrier(stores.AT_ONCE)
+    store.before = functools.partial(ready.wait, 60)
+    with stores.opening_ahead(shard.file for shard in shards):
+        assert sum(read_columns(shard, ["x"]).num_rows for shard in shards) == 32 * 40
+    found = stores.side_by_side(lambda path: stores.stored(path).size, [shard.file for shard in shards])
+    assert set(found) == {len(plain(1.0))}
+
+
+def test_files_of_a_bundle_are_listed_in_order(store):
+    listed = []
+    for index in range(5):
+        path = put(f"bundle/{index}.parquet", plain(float(index)))
+        listed.append(ListedFile(path, path, FileSeal(*stores.stored(path)).text))
+    function = _ShardsFn(CONTRACT)
+    function.start_bundle()
+    assert [shard for each in listed for shard in function.process(each)] == []
+    found = [each.value for each in function.finish_bundle()]
+    assert found == [shard for each in listed for shard in _list_row_groups(each, CONTRACT)]
 
 
 def test_a_large_object_is_read_in_parts(store, monkeypatch):

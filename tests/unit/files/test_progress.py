@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.run import graph
 from tests.scenes import lake
-from transforms.files.progress import Progress, duration
+from transforms.files.signals.progress import Progress, duration
 from transforms.rounds import shard_sums
 from transforms.tables import read, shard_rows
 

@@ -1,4 +1,4 @@
-"""Files of stores: the same paths as Beam's are local, and flags are made when the first store is met."""
+"""Files of stores: the same paths as Beam's are local."""
 
 import pytest
 from apache_beam.io.filesystem import BeamIOError
@@ -43,14 +43,3 @@ def test_a_file_of_a_store():
             stores.open_store(f"{root}b")
     with pytest.raises(ValueError, match="nowhere"):
         stores.open_store("nowhere://a")
-
-
-def test_flags_are_made_once_when_a_store_is_met(monkeypatch):
-    monkeypatch.setattr(FileSystems, "_pipeline_options", None)
-    made = []
-    stores.give_options(lambda: made.append(1) or "first")
-    stores.give_options(lambda: made.append(2) or "second")
-    assert stores.options() is None
-    assert not made
-    assert stores._filesystems() is stores._filesystems()
-    assert (stores.options(), made) == ("second", [2])

@@ -19,7 +19,16 @@ BY_COLUMN = {"dp_lloyd": {"domain": {"a": [0, 1], "b": [0, 9]}}}
 
 RULE = [
     (SERVER, ("feddp_kmeans", "server_radius", None)),
-    (SERVER | BOX | BALL, ("feddp_kmeans", "server_radius", None)),
+    (SERVER | BALL, ("feddp_kmeans", "server_radius", None)),
+    (SERVER | BOX, ("dp_lloyd", "domain", (0.0, 4.0))),
+    (SERVER | BOX | BALL, ("dp_lloyd", 2.0, (-2.0, 2.0))),
+    (SERVER | BOX | {"quality": {}}, ("feddp_kmeans", "server_radius", None)),
+    (SERVER | BOX | {"lloyd": {"steps": 1}}, ("feddp_kmeans", "server_radius", None)),
+    (SERVER | BOX | {"n_clusters": {"max": 5, "choose": "elbow"}}, ("feddp_kmeans", "server_radius", None)),
+    (SERVER | BOX | {"feddp_kmeans": {"restarts": 21}}, ("feddp_kmeans", "server_radius", None)),
+    (SERVER | BOX | {"clipping": {"norm": "server_radius"}}, ("feddp_kmeans", "server_radius", None)),
+    (SERVER | BOX | {"clipping": {"norm": 3.0, "center": "server_mean"}}, ("feddp_kmeans", 3.0, None)),
+    (SERVER | BOX | {"clipping": {"norm": 1.5}}, ("dp_lloyd", 1.5, (0.0, 4.0))),
     (SERVER | {"clipping": {"norm": 3.0}}, ("feddp_kmeans", 3.0, None)),
     (BOX, ("dp_lloyd", "domain", (0.0, 4.0))),
     (BY_COLUMN, ("dp_lloyd", "domain", {"a": (0.0, 1.0), "b": (0.0, 9.0)})),
@@ -70,6 +79,8 @@ CLIENTS = {"privacy": BASE["privacy"] | {"unit": "client"}, "clipping": {"client
     ("more", "init"),
     [
         (BOX, None),
+        (BOX | SERVER, "candidates"),
+        (BOX | SERVER | {"recurring": {"previous": "none"}}, None),
         (BOX | {"n_clusters": 4}, None),
         (BOX | WIDE, "candidates"),
         (BALL | WIDE, "candidates"),

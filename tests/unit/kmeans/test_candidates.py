@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 
 from schemas.kmeans.fit_config import validated
+from schemas.tables.client_block import ClientBlock
 from transforms.kmeans.dp_lloyd import candidates, rounds
 from transforms.kmeans.lloyd.box import CANDIDATE_STEPS, LloydSettings
-from transforms.numerics.kmeans import evolution, moves
+from transforms.kmeans.protocols import PROTOCOLS
+from transforms.kmeans.simulated_fit import run_once
+from transforms.numerics.kmeans import moves
+from transforms.numerics.kmeans.starts import evolution
+from transforms.privacy import accounting
 
 
 def job(unit="record", data=None, **options):
@@ -36,10 +41,57 @@ def test_rounds_and_shapes_are_public():
         ("rows", (1,)),
         ("mean", (1, 9)),
         ("directions", (45,)),
-        *((f"candidates_{step:02d}", (40,)) for step in range(candidates.HISTOGRAMS)),
-        ("fine_00", (8, 9)),
+        *((f"candidates_{step:02d}", (80,)) for step in range(candidates.HISTOGRAMS)),
+        ("spread", (1,)),
+        ("fine_00", (24, 9)),
         *((f"lloyd_{step:02d}", (4, 9)) for step in range(CANDIDATE_STEPS - 1)),
     ]
+
+
+def test_candidates_grow_with_rows_and_bins_are_there_for_as_many_as_there_may_be():
+    settings = LloydSettings.from_config(job())
+    stddev = settings.multiplier(candidates.shares(settings, 9)["candidates"])
+    few, many = 4 * candidates.PLENTY * stddev, 3.0 * 80.0 * stddev
+    assert candidates.n_used(settings, 9, 0.99 * few) == 40
+    assert candidates.n_used(settings, 9, 1.01 * few) == 67
+    assert candidates.n_used(settings, 9, 10.0 * many) == candidates.n_candidates(settings, 9) == 80
+    assert candidates.n_fine(settings, 9, 0.99 * few) == 8
+    assert candidates.n_fine(settings, 9, 1.01 * few) == 12
+    assert candidates.fine_cells(settings, 9) == 24
+    known = LloydSettings.from_config(job(data={"public_rows": 1000}))
+    assert candidates.n_candidates(known, 9) == candidates.n_used(known, 9, 1000) == 40
+    clients = LloydSettings.from_config(job("client"))
+    assert candidates.n_candidates(clients, 9) == 40
+    assert candidates.fine_cells(clients, 9) == 8
+
+
+def test_few_features_leave_more_of_the_budget_to_the_candidates():
+    settings = LloydSettings.from_config(job())
+    wide, narrow = candidates.shares(settings, candidates.WIDE), candidates.shares(settings, 5)
+    assert narrow["scatter"] == pytest.approx(wide["scatter"] / 5)
+    spared = wide["scatter"] - narrow["scatter"]
+    assert candidates.HISTOGRAMS * (narrow["candidates"] - wide["candidates"]) == pytest.approx(spared)
+    clients = LloydSettings.from_config(job("client"))
+    assert candidates.shares(clients, 5) == candidates.shares(clients, 500)
+    assert "spread" not in candidates.shares(clients, 5)
+
+
+def test_a_few_rows_far_from_large_clusters_get_their_center():
+    rng = np.random.default_rng(3)
+    rows = rng.uniform(-0.6, 0.0, (3, 5))[rng.integers(0, 3, 30_000)] + rng.normal(0.0, 0.04, (30_000, 5))
+    rows[:400] = 0.85 + rng.normal(0.0, 0.02, (400, 5))
+    config = job(data={"features": [f"x{index}" for index in range(5)]})
+    protocol = PROTOCOLS[config.algorithm]
+    specs = protocol.round_specs(config, 5, 0)
+    plan = accounting.calibrate(config.privacy.unit, specs, 1.0, 1e-6, protocol.allocation(config))
+    model, _ = run_once(
+        protocol.initial_state(config, np.zeros((0, 5)), 5),
+        protocol.rounds(config, plan),
+        ClientBlock(rows),
+        1.0,
+        bytes(32),
+    )
+    assert np.linalg.norm(model.centers - 0.85, axis=1).min() < 0.1
 
 
 @pytest.mark.parametrize("data", [{}, {"public_rows": 1000}])
@@ -73,15 +125,28 @@ def test_generations_follow_the_weights_and_the_public_seed():
     np.testing.assert_allclose(points.std(axis=0), evolution.SPREAD * deviations, rtol=0.05)
     chosen = np.zeros(len(points))
     chosen[7] = 5.0
-    offspring = evolution.following(points, chosen, deviations, 1, 1)
+    offspring = evolution.following(points, chosen, deviations, 1, 1, len(points))
     np.testing.assert_allclose(offspring.mean(axis=0), evolution.KEPT * points[7], atol=0.1)
-    later = evolution.following(points, chosen, deviations, 1, 3)
+    later = evolution.following(points, chosen, deviations, 1, 3, len(points))
     assert (later.std(axis=0) < 0.5 * offspring.std(axis=0)).all()
+
+
+def test_the_heaviest_candidates_stay_and_small_ones_have_offspring():
+    points, weights = evolution.first(np.ones(2), 10, 1), np.zeros(10)
+    weights[[2, 5]] = [100.0, 1.0]
+    found = evolution.following(points, weights, np.full(2, 1e-9), 1, 1, 10, elite=True)
+    np.testing.assert_array_equal(found[:2], points[[2, 5]])
+    np.testing.assert_allclose(
+        np.unique(found[2:].round(6), axis=0), np.unique((0.8 * points[[2, 5]]).round(6), axis=0)
+    )
+    many = evolution.following(points, np.arange(1.0, 11.0), np.ones(2), 1, 1, 10, elite=True)
+    np.testing.assert_array_equal(many[:5], points[:4:-1])
+    assert many.shape == points.shape
 
 
 def test_a_histogram_of_mere_noise_keeps_all_candidates():
     points = evolution.first(np.ones(2), 500, 1)
-    found = evolution.following(points, np.zeros(500), np.zeros(2), 1, 1)
+    found = evolution.following(points, np.zeros(500), np.zeros(2), 1, 1, 500)
     assert len(np.unique(found, axis=0)) > 250
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pydantic
 import pytest
 
-from schemas.choices import Allocation, Auto, ClippingCenter, ClippingRule, InvalidRows
+from schemas.choices import Algorithm, Allocation, Auto, ClippingCenter, ClippingRule, InvalidRows
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FITS, FedDPKMeansFit, load_config, validated
 from schemas.kmeans.sections.clipping_config import ClippingConfig
@@ -177,8 +177,7 @@ WRONG_VALUES = [
     (
         "algorithm",
         "kmeans",
-        "algorithm must be 'auto', 'feddp_kmeans', 'server_kmeanspp', 'server_lloyds', 'sphere_packing', 'dp_lloyd', "
-        "'dp_medians', 'central_tree' or 'windows', got 'kmeans'",
+        f"algorithm must be {', '.join(map(repr, map(str, list(Algorithm)[:-1])))} or 'spherical', got 'kmeans'",
     ),
     ("algorithm", ABSENT, "algorithm must be given, got nothing; give the algorithm"),
     ("data", ABSENT, "data must be given, got nothing; give the section of the private table with path and features"),
@@ -534,3 +533,51 @@ WRONG_MASKS = [
 @pytest.mark.parametrize(("changes", "start"), WRONG_MASKS)
 def test_masks_that_do_not_fit_are_refused(changes, start):
     assert message(changes).startswith(start)
+
+
+PUBLISHED = MINIMAL.replace("clipping: {norm: server_radius}", "preset: published")
+LETTER = MINIMAL.replace("1.0e-6}", "1.0e-6, allocation: paper}").replace(
+    "norm: server_radius}", "center: none, norm: server_radius}\nfeddp_kmeans: {guards: false, space: subspace}"
+)
+
+
+def test_the_published_preset_is_the_letter_setting_by_setting():
+    """Down to the digest that ledgers hold, however it is spelled."""
+    preset, letter = load_config(PUBLISHED), load_config(LETTER)
+    assert preset.model_dump() == letter.model_dump()
+    assert config_digest(preset) == config_digest(letter)
+    assert load_config(PUBLISHED.replace("feddp_kmeans", "auto")).privacy.allocation is Allocation.PAPER
+
+
+def test_what_the_paper_leaves_open_stays_open_in_the_preset():
+    config = load_config(PUBLISHED + "clipping: {norm: 3.0}\nlloyd: {steps: 2}\nfeddp_kmeans: {restarts: 20}\n")
+    assert (config.clipping.norm, config.clipping.center) == (3.0, ClippingCenter.NONE)
+    assert (config.lloyd.steps, config.feddp_kmeans.restarts, config.feddp_kmeans.guards) == (2, 20, False)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("clipping: {norm: 3.0, center: server_mean}", "clipping.center must be none for preset published, got server"),
+        ("feddp_kmeans: {guards: true}", "feddp_kmeans.guards must be false for preset published, got true"),
+        ("feddp_kmeans: {space: full}", "feddp_kmeans.space must be subspace for preset published, got full"),
+        ("clipping: {norm: private}", "clipping.norm must be server_radius or a number for preset published"),
+    ],
+)
+def test_what_the_paper_prints_otherwise_is_refused_beside_the_preset(more, message):
+    with pytest.raises(ConfigError, match=message):
+        load_config(f"{PUBLISHED}{more}\n")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("1.0e-6}", "1.0e-6, allocation: tuned}", "privacy.allocation must be paper for preset published, got tuned"),
+        ("server_data: {path: server.parquet}", "clipping: {norm: 3.0}", "server_data must be given for preset"),
+        ("feddp_kmeans", "server_lloyds", "preset must be left out for algorithm server_lloyds"),
+        ("preset: published", "preset: printed\nclipping: {norm: 3.0}", "preset must be"),
+    ],
+)
+def test_a_preset_of_something_else_is_refused(old, new, message):
+    with pytest.raises(ConfigError, match=message):
+        load_config(PUBLISHED.replace(old, new))

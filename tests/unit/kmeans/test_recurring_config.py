@@ -25,7 +25,7 @@ def test_a_warm_start_is_the_default():
         ({}, r"lloyd\.steps must be at least 1 for a warm start, got 0;"),
         (
             {"lloyd__steps": 1, "algorithm": "server_lloyds"},
-            r"algorithm must be feddp_kmeans or dp_lloyd for a warm start, got server_lloyds;",
+            r"algorithm must be one that can start from given centers for a warm start, got server_lloyds;",
         ),
         (
             {"lloyd__steps": 1, "n_clusters": {"max": 4, "choose": "elbow"}},

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipelines.kmeans.plan import simulated_shares
-from pipelines.kmeans.plan.public_fit import PublicFit, resolved, simulate_fit
+from pipelines.kmeans.plan.public_fit import PublicFit, resolved
 from schemas.choices import Allocation, Auto, StartSpace
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import validated
@@ -78,7 +78,8 @@ def test_full_space_has_shares_of_its_own():
 @pytest.mark.parametrize("extra", [{}, {"reduce_diameter": {"w_min": 0.1, "sigma_max": 1.0}}])
 def test_full_space_finds_clusters(unit, extra):
     options = {"space": "full", "restarts": 20} | extra
-    found = simulate_fit(feddp(unit, feddp_kmeans=options), SERVER, 10**6, draws=2)
+    job = feddp(unit, feddp_kmeans=options)
+    found = PublicFit.of(job, SERVER).simulated(job, SERVER, 10**6, draws=2)
     assert found.mean == pytest.approx(found.without_noise, rel=1e-3)
 
 

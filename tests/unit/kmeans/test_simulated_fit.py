@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipelines.kmeans.plan.public_fit import PublicFit, simulate_fit
+from pipelines.kmeans.plan.public_fit import PublicFit
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import validated
 from tests.scenes import lake
@@ -20,6 +20,10 @@ def lloyd(**settings):
 
 def feddp(unit="record", **settings):
     return validated(lake.job("lake", "server.parquet", unit, **settings))
+
+
+def simulate_fit(config, server, n_units, **more):
+    return PublicFit.of(config, server).simulated(config, server, n_units, **more)
 
 
 def test_more_rows_cost_less_and_less_noise_shows():

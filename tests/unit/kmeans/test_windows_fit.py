@@ -17,6 +17,11 @@ FIT = {
 }
 OF_WINDOW = {"epoch": EPOCH | {"window": "2026-01-15"}, "recurring": {"previous": "before", "memory": 4}}
 WINDOW = FIT | {"algorithm": "windows"} | OF_WINDOW
+_BY_CLIENT = {
+    "privacy": {"unit": "client", "epsilon": 1.0, "delta": 1e-6},
+    "data": FIT["data"] | {"client_id": "client"},
+    "epoch": {k: v for k, v in OF_WINDOW["epoch"].items() if k != "once"} | {"max_windows": 2, "min_separation": 1},
+}
 STREAM = FIT | {"stream": EPOCH | {"start": "first", "memory": 4}}
 
 
@@ -28,6 +33,9 @@ STREAM = FIT | {"stream": EPOCH | {"start": "first", "memory": 4}}
         ({"recurring": {"previous": "before"}}, "recurring.memory must be given, got nothing; give how many windows"),
         ({"ledger": None}, "ledger must be given for algorithm windows, got nothing; it sees to it that no window"),
         ({"dp_lloyd": None}, "dp_lloyd must be given"),
+        ({"state": "rolls"}, "state must be a folder on a local disk, at privacy.unit client, got another"),
+        (_BY_CLIENT | {"ledger": "postgresql://me@db/x"}, "state must be given with a ledger on a server, got nothing"),
+        (_BY_CLIENT | {"state": "s3://rolls"}, "state must be a folder on a local disk, at privacy.unit client, got"),
         ({"algorithm": "dp_lloyd"}, "epoch must be left out for algorithm dp_lloyd, got a section; use algorithm win"),
         ({"algorithm": "central_tree", "epoch": None}, "dp_lloyd must be left out for algorithm central_tree"),
         ({"quality": {"share": 0.1}}, "quality must be left out for algorithm windows, got a section"),

@@ -1,5 +1,6 @@
 """Charts: where numbers lie, which numbers stand beside an axis, and marks that hold whatever comes."""
 
+import datetime
 import math
 import re
 from xml.etree import ElementTree
@@ -49,6 +50,30 @@ def test_whole_numbers_only_where_these_are_asked_for(low, high, most, texts):
 def test_a_log_scale_has_powers_of_ten_or_their_doubles_and_halves(low, high, texts):
     assert [text for _, text in axis(low, high, log=True).marks()][: len(texts)] == texts
     assert len(axis(low, high, log=True).marks()) <= 8
+
+
+@pytest.mark.parametrize(
+    ("first", "days", "high", "most", "texts"),
+    [
+        ("2026-10-01", 1, 11.6, 6, ["Oct 1", "Oct 3", "Oct 5", "Oct 7", "Oct 9", "Oct 11"]),
+        ("2026-10-01", 1, 11.6, 3, ["Oct 1", "Oct 6", "Oct 11"]),
+        ("2026-12-30", 7, 4.2, 6, ["Dec 30", "Jan 6", "Jan 13", "Jan 20", "Jan 27"]),
+        ("2025-11-15", 1, 314.0, 6, ["2026", "Mar", "May", "Jul", "Sep"]),
+        ("2025-03-15", 1, 800.0, 3, ["2026", "2027"]),
+        ("2026-10-01", 30, 9990.0, 2, ["2055", "2466"]),
+        ("9999-12-01", 20, 40.0, 6, ["Dec 1", "Dec 21"]),
+        ("2026-10-01", 365, 0.9, 3, ["Oct 1"]),
+    ],
+)
+def test_days_stand_beside_an_axis_as_dates(first, days, high, most, texts):
+    found = axis(-0.6, high, most=most, days=(datetime.date.fromisoformat(first), days))
+    assert [text for _, text in found.marks()] == texts
+
+
+def test_a_date_lies_where_its_window_does():
+    """2026-03-01 is 59 days after 2026-01-01."""
+    found = axis(0.0, 300.0, most=6, days=(datetime.date(2026, 1, 1), 1))
+    assert dict((text, place) for place, text in found.marks())["Mar"] == 59.0
 
 
 def test_limits_leave_room_and_what_is_not_finite_does_not_count():

@@ -93,6 +93,14 @@ def test_small_numbers_are_not_broken_over_lines():
     assert 'delta <span class="number">1e-05</span> &amp; more' in text
 
 
+def test_long_names_break_where_a_part_ends_and_numbers_do_not():
+    block = Table(
+        title="T", badge=Badge.PUBLIC, columns=("n", "by"), rows=(("a_b", "<i>a_name 41.2 x/y &amp_"),), words=2
+    )
+    assert '<td class="words">&lt;i&gt;a_<wbr>name 41.2 x/<wbr>y &amp;amp_</td>' in page(block)
+    assert '<th scope="row">a_b</th>' in page(block)
+
+
 def test_wide_tables_say_on_phones_that_they_scroll():
     assert 'class="scroll wide"' in page(table(7))
     assert 'class="scroll"' in page(table(3))

@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from pipelines.kmeans.report import cluster_plots
 from pipelines.kmeans.report.center_summary import CenterSummary
 from pipelines.page import page as report_page
 from pipelines.page import plots
@@ -124,6 +125,41 @@ def test_a_page_can_show_what_is_not_private():
     section = Section(name="costs", title="Costs", lead="", blocks=(block,))
     text = html(Page(title="Sweep", lead="", tags=(), label=None, sections=(section,)))
     assert re.search(r"Cost <span class=\"badge evaluation\">evaluation \(not private\)</span>", text)
+
+
+def test_names_are_whole_over_lines():
+    assert plots.wrapped("age", 10) == "age"
+    assert plots.wrapped("a_long_name_of_a_column_that_tells", 12) == "a_long_name_\nof_a_column_\nthat_tells"
+    assert plots.wrapped("x" * 25, 10) == f"{'x' * 10}\n{'x' * 10}\nxxxxx"
+    assert plots.wrapped("a\nb\0c", 10) == "a?b?c"
+    long = plots.wrapped(" ".join(["word"] * 50), 10)
+    assert max(map(len, long.split("\n"))) <= 10
+    assert long.count("\n") == 2
+    assert "…" in long
+
+
+@pytest.mark.parametrize("n_letters", [5, 28, 29, 60, 90])
+def test_every_name_of_a_column_stands_whole_beside_the_plots(n_letters):
+    names = tuple((f"{index}_" + "ab_cd" * 20)[:n_letters] for index in range(4))
+    for draw in (cluster_plots.heat_map, cluster_plots.profile_dots):
+        found = ElementTree.fromstring(svg(lambda draw=draw: draw(summary(3, 4, names=names))))
+        texts = {"".join(each.itertext()) for each in found.iter("text")}
+        assert set(names) <= texts
+    panels = [plots.Panel(name, [plots.Series("one", np.arange(3.0), np.arange(3.0))]) for name in names]
+    found = ElementTree.fromstring(svg(lambda: plots.panels(panels, "x", "y")))
+    whole = {"".join(each.itertext()) for each in found.iter("text")}
+    assert n_letters > 66 or set(names) <= whole
+
+
+def test_profiles_join_no_features():
+    """Dots of one cluster stand in rows that could be in any order: no line goes from one row to another."""
+    root = ElementTree.fromstring(svg(lambda: cluster_plots.profile_dots(summary(3, 4, [9.0, 9.0, 9.0]))))
+    ends = [each.get("d") for each in root.iter("path") if "fill: none" in each.get("style")]
+    lines = [re.fullmatch(r"M[\d.]+ ([\d.]+)L[\d.]+ ([\d.]+)", each) for each in ends]
+    flat = [found for found in lines if found]
+    assert len(flat) == 4
+    assert all(found[1] == found[2] for found in flat)
+    assert not any(each.count("L") > 1 for each in ends)
 
 
 def test_short_keeps_both_ends():

@@ -177,12 +177,16 @@ def test_what_the_comments_say_of_text_makes_a_job(place):
         (("--radius", "inf", "--algorithm", "central_tree"), "a radius must be a finite number above 0, got 'inf'"),
         (("--client_rows", "-3"), "a number of rows must be whole and at least 1, got '-3'"),
         (("--client_rows", "0"), "a number of rows must be whole and at least 1, got '0'"),
-        (("--data", "nowhere.parquet"), "data.path"),
     ],
 )
 def test_wrong_flags_are_refused(place, flags, said):
     done = lake.run_command("init", *words(place, *flags))
     assert (done.code, said in done.err, (place / "job.yaml").exists()) == (2, True, False)
+
+
+def test_data_that_are_not_there_yet_are_told_so(place):
+    done = lake.run_command("init", *words(place, "--data", "nowhere.parquet"))
+    assert (done.code, "data.path" in done.err, (place / "job.yaml").exists()) == (66, True, False)
 
 
 def test_a_file_that_is_there_stays(place):

@@ -15,7 +15,16 @@ from schemas.privacy.statement import PrivacyStatement
 from tests.scenes.ledgers import basic_limit, charge, gaussian
 from transforms.privacy import accounting
 from transforms.privacy.discretization import lattice_noise
-from transforms.privacy.ledger_filter import check, fits, largest_epsilon, most_spent, spent_epsilon, total
+from transforms.privacy.ledger_filter import (
+    MOST_RUNS,
+    check,
+    fits,
+    how_many,
+    largest_epsilon,
+    most_spent,
+    spent_epsilon,
+    total,
+)
 
 LIMIT = Limit(epsilon=1.0, delta=1e-6)
 
@@ -183,6 +192,28 @@ def test_nothing_fits_a_spent_budget():
     assert largest_epsilon(basic_limit(1.0), [charge(1.0)], charge(0.5)) == 0.0
     with pytest.raises(BudgetExceededError, match="raise the limit or lower privacy"):
         check(basic_limit(1.0), [charge(1.0)], charge(0.5))
+
+
+@pytest.mark.parametrize(
+    ("limit", "held", "one", "runs"),
+    [
+        (basic_limit(3.0), [], charge(0.7), 4),
+        (basic_limit(3.0), [charge(1.0)], charge(0.7), 2),
+        (basic_limit(3.0), [charge(1.0)], charge(2.5), 0),
+        (basic_limit(3.0, 0.5), [], charge(1e-5), MOST_RUNS),
+    ],
+)
+def test_so_many_runs_fit(limit, held, one, runs):
+    assert how_many(limit, held, one) == runs
+
+
+def test_one_more_gaussian_run_than_said_is_refused():
+    limit, one = Limit(epsilon=2.0, delta=1e-5), gaussian(8.0, epsilon=0.5, delta=1e-6)
+    runs = how_many(limit, [one], one)
+    assert runs > 2
+    check(limit, [one] * runs, one)
+    with pytest.raises(BudgetExceededError):
+        check(limit, [one] * (runs + 1), one)
 
 
 def test_many_runs_are_planned_together():

@@ -8,21 +8,32 @@ import pyarrow as pa
 import pytest
 
 from schemas.kmeans.model import ClusterModel, NoisyCost, model_from_tables
-from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec
+from schemas.privacy.plan import Geometry, Meaning, Mechanism, Quantity, ReleasePlan, ReleaseSpec, Role
 from schemas.privacy.release import RELEASE_SCHEMA, Release, releases_from_table, releases_to_table
 
+SCATTER = Meaning(tells="directions in which the data spread", role=Role.SQUARED_LENGTHS, quantity=Quantity.SQUARE)
+COUNTS = Meaning(tells="how large each cluster is", role=Role.CLUSTER_COUNTS)
 
-def release(name, values, mechanism=Mechanism.DISCRETE_GAUSSIAN, geometry=Geometry.VECTOR, unit=0.25) -> Release:
+
+def release(
+    name, values, mechanism=Mechanism.DISCRETE_GAUSSIAN, geometry=Geometry.VECTOR, unit=0.25, meaning=COUNTS
+) -> Release:
     values = np.asarray(values, dtype=np.int64)
     spec = ReleaseSpec(
-        name=name, shape=values.shape, mechanism=mechanism, sensitivity=1 << 20, share=0.3, geometry=geometry
+        name=name,
+        shape=values.shape,
+        mechanism=mechanism,
+        sensitivity=1 << 20,
+        share=0.3,
+        geometry=geometry,
+        meaning=meaning,
     )
     plan = ReleasePlan(spec=spec, noise_multiplier=2.5)
     return Release(path=f"feddp_kmeans/round/{name}", plan=plan, values=values, lattice_unit=unit)
 
 
 RELEASES = [
-    release("scatter", [1, -2, 3], geometry=Geometry.SYMMETRIC),
+    release("scatter", [1, -2, 3], geometry=Geometry.SYMMETRIC, meaning=SCATTER),
     release("sums", [[2**62, -(2**62)], [0, 7], [1, 1]]),
     release("counts", [5, -1, 0], mechanism=Mechanism.DISCRETE_LAPLACE, unit=2.0**-20),
 ]
@@ -32,6 +43,7 @@ def assert_equal(found: Release, expected: Release):
     assert found.path == expected.path
     assert found.plan.noise_multiplier == expected.plan.noise_multiplier
     known = dataclasses.replace(expected.plan.spec, share=0.0)
+    assert found.meaning == expected.meaning
     assert dataclasses.replace(found.plan.spec, share=0.0) == known
     np.testing.assert_array_equal(found.values, expected.values)
     assert found.values.dtype == np.int64
@@ -53,6 +65,10 @@ def test_a_row_says_what_was_promised_in_feature_units():
     row = releases_to_table(RELEASES[:1]).to_pylist()[0]
     assert row == {
         "path": "feddp_kmeans/round/scatter",
+        "tells": "directions in which the data spread",
+        "role": "squared_lengths",
+        "quantity": "feature units squared",
+        "settles": False,
         "shape": [3],
         "mechanism": "discrete_gaussian",
         "geometry": "symmetric",

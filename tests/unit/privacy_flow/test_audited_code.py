@@ -14,8 +14,8 @@ from transforms.privacy_flow.allow_list import AUDITED, DECLARED
 from transforms.privacy_flow.declared_mechanism import DeclaredMechanism
 from transforms.privacy_flow.rules import Level, Role
 from transforms.privacy_flow.stated_sensitivity import STATED, Stated
-from transforms.rounds import round as rounds
 from transforms.rounds.exact_sums import SumVectorsFn
+from transforms.rounds.staged_state import begin
 
 
 def resolved(name):
@@ -70,7 +70,7 @@ def test_code_is_what_stands_in_its_module_under_its_name():
 
 @pytest.mark.parametrize("make", [beam.Map, beam.FlatMap, beam.MapTuple, beam.FlatMapTuple])
 def test_the_function_inside_of_beams_wrappers_decides(make):
-    assert audited_code.code_of(make(rounds.server_step)) in (rounds.server_step,)
+    assert audited_code.code_of(make(begin)) is begin
     assert audited_code.code_of(make(local)) is local
 
 
@@ -90,7 +90,7 @@ def test_functions_of_dofns_and_combines_are_their_classes():
 
 
 def test_what_a_step_was_handed_is_found_in_containers_and_partial_functions():
-    step = beam.Map(rounds.server_step, {"a": (functools.partial(local, print),)}, each=[len])
+    step = beam.Map(begin, {"a": (functools.partial(local, print),)}, each=[len])
     found = list(audited_code.functions(audited_code.handed(step)))
     assert found == [local, print, len]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from schemas.tables.client_block import ClientBlock
-from transforms.rounds import row_cache
+from transforms.rounds import machine, row_cache
 from transforms.rounds.row_cache import RowCache, WorkerLimits
 
 BLOCKS = [ClientBlock(np.arange(12 * n, dtype=np.int32).reshape(-1, 3), np.arange(2)) for n in (1, 2, 3)]
@@ -19,7 +19,7 @@ N_BYTES = sum(block.points.nbytes + block.offsets.nbytes for block in BLOCKS)
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(row_cache.tempfile, "tempdir", None)
-    monkeypatch.setattr(row_cache, "_LEAST_FREE", 0)
+    monkeypatch.setattr(machine, "free_disk", lambda file: os.statvfs(file) and 1 << 40)
     return tmp_path
 
 
@@ -71,13 +71,13 @@ def test_a_bound_is_kept():
 
 
 def test_a_disk_that_is_nearly_full_gets_nothing(monkeypatch):
-    monkeypatch.setattr(row_cache, "_LEAST_FREE", 1 << 62)
+    monkeypatch.setattr(machine, "free_disk", lambda _: 0)
     cache = in_file()
     assert fill(cache) == BLOCKS
     assert cache.pieces("shard") is None
 
 
-@pytest.mark.parametrize("name", ["pwrite", "fstatvfs"])
+@pytest.mark.parametrize("name", ["pwrite", "statvfs"])
 def test_a_disk_that_refuses_costs_nothing_but_time(monkeypatch, name):
     def refuse(*_):
         raise OSError(errno.ENOSPC, "no space")

@@ -1,25 +1,26 @@
-"""The statistic of shards is the same however many processes work on it, and whether their rows were kept or read."""
+"""The statistic of shards is the same however many threads work on it, and whether their rows were kept or read."""
 
 import contextlib
 import dataclasses
 import os
 import secrets
+import threading
 
 import numpy as np
 import pytest
 
-from schemas.errors import InputError, LatticeOverflowError
+from schemas.errors import InputError, LatticeOverflowError, RunnerError
 from schemas.tables.client_block import ClientBlock
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
-from tests.scenes import lake
+from tests.scenes import kernels, lake
 from transforms.numerics.privacy.noise import draw_release
 from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.frame import Box, Components, Frame, QuantizedFrame
 from transforms.numerics.statistics.lattice import Lattice
-from transforms.rounds import shard_sums, sum_processes
+from transforms.rounds import machine, shard_sums
+from transforms.rounds.own_process import STOPPING
 from transforms.rounds.row_cache import CACHES, WorkerLimits
 from transforms.rounds.shard_sums import ShardReader, contract_digest, sum_shards
-from transforms.rounds.sum_processes import CREWS
 from transforms.tables.file_seal import seal_of
 
 N_ROWS, CLIENT_ROWS = 240, 10
@@ -66,8 +67,14 @@ def world(tmp_path_factory):
 @pytest.fixture
 def run():
     name = secrets.token_hex(4)
-    with CACHES.held(name), CREWS.held(name):
+    with CACHES.held(name):
         yield name
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Threads need the kernel."""
+    kernels.use(monkeypatch, kernels.compiled())
 
 
 def reader(fit, bound, state, limits):
@@ -76,11 +83,10 @@ def reader(fit, bound, state, limits):
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_every_round_is_what_it_was(world, run, monkeypatch, name):
-    """Read, kept in the first round that can, taken from there, and by processes: the integers of one plain loop."""
+def test_every_round_is_what_it_was(world, run, compiled, name):
+    """Read, kept in the first round that can, taken from there, and by threads: the integers of one plain loop."""
     fit, reads = world.planned(name), []
     state = fit.initial
-    monkeypatch.setattr(sum_processes, "LEAST_BYTES", 0)
     for bound in fit.rounds:
         plain = sum_shards(reader(fit, bound, state, WorkerLimits()), world.shards)
         for cores in (0, 1, 3):
@@ -122,6 +128,64 @@ def test_a_state_of_a_file_is_never_left_out(world, run):
     assert seen == [shard.path for shard in world.shards[1:]] * 2
 
 
+@pytest.mark.parametrize("cores", [2, 3])
+def test_so_many_threads_read_at_once(world, run, compiled, monkeypatch, cores):
+    fit, barrier = world.planned("record"), threading.Barrier(cores)
+    read, waited = shard_sums.read_blocks, []
+
+    def together(*given):
+        if len(waited) < cores:
+            waited.append(given)
+            barrier.wait(600)
+        return read(*given)
+
+    monkeypatch.setattr(shard_sums, "read_blocks", together)
+    limits = WorkerLimits(run=run, cores=cores)
+    sum_shards(reader(fit, fit.rounds[0], fit.initial, limits), world.shards[1:])
+    assert not barrier.broken
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (InputError("another file"), InputError("another file")),
+        (MemoryError("(1234, 2)"), RunnerError(machine.NO_MEMORY)),
+    ],
+)
+def test_what_fails_in_one_thread_ends_all(world, run, compiled, monkeypatch, error, said, cores):
+    """What has no memory is told without the number of rows."""
+    fit, read, seen = world.planned("record"), shard_sums.read_blocks, []
+
+    def broken(shard, contract):
+        seen.append(shard)
+        if len(seen) == 2:
+            raise error
+        return read(shard, contract)
+
+    monkeypatch.setattr(shard_sums, "read_blocks", broken)
+    known = reader(fit, fit.rounds[0], fit.initial, WorkerLimits(run=run, cores=cores))
+    with pytest.raises(type(said)) as caught:
+        sum_shards(known, world.shards[1:] * 50)
+    assert str(caught.value) == str(said)
+    assert caught.value.__suppress_context__ == isinstance(said, RunnerError)
+    assert len(seen) < 100
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_command_that_is_to_stop_gives_no_part_of_a_sum(world, run, compiled, monkeypatch, cores):
+    fit, read = world.planned("record"), shard_sums.read_blocks
+
+    def stopped(*given):
+        monkeypatch.setattr(STOPPING, "asked", True)
+        return read(*given)
+
+    monkeypatch.setattr(shard_sums, "read_blocks", stopped)
+    known = reader(fit, fit.rounds[0], fit.initial, WorkerLimits(run=run, cores=cores))
+    with pytest.raises(RunnerError, match="is to stop"):
+        sum_shards(known, world.shards[1:])
+
+
 def test_a_shard_that_fails_while_it_is_kept_for_later_is_not_kept(world, run, monkeypatch):
     fit = world.planned("record")
     limits = WorkerLimits(run=run, cores=1, cache_bytes=1 << 20)
@@ -161,8 +225,7 @@ def test_what_makes_other_rows_is_another_key(world, run, monkeypatch, change):
 
 
 @pytest.mark.parametrize("cores", [1, 2])
-def test_a_file_that_is_replaced_before_it_was_kept_is_refused(world, run, monkeypatch, tmp_path, cores):
-    monkeypatch.setattr(sum_processes, "LEAST_BYTES", 0)
+def test_a_file_that_is_replaced_before_it_was_kept_is_refused(world, run, compiled, tmp_path, cores):
     path = lake.write_lake(tmp_path / "lake", world.points)
     file = os.path.join(path, os.listdir(path)[0])
     shard = ShardRef(file, 0, N_ROWS, 1, 0, file, seal_of(file).text)

@@ -10,12 +10,15 @@ import pytest
 from pipelines.kmeans.fit import aggregation_of
 from pipelines.run.options import beam_options
 from schemas.errors import InputError
+from schemas.tables.client_block import ClientBlock
 from tests.scenes import lake
 from tests.scenes.graphs import add_fit
+from tests.scenes.protocol_jobs import ALONE, settings_of
 from transforms.numerics.privacy.noise import draw_release
 from transforms.privacy_flow.checker import check_graph
 from transforms.rounds import staged_state as module
-from transforms.rounds.round import server_step
+from transforms.rounds.protocol import measure
+from transforms.rounds.round import ServerFn
 from transforms.rounds.staged_state import begin, lightened, restored, staged_state
 
 MOVED = {"feddp_kmeans": {"reduce_diameter": {"sigma_max": 1.0, "w_min": 0.1}, "restarts": 20}}
@@ -59,12 +62,31 @@ def test_rounds_find_what_they_left_in_the_file(places, tmp_path, monkeypatch, c
             np.testing.assert_array_equal(state.assigner.centers, plain.assigner.centers)
             sums = np.arange(bound.plan.size, dtype=np.int64) << 21
             releases = draw_release(lake.KEY, bound.plan, sums)
-            state, plain = server_step(releases, state, bound, staged), bound.step(plain, releases)
+            (state,) = ServerFn(bound, staged).process(releases, state)
+            plain = bound.step(plain, releases)
             assert len(state.server) == len(plain.server)
             assert state.server.size == 0
         np.testing.assert_array_equal(restored(state, staged).server, plain.server)
         np.testing.assert_array_equal(state.centers, plain.centers)
     assert [path.name for path in tmp_path.iterdir()] == [module.STATE_FILE]  # for further attempts
+
+
+@pytest.mark.parametrize("algorithm", ALONE, ids=str)
+def test_statistics_read_the_same_where_every_array_is_staged(places, tmp_path, monkeypatch, algorithm):
+    """Centers of many features were left in the file, and the first round of such a job could not run."""
+    changes = settings_of(algorithm)
+    changes["server_data"] = changes.get("server_data", {"path": places[1]})
+    fit = planned(places, **changes)
+    monkeypatch.setattr(module, "_LARGE", 8)  # bytes: all but single numbers
+    plain, block = fit.initial, ClientBlock(lake.mixture(40, seed=3))
+    with staged_state(fit.initial, str(tmp_path)) as (light, staged):
+        state = light if staged is None else begin(light, staged)
+        for bound in fit.rounds:
+            sums = measure(bound, block, plain.broadcast())
+            np.testing.assert_array_equal(measure(bound, block, state.broadcast()), sums)
+            releases = draw_release(lake.KEY, bound.plan, sums)
+            (state,) = ServerFn(bound, staged).process(releases, state)
+            plain = bound.step(plain, releases)
 
 
 def test_what_a_step_has_changed_is_sent_on(places, tmp_path, monkeypatch):

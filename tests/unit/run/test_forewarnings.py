@@ -10,7 +10,7 @@ from pipelines.jobs.forewarnings import counted, forewarnings
 from schemas.kmeans.fit_config import validated
 from tests.scenes import lake
 
-SPENDING = ("fit", "profile", "encode", "clustered_fl", "upload", "unmask")
+SPENDING = ("fit", "topics", "profile", "encode", "clustered_fl", "upload", "unmask")
 
 
 def said(**privacy):

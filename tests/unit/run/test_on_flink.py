@@ -1,10 +1,14 @@
 """Jobs that go on in a Flink cluster: found by the names of their runs, and canceled."""
 
+import time
+
 import pytest
 
-from pipelines.jobs import on_flink
+from pipelines.run import on_flink
 from pipelines.run.options import job_name, parse_job
 from schemas.errors import RunnerError
+from schemas.privacy.flow import TRUSTED_ZONE
+from tests.scenes import lake
 from tests.scenes.flink_jobs import canned_flink
 
 PORTABLE = ("--config", "c", "--output", "o", "--runner=PortableRunner", "--job_endpoint=localhost:1")
@@ -42,6 +46,12 @@ def test_a_cluster_that_does_not_answer_is_named(flink):
         on_flink.cancel(flink[0], on_flink.FlinkJob("a1", "dapple-fit-night-1", "RUNNING"))
     with pytest.raises(RunnerError, match="--flink_master must be"):
         on_flink.running_jobs("127.0.0.1:1")
+
+
+def test_what_speaks_no_http_is_no_cluster(flink):
+    flink[1].speaks_http = False
+    with pytest.raises(RunnerError, match="--flink_master must be the address of a Flink cluster"):
+        on_flink.running_jobs(flink[0])
 
 
 def test_jobs_of_clusters_are_named_by_their_runs():
@@ -88,3 +98,55 @@ def test_a_job_that_does_not_end_is_told(flink, monkeypatch):
     monkeypatch.setattr(on_flink.time, "monotonic", iter([0.0, 1.0, 9.0]).__next__)
     with pytest.raises(RunnerError, match=r"^dapple-fit-night-1-[0-9a-f]{8} must end when it is canceled"):
         on_flink.stop(flink[0], on_flink.running_jobs(flink[0]))
+
+
+ROUND = "CHAIN MapPartition (MapPartition at [3]Rounds/{}/{{Statistic, Aggregate}}) -> FlatMap (FlatMap at Output[0])"
+"""As Flink names a task."""
+
+
+def tasks(**states):
+    return tuple((ROUND.format(label), state) for label, state in states.items())
+
+
+@pytest.mark.parametrize(
+    ("states", "reached"),
+    [
+        ({"Rows": "CREATED", "Mean": "CREATED", "Lloyd00": "CREATED"}, 0),
+        ({"Rows": "RUNNING", "Mean": "CREATED", "Lloyd00": "CREATED"}, 3),
+        ({"Rows": "FINISHED", "Mean": "RUNNING", "Lloyd00": "SCHEDULED"}, 4),
+        ({"Rows": "FINISHED", "Mean": "FINISHED", "Lloyd00": "FINISHED"}, 5),
+        ({"Lloyd001": "RUNNING"}, 0),
+    ],
+)
+def test_the_round_follows_from_the_tasks_that_have_begun(states, reached):
+    assert on_flink.Rounds(("Rows", "Mean", "Lloyd00"), 3, 9).reached(tasks(**states)) == reached
+
+
+def test_rounds_are_those_of_the_graph_by_the_labels_that_it_has(tmp_path):
+    planned = lake.planned(lake.job("lake", lake.write_server(tmp_path / "server.parquet"), lloyd__steps=3))
+    found = on_flink.Rounds.of(planned.promise_of(2, 3))
+    assert (found.first, found.total) == (2, len(planned.rounds))
+    assert found.labels == tuple(each.plan.label for each in planned.rounds[1:3])
+    assert on_flink.Rounds.of(TRUSTED_ZONE).labels == ()
+
+
+def test_a_job_that_is_followed_is_named_with_its_page_and_its_round(flink, monkeypatch, caplog):
+    monkeypatch.setattr(on_flink, "_FOLLOW_SECONDS", 0.01)
+    caplog.set_level("INFO", logger="pipelines")
+    flink[1].tasks = tasks(Rows="FINISHED", Mean="RUNNING")
+    said = [
+        f"its id on Flink is a1, its page http://{flink[0]}/#/job/running/a1",
+        "round 4 of 9",
+    ]
+    with on_flink.followed(flink[0], job_name("fit", "night-1"), on_flink.Rounds(("Rows", "Mean"), 3, 9)):
+        end = time.monotonic() + 600
+        while len(caplog.messages) < 2 and time.monotonic() < end:
+            time.sleep(0.01)
+    assert caplog.messages == said
+
+
+def test_a_cluster_that_does_not_answer_is_not_followed_and_ends_nothing(monkeypatch, caplog):
+    monkeypatch.setattr(on_flink, "_FOLLOW_SECONDS", 0.01)
+    with on_flink.followed("127.0.0.1:1", job_name("fit", "night-1"), on_flink.Rounds((), 1, 0)):
+        time.sleep(0.05)
+    assert caplog.messages == []

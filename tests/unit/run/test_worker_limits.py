@@ -3,7 +3,8 @@
 import joblib
 import pytest
 
-from pipelines.run.options import beam_options, parse_job, worker_limits
+from pipelines.run.options import beam_options, parse_job
+from pipelines.tables.resources import worker_limits
 from schemas.errors import ConfigError
 from transforms.rounds.row_cache import CACHES
 

@@ -48,6 +48,18 @@ def test_far_rows_may_be_shortened_to_the_radius():
     np.testing.assert_array_equal(counts, [2])
 
 
+def test_split_cells_take_rows_within_and_beyond_a_radius():
+    points = np.array([[0.75, 0, 0, 0], [0.5, 0.25, 0, 0], [0.5, 1.0, 0, 0], [-0.75, 0, 0, 0]])
+    around, inner, outer = centers([0.5, 0, 0, 0], [-0.5, 0, 0, 0]), ONE // 4, ONE // 2
+    found = relative_sums.row_split_sums(ClientBlock(points), FRAME, around, inner, outer)
+    sums, counts = found[:16].reshape(4, 4) * 2.0**-19, found[16:] / lattice.SUM_UNITS
+    stretched = np.array([[relative_sums.stretch(inner)]] * 2 + [[relative_sums.stretch(outer)]] * 2)
+    np.testing.assert_array_equal(sums / stretched, [[0.25, 0.25, 0, 0], [-0.25, 0, 0, 0], [0, 0.5, 0, 0], [0] * 4])
+    np.testing.assert_array_equal(counts, [2, 1, 1, 0])
+    with pytest.raises(ValueError, match="inner must be a radius"):
+        relative_sums.row_split_sums(ClientBlock(points), FRAME, around, outer, inner)
+
+
 def test_ties_go_to_the_lowest_index():
     around = Neighborhoods(centers([0.5, 0, 0, 0], [-0.5, 0, 0, 0], [0, 0.5, 0, 0]), ONE)
     statistic = relative_sums.row_relative_sums(ClientBlock(np.zeros((5, 4))), FRAME, around, around.radius)
@@ -114,7 +126,8 @@ def test_moves_are_divided_shrunken_and_clipped():
 
 def test_noisy_counts_are_pulled_to_equal_ones():
     counts = np.array([90.0, 10.0, -10.0])
-    np.testing.assert_allclose(moves.blended_counts(counts, 0.0, 90.0), [90.0, 10.0, 3.0])
+    np.testing.assert_allclose(moves.blended_counts(counts, 0.0, 90.0), [90.0, 10.0, 1.0])
+    np.testing.assert_allclose(moves.blended_counts(np.array([900.0, 0.0]), 2.0, 900.0), [900.0, 6.0], rtol=1e-3)
     np.testing.assert_allclose(moves.blended_counts(counts, 1e9, 90.0), [30.0, 30.0, 30.0], rtol=1e-6)
     # Prior variance 30^2 * 2 / 4 = 450; with noise of the same variance the blend is half way.
     np.testing.assert_allclose(moves.blended_counts(counts, 450.0**0.5, 90.0), [60.0, 20.0, 10.0])

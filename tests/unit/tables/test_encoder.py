@@ -282,6 +282,15 @@ def test_a_column_of_another_type_is_refused(encoding, kind, rest):
         assert str(caught.value).startswith(f"column 'a' of {WHERE} must {rest}")
 
 
+@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.date32(), pa.time64("us"), pa.duration("s")])
+def test_a_column_of_dates_is_to_be_counted(kind):
+    with pytest.raises(
+        SchemaMismatchError, match=r"must be numeric, got .*; count it in days from a public date"
+    ) as error:
+        Encoder.learn(("a",), {}).encode(pa.schema({"a": kind}).empty_table(), WHERE)
+    assert "one_hot" not in str(error.value)
+
+
 def test_a_missing_column_is_refused():
     with pytest.raises(
         SchemaMismatchError, match=r"column 'a' of .* must exist, got no such column; the columns there"

@@ -79,19 +79,22 @@ def test_types_of_categories_are_kept():
     assert {type(value) for value in vocabulary} == {bool}
 
 
-KINDS = "give kind standardize, one_hot, quantile_bins or bounds."
+KINDS = "give kind standardize, one_hot, quantile_bins, bounds or terms."
 VOCABULARY = "encode.age.vocabulary must be 'server' or a non-empty list of strings, of integers or of booleans, got "
 REFUSED = [
     (3, "encode.age must be a section of settings, got 3; give a section with kind standardize, one_hot, q"),
     (None, "encode.age must be a section of settings, got nothing; give a section with kind"),
-    ({}, "encode.age.kind must be 'standardize', 'one_hot', 'quantile_bins' or 'bounds', got nothing; " + KINDS),
+    (
+        {},
+        "encode.age.kind must be 'standardize', 'one_hot', 'quantile_bins', 'bounds' or 'terms', got nothing; " + KINDS,
+    ),
     (
         {"kind": "bins"},
-        "encode.age.kind must be 'standardize', 'one_hot', 'quantile_bins' or 'bounds', got 'bins'; " + KINDS,
+        "encode.age.kind must be 'standardize', 'one_hot', 'quantile_bins', 'bounds' or 'terms', got 'bins'; " + KINDS,
     ),
     (
         {"kind": ["one_hot"]},
-        "encode.age.kind must be 'standardize', 'one_hot', 'quantile_bins' or 'bounds', got ['one_hot']; ",
+        "encode.age.kind must be 'standardize', 'one_hot', 'quantile_bins', 'bounds' or 'terms', got ['one_hot']; ",
     ),
     ({"kind": "quantile_bins"}, "encode.age.bins must be given, got nothing; give the number of bins"),
     ({"kind": "quantile_bins", "bins": 1}, "encode.age.bins must be at least 2, got 1; give the number of bins"),

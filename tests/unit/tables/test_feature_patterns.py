@@ -1,5 +1,7 @@
 """Columns by pattern: what a pattern stands for, and what is refused before anything is read."""
 
+import types
+
 import pyarrow as pa
 import pytest
 
@@ -11,6 +13,7 @@ from schemas.tables.data_section import DataConfig
 from schemas.tables.feature_patterns import FeaturePatterns, has_patterns
 from schemas.trusted_zone.sweep_config import sweep_config
 from tests.scenes import job_text
+from transforms.tables.read import first_schema
 
 NAMES = ("id", "c10", "c9", "C1", "x[0]", "why?", "label", "ab", "a\nb")
 
@@ -121,3 +124,12 @@ def test_every_file_has_the_columns_of_the_first():
         with pytest.raises(SchemaMismatchError, match=r"data\.features must match the same columns in every file"):
             contract.check_schema(pa.schema(changed), "lake/b")
     contract.features_only().check_schema(pa.schema(fields | {"c3": pa.float64()}), "server")
+
+
+def test_no_file_tells_no_columns():
+    """A window to which nobody came, where earlier ones are not read."""
+    nothing = types.SimpleNamespace(path="lake", listed=types.SimpleNamespace(files=[]))
+    with pytest.raises(
+        ConfigError, match=r"data\.features must be names of columns .* write those of the windows before"
+    ):
+        first_schema(nothing)

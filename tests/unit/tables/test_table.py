@@ -197,7 +197,7 @@ MISMATCHES = [
     (scalars("age"), {}, "must exist, got no such column; the columns there are none."),
     (scalars("age"), {"age": pa.string()}, "must be numeric, got string; cast it or leave it out of data.features."),
     (scalars("age"), {"age": pa.null()}, "must be numeric, got null; cast it or leave it out of data.features."),
-    (scalars("age"), {"age": pa.timestamp("s")}, "must be numeric, got timestamp[s]; cast it or"),
+    (scalars("age"), {"age": pa.timestamp("s")}, "must be numeric, got timestamp[s]; count it in days"),
     (scalars("age"), {"age": pa.dictionary(pa.int8(), pa.string())}, "must be numeric, got string; cast it or"),
     (scalars("age"), {"age": pa.list_(pa.float32(), 2)}, "must be numeric, got fixed_size_list<"),
     (embedding(), {"x": pa.float32()}, "must be a list of numbers, got float; cast it, or write data.features as a"),

@@ -16,6 +16,7 @@ from dapple_dp import ConfigError, DappleModelHandler, InputError
 from schemas.tables.data_section import DataConfig
 from schemas.tables.encoded_column import BinnedColumn, OneHotColumn, ScaledColumn
 from schemas.tables.encoder import Encoder
+from schemas.tables.terms_column import TermsVector
 from tests.scenes import lake
 from tests.scenes.models import write_model
 from transforms.files.saved_model import load_model
@@ -101,6 +102,17 @@ def test_raw_columns_are_encoded_as_a_lake_is(encoded):
     contract = model.contract(DataConfig(path="lake", features=tuple(RAW)))
     expected = NearestCenters.of(model.centers).labels(contract.to_points(table, "lake")).tolist()
     assert clusters(DappleModelHandler(encoded), rows_of(RAW)) == expected
+
+
+def test_lists_of_terms_are_encoded_as_a_lake_is(folder):
+    encoder = Encoder(columns=(TermsVector(column="tags", vocabulary=("a", "b"), width=8),))
+    rows = [["a"], ["b", "unknown"], ["a", "b"]]
+    centers = encoder.encode(pa.table({"tags": rows}), "t")
+    model = write_model(folder / "terms", centers, list(encoder.names), encoder.to_json())
+    assert clusters(DappleModelHandler(model), [{"tags": each} for each in rows]) == [0, 1, 2]
+    for wrong in (None, [1], 3, {"a": 1}):
+        with pytest.raises(InputError, match="column 'tags' of"):
+            clusters(DappleModelHandler(model), [{"tags": wrong}])
 
 
 def test_ties_go_to_the_lowest_index(folder):

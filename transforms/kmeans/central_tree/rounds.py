@@ -12,12 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.kmeans.fit_config import FitConfig
-from schemas.privacy.plan import PrivacyPlan, ReleaseSpec, RoundPlan, RoundSpec
+from schemas.privacy.plan import Meaning, PrivacyPlan, Quantity, ReleaseSpec, RoundPlan, RoundSpec
 from schemas.tables.client_block import ClientBlock
 from transforms.kmeans.central_tree import server as tree_server
 from transforms.kmeans.central_tree.state import TreeSettings, TreeState
 from transforms.kmeans.lloyd import rounds as lloyd
-from transforms.kmeans.lloyd.specs import for_sampled_rows, scatter_spec, vector_spec
+from transforms.kmeans.lloyd.specs import (
+    LENGTHS,
+    MIDDLE,
+    N_UNITS,
+    for_sampled_rows,
+    histogram_of,
+    scatter_spec,
+    vector_spec,
+)
 from transforms.numerics.kmeans import tree
 from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.assignment import Assigner, RowLabels
@@ -25,6 +33,8 @@ from transforms.numerics.statistics.by_unit import of_unit
 from transforms.rounds.protocol import Round
 
 NAME = "central_tree"
+_LEAF_SUMS = Meaning(tells="where each leaf of the tree lies", quantity=Quantity.LENGTH)
+_LEAF_COUNTS = histogram_of("how large each leaf is")
 SHAPE_SHARES = {"scatter": 0.20, "sums": 0.01, "rows": 0.01}
 """Shares of the start's budget that find the subspace, the middle and the number of rows."""
 CELLS_WEIGHT = 0.1
@@ -52,16 +62,25 @@ def start_specs(config: FitConfig, n_features: int, total: float) -> tuple[Round
     if shape:
         specs.append(_round("shape", *_shape_specs(n_features, {name: total * share for name, share in shape.items()})))
     for step in range(n_rounds):
-        specs.append(_round(f"splits_{step:02d}", vector_spec("cells", (settings.n_cells(step),), light)))
+        specs.append(_round(f"splits_{step:02d}", _cells_spec(settings.n_cells(step), light)))
     leaves = (settings.n_leaves, n_features)
-    specs.append(_round("leaves", vector_spec("sums", leaves, scale), vector_spec("counts", leaves[:1], light)))
+    sums = vector_spec("sums", leaves, scale, meaning=_LEAF_SUMS)
+    specs.append(_round("leaves", sums, vector_spec("counts", leaves[:1], light, meaning=_LEAF_COUNTS)))
     return for_sampled_rows(config, specs)
 
 
 def _shape_specs(n_features: int, shares: dict[str, float]) -> list[ReleaseSpec]:
     """Outer product, sum and, unless it is public, number of all rows."""
-    specs = [scatter_spec(n_features, shares["scatter"]), vector_spec("sums", (1, n_features), shares["sums"])]
-    return [*specs, vector_spec("rows", (1,), shares["rows"])] if "rows" in shares else specs
+    specs = [
+        scatter_spec(n_features, shares["scatter"], meaning=LENGTHS),
+        vector_spec("sums", (1, n_features), shares["sums"], meaning=MIDDLE),
+    ]
+    return [*specs, vector_spec("rows", (1,), shares["rows"], meaning=N_UNITS)] if "rows" in shares else specs
+
+
+def _cells_spec(size: int, share: float) -> ReleaseSpec:
+    """Counts of the cells of one round of splits."""
+    return vector_spec("cells", (size,), share, meaning=histogram_of("how much data each cell of the tree holds"))
 
 
 def _round(name: str, *releases: ReleaseSpec) -> RoundSpec:

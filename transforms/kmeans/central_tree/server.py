@@ -178,6 +178,7 @@ def leaves_step(state: TreeState, releases: Releases) -> MeansState:
     prior = _prior(state, leaves, clustering)
     centered = state.frame.lattice._replace(center=np.zeros(points.shape[1]))
     integers = lattice.quantize(prior.means, centered, lattice.SUM_BITS)
+    members = np.bincount(clustering.labels[:n_leaves], minlength=n_clusters)
     found = MeansState(
         settings=settings,
         server=points + state.frame.lattice.center,
@@ -188,7 +189,8 @@ def leaves_step(state: TreeState, releases: Releases) -> MeansState:
         prior=prior,
         centers=integers * state.unit,
         sizes=np.bincount(clustering.labels[:n_leaves], leaves.counts, n_clusters).astype(np.float64),
-        size_leaves=np.bincount(clustering.labels[:n_leaves], minlength=n_clusters).astype(np.float64),
+        size_stddevs=counts.stddev * np.sqrt(np.maximum(members, 1)),
+        counted="in the leaves of the tree that make up each cluster",
         proxy_costs=proxy_costs,
         releases=(*state.releases, sums, counts),
     )

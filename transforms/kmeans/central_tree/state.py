@@ -99,9 +99,17 @@ class TreeState:
         """There are none before the last round."""
 
     @property
+    def center_stddevs(self) -> None:
+        """There are no centers before the last round."""
+
+    @property
     def privacy_unit(self) -> Unit:
         """What one neighbor adds or removes."""
         return self.settings.means.unit
+
+    @property
+    def cells(self) -> None:
+        """No histogram is released over cells of a grid."""
 
     def broadcast(self) -> "TreeState":
         """What statistics read of the state: all but the releases."""

@@ -11,37 +11,62 @@ mutation; Scott, Lampert, Saulpic (2025) for the subspace. Shares, counts and sp
 
 import dataclasses
 import math
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schemas.choices import LloydStart
 from schemas.kmeans.lloyd_config import DPLloydFit
+from schemas.privacy.plan import PrivacyUnit
+from schemas.privacy.release import Release
+from transforms.kmeans.dp_lloyd import served
 from transforms.kmeans.dp_lloyd import server as dp_lloyd_server
 from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
+from transforms.kmeans.dp_lloyd.served import ServerStart
 from transforms.kmeans.dp_lloyd.state import KMEANS_RESTARTS, LloydState
 from transforms.kmeans.lloyd.box import LloydSettings, lattice_centers
-from transforms.numerics.kmeans import evolution, folding, moves, scatter, server_points
-from transforms.numerics.kmeans.starts import seeding
+from transforms.numerics.kmeans import centers, folding, moves, scatter
+from transforms.numerics.kmeans.centers import NoisyMeans, Prior
+from transforms.numerics.kmeans.starts import evolution, seeding
 from transforms.numerics.one_thread import one_thread
-from transforms.numerics.statistics import assignment, lattice
+from transforms.numerics.statistics import assignment, center_quality, lattice
 from transforms.numerics.statistics.assignment import Assigner, Projection
+from transforms.numerics.statistics.relative_sums import stretch
 from transforms.rounds.protocol import Releases
 
 HISTOGRAMS = 3
 """Rounds that refine the candidates."""
 PER_CLUSTER = 10
-"""Candidates for each cluster."""
-SHARES = {"rows": 0.02, "mean": 0.1, "scatter": 0.68, "candidates": 0.2}
-"""Of the start's budget; that of `candidates` is for all of these rounds."""
+"""Candidates for each cluster, at least."""
+MOST_PER_CLUSTER = 20
+"""Candidates for each cluster, at most: where rows are many beside the noise of a bin."""
+PLENTY = 50.0
+"""Noise stddevs of a bin in the mean cluster from which on there are more of them, and cells of a fine round split."""
+STDDEVS_PER_CANDIDATE = 3.0
+"""Noise stddevs of a bin in the rows of the mean candidate, between these two limits."""
+SHARES = {"rows": 0.02, "server": 0.12, "mean": 0.1, "scatter": 0.68, "candidates": 0.2, "spread": 0.02}
+"""Of the start's budget, in proportion; that of `candidates` is for all of these rounds."""
+WIDE = 25
+"""Features from which on the scatter of rows needs all of its share; below, the candidates get the rest of it."""
 FINE_ROUNDS = 1
 """Lloyd rounds with more centers than clusters, so that no cluster goes without one."""
 FINE_CENTERS = 2
 """Centers of these rounds for each cluster."""
+SPLIT_CENTERS = 3
+"""The same where their cells are split."""
+INNER = 2.5
+"""Radius of an inner cell, in root mean squared distances of rows from their center."""
+OUTER = 4.0
+"""Radius to which rows beyond an inner cell are shortened, in radii of the Lloyd rounds."""
+SEEN_STDDEVS = 3.0
+"""Noise stddevs of a count from which on the rows beyond an inner cell are taken for a cluster of their own."""
 MERGE_RESTARTS = 30
 """Restarts of k-means on the centers of these rounds."""
 ROOM = 1.1
 """First radius of the Lloyd rounds, in root mean squared distances of rows from their mean."""
+OFF = 3.5
+"""Noise stddevs by which means must differ from server rows that are off, since every round looks at every cluster."""
 SHORTENED = 0.9
 """Distance of rows from their mean, in norms of the scatter's frame, from which too many were shortened to judge it."""
 
@@ -54,11 +79,21 @@ class CandidateState(LloydState):
       candidates: of the next histogram, in the subspace; None before it is known.
       deviations: shape (n_dims,), feature units: of the rows along the directions of the subspace.
       step: histograms that were released.
+      inner: lattice units: radius of the inner cells of a fine round; None where cells are not split.
+      served: what public server rows give; None without them.
+      heirs: shape (HEIRS k, d), feature units, from the middle of the domain: of weighted server points.
+      prior: what server rows, and later the rounds, say of the centers; None where they started from candidates.
+      rivals: as `centers`, two for each cluster: those that the candidates found, then those of the server rows.
     """
 
     candidates: Assigner | None = None
     deviations: NDArray[np.float64] | None = None
     step: int = 0
+    inner: int | None = None
+    served: ServerStart | None = None
+    heirs: NDArray[np.float64] | None = None
+    rivals: NDArray[np.float64] | None = None
+    prior: Prior | None = None
 
     @property
     def sums_bound(self) -> int:
@@ -72,6 +107,11 @@ class CandidateState(LloydState):
         return spread_norm(self.settings, self.settings.n_clusters if self.centers is None else len(self.centers))
 
     @property
+    def outer(self) -> int:
+        """Lattice units: radius to which rows beyond the inner cells are shortened."""
+        return min(int(OUTER * self.radius), 2 * lattice.SUM_UNITS)
+
+    @property
     def subspace(self) -> NDArray[np.float64] | None:
         """Orthonormal basis, shape (d, n_dims)."""
         return None if self.candidates is None else self.directions.basis
@@ -80,6 +120,25 @@ class CandidateState(LloydState):
     def directions(self) -> Projection:
         """Of the subspace; raises ValueError before it is known."""
         return self.known_candidates.projection or Projection.from_basis(np.eye(self.n_features))
+
+    def moved(
+        self, sums: NDArray[np.float64], counts: NDArray[np.float64], stddev: float
+    ) -> tuple[Self, NDArray[np.float64]]:
+        """Moves that are shrunken in the subspace and across it, or blended with what server rows say."""
+        if self.prior is None:
+            return self, moves.shrunken_in(sums, counts, stddev, self.subspace)
+        origins = self.known_centers * self.unit
+        noisy = NoisyMeans(sums + counts[:, None] * origins, counts, stddev, 0.0)
+        prior = self.prior.widened(noisy, OFF)
+        means = centers.shrunken_means(noisy, prior)
+        return dataclasses.replace(self, prior=prior.updated(means, noisy)), means - origins
+
+    @property
+    def known_rivals(self) -> NDArray[np.float64]:
+        """`rivals`; raises ValueError before there are some."""
+        if self.rivals is None:
+            raise ValueError("rivals must be asked for after the last histogram; run that round first.")
+        return self.rivals
 
     @property
     def known_candidates(self) -> Assigner:
@@ -94,25 +153,69 @@ def spread_norm(settings: LloydSettings, n_parts: float) -> float:
     return settings.unit.share(min(1.0, math.sqrt(1.0 / settings.unit.rows + 1.0 / n_parts)))
 
 
-def n_candidates(settings: LloydSettings) -> int:
-    """Bins of a histogram: public."""
-    return PER_CLUSTER * settings.n_clusters
+def n_candidates(settings: LloydSettings, n_features: int) -> int:
+    """Bins of a histogram: public, and as many as any number of rows and of server rows may ask for."""
+    return _most_drawn(settings, n_features) + (served.PER_CLUSTER * settings.n_clusters if settings.served else 0)
 
 
-def n_fine(settings: LloydSettings) -> int:
-    """Centers of a fine round."""
-    return FINE_CENTERS * settings.n_clusters
+def _most_drawn(settings: LloydSettings, n_features: int) -> int:
+    """Candidates that are drawn, at most."""
+    return n_used(settings, n_features, math.inf if settings.public_rows is None else settings.public_rows)
 
 
-def fine_rounds(settings: LloydSettings, n_rounds: int) -> int:
+def n_used(settings: LloydSettings, n_features: int, n_rows: float) -> int:
+    """Candidates that are drawn for a public or noisy number of rows; bounds of clients are those of `PER_CLUSTER`."""
+    fewest = PER_CLUSTER * settings.n_clusters
+    if not _plenty(settings, n_features, n_rows):
+        return fewest
+    in_stddevs = n_rows / _bin_stddev(settings, n_features)
+    return int(min(max(in_stddevs / STDDEVS_PER_CANDIDATE, fewest), MOST_PER_CLUSTER * settings.n_clusters))
+
+
+def _bin_stddev(settings: LloydSettings, n_features: int) -> float:
+    """Noise of a bin of a histogram, rows."""
+    return settings.multiplier(shares(settings, n_features)["candidates"])
+
+
+def _plenty(settings: LloydSettings, n_features: int, n_rows: float) -> bool:
+    """Whether a public or noisy number of rows is large beside the noise of a bin, so that small clusters show."""
+    by_row = settings.unit.kind is PrivacyUnit.RECORD
+    return by_row and n_rows >= PLENTY * settings.n_clusters * _bin_stddev(settings, n_features)
+
+
+def splits(settings: LloydSettings, n_features: int) -> bool:
+    """Whether cells of the fine round are split where rows are plenty, by what is public."""
+    return settings.unit.kind is PrivacyUnit.RECORD and fine_rounds(settings, n_features) > 0
+
+
+def n_fine(settings: LloydSettings, n_features: int, n_rows: float) -> int:
+    """Centers of a fine round for a public or noisy number of rows."""
+    split = splits(settings, n_features) and _plenty(settings, n_features, n_rows)
+    return (SPLIT_CENTERS if split else FINE_CENTERS) * settings.n_clusters
+
+
+def fine_cells(settings: LloydSettings, n_features: int) -> int:
+    """Cells of a fine round: public, and as many as any number of rows may ask for."""
+    return (2 if splits(settings, n_features) else 1) * n_fine(settings, n_features, math.inf)
+
+
+def fine_rounds(settings: LloydSettings, n_features: int) -> int:
     """How many of the Lloyd rounds are fine: with more centers than clusters."""
     begins = settings.options.start is LloydStart.CANDIDATES and not settings.warm
-    return min(FINE_ROUNDS, n_rounds - 1) if begins else 0
+    return min(FINE_ROUNDS, settings.n_rounds(n_features) - 1) if begins else 0
 
 
-def shares(settings: LloydSettings) -> dict[str, float]:
+def shares(settings: LloydSettings, n_features: int) -> dict[str, float]:
     """Shares of the whole budget by release; that of the histograms is for one of them."""
-    found = SHARES if settings.public_rows is None else {name: SHARES[name] for name in SHARES if name != "rows"}
+    unused = {
+        "rows": settings.public_rows is not None,
+        "spread": not splits(settings, n_features),
+        "server": not settings.served,
+    }
+    found = {name: share for name, share in SHARES.items() if not unused.get(name)}
+    if settings.unit.kind is PrivacyUnit.RECORD:
+        spared = found["scatter"] * max(0.0, 1.0 - n_features / WIDE)
+        found |= {"scatter": found["scatter"] - spared, "candidates": found["candidates"] + spared}
     scale = settings.options.start_share / math.fsum(found.values())
     return {name: share * scale / (HISTOGRAMS if name == "candidates" else 1) for name, share in found.items()}
 
@@ -120,7 +223,10 @@ def shares(settings: LloydSettings) -> dict[str, float]:
 def initial_state(config: DPLloydFit, server: NDArray[np.float64], n_features: int) -> CandidateState:
     """State before the first round, from public data only; arguments as of `dp_lloyd_starts.initial_state`."""
     plain = dp_lloyd_starts.initial_state(config, server, n_features)
-    return CandidateState(**{field.name: getattr(plain, field.name) for field in dataclasses.fields(LloydState)})
+    given = {field.name: getattr(plain, field.name) for field in dataclasses.fields(LloydState)}
+    if not plain.settings.served:
+        return CandidateState(**given)
+    return CandidateState(**given | {"server": server}, served=ServerStart.of(plain.settings, server))
 
 
 def scatter_bound(state: CandidateState) -> float:
@@ -132,7 +238,7 @@ def scatter_bound(state: CandidateState) -> float:
 
 def histogram_bound(state: CandidateState) -> float:
     """The largest norm of a unit's histogram of candidates, as fractions of its rows; public."""
-    return spread_norm(state.settings, n_candidates(state.settings) / 2.0)
+    return spread_norm(state.settings, _most_drawn(state.settings, state.n_features) / 2.0)
 
 
 def scatter_step(state: CandidateState, releases: Releases) -> CandidateState:
@@ -141,14 +247,18 @@ def scatter_step(state: CandidateState, releases: Releases) -> CandidateState:
     near = dp_lloyd_starts.near(state)
     release = releases[0].with_unit(scatter_bound(state) * 2.0 ** (-2 * lattice.OUTER_BITS))
     total = dp_lloyd_starts.known_rows(state)
+    matrix = scatter.unpack_symmetric(release.decoded) / total
+    if state.served is not None:
+        around = state.served.rows - dp_lloyd_starts.known_mean(state) * state.unit
+        matrix = scatter.shrink_to_public(matrix, 0.5 * (release.stddev / total) ** 2, around)
     with one_thread():
-        variances, directions = np.linalg.eigh(scatter.unpack_symmetric(release.decoded) / total)
+        variances, directions = np.linalg.eigh(matrix)
     n_dims = min(max(settings.n_clusters - 1, 1), n_features)
     mean_variance = max(float(variances.mean()), 1e-6 * near.lattice.clipping_norm**2 / n_features)
     edge = math.sqrt(2.0 * n_features) * release.stddev / total
     used = np.maximum(variances[::-1][:n_dims] - 0.5 * edge, 0.5 * mean_variance)
     projection = Projection.from_basis(directions[:, ::-1][:, :n_dims])
-    points = evolution.first(np.sqrt(used), n_candidates(settings), settings.seed)
+    points = evolution.first(np.sqrt(used), n_used(settings, n_features, total), settings.seed)
     state = dataclasses.replace(
         state,
         radius=_radius(state, math.sqrt(mean_variance * n_features)),
@@ -170,8 +280,15 @@ def _radius(state: CandidateState, distance: float) -> int:
 
 
 def _with_candidates(state: CandidateState, points: NDArray[np.float64]) -> CandidateState:
-    """The state with candidates at points (n, n_dims) of the subspace, measured from the mean, feature units."""
+    """The state with candidates at points (n, n_dims) of the subspace, measured from the mean, feature units.
+
+    Server points, or what was found of them, come after them.
+    """
     projection = state.directions
+    if state.served is not None:
+        of_server = state.served.points if state.heirs is None else state.heirs
+        mean = dp_lloyd_starts.known_mean(state) * state.unit
+        points = np.vstack([points, (of_server - mean) @ projection.basis])
     norms = np.linalg.norm(points, axis=1, keepdims=True)
     points = points * np.minimum(1.0, state.frame.lattice.clipping_norm / np.maximum(norms, 1e-300))
     origin = assignment.project(dp_lloyd_starts.known_mean(state)[None, :], projection)[0]
@@ -184,28 +301,98 @@ def candidates_step(state: CandidateState, releases: Releases) -> CandidateState
     release = releases[0].with_unit(histogram_bound(state) / lattice.SUM_UNITS)
     mean = dp_lloyd_starts.known_mean(state)
     points = (state.known_candidates.centers - assignment.project(mean[None, :], projection)[0]) * state.unit
-    weights = server_points.significant_weights(release.decoded, release.stddev)
-    step = state.step + 1
+    weights = dp_lloyd_starts.significant(state, release.decoded[: len(points)], release.stddev)
+    step, n_rows = state.step + 1, dp_lloyd_starts.known_rows(state)
+    n_drawn = n_used(settings, state.n_features, n_rows)
     state = dataclasses.replace(state, step=step, releases=(*state.releases, release))
+    if step == 1:
+        state = _with_heirs(state, release.decoded[n_drawn : len(points)], release.stddev)
     if step < HISTOGRAMS and state.deviations is not None:
-        return _with_candidates(state, evolution.following(points, weights, state.deviations, settings.seed, step))
-    n_centers = n_fine(settings) if fine_rounds(settings, settings.n_rounds(state.n_features)) else settings.n_clusters
+        elite = n_drawn > PER_CLUSTER * settings.n_clusters
+        seed, deviations = settings.seed, state.deviations
+        following = evolution.following(points, weights, deviations, seed, step, n_drawn, elite=elite)
+        return _with_candidates(state, following)
+    fine = fine_rounds(settings, state.n_features) > 0
+    n_centers = n_fine(settings, state.n_features, n_rows) if fine else settings.n_clusters
+    state = dataclasses.replace(state, centers=_lifted(state, points, weights, n_centers))
+    if state.rivals is None:
+        return state
+    found = _lifted(state, points, weights, settings.n_clusters)
+    return dataclasses.replace(state, rivals=np.vstack([found, state.rivals]))
+
+
+def _with_heirs(state: CandidateState, counts: NDArray[np.float64], stddev: float) -> CandidateState:
+    """The state with centers of the server points by their counts in the first histogram, if there are some."""
+    if state.served is None:
+        return state
+    k, seed, basis = state.settings.n_clusters, state.settings.seed, state.directions.basis
+    heirs = state.served.prior(counts, stddev, basis, min(served.HEIRS * k, len(counts)), seed).means
+    prior = state.served.prior(counts, stddev, basis, k, seed)
+    return dataclasses.replace(state, heirs=heirs, rivals=lattice_centers(state.frame, prior.means), prior=prior)
+
+
+def _lifted(
+    state: CandidateState, points: NDArray[np.float64], weights: NDArray[np.float64], n_centers: int
+) -> NDArray[np.float64]:
+    """k-means of weighted points of the subspace as lattice integers in the domain."""
+    settings = state.settings
     found = seeding.weighted_kmeans(points, weights, n_centers, KMEANS_RESTARTS, settings.seed).centers
-    absolute = mean * state.unit + found @ projection.basis.T
-    return dataclasses.replace(
-        state, centers=lattice_centers(state.frame, folding.fold(absolute, settings.box.half_side))
-    )
+    absolute = dp_lloyd_starts.known_mean(state) * state.unit + found @ state.directions.basis.T
+    return lattice_centers(state.frame, folding.fold(absolute, settings.box.half_side))
+
+
+def spread_bound(state: CandidateState) -> int:
+    """Squared lattice units: at which squared distances of rows from their center are capped; public."""
+    return center_quality.squared_bound(state.known_centers, state.radius)
+
+
+def spread_step(state: CandidateState, releases: Releases) -> CandidateState:
+    """After the squared distances of rows from the fine centers: the radius of inner cells, where rows are plenty."""
+    bound = spread_bound(state)
+    release = releases[0].with_unit(bound * state.unit**2 / lattice.SUM_UNITS)
+    state = dataclasses.replace(state, releases=(*state.releases, release))
+    n_rows = dp_lloyd_starts.known_rows(state)
+    if not _plenty(state.settings, state.n_features, n_rows) or state.prior is not None:
+        return state
+    mean = (float(release.decoded[0]) + release.stddev) / n_rows / state.unit**2
+    inner = int(INNER * math.sqrt(max(mean, 1e-4 * bound)))
+    return dataclasses.replace(state, inner=inner if inner < state.radius else None)
 
 
 def fine_step(state: CandidateState, releases: Releases, *, last: bool) -> CandidateState:
     """After a fine round: its centers move, and after the last one k-means of them leaves one for each cluster."""
-    moved = dp_lloyd_server.relative_step(state, releases)
-    if not last or moved.sizes is None:
+    split = state.inner is not None
+    near = state if state.inner is None else dataclasses.replace(state, radius=state.inner)
+    moved = dataclasses.replace(dp_lloyd_server.relative_step(near, releases), radius=state.radius)
+    if not last or moved.sizes is None or moved.prior is not None:
         return moved
-    counts = moved.releases[-1]
-    total = moved.n_rows or moves.total_rows(counts.decoded, counts.stddev)
-    weights = moves.blended_counts(counts.decoded, counts.stddev, total)
+    counts, points = moved.releases[-1], moved.known_centers
+    decoded = counts.decoded[: len(points)]
+    total = moved.n_rows or moves.total_rows(decoded, counts.stddev)
+    weights = moves.blended_counts(decoded, counts.stddev, total)
+    if split:
+        beyond = _beyond(state, *moved.releases[-2:])
+        points, weights = np.vstack([points, beyond.points]), np.concatenate([weights, beyond.weights])
     found = seeding.weighted_kmeans(
-        moved.known_centers, weights, moved.settings.n_clusters, MERGE_RESTARTS, moved.settings.seed
+        points, weights, moved.settings.n_clusters, MERGE_RESTARTS, moved.settings.seed
     ).centers
-    return dataclasses.replace(moved, centers=np.rint(found), origins=None, sizes=None)
+    return dataclasses.replace(moved, centers=np.rint(found), origins=None, sizes=None, inner=None)
+
+
+class _Beyond(NamedTuple):
+    """Where many rows lie beyond inner cells: their means, lattice units, and their noisy numbers."""
+
+    points: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+
+def _beyond(state: CandidateState, sums: Release, counts: Release) -> _Beyond:
+    """Means of the outer cells whose count stands out of the noise; releases know their lattice units."""
+    size, origins = len(state.known_centers), state.known_centers
+    seen = np.flatnonzero(counts.decoded[size : 2 * size] > SEEN_STDDEVS * counts.stddev)
+    # A difference was stretched from the outer radius, and the unit of the release is that of the inner one.
+    scale = stretch(state.inner or state.radius) / stretch(state.outer)
+    weights = counts.decoded[size:][seen]
+    found = moves.shrunken_in(sums.decoded[size:][seen] * scale, weights, sums.stddev * scale, state.subspace)
+    points = folding.fold(origins[seen] * state.unit + found, state.settings.box.half_side) / state.unit
+    return _Beyond(points, weights)

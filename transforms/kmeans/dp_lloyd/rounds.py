@@ -17,22 +17,56 @@ from numpy.typing import NDArray
 
 from schemas.choices import Allocation, LloydStart, LloydVariant
 from schemas.kmeans.lloyd_config import DPLloydFit
-from schemas.privacy.plan import Mechanism, PrivacyPlan, ReleaseSpec, RoundPlan, RoundSpec
+from schemas.privacy.plan import (
+    Meaning,
+    Mechanism,
+    PrivacyPlan,
+    Quantity,
+    ReleaseSpec,
+    Replaced,
+    Role,
+    RoundPlan,
+    RoundSpec,
+)
+from schemas.privacy.unit import Rows
 from schemas.tables.client_block import ClientBlock
-from transforms.kmeans.dp_lloyd import candidates
+from transforms.kmeans.dp_lloyd import candidates, rivals
 from transforms.kmeans.dp_lloyd import server as dp_lloyd_server
 from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
 from transforms.kmeans.dp_lloyd.candidates import CandidateState
 from transforms.kmeans.dp_lloyd.state import LloydState
+from transforms.kmeans.lloyd import quality
 from transforms.kmeans.lloyd.box import LloydSettings
-from transforms.kmeans.lloyd.specs import for_sampled_rows, scatter_spec, vector_spec
+from transforms.kmeans.lloyd.rounds import padded
+from transforms.kmeans.lloyd.specs import (
+    COUNTS,
+    MIDDLE,
+    N_UNITS,
+    SPREAD,
+    SUMS,
+    for_sampled_rows,
+    histogram_of,
+    scatter_spec,
+    vector_spec,
+)
 from transforms.numerics.kmeans import lloyd_rules
-from transforms.numerics.statistics import lattice, relative_sums, rows
+from transforms.numerics.statistics import center_quality, lattice, relative_sums, rows
 from transforms.numerics.statistics.assignment import Assigner
 from transforms.numerics.statistics.by_unit import of_unit
 from transforms.rounds.protocol import Round
 
 NAME = "dp_lloyd"
+_GRID = histogram_of("how much data lies in each cell of a public grid", Role.CELLS)
+_AROUND = dataclasses.replace(SPREAD, role=Role.SCATTER)
+_CANDIDATES = histogram_of("how much data lies near each candidate for a center")
+_DISTANCES = dataclasses.replace(quality.COST_MEANING, tells="how far rows lie from what candidates have found")
+_GAIN = Meaning(
+    tells="how much nearer rows are to what public rows have found than to what candidates have",
+    quantity=Quantity.SQUARE,
+    replaced=Replaced.TURNED,
+)
+_SPLIT = dataclasses.replace(SUMS, tells="where each center lies, and where what is far from it", role=Role.OTHER)
+_PARTS = histogram_of("how much data lies near each center, and how much far from it")
 _Statistic = Callable[..., NDArray[np.int64]]
 _Step = Callable[..., Any]
 
@@ -58,28 +92,37 @@ def lloyd_round_specs(config: DPLloydFit, n_features: int) -> tuple[RoundSpec, .
 def _start_specs(settings: LloydSettings, n_features: int) -> list[RoundSpec]:
     """Rounds of start `best`."""
     shares = dp_lloyd_starts.start_shares(settings, n_features)
-    mean = vector_spec("sums", (1, n_features), shares.get("mean", 0.0))
+    mean = vector_spec("sums", (1, n_features), shares.get("mean", 0.0), meaning=MIDDLE)
+    cells = (dp_lloyd_starts.grid_cells(settings, n_features),)
     releases = {
-        "rows": vector_spec("rows", (1,), shares.get("rows", 0.0)),
+        "rows": vector_spec("rows", (1,), shares.get("rows", 0.0), meaning=N_UNITS),
         "mean": dataclasses.replace(mean, sensitivity=relative_sums.RELATIVE_UNITS),
-        "scatter": scatter_spec(n_features, shares.get("scatter", 0.0)),
-        "grid": vector_spec("histogram", (dp_lloyd_starts.grid_cells(settings, n_features),), shares["grid"]),
+        "scatter": scatter_spec(n_features, shares.get("scatter", 0.0), meaning=_AROUND),
+        "grid": vector_spec("histogram", cells, shares["grid"], meaning=_GRID),
     }
     return [RoundSpec(path=f"{NAME}/{path}", releases=(releases[path],)) for path in shares]
 
 
 def _candidate_specs(settings: LloydSettings, n_features: int) -> list[RoundSpec]:
     """Rounds of start `candidates`."""
-    shares = candidates.shares(settings)
-    mean = vector_spec("sums", (1, n_features), shares["mean"])
-    specs = [("rows", vector_spec("rows", (1,), shares["rows"]))] if "rows" in shares else []
+    shares = candidates.shares(settings, n_features)
+    mean = vector_spec("sums", (1, n_features), shares["mean"], meaning=MIDDLE)
+    specs = [("rows", vector_spec("rows", (1,), shares["rows"], meaning=N_UNITS))] if "rows" in shares else []
     specs += [
         ("mean", dataclasses.replace(mean, sensitivity=relative_sums.RELATIVE_UNITS)),
-        ("directions", scatter_spec(n_features, shares["scatter"])),
+        ("directions", scatter_spec(n_features, shares["scatter"], meaning=_AROUND)),
     ]
-    histogram = vector_spec("candidates", (candidates.n_candidates(settings),), shares["candidates"])
+    size = (candidates.n_candidates(settings, n_features),)
+    histogram = vector_spec("candidates", size, shares["candidates"], meaning=_CANDIDATES)
     specs += [(f"candidates_{step:02d}", histogram) for step in range(candidates.HISTOGRAMS)]
+    specs += [("server", _cost_spec(shares["server"], _GAIN))] if "server" in shares else []
+    specs += [("spread", _cost_spec(shares["spread"], _DISTANCES))] if "spread" in shares else []
     return [RoundSpec(path=f"{NAME}/{path}", releases=(release,)) for path, release in specs]
+
+
+def _cost_spec(share: float, meaning: Meaning) -> ReleaseSpec:
+    cost = vector_spec("cost", (1,), share, meaning=meaning)
+    return dataclasses.replace(cost, sensitivity=center_quality.SENSITIVITY)
 
 
 def _lloyd_specs(settings: LloydSettings, n_features: int) -> list[RoundSpec]:
@@ -89,23 +132,26 @@ def _lloyd_specs(settings: LloydSettings, n_features: int) -> list[RoundSpec]:
     share = settings.rounds_share / n_rounds / (weight + 1.0)
     mechanism = Mechanism.DISCRETE_LAPLACE if variant is LloydVariant.SU else Mechanism.DISCRETE_GAUSSIAN
 
-    def releases(n_centers: int) -> tuple[ReleaseSpec, ...]:
-        sensitivity = _sums_sensitivity(variant, n_features)
-        shape = (n_centers, n_features)
+    def releases(n_centers: int, *, moved: bool = False) -> tuple[ReleaseSpec, ...]:
+        shape, relative = (n_centers, n_features), variant is LloydVariant.FAST
+        sums = vector_spec(
+            "sums", shape, share * weight, mechanism, meaning=dataclasses.replace(SUMS, settles=moved and relative)
+        )
         return (
-            ReleaseSpec(name="sums", shape=shape, mechanism=mechanism, sensitivity=sensitivity, share=share * weight),
-            ReleaseSpec(
-                name="counts", shape=shape[:1], mechanism=mechanism, sensitivity=lattice.SUM_UNITS, share=share
-            ),
+            dataclasses.replace(sums, sensitivity=_sums_sensitivity(variant, n_features)),
+            vector_spec("counts", shape[:1], share, mechanism, meaning=COUNTS),
         )
 
-    fine = candidates.fine_rounds(settings, n_rounds)
-    found = [
-        RoundSpec(path=f"{NAME}/fine_{step:02d}", releases=releases(candidates.n_fine(settings)))
-        for step in range(fine)
+    fine, cells = candidates.fine_rounds(settings, n_features), releases(candidates.fine_cells(settings, n_features))
+    if candidates.splits(settings, n_features):
+        cells = tuple(
+            dataclasses.replace(one, meaning=other) for one, other in zip(cells, (_SPLIT, _PARTS), strict=True)
+        )
+    found = [RoundSpec(path=f"{NAME}/fine_{step:02d}", releases=cells) for step in range(fine)]
+    return found + [
+        RoundSpec(path=f"{NAME}/lloyd_{step:02d}", releases=releases(settings.n_clusters, moved=step > 0))
+        for step in range(n_rounds - fine)
     ]
-    rest = releases(settings.n_clusters)
-    return found + [RoundSpec(path=f"{NAME}/lloyd_{step:02d}", releases=rest) for step in range(n_rounds - fine)]
 
 
 def _sums_sensitivity(variant: LloydVariant, n_features: int) -> int:
@@ -135,7 +181,13 @@ def _bind(settings: LloydSettings, plan: RoundPlan, last_fine: RoundPlan | None)
         "scatter": (scatter_statistic, dp_lloyd_starts.scatter_step, None),
         # As of the scatter.
         "directions": (directions_statistic, candidates.scatter_step, None),
-        "candidates": (candidates_statistic, candidates.candidates_step, lattice.SUM_BITS),
+        "candidates": (
+            functools.partial(candidates_statistic, size=plan.size),
+            candidates.candidates_step,
+            lattice.SUM_BITS,
+        ),
+        "server": (server_statistic, rivals.server_step, lattice.SUM_BITS),
+        "spread": (spread_statistic, candidates.spread_step, lattice.SUM_BITS),
         "grid": (functools.partial(grid_statistic, size=plan.size), dp_lloyd_starts.grid_step, lattice.SUM_BITS),
     }
     kind = "candidates" if name.startswith("candidates_") else name
@@ -143,7 +195,8 @@ def _bind(settings: LloydSettings, plan: RoundPlan, last_fine: RoundPlan | None)
         return Round(plan, *starts[kind])
     if name.startswith("fine_"):
         step = functools.partial(candidates.fine_step, last=plan is last_fine)
-        return Round(plan, relative_statistic, step, lattice.SUM_BITS)
+        statistic = functools.partial(fine_statistic, n_cells=plan.releases[-1].spec.size)
+        return Round(plan, statistic, step, lattice.SUM_BITS)
     if settings.options.variant is LloydVariant.FAST:
         return Round(plan, relative_statistic, dp_lloyd_server.relative_step, lattice.SUM_BITS)
     return Round(plan, absolute_statistic, dp_lloyd_server.absolute_step, lattice.SUM_BITS)
@@ -172,10 +225,11 @@ def directions_statistic(block: ClientBlock, state: CandidateState) -> NDArray[n
     return of_unit(state.privacy_unit).outer_product(block, near, bound, relative=True)
 
 
-def candidates_statistic(block: ClientBlock, state: CandidateState) -> NDArray[np.int64]:
-    """Rows per nearest candidate; at client level as fractions of the client's rows, clipped."""
+def candidates_statistic(block: ClientBlock, state: CandidateState, *, size: int) -> NDArray[np.int64]:
+    """Rows per nearest candidate, then zeros; at client level as fractions of the client's rows, clipped."""
     bound = candidates.histogram_bound(state)
-    return of_unit(state.privacy_unit).histogram(block, state.frame, state.known_candidates, bound, relative=True)
+    found = of_unit(state.privacy_unit).histogram(block, state.frame, state.known_candidates, bound, relative=True)
+    return np.concatenate([found, np.zeros(size - len(found), dtype=np.int64)])
 
 
 def grid_statistic(block: ClientBlock, state: LloydState, *, size: int) -> NDArray[np.int64]:
@@ -190,6 +244,32 @@ def relative_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int6
     """Relative sums per cluster, then counts."""
     form = of_unit(state.privacy_unit).relative_sums
     return form(block, state.frame, state.neighborhoods, state.sums_bound, state.count_bound)
+
+
+def server_statistic(block: ClientBlock, state: CandidateState) -> NDArray[np.int64]:
+    """By how much capped squared distances to the centers of server rows are smaller than to those of candidates."""
+    if state.rivals is None:
+        return np.zeros(1, dtype=np.int64)
+    form, cap = of_unit(state.privacy_unit).quality, rivals.cost_cap(state)
+    found, of_server = np.split(state.rivals, 2)
+    cost = form(block, state.frame, found, cap)[0] - form(block, state.frame, of_server, cap)[0]
+    return np.array([cost], dtype=np.int64)
+
+
+def spread_statistic(block: ClientBlock, state: CandidateState) -> NDArray[np.int64]:
+    """Squared distances of rows from their nearest center, capped, added up."""
+    form, bound = of_unit(state.privacy_unit).quality, candidates.spread_bound(state)
+    return form(block, state.frame, state.known_centers, bound)[:1]
+
+
+def fine_statistic(block: ClientBlock, state: CandidateState, *, n_cells: int) -> NDArray[np.int64]:
+    """Relative sums per cell, then counts, zeros for cells that are not used; inner cells come first."""
+    if state.inner is None:
+        return padded(relative_statistic(block, state), len(state.known_centers), n_cells)
+    if not isinstance(state.privacy_unit, Rows):
+        raise ValueError("cells must be split for privacy unit record only, since rows of a client lie in several.")
+    found = relative_sums.row_split_sums(block, state.frame, state.known_centers, state.inner, state.outer)
+    return padded(found, 2 * len(state.known_centers), n_cells)
 
 
 def absolute_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int64]:

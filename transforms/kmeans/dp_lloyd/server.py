@@ -22,13 +22,15 @@ def relative_step(state: AnyLloydState, releases: Releases) -> AnyLloydState:
     settings, radius = state.settings, state.settings.radius(state.n_features)
     sums = releases[0].with_unit(relative_unit(state, state.sums_bound))
     counts = releases[1].with_unit(state.count_bound / lattice.SUM_UNITS)
+    # A fine round has room for more cells than it may use.
+    own, sizes = (each.decoded[: len(state.known_centers)] for each in (sums, counts))
     if settings.options.shrinks:
-        n_rows = state.n_rows or moves.total_rows(counts.decoded, counts.stddev)
-        blended = moves.blended_counts(counts.decoded, counts.stddev, n_rows)
-        found = moves.shrunken_in(sums.decoded, blended, sums.stddev, state.subspace)
+        n_rows = state.n_rows or moves.total_rows(sizes, counts.stddev)
+        blended = moves.blended_counts(sizes, counts.stddev, n_rows)
+        state, found = state.moved(own, blended, sums.stddev)
         longest = min(radius, state.radius * state.unit)
     else:
-        found, longest = moves.divided(sums.decoded, counts.decoded), radius
+        found, longest = moves.divided(own, sizes), radius
     if settings.options.clip_moves:
         found = folding.clip_moves(found, longest)
     moved = state.known_centers * state.unit + found
@@ -55,6 +57,6 @@ def _moved_to(state: AnyLloydState, centers: NDArray[np.float64], releases: tupl
     return dataclasses.replace(
         state,
         centers=lattice_centers(state.frame, inside),
-        sizes=releases[1].decoded,
+        sizes=releases[1].decoded[: len(centers)],
         releases=(*state.releases, *releases),
     )

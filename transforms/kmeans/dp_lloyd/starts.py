@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from schemas.choices import LloydStart, PostProcess
 from schemas.errors import ConfigError
 from schemas.kmeans.lloyd_config import DPLloydFit
+from schemas.privacy.plan import PrivacyUnit
 from transforms.kmeans.dp_lloyd import server as dp_lloyd_server
 from transforms.kmeans.dp_lloyd.state import KMEANS_RESTARTS, LloydState
 from transforms.kmeans.lloyd.box import LloydSettings, box_frame, lattice_centers, lattice_radius, rounds_frame
@@ -180,6 +181,14 @@ def _known(n_rows: float | None) -> float:
     return n_rows
 
 
+def significant(state: LloydState, noisy: NDArray[np.float64], stddev: float) -> NDArray[np.float64]:
+    """Weights of the bins of a histogram that noise does not explain, shape (q,)."""
+    if state.settings.unit.kind is not PrivacyUnit.RECORD:
+        return server_points.significant_weights(noisy, stddev)
+    n_rows = known_rows(state)
+    return server_points.weights_beyond_noise(noisy, stddev, n_rows, state.settings.n_clusters)
+
+
 def mean_step(state: LloydState, releases: Releases) -> LloydState:
     """After the relative sum around the middle: the mean, shrunken by its noise, and the frame of the scatter."""
     unit = dp_lloyd_server.relative_unit(state, mean_neighborhood(state).radius)
@@ -236,7 +245,7 @@ def grid_step(state: LloydState, releases: Releases) -> LloydState:
         raise ValueError("grid_step must run after the grid is laid; run the earlier rounds first.")
     settings, cells = state.settings, state.grid
     release = releases[0].with_unit(1.0 / lattice.SUM_UNITS)
-    weights = server_points.significant_weights(release.decoded[: cells.size], release.stddev)
+    weights = significant(state, release.decoded[: cells.size], release.stddev)
     points = cells.midpoints() * state.unit
     found = seeding.weighted_kmeans(points, weights, settings.n_clusters, KMEANS_RESTARTS, settings.seed).centers
     if cells.projection is not None:

@@ -1,15 +1,18 @@
 """What travels between the rounds of DP-Lloyd: public data, releases, and what was computed from them."""
 
 import dataclasses
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.kmeans.model import ClusterModel
+from schemas.choices import LloydVariant
+from schemas.kmeans.model import BEFORE_LAST_STEP, ClusterModel
 from schemas.privacy.release import Release
 from schemas.privacy.unit import Unit
 from transforms.kmeans.lloyd.box import LloydSettings
-from transforms.numerics.kmeans.noisy_means import last_means
+from transforms.numerics.kmeans import moves
+from transforms.numerics.kmeans.centers import last_means
 from transforms.numerics.kmeans.starts.grid import Grid
 from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.frame import Frame
@@ -56,6 +59,13 @@ class LloydState:
         """What one neighbor adds or removes."""
         return self.settings.unit
 
+    @property
+    def cells(self) -> NDArray[np.float64] | None:
+        """Middles of the cells of a grid over the domain, shape (n, d), feature units; None for any other grid."""
+        if self.grid is None or self.grid.projection is not None:
+            return None
+        return self.grid.midpoints() * self.unit + self.frame.lattice.center
+
     def broadcast(self) -> "LloydState":
         """What statistics read of the state: all but public points and releases."""
         return dataclasses.replace(self, server=self.server[:0], origins=None, releases=())
@@ -97,10 +107,31 @@ class LloydState:
         """The largest norm of a unit's stacked counts, divided by its rows, in (0, 1]."""
         return 1.0
 
+    def moved(
+        self, sums: NDArray[np.float64], counts: NDArray[np.float64], stddev: float
+    ) -> tuple[Self, NDArray[np.float64]]:
+        """The next state, but for its centers, and their moves, shape (k, d), as far as noise does not explain them.
+
+        Args:
+          sums: shape (k, d), feature units: noisy, relative to the centers.
+          counts: shape (k,), > 0.
+          stddev: of the noise of one entry of `sums`.
+        """
+        return self, moves.shrunken(sums, counts, stddev)
+
     @property
-    def subspace(self) -> NDArray[np.float64] | None:
-        """Orthonormal basis, shape (d, n_dims), in which centers are taken to move most; None where none is known."""
-        return None
+    def center_stddevs(self) -> NDArray[np.float64] | None:
+        """Of the noise of the last Lloyd round, as of `ClusterModel`; None before it."""
+        noisy = None if self.centers is None else last_means(self.releases, len(self.centers))
+        return None if noisy is None else noisy.stddevs
+
+    @property
+    def counted(self) -> str:
+        """What a size counts, as of `ClusterModel`."""
+        options = self.settings.options
+        within = options.variant is LloydVariant.FAST and not options.shrinks
+        radius = f", and within {self.radius * self.unit:.4g} of it" if within else ""
+        return BEFORE_LAST_STEP + radius
 
     def model(self) -> ClusterModel:
         """The released clustering; asked for after the last round."""
@@ -113,4 +144,7 @@ class LloydState:
             noisy_sizes=self.sizes,
             releases=self.releases,
             noisy_means=None if noisy is None else origins + noisy.means,
+            size_stddevs=np.zeros(0) if noisy is None else np.full(len(self.sizes), noisy.counts_stddev),
+            counted=self.counted,
+            center_stddevs=np.zeros((0, 0)) if noisy is None else noisy.stddevs,
         )

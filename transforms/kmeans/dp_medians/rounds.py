@@ -7,32 +7,39 @@ Source: arXiv 2505.20189 (2025), on the private geometric median, for gradient s
 domain; Riedmiller, Braun (1993), "Rprop", for lengths that follow from whether successive directions agree.
 """
 
+import dataclasses
+
 import numpy as np
 from numpy.typing import NDArray
 
 from schemas.kmeans.medians_config import DPMediansFit
-from schemas.privacy.plan import PrivacyPlan, RoundSpec
+from schemas.privacy.plan import Meaning, PrivacyPlan, ReleaseSpec, RoundSpec
 from schemas.tables.client_block import ClientBlock
 from transforms.kmeans.dp_medians.server import median_step
 from transforms.kmeans.dp_medians.state import MedianState
-from transforms.kmeans.lloyd.specs import for_sampled_rows, vector_spec
+from transforms.kmeans.lloyd.specs import COUNTS, for_sampled_rows, vector_spec
 from transforms.numerics.kmeans import lloyd_rules
 from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.by_unit import of_unit
 from transforms.rounds.protocol import Round
 
 NAME = "dp_medians"
+_DIRECTIONS = Meaning(tells="in which direction from each center its rows lie")
 
 
 def round_specs(config: DPMediansFit, n_features: int, total: float) -> tuple[RoundSpec, ...]:
     """The rounds of medians before calibration, all with the same noise; their shares add up to `total`."""
     weight, size = lloyd_rules.sums_weight(config.dp_lloyd.variant, n_features), config.max_clusters
     share = total / config.n_steps / (weight + 1.0)
-    releases = (
-        vector_spec("directions", (size, n_features), share * weight),
-        vector_spec("counts", (size,), share),
-    )
-    rounds = [RoundSpec(path=f"{NAME}/median_{step:02d}", releases=releases) for step in range(config.n_steps)]
+
+    def releases(step: int) -> tuple[ReleaseSpec, ...]:
+        directions = dataclasses.replace(_DIRECTIONS, settles=step > 0)
+        return (
+            vector_spec("directions", (size, n_features), share * weight, meaning=directions),
+            vector_spec("counts", (size,), share, meaning=COUNTS),
+        )
+
+    rounds = [RoundSpec(path=f"{NAME}/median_{step:02d}", releases=releases(step)) for step in range(config.n_steps)]
     return for_sampled_rows(config, rounds)
 
 

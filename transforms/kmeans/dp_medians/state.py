@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from schemas.choices import PostProcess
 from schemas.kmeans.medians_config import DPMediansFit
-from schemas.kmeans.model import ClusterModel
+from schemas.kmeans.model import BEFORE_LAST_STEP, ClusterModel
 from schemas.privacy.release import Release
 from schemas.privacy.unit import Unit, unit_of
 from transforms.numerics.statistics import lattice
@@ -77,6 +77,10 @@ class MedianState:
         """What one neighbor adds or removes."""
         return self.settings.unit
 
+    @property
+    def cells(self) -> None:
+        """No histogram is released over cells of a grid."""
+
     def broadcast(self) -> "MedianState":
         """What statistics read of the state: what the rows are compared with."""
         return dataclasses.replace(self, last=None, releases=())
@@ -105,4 +109,20 @@ class MedianState:
         """The released clustering; asked for after the last round."""
         if self.sizes is None:
             raise ValueError("model must be asked for after a round of medians; run that round first.")
-        return ClusterModel(centers=self.positions, noisy_sizes=self.sizes, releases=self.releases)
+        return ClusterModel(
+            centers=self.positions,
+            noisy_sizes=self.sizes,
+            releases=self.releases,
+            size_stddevs=np.full(len(self.sizes), self.releases[-1].stddev),
+            counted=BEFORE_LAST_STEP,
+            center_stddevs=np.zeros((0, 0)) if self.center_stddevs is None else self.center_stddevs,
+        )
+
+    @property
+    def center_stddevs(self) -> NDArray[np.float64] | None:
+        """Of the noise of the last round, as of `ClusterModel`; None before it."""
+        if self.sizes is None:
+            return None
+        directions, counts = self.releases[-2:]
+        moved = self.lengths * directions.stddev / np.maximum(self.sizes, counts.stddev)
+        return np.repeat(moved[:, None], self.centers.shape[1], axis=1)

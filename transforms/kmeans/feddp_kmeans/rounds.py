@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from schemas.choices import Allocation, ClippingRule, StartSpace
 from schemas.kmeans.fit_config import FitConfig
-from schemas.privacy.plan import Geometry, PrivacyPlan, ReleaseSpec, RoundPlan, RoundSpec
+from schemas.privacy.plan import Geometry, Meaning, PrivacyPlan, PrivacyUnit, ReleaseSpec, Role, RoundPlan, RoundSpec
 from schemas.tables.client_block import ClientBlock
 from transforms.kmeans.feddp_kmeans import server as feddp_server
 from transforms.kmeans.feddp_kmeans.state import FedDPState
 from transforms.kmeans.lloyd import rounds as lloyd
-from transforms.kmeans.lloyd.specs import scatter_spec, vector_spec
+from transforms.kmeans.lloyd.specs import LENGTHS, N_UNITS, SPREAD, histogram_of, scatter_spec, vector_spec
 from transforms.numerics.kmeans import server_points
 from transforms.numerics.statistics import lattice, norms
 from transforms.numerics.statistics.by_unit import of_unit
@@ -25,6 +25,10 @@ from transforms.rounds.protocol import Round
 NAME = "feddp_kmeans"
 ROWS_SHARE = 0.01
 """Share of the tuned budget that buys a noisy number of rows (clients) when it is not public."""
+_NORMS = histogram_of("lengths of rows, for the clipping norm", Role.NORMS)
+_GROUPS = histogram_of("which public points have rows near them", Role.GROUPS)
+_THINNED = histogram_of("which public points may be dropped")
+_WEIGHTS = histogram_of("how much data each public point stands for", Role.POINT_WEIGHTS)
 
 
 def round_specs(config: FitConfig, n_features: int, n_bins: int) -> tuple[RoundSpec, ...]:
@@ -40,18 +44,19 @@ def round_specs(config: FitConfig, n_features: int, n_bins: int) -> tuple[RoundS
     scale = (1.0 - sum(extra.values())) / (sum(shares) if projects else sum(shares) - shares.outer_product)
     thinning = _thinning_rounds(config, n_bins)
 
-    def histogram(name: str, share: float, size: int = n_bins) -> RoundSpec:
-        return _round(name, vector_spec("histogram", (size,), share, lloyd.counting_mechanism(config)))
+    def histogram(name: str, share: float, meaning: Meaning, size: int = n_bins) -> RoundSpec:
+        law = lloyd.counting_mechanism(config)
+        return _round(name, vector_spec("histogram", (size,), share, law, meaning=meaning))
 
     specs: list[RoundSpec] = []
     if "norms" in extra:
-        specs.append(histogram("norms", extra["norms"], norms.NORM_BINS))
+        specs.append(histogram("norms", extra["norms"], _NORMS, norms.NORM_BINS))
     if "diameter" in extra:
-        specs.append(histogram("diameter", extra["diameter"]))
+        specs.append(histogram("diameter", extra["diameter"], _GROUPS))
     if projects:
         specs.append(_round("outer_product", *_outer_specs(config, n_features, shares.outer_product * scale)))
-    specs += [histogram(f"simplify_{step:02d}", extra["simplify"] / thinning) for step in range(thinning)]
-    specs.append(histogram("weights", shares.weights * scale))
+    specs += [histogram(f"simplify_{step:02d}", extra["simplify"] / thinning, _THINNED) for step in range(thinning)]
+    specs.append(histogram("weights", shares.weights * scale, _WEIGHTS))
     specs.append(_round("centers", *lloyd.means_specs(config, n_features, scale)))
     return lloyd.finished(config, [*specs, *lloyd.lloyd_specs(config, n_features, extra.get("lloyd", 0.0))])
 
@@ -59,8 +64,9 @@ def round_specs(config: FitConfig, n_features: int, n_bins: int) -> tuple[RoundS
 def _outer_specs(config: FitConfig, n_features: int, share: float) -> tuple[ReleaseSpec, ...]:
     """The outer product, and a noisy number of rows where the tuned allocation needs one."""
     geometry = Geometry.SYMMETRIC if config.feddp_kmeans.guards else Geometry.VECTOR
-    outer = scatter_spec(n_features, share, geometry)
-    return (outer, vector_spec("rows", (1,), ROWS_SHARE)) if _counts_rows(config) else (outer,)
+    rows = config.privacy.unit is PrivacyUnit.RECORD
+    outer = scatter_spec(n_features, share, geometry, meaning=LENGTHS if rows else SPREAD)
+    return (outer, vector_spec("rows", (1,), ROWS_SHARE, meaning=N_UNITS)) if _counts_rows(config) else (outer,)
 
 
 def _counts_rows(config: FitConfig) -> bool:

@@ -34,6 +34,7 @@ class LloydSettings:
       epsilon: of the whole run.
       noise_multiplier: what the whole budget would buy one Gaussian release.
       warm: whether the centers of an earlier run are the start, so that it costs nothing.
+      served: whether there are public server rows.
       norm: feature units: radius of the ball around the middle of the domain to which rows are clipped; infinite
         where only the domain bounds them.
     """
@@ -46,6 +47,7 @@ class LloydSettings:
     epsilon: float
     noise_multiplier: float
     warm: bool = False
+    served: bool = False
     norm: float = math.inf
 
     @classmethod
@@ -66,6 +68,7 @@ class LloydSettings:
             epsilon=config.privacy.epsilon,
             noise_multiplier=float(multiplier),
             warm=config.starts_warm,
+            served=config.server_data is not None,
             norm=norm if in_ball and isinstance(norm, float) else math.inf,
         )
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from schemas.choices import Allocation
 from schemas.kmeans.fit_config import FitConfig
-from schemas.kmeans.model import NoisyCost
-from schemas.privacy.plan import Mechanism, ReleaseSpec, RoundPlan, RoundSpec
+from schemas.kmeans.model import AT_CENTERS, NoisyCost
+from schemas.privacy.plan import Meaning, Mechanism, Quantity, ReleaseSpec, Replaced, RoundPlan, RoundSpec
 from schemas.privacy.release import Release
 from schemas.tables.client_block import ClientBlock
 from transforms.kmeans.lloyd.state import MeansState
@@ -24,6 +24,8 @@ from transforms.rounds.protocol import Releases, Round
 ROUND = "quality"
 COST = "cost"
 SIZES = "sizes"
+COST_MEANING = Meaning(tells="how far rows lie from their centers", quantity=Quantity.SQUARE, replaced=Replaced.BOUNDED)
+_SIZES = Meaning(tells="how large each final cluster is", replaced=Replaced.LEFT)
 
 
 def round_spec(config: FitConfig, share: float) -> RoundSpec:
@@ -32,8 +34,8 @@ def round_spec(config: FitConfig, share: float) -> RoundSpec:
     mechanism = Mechanism.DISCRETE_GAUSSIAN if tuned else Mechanism.DISCRETE_LAPLACE
     bound = center_quality.SENSITIVITY
     releases = tuple(
-        ReleaseSpec(name=name, shape=(size,), mechanism=mechanism, sensitivity=bound, share=share / 2)
-        for name, size in ((COST, 1), (SIZES, config.max_clusters))
+        ReleaseSpec(name=name, shape=(size,), mechanism=mechanism, sensitivity=bound, share=share / 2, meaning=meaning)
+        for name, size, meaning in ((COST, 1, COST_MEANING), (SIZES, config.max_clusters, _SIZES))
     )
     return RoundSpec(path=f"{config.algorithm}/{ROUND}", releases=releases)
 
@@ -73,7 +75,8 @@ def step(state: MeansState, releases: Releases, *, max_distance: float | None, n
     return dataclasses.replace(
         state,
         sizes=chosen,
-        size_leaves=None,
+        size_stddevs=np.full(len(chosen), sizes.stddev),
+        counted=AT_CENTERS,
         noisy_cost=_mean(cost, chosen, sizes.stddev, n_units),
         releases=(*state.releases, cost, sizes),
     )

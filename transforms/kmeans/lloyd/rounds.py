@@ -17,7 +17,7 @@ from schemas.privacy.plan import Mechanism, PrivacyPlan, PrivacyUnit, ReleaseSpe
 from schemas.tables.client_block import ClientBlock
 from transforms.kmeans.lloyd import quality
 from transforms.kmeans.lloyd.server import means_step
-from transforms.kmeans.lloyd.specs import for_sampled_rows, samples_rows, vector_spec
+from transforms.kmeans.lloyd.specs import COUNTS, SUMS, for_sampled_rows, samples_rows, vector_spec
 from transforms.kmeans.lloyd.state import MeansState
 from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.by_unit import of_unit
@@ -92,8 +92,8 @@ def means_specs(config: FitConfig, n_features: int, scale: float) -> tuple[Relea
     """Sums and counts, their shares times `scale`."""
     shares, n_clusters = shares_of(config), config.max_clusters
     return (
-        vector_spec("sums", (n_clusters, n_features), shares.sums * scale),
-        vector_spec("counts", (n_clusters,), shares.counts * scale, counting_mechanism(config)),
+        vector_spec("sums", (n_clusters, n_features), shares.sums * scale, meaning=SUMS),
+        vector_spec("counts", (n_clusters,), shares.counts * scale, counting_mechanism(config), meaning=COUNTS),
     )
 
 
@@ -133,10 +133,10 @@ def means_statistic(block: ClientBlock, state: MeansState, *, absolute: bool) ->
     if state.settings.tuned:
         form = statistics.mean_sums_and_counts
     found = form(block, state.frame, assigner, state.bounds.sums, state.bounds.counts)
-    return _padded(found, assigner.size, state.settings.n_clusters)
+    return padded(found, assigner.size, state.settings.n_clusters)
 
 
-def _padded(statistic: NDArray[np.int64], n_found: int, n_clusters: int) -> NDArray[np.int64]:
+def padded(statistic: NDArray[np.int64], n_found: int, n_clusters: int) -> NDArray[np.int64]:
     """Sums and counts of `n_found` clusters with zeros for those that were not chosen."""
     if n_found == n_clusters:
         return statistic

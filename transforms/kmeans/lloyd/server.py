@@ -11,6 +11,7 @@ from schemas.choices import ClippingCenter, ClippingRule
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.lloyd_config import DPLloydFit
+from schemas.kmeans.model import BEFORE_LAST_STEP
 from schemas.kmeans.sections.clipping_config import CLIPPING_NORMS
 from transforms.kmeans.lloyd.state import ClippingBounds, MeansSettings, MeansState
 from transforms.numerics.kmeans import bounds, centers, lloyd_rules
@@ -87,6 +88,13 @@ def _means_bounds(state: MeansState, *, absolute: bool) -> ClippingBounds:
     return ClippingBounds(sums=sums, counts=counts)
 
 
+def _counted(assigner: Assigner) -> str:
+    """Which rows a round of sums and counts has counted, as of `ClusterModel`."""
+    compared = "" if assigner.projection is None else ", compared in the subspace of the start"
+    third = ", and at most a third as far from it as from every other" if assigner.one_third else ""
+    return BEFORE_LAST_STEP + compared + third
+
+
 def means_step(state: AnyMeansState, releases: Releases) -> AnyMeansState:
     """After sums and counts (FedDP-Init's third round or a Lloyd step): the next centers."""
     if state.prior is None:
@@ -105,7 +113,8 @@ def means_step(state: AnyMeansState, releases: Releases) -> AnyMeansState:
         state,
         centers=inside,
         sizes=noisy.counts,
-        size_leaves=None,
+        size_stddevs=np.full(chosen, counts.stddev),
+        counted=_counted(state.known_assigner),
         assigner=Assigner(integers),
         prior=prior.updated(inside, noisy),
         releases=(*state.releases, sums, counts),

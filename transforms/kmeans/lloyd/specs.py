@@ -5,22 +5,52 @@ import math
 from collections.abc import Iterable
 
 from schemas.kmeans.fit_config import FitConfig
-from schemas.privacy.plan import Geometry, Mechanism, PrivacyUnit, ReleaseSpec, RoundSpec
-from transforms.kmeans.lloyd import quality
+from schemas.privacy.plan import (
+    Geometry,
+    Meaning,
+    Mechanism,
+    PrivacyUnit,
+    Quantity,
+    ReleaseSpec,
+    Replaced,
+    Role,
+    RoundSpec,
+)
 from transforms.numerics.statistics import lattice, rows
 
-VECTORS = ("sums", "directions")
-"""Names of releases whose parts may turn around, so that one row in place of another moves them twice as far."""
+SUMS = Meaning(tells="where each center lies", role=Role.CLUSTER_SUMS, quantity=Quantity.LENGTH)
+"""Sums of rows by cluster."""
+COUNTS = Meaning(tells="how large each cluster is", role=Role.CLUSTER_COUNTS, replaced=Replaced.LEFT)
+MIDDLE = Meaning(tells="where the middle of the data lies", quantity=Quantity.LENGTH)
+N_UNITS = Meaning(tells="how many there are", role=Role.UNITS, replaced=Replaced.LEFT)
+SPREAD = Meaning(tells="directions in which the data spread", quantity=Quantity.SQUARE, replaced=Replaced.LEFT)
+"""A scatter around anything, of anything."""
+LENGTHS = dataclasses.replace(SPREAD, role=Role.SQUARED_LENGTHS)
+"""A scatter of rows (of the means of outer products of clients' rows) around the frame's center."""
+
+
+def histogram_of(tells: str, role: Role = Role.OTHER) -> Meaning:
+    """Meaning of how many rows (clients) fall into each of some parts."""
+    return Meaning(tells=tells, role=role, replaced=Replaced.LEFT)
 
 
 def vector_spec(
-    name: str, shape: tuple[int, ...], share: float, mechanism: Mechanism = Mechanism.DISCRETE_GAUSSIAN
+    name: str,
+    shape: tuple[int, ...],
+    share: float,
+    mechanism: Mechanism = Mechanism.DISCRETE_GAUSSIAN,
+    *,
+    meaning: Meaning,
 ) -> ReleaseSpec:
     """A release whose sensitivity is a plain norm of the lattice: of sums of rows, or of counts."""
-    return ReleaseSpec(name=name, shape=shape, mechanism=mechanism, sensitivity=lattice.SUM_UNITS, share=share)
+    return ReleaseSpec(
+        name=name, shape=shape, mechanism=mechanism, sensitivity=lattice.SUM_UNITS, share=share, meaning=meaning
+    )
 
 
-def scatter_spec(n_features: int, share: float, geometry: Geometry = Geometry.SYMMETRIC) -> ReleaseSpec:
+def scatter_spec(
+    n_features: int, share: float, geometry: Geometry = Geometry.SYMMETRIC, *, meaning: Meaning = SPREAD
+) -> ReleaseSpec:
     """The upper triangle of an outer product, with Gaussian noise.
 
     Its sensitivity holds for the Frobenius norm of the matrix, and so for the norm of the triangle as a vector, too.
@@ -32,6 +62,7 @@ def scatter_spec(n_features: int, share: float, geometry: Geometry = Geometry.SY
         sensitivity=rows.OUTER_SENSITIVITY,
         share=share,
         geometry=geometry,
+        meaning=meaning,
     )
 
 
@@ -54,12 +85,10 @@ def _for_sampled_rows(spec: RoundSpec) -> RoundSpec:
 def _replacing(spec: ReleaseSpec) -> int:
     """Sensitivity when one row takes the place of another.
 
-    Sums may move by twice the norm of a row, and so may any L1 norm. Counts leave one bin for another, and two
-    outer products have a non-negative inner product: both move by at most sqrt(2) times as far in L2. Costs lie
-    between zero and their bound, and so does the distance of two of them.
+    By what each release says of itself; in L1 it is twice as far whatever it says.
     """
-    if spec.name == quality.COST:
+    if spec.meaning.replaced is Replaced.BOUNDED:
         return spec.sensitivity
-    if spec.name in VECTORS or spec.mechanism is Mechanism.DISCRETE_LAPLACE:
+    if spec.meaning.replaced is Replaced.TURNED or spec.mechanism is Mechanism.DISCRETE_LAPLACE:
         return 2 * spec.sensitivity
     return math.isqrt(2 * spec.sensitivity**2) + 1

@@ -14,8 +14,7 @@ from schemas.kmeans.sections.clipping_config import ClientBoundsConfig
 from schemas.privacy.plan import PrivacyUnit
 from schemas.privacy.release import Release
 from schemas.privacy.unit import Unit, unit_of
-from transforms.numerics.kmeans.centers import Prior
-from transforms.numerics.kmeans.noisy_means import last_means
+from transforms.numerics.kmeans.centers import Prior, last_means
 from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.assignment import Assigner
 from transforms.numerics.statistics.frame import Frame
@@ -104,7 +103,8 @@ class MeansState:
       prior: what is known of each center before that round, centered feature units.
       centers: shape (k, d), centered feature units, after a sums-and-counts round.
       sizes: shape (k,): noisy counts.
-      size_leaves: shape (k,): how many counts of leaves each size adds up; None where it is a count of its own.
+      size_stddevs: shape (k,): of the noise of each size.
+      counted: what a size counts, as of `ClusterModel`.
       proxy_costs: shape (n_clusters,): costs of the weighted server points for 1, 2, ... clusters; empty unless
         the number of clusters is chosen.
       noisy_cost: after the round that releases it.
@@ -121,7 +121,8 @@ class MeansState:
     prior: Prior | None = None
     centers: NDArray[np.float64] | None = None
     sizes: NDArray[np.float64] | None = None
-    size_leaves: NDArray[np.float64] | None = None
+    size_stddevs: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.zeros(0))
+    counted: str = ""
     proxy_costs: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.zeros(0))
     noisy_cost: NoisyCost | None = None
     releases: tuple[Release, ...] = ()
@@ -136,6 +137,10 @@ class MeansState:
         rows = self.privacy_unit.kind is PrivacyUnit.RECORD
         bounds = ClippingBounds.of_row(self.frame.lattice.clipping_norm) if rows else found()
         return dataclasses.replace(self, bounds=bounds)
+
+    @property
+    def cells(self) -> None:
+        """No histogram is released over cells of a grid."""
 
     def broadcast(self) -> Self:
         """What statistics read of the state: a small part of it."""
@@ -177,6 +182,15 @@ class MeansState:
             raise ValueError("an assigner must be asked for when the state has one; run the earlier rounds first.")
         return self.assigner
 
+    @property
+    def center_stddevs(self) -> NDArray[np.float64] | None:
+        """Of the noise of the last round of sums and counts, or else of the leaves; as of `ClusterModel`."""
+        noisy = None if self.centers is None else last_means(self.releases, len(self.centers))
+        if noisy is not None or self.centers is None or self.prior is None:
+            return None if noisy is None else noisy.stddevs
+        n_features = self.centers.shape[1]
+        return np.repeat(np.sqrt(self.prior.variances / n_features)[:, None], n_features, axis=1)
+
     def model(self) -> ClusterModel:
         """The released clustering; asked for after the last round."""
         if self.centers is None or self.sizes is None:
@@ -189,4 +203,7 @@ class MeansState:
             proxy_costs=self.proxy_costs,
             noisy_cost=self.noisy_cost,
             noisy_means=None if noisy is None else self.frame.restore(noisy.means + middle),
+            size_stddevs=self.size_stddevs,
+            counted=self.counted,
+            center_stddevs=np.zeros((0, 0)) if self.center_stddevs is None else self.center_stddevs,
         )

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.kmeans.windows_config import WindowsFit
-from schemas.privacy.plan import Mechanism, PrivacyPlan, ReleaseSpec, RoundSpec
+from schemas.privacy.plan import Meaning, Mechanism, PrivacyPlan, Quantity, ReleaseSpec, Replaced, RoundSpec
 from schemas.tables.client_block import ClientBlock
 from transforms.kmeans.windows import server
 from transforms.kmeans.windows.state import WindowState
@@ -31,6 +31,8 @@ from transforms.numerics.tables.participation import n_moved, worst_column
 from transforms.rounds.protocol import Round
 
 PATH = "windows/window"
+_SUMS = Meaning(tells="where each center lies, with what earlier windows left", quantity=Quantity.LENGTH)
+_COUNTS = Meaning(tells="how large each cluster is, with what earlier windows left", replaced=Replaced.LEFT)
 
 
 def column_of(config: WindowsFit) -> tuple[int, ...]:
@@ -54,6 +56,7 @@ def round_specs(config: WindowsFit, n_features: int) -> tuple[RoundSpec, ...]:
         sensitivity=epoch_sensitivity(column, relative_sums.RELATIVE_UNITS),
         share=share * sums_share,
         windows=windows,
+        meaning=_SUMS,
     )
     counts = ReleaseSpec(
         name="weighted_counts",
@@ -62,6 +65,7 @@ def round_specs(config: WindowsFit, n_features: int) -> tuple[RoundSpec, ...]:
         sensitivity=epoch_sensitivity(column, lattice.SUM_UNITS),
         share=share,
         windows=windows,
+        meaning=_COUNTS,
     )
     return (RoundSpec(path=PATH, releases=(sums, counts)),)
 
@@ -70,7 +74,7 @@ def rounds(config: WindowsFit, plan: PrivacyPlan) -> tuple[Round, ...]:
     """The calibrated round; `plan` was made from `round_specs` of the same config."""
     weights = config.weights
     statistic = functools.partial(window_statistic, weights=weights)
-    step = functools.partial(server.window_step, weights=weights)
+    step = functools.partial(server.window_step, weights=weights, index=config.epoch.index)
     return tuple(Round(each, statistic, step, at=state_at) for each in plan.rounds)
 
 

@@ -12,7 +12,7 @@ from transforms.kmeans.lloyd.box import LloydSettings, lattice_centers, lattice_
 from transforms.kmeans.windows.state import WindowState
 from transforms.numerics.kmeans import folding
 from transforms.numerics.kmeans.centers import NoisyMeans
-from transforms.numerics.kmeans.recurring.windows import own_part
+from transforms.numerics.kmeans.recurring.windows import own_noise, own_part
 from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.relative_sums import stretch
 from transforms.rounds.protocol import Releases
@@ -47,10 +47,17 @@ def initial_state(config: WindowsFit, centers: NDArray[np.float64], memory: Memo
     )
 
 
-def window_step(state: WindowState, releases: Releases, *, weights: Sequence[int]) -> WindowState:
-    """After the round: what this window alone adds to the series; centers stay where they were."""
-    told = _with_units(state, releases)
-    return dataclasses.replace(state, noisy=own_means(state, told, weights), releases=told)
+def window_step(state: WindowState, releases: Releases, *, weights: Sequence[int], index: int) -> WindowState:
+    """After the round: what this window alone adds to the series; centers stay where they were.
+
+    Args:
+      state: before the round.
+      releases: of it.
+      weights: of the ages.
+      index: of the window in its epoch, from 0.
+    """
+    told, noise = _with_units(state, releases), float(own_noise(tuple(weights), index + 1)[-1])
+    return dataclasses.replace(state, noisy=own_means(state, told, weights), own_noise=noise, releases=told)
 
 
 def own_means(state: WindowState, releases: Releases, weights: Sequence[int]) -> NoisyMeans:

@@ -33,6 +33,7 @@ class WindowState:
       earlier_counts: shape (n - 1, k), rows: likewise.
       age: of the rows at hand, while the statistic is formed.
       noisy: own sums and counts of this window, after the round.
+      own_noise: by which factor their noise is above that of `noisy`, which takes windows for independent.
       releases: of the round.
     """
 
@@ -47,6 +48,7 @@ class WindowState:
     earlier_counts: NDArray[np.float64]
     age: int = 0
     noisy: NoisyMeans | None = None
+    own_noise: float = 1.0
     releases: tuple[Release, ...] = ()
 
     @property
@@ -74,6 +76,10 @@ class WindowState:
     def positions(self) -> NDArray[np.float64]:
         """`centers` in feature units."""
         return self.centers * self.unit + self.frame.lattice.center
+
+    @property
+    def cells(self) -> None:
+        """No histogram is released over cells of a grid."""
 
     def broadcast(self) -> "WindowState":
         """What the statistic reads: no releases."""
@@ -109,6 +115,11 @@ class WindowState:
         """Lattice units: the largest norm of a unit's stacked relative sums, divided by its rows of one window."""
         return max(1, int(self.settings.unit_radius * self.radius))
 
+    @property
+    def center_stddevs(self) -> NDArray[np.float64] | None:
+        """Of the noise of the window's own part, as of `ClusterModel`; None before the round."""
+        return None if self.noisy is None else self.noisy.stddevs * self.own_noise
+
     def model(self) -> ClusterModel:
         """The clustering of this window alone; asked for after the round."""
         if self.noisy is None:
@@ -118,4 +129,7 @@ class WindowState:
             noisy_sizes=self.noisy.counts,
             releases=self.releases,
             noisy_means=self.positions + self.noisy.means,
+            size_stddevs=np.full(len(self.noisy.counts), self.noisy.counts_stddev * self.own_noise),
+            counted="of this window alone, nearest to each center that it started from",
+            center_stddevs=self.noisy.stddevs * self.own_noise,
         )

@@ -10,9 +10,7 @@ all that follows is post-processing. The events of a client are composed in `tra
 
 import dataclasses
 import enum
-import functools
 import math
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -190,12 +188,6 @@ def steps_of(federation: Federation, silo: Silo, phase: Phase) -> Sgd:
         pull=federation.clustering.pull,
         copies=training.first_copies if phase is Phase.FIRST else 1,
     )
-
-
-def sum_updates(federation: Federation, state: FederatedState, updates: Iterable[ClientUpdate]) -> RoundSums:
-    """All updates of the round after `state`, in any order."""
-    zeros = RoundSums.zeros(slots_of(federation, state), federation.shape.n_parameters, federation.n_clients)
-    return functools.reduce(RoundSums.plus, updates, zeros)
 
 
 def server_step(federation: Federation, state: FederatedState, sums: RoundSums) -> FederatedState:

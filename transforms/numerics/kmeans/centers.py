@@ -1,9 +1,14 @@
 """From noisy sums and counts to centers, with guards for small counts and shrinkage to public information."""
 
+import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from schemas.privacy.plan import Role
+from schemas.privacy.release import Release
 
 PRIOR_BIAS = 0.006
 """Squared bias granted to a prior mean, as a share of the within-cluster scatter of one row."""
@@ -11,20 +16,23 @@ GUARD_STDDEVS = 2.0
 """A noisy count below this many noise stddevs carries no mean."""
 
 
-def unexplained(squared: NDArray[np.float64], expected: NDArray[np.float64], n_coordinates: int) -> NDArray[np.float64]:
-    """What squared distances show beyond noise: their excess over the expected one and two of its stddevs.
+def unexplained(
+    squared: NDArray[np.float64], expected: NDArray[np.float64], n_coordinates: int, stddevs: float = 2.0
+) -> NDArray[np.float64]:
+    """What squared distances show beyond noise: their excess over the expected one and some of its stddevs.
 
     Args:
       squared: shape (n,): squared distances.
       expected: shape (n,): their expectation by Gaussian noise alone, equal in every coordinate.
       n_coordinates: over which each distance sums.
+      stddevs: > 0; more where many distances are looked at.
 
     Returns:
       shape (n,), possibly negative.
 
     Source: the variance of a sum of m squared normals of expectation v is 2 v^2 / m.
     """
-    return squared - expected * (1.0 + 2.0 * np.sqrt(2.0 / n_coordinates))
+    return squared - expected * (1.0 + stddevs * np.sqrt(2.0 / n_coordinates))
 
 
 class NoisyMeans(NamedTuple):
@@ -62,6 +70,12 @@ class NoisyMeans(NamedTuple):
         by_counts = (self.means**2).sum(axis=1) * self.counts_stddev**2
         return (by_sums + by_counts) / self.safe_counts**2
 
+    @property
+    def stddevs(self) -> NDArray[np.float64]:
+        """Stddev of each coordinate of each mean by its noise alone, to first order; shape of `sums`, feature units."""
+        stddevs = np.hypot(self.sums_stddev, self.means * self.counts_stddev) / self.safe_counts[:, None]
+        return np.asarray(stddevs, dtype=np.float64)
+
 
 class Prior(NamedTuple):
     """What public data (or earlier releases) say of each center.
@@ -82,13 +96,14 @@ class Prior(NamedTuple):
         """Whether every mean has a finite expected error."""
         return bool(np.isfinite(self.variances).all())
 
-    def widened(self, noisy: NoisyMeans) -> "Prior":
+    def widened(self, noisy: NoisyMeans, stddevs: float = 2.0) -> "Prior":
         """The prior with larger variances where noisy means lie farther off than their noise explains.
 
-        There the public data do not speak for the cluster, and the distance shows how far they are off.
+        `stddevs` are as of `unexplained`. There the public data do not speak for the cluster, and the distance shows
+        how far they are off.
         """
         squared = ((noisy.means - self.means) ** 2).sum(axis=1)
-        beyond_noise = unexplained(squared, noisy.variances, self.means.shape[1])
+        beyond_noise = unexplained(squared, noisy.variances, self.means.shape[1], stddevs)
         return self._replace(variances=np.maximum(self.variances, beyond_noise))
 
     def updated(self, means: NDArray[np.float64], noisy: NoisyMeans) -> "Prior":
@@ -149,3 +164,27 @@ def public_prior(
     scatter = float((weights * errors).sum() / max(float(weights.sum()), 1e-300)) / freedom
     scatter = max(scatter, 1e-12 * (float((rows**2).sum(axis=1).max()) or 1.0))
     return Prior(means, scatter * (1.0 / effective + PRIOR_BIAS), scatter * PRIOR_BIAS)
+
+
+def last_means(releases: Sequence[Release], n_clusters: int) -> NoisyMeans | None:
+    """Sums and counts of the last round that released both per cluster, in its own order of the clusters.
+
+    Sums are measured from wherever the round measured them: the frame's center, or the centers before it.
+
+    Args:
+      releases: of a run, in order, told their lattice units.
+      n_clusters: of the run's model; at most as many as the round summed.
+
+    Returns:
+      None where no round did.
+    """
+    found = None
+    for sums, counts in itertools.pairwise(releases):
+        if (sums.meaning.role, counts.meaning.role) == (Role.CLUSTER_SUMS, Role.CLUSTER_COUNTS):
+            found = NoisyMeans(sums.decoded[:n_clusters], counts.decoded[:n_clusters], sums.stddev, counts.stddev)
+    return found
+
+
+def released_as(releases: Sequence[Release], role: Role) -> Release | None:
+    """The last release of a role; None where there is none."""
+    return next((each for each in reversed(releases) if each.meaning.role is role), None)

@@ -6,7 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 _FEWEST_SHARE = 0.1
-"""Smallest count that a move is divided by, in shares of the mean count."""
+"""Smallest count that a move is divided by, in shares of the mean count, unless `_FEWEST_STDDEVS` are less."""
+_FEWEST_STDDEVS = 3.0
+"""In noise stddevs of a count: a small cluster among many rows moves by its own count."""
 _NO_ROWS = 1e-9
 
 
@@ -24,14 +26,16 @@ def blended_counts(counts: NDArray[np.float64], stddev: float, n_rows: float) ->
       n_rows: > 0, public or noisy: what the counts add up to.
 
     Returns:
-      shape (n_clusters,), from a tenth of the mean count to `n_rows`. Before the data are seen, shares of the rows
-      are taken as uniform on the simplex: their stddev is sqrt((k - 1) / (k + 1)) / k.
+      shape (n_clusters,), from a tenth of the mean count, or three noise stddevs (and one row) where these are less,
+      to `n_rows`. Before the data are seen, shares of the rows are taken as uniform on the simplex: their stddev is
+      sqrt((k - 1) / (k + 1)) / k.
     """
     n_clusters = len(counts)
     mean = n_rows / n_clusters
     prior = mean**2 * (n_clusters - 1) / (n_clusters + 1)
     weight = prior / (prior + stddev**2) if prior > 0.0 else 0.0
-    return np.clip(mean + weight * (counts - mean), _FEWEST_SHARE * mean, n_rows)
+    least = min(_FEWEST_SHARE * mean, max(_FEWEST_STDDEVS * stddev, 1.0))
+    return np.clip(mean + weight * (counts - mean), least, n_rows)
 
 
 def shrunken(sums: NDArray[np.float64], counts: NDArray[np.float64], stddev: float) -> NDArray[np.float64]:

@@ -12,6 +12,10 @@ from transforms.numerics.statistics.lattice import Lattice
 
 NEIGHBORS = 10
 """Points over which weights are averaged in full space, at most; half of those of an average cluster, at most."""
+PLENTY = 30.0
+"""Noise stddevs of a bin in the mean cluster from which on weak bins are told from empty ones."""
+_EMPTY_SHARE = 0.01
+"""Share of the rows that empty bins may add."""
 SPACING = 100.0
 """Distance of moved components, in units of their largest diameter."""
 
@@ -56,6 +60,29 @@ def thin(
 def significant_weights(noisy: NDArray[np.float64], stddev: float) -> NDArray[np.float64]:
     """Noisy weights with those under one noise stddev set to zero; shape (q,)."""
     return np.where(noisy > stddev, noisy, 0.0)
+
+
+def weights_beyond_noise(
+    noisy: NDArray[np.float64], stddev: float, n_rows: float, n_clusters: int
+) -> NDArray[np.float64]:
+    """Noisy weights of bins with those that noise alone may explain set to zero; shape (q,).
+
+    Where the mean cluster has at least `PLENTY` noise stddevs of a bin, the threshold is as high as it must be so that
+    empty bins add at most 1% of the rows, and at most 3.5 stddevs or 15% of that mean cluster; else one stddev.
+
+    Args:
+      noisy: shape (q,), released.
+      stddev: noise stddev of each.
+      n_rows: > 0, public or released.
+      n_clusters: k.
+    """
+    known = n_rows / n_clusters / stddev if stddev > 0.0 else math.inf
+    if known < PLENTY:
+        return significant_weights(noisy, stddev)
+    # An empty bin adds stddev * density(t) above t stddevs, in the mean.
+    density = _EMPTY_SHARE * n_rows / (len(noisy) * max(stddev, 1e-300)) * math.sqrt(2.0 * math.pi)
+    threshold = math.sqrt(max(-2.0 * math.log(density), 0.0)) if density > 0.0 else math.inf
+    return np.where(noisy > min(max(threshold, 1.0), 3.5, 0.15 * known) * stddev, noisy, 0.0)
 
 
 def printed_weights(noisy: NDArray[np.float64], _stddev: float) -> NDArray[np.float64]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.errors import ProtocolError
+from schemas.errors import NotYetError
 from schemas.privacy import noise_shares
 
 SECURITY_BITS = 80
@@ -48,7 +48,7 @@ def parameters(n_clients: int, corrupt: float, dropout: float) -> GraphParams:
         every client keeps t surviving neighbors, but with probability 2**-CORRECTNESS_BITS in all.
 
     Raises:
-      ProtocolError: if no number of neighbors does.
+      NotYetError: if no number of neighbors does.
     """
     n_corrupt, n_gone = noise_shares.n_corrupt(corrupt, n_clients), noise_shares.n_gone(dropout, n_clients)
     for k in range(2, n_clients - 1, 2):
@@ -60,9 +60,9 @@ def parameters(n_clients: int, corrupt: float, dropout: float) -> GraphParams:
     threshold = max(n_corrupt + 1, _majority(everyone))
     if threshold <= everyone - n_gone:
         return GraphParams(everyone, threshold)
-    raise ProtocolError(
+    raise NotYetError(
         f"corrupt and dropout must leave a threshold between them, got {corrupt} and {dropout} of {n_clients} "
-        "clients; lower them."
+        "clients; lower them, or wait for more."
     )
 
 

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
-from schemas.errors import ProtocolError
+from schemas.errors import NotYetError, ProtocolError
 from transforms.numerics.masked import shamir
 from transforms.numerics.masked.public_keys import public_key
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
@@ -52,7 +52,7 @@ def recovered(
       ProtocolError: if an owner has too few shares, or no shares next to each other give its secret.
     """
     if any(len(each) < threshold for each in answers.values()):
-        raise ProtocolError(
+        raise NotYetError(
             f"at least {threshold} neighbors of every client must hand out shares, got fewer; wait for more of them."
         )
     if not answers:

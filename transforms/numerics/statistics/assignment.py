@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from transforms.numerics.kernel.row_pass import RowPass
 from transforms.numerics.statistics import lattice
 
 PROJECTION_BITS = 24
@@ -189,11 +190,32 @@ class Assigner(NamedTuple):
             return members_of(scores.argmax(axis=0), self.size)
         return largest.astype(np.float64)
 
+    def row_pass(self) -> RowPass | None:
+        """The compiled pass that finds the same labels; None where there is none, as for projected rows."""
+        if self.projection is not None or self.one_third:
+            return None
+        return RowPass.of(self.centers, ROW_NORM)
+
+    def projected_pass(self) -> RowPass | None:
+        """The compiled pass over rows that are projected before; None where there is none, or no projection."""
+        if self.projection is None or self.one_third:
+            return None
+        return RowPass.of(self.centers, PROJECTED_NORM)
+
+    def compared(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Rows (integers, shape (n_rows, n_features), at SUM_BITS) in the space of the centers."""
+        return self._compared(rows)[0]
+
     def _compared(self, rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
         """Rows in the space of the centers, and a bound on their norms."""
         if self.projection is None:
             return rows, ROW_NORM
         return project(rows, self.projection), PROJECTED_NORM
+
+
+def row_pass_of(assigner: RowLabels) -> RowPass | None:
+    """The compiled pass of an assigner; None where NumPy does the work."""
+    return assigner.row_pass() if isinstance(assigner, Assigner) else None
 
 
 def members_of(labels: NDArray[np.int64], size: int) -> NDArray[np.float64]:

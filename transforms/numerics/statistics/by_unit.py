@@ -16,6 +16,7 @@ from transforms.numerics.statistics import clients, rows
 from transforms.numerics.statistics.assignment import RowLabels
 from transforms.numerics.statistics.frame import Frame
 from transforms.numerics.statistics.relative_sums import Neighborhoods
+from transforms.numerics.statistics.term_cells import CellLimits
 
 
 class UnitStatistics(Protocol):
@@ -27,6 +28,7 @@ class UnitStatistics(Protocol):
       COUNT_SENSITIVITY: of counts and histograms.
       RELATIVE_SENSITIVITY: of the sums in `relative_sums`, in L2.
       DIRECTION_SENSITIVITY: of the sums in `direction_sums`, in L2.
+      TERMS_SENSITIVITY: of `term_cells`, in L2.
       QUALITY_SENSITIVITY: of the cost and of the sizes in `quality`.
     """
 
@@ -35,6 +37,7 @@ class UnitStatistics(Protocol):
     COUNT_SENSITIVITY: int
     RELATIVE_SENSITIVITY: int
     DIRECTION_SENSITIVITY: int
+    TERMS_SENSITIVITY: int
     QUALITY_SENSITIVITY: int
 
     def mean_sums_and_counts(
@@ -72,6 +75,11 @@ class UnitStatistics(Protocol):
         self, block: ClientBlock, frame: Frame, centers: NDArray[np.float64], least_radius: int, bound: float, /
     ) -> NDArray[np.int64]:
         """Sums of directions from the nearest center, then counts."""
+
+    def term_cells(
+        self, block: ClientBlock, frame: Frame, assigner: RowLabels, limits: CellLimits
+    ) -> NDArray[np.int64]:
+        """Units per cell of a cluster and a term, at most so many cells of each."""
 
     def norm_histogram(self, block: ClientBlock, center: NDArray[np.float64]) -> NDArray[np.int64]:
         """Rows per bin of their norm."""

@@ -6,7 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.tables.client_block import ClientBlock
+from transforms.numerics.kernel.row_pass import RowPass, Tally
 from transforms.numerics.statistics import lattice
+from transforms.numerics.statistics.frame import Frame
 
 CLIENT_BLOCK_ROWS = 2048
 """Rows of several clients worked on at a time; larger clients are worked on alone, in blocks."""
@@ -74,4 +76,39 @@ def client_totals(
         cells = owner[part][kept] * n_groups + groups[kept]
         lattice.add_by_group(sums, added[kept], cells)
         counts += np.bincount(cells, minlength=len(counts))
-    return sums.reshape(len(sizes), -1), counts.reshape(len(sizes), -1)
+    return as_totals(sums, counts, len(sizes))
+
+
+def as_totals(sums: NDArray, counts: NDArray, n_clients: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Sums and counts of cells, by client and group, as `client_totals` returns them."""
+    shape = (n_clients, -1)
+    return sums.astype(np.float64, copy=False).reshape(shape), counts.astype(np.float64, copy=False).reshape(shape)
+
+
+def client_tally(
+    chunk: ClientBlock,
+    frame: Frame,
+    compiled: RowPass,
+    *,
+    sums: bool = True,
+    radius: int | None = None,
+    shortens: bool = False,
+) -> Tally:
+    """`client_totals` by the compiled pass, whose cells are each client's centers.
+
+    Args:
+      chunk: rows grouped by client.
+      frame: public frame.
+      compiled: the centers.
+      sums: whether rows are added up; otherwise they are counted only.
+      radius: as of `RowPass.add`.
+      shortens: as of `RowPass.add`.
+    """
+    size, n_features = compiled.centers.shape
+    tally = Tally.zeros(chunk.n_clients * size, n_features if sums else 0)
+    first_cells, start = owners(chunk)[1] * size, 0
+    for integers in frame.integer_blocks(chunk.points, lattice.SUM_BITS):
+        cells = first_cells[start : start + len(integers)]
+        compiled.add(tally, integers, radius=radius, shortens=shortens, first_cells=cells)
+        start += len(integers)
+    return tally

@@ -13,11 +13,19 @@ from numpy.typing import NDArray
 
 from schemas.tables.client_block import ClientBlock
 from transforms.numerics.statistics import center_quality, lattice, norms
-from transforms.numerics.statistics.assignment import RowLabels
-from transforms.numerics.statistics.client_chunks import CLIENT_BLOCK_ROWS, client_chunks, client_totals, owners
+from transforms.numerics.statistics.assignment import RowLabels, row_pass_of
+from transforms.numerics.statistics.client_chunks import (
+    CLIENT_BLOCK_ROWS,
+    as_totals,
+    client_chunks,
+    client_tally,
+    client_totals,
+    owners,
+)
 from transforms.numerics.statistics.directions import DIRECTION_UNITS, client_direction_sums
 from transforms.numerics.statistics.frame import Frame
 from transforms.numerics.statistics.relative_sums import RELATIVE_UNITS, client_relative_sums
+from transforms.numerics.statistics.term_cells import TERM_UNITS, client_term_cells
 
 OUTER_SENSITIVITY = lattice.OUTER_UNITS**2
 """Frobenius norm of one client's clipped scatter, at most, in units of its bound / 2**(2 * OUTER_BITS)."""
@@ -29,6 +37,8 @@ RELATIVE_SENSITIVITY = RELATIVE_UNITS
 """L2 norm of what one client adds to relative sums, at most."""
 DIRECTION_SENSITIVITY = DIRECTION_UNITS
 """L2 norm of what one client adds to sums of directions, at most."""
+TERMS_SENSITIVITY = TERM_UNITS
+"""L2 norm of what one client adds to cells of clusters and terms, at most."""
 QUALITY_SENSITIVITY = center_quality.SENSITIVITY
 """What one client adds to the cost and, in L1, to the sizes, at most."""
 _MAX_CELLS = 1 << 21
@@ -170,6 +180,10 @@ def histogram(
 
 def _counts(chunk: ClientBlock, frame: Frame, assigner: RowLabels) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Rows of each client, and its rows per bin as integers, shape (n_clients, n_bins)."""
+    compiled = row_pass_of(assigner)
+    if compiled is not None:
+        tally = client_tally(chunk, frame, compiled, sums=False)
+        return np.diff(chunk.client_offsets), tally.inside.astype(np.float64).reshape(chunk.n_clients, -1)
     sizes, owner = owners(chunk)
     counts = np.zeros(len(sizes) * assigner.size)
     for start in range(0, len(owner), CLIENT_BLOCK_ROWS):
@@ -277,8 +291,13 @@ def _clipped_totals(block: ClientBlock, frame: Frame, assigner: RowLabels, clip:
 
     sums = np.zeros(assigner.size * block.points.shape[1], dtype=np.int64)
     counts = np.zeros(assigner.size, dtype=np.int64)
+    compiled = row_pass_of(assigner)
     for chunk in client_chunks(block, max(1, _MAX_CELLS // len(sums))):
-        totals = client_totals(chunk, assigner.size, assigned)
+        if compiled is None:
+            totals = client_totals(chunk, assigner.size, assigned)
+        else:
+            tally = client_tally(chunk, frame, compiled)
+            totals = as_totals(tally.sums, tally.inside, chunk.n_clients)
         client_sums, client_counts = clip(*totals, np.diff(chunk.client_offsets))
         sums += client_sums.sum(axis=0).astype(np.int64)
         counts += client_counts.sum(axis=0).astype(np.int64)
@@ -287,5 +306,6 @@ def _clipped_totals(block: ClientBlock, frame: Frame, assigner: RowLabels, clip:
 
 relative_sums = client_relative_sums
 direction_sums = client_direction_sums
+term_cells = client_term_cells
 norm_histogram = norms.client_norm_histogram
 quality = center_quality.client_quality

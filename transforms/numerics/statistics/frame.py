@@ -2,12 +2,14 @@
 
 import hashlib
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.errors import LatticeOverflowError
+from transforms.numerics.kernel.lattice_rows import lattice_rows
+from transforms.numerics.kernel.row_pass import refused_rows
 from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.assignment import Assigner
 from transforms.numerics.statistics.lattice import Lattice
@@ -81,6 +83,24 @@ class Frame(NamedTuple):
             points = np.clip(moved, -_LARGEST, _LARGEST)
         return lattice.quantize(points, self.lattice, bits)
 
+    def integer_blocks(self, points: NDArray[np.floating], bits: int) -> Iterator[NDArray[np.int32]]:
+        """`integers` of a few rows at a time."""
+        for part in lattice.row_blocks(points):
+            yield self.integers(part, bits)
+
+    def integers(self, points: NDArray[np.floating], bits: int) -> NDArray[np.int32]:
+        """What `quantize` makes of rows, in C order; it fits, since no coordinate is longer than its row."""
+        center, norm = self.lattice
+        box = (-math.inf, math.inf) if self.box is None else (self.box.low, self.box.high)
+        lattice.check_features(points.shape[1], bits)
+        compiled = None if self.components else lattice_rows(points, center, 2.0**bits / norm, 2.0**bits, box)
+        if compiled is None:
+            return self.quantize(points, bits).astype(np.int32, order="C")
+        integers, left = compiled
+        if left.size:
+            integers[left] = self.quantize(points[left], bits)
+        return integers
+
     def digest(self) -> bytes:
         """What tells two frames apart that make other integers of a row; 16 bytes."""
         moved = self.components
@@ -133,11 +153,18 @@ class QuantizedFrame(Frame):
         """
         rows = points.astype(np.float64)
         if bits != self._bits or points.dtype != np.int32 or not (lattice.squared_norms(rows) <= 4.0**bits).all():
-            raise LatticeOverflowError(
-                "rows that are kept between rounds must be those that were quantized for these rounds, got others; run "
-                "the job again with --cache_megabytes 0."
-            )
+            raise refused_rows()
         return rows
+
+    def integer_blocks(self, points: NDArray[np.floating], bits: int) -> Iterator[NDArray[np.int32]]:
+        """The integers themselves; whoever adds them up checks the bound of every row.
+
+        Raises:
+          LatticeOverflowError: for other bits.
+        """
+        if bits != self._bits:
+            raise refused_rows()
+        yield np.ascontiguousarray(points)
 
 
 class SharedFrame(Frame):
@@ -153,6 +180,10 @@ class SharedFrame(Frame):
         """Shares parts of these rows from now on, and lets go of the rows held before."""
         self._held = points
         self._known: dict[Any, NDArray[np.float64]] = {}
+
+    def integers(self, points: NDArray[np.floating], bits: int) -> NDArray[np.int32]:
+        """As `Frame.integers`, from what is shared."""
+        return self.quantize(points, bits).astype(np.int32, order="C")
 
     def quantize(self, points: NDArray[np.floating], bits: int) -> NDArray[np.float64]:
         """As `Frame.quantize`; the array is read-only if it is shared."""

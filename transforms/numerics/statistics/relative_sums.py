@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.tables.client_block import ClientBlock
+from transforms.numerics.kernel.row_pass import RowPass, Tally
 from transforms.numerics.statistics import assignment, lattice
-from transforms.numerics.statistics.client_chunks import client_chunks, client_totals
+from transforms.numerics.statistics.client_chunks import as_totals, client_chunks, client_tally, client_totals
 from transforms.numerics.statistics.frame import Frame
 
 RELATIVE_BITS = 26
@@ -113,6 +114,9 @@ def row_relative_sums(
     lattice.check_whole((bound, neighborhoods.radius), (count_bound, 1.0))
     _check_exact(neighborhoods.centers)
     n_features = block.points.shape[1]
+    compiled = RowPass.of(neighborhoods.centers, assignment.ROW_NORM)
+    if compiled is not None:
+        return _compiled_sums(compiled, block, frame, neighborhoods)
     sums = np.zeros((neighborhoods.size, n_features), dtype=np.int64)
     counts = np.zeros(neighborhoods.size, dtype=np.int64)
     integers = neighborhoods.centers.astype(np.int64)
@@ -129,6 +133,51 @@ def row_relative_sums(
             np.add.at(sums, labels, differences.astype(np.int64))
             counts += np.bincount(labels, minlength=len(counts))
     return np.concatenate([(sums * neighborhoods.factor).ravel(), counts * lattice.SUM_UNITS])
+
+
+def row_split_sums(
+    block: ClientBlock, frame: Frame, centers: NDArray[np.float64], inner: int, outer: int
+) -> NDArray[np.int64]:
+    """`row_relative_sums` with two cells for each center: of the rows within a radius of it, and of those beyond it.
+
+    Args:
+      block: rows.
+      frame: public frame.
+      centers: integers, shape (n_clusters, n_features), as of `Neighborhoods`.
+      inner: lattice units: the radius of the inner cells, from 1 to `outer`.
+      outer: lattice units: to which the differences of all other rows are shortened.
+
+    Returns:
+      int64, shape (2 * n_clusters * n_features + 2 * n_clusters,): sums of the inner cells stretched from `inner`, of
+      the outer cells stretched from `outer`, then counts in the same order. A row is in one cell, so it moves the sums
+      by at most `RELATIVE_UNITS` in L2, and one count by 2**SUM_BITS.
+    """
+    if not 1 <= inner <= outer:
+        raise ValueError(f"inner must be a radius from 1 to that of the outer cells, got {inner} and {outer}.")
+    near, every = Neighborhoods(centers, inner), Neighborhoods(centers, outer, shortens=True)
+    found = [row_relative_sums(block, frame, each, each.radius) for each in (near, every)]
+    # No row is shortened that lies in an inner cell, so both passes add the same integers there.
+    (within, inside), (total, counts) = (np.split(each, [centers.size]) for each in found)
+    return np.concatenate([within, total - within // near.factor * every.factor, inside, counts - inside])
+
+
+def _compiled_sums(
+    compiled: RowPass, block: ClientBlock, frame: Frame, neighborhoods: Neighborhoods
+) -> NDArray[np.int64]:
+    """`row_relative_sums` by the compiled pass."""
+    tally = Tally.zeros(neighborhoods.size, block.points.shape[1])
+    for integers in frame.integer_blocks(block.points, lattice.SUM_BITS):
+        compiled.add(tally, integers, radius=neighborhoods.radius, shortens=neighborhoods.shortens)
+    counts = (tally.inside + tally.outside) * lattice.SUM_UNITS
+    return np.concatenate([_differences(tally, neighborhoods) * neighborhoods.factor, counts], axis=None)
+
+
+def _differences(tally: Tally, neighborhoods: Neighborhoods) -> NDArray[np.int64]:
+    """Sums of the differences of rows from their centers, by cell, in the place of `tally.sums`."""
+    used = np.flatnonzero(tally.inside)
+    centers = neighborhoods.centers.astype(np.int64)
+    tally.sums[used] -= tally.inside[used, None] * centers[used % len(centers)]
+    return tally.sums
 
 
 def _block_rows(n_features: int) -> int:
@@ -170,8 +219,14 @@ def client_relative_sums(
         return moved, labels
 
     sums, counts = np.zeros(centers.size, dtype=np.int64), np.zeros(len(centers), dtype=np.int64)
+    compiled = RowPass.of(centers, assignment.ROW_NORM)
     for chunk in client_chunks(block, max(1, (1 << 21) // len(sums))):
-        totals, rows = client_totals(chunk, len(centers), differences)
+        if compiled is None:
+            totals, rows = client_totals(chunk, len(centers), differences)
+        else:
+            tally = client_tally(chunk, frame, compiled, radius=neighborhoods.radius, shortens=neighborhoods.shortens)
+            found = _differences(tally, neighborhoods), tally.inside + tally.outside
+            totals, rows = as_totals(*found, chunk.n_clients)
         client_rows = np.diff(chunk.client_offsets)[:, None]
         means = np.trunc(totals / client_rows)
         shares = np.trunc(rows * (lattice.SUM_UNITS / client_rows))

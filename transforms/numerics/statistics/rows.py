@@ -8,11 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.tables.client_block import ClientBlock
+from transforms.numerics.kernel.row_pass import RowPass, Tally, add_outer
 from transforms.numerics.statistics import center_quality, lattice, norms
-from transforms.numerics.statistics.assignment import Assigner, RowLabels, members_of
+from transforms.numerics.statistics.assignment import Assigner, RowLabels, members_of, row_pass_of
 from transforms.numerics.statistics.directions import DIRECTION_UNITS, row_direction_sums
 from transforms.numerics.statistics.frame import Frame
 from transforms.numerics.statistics.relative_sums import RELATIVE_UNITS, row_relative_sums
+from transforms.numerics.statistics.term_cells import TERM_UNITS, row_term_cells
 
 OUTER_SENSITIVITY = lattice.OUTER_UNITS**2
 """Frobenius norm of one row's outer product, at most, in units of clipping_norm**2 / 2**(2 * OUTER_BITS)."""
@@ -24,6 +26,8 @@ RELATIVE_SENSITIVITY = RELATIVE_UNITS
 """L2 norm of what one row adds to relative sums, at most."""
 DIRECTION_SENSITIVITY = DIRECTION_UNITS
 """L2 norm of what one row adds to sums of directions, at most."""
+TERMS_SENSITIVITY = TERM_UNITS
+"""L2 norm of what one row adds to cells of clusters and terms, at most."""
 QUALITY_SENSITIVITY = center_quality.SENSITIVITY
 """What one row adds to the cost and, in L1, to the sizes, at most."""
 _MATRIX_CLUSTERS = 16
@@ -57,9 +61,8 @@ def outer_product(block: ClientBlock, frame: Frame, bound: float, *, relative: b
     lattice.check_whole((bound, frame.lattice.clipping_norm**2))
     n_features = block.points.shape[1]
     total = np.zeros((n_features, n_features), dtype=np.int64)
-    for part in lattice.row_blocks(block.points):
-        rows = frame.quantize(part, lattice.OUTER_BITS)
-        total += (rows.T @ rows).astype(np.int64)
+    for integers in frame.integer_blocks(block.points, lattice.OUTER_BITS):
+        add_outer(total, integers, float(lattice.OUTER_UNITS))
     return total[np.triu_indices(n_features)]
 
 
@@ -81,6 +84,11 @@ def histogram(
     Source: Scott et al. (2025), Equation 3.
     """
     lattice.check_whole((bound, 1.0))
+    compiled = row_pass_of(assigner)
+    if compiled is not None:
+        return _added(compiled, block, frame, sums=False).inside * lattice.SUM_UNITS
+    if isinstance(assigner, Assigner) and (projected := assigner.projected_pass()) is not None:
+        return _counted(projected, block, frame, assigner) * lattice.SUM_UNITS
     total = np.zeros(assigner.size, dtype=np.int64)
     for part in lattice.row_blocks(block.points):
         labels = assigner.labels(frame.quantize(part, lattice.SUM_BITS))
@@ -107,12 +115,32 @@ def sums_and_counts(
     Source: Scott et al. (2025), Algorithm 1, step 3, and Algorithm 2.
     """
     lattice.check_whole((sums_bound, frame.lattice.clipping_norm), (counts_bound, 1.0))
+    compiled = row_pass_of(assigner)
+    if compiled is not None:
+        tally = _added(compiled, block, frame, sums=True)
+        return np.concatenate([tally.sums, tally.inside * lattice.SUM_UNITS], axis=None)
     sums = np.zeros((assigner.size, block.points.shape[1]), dtype=np.int64)
     counts = np.zeros(assigner.size, dtype=np.int64)
     add = _add_by_matrix if assigner.size <= _MATRIX_CLUSTERS else _add_by_order
     for part in lattice.row_blocks(block.points):
         add(sums, counts, assigner, frame.quantize(part, lattice.SUM_BITS))
     return np.concatenate([sums.ravel(), counts * lattice.SUM_UNITS])
+
+
+def _added(compiled: RowPass, block: ClientBlock, frame: Frame, *, sums: bool) -> Tally:
+    """Rows added up by the compiled pass, or only counted."""
+    tally = Tally.zeros(len(compiled.centers), block.points.shape[1] if sums else 0)
+    for integers in frame.integer_blocks(block.points, lattice.SUM_BITS):
+        compiled.add(tally, integers)
+    return tally
+
+
+def _counted(compiled: RowPass, block: ClientBlock, frame: Frame, assigner: Assigner) -> NDArray[np.int64]:
+    """Rows counted by the compiled pass after their projection, whose integers fit into 32 bits."""
+    tally = Tally.zeros(assigner.size, 0)
+    for part in lattice.row_blocks(block.points):
+        compiled.add(tally, assigner.compared(frame.quantize(part, lattice.SUM_BITS)).astype(np.int32))
+    return tally.inside
 
 
 mean_sums_and_counts = means_of_means = clipped_sums_and_counts = sums_and_counts
@@ -143,5 +171,6 @@ def _add_by_order(
 
 relative_sums = row_relative_sums
 direction_sums = row_direction_sums
+term_cells = row_term_cells
 norm_histogram = norms.row_norm_histogram
 quality = center_quality.row_quality

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from schemas.errors import InputError
 from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.exact_sum import ExactSum
 from transforms.numerics.statistics.nearest import NearestCenters, NearestRows, squared_distances
 from transforms.numerics.tables.partition import mix
+from transforms.numerics.trusted_zone.exact_sum import ExactSum
 
 MOST_CLASSES = 10_000
 """Most distinct values of a column of classes."""

@@ -43,6 +43,10 @@ def leading_view(points: NDArray[np.float64], n_dims: int) -> NDArray[np.float64
     """Centered points, shape (q, d), in their leading directions, shape (q, n_dims), n_dims <= d."""
     centered = points - points.mean(axis=0)
     with one_thread():
+        if n_dims < len(points) < points.shape[1]:
+            # Of few points in many directions the products with each other tell the same, and are fewer.
+            values, vectors = np.linalg.eigh(centered @ centered.T)
+            return vectors[:, -n_dims:] * np.sqrt(np.maximum(values[-n_dims:], 0.0))
         return np.asarray(centered @ np.linalg.eigh(centered.T @ centered)[1][:, -n_dims:])
 
 

@@ -1,0 +1,163 @@
+"""Systems: their adapters, and the environment of each, which one command builds.
+
+A repository is cloned at the commit that the adapter names, from its address or from a clone that is there already.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.arena import worker
+from benchmarks.own_environment import ROOT, run, variables
+
+SYSTEMS = Path(__file__).with_name("systems")
+HOME = ROOT / "out" / "arena"
+OURS = ("dapple", "not_private")
+"""They run in the project's own environment."""
+THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+LIMIT = 10
+"""CPU seconds that a fit may take."""
+
+
+class Environment(NamedTuple):
+    """Where a system runs: a Python, and a folder on its path."""
+
+    python: Path
+    folder: Path
+
+
+def adapters() -> dict[str, ModuleType]:
+    """All adapters by the title of their system, ours last."""
+    found = [worker.adapter(path) for path in sorted(SYSTEMS.glob("*.py")) if path.stem != "__init__"]
+    return {each.TITLE: each for each in sorted(found, key=lambda each: (each.TITLE in OURS, each.TITLE))}
+
+
+def fingerprint(system: ModuleType) -> str:
+    """What decides a system's answers: its adapter, which names packages and commit; of ours the code."""
+    ours = code() if system.TITLE == "dapple" else ""
+    return Path(worker.__file__).read_text() + Path(str(system.__file__)).read_text() + ours
+
+
+def code() -> str:
+    """The trees of the product's packages in the last commit."""
+    words = ["git", "rev-parse", *(f"HEAD:{name}" for name in ("pipelines", "schemas", "transforms", "dapple_dp"))]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def environment(system: ModuleType, home: Path) -> Environment:
+    """That of a built system.
+
+    Raises:
+      LookupError: if nobody has built it.
+    """
+    if system.TITLE in OURS:
+        return Environment(Path(sys.executable), ROOT)
+    place = home / "environments" / system.TITLE
+    if not (place / "built.json").exists() or json.loads((place / "built.json").read_text()) != _wanted(system):
+        raise LookupError(f"{system.TITLE} is not built; call python -m benchmarks.arena build {system.TITLE}.")
+    own = system.REPOSITORY is None or hasattr(system, "OVERLAY")
+    folder = place / "source" / ("" if own else system.REPOSITORY[2])
+    return Environment(place / "venv" / "bin" / "python", folder)
+
+
+def _wanted(system: ModuleType) -> list[Any]:
+    return json.loads(json.dumps([system.NEEDS, system.REPOSITORY, getattr(system, "OVERLAY", None)]))
+
+
+def build(system: ModuleType, home: Path, clone: str | None = None) -> None:
+    """Makes the environment of a system anew; `clone` stands in for the address of its repository."""
+    place = home / "environments" / system.TITLE
+    shutil.rmtree(place, ignore_errors=True)
+    source = place / "source"
+    source.mkdir(parents=True)
+    run(sys.executable, "-m", "venv", place / "venv", home=place)
+    run(place / "venv" / "bin" / "python", "-m", "pip", "install", "-q", *system.NEEDS, home=place)
+    if system.REPOSITORY is not None:
+        address, commit, _ = system.REPOSITORY
+        run("git", "clone", "-q", "--no-checkout", clone or address, source, home=place)
+        run("git", "-C", source, "checkout", "-q", commit, home=place)
+    for name in getattr(system, "FOLDERS", ()):
+        (source / name).mkdir(exist_ok=True)
+    for name in getattr(system, "OVERLAY", ()):
+        [packages] = (place / "venv" / "lib").glob("python*/site-packages")
+        shutil.copytree(source / system.REPOSITORY[2] / name, packages / name, dirs_exist_ok=True)
+    (place / "built.json").write_text(json.dumps(_wanted(system)))
+
+
+class Job(NamedTuple):
+    """What one system is asked for: `rows` (n, d) inside the bounds, as many fits as there are seeds.
+
+    Attributes:
+      rows: shape (n, d).
+      k: number of centers.
+      epsilon: claimed by one fit.
+      delta: the same.
+      seeds: of each fit, None for what the system does if its user gives none.
+      server: public points, shape (q, d), or None.
+      bounds: of every column.
+      door: "job" as users run it, or "rounds", which are those of the job without files and ledger; for Dapple.
+      limit: CPU seconds that a fit may take.
+      ledger: path of a ledger, for systems that have one.
+    """
+
+    rows: NDArray[np.float64]
+    k: int
+    epsilon: float
+    delta: float
+    seeds: Sequence[int | None]
+    server: NDArray[np.float64] | None = None
+    bounds: tuple[float, float] = (-1.0, 1.0)
+    door: str = "rounds"
+    limit: int = LIMIT
+    ledger: str | None = None
+
+
+def fits(system: ModuleType, where: Environment, jobs: Sequence[Job], folder: Path) -> list[dict[str, NDArray[Any]]]:
+    """What a system publishes for every job: arrays by name, as `worker` says."""
+    arrays: list[NDArray[np.float64]] = []
+    described = []
+    for job in jobs:
+        named: dict[str, Any] = job._asdict()
+        for name in ("rows", "server"):
+            if named[name] is not None:
+                arrays.append(named[name])
+                named[name] = len(arrays) - 1
+        described.append(named)
+    found = {f"array_{index}": each for index, each in enumerate(arrays)}
+    np.savez(folder / "jobs.npz", jobs=json.dumps(described), **found)
+    words = [where.python, Path(worker.__file__), str(system.__file__), folder / "jobs.npz", folder / "fits.npz"]
+    _run(words, where)
+    with np.load(folder / "fits.npz") as file:
+        names = [name.rpartition("_") for name in file.files]
+        return [
+            {name: file[f"{name}_{index}"] for name, _, number in names if number == str(index)}
+            for index in range(len(jobs))
+        ]
+
+
+def _run(words: Sequence[str | Path], where: Environment) -> None:
+    """Runs the worker where the system's modules are; its temporary home has nothing of the user's."""
+    with tempfile.TemporaryDirectory() as home:
+        given = variables(Path(home)) | {"PYTHONPATH": str(where.folder), "PYTHONDONTWRITEBYTECODE": "1"}
+        given |= (
+            {"PYTHONSAFEPATH": "1"} | THREADS | ({"TMPDIR": os.environ["TMPDIR"]} if "TMPDIR" in os.environ else {})
+        )
+        done = subprocess.run(words, cwd=where.folder, env=given, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"The worker of {words[2]} ended with {done.returncode}: {done.stderr[-2000:]}")
+
+
+def settings_of(system: ModuleType) -> SimpleNamespace:
+    """What the page says of a system."""
+    by = "PyPI" if system.REPOSITORY is None else f"{system.REPOSITORY[0]} at {system.REPOSITORY[1][:8]}"
+    return SimpleNamespace(title=system.TITLE, what=system.WHAT, source="here" if system.TITLE in OURS else by)

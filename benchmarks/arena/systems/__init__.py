@@ -1,0 +1,1 @@
+"""Adapters, one system each. They run in the system's own environment, and import nothing of this project there."""

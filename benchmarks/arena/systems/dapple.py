@@ -1,0 +1,59 @@
+"""Dapple as its users run it: `algorithm: auto`, told the box and any server data."""
+
+TITLE = "dapple"
+WHAT = (
+    "`algorithm: auto` with `domain`: the rounds that the job plans (`PublicFit`), on rows in memory. For refusals, "
+    "keys and ledgers attacks run the whole job, by the estimator `DPKMeans`."
+)
+NEEDS = ()
+REPOSITORY = None
+CLAIM = "(epsilon, delta)"
+_PLANNED = {}
+
+
+def fit(job, seed):
+    import logging
+
+    logging.disable(logging.WARNING)
+    return _rounds(job, seed) if job.door == "rounds" else _job(job)
+
+
+def _job(job):
+    import os
+
+    from dapple_dp import DPKMeans
+    from pipelines.ledger.store import Ledger
+    from schemas.privacy.charge import Limit
+
+    if job.ledger is not None and not os.path.exists(job.ledger):
+        Ledger(job.ledger).set_limit("arena", Limit(epsilon=1.001 * job.epsilon, delta=job.delta))
+    common = {"epsilon": job.epsilon, "delta": job.delta, "domain": tuple(job.bounds), "ledger": job.ledger}
+    found = DPKMeans(job.k, **common, data_name=None if job.ledger is None else "arena")
+    found.fit(job.rows, **({} if job.server is None else {"server_data": job.server}))
+    return {"centers": found.cluster_centers_, "noisy_sizes": found.noisy_sizes_}
+
+
+def _rounds(job, seed):
+    """One run, under a key of its own if there is no seed."""
+    import hashlib
+    import secrets
+
+    import numpy as np
+
+    from pipelines.kmeans.plan.public_fit import PublicFit
+    from schemas.kmeans.fit_config import validated
+    from schemas.tables.client_block import ClientBlock
+    from transforms.kmeans.simulated_fit import run_once
+
+    server = np.zeros((0, job.rows.shape[1])) if job.server is None else job.server
+    terms = (job.k, job.epsilon, job.delta, *job.bounds, *server.shape, float(server.sum()))
+    if terms not in _PLANNED:
+        names = {"path": "rows", "features": [f"x{index}" for index in range(server.shape[1])]}
+        privacy = {"unit": "record", "epsilon": job.epsilon, "delta": job.delta}
+        settings = {"algorithm": "auto", "data": names, "n_clusters": job.k, "privacy": privacy}
+        served = {} if job.server is None else {"server_data": {"path": "server"}}
+        _PLANNED[terms] = PublicFit.of(validated(settings | served | {"dp_lloyd": {"domain": job.bounds}}), server)
+    plan = _PLANNED[terms]
+    key = secrets.token_bytes(32) if seed is None else hashlib.sha256(f"{terms}{seed}".encode()).digest()
+    model, _ = run_once(plan.initial, plan.rounds, ClientBlock(job.rows), 1.0, key)
+    return {"centers": model.centers, "noisy_sizes": model.noisy_sizes}

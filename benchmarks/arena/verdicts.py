@@ -1,0 +1,108 @@
+"""What attacks find: a lower bound on epsilon for each claim, which is refuted where the bound is above it.
+
+An attack asks a system for runs on neighbors and turns what it publishes into scores that were fixed beforehand. Test
+and threshold are chosen on a third of the runs and counted on the rest (Clopper-Pearson). All bounds on one system
+together exceed a true epsilon for at most one set of runs in 1,000: each comparison has its equal part of that.
+"""
+
+import importlib
+import inspect
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from benchmarks import data
+from benchmarks.arena import environments
+from benchmarks.arena.attacks.neighbors import Asked, Fits, Told
+from benchmarks.arena.cells import Kept, digest
+
+FAILURE = 1e-3
+RUNS = {"diffprivlib": 300, "nvflare": 300, "emmc": 150, "opendp": 45}
+"""Fits of each neighbor, for systems whose fits take much more or less than a hundredth of a second."""
+MOST = 60
+"""Of the others."""
+CHOICE = 0.5
+"""Failure probability of the bounds by which a test is chosen."""
+COMPARISONS = 24
+"""At most as many on one system."""
+FOLDER = Path(__file__).with_name("attacks")
+
+
+def attacks() -> list[str]:
+    """Names of all attacks: their files."""
+    return sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in ("__init__", "neighbors"))
+
+
+def loaded(name: str) -> ModuleType:
+    """The module of an attack."""
+    return importlib.import_module(f"benchmarks.arena.attacks.{name}")
+
+
+def bound_of(told: Told) -> float:
+    """The lower bound on epsilon that scores give: score, threshold and direction from a third of the runs.
+
+    The choice needs no confidence, so it is made at one that few runs can reach; only what is counted on the rest has
+    that of the page.
+    """
+    from tests.scenes import audit
+
+    pairs = [*zip(told.without, told.with_canary, strict=True), *zip(-told.with_canary, -told.without, strict=True)]
+    n_choice = told.without.shape[1] // 3
+    found = [audit._best_threshold(low[:n_choice], high[:n_choice], told.delta, CHOICE) for low, high in pairs]
+    index = int(np.argmax([bound for bound, _ in found]))
+    low, high = (scores[n_choice:] for scores in pairs[index])
+    hits, alarms = (np.array([np.count_nonzero(scores >= found[index][1])]) for scores in (high, low))
+    return float(audit.epsilon_lower_bounds(hits, alarms, len(low), told.delta, FAILURE / COMPARISONS)[0])
+
+
+def key_of(system: ModuleType, name: str, asked: Sequence[Asked]) -> str:
+    """The digest of an attack on a system: both sources, and the jobs."""
+    source = (Path(str(loaded(name).__file__)).read_text(), (FOLDER / "neighbors.py").read_text())
+    source += (inspect.getsource(bound_of),)
+    jobs = [json.dumps([*each.job._replace(rows=data.digest(each.job.rows)), each.side]) for each in asked]
+    return digest(environments.fingerprint(system), *source, *jobs)
+
+
+def measured(systems: dict[str, ModuleType], names: Sequence[str], options: Any) -> Iterator[dict[str, Any]]:
+    """Verdicts of attacks on systems, those that are not kept after running them, all of a system in one process."""
+    kept = Kept(options.home / "verdicts.jsonl")
+    for title, system in systems.items():
+        if system.CLAIM is None:
+            continue
+        asked = {name: loaded(name).asked(system, RUNS.get(title, MOST)) for name in names}
+        keys = {name: key_of(system, name, asked[name]) for name in names}
+        missing = {name: asked[name] for name in names if kept.get(keys[name]) is None and not options.only_kept}
+        if missing:
+            for name, found in zip(missing, _verdicts(system, missing, options.home), strict=True):
+                kept.keep(keys[name], found)
+        yield from filter(None, (kept.get(key) for key in keys.values()))
+
+
+def _verdicts(system: ModuleType, asked: dict[str, list[Asked]], home: Path) -> Iterator[dict[str, Any]]:
+    """Runs attacks."""
+    where = environments.environment(system, home)
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = [
+            each.job._replace(ledger=each.job.ledger and f"{folder}/{each.job.ledger}")
+            for one in asked.values()
+            for each in one
+        ]
+        fits = iter(environments.fits(system, where, jobs, Path(folder)))
+    for name, one in asked.items():
+        yield _verdict(system, name, one, [next(fits) for _ in one])
+
+
+def _verdict(system: ModuleType, name: str, asked: Sequence[Asked], fits: list[Fits]) -> dict[str, Any]:
+    """What an attack found."""
+    told = list(loaded(name).told(system, asked, fits))
+    found = [{"case": each.case, "claim": each.claim, "bound": round(bound_of(each), 2)} for each in told]
+    errors = sorted({str(error) for each in fits for error in each["error"] if str(error)})
+    return {"system": system.TITLE, "attack": name, "cases": found, "errors": errors[:3]} | {
+        "runs": max((each.without.shape[1] for each in told), default=len(fits[0]["seconds"])),
+        "seconds": round(float(sum(np.sum(each["seconds"]) for each in fits)), 1),
+    }

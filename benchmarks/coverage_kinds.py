@@ -1,0 +1,349 @@
+"""Jobs whose statements `benchmarks.coverage` counts, one run at a time, each with its truths."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import pathlib
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+import dapple_dp
+from benchmarks import continual
+from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, learned_encoder
+from pipelines.kmeans.plan.public_fit import PublicFit
+from pipelines.kmeans.report.fit_view import FitView
+from schemas.kmeans.fit_config import FitConfig, validated
+from schemas.kmeans.model import ClusterModel
+from schemas.kmeans.recurring.remembered import Memory
+from schemas.privacy.plan import PrivacyUnit
+from schemas.profile.config import ProfileConfig
+from schemas.tables.client_block import ClientBlock
+from schemas.tables.contract import TableContract
+from schemas.tables.encoder import Encoder
+from transforms.kmeans.protocols import warm_protocol
+from transforms.numerics.kmeans.centers import NoisyMeans, last_means
+from transforms.numerics.kmeans.recurring.memory import memory_of, most_runs, recalled
+from transforms.numerics.one_thread import one_thread
+from transforms.numerics.privacy.noise import draw_release
+from transforms.rounds.protocol import measure
+
+Rows = NDArray[np.float64]
+Found = dict[str, tuple[int, int]]
+"""Of each claim, how many were right, or false, and how many were made."""
+N_FEATURES, N_CLUSTERS, N_ROWS = 6, 4, 4_000
+CLIENT_ROWS, N_CLIENTS = 10, 1_500
+MEANS = np.full((N_CLUSTERS, N_FEATURES), 0.5)
+MEANS[:, :3] = [[0.25, 0.3, 0.5], [0.75, 0.3, 0.6], [0.25, 0.75, 0.4], [0.7, 0.7, 0.5]]
+"""Clusters differ in three features, and are alike in three others."""
+SPREAD = 0.06
+WEIGHTS = np.array([0.4, 0.3, 0.2, 0.1])
+
+
+def key_of(*words: object) -> bytes:
+    """A public key of one draw."""
+    return hashlib.sha256(repr(words).encode()).digest()
+
+
+def mixture(seed: int, n_rows: int = N_ROWS) -> Rows:
+    """Rows around `MEANS`, shape (n, d)."""
+    rng = np.random.default_rng([seed, 1])
+    labels = rng.choice(N_CLUSTERS, n_rows, p=WEIGHTS)
+    return np.clip(MEANS[labels] + rng.normal(0.0, SPREAD, (n_rows, N_FEATURES)), 0.0, 1.0)
+
+
+def settings(algorithm: str, **more: Any) -> FitConfig:
+    """A job; no file of it is read."""
+    found: dict[str, Any] = {
+        "algorithm": algorithm,
+        "data": {"path": "none", "features": [f"x{index}" for index in range(N_FEATURES)]},
+        "n_clusters": N_CLUSTERS,
+        "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6},
+    }
+    if algorithm in ("dp_lloyd", "dp_medians"):
+        found["dp_lloyd"] = {"domain": [0.0, 1.0]}
+    return validated({**found, **more})
+
+
+@functools.cache
+def server_rows() -> Rows:
+    """Public rows like the private ones."""
+    return mixture(10_000_019, 400)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Job:
+    """A job ready to run on arrays.
+
+    Attributes:
+      config: the job.
+      fit: its rounds.
+      encoder: of its columns, if it encodes some.
+    """
+
+    config: FitConfig
+    fit: PublicFit
+    encoder: Encoder | None = None
+
+    @classmethod
+    def of(cls, config: FitConfig, centers: Rows | None = None) -> "Job":
+        """A job, from the centers of an earlier run if there are some."""
+        protocol = None if centers is None else warm_protocol(config, centers)
+        encoder = learned_encoder(config, None)
+        width = N_FEATURES if encoder is None else encoder.n_features
+        server = server_rows() if config.server_data is not None else np.zeros((0, width))
+        return cls(config=config, fit=PublicFit.of(config, server, protocol), encoder=encoder)
+
+    def run(self, block: ClientBlock, key: bytes) -> tuple[Any, ClusterModel, NDArray[np.int64]]:
+        """The state before the last round, what is released, and the exact sum of the last round."""
+        state = before = self.fit.initial
+        exact = np.zeros(0, dtype=np.int64)
+        with one_thread():
+            for each in self.fit.rounds:
+                before, exact = state, measure(each, block, state.broadcast())
+                state = each.step(state, draw_release(key, each.plan, exact))
+            return before, state.model(), exact
+
+    def view(self, model: ClusterModel) -> FitView:
+        """What the page of a run is written from."""
+        config, fit = self.config, self.fit
+        by_client = config.privacy.unit is PrivacyUnit.CLIENT
+        contract = TableContract.from_config(
+            config.data, n_features=None if self.encoder else N_FEATURES, by_client=by_client, encoder=self.encoder
+        )
+        planned = PlannedFit(
+            config=config,
+            source=None,  # type: ignore[arg-type]
+            contract=contract,
+            initial=fit.initial,
+            plan=fit.plan,
+            rounds=fit.rounds,
+        )
+        return FitView.of(planned, FitResult(model, planned.statement, ""))
+
+
+def nearest(rows: Rows, centers: Rows) -> NDArray[np.int64]:
+    """Which center each row is nearest to."""
+    return ((centers**2).sum(axis=1) - 2.0 * rows @ centers.T).argmin(axis=1).astype(np.int64)
+
+
+def within(model: ClusterModel, sizes: NDArray[np.float64], means: Rows, stddevs: float = 2.0) -> Found:
+    """How many intervals of clusters that are no empty ones hold their truths."""
+    there = model.noisy_sizes >= 2.0 * model.size_stddevs
+    right = np.abs(model.noisy_sizes - sizes) <= stddevs * model.size_stddevs
+    found = {"sizes": (int(right[there].sum()), int(there.sum()))}
+    if model.noisy_means is not None:
+        close = np.abs(model.noisy_means - means) <= stddevs * model.center_stddevs
+        found["centers"] = (int(close[there].sum()), int(close[there].size))
+    return found
+
+
+def truth_of(before: Any, rows: Rows) -> tuple[NDArray[np.float64], Rows]:
+    """Sizes and means of the rows nearest to each center; a row farther off than the round's radius is shortened."""
+    start = before.positions
+    labels, radius = nearest(rows, start), getattr(before, "radius", math.inf)
+    moved = rows - start[labels]
+    if math.isfinite(radius):
+        moved *= np.minimum(1.0, radius * before.unit / np.maximum(np.linalg.norm(moved, axis=1), 1e-300))[:, None]
+    sizes = np.bincount(labels, minlength=len(start)).astype(np.float64)
+    sums = np.stack([np.bincount(labels, column, len(start)) for column in moved.T], axis=1)
+    return sizes, start + sums / np.maximum(sizes, 1.0)[:, None]
+
+
+def of_rows(job: Job, rows: Rows, key: bytes) -> tuple[Found, ClusterModel]:
+    """A run at record level."""
+    before, model, _ = job.run(ClientBlock(rows), key)
+    return within(model, *truth_of(before, rows)), model
+
+
+def told_of(view: FitView, rows: Rows) -> Found:
+    """How many features by which a page says that clusters stand out are false: on the other side of the mean."""
+    labels, there, centers = nearest(rows, view.result.model.centers), view.summary.found, view.summary.centers
+    own = [rows[labels == index] for index in range(len(there))]
+    truth = np.stack([part.mean(axis=0) if len(part) else center for part, center in zip(own, centers, strict=True)])
+    offsets = truth - truth[there].mean(axis=0)
+    told = [(index, *each) for index in np.flatnonzero(there) for each in view.summary.outstanding(int(index), 3)]
+    false = sum(offsets[index, feature] * sign <= 0.0 for index, feature, sign in told)
+    return {"false features": (int(false), len(told))}
+
+
+def fitted(algorithm: str, seed: int, /, **more: Any) -> Found:
+    """A fit at record level: its intervals, and what its page says."""
+    job, rows = job_of(algorithm, **more), mixture(seed)
+    found, model = of_rows(job, rows, key_of("record", algorithm, seed))
+    return found | told_of(job.view(model), rows)
+
+
+_JOBS: dict[str, Job] = {}
+
+
+def job_of(algorithm: str, **more: Any) -> Job:
+    """A job that is planned once."""
+    name = repr((algorithm, more))
+    if name not in _JOBS:
+        _JOBS[name] = Job.of(settings(algorithm, **more))
+    return _JOBS[name]
+
+
+SERVER = {"server_data": {"path": "server"}, "clipping": {"norm": "server_radius"}}
+
+
+def of_clients(algorithm: str, seed: int, /, **more: Any) -> Found:
+    """A fit at client level: a size is the weight that clients have within their bounds, so the exact sum is true."""
+    clipping = dict(more.get("clipping", {})) | {"client_rows": CLIENT_ROWS}
+    unit = {"unit": "client", "epsilon": 1.0, "delta": 1e-6}
+    data = {"path": "none", "features": [f"x{index}" for index in range(N_FEATURES)], "client_id": "client"}
+    job = job_of(algorithm, **(more | {"privacy": unit, "data": data, "clipping": clipping}))
+    rows = mixture(seed, N_CLIENTS * CLIENT_ROWS)
+    block = ClientBlock(rows, np.arange(N_CLIENTS + 1, dtype=np.int64) * CLIENT_ROWS)
+    _, model, exact = job.run(block, key_of("client", algorithm, seed))
+    sums, counts = model.releases[-2:]
+    k = model.n_clusters
+    sizes = exact[sums.values.size :][:k] * counts.lattice_unit
+    moved = exact[: sums.values.size].reshape(sums.values.shape)[:k] * sums.lattice_unit
+    middle = model.noisy_means - sums.decoded[:k] / np.maximum(model.noisy_sizes, counts.stddev)[:, None]
+    found = within(model, sizes, middle + moved / sizes[:, None])
+    return found | told_of(job.view(model), rows)
+
+
+NIGHTS = 4
+LENGTH = 4
+
+
+def of_nights(seed: int) -> Found:
+    """The last of some nights, each from the centers of the one before, and the means that all of them remember."""
+    more = {"recurring": {"previous": "none", "memory": LENGTH}, "dp_lloyd": {"domain": [0.0, 1.0], "steps": 1}}
+    config, centers, memory, exact = settings("dp_lloyd", **more), MEANS, None, None
+    found: Found = {}
+    for night in range(NIGHTS):
+        job, rows = Job.of(config, centers), mixture(1000 * seed + night)
+        found, model = of_rows(job, rows, key_of("night", seed, night))
+        noisy = last_means(model.releases, model.n_clusters)
+        own, truth = memory_of(noisy, model.noisy_means), _true_night(job, rows)
+        memory = own if memory is None else memory.then(own, most_runs(LENGTH))
+        exact = truth if exact is None else exact.then(truth, most_runs(LENGTH))
+        recall = recalled(memory, LENGTH)
+        centers = np.where(recall.known[:, None], recall.means, model.centers)
+    noise = np.sqrt(recall.variances(memory) / N_FEATURES)[:, None]
+    close = (np.abs(recall.means - recalled(exact, LENGTH).means) <= 2.0 * noise)[recall.known]
+    return found | {"remembered": (int(close.sum()), int(close.size))}
+
+
+def _true_night(job: Job, rows: Rows) -> Memory:
+    """What a night would remember without noise."""
+    start = job.fit.initial.positions
+    counts, means = truth_of(job.fit.initial, rows)
+    return memory_of(NoisyMeans((means - start) * counts[:, None], counts, 1e-12, 1e-12), means)
+
+
+def of_windows(seed: int, stddevs: float = 2.0) -> Found:
+    """The last window of an epoch, whose own part is solved from releases that hold earlier windows, too."""
+    setting = continual.Setting(
+        name="coverage", n_features=N_FEATURES, n_clusters=N_CLUSTERS, n_rows=0, spread=0.0, domain=(0.0, 1.0)
+    )
+    stream = continual.Stream(setting, MEANS, 12)
+    for window in range(NIGHTS):
+        rows = mixture(1000 * seed + window)
+        stream.window(rows, key_of("window", seed, window))
+    return within(stream.state.model(), *truth_of(stream.state, rows), stddevs)
+
+
+SHARDS = 8
+
+
+def of_masks(noise_by: str, seed: int) -> Found:
+    """A masked fit as users run it, on files: what noise a release has follows from who sent."""
+    rows = mixture(seed)
+    masked: dict[str, Any] = {"threshold": SHARDS // 2 if noise_by == "clients" else 1, "noise_by": noise_by}
+    masked |= {"corrupt": 0} if noise_by == "clients" else {}
+    box = {"domain": [0.0, 1.0], "init": "sphere_packing", "steps": 3}
+    with tempfile.TemporaryDirectory(prefix="dapple-") as folder:
+        _write(folder, rows)
+        config = settings(
+            "dp_lloyd", data=_data(folder), trust="masked", masked=masked, dp_lloyd=box, clipping={"norm": "domain"}
+        )
+        model = dapple_dp.fit(config).model
+    job = Job.of(config)
+    state = before = job.fit.initial
+    given = iter(model.releases)
+    for each in job.fit.rounds:
+        before, state = state, each.step(state, tuple(next(given) for _ in each.plan.releases))
+    sizes, means = truth_of(before, rows)
+    return within(model, sizes, means)
+
+
+def _data(folder: str) -> dict[str, Any]:
+    return {"path": folder, "features": [f"x{index}" for index in range(N_FEATURES)]}
+
+
+def _write(folder: str, rows: Rows, **more: Any) -> None:
+    """A file for each party."""
+    table = pa.table({f"x{index}": column for index, column in enumerate(rows.T)} | more)
+    size = -(-len(rows) // SHARDS)
+    for part in range(SHARDS):
+        pq.write_table(table.slice(part * size, size), f"{folder}/part-{part}.parquet")
+
+
+WORDS = np.array(["clerk", "smith", "farmer"])
+
+
+@functools.cache
+def _model() -> str:
+    """The folder of a released model, for profiles; it stays until the command ends."""
+    folder = tempfile.mkdtemp(prefix="dapple-coverage-")
+    rows = pathlib.Path(folder, "rows")
+    rows.mkdir()
+    _write(str(rows), mixture(7))
+    job = {"algorithm": "dp_lloyd", "data": _data(str(rows)), "n_clusters": N_CLUSTERS, "clipping": {"norm": "domain"}}
+    job |= {"privacy": {"unit": "record", "epsilon": 4.0, "delta": 1e-6}, "dp_lloyd": {"domain": [0.0, 1.0]}}
+    pathlib.Path(folder, "job.yaml").write_text(json.dumps(job))
+    words = ["fit", "--config", f"{folder}/job.yaml", "--output", f"{folder}/fit"]
+    subprocess.run([sys.executable, "-m", "pipelines", *words], check=True, capture_output=True)
+    return f"{folder}/fit"
+
+
+def of_profile(seed: int) -> Found:
+    """A profile as users run it: sizes, and means and counts of values by cluster, each with the noise it states."""
+    rng, rows = np.random.default_rng([seed, 3]), mixture(seed)
+    centers = np.array(pq.read_table(f"{_model()}/centers.parquet")["center"].to_pylist())
+    labels = nearest(rows, centers)
+    age = np.clip(rng.normal(40.0 + 5.0 * labels, 10.0), 0.0, 100.0)
+    work = WORDS[(labels + rng.integers(0, 2, len(rows))) % 3]
+    with tempfile.TemporaryDirectory(prefix="dapple-") as folder:
+        _write(folder, rows, age=age, work=work)
+        found = dapple_dp.profile(_profile_job(folder)).profile.to_pylist()
+    tallies: dict[str, list[bool]] = {"sizes": [], "values": []}
+    for row in found:
+        if row["noise_stddev"] is None:
+            continue
+        there = labels == row["cluster"]
+        truth = {
+            None: float(there.sum()),
+            "age": float(age[there].mean()),
+            "work": float((work[there] == row["value"]).sum()),
+        }[row["column"]]
+        kind = "sizes" if row["column"] is None else "values"
+        tallies[kind].append(abs(row["noisy_value"] - truth) <= 2.0 * row["noise_stddev"])
+    return {name: (sum(each), len(each)) for name, each in tallies.items()}
+
+
+def _profile_job(folder: str) -> ProfileConfig:
+    return ProfileConfig.model_validate(
+        {
+            "model": _model(),
+            "data": _data(folder),
+            "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6},
+            "profile": {
+                "numeric": {"age": {"lower": 0, "upper": 100}},
+                "categorical": {"work": {"values": WORDS.tolist()}},
+            },
+        }
+    )

@@ -1,0 +1,186 @@
+"""Private topics of texts in memory: spherical k-means of their vectors, with names from a public vocabulary."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import ArrayLike, NDArray
+
+from dapple_dp.estimator.dp_kmeans import DPKMeans
+from dapple_dp.estimator.job_of_parameters import Place, in_parameters, seed_of
+from schemas.choices import Algorithm
+from schemas.errors import ConfigError, InputError
+from schemas.kmeans.fit_config import FitConfig, validated
+from schemas.tables.encoder import Encoder
+from schemas.tables.encoding import Terms
+from transforms.kmeans.protocols import PROTOCOLS
+
+_TERMS = "terms of a text"
+_SECTIONS = ("spherical", "names")
+
+
+class DPTopics(DPKMeans):
+    """Differentially private topics: centers of the vectors of texts, and what each is called.
+
+    Vectors come from any embedding model, which is not private towards the texts that it was trained on. Rows longer
+    than `clipping_norm` are shortened to it. `fit` spends epsilon and delta for centers, sizes and names together; what
+    `DPKMeans` says of spending and of private labels is true here, too.
+
+    Args:
+      n_clusters: number of topics, >= 1.
+      epsilon: spent by one fit, > 0; has no default.
+      delta: spent by one fit, in (0, 1); has no default.
+      vocabulary: public terms, of which alone names are made; None for topics without names.
+      width: features of a text that has terms and no vector, from 8 to 8,192.
+      client_rows: typical number of texts of a client, >= 1, public; needed by unit "client".
+      unit: what one neighbor adds or removes: "client" (all texts of one group), or "record" (a text) with a reason.
+      reason: why a text may be the unit, in words; published.
+      clipping_norm: the largest L2 norm of a row, > 0, chosen without looking at the rows.
+      settings: mapping with sections spherical and names of a job, for what has no parameter here.
+      ledger: path of the privacy ledger that each fit is charged to; None to spend unrecorded.
+      data_name: name of the data set in the ledger.
+      random_state: of public randomness, never of noise; an integer >= 0, a `RandomState` or None.
+
+    Attributes:
+      names_: for each topic its names, the strongest first; empty where none stands out of the noise.
+      cluster_centers_, noisy_sizes_, tree_, privacy_, releases_, warnings_, n_features_in_: as of `DPKMeans`.
+    """
+
+    algorithm = Algorithm.SPHERICAL.value
+    domain = None
+
+    def __init__(
+        self,
+        n_clusters: Any,
+        *,
+        epsilon: float,
+        delta: float,
+        vocabulary: Sequence[str] | None = None,
+        width: int = 256,
+        client_rows: int | None = None,
+        unit: str = "client",
+        reason: str | None = None,
+        clipping_norm: float = 1.0,
+        settings: dict[str, Any] | None = None,
+        ledger: str | None = None,
+        data_name: str | None = None,
+        random_state: Any = None,
+    ):
+        self.n_clusters = n_clusters
+        self.epsilon = epsilon
+        self.delta = delta
+        self.vocabulary = vocabulary
+        self.width = width
+        self.client_rows = client_rows
+        self.unit = unit
+        self.reason = reason
+        self.clipping_norm = clipping_norm
+        self.settings = settings
+        self.ledger = ledger
+        self.data_name = data_name
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: ArrayLike | None,
+        y: object = None,
+        *,
+        terms: Sequence[Sequence[str]] | None = None,
+        groups: ArrayLike | None = None,
+        server_data: ArrayLike | None = None,
+    ) -> Self:
+        """Finds topics privately.
+
+        Args:
+          X: shape (n_rows, n_features), finite; private: the vectors of the texts; None for `vectors` of their terms.
+          y: ignored.
+          terms: for each text its terms, strings; private; given if and only if there is a vocabulary.
+          groups: shape (n_rows,): the client of each text, as of `DPKMeans.fit`.
+          server_data: shape (q, n_features): public vectors that centers start from, or None.
+
+        Raises:
+          ConfigError: a ValueError, if a parameter breaks its rule.
+          InputError: a ValueError, if the data cannot be used.
+          LedgerRefusedError: if the ledger refuses the fit; nothing has been read then.
+        """
+        if (terms is None) != (self.vocabulary is None):
+            given = "given" if terms is None else "left out"
+            raise InputError(f"terms must be {given} for this vocabulary, got it otherwise; give both or neither.")
+        if X is None:
+            X = self.vectors(() if terms is None else terms)
+        self._terms = None if terms is None else _listed(terms)
+        try:
+            if self._terms is not None and len(self._terms) != len(X):  # type: ignore[arg-type]
+                raise InputError("terms must have one list for each row of X, got another number; correct them.")
+            super().fit(X, y, groups=groups, server_data=server_data)
+        finally:
+            del self._terms
+        config = self._job(Place(rows="X", server=None, features="x", client_id=None if groups is None else "groups"))
+        found = PROTOCOLS[config.algorithm].names(config, self.releases_)
+        every = range(len(self.cluster_centers_))
+        self.names_ = [[] if found is None else [found.terms[row] for row in found.of(index)] for index in every]
+        return self
+
+    def vectors(self, terms: Sequence[Sequence[str]]) -> NDArray[np.float64]:
+        """Texts by their terms alone, as `encode` of kind terms makes rows of them; as private as the terms.
+
+        Args:
+          terms: for each text its terms, strings; those of the vocabulary count, each once.
+
+        Returns:
+          Shape (n_texts, width), of length 1: what `fit` takes where X is None, and `predict` takes of new texts.
+
+        Raises:
+          ConfigError: a ValueError, if the vocabulary or the width breaks its rule.
+          InputError: a ValueError, if terms are no lists of strings.
+        """
+        section = Terms(words=self.vocabulary, width=self.width)
+        return Encoder.learn((_TERMS,), {_TERMS: section}).encode(pa.table({_TERMS: _listed(terms)}), "terms")
+
+    @classmethod
+    def load(cls, folder: str) -> Self:
+        """Refused: `DPKMeans.load` reads the folder, and its file of names is a table."""
+        raise ConfigError(f"DPTopics must be fitted, got {folder!r}; DPKMeans.load reads what save has written.")
+
+    def _beside(self) -> dict[str, pa.Array]:
+        return {} if self._terms is None else {_TERMS: self._terms}
+
+    def _job(self, place: Place) -> FitConfig:
+        more = self.settings or {}
+        wrong = next((name for name in more if name not in _SECTIONS), None)
+        if wrong is not None:
+            raise ConfigError(
+                f"settings must be a mapping with sections {', '.join(_SECTIONS)} only, got {wrong!r}; use a parameter."
+            )
+        named = (
+            None if self.vocabulary is None else {**more.get("names", {}), "column": _TERMS, "words": self.vocabulary}
+        )
+        job: dict[str, Any] = {
+            "algorithm": self.algorithm,
+            "data": {
+                "path": place.rows,
+                "features": place.features,
+                "client_id": place.client_id,
+                "name": self.data_name,
+            },
+            "server_data": None if place.server is None else {"path": place.server},
+            "n_clusters": self.n_clusters,
+            "privacy": {"unit": self.unit, "epsilon": self.epsilon, "delta": self.delta},
+            "clipping": {"norm": self.clipping_norm, "client_rows": self.client_rows},
+            "spherical": more.get("spherical", {}),
+            "names": named,
+            "justification": {} if self.reason is None else {"privacy.unit": self.reason},
+            "ledger": self.ledger,
+            "seed": seed_of(self.random_state),
+        }
+        with in_parameters():
+            return validated(job)
+
+
+def _listed(terms: Sequence[Sequence[str]]) -> pa.Array:
+    """Lists of strings as Arrow holds them."""
+    try:
+        return pa.array(map(list, terms), pa.list_(pa.string()))
+    except (TypeError, ValueError, pa.ArrowException):
+        raise InputError("terms must hold a list of strings for each text, got others; correct them.") from None

@@ -1,0 +1,233 @@
+"""The rows of a ledger in a database of a PostgreSQL server, for runs on several machines.
+
+Transactions are serializable, and a writer takes the table's lock before it reads what was spent. If a connection is
+lost while a transaction is committed, then nobody here knows whether it was. So each attempt has a random nonce in the
+rows that it appends, and the next attempt looks for these rows first, under the same lock.
+"""
+
+import contextlib
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pipelines.ledger.storage import WAIT_SECONDS, Result, check_format, checked_entries
+from schemas.errors import ConfigError, LedgerRefusedError, LedgerUnavailableError, what_installs
+from schemas.privacy.ledger_entry import CHAIN_START, COLUMNS, LedgerEntry
+from schemas.settings.format_number import FORMAT
+from transforms.files.signals.measures import LEDGER_RETRIES, MEASURES
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Connection = psycopg.Connection[tuple[Any, ...]]
+
+_TABLES = (
+    "CREATE SCHEMA dapple",
+    "CREATE TABLE dapple.entries (sequence bigint PRIMARY KEY, time text NOT NULL, kind text NOT NULL, "
+    "dataset text NOT NULL, run text NOT NULL, content text NOT NULL, previous text NOT NULL, digest text NOT NULL, "
+    "nonce text NOT NULL)",
+    "CREATE TABLE dapple.head (format integer NOT NULL, length bigint NOT NULL, digest text NOT NULL)",
+    "CREATE TABLE dapple.attempts (reserve bigint NOT NULL, nonce text PRIMARY KEY)",
+    "CREATE FUNCTION dapple.stay() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'append-only'; END $$",
+    "CREATE TRIGGER entries_stay BEFORE UPDATE OR DELETE OR TRUNCATE ON dapple.entries "
+    "FOR EACH STATEMENT EXECUTE FUNCTION dapple.stay()",
+    f"INSERT INTO dapple.head VALUES ({FORMAT}, 0, '{CHAIN_START}')",
+)
+_LIMITS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
+"""By the last one, whoever is cut off while it writes does not hold the lock for ever."""
+_LOCK = "LOCK TABLE dapple.entries IN SHARE ROW EXCLUSIVE MODE"
+_DURABLE = {"fsync": ("on",), "synchronous_commit": ("on", "remote_apply")}
+"""Settings of the server, and what they must be, so that what was committed is on the disk."""
+_CONNECTION = {
+    "application_name": "dapple",
+    "client_encoding": "UTF8",
+    "connect_timeout": "10",
+    "keepalives_idle": "15",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+_PRIMARY = {"target_session_attrs": "read-write"}
+"""A standby may lag behind, and would not know of the last charges."""
+_FINAL = re.compile(r"authentication failed|does not exist|pg_hba|permission denied|no password|is not permitted")
+"""What a server says of a connection that it will refuse the next time, too."""
+_NO_LEDGER = ("3F000", "42P01")
+_AGAIN = ("40001", "40P01", "23505", "42P06", "42P07", "55P03", "57014", "25P03")
+"""SQLSTATE of what goes away: serialization, a deadlock, a row, schema or table that another one made first, a wait."""
+_NO_STANDBY = "01000"
+"""SQLSTATE of the warning that a commit did not wait for a standby; a server that crashes warns by another one."""
+_LONGEST_PAUSE = 2.0
+
+
+class PostgresDatabase:
+    """A ledger's database.
+
+    Args:
+      url: `postgresql://USER@HOST:PORT/DATABASE`, without a password.
+
+    Raises:
+      ConfigError: if the extra `postgres` is not installed, or libpq cannot read the URL.
+    """
+
+    folder: str | None = None
+
+    def __init__(self, url: str):
+        try:
+            import psycopg
+            from psycopg.conninfo import conninfo_to_dict
+        except ImportError:
+            raise ConfigError(
+                f"a ledger on PostgreSQL must be reached by psycopg, got no such library; run "
+                f"{what_installs('postgres')}."
+            ) from None
+        self.place, self._errors = url, psycopg
+        try:
+            self._options: dict[str, Any] = {**_CONNECTION, **conninfo_to_dict(url), **_PRIMARY}
+        except psycopg.Error as error:
+            raise ConfigError(
+                "ledger must be a URL that the PostgreSQL library can read, got another one; correct it."
+            ) from error
+
+    def make(self) -> None:
+        """Makes the tables of an empty ledger, if there are none."""
+
+        def act(connection: "Connection", _: str) -> None:
+            if connection.execute("SELECT to_regclass('dapple.entries')").fetchone() == (None,):
+                for statement in _TABLES:
+                    connection.execute(statement)
+
+        self._repeated(act, {})
+
+    def look(self, act: Callable[["_Rows"], Result]) -> Result:
+        """What `act` says of all rows as of one moment."""
+        return self._repeated(lambda connection, nonce: act(_Rows(connection, nonce)), {})
+
+    def change(self, act: Callable[["_Rows"], Result]) -> Result:
+        """Lets `act` append rows while nobody else does."""
+        unknown: dict[str, Result] = {}
+
+        def attempt(connection: "Connection", nonce: str) -> Result:
+            connection.execute(_LOCK)
+            question = (
+                "SELECT nonce FROM dapple.entries WHERE nonce = ANY(%s) "
+                "UNION SELECT nonce FROM dapple.attempts WHERE nonce = ANY(%s)"
+            )
+            known = connection.execute(question, (list(unknown), list(unknown))).fetchone() if unknown else None
+            if known is not None:
+                return unknown[known[0]]
+            return act(_Rows(connection, nonce))
+
+        return self._repeated(attempt, unknown)
+
+    def _repeated(self, act: Callable[["Connection", str], Result], unknown: dict[str, Result]) -> Result:
+        """What a transaction gives that was committed; tries again whatever may go away.
+
+        Args:
+          act: of a connection in a transaction, and the nonce of the attempt.
+          unknown: gets what `act` gave, by nonce, where nobody knows whether it was committed.
+        """
+        end, pause = time.monotonic() + WAIT_SECONDS, 0.01
+        while True:
+            nonce = secrets.token_hex(16)
+            try:
+                with self._transaction() as connection:
+                    result = act(connection, nonce)
+                    unknown[nonce] = result
+                    self._commit(connection)
+                return result
+            except self._errors.Error as error:
+                if error.sqlstate in _AGAIN:
+                    unknown.pop(nonce, None)
+                if not self._goes_away(error) or time.monotonic() > end:
+                    raise self._refused(error) from error
+            MEASURES.add(LEDGER_RETRIES)
+            time.sleep(pause * (1 + secrets.randbelow(100) / 100))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _commit(self, connection: "Connection") -> None:
+        """Commits; raises LedgerUnavailableError where a standby that must have the rows, too, has not said so."""
+        warnings: list[str | None] = []
+        connection.add_notice_handler(lambda told: warnings.append(told.sqlstate))
+        # No setting of the server limits how long it waits for its standbys. It warns when this wait is cut short.
+        limit = threading.Timer(WAIT_SECONDS, connection.cancel_safe)
+        limit.start()
+        try:
+            connection.execute("COMMIT")
+        finally:
+            limit.cancel()
+        if _NO_STANDBY in warnings:
+            raise LedgerUnavailableError(
+                f"the standbys of the ledger's server must have what it commits, got none that says so at {self.place} "
+                f"in {WAIT_SECONDS:.0f} seconds; try again later with the same --run_id."
+            )
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator["Connection"]:
+        """A connection to a server that keeps what it commits, in a transaction."""
+        # Statements that a server has prepared are lost behind a pool of connections.
+        with contextlib.closing(
+            self._errors.connect(**self._options, autocommit=True, prepare_threshold=None)
+        ) as connection:
+            for name, wanted in _DURABLE.items():
+                (got,) = connection.execute("SELECT current_setting(%s)", (name,)).fetchone() or ("",)
+                if got not in wanted:
+                    raise LedgerRefusedError(
+                        f"{name} of the ledger's server must be {' or '.join(wanted)}, got {got}; set it, since a "
+                        "charge that is lost could be spent again."
+                    )
+            limits = (f"SET LOCAL {name} = {int(WAIT_SECONDS * 1000)}" for name in _LIMITS)
+            connection.execute("; ".join(["BEGIN ISOLATION LEVEL SERIALIZABLE", *limits]))
+            yield connection
+
+    def _goes_away(self, error: "psycopg.Error") -> bool:
+        """Whether it makes sense to try again: a server that starts, stops or is cut off; and who came first."""
+        if error.sqlstate is not None:
+            return error.sqlstate in _AGAIN or error.sqlstate[:2] in ("08", "57", "53")
+        cut_off = isinstance(error, self._errors.OperationalError | self._errors.InterfaceError)
+        return cut_off and _FINAL.search(str(error)) is None
+
+    def _refused(self, error: "psycopg.Error") -> LedgerRefusedError:
+        """What the user is told of an error of the library or the server."""
+        if error.sqlstate in _NO_LEDGER:
+            return LedgerRefusedError(
+                f"ledger must be an existing ledger, got a database without one, {self.place}; set a limit with "
+                "`dapple ledger limit` first."
+            )
+        said = error.sqlstate or " ".join(str(error).split())
+        if self._goes_away(error):
+            return LedgerUnavailableError(
+                f"ledger must be on a server that answers, got none at {self.place} in {WAIT_SECONDS:.0f} seconds "
+                f"({said}); try again later with the same --run_id."
+            )
+        return LedgerRefusedError(
+            f"ledger must be a ledger that can be read and written, got {self.place} ({said}); check the server and "
+            "the rights of its user."
+        )
+
+
+class _Rows:
+    """The rows of a database within one transaction."""
+
+    def __init__(self, connection: "Connection", nonce: str):
+        self._connection, self._nonce = connection, nonce
+        heads = connection.execute("SELECT format, length, digest FROM dapple.head").fetchall()
+        check_format(heads[0][0] if heads else None)
+        rows = connection.execute(f"SELECT {', '.join(COLUMNS)} FROM dapple.entries ORDER BY sequence").fetchall()
+        self.entries: Sequence[LedgerEntry] = checked_entries(rows, [(each[1], each[2]) for each in heads])
+
+    def append(self, entry: LedgerEntry) -> None:
+        values = (*entry.row, self._nonce)
+        self._connection.execute(f"INSERT INTO dapple.entries VALUES ({', '.join(['%s'] * len(values))})", values)
+        self._connection.execute("UPDATE dapple.head SET length = %s, digest = %s", (entry.sequence, entry.digest))
+        self.entries = [*self.entries, entry]
+
+    def attempt(self, reserve: int) -> None:
+        self._connection.execute("INSERT INTO dapple.attempts VALUES (%s, %s)", (reserve, self._nonce))
+
+    def attempts(self, reserve: int) -> int:
+        question = "SELECT count(*) FROM dapple.attempts WHERE reserve = %s"
+        (found,) = self._connection.execute(question, (reserve,)).fetchone() or (0,)
+        return int(found)

@@ -1,0 +1,130 @@
+"""The rows of a ledger in one SQLite file on a local disk.
+
+A writer holds SQLite's write lock from before it reads what was spent until its entry is on the disk. Nobody can go
+past a limit by being fast, and an entry is there, or not, whatever kills the process.
+"""
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.ledger.storage import WAIT_SECONDS, Result, check_format, checked_entries
+from schemas.errors import ConfigError, LedgerRefusedError
+from schemas.privacy.ledger_entry import CHAIN_START, COLUMNS, LedgerEntry
+from schemas.settings.format_number import FORMAT
+
+_TABLES = (
+    "CREATE TABLE entries (sequence INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, "
+    "dataset TEXT NOT NULL, run TEXT NOT NULL, content TEXT NOT NULL, previous TEXT NOT NULL, digest TEXT NOT NULL)",
+    "CREATE TABLE head (length INTEGER NOT NULL, digest TEXT NOT NULL)",
+    "CREATE TRIGGER entries_stay BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'append-only'); END",
+    "CREATE TRIGGER entries_remain BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'append-only'); END",
+)
+
+
+class SQLiteFile:
+    """A ledger's file.
+
+    Args:
+      path: on a local disk; however it is spelled, one file is one ledger.
+
+    Raises:
+      ConfigError: if it is not a local path.
+    """
+
+    def __init__(self, path: str):
+        scheme = FileSystems.get_scheme(path)
+        if scheme not in (None, "file"):
+            raise ConfigError(
+                f"ledger must be a file on a local disk or a postgresql:// URL, got one on {scheme}://; run the job "
+                "where the ledger lies, or keep it in a database."
+            )
+        self.place = os.path.realpath(path.removeprefix("file://"))
+        self.folder: str | None = self.place
+
+    def make(self) -> None:
+        """Makes an empty file, readable by its owner only, if there is none."""
+        try:
+            os.close(os.open(self.place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise ConfigError(f"ledger must be a file that can be made, got {self.place}; check the folder.") from error
+        with self._transaction("BEGIN IMMEDIATE") as connection:
+            if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,):
+                _make_tables(connection)
+
+    def look(self, act: Callable[["_Rows"], Result]) -> Result:
+        """What `act` says of all rows as of one moment."""
+        with self._transaction("BEGIN") as connection:
+            return act(_Rows(connection))
+
+    def change(self, act: Callable[["_Rows"], Result]) -> Result:
+        """Lets `act` append rows while nobody else does."""
+        with self._transaction("BEGIN IMMEDIATE") as connection:
+            return act(_Rows(connection))
+
+    @contextlib.contextmanager
+    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+        """A connection in a transaction that is rolled back on any error."""
+        if not os.path.isfile(self.place):
+            raise LedgerRefusedError(
+                f"ledger must be an existing file, got {self.place}; set a limit with `dapple ledger limit` first."
+            )
+        try:
+            with contextlib.closing(_connected(self.place)) as connection:
+                connection.execute(begin)
+                try:
+                    yield connection
+                    connection.execute("COMMIT")
+                except BaseException:
+                    connection.rollback()
+                    raise
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+                raise LedgerRefusedError(
+                    f"ledger must be on a disk with room, got a full one at {self.place}; make room, then ask for the "
+                    "run again with the same --run_id."
+                ) from error
+            raise LedgerRefusedError(
+                f"ledger must be a ledger that can be read and written, got {self.place}; check the file and its "
+                "folder."
+            ) from error
+
+
+class _Rows:
+    """The rows of a file within one transaction. Locks of this machine keep two processes from one run."""
+
+    def __init__(self, connection: sqlite3.Connection):
+        self._connection = connection
+        check_format(connection.execute("PRAGMA user_version").fetchone()[0] or None)
+        rows = connection.execute(f"SELECT {', '.join(COLUMNS)} FROM entries ORDER BY sequence").fetchall()
+        heads = connection.execute("SELECT length, digest FROM head").fetchall()
+        self.entries: Sequence[LedgerEntry] = checked_entries(rows, heads)
+
+    def append(self, entry: LedgerEntry) -> None:
+        self._connection.execute(f"INSERT INTO entries VALUES ({', '.join('?' * len(COLUMNS))})", entry.row)
+        self._connection.execute("UPDATE head SET length = ?, digest = ?", (entry.sequence, entry.digest))
+        self.entries = [*self.entries, entry]
+
+    def attempt(self, reserve: int) -> None:
+        """Nothing is noted: the lock of a run's folder holds on the machine that has the file."""
+
+    def attempts(self, reserve: int) -> int:
+        return 1
+
+
+def _connected(path: str) -> sqlite3.Connection:
+    """A connection whose commits wait for the disk."""
+    connection = sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)
+    connection.execute("PRAGMA synchronous = EXTRA")
+    return connection
+
+
+def _make_tables(connection: sqlite3.Connection) -> None:
+    for statement in (*_TABLES, f"PRAGMA user_version = {FORMAT}"):
+        connection.execute(statement)
+    connection.execute("INSERT INTO head VALUES (0, ?)", (CHAIN_START,))

@@ -1,0 +1,274 @@
+"""A party takes part in a run of masked aggregation to its end: it looks, does what is its turn, and waits for others.
+
+What it does are the jobs `upload`, `aggregate` and `unmask`, one call for each turn. They keep what a party has
+answered, so a party that was killed goes on with the same command. Whose turn it is follows from which files are there.
+A party that waits reads no row, secret or message, and writes nothing.
+"""
+
+import collections
+import dataclasses
+import functools
+import importlib
+import itertools
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.jobs.job import Job, Run
+from pipelines.jobs.place import Summary
+from pipelines.jobs.run_job import carried_out, with_signals
+from pipelines.run.folder import MANIFEST
+from pipelines.run.options import JobOptions, parse_job, read_text
+from pipelines.run.signals.log_lines import of_run
+from schemas.errors import AbsentError, NotYetError, ProtocolError
+from schemas.masked.config import AGGREGATOR, COLLECTOR, OFFICES, RESULT
+from schemas.masked.pairwise_messages import Leg
+from transforms.masked.exchange_files import COUNTERSIGNED, MESSAGES, marks
+from transforms.masked.pairwise_files import PairwiseExchange
+from transforms.masked.party_state import PartyState
+from transforms.masked.sealing import SEALED
+from transforms.masked.signing import signing_parties
+
+_LOGGER = logging.getLogger(__name__)
+_OPEN = "open"
+PARTY = "party"
+"""The word of the command."""
+
+
+class Turn(NamedTuple):
+    """What a party does, or waits for.
+
+    Attributes:
+      step: round, and what is done in it; a party does it once.
+      waits: for what, and from whom, once that is done.
+      ready: whether it can be done now.
+      seen: what it would be done with; with the same it is not tried again.
+    """
+
+    step: tuple[int, str]
+    waits: str
+    ready: bool = False
+    seen: Collection[Any] = ()
+
+
+class Patience(NamedTuple):
+    """Seconds that a party waits for others in all, between two looks, and for those who are late; and what waits."""
+
+    wait: float
+    poll: float
+    late: float
+    pause: Callable[[float], Any] = time.sleep
+
+
+@dataclasses.dataclass(eq=False)
+class Seat:
+    """Where a party sits; `released` is empty for the aggregator, `client` for all but clients that send."""
+
+    role: str
+    exchange: PairwiseExchange
+    patience: Patience
+    released: str
+    client: str
+    _since: dict[tuple[int, str], float] = dataclasses.field(default_factory=dict)
+
+    def look(self) -> Turn | None:
+        """The next turn; None if the run is over for the party."""
+        try:
+            index = self.exchange.last_round()
+        except NotYetError:
+            return Turn((0, _OPEN), f"the first round from {COLLECTOR}", self.role == "clients")
+        except (BeamIOError, ConnectionError, TimeoutError):
+            return Turn((0, "store"), f"an answer from the store of {self.exchange.folder}")
+        return _ROLES[self.role][1](self, index, self.exchange.leg(index))
+
+    @property
+    def clients(self) -> set[str]:
+        """All clients; nobody where no parties are listed."""
+        return set(getattr(self.exchange.parties, "keys", ())) - set(OFFICES)
+
+    @property
+    def last(self) -> int:
+        """Index of the last round."""
+        return len(self.exchange.plan().rounds) - 1
+
+    def has(self, *names: str) -> bool:
+        """Whether something lies among the releases."""
+        return FileSystems.exists(FileSystems.join(self.released, *names))
+
+    def after(self, index: int) -> str:
+        """What follows a round, and from whom."""
+        return f"{'the result' if index == self.last else f'round {index + 1}'} from {COLLECTOR}"
+
+    @property
+    def quorum(self) -> int:
+        """How many clients must countersign a sum before anybody answers it; 0 where they do not split the noise."""
+        shares = self.exchange.plan().shares
+        return 0 if shares is None else shares.quorum(len(self.clients))
+
+    def answer(self, index: int) -> Turn:
+        """The turn of whoever answers a sum that enough clients have countersigned, where they split the noise."""
+        there = self.exchange.arrived(index, COUNTERSIGNED)
+        if (more := self.quorum - len(there)) > 0:
+            return Turn((index, "quorum"), f"countersignatures of round {index} from {more} more clients")
+        return Turn((index, Leg.SHARES), self.after(index), True, there.keys())
+
+    def gather(self, index: int, leg: Leg, there: Mapping[str, Any], senders: set[str]) -> Turn:
+        """The turn of whoever goes on when all senders have sent, or when it is late and some have."""
+        since, missing = self._since.setdefault((index, leg), time.monotonic()), sorted(senders - there.keys())
+        late = time.monotonic() - since >= self.patience.late
+        # A sum of fewer would never be answered.
+        ready = len(there) >= max(1, self.quorum) and (late or bool(senders and not missing))
+        waits = f"{leg} of round {index} from {', '.join(missing) or 'clients'}"
+        return Turn((index, leg), waits, ready, frozenset(there.items()))
+
+
+def _of_client(seat: Seat, index: int, leg: Leg) -> Turn | None:
+    """A client sends in every leg, and answers for the sum."""
+    exchange, after = seat.exchange, seat.after(index)
+    if index and not seat.has(f"{index - 1:02d}.parquet"):
+        return Turn((index, "releases"), f"the releases of round {index - 1} in --released from {COLLECTOR}")
+    if leg is not Leg.SHARES:
+        what = "the sum" if leg is Leg.MESSAGES else f"the list of {leg}"
+        # Nobody can seal before the aggregator has said its key.
+        return Turn((index, leg), f"{what} of round {index} from {AGGREGATOR}", exchange.has_key())
+    if index == seat.last and seat.has(RESULT, MANIFEST):
+        return None
+    if exchange.plan().shares is not None and not exchange.has_countersigned(index, seat.client):
+        return Turn((index, COUNTERSIGNED), after, True)
+    return Turn((index, "closed"), after) if exchange.plan().pairwise is None else seat.answer(index)
+
+
+def _of_aggregator(seat: Seat, index: int, leg: Leg) -> Turn | None:
+    """The aggregator says its key, and closes every leg."""
+    if leg is Leg.SHARES:
+        return None if index == seat.last else Turn((index, "closed"), seat.after(index))
+    if not seat.exchange.has_key():
+        return Turn((index, "key"), "its own key", True)
+    return seat.gather(index, leg, seat.exchange.arrived(index, leg), seat.clients)
+
+
+def _of_collector(seat: Seat, index: int, leg: Leg) -> Turn | None:
+    """Whoever unmasks opens the run and its rounds, takes the sums, and ends with the result."""
+    exchange = seat.exchange
+    if seat.has(f"{index:02d}.parquet"):
+        return Turn((index, "next"), seat.after(index), True)
+    if leg is not Leg.SHARES:
+        return Turn((index, "closed"), f"the sum of round {index} from {AGGREGATOR}")
+    turn = seat.answer(index)
+    if exchange.plan().pairwise is None or not turn.ready:
+        return turn
+    folder = FileSystems.join(seat.released, f"{index:02d}_shares")
+    handed = {path[len(folder) + 1 : -len(SEALED)]: mark for path, mark in marks(f"{folder}/*{SEALED}").items()}
+    return seat.gather(index, leg, handed, set(exchange.arrived(index, MESSAGES)))
+
+
+_ROLES: Mapping[str, tuple[str, Callable[[Seat, int, Leg], Turn | None]]] = {
+    "client": ("upload", _of_client),
+    AGGREGATOR: ("aggregate", _of_aggregator),
+    "clients": ("unmask", _of_collector),
+}
+"""The job of a role, and its turns. No job is imported for another role: the aggregator must not know what masks."""
+
+
+def take_part(role: str, argv: Sequence[str], patience: Patience) -> Summary:
+    """Takes part to the end, and returns what is printed last.
+
+    Args:
+      role: client, aggregator, or clients for whoever unmasks.
+      argv: words of its job.
+      patience: how long it waits.
+
+    Raises:
+      AbsentError: if somebody has not come.
+      DappleError: what stopped it, in one sentence.
+    """
+    job: Job[Any, Any, Any] = importlib.import_module(f"pipelines.masked.{_ROLES[role][0]}").JOB
+    options = parse_job(job.name, argv, job.flags)
+    settings = job.load(read_text(options.config))
+    masked = settings if role == AGGREGATOR else settings.masked
+    own = options.client or (AGGREGATOR if role == AGGREGATOR else COLLECTOR)
+    exchange = PairwiseExchange(options.exchange, signing_parties(masked.parties, masked.identity_uri, own))
+    seat = Seat(role, exchange, patience, options.released, options.client)
+    result = FileSystems.join(seat.released, RESULT) if seat.released else ""
+    whole = dataclasses.replace(options, output=result)
+    with of_run(PARTY, options.run_id):
+        return with_signals(PARTY, whole, settings, functools.partial(_to_the_end, job, settings, options, seat, own))
+
+
+def _to_the_end(job: Job[Any, Any, Any], settings: Any, options: JobOptions, seat: Seat, own: str) -> Summary:
+    """Takes all turns; each call of the job is a run of its own within that of the party."""
+    exchange, calls = seat.exchange, itertools.count(1)
+    left_out: dict[int, set[str]] = collections.defaultdict(set)
+
+    def play(turn: Turn) -> Summary:
+        call = dataclasses.replace(options, run_id=f"{options.run_id}-{next(calls)}")
+        summary = with_signals(job.name, call, settings, functools.partial(_call, job, settings, options))
+        left_out[turn.step[0]].update(each.rpartition("/")[2].partition(".")[0] for each in summary.get("left_out", ()))
+        return summary
+
+    last = _take_turns(seat, own, play)
+    summary: Summary = {"run_id": exchange.plan().run, "rounds": seat.last + 1}
+    if seat.role == AGGREGATOR:
+        there = [exchange.arrived(index, MESSAGES).keys() for index in range(seat.last + 1)]
+        absent = {index: sorted(seat.clients - each | left_out[index]) for index, each in enumerate(there)}
+        return summary | {"left_out": {index: names for index, names in absent.items() if names}}
+    if seat.role == "client":
+        # The run is over, so nothing of it is sent again.
+        kept = PartyState.of(str(settings.masked.state_uri), str(settings.masked.secret_uri), own)
+        kept.of_run(exchange.plan().nonce).end()
+    return summary | (last or {"client": own, "output": FileSystems.join(seat.released, RESULT)})
+
+
+def _call(job: Job[Any, Any, Any], settings: Any, options: JobOptions) -> Summary:
+    """One call of the job."""
+    run = Run(settings=settings, options=options, place=job.place(settings, options))
+    with carried_out(job, run) as (planned, result):
+        return job.write(run, planned, result).summary
+
+
+def _take_turns(seat: Seat, own: str, play: Callable[[Turn], Summary]) -> Summary | None:
+    """Does whatever is a party's turn by `play`; the summary of what ended the run, None if somebody else has ended it.
+
+    It does each step once, tries none again without a wait in between, and waits a limited time in all. So it ends,
+    whatever others write.
+    """
+    waited, done, (wait, poll, *_) = 0.0, set[Any](), seat.patience
+    said: Any = None
+    tried: Any = None
+    while (turn := seat.look()) is not None:
+        if turn.ready and turn.step not in done and (turn.step, turn.seen) != tried:
+            tried = (turn.step, turn.seen)
+            try:
+                _check_same_run(seat.exchange, turn)
+                summary = play(turn)
+            except NotYetError as error:
+                _LOGGER.info("not yet: %s", error)
+            else:
+                done.add(turn.step)
+                if "output" in summary:
+                    return summary
+                continue
+        if said != turn.step:
+            said = turn.step
+            _LOGGER.info("%s waits for %s", own, turn.waits)
+        if not waited < wait:
+            raise AbsentError(
+                f"{turn.waits} must come within --wait_minutes {wait / 60.0:g}, got nothing to go on with; ask for it, "
+                "and give the same command again, which goes on from here."
+            )
+        seat.patience.pause(poll)
+        waited += poll
+    return None
+
+
+def _check_same_run(exchange: PairwiseExchange, turn: Turn) -> None:
+    """Stops a party whose run has become another one: under another nonce all would be answered, and spent, again."""
+    if turn.step[1] != _OPEN and PairwiseExchange(exchange.folder, exchange.parties).plan() != exchange.plan():
+        raise ProtocolError(
+            "plan.json must stay as it is while a run goes on, got another one; find out who has opened a second run, "
+            "and give each run an exchange of its own."
+        )

@@ -1,0 +1,208 @@
+"""Jobs on a Flink cluster, named by their runs: one goes on there when the process that sent it is gone.
+
+Such a job holds the key of its run. Whoever takes the run up, or deletes its staging folder, cancels it first.
+"""
+
+import contextlib
+import http.client
+import logging
+import re
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Self
+
+from pipelines.run.options import NAME_PREFIX, job_name
+from schemas.errors import RunnerError
+from schemas.privacy.flow import Promise
+from schemas.settings import json_schema
+from schemas.settings.refusal import Refusal
+from transforms.files.signals.measures import MEASURES, ROUND_SECONDS
+
+_LOGGER = logging.getLogger(__name__)
+_RUNNING = ("INITIALIZING", "CREATED", "RUNNING", "RESTARTING", "FAILING", "RECONCILING")
+_SECONDS = 30.0
+_LOOK_SECONDS = 0.5
+_FOLLOW_SECONDS = 1.0
+_BEGUN = ("RUNNING", "FINISHED")
+"""Words of Flink for a task that has seen something."""
+_MOST_BYTES = 1 << 26
+_NAME = re.compile(f"{NAME_PREFIX}(-[a-z0-9]+)+-[0-9a-f]{{8}}", re.ASCII)
+"""As `job_name` makes them; whoever else names a job so cannot put anything into what is printed."""
+_ID = re.compile("[0-9a-f]+", re.ASCII)
+_RULE = "--flink_master must be the address of a Flink cluster"
+
+
+class FlinkJob(NamedTuple):
+    """A job that is not over.
+
+    Attributes:
+      id: Flink's.
+      name: `dapple-JOB-RUN_ID-DIGEST`, in small letters; the digest tells runs from each other.
+      state: Flink's word.
+    """
+
+    id: str
+    name: str
+    state: str
+
+    def is_of(self, run_id: str) -> bool:
+        """Whether it is a job of a run, whatever the word of the command was."""
+        parts = self.name.split("-")[1:-1]
+        words = ("_".join(parts[:end]) for end in range(1, len(parts)))
+        return any(self.name == job_name(word, run_id) for word in words)
+
+
+def running_jobs(master: str, run: tuple[str, str] | None = None) -> tuple[FlinkJob, ...]:
+    """Dapple's jobs that are not over.
+
+    Args:
+      master: `HOST:PORT` or the URL of Flink's REST interface, as in `--flink_master`.
+      run: word of the command and run id of one run; None for all.
+
+    Returns:
+      In the order of Flink's list.
+
+    Raises:
+      RunnerError: if Flink does not answer.
+    """
+    try:
+        listed = [FlinkJob(*(str(each[key]) for key in ("jid", "name", "state"))) for each in _overview(master)]
+    except (KeyError, TypeError) as error:
+        raise _unreachable(master) from error
+    ours = [each for each in listed if each.state in _RUNNING and _NAME.fullmatch(each.name) and _ID.fullmatch(each.id)]
+    return tuple(each for each in ours if run is None or each.name == job_name(*run))
+
+
+def stop(master: str, jobs: Sequence[FlinkJob]) -> None:
+    """Cancels jobs, and waits until they are over, since they may write until then.
+
+    Args:
+      master: as for `running_jobs`.
+      jobs: as found there.
+
+    Raises:
+      RunnerError: if Flink does not answer, or one of them does not end.
+    """
+    for each in jobs:
+        cancel(master, each)
+    end, ids = time.monotonic() + _SECONDS, {each.id for each in jobs}
+    while left := [each for each in running_jobs(master) if each.id in ids]:
+        if time.monotonic() > end:
+            raise RunnerError(f"{left[0].name} must end when it is canceled, got one that goes on; look there.")
+        time.sleep(_LOOK_SECONDS)
+
+
+def cancel(master: str, job: FlinkJob) -> None:
+    """Cancels a job; one that is over is left alone.
+
+    Args:
+      master: as for `running_jobs`.
+      job: as found there.
+
+    Raises:
+      RunnerError: if Flink does not answer.
+    """
+    _ask(master, f"jobs/{job.id}?mode=cancel", method="PATCH")
+
+
+class Rounds(NamedTuple):
+    """The rounds of a pipeline.
+
+    Attributes:
+      labels: of their steps in the graph, in order.
+      first: the number of the first one, from 1.
+      total: of the run.
+    """
+
+    labels: tuple[str, ...]
+    first: int
+    total: int
+
+    @classmethod
+    def of(cls, promise: Promise) -> Self:
+        """Those whose noise a graph draws, if it is of one run; none of another."""
+        labels = [each.label for each in promise.noised]
+        if len(promise.plans) != 1 or promise.stages is not None or not labels:
+            return cls((), 1, 0)
+        every = promise.plans[0].rounds
+        return cls(tuple(labels), every.index(promise.noised[0]) + 1, len(every))
+
+    def reached(self, tasks: Sequence[tuple[str, str]]) -> int:
+        """The number of the last round that has begun, 0 if none has.
+
+        Args:
+          tasks: name and state of each.
+        """
+        begun = [name for name, state in tasks if state in _BEGUN]
+        found = [place for place, label in enumerate(self.labels) if any(f"Rounds/{label}/" in each for each in begun)]
+        return self.first + found[-1] if found else 0
+
+
+@contextlib.contextmanager
+def followed(master: str, name: str, rounds: Rounds) -> Iterator[None]:
+    """While a job is under way: says its id, its page, and the round that it is in; never how much it has done there.
+
+    Args:
+      master: as for `running_jobs`.
+      name: of the job.
+      rounds: of it.
+    """
+    over = threading.Event()
+    thread = threading.Thread(target=_follow, args=(master, name, rounds, over), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(_FOLLOW_SECONDS)
+
+
+def _follow(master: str, name: str, rounds: Rounds, over: threading.Event) -> None:
+    """Looks until the job is over. A look that fails is none: the job does not depend on it."""
+    told, reached, began = "", 0, time.monotonic()
+    while not over.wait(_FOLLOW_SECONDS):
+        with contextlib.suppress(RunnerError, KeyError, TypeError):
+            job = next((each for each in running_jobs(master) if each.name == name), None)
+            if job is None:
+                continue
+            if job.id != told:
+                told = job.id
+                _LOGGER.info("its id on Flink is %s, its page %s/#/job/running/%s", job.id, _root(master), job.id)
+            tasks = [(str(each["name"]), str(each["status"])) for each in _ask(master, f"jobs/{job.id}")["vertices"]]
+            now = rounds.reached(tasks)
+            if now > reached:
+                if reached:
+                    MEASURES.add(ROUND_SECONDS, str(reached), time.monotonic() - began)
+                reached, began = now, time.monotonic()
+                _LOGGER.info("round %d of %d", now, rounds.total)
+
+
+def _overview(master: str) -> Sequence[Any]:
+    found: Sequence[Any] = _ask(master, "jobs/overview")["jobs"]
+    return found
+
+
+def _ask(master: str, path: str, method: str = "GET") -> dict[str, Any]:
+    request = urllib.request.Request(f"{_root(master)}/{path}", method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
+            raw = answer.read(_MOST_BYTES)
+    except urllib.error.HTTPError as error:
+        if method == "PATCH" and error.code in (404, 409):
+            return {}
+        raise _unreachable(master) from error
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise _unreachable(master) from error
+    refusal = Refusal(kind=RunnerError, rule=f"{_RULE} at {master}", remedy="correct it")
+    return json_schema.parsed(raw, dict[str, Any], refusal)
+
+
+def _root(master: str) -> str:
+    return (master if "://" in master else f"http://{master}").rstrip("/")
+
+
+def _unreachable(master: str) -> RunnerError:
+    return RunnerError(f"{_RULE}, got no answer of {master}; correct it.")

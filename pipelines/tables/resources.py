@@ -1,0 +1,72 @@
+"""What a job takes of the machine, within the limits of its control group: planned, and said in one line."""
+
+import contextlib
+import logging
+import secrets
+from collections.abc import Iterator
+
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
+
+from pipelines.run.options import MOST_CORES, check_limits, shuffles_in_memory
+from schemas.errors import RunnerError
+from transforms.files.stores import is_local
+from transforms.rounds import machine
+from transforms.rounds.row_cache import CACHES, WorkerLimits, disk_of, memory_of
+from transforms.tables.file_seal import FileSeal
+from transforms.tables.listing import OneListing
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def worker_limits(options: PipelineOptions) -> Iterator[WorkerLimits]:
+    """What workers may use for a run; what this process has kept of it goes at the end.
+
+    Without `--cores`, workers of this process use all cores that the machine and its control groups leave them, if
+    memory is enough for so many threads; others leave the cores to their runner.
+
+    Raises:
+      ConfigError: for numbers that are out of range.
+    """
+    given = check_limits(options)
+    alone = shuffles_in_memory(options) and options.view_as(DirectOptions).direct_num_workers == 1
+    cores = given.cores or (machine.threads(MOST_CORES) if alone else 0)
+    limits = WorkerLimits(run=secrets.token_hex(8), cores=cores, cache_bytes=given.cache_megabytes << 20)
+    if alone:
+        _LOGGER.info("%s", _plan(limits, chosen=given.cores is not None))
+    with CACHES.held(limits.run):
+        yield limits
+
+
+def check_room(listed: OneListing | None, folder: str) -> None:
+    """Refuses to copy rows to a disk that has less room than their files take: the copy would end half-way.
+
+    Args:
+      listed: the files whose rows are copied.
+      folder: where the copy goes; a store is taken to have room.
+
+    Raises:
+      RunnerError: if there is too little room.
+    """
+    if listed is None or not is_local(folder):
+        return
+    if sum(FileSeal.of_text(each.seal).size for each in listed.files) > machine.free_disk(folder, left=False):
+        raise RunnerError(
+            "the disk of --output must have room for a copy of the rows that is grouped by client, got too little; "
+            "make room, or let --output lie on a larger disk."
+        )
+
+
+def _plan(limits: WorkerLimits, *, chosen: bool) -> str:
+    """What the job takes and why; numbers of the machine only, none of the rows."""
+    reason = "all cores it may use" if limits.cores >= machine.cores() else "since memory is short"
+    threads = f"{limits.cores} thread{'s' * (limits.cores != 1)} ({'--cores' if chosen else reason})"
+    if not limits.cache_bytes:
+        return f"this job uses {threads}, and reads rows anew in every round (--cache_megabytes 0)"
+    folder, on_disk = disk_of(limits.cache_bytes)
+    free = machine.free_memory()
+    of = "" if free is None else f" of {free >> 20} that it may still take"
+    return (
+        f"this job uses {threads}, and keeps rows: in memory up to {memory_of(limits.cache_bytes) >> 20} MiB{of}, then "
+        f"up to {on_disk >> 20} MiB in {folder}, of which a sixth stays free"
+    )

@@ -1,0 +1,43 @@
+"""Where a ledger is: a file on a local disk, or a database of a PostgreSQL server."""
+
+import urllib.parse
+
+from schemas.errors import ConfigError
+
+_SERVERS = ("postgresql", "postgres")
+_SECRET = ("password", "sslpassword")
+
+
+def is_on_server(ledger: str) -> bool:
+    """Whether a ledger is in a database that other machines may share."""
+    return ledger.partition("://")[0].lower() in _SERVERS and "://" in ledger
+
+
+def ledger_place(ledger: str) -> str:
+    """The place of a ledger as it was given; what is refused is not repeated, since it may hold a password.
+
+    Args:
+      ledger: a path, or `postgresql://USER@HOST:PORT/DATABASE` with options of libpq.
+
+    Raises:
+      ConfigError: if it is a URL with a password, or one that leaves open what its password is.
+    """
+    if not is_on_server(ledger):
+        return ledger
+    address = f"postgresql://{ledger.partition('://')[2]}"
+    try:
+        parts = urllib.parse.urlsplit(address)
+        options = {name for name, _ in urllib.parse.parse_qsl(parts.query, keep_blank_values=True)}
+    except ValueError:
+        raise ConfigError("ledger must be a path or a postgresql:// URL, got no such URL; correct it.") from None
+    if parts.fragment or "@" in f"{parts.path}{parts.query}" or len(parts.path) < 2:
+        raise ConfigError(
+            "ledger must be like postgresql://USER@HOST:PORT/DATABASE, got another URL; write other signs in it as "
+            "%23 for # and %40 for @."
+        )
+    if parts.password is not None or options & set(_SECRET):
+        raise ConfigError(
+            "ledger must be a URL without a password, got one with; put it into ~/.pgpass, mode 0600, which the "
+            "PostgreSQL library reads (PGPASSFILE names another file)."
+        )
+    return address

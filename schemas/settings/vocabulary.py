@@ -1,0 +1,70 @@
+"""A public vocabulary, written in a job or in a public text file: the only terms that anybody ever sees."""
+
+import collections
+import unicodedata
+from collections.abc import Callable
+from typing import Annotated, ClassVar, Self
+
+import pydantic
+from pydantic import BeforeValidator, Field
+
+from schemas.errors import ConfigError
+from schemas.settings import rejection
+from schemas.settings.section import Section, Text
+
+MOST_TERMS = 1 << 16
+MOST_LETTERS = 100
+
+
+def _words(value: object) -> object:
+    """A tuple of distinct terms without control characters."""
+    if value is None:
+        return None
+    words = tuple(value) if isinstance(value, list | tuple) else ()
+    if not words or not all(isinstance(word, str) and word.strip() == word and word for word in words):
+        raise rejection.broken_rule("a non-empty list of terms without spaces around them")
+    if len(words) > MOST_TERMS:
+        raise rejection.broken_rule(f"a list of at most {MOST_TERMS} terms", got=f"{len(words)}")
+    if any(len(word) > MOST_LETTERS or any(unicodedata.category(each)[0] == "C" for each in word) for word in words):
+        raise rejection.broken_rule(f"a list of terms of at most {MOST_LETTERS} letters, none a control character")
+    repeated = [word for word, times in collections.Counter(words).items() if times > 1]
+    if repeated:
+        raise rejection.broken_rule("a list without duplicates", got=f"{repeated[0]!r} more than once")
+    return words
+
+
+class VocabularySection(Section):
+    """A section with public terms."""
+
+    named: ClassVar[str] = ""
+    """What errors of its own put before a setting, where nobody else does."""
+
+    vocabulary: Text | None = Field(
+        default=None, description="the path of a public text file with a term per line, or leave it out for words"
+    )
+    words: Annotated[tuple[str, ...] | None, BeforeValidator(_words)] = Field(
+        default=None,
+        description="a list of the public terms themselves, or leave it out for those of vocabulary",
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _terms_come_from_somewhere(self) -> Self:
+        if self.vocabulary is None and self.words is None:
+            raise ConfigError(
+                f"{self.named}vocabulary must be given where there are no {self.named}words, got neither; give a "
+                "public text file with a term per line."
+            )
+        return self
+
+    def with_words(self, read: Callable[[str, str], str], within: str) -> Self:
+        """The section with the terms of its file, blank lines left out; as it is if it has terms.
+
+        Args:
+          read: (path, name of the setting) -> text; raises ConfigError.
+          within: name of the section.
+        """
+        if self.words is not None or self.vocabulary is None:
+            return self
+        lines = (line.strip() for line in read(self.vocabulary, f"{within}.vocabulary").splitlines())
+        words = [line for line in lines if line]
+        return rejection.checked(type(self), dict(self) | {"words": words}, within=within)

@@ -1,0 +1,186 @@
+"""A column of public terms, such as tags or words: beside the features of a row, or as the vector of the row."""
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pydantic import AfterValidator, Field
+
+from schemas.tables import columns
+from schemas.tables.data_section import MOST_WIDTH
+from schemas.tables.encoded_column import EncodedColumn, distinct
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+NO_TERM = -1.0
+"""Stands where a row has fewer terms than there is room for."""
+_ENTRIES = 8
+"""Features in which the vector of a term is not zero."""
+_DRAWS = 41
+"""Names the public draws of these vectors."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TermsColumn:
+    """How the terms of a row become numbers; they depend on that row alone.
+
+    Attributes:
+      column: name in the table: lists of strings, or strings, each of which is one term.
+      vocabulary: distinct public terms; others are left out.
+      most: terms of a row that are read, the first ones in its list.
+    """
+
+    column: str
+    vocabulary: tuple[str, ...]
+    most: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What columns of these numbers are called where rows are kept."""
+        return tuple(f"{self.column}#{index}" for index in range(self.most))
+
+    def check_type(self, kind: pa.DataType, where: str) -> None:
+        """Raises SchemaMismatchError if values of the plain type `kind` are no terms."""
+        check_terms(self.column, kind, where, "cast it, or name another column in names.column")
+
+    def beside(self, points: NDArray[np.floating], column: pa.ChunkedArray) -> NDArray[np.floating]:
+        """Rows with the numbers of their terms after their features.
+
+        Args:
+          points: shape (n_rows, n_features).
+          column: plain, n_rows long; nulls are no terms.
+
+        Returns:
+          Same dtype, shape (n_rows, n_features + most): positions in the vocabulary, then `NO_TERM`.
+        """
+        found = np.full((len(points), points.shape[1] + self.most), NO_TERM, dtype=points.dtype)
+        found[:, : points.shape[1]] = points
+        start, words = 0, pa.array(self.vocabulary, pa.large_string())
+        for chunk in column.chunks:
+            rows, codes = codes_of(chunk, words)
+            first = np.searchsorted(rows, np.arange(len(chunk)))
+            place = np.arange(len(rows)) - first[rows]
+            kept = place < self.most
+            found[start + rows[kept], points.shape[1] + place[kept]] = codes[kept]
+            start += len(chunk)
+        return found
+
+
+def check_terms(column: str, kind: pa.DataType, where: str, remedy: str) -> None:
+    """Raises SchemaMismatchError if values of the plain type `kind` are no terms."""
+    inside = columns.plain_type(kind.value_type) if columns.is_list(kind) else kind
+    if not columns.is_text(inside):
+        raise columns.mismatch(column, where, "hold strings, or lists of strings", str(kind), remedy)
+
+
+def codes_of(chunk: pa.Array, words: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of a chunk, ascending, and positions in `words`, of each term that is among these."""
+    if columns.is_list(chunk.type):
+        # A null may hold values where others have written the column: `list_flatten` leaves them out.
+        n_terms = pc.fill_null(pc.list_value_length(chunk), 0).to_numpy(zero_copy_only=False)
+        rows, values = np.repeat(np.arange(len(chunk)), n_terms), pc.list_flatten(chunk)
+    else:
+        rows, values = np.arange(len(chunk)), chunk
+    values = columns.plain(pa.chunked_array([values])).cast(pa.large_string())
+    codes = pc.fill_null(pc.index_in(values, value_set=words, skip_nulls=True), -1).to_numpy()
+    known = codes >= 0
+    return rows[known].astype(np.int64), codes[known].astype(np.int64)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TermsVector(EncodedColumn):
+    """The terms of a row, each once, as the direction of the sum of their vectors, `weight` long.
+
+    Vectors of terms are public: signs in few features, one in each of as many equal parts of all. They depend on places
+    in the vocabulary alone. Inner products of rows keep their values but for about 1 / sqrt(width). A row without a
+    known term has a vector of its own, as if that were a term.
+
+    Attributes:
+      vocabulary: distinct public terms, at least one.
+      width: number of features, >= 8.
+
+    Source: Kane, Nelson (2014), "Sparser Johnson-Lindenstrauss transforms", block construction.
+    """
+
+    vocabulary: Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(distinct)]
+    width: Annotated[int, Field(ge=_ENTRIES, le=MOST_WIDTH)]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Features have no meaning of their own, and only places."""
+        return tuple(f"{self.column}[{index}]" for index in range(self.width))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The same."""
+        return self.names
+
+    @property
+    def in_percent(self) -> bool:
+        """A coordinate is no share."""
+        return False
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """No coordinate is longer than its row."""
+        return -self.weight, self.weight
+
+    def decoded(self, block: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Coordinates as they are: nobody knows the terms of a center by them."""
+        return block
+
+    @property
+    def read_as(self) -> pa.DataType:
+        """A spreadsheet has a term in each row."""
+        return pa.string()
+
+    @property
+    def complaint(self) -> tuple[str, str]:
+        """A row without terms has an empty list."""
+        return "hold a list of terms in every row", "a null"
+
+    def check_type(self, kind: pa.DataType, where: str) -> None:
+        """Lists of strings, or strings."""
+        check_terms(self.column, kind, where, f"cast it, or change encode.{self.column}.kind")
+
+    def fill(self, values: pa.ChunkedArray, block: NDArray[np.float64]) -> None:
+        """Sums of a chunk at a time."""
+        # Most jobs have no such column, and need not wait for it.
+        from scipy.sparse import csr_array
+
+        words, start = pa.array(self.vocabulary, pa.large_string()), 0
+        vectors = _term_vectors(len(self.vocabulary) + 1, self.width)
+        for chunk in values.chunks:
+            stop = start + len(chunk)
+            rows, codes = codes_of(chunk, words)
+            bare = np.setdiff1d(np.arange(len(chunk)), rows)
+            rows, codes = np.append(rows, bare), np.append(codes, np.full(len(bare), len(self.vocabulary)))
+            counts = csr_array((np.ones(len(rows)), (rows, codes)), shape=(len(chunk), vectors.shape[0]))
+            counts.data[:] = 1.0
+            block[start:stop] = self.weight * _directions((counts @ vectors).toarray())
+            block[start:stop][~pc.is_valid(chunk).to_numpy(zero_copy_only=False)] = np.nan
+            start = stop
+
+
+@functools.lru_cache(maxsize=8)
+def _term_vectors(n_terms: int, width: int) -> "csr_array":
+    """Vectors of terms, shape (n_terms, width): integers, `_ENTRIES` signs in each row."""
+    from scipy.sparse import csr_array
+
+    raw = np.random.Philox(key=_DRAWS).random_raw(n_terms * _ENTRIES).reshape(n_terms, _ENTRIES)
+    ends = np.arange(_ENTRIES + 1, dtype=np.uint64) * np.uint64(width) // np.uint64(_ENTRIES)
+    places = ends[:-1] + (raw >> np.uint64(1)) % np.diff(ends)
+    signs = 2.0 * (raw & np.uint64(1)) - 1.0
+    starts = np.arange(n_terms + 1) * _ENTRIES
+    return csr_array((signs.ravel(), places.ravel().astype(np.int64), starts), shape=(n_terms, width))
+
+
+def _directions(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Vectors of integers (n, width) at length 1; zeros, where terms cancel out, stay."""
+    lengths = np.sqrt((sums**2).sum(axis=1, keepdims=True))
+    return np.asarray(sums / np.maximum(lengths, 1.0))

@@ -1,0 +1,49 @@
+"""One small job of each algorithm, for tests that must hold for all of them: a new algorithm gets its line here."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from schemas.choices import Algorithm
+from transforms.kmeans.lloyd import rounds as lloyd
+from transforms.kmeans.protocols import PROTOCOLS
+
+_DAY = "2026-01-01"
+_IN_A_BOX = {"dp_lloyd": {"domain": [-8, 8], "steps": 5}, "clipping": {"norm": "domain", "center": "none"}}
+JOBS: Mapping[Algorithm, Mapping[str, Any]] = {
+    Algorithm.FEDDP_KMEANS: {},
+    Algorithm.CENTRAL_TREE: {
+        "tree": {"radius": 8.0, "depth": 6},
+        "server_data": "none",
+        "clipping": {},
+        "lloyd": {"steps": 2},
+    },
+    Algorithm.DP_LLOYD: _IN_A_BOX,
+    Algorithm.DP_MEDIANS: _IN_A_BOX,
+    Algorithm.SPHERICAL: {
+        "server_data": "none",
+        "clipping": {"norm": 8.0},
+        "spherical": {"steps": 4},
+        "justification": {"privacy.unit": "made for tests"},
+    },
+    Algorithm.SERVER_KMEANSPP: {"lloyd": {"steps": 2}},
+    Algorithm.SERVER_LLOYDS: {"lloyd": {"steps": 2}},
+    Algorithm.SPHERE_PACKING: {"lloyd": {"steps": 2}},
+    Algorithm.WINDOWS: {
+        "data__name": "days",
+        "server_data": "none",
+        "ledger": "ledger",
+        "recurring": {"previous": "first", "memory": 4},
+        "epoch": {"name": "e", "column": "dt", "first": _DAY, "windows": 9, "window": _DAY, "once": "x"},
+    }
+    | _IN_A_BOX,
+}
+"""What `tests.scenes.lake.job` changes for an algorithm."""
+ALONE = tuple(each for each in JOBS if each is not Algorithm.WINDOWS)
+"""Algorithms of jobs that follow no other run."""
+OF_THEIR_OWN = tuple(each for each in ALONE if PROTOCOLS[each].rounds is not lloyd.rounds)
+"""Those that are more than Lloyd rounds."""
+
+
+def settings_of(algorithm: Algorithm) -> dict[str, Any]:
+    """Those of an algorithm, itself among them."""
+    return {"algorithm": str(algorithm)} | dict(JOBS[algorithm])

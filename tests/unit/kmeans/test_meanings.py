@@ -1,0 +1,165 @@
+"""Every release of every algorithm says what it tells, so that no page, plan or memory asks for its name."""
+
+import numpy as np
+import pytest
+
+from schemas.choices import Algorithm
+from schemas.errors import PrivacyFlowError
+from schemas.kmeans.fit_config import validated
+from schemas.privacy.plan import Meaning, Mechanism, PrivacyUnit, Quantity, ReleaseSpec, Replaced, Role, RoundSpec
+from schemas.privacy.release import Release
+from transforms.kmeans.lloyd.specs import COUNTS, SUMS, for_sampled_rows
+from transforms.kmeans.protocols import PROTOCOLS
+from transforms.numerics.kmeans.centers import last_means, released_as
+from transforms.privacy import accounting
+
+JOB = {
+    "data": {"path": "lake", "features": "x", "name": "d"},
+    "n_clusters": 3,
+    "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6},
+}
+BOX = {"domain": [0, 1]}
+EPOCH = {"name": "e", "column": "dt", "first": "2026-01-01", "windows": 8, "once": "x", "window": "2026-01-01"}
+SERVER = {"server_data": {"path": "s"}, "clipping": {"norm": 1.0}}
+JOBS = {
+    "feddp": ("feddp_kmeans", SERVER | {"quality": {"share": 0.1}, "lloyd": {"steps": 1, "share": 0.2}}),
+    "private norm": (
+        "feddp_kmeans",
+        SERVER | {"clipping": {"norm": "private", "share": 0.1}, "feddp_kmeans": {"simplify": {"w_min": 0.1}}},
+    ),
+    "tree": ("central_tree", {"tree": {"radius": 1.0}}),
+    "best": ("dp_lloyd", {"dp_lloyd": BOX}),
+    "candidates": ("dp_lloyd", {"dp_lloyd": BOX | {"init": "candidates"}}),
+    "served": ("dp_lloyd", {"server_data": {"path": "s"}, "dp_lloyd": BOX | {"init": "candidates"}}),
+    "su": ("dp_lloyd", {"dp_lloyd": BOX | {"variant": "su"}}),
+    "medians": ("dp_medians", {"dp_lloyd": BOX}),
+    "spherical": (
+        "spherical",
+        {"names": {"column": "t", "words": ["a", "b"]}, "justification": {"privacy.unit": "why"}},
+    ),
+    "windows": (
+        "windows",
+        {"dp_lloyd": BOX, "epoch": EPOCH, "recurring": {"previous": "p", "memory": 4}, "ledger": "l"},
+    ),
+    "lloyds": ("server_lloyds", SERVER | {"lloyd": {"steps": 1}}),
+}
+
+
+def specs_of(name):
+    algorithm, more = JOBS[name]
+    config = validated(JOB | {"algorithm": algorithm} | more)
+    return PROTOCOLS[config.algorithm].round_specs(config, 4, 30)
+
+
+def test_every_algorithm_but_twins_is_there():
+    twins = {Algorithm.SERVER_KMEANSPP, Algorithm.SPHERE_PACKING}
+    assert {algorithm for algorithm, _ in JOBS.values()} == set(PROTOCOLS) - twins
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_every_release_says_what_it_tells(name):
+    releases = [release for each in specs_of(name) for release in each.releases]
+    assert all(release.meaning.tells for release in releases)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_sums_of_clusters_come_with_their_counts(name):
+    for each in specs_of(name):
+        roles = [release.meaning.role for release in each.releases]
+        assert Role.CLUSTER_SUMS not in roles or roles == [Role.CLUSTER_SUMS, Role.CLUSTER_COUNTS]
+
+
+def test_a_meaning_is_no_part_of_the_law():
+    spec = specs_of("best")[-1].releases[0]
+    plain = ReleaseSpec(**spec.law)
+    assert plain == spec
+    assert repr(plain) == repr(spec)
+    assert (plain.meaning.tells, spec.meaning.tells) == ("", "where each center lies")
+
+
+def test_a_plan_that_is_known_has_the_meanings_of_the_job_at_hand():
+    """Plans are kept by their law; a second job of an equal law does not get the words of the first one."""
+    plans = []
+    for tells in ("one thing", "another"):
+        meaning = Meaning(tells=tells)
+        spec = ReleaseSpec(
+            name="a", shape=(2,), mechanism=Mechanism.DISCRETE_GAUSSIAN, sensitivity=1 << 20, share=1.0, meaning=meaning
+        )
+        rounds = (RoundSpec(path="p/r", releases=(spec,)),)
+        plans.append(accounting.calibrate(PrivacyUnit.RECORD, rounds, 1.0, 1e-6, "tuned"))
+    told = [plan.rounds[0].releases[0].spec.meaning.tells for plan in plans]
+    assert told == ["one thing", "another"]
+    assert [accounting.describe(plan)[0]["tells"] for plan in plans] == told
+
+
+@pytest.mark.parametrize(
+    ("replaced", "mechanism", "times"),
+    [
+        (Replaced.TURNED, Mechanism.DISCRETE_GAUSSIAN, 2.0),
+        (Replaced.LEFT, Mechanism.DISCRETE_GAUSSIAN, 2.0**0.5),
+        (Replaced.LEFT, Mechanism.DISCRETE_LAPLACE, 2.0),
+        (Replaced.BOUNDED, Mechanism.DISCRETE_LAPLACE, 1.0),
+    ],
+)
+def test_one_row_in_place_of_another_moves_a_release_as_far_as_it_says(replaced, mechanism, times):
+    config = validated(
+        JOB
+        | {"algorithm": "dp_lloyd", "dp_lloyd": BOX}
+        | {"data": JOB["data"] | {"client_id": "c", "max_rows_per_client": 2}}
+    )
+    meaning = Meaning(tells="x", replaced=replaced)
+    spec = ReleaseSpec(name="any", shape=(2,), mechanism=mechanism, sensitivity=1000, share=1.0, meaning=meaning)
+    (found,) = for_sampled_rows(config, [RoundSpec(path="p/r", releases=(spec,))])
+    np.testing.assert_allclose(found.releases[0].sensitivity, 1000 * times, atol=1)
+
+
+def test_a_meaning_that_says_nothing_of_replacement_is_taken_for_the_worst():
+    assert Meaning(tells="new").replaced is Replaced.TURNED
+
+
+def release(path, meaning):
+    shape = (2, 3) if meaning.quantity is Quantity.LENGTH else (2,)
+    spec = ReleaseSpec(
+        name=path, shape=shape, mechanism=Mechanism.DISCRETE_GAUSSIAN, sensitivity=1, share=1.0, meaning=meaning
+    )
+    (plan,) = (
+        accounting.calibrate(PrivacyUnit.RECORD, (RoundSpec(path="p", releases=(spec_of(spec),)),), 1.0, 1e-6, "tuned")
+        .rounds[0]
+        .releases
+    )
+    return Release(path=f"p/{path}", plan=plan, values=np.zeros(shape, dtype=np.int64), lattice_unit=1.0)
+
+
+def spec_of(spec):
+    return ReleaseSpec(**spec.law | {"sensitivity": 1 << 20}, meaning=spec.meaning)
+
+
+def test_means_are_found_by_what_releases_are_and_never_by_their_names():
+    named = [release("foo", SUMS), release("bar", COUNTS)]
+    assert last_means(named, 2).means.shape == (2, 3)
+    pretenders = [release("sums", Meaning(tells="x", quantity=Quantity.LENGTH)), release("counts", Meaning(tells="y"))]
+    assert last_means(pretenders, 2) is None
+    assert released_as([*named, *pretenders], Role.CLUSTER_COUNTS).path == "p/bar"
+    assert released_as(named, Role.NORMS) is None
+
+
+def test_a_plan_of_a_release_that_says_nothing_is_refused():
+    from pipelines.kmeans.plan.public_fit import check_told
+
+    plan = accounting.calibrate(
+        PrivacyUnit.RECORD,
+        [RoundSpec(path="p/r", releases=(spec_of(release("a", COUNTS).plan.spec),))],
+        1,
+        1e-6,
+        "tuned",
+    )
+    check_told(plan)
+    unsaid = accounting.calibrate(
+        PrivacyUnit.RECORD,
+        [RoundSpec(path="p/r", releases=(ReleaseSpec(**plan.rounds[0].releases[0].spec.law),))],
+        1.0,
+        1e-6,
+        "tuned",
+    )
+    with pytest.raises(PrivacyFlowError, match="p/r/a must say what it tells"):
+        check_told(unsaid)

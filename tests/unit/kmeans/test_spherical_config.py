@@ -1,0 +1,106 @@
+"""What a job of algorithm spherical refuses, in one sentence."""
+
+import pytest
+
+from schemas.errors import ConfigError
+from schemas.kmeans.fit_config import load_config, validated
+from schemas.kmeans.sections.spherical_config import MOST_CELLS
+
+JOB = {
+    "algorithm": "spherical",
+    "data": {"path": "texts", "features": "x", "client_id": "who"},
+    "n_clusters": 3,
+    "privacy": {"epsilon": 1.0, "delta": 1e-6},
+    "clipping": {"client_rows": 4},
+}
+NAMES = {"column": "tags", "words": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"privacy": {"epsilon": 1.0, "delta": 1e-6, "unit": "record"}},
+            "privacy.unit must be client .* 'record'",
+        ),
+        ({"privacy": {"epsilon": 1.0, "delta": 1e-6, "allocation": "paper"}}, "no more than unit, epsilon and delta"),
+        ({"quality": {}}, "quality must be left out for algorithm spherical"),
+        ({"lloyd": {"steps": 1}}, "lloyd.steps must be left out for algorithm spherical"),
+        ({"n_clusters": {"max": 4, "choose": "elbow"}}, "n_clusters must be an integer for algorithm spherical"),
+        ({"clipping": {"norm": "private", "client_rows": 4}}, "clipping.norm must be a number"),
+        (
+            {"clipping": {"center": "server_mean", "client_rows": 4}, "server_data": {"path": "s"}},
+            "clipping.center must be none",
+        ),
+        ({"recurring": {"previous": "p"}}, "algorithm must be one that can start from given centers"),
+        ({"clipping": {}}, "clipping.client_rows must be given for privacy.unit client"),
+        ({"spherical": {"steps": 0}}, "spherical.steps must be 'auto' or an integer from 1 to 100"),
+        ({"spherical": {"client_norm": 1.5}}, "spherical.client_norm must be at most 1"),
+        ({"names": {"column": "tags"}}, "names.vocabulary must be given where there are no names.words"),
+        ({"names": NAMES | {"column": "who"}}, "names.column must be another column than data.client_id"),
+        ({"names": NAMES | {"column": "x"}}, "names.column must be another column than data.client_id"),
+        ({"names": NAMES | {"words": ["a", "a"]}}, "names.words must be a list without duplicates, got 'a' more"),
+        ({"names": NAMES | {"words": ["a "]}}, "names.words must be a non-empty list of terms without spaces"),
+        ({"names": NAMES | {"words": ["a\x07b"]}}, "none a control character"),
+        ({"names": NAMES | {"words": []}}, "names.words must be a non-empty list"),
+        ({"names": NAMES | {"per_unit": 0}}, "names.per_unit must be at least 1"),
+        ({"n_clusters": 10_000, "names": NAMES | {"words": list(map(str, range(500)))}}, "n_clusters times the terms"),
+        ({"dp_lloyd": {"domain": [0, 1]}}, "dp_lloyd must be left out for algorithm spherical"),
+    ],
+)
+def test_it_is_refused(changes, said):
+    with pytest.raises(ConfigError, match=said):
+        validated(JOB | changes)
+
+
+def test_rows_are_units_for_a_reason():
+    reason = {"privacy.unit": "each row is of another person"}
+    found = validated(JOB | {"privacy": JOB["privacy"] | {"unit": "record"}, "justification": reason})
+    assert found.privacy.unit == "record"
+
+
+def test_a_vocabulary_is_read_once_and_its_blank_lines_are_left_out():
+    job = validated(JOB | {"names": {"column": "tags", "vocabulary": "v.txt"}})
+    assert job.terms is None
+    found = job.with_files(lambda path, setting: f"{path}\n\n  {setting} \n")
+    assert found.terms.vocabulary == ("v.txt", "names.vocabulary")
+    assert found.with_files(lambda *_: 1 / 0) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("a\nb\na\n", "without duplicates"), ("\n", "non-empty list"), ("x" * 101, "at most 100 letters")],
+)
+def test_a_vocabulary_that_is_none_is_refused(text, said):
+    job = validated(JOB | {"names": {"column": "tags", "vocabulary": "v.txt"}})
+    with pytest.raises(ConfigError, match=said):
+        job.with_files(lambda *_: text)
+
+
+def test_a_long_vocabulary_is_refused_for_many_clusters():
+    job = validated(JOB | {"n_clusters": 10_000, "names": {"column": "tags", "vocabulary": "v.txt"}})
+    lines = "\n".join(map(str, range(MOST_CELLS // 10_000 + 1)))
+    with pytest.raises(ConfigError, match="n_clusters times the terms of names must be at most"):
+        job.with_files(lambda *_: lines)
+
+
+def test_the_section_of_topics_asks_for_names():
+    from pipelines.command.settings import topics
+
+    with pytest.raises(ConfigError, match="for topics, got no names"):
+        topics(
+            "{data: {path: t, features: x, client_id: p}, n_clusters: 3, privacy: {epsilon: 1.0, delta: 1.0e-6}, "
+            "clipping: {client_rows: 3}}"
+        )
+    with pytest.raises(ConfigError, match="for topics, got algorithm dp_lloyd"):
+        topics(
+            "{algorithm: dp_lloyd, data: {path: t, features: x}, n_clusters: 3, dp_lloyd: {domain: [0, 1]}, "
+            "privacy: {unit: record, epsilon: 1.0, delta: 1.0e-6}}"
+        )
+    assert (
+        load_config(
+            "{algorithm: spherical, data: {path: t, features: x, client_id: p}, n_clusters: 3, privacy: "
+            "{epsilon: 1.0, delta: 1.0e-6}, clipping: {client_rows: 3}}"
+        ).names
+        is None
+    )

@@ -1,0 +1,386 @@
+"""The arithmetic under the statistics, by hand: exact norms, factors that shrink, limits from both sides, far rows."""
+
+import math
+
+import numpy as np
+import pytest
+
+from schemas.errors import LatticeOverflowError
+from schemas.tables.client_block import ClientBlock
+from transforms.numerics.statistics import assignment, center_quality, clients, directions, lattice, norms, rows
+from transforms.numerics.statistics.client_chunks import client_chunks, client_totals, owners
+from transforms.numerics.statistics.frame import Box, Components, Frame, QuantizedFrame, SharedFrame
+from transforms.numerics.statistics.lattice import Lattice
+from transforms.numerics.statistics.nearest import NearestCenters, squared_distances
+from transforms.numerics.statistics.relative_sums import Neighborhoods, stretch
+from transforms.numerics.trusted_zone.exact_sum import ExactSum
+
+UNIT = 1 << 20
+SHRINK = 1.0 - 2.0**-20
+
+
+def plain(n_features, norm=1.0):
+    return Frame(Lattice(np.zeros(n_features), norm))
+
+
+# Norms of scatters.
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 2), (2, 2, 7), (2, 60, 2), (2, 1, 1)])
+def test_squared_norms_of_scatters_are_exact(shape):
+    padded = np.random.default_rng(sum(shape)).integers(-(1 << 16), 1 << 16, size=shape).astype(float)
+    padded[0] = (1 << 16) - 1
+    found = clients._squared_scatter_norms(padded)
+    for client, (high, middle, low) in zip(padded, found.tolist(), strict=True):
+        exact = [[int(each) for each in row] for row in client]
+        gram = [[sum(a * b for a, b in zip(one, other, strict=True)) for other in exact] for one in exact]
+        assert (high << 32) + (middle << 17) + low == sum(each * each for line in gram for each in line)
+        assert 0 <= middle < 1 << 15
+        assert 0 <= low < 1 << 17
+    assert clients._as_float(np.array([[3, 5, 7], [0, 1, 2]])).tolist() == [3 * 2.0**32 + 5 * 2.0**17 + 7, 2.0**17 + 2]
+    assert clients._scatter_factors(np.array([0.0, 1.0, 2.0**64, 2.0**68])).tolist() == [2.0**16, 2.0**16, 1.0, 0.5]
+
+
+def test_a_large_client_is_shrunken_by_the_stated_steps(monkeypatch):
+    """From a hair above the largest factor that keeps the bound: one step of 1 - 2**-20, then one of its square."""
+    points = np.linspace(0.3, 0.9, 2500)[:, None]
+    rows = np.trunc(points[:, 0] * 2**16)
+
+    def scatter(factor):
+        return int((np.trunc(rows * factor) ** 2).sum())
+
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if scatter(middle) <= 1 << 32 else (low, middle)
+    for steps, factor in [(0, low), (1, low * (1 + 2.0**-21)), (2, low * (1 + 2.0**-19))]:
+        monkeypatch.setattr(clients, "_scatter_factors", lambda _, factor=factor: np.array([factor]))
+        for step in range(steps):
+            factor *= SHRINK ** (1 << step)
+        assert clients._large_scatter(points, plain(1), 10.0).tolist() == [[scatter(factor)]]
+    assert clients._large_scatter(points, plain(1), 0.01).tolist() == [[scatter(0.01)]]
+
+
+def test_factors_shrink_by_the_stated_steps():
+    vectors, seen = np.array([[2.0**40], [2.0**40], [3.0]]), []
+
+    def holds(scaled):
+        seen.append(len(scaled))
+        return np.abs(scaled[:, 0]) <= limit
+
+    limit = 2.0**40 * SHRINK**7 + 1
+    found = lattice.scale_until(vectors, np.array([1.0, SHRINK**7, 1.0]), holds)
+    assert found[:, 0].tolist() == [math.trunc(2.0**40 * (SHRINK * SHRINK**2 * SHRINK**4)), math.trunc(limit - 1), 3.0]
+    assert seen == [3, 1, 1, 1]
+    factors = np.array([1.0])
+    lattice.scale_until(vectors[:1], factors, holds)
+    assert factors[0] == 1.0
+    with pytest.raises(LatticeOverflowError, match="which no vector keeps"):
+        lattice.scale_until(vectors, np.ones(3), lambda scaled: np.zeros(len(scaled), dtype=bool))
+    lattice.check_shrinking(0.0, pending=False)
+    lattice.check_shrinking(5e-324, pending=True)
+
+
+@pytest.mark.parametrize("clip", [lattice.clip_l2, lattice.clip_l1])
+def test_clips_stretch_to_their_limit_and_no_further(clip):
+    found = clip(np.array([[0.0], [1.0], [5.0], [20.0]]), 10.0)
+    assert found[:, 0].tolist() == [0, 1, 5, 10]
+    assert clip(np.array([[1.0], [5.0]]), 10.0, rescale=1.5)[:, 0].tolist() == [1, 7]
+    assert clip(np.array([[1.0], [5.0]]), 10.0, rescale=math.inf)[:, 0].tolist() == [10, 10]
+    assert clip(np.array([[4.0], [5.0]]), 10.0, rescale=np.array([0.5, 0.0]))[:, 0].tolist() == [2, 0]
+
+
+# Limits.
+
+
+@pytest.mark.parametrize(("bits", "most"), [(20, 8192), (16, 1 << 21), (24, 32)])
+def test_ends_of_the_exact_range(bits, most):
+    lattice.check_features(most, bits)
+    with pytest.raises(LatticeOverflowError, match=f"n_features must be at most {most}"):
+        lattice.check_features(most + 1, bits)
+
+
+def test_rows_products_and_bounds_end_where_they_say():
+    lattice.check_rows((1 << 31) - 1)
+    with pytest.raises(LatticeOverflowError, match="the number of rows must be at most 2147483647"):
+        lattice.check_rows(1 << 31)
+    lattice.check_product(2.0**26, 2.0**27 - 1)
+    for right in (2.0**27, math.nan, math.inf):
+        with pytest.raises(LatticeOverflowError, match="must stay below 2"):
+            lattice.check_product(2.0**26, right)
+    lattice.check_bounds(5e-324, 1e308)
+    for bad in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(LatticeOverflowError, match="finite numbers above 0"):
+            lattice.check_bounds(1.0, bad)
+    lattice.check_whole((1.0, 1.0), (2.0, 2.0))
+    with pytest.raises(LatticeOverflowError, match=r"must be \(1.0, 2.0\), which every row keeps, got \(1.0, 3.0\)"):
+        lattice.check_whole((1.0, 1.0), (3.0, 2.0))
+    assert (lattice.SUM_BITS, lattice.OUTER_BITS, lattice.SUM_UNITS, lattice.OUTER_UNITS) == (20, 16, 1 << 20, 1 << 16)
+    assert Lattice(np.zeros(1), 3.0).unit(20) == 3.0 * 2.0**-20
+
+
+def test_norms_of_rows_are_bounded_by_their_width_not_their_number():
+    assert len(lattice.row_norms(np.ones((8193, 1)), np.zeros(1))) == 8193
+    with pytest.raises(LatticeOverflowError, match="n_features must be at most 8192"):
+        lattice.row_norms(np.ones((1, 8193)), np.zeros(8193))
+    found = lattice.row_norms(np.array([[3.0, 4.0], [0.0, 0.0], [1e308, 1e308]]), np.zeros(2))
+    np.testing.assert_allclose(found, [5.0, 0.0, 2**0.5 * 1e308], rtol=1e-5)
+    assert lattice.row_norms(np.array([[1.7e308, 1.7e308]]), np.zeros(2)).tolist() == [math.inf]
+
+
+def test_rows_are_cut_into_blocks():
+    blocks = list(lattice.row_blocks(np.arange(2050)[:, None]))
+    assert [len(each) for each in blocks] == [1024, 1024, 2]
+    assert [int(each[0, 0]) for each in blocks] == [0, 1024, 2048]
+
+
+# Centers.
+
+
+@pytest.mark.parametrize("n_centers", [1, 2, 32, 33, 40])
+def test_nearest_centers_by_brute_force(n_centers):
+    rng = np.random.default_rng(n_centers)
+    rows = rng.integers(-1000, 1000, size=(600, 3)).astype(float)
+    centers = rng.integers(-900, 900, size=(n_centers, 3)).astype(float)
+    centers[-1] = centers[0]
+    squared = ((rows[:, None] - centers) ** 2).sum(axis=2)
+    expected = squared.argmin(axis=1)
+    np.testing.assert_array_equal(assignment.nearest(rows, centers, 2.0**20), expected)
+    labels, distances = assignment.nearest_squared(rows, centers, 2.0**20)
+    np.testing.assert_array_equal(labels, expected)
+    np.testing.assert_array_equal(distances, squared.min(axis=1))
+    members = assignment.Assigner(centers).members(rows)
+    np.testing.assert_array_equal(members, np.arange(n_centers)[:, None] == expected)
+    labels, kept = assignment.nearest_within_third(rows, centers, 2.0**20)
+    ordered = np.sort(squared, axis=1)
+    np.testing.assert_array_equal(labels, expected)
+    np.testing.assert_array_equal(kept, n_centers == 1 or 9 * ordered[:, 0] <= ordered[:, 1] if n_centers > 1 else True)
+
+
+def test_a_third_is_enough_and_a_little_more_is_not():
+    centers = np.array([[0.0], [400.0]])
+    labels, kept = assignment.nearest_within_third(np.array([[100.0], [101.0], [300.0], [299.0]]), centers, 2.0**20)
+    assert (labels.tolist(), kept.tolist()) == ([0, 0, 1, 1], [True, False, True, False])
+    third = assignment.Assigner(centers, one_third=True)
+    assert third.labels(np.array([[100.0], [101.0]])).tolist() == [0, -1]
+    assert third.members(np.array([[100.0], [101.0]])).tolist() == [[1.0, 0.0], [0.0, 0.0]]
+    assert third.size == 2
+
+
+def test_projections_round_and_floor():
+    projection = assignment.Projection.from_basis(np.array([[0.6], [0.8]]))
+    assert projection.matrix.tolist() == [[round(0.6 * 2**24)], [round(0.8 * 2**24)]]
+    np.testing.assert_allclose(projection.basis, [[0.6], [0.8]], atol=2.0**-25)
+    assert assignment.project(np.array([[5.0, 10.0], [-5.0, -10.0]]), projection).tolist() == [[11.0], [-12.0]]
+    assert assignment.project(np.array([[1.0, 1.0], [-1.0, -1.0]]), projection).tolist() == [[1.0], [-2.0]]
+    with pytest.raises(LatticeOverflowError, match="must stay below 2"):
+        assignment.project(np.ones((1, 1)), assignment.Projection(np.array([[2.0**33]])))
+
+
+def test_scores_are_refused_where_they_are_not_exact():
+    largest = (math.sqrt(2.0**40 + 2.0**53) - 2.0**20) / (1 + 2.0**-20)
+    assignment.check_scores(np.array([[math.floor(largest) - 2.0]]), 2.0**20)
+    with pytest.raises(LatticeOverflowError, match="must stay below 2"):
+        assignment.check_scores(np.array([[math.ceil(largest) + 100.0]]), 2.0**20)
+    assert assignment.largest_norm(np.array([[3.0, 4.0], [1.0, 0.0]])) == 5.0 * (1 + 2.0**-20)
+    assert assignment.largest_norm(np.zeros((0, 2))) == 0.0
+
+
+def test_far_rows_go_to_their_nearest_center():
+    """So far out that each has a unit of its own, where squared norms of centers still decide many."""
+    rng = np.random.default_rng(3)
+    centers = rng.normal(size=(8, 2))
+    model = NearestCenters.of(centers)
+    angles = rng.uniform(0.0, 2.0 * math.pi, size=4000)
+    for distance in (40.0, 80.0, 700.0):
+        points = distance * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+        squared = ((points[:, None] - centers) ** 2).sum(axis=2)
+        found = model.rows(points)
+        np.testing.assert_array_equal(found.labels, squared.argmin(axis=1))
+        np.testing.assert_allclose(found.squared, squared.min(axis=1), rtol=1e-6)
+        np.testing.assert_array_equal(model.labels(points), found.labels)
+
+
+def test_squared_distances_need_no_bound():
+    points, centers = np.array([[1e200, 0.0], [3.0, 4.0]]), np.array([[0.0, 0.0]])
+    found = squared_distances(points, centers, np.zeros(2, dtype=int))
+    assert found[0] == math.inf
+    assert found[1] == pytest.approx(25.0, rel=1e-7)
+
+
+# Clients.
+
+
+def test_chunks_hold_whole_clients_of_similar_size():
+    sizes = [700, 1, 2049, 3, 2048, 1, 500, 700, 500]
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    block = ClientBlock(np.arange(sum(sizes), dtype=float)[:, None], offsets)
+    chunks = list(client_chunks(block))
+    found = [np.diff(each.client_offsets).tolist() for each in chunks]
+    assert found == [[1, 1, 3, 500], [500, 700], [700], [2048], [2049]]
+    assert sorted(np.concatenate([each.points[:, 0] for each in chunks]).tolist()) == list(range(sum(sizes)))
+    assert [len(np.diff(each.client_offsets)) for each in client_chunks(block, 1)] == [1] * 9
+    assert [each.tolist() for each in owners(chunks[0]._replace(points=chunks[0].points[:5]))] == [
+        [1, 1, 3, 500],
+        [0, 1, 2, 2, 2, *[3] * 500],
+    ]
+    totals, rows = client_totals(
+        ClientBlock(np.array([[1.0], [2.0], [4.0], [8.0]]), np.array([0, 1, 4])),
+        2,
+        lambda points: (points, np.where(points[:, 0] < 3, 0, np.where(points[:, 0] < 5, 1, -1))),
+    )
+    assert (totals.tolist(), rows.tolist()) == ([[1.0, 0.0], [2.0, 4.0]], [[1.0, 0.0], [1.0, 1.0]])
+
+
+def test_common_factors_keep_the_direction_of_a_client():
+    """Sums twice over their bound, or counts: both are halved."""
+    block = ClientBlock(np.array([[0.5, 0.0], [0.5, 0.0]]), np.array([0, 2]))
+    assigner = assignment.Assigner(np.zeros((1, 2)))
+    found = clients.mean_sums_and_counts(block, plain(2), assigner, 0.25, 1.0)
+    assert found.tolist() == [UNIT, 0, UNIT // 2]
+    found = clients.mean_sums_and_counts(block, plain(2), assigner, 0.5, 0.25)
+    assert found.tolist() == [UNIT // 4, 0, UNIT]
+    found = clients.mean_sums_and_counts(block, plain(2), assigner, 1.0, 2.0)
+    assert found.tolist() == [UNIT // 2, 0, UNIT // 2]
+
+
+def test_costs_are_rounded_and_capped():
+    block = ClientBlock(np.array([[0.5], [0.25], [1.0]]), np.array([0, 2, 3]))
+    centers = np.array([[0.0]])
+    bound = center_quality.squared_bound(centers)
+    assert bound == (UNIT + 1) ** 2
+    assert center_quality.squared_bound(centers, 0.5) == 1
+    assert center_quality.squared_bound(centers, 3.0) == 9
+    assert center_quality.squared_bound(np.array([[3.0, 4.0], [60.0, 80.0]])) == (UNIT + 6) ** 2
+    half = UNIT * UNIT // 4
+    found = center_quality.row_quality(block, plain(1), centers, half)
+    assert found.tolist() == [UNIT + UNIT // 4 + UNIT, 3 * UNIT]
+    found = center_quality.client_quality(block, plain(1), centers, half)
+    assert found.tolist() == [(UNIT + UNIT // 4) // 2 + UNIT, 2 * UNIT]
+    odd = ClientBlock(np.array([[1.0], [0.0]]), np.array([0, 2]))
+    assert center_quality.client_quality(odd, plain(1), centers, UNIT * UNIT)[0] == UNIT // 2
+
+
+def test_directions_begin_at_the_least_radius():
+    rows = np.array([[99.0, 0.0], [100.0, 0.0], [0.0, -300.0]])
+    found, labels = directions.directions(rows, np.zeros((1, 2)), 100)
+    assert found.tolist() == [[0.0, 0.0], [UNIT, 0.0], [0.0, -UNIT]]
+    assert labels.tolist() == [0, 0, 0]
+    block = ClientBlock(np.array([[0.5], [0.25]]), np.array([0, 2]))
+    sums = directions.client_direction_sums(block, plain(1), np.zeros((1, 1)), 1, 0.5)
+    assert sums.tolist() == [UNIT, UNIT // 2]
+    assert directions.client_direction_sums(block, plain(1), np.zeros((1, 1)), 1, 1.0).tolist() == [UNIT, UNIT]
+
+
+def test_norms_fall_into_quarter_octaves():
+    assert len(norms.NORM_GRID) == 161
+    assert norms.NORM_BINS == 162
+    assert norms.NORM_GRID[[0, 80, 84, 160]].tolist() == [2.0**-20, 1.0, 2.0, 2.0**20]
+    counts = np.zeros(162)
+    counts[[10, 90]] = 5.0, 4.0
+    assert norms.noisy_quantile(counts, 1.0, 0.5) == norms.NORM_GRID[10]
+    assert norms.noisy_quantile(counts, 1.0, 0.6) == norms.NORM_GRID[90]
+    assert norms.noisy_quantile(counts, 2.0, 0.9) == norms.NORM_GRID[10]
+    assert norms.noisy_quantile(counts, 2.5, 0.9) == norms.NORM_GRID[10]
+    counts[161] = 100.0
+    assert norms.noisy_quantile(counts, 1.0, 0.9) == norms.NORM_GRID[160]
+    assert norms.noisy_quantile(counts, 1e9, 0.5) == norms.NORM_GRID[160]
+
+
+def test_sums_of_floats_are_exact_in_any_place():
+    values = np.array([[1e300, 2.0**-900], [1.0, -(2.0**-950)], [-1e300, 0.0], [math.inf, 0.0]])
+    found = ExactSum.of(values)
+    assert found.infinite.tolist() == [1, 0]
+    assert found.value.tolist() == [math.inf, 2.0**-900 - 2.0**-950]
+    finite = ExactSum.of(values[:3])
+    assert finite.value[0] == 1.0
+    assert finite.over(np.array([4, 0]))[0] == 0.25
+    assert math.isnan(finite.over(np.array([4, 0]))[1])
+    assert ExactSum.of(np.array([2.0**-961])).value == 0.0
+    assert ExactSum.of(np.array([2.0**-960])).value == 2.0**-960
+    huge = ExactSum.of(np.array([1.7e308, 1.7e308, -1.7e308, -1.7e308, -1.7e308, -1.7e308]))
+    assert huge.value == -math.inf
+    grouped = ExactSum.grouped(values, np.array([1, 0, 1, 1]), 2)
+    assert grouped.value.tolist() == [[1.0, -(2.0**-950)], [math.inf, 2.0**-900]]
+    assert grouped.total().value.tolist() == found.value.tolist()
+    both = ExactSum.of(values[:1]).merge(ExactSum.of(values[1:]))
+    assert both.value.tolist() == found.value.tolist()
+    assert max(int(np.abs(limb).max()) for limb in found.limbs.values()) < 4 << 24
+
+
+class Halves:
+    """The last of three bins has rows above zero; all others are left out."""
+
+    size = 3
+
+    def labels(self, rows):
+        return np.where(rows[:, 0] > 0, 2, -1)
+
+
+@pytest.mark.parametrize("most", [0, 16])
+def test_bins_of_any_kind_are_summed_both_ways(monkeypatch, most):
+    monkeypatch.setattr(rows, "_MATRIX_CLUSTERS", most, raising=False)
+    points = np.array([[0.5, 0.25], [0.25, -0.5], [0.0, 1.0]])
+    found = rows.sums_and_counts(ClientBlock(points), plain(2), Halves(), 1.0, 1.0)
+    assert found.tolist() == [0] * 4 + [3 * UNIT // 4, -UNIT // 4, 0, 0, 2 * UNIT]
+
+
+# Frames.
+
+
+def test_frames_by_hand():
+    box = Frame.of_box(Box(-1.0, 3.0), 4)
+    assert (box.lattice.center.tolist(), box.lattice.clipping_norm) == ([1.0] * 4, 4.0)
+    assert Frame.of_box(Box(-1.0, 3.0), 4, 2.5).lattice.clipping_norm == 2.5
+    assert box.quantize(np.array([[9.0, -9.0, 1.0, 1.0]]), 4).tolist() == [[8.0, -8.0, 0.0, 0.0]]
+    wide = Lattice(np.zeros(1), 8.0)
+    moved = Components(wide, np.array([[UNIT / 2], [-UNIT / 2]]), np.array([[3.0], [-3.0]]))
+    frame = Frame(Lattice(np.zeros(1), 2.0), moved)
+    assert frame.quantize(np.array([[4.0], [-3.5], [1e308]]), 4).tolist() == [[8.0], [-4.0], [16.0]]
+    assert frame.restore(np.array([[0.9], [-1.2]])).tolist() == [[3.9], [-4.2]]
+    assert box.restore(np.array([[0.9]])).tolist() == [[0.9]]
+    others = [box, Frame.of_box(Box(-1.0, 3.0), 4, 2.5), frame, frame._replace(components=None)]
+    others.append(frame._replace(components=moved._replace(shifts=np.array([[3.0], [-2.0]]))))
+    others.append(frame._replace(components=moved._replace(lattice=Lattice(np.ones(1), 8.0))))
+    others.append(frame._replace(components=moved._replace(lattice=Lattice(np.zeros(1), 9.0))))
+    assert len({each.digest() for each in others}) == len(others)
+    assert len(box.digest()) == 16
+
+
+def test_kept_rows_are_checked_again():
+    kept = QuantizedFrame.of(plain(2), 4)
+    rows = np.array([[16, 0], [0, -16], [11, 11]], dtype=np.int32)
+    np.testing.assert_array_equal(kept.quantize(rows, 4), rows)
+    for other, bits in [(rows, 5), (rows.astype(np.int64), 4), (rows + np.int32(1), 4)]:
+        with pytest.raises(LatticeOverflowError, match="run the job again with --cache_megabytes 0"):
+            kept.quantize(other, bits)
+    with pytest.raises(LatticeOverflowError):
+        QuantizedFrame(*plain(2)).quantize(rows, 4)
+
+
+def test_parts_of_held_rows_are_quantized_once():
+    frame, points = SharedFrame(*plain(1)), np.linspace(-1.0, 1.0, 10)[:, None]
+    assert frame.quantize(points[:3], 4) is not frame.quantize(points[:3], 4)
+    frame.hold(points)
+    first = frame.quantize(points[:3], 4)
+    assert frame.quantize(points[:3], 4) is first
+    assert not first.flags.writeable
+    for other in (points[1:4], points[:4], points[::2][:3], points.copy()[:3], points[:0]):
+        np.testing.assert_array_equal(frame.quantize(other, 4), plain(1).quantize(other, 4))
+        assert frame.quantize(other, 4) is not first
+    np.testing.assert_array_equal(frame.quantize(points[:3], 5), plain(1).quantize(points[:3], 5))
+    copy = points[:3].copy()
+    assert frame.quantize(copy, 4).flags.writeable
+    assert frame.quantize(points[-1:], 4) is frame.quantize(points[-1:], 4)
+    frame.hold(points.copy())
+    assert frame.quantize(points[:3], 4) is not first
+
+
+def test_triangles_are_whole():
+    assert [repr(rows.triangle_size(each)) for each in (1, 4, 5)] == ["1", "10", "15"]
+
+
+def test_radii_stretch_to_one_sensitivity():
+    assert [stretch(each) for each in (1, 3, 1 << 20, 1 << 26)] == [1 << 26, (1 << 26) // 3, 64, 1]
+    found = Neighborhoods(np.zeros((2, 1)), 1 << 19)
+    assert (found.size, found.factor, found.shortens) == (2, 128, False)

@@ -1,0 +1,156 @@
+"""Parquet files whose lists of numbers lie in a column of bytes, so that a row of many numbers is decoded as one value.
+
+Lists take three times as long (`benchmarks/results/decode_layouts.md`). Columns of numbers are not packed: jobs ask for
+each by its name, and to take a row apart costs what was saved. Only Dapple's own files are packed, which metadata say.
+To whoever reads one it has the column of lists.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from schemas.settings.json_schema import parsed
+from schemas.settings.refusal import Refusal
+from transforms.files.formats.parquet_footer import ColumnSize
+
+METADATA = b"dapple.packed"
+"""Key-value metadata of a file: what its packed column holds, as JSON."""
+_TYPES = {"float": pa.float32(), "double": pa.float64()}
+
+
+class Packing(BaseModel):
+    """What a packed column holds.
+
+    Attributes:
+      column: its name, and that of the lists.
+      kind: type of the numbers, as Arrow calls it; little-endian.
+      width: numbers of a row.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    column: str
+    kind: Literal["float", "double"]
+    width: Annotated[int, Field(ge=1)]
+
+    @classmethod
+    def of(cls, schema: pa.Schema, refusal: Refusal) -> "Packing | None":
+        """That of an open file; None of a file that is not packed."""
+        text = (schema.metadata or {}).get(METADATA)
+        if text is None:
+            return None
+        found = parsed(text, cls, refusal)
+        n_bytes = found.width * found.dtype.itemsize
+        if schema.names.count(found.column) != 1 or schema.field(found.column).type != pa.binary(n_bytes):
+            raise refusal.because("a packed column of another size")
+        return found
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the numbers."""
+        return np.dtype("<f4" if self.kind == "float" else "<f8")
+
+    @property
+    def field(self) -> pa.Field:
+        """The column of lists."""
+        return pa.field(self.column, pa.list_(_TYPES[self.kind], self.width))
+
+    def unpacked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows with lists, if they have the column; raises ArrowInvalid for a row without numbers."""
+        place = batch.schema.get_field_index(self.column)
+        if place < 0:
+            return batch
+        flat = pa.array(self._points(batch.column(place)).ravel())
+        lists = pa.FixedSizeListArray.from_arrays(flat, self.width)
+        return batch.set_column(place, self.field, lists)
+
+    def _points(self, stored: pa.FixedSizeBinaryArray) -> NDArray[np.floating]:
+        """A view of the numbers, shape (n_rows, width)."""
+        if stored.null_count:
+            raise pa.ArrowInvalid("a packed row must have numbers")
+        start, size = stored.offset, self.width * self.dtype.itemsize
+        buffer = stored.buffers()[1]
+        content = memoryview(b"") if buffer is None else memoryview(buffer)[start * size : (start + len(stored)) * size]
+        return np.frombuffer(content, self.dtype).reshape(len(stored), self.width)
+
+
+class PackedFile(pq.ParquetFile):
+    """An open file with a packed column, read as if it had lists.
+
+    Args:
+      source: as Arrow opens it.
+      metadata: its footer.
+      packing: what it says of the column.
+    """
+
+    def __init__(self, source: Any, metadata: pq.FileMetaData, packing: Packing):
+        super().__init__(source, metadata=metadata, pre_buffer=False)
+        self._packing = packing
+
+    @property
+    def schema_arrow(self) -> pa.Schema:
+        """Columns as they were."""
+        stored = super().schema_arrow
+        return stored.set(stored.get_field_index(self._packing.column), self._packing.field)
+
+    def read_row_groups(self, row_groups: Sequence[int], columns: Any = None, **options: Any) -> pa.Table:
+        """As of any file."""
+        table = super().read_row_groups(row_groups, columns, **options)
+        place = table.schema.get_field_index(self._packing.column)
+        schema = table.schema if place < 0 else table.schema.set(place, self._packing.field)
+        return pa.Table.from_batches(map(self._packing.unpacked, table.to_batches()), schema)
+
+    def read(self, columns: Any = None, **options: Any) -> pa.Table:
+        """As of any file."""
+        return self.read_row_groups(range(self.num_row_groups), columns, **options)
+
+    def read_row_group(self, i: int, columns: Any = None, **options: Any) -> pa.Table:
+        """As of any file."""
+        return self.read_row_groups([i], columns, **options)
+
+    def iter_batches(
+        self, batch_size: int = 65536, row_groups: Any = None, columns: Any = None, **options: Any
+    ) -> Iterator[pa.RecordBatch]:
+        """As of any file."""
+        yield from map(self._packing.unpacked, super().iter_batches(batch_size, row_groups, columns, **options))
+
+    def as_unpacked(self, size: ColumnSize) -> ColumnSize:
+        """The size of a column by the path and the number of values that lists would have."""
+        packing = self._packing
+        if size.path != packing.column:
+            return size
+        return ColumnSize(f"{packing.column}.list.element", size.n_values * packing.width, size.n_bytes)
+
+
+def pack(points: NDArray[np.floating], column: str) -> tuple[pa.Array, Packing]:
+    """Rows as a column of bytes.
+
+    Args:
+      points: float32 or float64, shape (n_rows, width).
+      column: its name.
+
+    Returns:
+      The column, and what the file must say of it.
+    """
+    kind: Literal["float", "double"] = "float" if points.dtype.itemsize <= 4 else "double"
+    packing = Packing(column=column, kind=kind, width=points.shape[1])
+    rows = np.ascontiguousarray(points, dtype=packing.dtype)
+    binary = pa.binary(rows.shape[1] * rows.itemsize)
+    return pa.FixedSizeBinaryArray.from_buffers(binary, len(rows), [None, pa.py_buffer(rows)]), packing
+
+
+def opened(source: Any, file: pq.ParquetFile, refusal: Refusal) -> pq.ParquetFile:
+    """An open file, with lists if they are packed."""
+    packing = Packing.of(file.schema_arrow, refusal)
+    return file if packing is None else PackedFile(source, file.metadata, packing)
+
+
+def metadata_of(packing: Packing) -> dict[bytes, bytes]:
+    """What a packed file says of itself."""
+    return {METADATA: json.dumps(packing.model_dump(), separators=(",", ":")).encode()}

@@ -1,0 +1,256 @@
+"""What a process counts of its work for whoever is on call; which of it may leave the operator's hands is said here.
+
+A number that depends on rows is private, exact as it is: how many there are, how many bytes, how long they took. Others
+are the same for every input: which phases a run has gone through, what it asked of its output.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import enum
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+MOST_RUNS = 100
+"""A stream may be up for years; of so many runs, the last ones, the operator's file tells."""
+
+
+class Kind(enum.StrEnum):
+    """A counter of several runs is their sum; of a gauge the last one counts."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+
+
+class Metric(NamedTuple):
+    """A number that is kept, in the words of Prometheus.
+
+    Attributes:
+      name: of the metric, with its unit.
+      kind: how numbers of several runs become one.
+      help: a line on it.
+      private: whether it may depend on rows; then it is the operator's.
+      label: what tells its numbers from each other; empty for one number.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    private: bool = False
+    label: str = ""
+
+
+def _metric(name: str, kind: Kind, help: str, label: str = "", *, private: bool = False) -> Metric:
+    return Metric(f"dapple_{name}", kind, help, private, label)
+
+
+STARTED = _metric("run_started_timestamp_seconds", Kind.GAUGE, "When the run began.")
+PHASES = _metric("phases_total", Kind.COUNTER, "Phases of runs that are over.", "phase")
+ROUNDS = _metric("rounds_planned", Kind.GAUGE, "Rounds of the plan.")
+EPSILON = _metric("epsilon", Kind.GAUGE, "Epsilon of the run.")
+WARNINGS = _metric("report_warnings", Kind.GAUGE, "Warnings on the page of the run.")
+TAKEN_UP = _metric("runs_taken_up_total", Kind.COUNTER, "Runs that went on where an earlier attempt was stopped.")
+LEDGER_RETRIES = _metric("ledger_retries_total", Kind.COUNTER, "Transactions of the ledger that were tried again.")
+OUTPUT_REQUESTS = _metric("output_requests_total", Kind.COUNTER, "Requests for the output to a store.", "operation")
+OUTPUT_RETRIES = _metric("output_retries_total", Kind.COUNTER, "Of these, those that were made again.")
+WINDOWS = _metric("windows_released", Kind.GAUGE, "Windows of the stream that have an output.")
+WINDOWS_LEFT = _metric("windows_left", Kind.GAUGE, "Windows of the stream that have none.")
+NEXT_DUE = _metric("next_window_due_timestamp_seconds", Kind.GAUGE, "When the first window without output is due.")
+PHASE_SECONDS = _metric("phase_seconds_total", Kind.COUNTER, "How long phases took.", "phase", private=True)
+ROUND_SECONDS = _metric("round_seconds_total", Kind.COUNTER, "How long rounds took.", "rounds", private=True)
+PASS_SECONDS = _metric("pass_seconds_total", Kind.COUNTER, "How long passes over rows took.", "pass", private=True)
+ROWS = _metric("rows_total", Kind.COUNTER, "Rows that were listed by this process, once in each graph.", private=True)
+ROW_BYTES = _metric("row_bytes_total", Kind.COUNTER, "What they take in memory.", private=True)
+INPUT_FILES = _metric("input_files_total", Kind.COUNTER, "Files of rows that were listed.", private=True)
+INPUT_BYTES = _metric("input_bytes_total", Kind.COUNTER, "Bytes of these files.", private=True)
+OTHER_REQUESTS = _metric(
+    "store_requests_total", Kind.COUNTER, "Requests to a store, but for the output.", "operation", private=True
+)
+OTHER_RETRIES = _metric("store_retries_total", Kind.COUNTER, "Of these, those that were made again.", private=True)
+ARRIVED = _metric("window_messages", Kind.GAUGE, "Offsets between the cuts of a window.", "window", private=True)
+SILENT = _metric(
+    "window_without_input", Kind.GAUGE, "Windows for which a producer has sent nothing.", "window", private=True
+)
+SHORT = _metric("window_too_short", Kind.GAUGE, "Windows with fewer rows than a job expects.", "window", private=True)
+METRICS = tuple(each for each in list(globals().values()) if isinstance(each, Metric))
+
+Sample = tuple[Metric, str]
+"""A metric, and the value of its label."""
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class RunMeasures:
+    """What is kept of one run, or of what a command does outside of runs.
+
+    Attributes:
+      job: word of the command; empty outside of runs.
+      run_id: of the run.
+      samples: numbers by metric and label.
+      notes: sentences for the operator, private.
+      started: seconds since 1970.
+      ended: likewise; None of a run that is under way.
+    """
+
+    job: str = ""
+    run_id: str = ""
+    samples: dict[Sample, float] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    started: float = dataclasses.field(default_factory=time.time)
+    ended: float | None = None
+
+    def copied(self) -> "RunMeasures":
+        """What is kept of it now; others may go on to count."""
+        return dataclasses.replace(self, samples=dict(self.samples), notes=list(self.notes))
+
+
+def added(parts: list[dict[Sample, float]]) -> dict[Sample, float]:
+    """Numbers of several runs, in their order, as one."""
+    found: dict[Sample, float] = {}
+    for part in parts:
+        for (metric, label), value in part.items():
+            before = found.get((metric, label), 0.0) if metric.kind is Kind.COUNTER else 0.0
+            found[metric, label] = before + value
+    return found
+
+
+class Measures:
+    """The numbers of a process. Runs may lie within each other, as windows do in a stream.
+
+    Args:
+      clock: seconds since some moment.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self._clock, self._lock = clock, threading.RLock()
+        self._begin(None)
+
+    def _begin(self, listener: Callable[[], None] | None) -> None:
+        self._outside = RunMeasures()
+        self._open: list[RunMeasures] = []
+        self._done: collections.deque[RunMeasures] = collections.deque()
+        self._folded: dict[Sample, float] = {}
+        self.output, self.listener = "", listener
+
+    @contextlib.contextmanager
+    def command(self, listener: Callable[[], None] | None) -> Iterator[None]:
+        """While numbers are those of a command; what was kept before it is there again afterwards.
+
+        Args:
+          listener: called when numbers that are shown have changed; None if nobody looks at them.
+        """
+        with self._lock:
+            before = vars(self).copy()
+            self._begin(listener)
+        try:
+            yield
+        finally:
+            with self._lock:
+                vars(self).update(before)
+
+    @property
+    def runs(self) -> list[RunMeasures]:
+        """The runs that are over, the last ones, and those that are under way, as they are now."""
+        with self._lock:
+            return [each.copied() for each in (*self._done, *self._open)]
+
+    @property
+    def outside(self) -> RunMeasures:
+        """What the command does outside of runs, as it is now."""
+        with self._lock:
+            return self._outside.copied()
+
+    @property
+    def total(self) -> dict[Sample, float]:
+        """Numbers of all runs together."""
+        with self._lock:
+            open_runs = [each.samples for each in reversed(self._open)]
+            parts = [self._folded, self._outside.samples, *(each.samples for each in self._done), *open_runs]
+            return added(parts)
+
+    @contextlib.contextmanager
+    def run(self, job: str, run_id: str, output: str) -> Iterator[None]:
+        """While numbers are those of a run.
+
+        Args:
+          job: word of the command.
+          run_id: of the run.
+          output: where it releases; requests for it follow from the plan. Empty if what is there is private.
+        """
+        found, before = RunMeasures(job, run_id), self.output
+        with self._lock:
+            self._open.append(found)
+            self.output = output
+        self.put(STARTED, int(found.started))
+        try:
+            yield
+        finally:
+            with self._lock:
+                found.ended, self.output = time.time(), before
+                self._open.remove(found)
+                self._done.append(found)
+                while len(self._done) > MOST_RUNS:
+                    self._folded = added([self._folded, self._done.popleft().samples])
+            self.tell()
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """While a phase of a run goes on; it is counted if it ends well, and its seconds in any case."""
+        with self.timed(PHASE_SECONDS, name):
+            yield
+        self.add(PHASES, name)
+        self.tell()
+
+    @contextlib.contextmanager
+    def timed(self, metric: Metric, label: str) -> Iterator[None]:
+        """While something goes on whose seconds are kept."""
+        began = self._clock()
+        try:
+            yield
+        finally:
+            self.add(metric, label, self._clock() - began)
+
+    def add(self, metric: Metric, label: str = "", value: float = 1.0) -> None:
+        """Adds to a counter."""
+        with self._lock:
+            held = self._now.samples
+            held[metric, label] = held.get((metric, label), 0.0) + value
+
+    def put(self, metric: Metric, value: float, label: str = "") -> None:
+        """Sets a gauge."""
+        with self._lock:
+            self._now.samples[metric, label] = float(value)
+
+    def note(self, sentence: str) -> None:
+        """A sentence for the operator alone; it may depend on rows."""
+        with self._lock:
+            self._now.notes.append(sentence)
+        self.tell()
+
+    def asked(self, path: str, operation: str, retries: int) -> None:
+        """Counts a request to a store.
+
+        Args:
+          path: of what was asked for.
+          operation: its name in the store's protocol.
+          retries: how often it was made again.
+        """
+        root = self.output.rstrip("/")
+        of_output = bool(root) and (path == root or path.startswith(f"{root}/"))
+        self.add(OUTPUT_REQUESTS if of_output else OTHER_REQUESTS, operation)
+        if retries:
+            self.add(OUTPUT_RETRIES if of_output else OTHER_RETRIES, value=retries)
+
+    def tell(self) -> None:
+        """Has files that show numbers written anew, where somebody wants them."""
+        if self.listener is not None:
+            self.listener()
+
+    @property
+    def _now(self) -> RunMeasures:
+        return self._open[-1] if self._open else self._outside
+
+
+MEASURES = Measures()
+"""Of this process."""

@@ -1,0 +1,75 @@
+"""Spherical k-means as a list of rounds: noised sums of rows, then sizes, and terms of each cluster for its name.
+
+A row is at most as long as the clipping norm, and belongs to the center of the largest inner product; the server makes
+centers as long as that norm. So a row adds to one sum, by its clipping norm at most, and no counts are needed until the
+end. Source: Dhillon, Modha (2001), "Concept decompositions for large sparse text data using clustering".
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.kmeans.fit_config import SphericalFit
+from schemas.privacy.plan import Meaning, PrivacyPlan, Quantity, ReleaseSpec, Role, RoundSpec
+from schemas.tables.client_block import ClientBlock
+from transforms.kmeans.lloyd.specs import COUNTS, for_sampled_rows, vector_spec
+from transforms.kmeans.spherical.server import FINE_CENTERS, names_step, sums_step
+from transforms.kmeans.spherical.state import SphericalSettings, SphericalState
+from transforms.numerics.statistics import lattice
+from transforms.numerics.statistics.by_unit import of_unit
+from transforms.rounds.protocol import Round
+
+NAME = "spherical"
+SIZES_SHARE = 0.05
+"""Of the budget: a size is one number, and a sum has many."""
+_DIRECTION = Meaning(tells="in which direction each center lies", quantity=Quantity.LENGTH)
+_TERMS = Meaning(tells="which terms each cluster has", role=Role.CLUSTER_TERMS)
+
+
+def round_specs(config: SphericalFit, n_features: int, _: int) -> tuple[RoundSpec, ...]:
+    """Every release of a job before calibration; `n_features` is d."""
+    settings, n_steps = SphericalSettings.from_config(config), config.spherical.n_steps
+    names_share = 0.0 if config.names is None else config.names.share
+    rest = 1.0 - names_share
+    share, size = (1.0 - SIZES_SHARE) * rest / n_steps, settings.n_clusters
+
+    def sums(step: int) -> RoundSpec:
+        n_centers = size * (FINE_CENTERS if step < settings.fine_rounds else 1)
+        spec = vector_spec("sums", (n_centers, n_features), share, meaning=_DIRECTION)
+        return RoundSpec(path=f"{NAME}/sums_{step:02d}", releases=(spec,))
+
+    last: tuple[ReleaseSpec, ...] = (vector_spec("counts", (size,), SIZES_SHARE * rest, meaning=COUNTS),)
+    if settings.limits is not None:
+        last += (vector_spec("terms", (size, settings.limits.n_terms), names_share, meaning=_TERMS),)
+    steps = (sums(step) for step in range(n_steps))
+    return for_sampled_rows(config, (*steps, RoundSpec(path=f"{NAME}/names", releases=last)))
+
+
+def rounds(config: SphericalFit, plan: PrivacyPlan) -> tuple[Round, ...]:
+    """The calibrated rounds of a job, in order; `plan` was made from `round_specs`."""
+    # Rows with terms are no rows of the frame, so nobody keeps them as its integers.
+    bits = lattice.SUM_BITS if config.names is None else None
+    *steps, last = plan.rounds
+    return (
+        *(Round(each, sums_statistic, sums_step, bits) for each in steps),
+        Round(last, names_statistic, names_step, bits),
+    )
+
+
+def _features(block: ClientBlock, state: SphericalState) -> ClientBlock:
+    """The block without the terms of its rows."""
+    return block._replace(points=block.points[:, : len(state.frame.lattice.center)])
+
+
+def sums_statistic(block: ClientBlock, state: SphericalState) -> NDArray[np.int64]:
+    """Sums of rows per center (of means of clients' rows), stacked."""
+    form = of_unit(state.privacy_unit).mean_sums_and_counts
+    return form(_features(block, state), state.frame, state.assigner, state.sums_bound, 1.0)[: state.centers.size]
+
+
+def names_statistic(block: ClientBlock, state: SphericalState) -> NDArray[np.int64]:
+    """Rows per center (fractions of clients), then units per cell of a center and a term where there are names."""
+    forms, limits = of_unit(state.privacy_unit), state.settings.limits
+    counts = forms.histogram(_features(block, state), state.frame, state.assigner, 1.0, relative=True)
+    if limits is None:
+        return counts
+    return np.concatenate([counts, forms.term_cells(block, state.frame, state.assigner, limits)])

@@ -1,0 +1,137 @@
+"""What travels between the rounds of spherical k-means: public data, releases, and what was computed from them."""
+
+import dataclasses
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.kmeans.fit_config import SphericalFit
+from schemas.kmeans.model import AT_CENTERS, ClusterModel
+from schemas.privacy.plan import Role
+from schemas.privacy.release import Release
+from schemas.privacy.unit import Unit, unit_of
+from transforms.numerics.kmeans.centers import released_as
+from transforms.numerics.statistics import lattice
+from transforms.numerics.statistics.assignment import Assigner
+from transforms.numerics.statistics.frame import Frame
+from transforms.numerics.statistics.term_cells import CellLimits
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SphericalSettings:
+    """Public parameters that server steps and statistics read; all from the job's config.
+
+    Attributes:
+      unit: the privacy unit.
+      n_clusters: k.
+      fine_rounds: rounds with `FINE_CENTERS` centers for each cluster, after which k of them are left.
+      client_norm: the largest norm of a client's stacked mean rows, in clipping norms.
+      limits: of a unit's cells; None without names.
+      seed: of public randomness.
+    """
+
+    unit: Unit
+    n_clusters: int
+    fine_rounds: int
+    client_norm: float
+    limits: CellLimits | None
+    seed: int
+
+    @classmethod
+    def from_config(cls, config: SphericalFit) -> "SphericalSettings":
+        """Settings of a job."""
+        seed, names, terms = (config.seed or 0) % 2**63, config.names, config.terms
+        given = config.server_data is not None
+        return cls(
+            unit=unit_of(config.privacy.unit, config.clipping.client_rows),
+            n_clusters=config.max_clusters,
+            fine_rounds=0 if given else config.spherical.n_steps // 2,
+            client_norm=config.spherical.client_norm,
+            limits=None if names is None or terms is None else CellLimits(len(terms.vocabulary), names.per_unit, seed),
+            seed=seed,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SphericalState:
+    """Everything a round may broadcast: no private number but in `releases` and what follows from them.
+
+    Attributes:
+      settings: public parameters.
+      frame: public frame of the run, around the origin.
+      server: shape (0, d): public points are used before the first round only.
+      centers: integers, shape (n_centers, d), lattice units at SUM_BITS, each as long as the clipping norm.
+      totals: shape of `centers`, feature units: sums of the rounds so far, older ones with less weight.
+      variance: of the noise of one number in them.
+      step: rounds of sums so far.
+      sizes: shape (k,): noisy counts, after the last round.
+      releases: all so far, in order.
+    """
+
+    settings: SphericalSettings
+    frame: Frame
+    server: NDArray[np.float64]
+    centers: NDArray[np.float64]
+    totals: NDArray[np.float64]
+    variance: float = 0.0
+    step: int = 0
+    sizes: NDArray[np.float64] | None = None
+    releases: tuple[Release, ...] = ()
+
+    @property
+    def privacy_unit(self) -> Unit:
+        """What one neighbor adds or removes."""
+        return self.settings.unit
+
+    @property
+    def cells(self) -> None:
+        """No histogram is released over cells of a grid."""
+
+    def broadcast(self) -> "SphericalState":
+        """What statistics read of the state: what the rows are compared with."""
+        return dataclasses.replace(self, totals=self.totals[:0], sizes=None, releases=())
+
+    @property
+    def unit(self) -> float:
+        """Feature units of one lattice step at SUM_BITS."""
+        return self.frame.lattice.unit(lattice.SUM_BITS)
+
+    @property
+    def assigner(self) -> Assigner:
+        """To the center of the largest inner product: all are equally long, so it is the nearest one."""
+        return Assigner(self.centers)
+
+    @property
+    def sums_bound(self) -> float:
+        """Feature units: the largest norm of a unit's stacked mean rows."""
+        return self.frame.lattice.clipping_norm * self.privacy_unit.share(self.settings.client_norm)
+
+    @property
+    def positions(self) -> NDArray[np.float64]:
+        """Centers in feature units, shape (n_centers, d)."""
+        return self.centers * self.unit
+
+    def model(self) -> ClusterModel:
+        """The released clustering; asked for after the last round."""
+        counts = released_as(self.releases, Role.CLUSTER_COUNTS)
+        if self.sizes is None or counts is None:
+            raise ValueError("model must be asked for after the round of sizes; run that round first.")
+        stddevs = self.center_stddevs
+        return ClusterModel(
+            centers=self.positions,
+            noisy_sizes=self.sizes,
+            releases=self.releases,
+            size_stddevs=np.full(len(self.sizes), counts.stddev),
+            counted=AT_CENTERS,
+            center_stddevs=np.zeros((0, 0)) if stddevs is None else stddevs,
+        )
+
+    @property
+    def center_stddevs(self) -> NDArray[np.float64] | None:
+        """Of the noise of all rounds behind each center, to first order; as of `ClusterModel`; None without any."""
+        if self.variance == 0.0:
+            return None
+        lengths = np.maximum(np.linalg.norm(self.totals, axis=1), math.sqrt(self.variance))
+        moved = self.frame.lattice.clipping_norm * math.sqrt(self.variance) / lengths
+        return np.repeat(moved[:, None], self.centers.shape[1], axis=1)

@@ -1,0 +1,66 @@
+"""Generations of candidates: public draws, of which those near to many rows have offspring.
+
+Everything here is post-processing of released histograms; its seeds are public.
+Source: after Humphries, Lin, Yekhanin (2026), "PE-means" (arXiv 2606.00342).
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+SPREAD = math.sqrt(1.5)
+"""Deviations of the first generation in those of the rows, which are shortened before they are measured."""
+KEPT = 0.8
+"""Share of its way from the middle that a candidate hands down: offspring would otherwise drift outwards."""
+MUTATION = 0.3
+"""Deviations of the first mutations in those of the rows."""
+COOLING = 0.6
+"""By which the deviation of mutations falls from one generation to the next."""
+
+
+def first(deviations: NDArray[np.float64], n_points: int, seed: int) -> NDArray[np.float64]:
+    """The first generation, shape (n_points, n_dims).
+
+    Args:
+      deviations: shape (n_dims,), of the rows along each direction, any unit.
+      n_points: >= 1.
+      seed: public.
+    """
+    return np.random.default_rng([seed, 5]).normal(size=(n_points, len(deviations))) * (SPREAD * deviations)
+
+
+def following(
+    points: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    deviations: NDArray[np.float64],
+    seed: int,
+    step: int,
+    n_points: int,
+    *,
+    elite: bool = False,
+) -> NDArray[np.float64]:
+    """The next generation: parents drawn by their weights, moved at random; shape (n_points, n_dims).
+
+    Args:
+      points: shape (n, n_dims), measured from the middle of the rows.
+      weights: shape (n,), >= 0, released; all alike if none is positive.
+      deviations: shape (n_dims,), of the rows along each direction.
+      seed: public.
+      step: of this generation, from 1.
+      n_points: >= 1.
+      elite: whether the heaviest candidates stay as they are, at most half of all, and parents are drawn by the roots
+        of their weights, so that small clusters have offspring, too.
+    """
+    rng = np.random.default_rng([seed, 6, step])
+    drawn = np.sqrt(weights) if elite else weights
+    total = float(drawn.sum())
+    chances = drawn / total if total > 0.0 else np.full(len(points), 1.0 / len(points))
+    parents = points[rng.choice(len(points), n_points, p=chances)]
+    moved = rng.normal(size=parents.shape) * deviations * (MUTATION * COOLING ** (step - 1))
+    young = np.asarray(KEPT * parents + moved)
+    if not elite:
+        return young
+    alive = np.flatnonzero(weights > 0.0)
+    kept = points[alive[np.argsort(-weights[alive], kind="stable")[: n_points // 2]]]
+    return np.concatenate([kept, young[: n_points - len(kept)]])
