@@ -61,9 +61,8 @@ def _needs_server(settings: Mapping[str, Any], clipping: Mapping[str, Any]) -> b
     """Whether the job asks for what only FedDP-KMeans makes of server rows; else they join a start in the box."""
     norm, center = (python_scalar(clipping.get(name)) for name in ("norm", "center"))
     in_box = norm in (None, ClippingRule.DOMAIN) or is_number(norm, *CLIPPING_NORMS)
-    its_own = (
-        settings.get("feddp_kmeans") or clipping.get("bounds") or _of_section(settings, "privacy", "shares") is not None
-    )
+    its_own = settings.get("feddp_kmeans") or settings.get("preset") or clipping.get("bounds")
+    its_own = its_own or _of_section(settings, "privacy", "shares") is not None
     paper = _of_section(settings, "privacy", "allocation") not in (None, Allocation.TUNED)
     in_box = in_box and center in (None, ClippingCenter.NONE)
     return bool(its_own) or paper or not in_box or _needs_tree(settings)

@@ -361,7 +361,8 @@ def peak(world, files: FileList) -> int:
 
 
 def test_the_launcher_holds_few_files_however_many_there_are(world):
-    assert peak(world, many(world, 20_000)) < 2 * peak(world, many(world, 2_000))
+    """Threads that read at once hold no more of a small file than its bytes, so chance has no part in it."""
+    assert peak(world, many(world, 20_000)) < 2 * peak(world, many(world, 2_000)) < 4_000_000
 
 
 def test_the_launcher_holds_one_block_of_the_digests_of_workers(world, monkeypatch):

@@ -189,8 +189,10 @@ def _opened_as_listed(file: str, seal: str, name: str) -> Iterator[tuple[Any, Fi
 def _content(source: Any, name: str) -> bytes:
     digest = hashlib.sha256()
     try:
+        # A buffer of a whole chunk for a small file would cost more than the file.
+        at_once = min(source.seek(0, os.SEEK_END) + 1, _CHUNK)
         source.seek(0)
-        while chunk := source.read(_CHUNK):
+        while chunk := source.read(at_once):
             digest.update(chunk)
     except (OSError, pa.ArrowException) as error:
         raise refusal_of(name).because() from error

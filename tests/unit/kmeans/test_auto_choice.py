@@ -26,6 +26,7 @@ RULE = [
     (SERVER | BOX | {"lloyd": {"steps": 1}}, ("feddp_kmeans", "server_radius", None)),
     (SERVER | BOX | {"n_clusters": {"max": 5, "choose": "elbow"}}, ("feddp_kmeans", "server_radius", None)),
     (SERVER | BOX | {"feddp_kmeans": {"restarts": 21}}, ("feddp_kmeans", "server_radius", None)),
+    (SERVER | BOX | {"preset": "published"}, ("feddp_kmeans", "server_radius", None)),
     (SERVER | BOX | {"clipping": {"norm": "server_radius"}}, ("feddp_kmeans", "server_radius", None)),
     (SERVER | BOX | {"clipping": {"norm": 3.0, "center": "server_mean"}}, ("feddp_kmeans", 3.0, None)),
     (SERVER | BOX | {"clipping": {"norm": 1.5}}, ("dp_lloyd", 1.5, (0.0, 4.0))),
