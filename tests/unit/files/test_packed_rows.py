@@ -124,3 +124,13 @@ def test_a_large_row_group_on_a_disk_is_not_held_as_a_whole(tmp_path, packed):
     assert len(shards) == 1
     assert np.array_equal(np.concatenate(found), points)
     assert most < points.nbytes // 3
+
+
+def test_wide_rows_come_fewer_at_a_time(tmp_path):
+    points, path = np.arange(4000 * 1200, dtype=np.float64).reshape(4000, 1200), tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(points.ravel()), 1200)}), path)
+    contract = TableContract(feature_list="x", n_features=1200)
+    (shard,) = _list_row_groups(ListedFile(str(path), str(path), seal_of(str(path)).text), contract)
+    blocks = [block.points for block in read_blocks(shard, contract)]
+    assert max(map(len, blocks)) < 2000
+    assert np.array_equal(np.concatenate(blocks), points)
