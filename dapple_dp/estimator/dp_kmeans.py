@@ -56,8 +56,9 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
 
     Args:
       n_clusters: number of centers, >= 1; or a mapping of max and choose, as in a job.
-      algorithm: "auto", or that of a `fit` job, such as "dp_lloyd" or "feddp_kmeans". "auto" takes feddp_kmeans where
-        there are server data, and else dp_lloyd in the smaller of the domain and the ball; central_tree where the
+      algorithm: "auto", or that of a `fit` job, such as "dp_lloyd" or "feddp_kmeans". "auto" takes what
+        it takes in a job: dp_lloyd in the domain, which server data join, or else in the ball; feddp_kmeans where there
+        are server data and no domain, or also a norm about their mean, or lloyd_steps; central_tree where the
         parameters ask for what only that has. It looks at no row.
       epsilon: spent by one fit, > 0; has no default.
       delta: spent by one fit, in (0, 1); has no default.
