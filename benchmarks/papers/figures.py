@@ -4,15 +4,18 @@ import contextlib
 import importlib
 import importlib.util
 import itertools
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+from benchmarks import machine
 from benchmarks.papers.one_round import Cell
 
 RESULTS = Path("benchmarks/results")
+_SECONDS = RESULTS / "papers_seconds.json"
 DATA, OUT, WORK = "DATA", "OUT", "WORK"
 """Words of a command that stand for folders."""
 FEDDP, REVIEWS, ONE_ROUND = "FedDP-KMeans", "FedDP-KMeans, reviews", "One round"
@@ -400,6 +403,14 @@ def draw(name: str, out: Path, work: Path, data: Path | None = None, *, toy: boo
         for constant, value in figure.constants.items() if toy else ():
             stack.enter_context(mock.patch.object(lowered, constant, value))
         module.main()
+
+
+def seconds(name: str) -> float | None:
+    """Wall seconds of the last drawing: those in its result, or those that were kept before results had them."""
+    result = RESULTS / (FIGURES[name].result or "")
+    told = machine.took(result.read_text()) if result.is_file() else None
+    kept: dict[str, dict[str, float]] = json.loads(_SECONDS.read_text()) if told is None and _SECONDS.is_file() else {}
+    return kept.get(name, {}).get("seconds", told)
 
 
 def _placed(word: str, folders: Mapping[str, Path]) -> str:
