@@ -235,6 +235,15 @@ FIGURES: dict[str, Figure] = {
         {"VALUES": (64,), "CLIENTS": (500,), "HISTOGRAMS": (1,)},
         "shuffled_counts.md",
     ),
+    "shuffle-trees": Figure(
+        ONE_ROUND,
+        "Theorem 2: shuffled sums over all levels of a net tree",
+        "papers.shuffle_trees",
+        "--draws 5 --out OUT/shuffle_trees.md",
+        "--draws 1 --out OUT/shuffle_trees.md",
+        {"FEATURES": (2,), "CLIENTS": (10_000,), "EPSILONS": (1.0,), "HIGH": (2,), "MIDDLE": 10_000},
+        "shuffle_trees.md",
+    ),
     "naive": Figure(
         ONE_ROUND,
         "footnote 9, and the answer to the reviews of FedDP-KMeans",
