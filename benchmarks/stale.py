@@ -81,7 +81,9 @@ def table(found: Sequence[Result]) -> list[str]:
     took_all = sum(each.seconds or 0.0 for each in old) / 60.0
     unknown = sum(each.seconds is None for each in old)
     lines += ["", ", ".join(f"{count} {state}" for state, count in sorted(states.items())) + "."]
-    return [*lines, f"To redraw: {len(old)}, {took_all:.0f} minutes and {unknown} of unknown time."]
+    lines += [f"To redraw: {len(old)}, {took_all:.0f} minutes and {unknown} of unknown time."]
+    known = [each.seconds for each in found if each.seconds is not None]
+    return [*lines, f"All {len(found)}: {sum(known) / 60.0:.0f} minutes of the {len(known)} whose time is known."]
 
 
 def redraw(found: Sequence[Result], limit: float | None) -> None:

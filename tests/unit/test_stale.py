@@ -155,7 +155,10 @@ def test_the_cheapest_comes_first_and_a_failure_stops_nothing(tmp_path, monkeypa
     stale.redraw(found, 60.0)
     told = [line.partition(":")[0] for line in capsys.readouterr().err.splitlines()]
     assert told == ["short.md", "long.md", "unknown.md"]
-    assert stale.table(found)[-1] == "To redraw: 3, 0 minutes and 1 of unknown time."
+    assert stale.table(found)[-2:] == [
+        "To redraw: 3, 0 minutes and 1 of unknown time.",
+        "All 4: 0 minutes of the 3 whose time is known.",
+    ]
 
 
 def test_a_changed_tree_is_not_redrawn(monkeypatch):
