@@ -288,6 +288,14 @@ FIGURES: dict[str, Figure] = {
         {"METHODS": {"FastLloyd": {"variant": "fast", "init": "sphere_packing"}}},
         "fastlloyd_scores.md",
     ),
+    "fastlloyd-synthetic-small": Figure(
+        FASTLLOYD,
+        "Figure 3 with the paper's 100 draws",
+        "papers.fastlloyd_synthetic",
+        "--figures 3a 3b --seeds 100 --out OUT/fastlloyd_synthetic_small.md",
+        "--figures 3a --seeds 1 --rows 300 --largest 2 --out OUT/fastlloyd_synthetic_small.md",
+        result=None,
+    ),
     "fastlloyd-synthetic": Figure(
         FASTLLOYD,
         "Figures 3 and 4",
