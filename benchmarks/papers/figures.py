@@ -248,7 +248,7 @@ FIGURES: dict[str, Figure] = {
         ONE_ROUND,
         "footnote 9, and the answer to the reviews of FedDP-KMeans",
         "papers.naive",
-        "--out OUT/naive.md",
+        "--rows 1000000 --out OUT/naive.md",
         "--rows 500 --out OUT/naive.md",
         {"EPSILONS": (1.0,)},
         "naive.md",
