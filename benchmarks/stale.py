@@ -10,7 +10,7 @@ others. Commands of figures come from `benchmarks.papers`, other ones from the r
 other files than those of `--data`. A command that fails leaves its result as it was. Whoever interrupts loses the one
 that runs, and may call it again. It wants everything committed but results.
 
-    python -m benchmarks.stale
+    python -m benchmarks.stale --out benchmarks/results/states.md
     python -m benchmarks.stale --redraw --data DATA --seconds 300
 """
 
@@ -29,6 +29,8 @@ from benchmarks.papers.figures import FIGURES
 from benchmarks.papers.figures import seconds as seconds_of
 
 RESULTS = Path(machine.RESULTS)
+LIST = RESULTS / "states.md"
+"""The list of all others."""
 CURRENT = "current"
 READ = {"--before", "--kept", "--only-kept", "--package", "--reference"}
 """Options of files that only whoever ran the command had."""
@@ -55,12 +57,12 @@ def main() -> None:
     if arguments.redraw:
         redraw(found, arguments.seconds)
         found = list(results(arguments.only, arguments.data))
-    measurement.show(table(found), arguments.out)
+    measurement.show([*machine.heading("States of results, and seconds"), *table(found)], arguments.out)
 
 
 def results(only: str = "", data: Path | None = None) -> Iterator[Result]:
     """Every result whose path has a regular expression."""
-    for path in sorted(RESULTS.rglob("*.md")):
+    for path in sorted(set(RESULTS.rglob("*.md")) - {LIST}):
         if re.search(only, str(path.relative_to(RESULTS))):
             text = path.read_text()
             name = next((name for name, each in FIGURES.items() if RESULTS / (each.result or "") == path), "")
