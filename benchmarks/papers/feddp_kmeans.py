@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import mixture
-from benchmarks.machine import heading
+from benchmarks.machine import heading, write
 from benchmarks.measurement import measured
 from dapple_dp.api import fit
 from pipelines.run.options import beam_options
@@ -84,7 +84,7 @@ def main() -> None:
         lines = figures[name](name)
         took = time.perf_counter() - start
         text = heading(f"FedDP-KMeans: {name}") + lines
-        (arguments.out / f"{name}.md").write_text("\n".join(text) + "\n")
+        write(text, arguments.out / f"{name}.md")
         print(f"{name}: {took:.0f} s", flush=True)
 
 
