@@ -7,6 +7,7 @@ from schemas.kmeans.fit_config import load_config, validated
 from schemas.kmeans.sections.spherical_config import MOST_CELLS
 
 JOB = {
+    "experimental": True,
     "algorithm": "spherical",
     "data": {"path": "texts", "features": "x", "client_id": "who"},
     "n_clusters": 3,
