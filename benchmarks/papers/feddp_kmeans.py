@@ -154,7 +154,11 @@ def run_sweep(work: Path, name: str, job: dict[str, Any], methods: dict[str, Any
     """Cells of a sweep, taken up where it was left."""
     base = {key: value for key, value in job.items() if key not in ("algorithm", "privacy")}
     privacy = {key: value for key, value in job["privacy"].items() if key != "epsilon"}
-    settings = base | {"privacy": privacy, "sweep": {"methods": methods, "epsilons": EPSILONS} | options}
+    settings = base | {
+        "experimental": True,
+        "privacy": privacy,
+        "sweep": {"methods": methods, "epsilons": EPSILONS} | options,
+    }
     output = work / f"sweep-{name}"
     if not (output / RESULTS_FILE).exists():
         sweep.execute(sweep_config(settings), beam_options([]), str(output))

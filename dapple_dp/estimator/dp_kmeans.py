@@ -75,7 +75,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
       lloyd_steps: Lloyd rounds after the start, 0 to 50 (in a domain: 1 to 50); None for what the algorithm has.
       public_rows: number of rows (unit "client": of clients) if it is public, else None.
       settings: sections of a job for what has no parameter here: that of the algorithm, such as dp_lloyd or tree,
-        feddp_kmeans, lloyd and quality.
+        feddp_kmeans, lloyd and quality; with experimental: True, what is not supported may be among them.
       ledger: path of the privacy ledger that each fit is charged to; None to spend unrecorded.
       data_name: name of the data set in the ledger.
       random_state: of public randomness (k-means on the server, stand-in points), never of noise; an integer >= 0,

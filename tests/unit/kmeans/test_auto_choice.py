@@ -10,6 +10,7 @@ from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import validated
 
 BASE = {
+    "experimental": True,
     "algorithm": "auto",
     "data": {"path": "lake", "features": ["a", "b"]},
     "n_clusters": 3,
@@ -114,7 +115,11 @@ def test_a_list_column_has_no_width_before_it_is_read_so_that_the_ball_is_taken(
     )
 
 
-WIDE = {"data": {"path": "lake", "features": ["a", "b", "c", "d"], "client_id": "who"}, "n_clusters": 4}
+WIDE = {
+    "experimental": True,
+    "data": {"path": "lake", "features": ["a", "b", "c", "d"], "client_id": "who"},
+    "n_clusters": 4,
+}
 CLIENTS = {"privacy": BASE["privacy"] | {"unit": "client"}, "clipping": {"client_rows": 9}}
 
 
