@@ -162,7 +162,7 @@ def moving(seeds: int, before: int = 40, after: int = 30, n_rows: int = 20_000, 
     return [
         f"{setting.n_rows:,} rows a window, memory 30, band 16, {seeds} draws; all begins at window {before}.",
         "",
-        "| what happens | told after windows |",
+        "| what happens | detected after windows |",
         "| --- | --- |",
         f"| a cluster walks by 0.01 a window: drift score | {', '.join(told['walks'])} |",
         f"| a cluster splits, half of it by 0.3: drift score | {', '.join(told['splits'])} |",

@@ -165,7 +165,7 @@ QUESTIONS = (
             "rows, outputs of `assign`, `evaluate` and `sweep`, keys",
         ),
         ("What remains on disk?", "docs/how-to/answer-your-officer.md", "nothing but the output; a killed run leaves"),
-        ("Where is the key?", "docs/sharp-edges.md", "By default the key lies in the run's private staging folder"),
+        ("Where is the key?", "docs/sharp-edges.md", "By default the key is in the run's private staging folder"),
         ("What voids the guarantee?", "docs/sharp-edges.md", "Here are the ways to void the guarantee"),
         ("Is there a proof?", "docs/guarantee.md", "**Theorem.** For all neighbors D and D'"),
         ("Who has checked it besides you?", "docs/audit.md", "bounds the epsilon of a composition from both sides"),

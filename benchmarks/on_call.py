@@ -213,7 +213,7 @@ def _again(child, codes, fork, words, began, log):
 
 
 def _seen(metrics: pathlib.Path, began: float) -> tuple[int, float]:
-    """Windows released, and the days since the next one was due, as whoever reads the metrics sees them."""
+    """Windows released, and the days since the next one was due, as anyone who reads the metrics sees them."""
     with contextlib.suppress(OSError):
         found = dict(re.findall(r"^(dapple_\w+) (\S+)$", metrics.read_text(), re.MULTILINE))
         if "dapple_next_window_due_timestamp_seconds" in found:

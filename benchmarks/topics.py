@@ -12,7 +12,7 @@ pure functions on arrays.
 
 The attack is after Cliopatra (arXiv 2603.09781), on this pipeline only: its author knows the vector of one text, and
 inserts 50 copies of it, without terms, so that they have a cluster of their own which the text falls into. Then the
-noisy counts of that cluster tell which of five diagnoses, of which the likeliest has odds of 22 %, the text has.
+noisy counts of that cluster show which of five diagnoses, of which the likeliest has odds of 22 %, the text has.
 
     python -m benchmarks.topics --out benchmarks/results/topics.md
 """

@@ -41,13 +41,13 @@ _WORDS = {
     "a server_data section": "server_data to fit",
     "a section of max": "a mapping of max",
     "with the encode section": "by bounds of its own for each column, or by PrivateScaler",
-    " Such clusters are grey or left out below.": "",
+    " Such clusters are gray or left out below.": "",
 }
 """What a job says of sections and of its page."""
 
 
 class Place(NamedTuple):
-    """Where the rows of a fit lie.
+    """Where the rows of a fit are.
 
     Attributes:
       rows: path of the private rows.

@@ -84,7 +84,7 @@ def newest_night(_: object) -> ModelMetadata:
 
 
 def add_models(pipeline: beam.Pipeline, end: float) -> beam.PCollection:
-    """Tells of new models until `end`, seconds since the epoch."""
+    """Announces new models until `end`, seconds since the epoch."""
     ticks = pipeline | "Ticks" >> PeriodicImpulse(time.time(), end, WINDOW_SECONDS, apply_windowing=True)
     return ticks | "Newest" >> beam.Map(newest_night)
 

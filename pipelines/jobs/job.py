@@ -35,7 +35,7 @@ class Run(Generic[Settings]):
 
     @property
     def started(self) -> str:
-        """UTC, ISO 8601, before any row is read; when it ended would tell how long the rows took."""
+        """UTC, ISO 8601, before any row is read; when it ended would reveal how long the rows took."""
         return self.options.begun.isoformat(timespec="seconds")
 
     @property
@@ -76,7 +76,7 @@ class Job(Generic[Settings, Planned, Result]):
       place: where it writes; by default a folder that is complete or absent.
       reserve: what the ledger holds for a plan before private rows are read; None where nothing is charged, or where
         every part of the work is charged by itself.
-      resolve: settings with what only a schema tells, such as columns of patterns; a second time it changes nothing.
+      resolve: settings with what only a schema says, such as columns of patterns; a second time it changes nothing.
     """
 
     name: str
@@ -112,7 +112,7 @@ class JobChoice:
 
     Attributes:
       name: the word.
-      choose: tells by the text of the config file which job it is.
+      choose: says by the text of the config file which job it is.
     """
 
     name: str

@@ -75,7 +75,7 @@ def aggregation_of(
 
 
 def _held_secret(config: FitConfig, folder: str, hold: HoldKey) -> contextlib.AbstractContextManager[str]:
-    """Holds the mask secret of a run, which lies in its private staging folder; empty where nobody masks."""
+    """Holds the mask secret of a run, which is in its private staging folder; empty where nobody masks."""
     if config.trust is not Trust.MASKED:
         return contextlib.nullcontext("")
     return hold(config.masked.secret_uri or FileSystems.join(folder, SECRET_FILE), SECRET_SETTING)

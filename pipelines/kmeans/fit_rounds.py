@@ -37,7 +37,7 @@ class FitRounds:
       folder: where the released files go, private until then; exists.
       counted: whether rows have been counted already, before invalid ones were dropped.
       bound: whether broadcasts leave their digests in the folder, which then is of this run alone.
-      staged: where large public arrays of the first state lie; None if it holds them itself.
+      staged: where large public arrays of the first state are; None if it holds them itself.
     """
 
     asks_last = False

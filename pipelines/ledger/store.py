@@ -45,7 +45,7 @@ class Ledger:
 
     @property
     def folder(self) -> str | None:
-        """Where private state lies beside it: with a suffix after this name; None of a ledger on a server."""
+        """Where private state is beside it: with a suffix after this name; None of a ledger on a server."""
         return self._storage.folder
 
     def create(self) -> None:
@@ -279,7 +279,7 @@ def _refuse_known_keys(entries: Sequence[LedgerEntry], digests: dict[str, str]) 
         if again:
             raise LedgerRefusedError(
                 f"{again[0]} must give this run a key of its own, got one that run {entry.run} has drawn with; choose "
-                "another run_id, which draws anew."
+                "another run_id, which draws again."
             )
 
 

@@ -76,7 +76,7 @@ def _epsilons(text: str) -> list[float]:
 
 
 def is_constant(ends: Sequence[float]) -> bool:
-    """Whether an interval is a single number, so that its column tells nothing."""
+    """Whether an interval is a single number, so that its column says nothing."""
     return ends[0] == ends[1] and math.isfinite(ends[0])
 
 

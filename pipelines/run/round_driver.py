@@ -229,7 +229,7 @@ def is_sealed(folder: RunFolder) -> bool:
 def sealed_manifest(folder: RunFolder) -> dict[str, Any]:
     """The manifest of a sealed run; raises ConfigError for another file."""
     rule = f"{folder.path(MANIFEST)} must be the manifest of the interrupted run"
-    refusal = Refusal(kind=ConfigError, rule=rule, remedy="start anew with another --run_id")
+    refusal = Refusal(kind=ConfigError, rule=rule, remedy="start over with another --run_id")
     content = gate.read_bytes(folder.path(MANIFEST), refusal)
     json_schema.parsed(content, RunManifest, refusal)
     return json_schema.parsed(content, dict[str, Any], refusal)

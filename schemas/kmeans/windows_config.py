@@ -34,7 +34,7 @@ class EpochTerms(Section):
     )
     once: Text | None = Field(
         default=None,
-        description="at privacy unit record: the reason why every row lies in the folder of one date only and for "
+        description="at privacy unit record: the reason why every row is in the folder of one date only and for "
         "ever, in words; leave it out at unit client",
     )
     max_windows: _Count | None = Field(
@@ -44,7 +44,7 @@ class EpochTerms(Section):
     )
     min_separation: _Count | None = Field(
         default=None,
-        description="at privacy unit client: how many windows lie from one in which a client counts to the next at "
+        description="at privacy unit client: the number of windows from one in which a client counts to the next at "
         "least, an integer >= 1; 1 to count in successive ones",
     )
 
@@ -74,7 +74,7 @@ class EpochTerms(Section):
 
 
 class EpochConfig(EpochTerms):
-    """One window of an epoch: each row lies in one, by the date in the name of its folder."""
+    """One window of an epoch: each row is in one, by the date in the name of its folder."""
 
     window: Date = Field(description="the date of the window of this run")
 
@@ -201,7 +201,7 @@ class WindowsFit(DPLloydFit):
                 rule = "be given" if is_wanted else "be left out"
                 raise ConfigError(
                     f"epoch.{name} must {rule} at privacy.unit {self.privacy.unit}, got {got!r}; a record says by once "
-                    "why it lies in one window, and a client counts in max_windows windows at most, min_separation "
+                    "why it is in one window, and a client counts in max_windows windows at most, min_separation "
                     "apart."
                 )
 

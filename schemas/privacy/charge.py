@@ -13,7 +13,7 @@ from schemas.settings.json_schema import FILE_CONTENT, checked
 _KNOWN_CORRECTIONS = 1
 """Corrections of faults of earlier versions that this one knows. A charge holds how many its own version knew."""
 _RELATIVE_UNITS = 1 << 26
-"""Lattice units: the sensitivity of relative sums, by which they are told from other sums."""
+"""Lattice units: the sensitivity of relative sums, by which they are distinguished from other sums."""
 _SAFE_FEATURES, _SAFE_FEATURES_OF_MEAN = 1024, 4096
 """So many features were safe with centers in the clipping ball."""
 

@@ -86,7 +86,7 @@ class ShareLaw:
     def quorum(self, n_parties: int) -> int:
         """Parties that must have signed one list of who is present: two lists cannot both have so many.
 
-        Two quorums have more parties in common than may collude, and whoever follows the protocol signs one list.
+        Two quorums have more parties in common than may collude, and a party that follows the protocol signs one list.
         """
         return (n_parties + n_corrupt(self.corrupt, n_parties)) // 2 + 1
 

@@ -85,7 +85,7 @@ def _category_text(value: Category) -> str:
 
 
 def _entries(section: str, model: type[Section]) -> Callable[[object], object]:
-    """Parses a mapping of columns; a fault in an entry is told with its whole dotted name."""
+    """Parses a mapping of columns; a fault in an entry is reported with its whole dotted name."""
 
     def parsed(value: object) -> object:
         if not isinstance(value, Mapping):

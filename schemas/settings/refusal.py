@@ -20,7 +20,7 @@ class OtherFormatError(MalformedError):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """What the user is told of a file that cannot be used.
+    """The refusal of a file that cannot be used.
 
     Attributes:
       kind: class of the error.

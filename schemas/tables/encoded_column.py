@@ -76,7 +76,7 @@ class EncodedColumn(abc.ABC):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Between which ends its features lie in every row."""
+        """Between which ends its features are in every row."""
         return 0.0, self.weight
 
     def decoded(self, block: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -149,7 +149,7 @@ def sweep_config(settings: object) -> SweepConfig:
 
 
 def _check_varied(options: SweepOptions) -> None:
-    """Refuses settings that `epsilons` and `seeds` would replace, or that would make their column a lie."""
+    """Refuses settings that `epsilons` and `seeds` would replace, or that would make their column wrong."""
     places = [("sweep.settings", options.settings)]
     places += [(f"sweep.methods.{method}", changes) for method, changes in options.methods.items()]
     for place, given in places:

@@ -1,8 +1,8 @@
 """Trials of mutants: a process that has collected the tests of a room forks a child for each.
 
 In the child the code of the changed function takes the place of the old one, wherever that is referred to. A change
-outside of functions, or of what runs at import and no test has noticed so, is tried by a child that imports everything
-of ours anew, with the changed source in place of the file. A child ends at the first test that fails. That test must
+outside of functions, or of what runs at import and no test has noticed so, is tried by a child that imports all of our
+modules again, with the changed source in place of the file. A child ends at the first test that fails. That test must
 fail alone, too, and must pass without the change, or it is not believed. Each mutant is decided before the next one is
 begun.
 """

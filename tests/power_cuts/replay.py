@@ -106,7 +106,7 @@ def tried(
       folder: new.
       most: states that are tried in every step; None for all, 0 for as many as cut all writes that are not cut yet.
       seed: chooses them.
-      say: is told how it goes.
+      say: is called with the progress.
     """
     result, begun = Result(name), time.monotonic()
     with contextlib.closing(make(folder)) as job:

@@ -26,7 +26,7 @@ from transforms.rounds.protocol import Round
 
 SERVER = mixture(24, seed=99)
 FAR = 10.0
-"""How far beyond the clipping ball a canary lies, in clipping norms."""
+"""How far beyond the clipping ball a canary is, in clipping norms."""
 CLIENT_ROWS = 10
 EVERY_ROUND = {
     "lloyd": {"steps": 2},
@@ -130,7 +130,7 @@ def sphere_config(unit: str = "record") -> FitConfig:
 def epoch_audited(unit: str = "record") -> Audited:
     """All releases of an epoch in which one unit takes part, calibrated to spend `audit.EPSILON`.
 
-    A row lies in the first window. A client has the same rows in windows 0 and 1, whose weights meet in two releases.
+    A row is in the first window. A client has the same rows in windows 0 and 1, whose weights meet in two releases.
     """
     calendar: dict[str, Any] = {"name": "e", "column": "dt", "first": "2026-01-01", "windows": 4, "band": 3}
     contract = {"once": "made for tests"} if unit == "record" else {"max_windows": 2, "min_separation": 1}
@@ -211,7 +211,7 @@ def directions() -> NDArray[np.float64]:
 
 
 def worst_neighbors(target: Audited, candidates: Iterator[Neighbors]) -> Neighbors:
-    """The candidates that the planned noise tells apart best."""
+    """The candidates that the planned noise distinguishes best."""
 
     def distance(pair: Neighbors) -> float:
         without, with_canary = (np.concatenate(target.sums(block)) for block in pair)

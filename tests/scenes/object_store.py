@@ -1,4 +1,4 @@
-"""A server that speaks Amazon's protocol of object stores, on this machine, which can be told to throttle.
+"""A server that speaks Amazon's protocol of object stores, on this machine, which can be made to throttle.
 
 Jobs ask it as they would ask Amazon: nothing here makes them faster than they are.
 """

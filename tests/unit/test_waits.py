@@ -66,7 +66,7 @@ REASONS = {
     ("pipelines/run/folder.py", "time.sleep"): "the loop has an end",
     ("pipelines/run/graph.py", "running.wait_until_finish"): "rows are added up, for days if need be; Ctrl-C cancels",
     ("pipelines/run/watched_worker.py", "self.worker_thread.join"): "a daemon that nobody waits for watches a process",
-    ("pipelines/run/watched_worker.py", "time.sleep"): "whoever waits for the thread has a limit",
+    ("pipelines/run/watched_worker.py", "time.sleep"): "the caller that waits for the thread has a limit",
     (
         "pipelines/tables/arrivals/broker.py",
         "self._consumer.commit",

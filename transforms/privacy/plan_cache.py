@@ -1,6 +1,6 @@
 """Found noise levels on disk, so that the next run of a job need not search again.
 
-A cache file is a hint: whoever loads one checks what it says. Plans depend on public settings only.
+A cache file is a hint: a process that loads one checks what it says. Plans depend on public settings only.
 """
 
 import hashlib

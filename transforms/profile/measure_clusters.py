@@ -42,7 +42,7 @@ from transforms.tables.shard_rows import shard_name
 
 SUMS = "sums"
 Piece = tuple[str, int, bytes | Spilled]
-"""Path and row group the rows come from, and the rows as an Arrow stream or where that lies."""
+"""Path and row group the rows come from, and the rows as an Arrow stream or where that is."""
 
 
 def _percentile_tags(params: ProfileParams) -> list[str]:

@@ -65,7 +65,7 @@ def threads(most: int) -> int:
 
 
 def free_memory(process: Path = _SELF, machine: Path = _MEMORY_INFO) -> int | None:
-    """Bytes of memory that this process may still take; None where the system does not tell.
+    """Bytes of memory that this process may still take; None where the system does not say.
 
     Args:
       process: its folder in /proc.
@@ -126,7 +126,7 @@ def _groups(controller: str, process: Path) -> Iterator[tuple[str, Path]]:
         kind = system[0]
         if kind in paths and len(fields) > 4 and (kind == "cgroup2" or controller in system[2].split(",")):
             root, mounted = fields[3], Path(fields[4])
-            # In a container the mount may begin at its own group, of which the path tells all folders.
+            # In a container the mount may begin at its own group, of which the path names all folders.
             inside = paths[kind].removeprefix(root.rstrip("/")).strip("/")
             folder = mounted / inside if ".." not in inside.split("/") else mounted
             yield from (

@@ -1,4 +1,4 @@
-"""What a protocol that runs in rounds is made of; it knows neither Beam nor where rows lie."""
+"""What a protocol that runs in rounds is made of; it knows neither Beam nor where rows are."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, Self

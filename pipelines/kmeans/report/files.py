@@ -41,7 +41,7 @@ _NOISE = {
 }
 NAMES_FILE = "names.parquet"
 NOT_SAID = "given, not said"
-"""Stands in `run.json` for where a key lies."""
+"""Stands in `run.json` for where a key is."""
 
 
 _TRUST = {
@@ -126,7 +126,7 @@ def _drift_json(model: ClusterModel, drift: Drift, remembered: Remembered | None
 
 
 def _settings(config: FitConfig) -> dict[str, Any]:
-    """The job as it was run; where its keys lie is nobody's business."""
+    """The job as it was run; where its keys are is nobody's business."""
     content: dict[str, Any] = config.model_dump(mode="json")
     masked = content["masked"]
     places = ((content, "key_uri"), *((masked, name) for name in ("secret_uri", "state_uri", "identity_uri")))

@@ -13,7 +13,7 @@ from pipelines.page.numbers import fixed
 from schemas.tables.encoder import Encoder
 
 _MOST_COLUMNS = 4
-"""Columns that tell what is typical of a cluster."""
+"""Columns that show what is typical of a cluster."""
 _MOST_ALIKE = 3
 """Categories of a column that are named where noise may hide which is the largest."""
 _SIGNS = 3
@@ -70,7 +70,7 @@ def typical(view: FitView, index: int) -> str:
 
 
 def _parts(encoder: Encoder) -> list[tuple[str, slice]]:
-    """Columns, and where the features of each lie."""
+    """Columns, and where the features of each are."""
     ends = np.cumsum([0, *(len(column.names) for column in encoder.columns)]).tolist()
     places = (slice(low, high) for low, high in itertools.pairwise(ends))
     return [(column.column, place) for column, place in zip(encoder.columns, places, strict=True)]

@@ -56,10 +56,10 @@ class Landing:
         return absolute(self.records.folder).rstrip("/")
 
     def check(self, output: str) -> None:
-        """Refuses a folder that holds anything else: what lies there would be removed, or count as rows.
+        """Refuses a folder that holds anything else: what is there would be removed, or count as rows.
 
         Args:
-          output: of the job, where nothing private may lie.
+          output: of the job, where nothing private may be.
 
         Raises:
           ConfigError: with the folder.
@@ -78,7 +78,7 @@ class Landing:
                 )
 
     def alone(self) -> contextlib.AbstractContextManager[None]:
-        """Nobody else copies to the folder or removes what lies there; raises ConfigError if another job does."""
+        """Nobody else copies to the folder or removes what is there; raises ConfigError if another job does."""
         return alone_at(FileSystems.join(self._root, RECORDS), self.records.epoch, self.setting, self._root)
 
     def copy(self, dates: Sequence[str]) -> None:

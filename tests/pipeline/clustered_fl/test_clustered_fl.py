@@ -1,4 +1,4 @@
-"""The clustered_fl job: its outputs equal the loop's, it goes on when killed, and bad input is told in one sentence."""
+"""The clustered_fl job: its outputs equal the loop's, it resumes when killed, bad input is refused in a sentence."""
 
 import json
 import os

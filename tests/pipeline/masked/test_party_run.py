@@ -90,7 +90,7 @@ def events_of(path):
 
 @pytest.mark.slow
 def test_every_party_tells_the_begin_and_the_end_of_its_part_and_of_each_round(played):
-    """The one that was killed has told a begin without an end."""
+    """The one that was killed has reported a begin without an end."""
     for name, word in {"north": "upload", AGGREGATOR: "aggregate", COLLECTOR: "unmask"}.items():
         events = events_of(played.folder / name / "events.jsonl")
         assert events[0][:3] == ("START", "party", False)

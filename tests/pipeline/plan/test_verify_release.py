@@ -84,7 +84,7 @@ def test_what_files_cannot_tell_is_said(forged, name):
     """Nothing in the files contradicts these, and the checker says that it would not see them."""
     said = forged[name]
     assert not [line for line in said if line.startswith("REFUSED")]
-    assert any("nobody wrote all files anew, digests included" in line for line in said)
+    assert any("nobody rewrote all files, digests included" in line for line in said)
     if "called clients" in name:
         assert any("or earlier releases gave the lattice units of" in line for line in said)
     if "moved" in name:
@@ -105,7 +105,7 @@ def test_a_signature_tells_what_digests_do_not(runs, empty, tmp_path):
 
 
 def test_a_later_run_tells_that_an_earlier_one_was_altered(runs, empty, tmp_path):
-    """Whoever makes all digests of one night anew does not reach the next night's manifest."""
+    """Anyone who recomputes all digests of one night does not reach the next night's manifest."""
     copy = shutil.copytree(runs["dp_lloyd, record"], tmp_path / "run")
     published.edit_rows("centers.parquet", lambda rows: rows[0].update(noisy_size=rows[0]["noisy_size"]))(copy)
     published.seal(copy)

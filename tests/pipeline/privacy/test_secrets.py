@@ -35,7 +35,7 @@ SPELLINGS = spellings(lake.KEY)
 
 
 def unpacked(content):
-    """The content, and everything that lies packed in it as a Beam pickle."""
+    """The content, and everything that is packed in it as a Beam pickle."""
     found, queue = [], [content]
     while queue:
         found.append(queue.pop())

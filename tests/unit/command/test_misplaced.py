@@ -1,4 +1,4 @@
-"""A setting that is given as a flag is told where it belongs, and pages list the exit codes that a word can have."""
+"""A setting that is given as a flag is answered with its place, and pages list the exit codes that a word can have."""
 
 import importlib
 import json

@@ -21,7 +21,7 @@ UNWATCHED = "multi_processing must have workers that can be watched, got a Beam 
 
 
 class _Still(watched_worker.WatchedWorker):
-    """A process that stands still, and so does whoever waits for its end."""
+    """A process that stands still, and so does the thread that waits for its end."""
 
     def __init__(self):
         self.over = threading.Event()

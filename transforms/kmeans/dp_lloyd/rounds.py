@@ -267,7 +267,7 @@ def fine_statistic(block: ClientBlock, state: CandidateState, *, n_cells: int) -
     if state.inner is None:
         return padded(relative_statistic(block, state), len(state.known_centers), n_cells)
     if not isinstance(state.privacy_unit, Rows):
-        raise ValueError("cells must be split for privacy unit record only, since rows of a client lie in several.")
+        raise ValueError("cells must be split for privacy unit record only, since rows of a client are in several.")
     found = relative_sums.row_split_sums(block, state.frame, state.known_centers, state.inner, state.outer)
     return padded(found, 2 * len(state.known_centers), n_cells)
 

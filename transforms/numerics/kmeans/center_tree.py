@@ -84,7 +84,7 @@ def noise_heights(
       n_features: d.
 
     Returns:
-      Shape (k - 1,): the height of two centers whose squared distance lies two stddevs above its mean under noise
+      Shape (k - 1,): the height of two centers whose squared distance is two stddevs above its mean under noise
       alone; NaN where the noise is not known.
     """
     n_clusters = len(sizes)

@@ -1,4 +1,4 @@
-"""A binary tree over the data: level l asks on which side of the l-th public hyperplane a row lies.
+"""A binary tree over the data: level l asks on which side of the l-th public hyperplane a row is.
 
 Sides are decided on lattice integers, so the cell of a row is the same on every CPU. Noisy counts of cells, several
 levels at a time, say which nodes are kept and divided further.

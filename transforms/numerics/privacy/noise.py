@@ -1,6 +1,7 @@
 """The one place that draws release noise: exact discrete Gaussian and discrete Laplace on the lattice.
 
-Guarantee: if ChaCha20 and BLAKE2b under a secret key cannot be told from random functions, a release is the exact
+Guarantee: if ChaCha20 and BLAKE2b under a secret key cannot be distinguished from random functions, a release is the
+exact
 sum plus noise of exactly the stated law: no modulo bias, no truncated tail, no floating-point error. Float64 only
 speeds decisions up; a decision that rounding could change is taken in exact arithmetic on further random bits, so
 the noise is also the same on every CPU. Running time depends on the noise; it is not part of a release.

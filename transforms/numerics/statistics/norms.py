@@ -50,7 +50,7 @@ def _bins(points: NDArray[np.floating], center: NDArray[np.float64]) -> NDArray[
 
 
 def noisy_quantile(counts: NDArray[np.float64], stddev: float, quantile: float) -> float:
-    """Grid edge below which a share of the noisy counts lies.
+    """Grid edge below which a share of the noisy counts is.
 
     Args:
       counts: shape (NORM_BINS,), released.

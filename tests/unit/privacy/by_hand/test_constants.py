@@ -1,4 +1,4 @@
-"""Numbers that proofs, formats and the curve of an account rest on: whoever changes one changes a line here, too.
+"""Numbers that proofs, formats and the curve of an account rest on: a change of one changes a line here, too.
 
 Sizes of blocks and thresholds between two ways to the same integers are not among them: they change no result.
 """

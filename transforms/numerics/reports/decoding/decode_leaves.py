@@ -35,7 +35,7 @@ _DOUBT = 2.0
 
 
 class LeafView(NamedTuple):
-    """What reports tell of leaves and of directions.
+    """What reports say of leaves and of directions.
 
     Attributes:
       sums: estimated sums of lifted unit vectors by leaf, shape (2**depth, n_dims).
