@@ -121,7 +121,7 @@ class Epoch:
 
 
 def moving_means(means: Rows, later: int) -> Rows:
-    """Means so many windows after they began to move: 0 walks, 1 splits at once, 2 dies and its rows go to 3."""
+    """Means this many windows after they began to move: 0 walks, 1 splits at once, 2 dies and its rows go to 3."""
     found = means.copy()
     found[0] += 0.01 * later / means.shape[1] ** 0.5
     found[2] = found[3]

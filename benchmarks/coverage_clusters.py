@@ -13,9 +13,9 @@ from schemas.tables.client_block import ClientBlock
 WIDTHS = np.array([0.2, 0.1, 0.05, 0.05, 0.05, 0.05])
 CLOUDS = ("round", "uniform", "long", "skewed")
 FAILED = 1.5
-"""A start has failed if the rows are so many times farther from the centers, squared, than from the best ones."""
+"""A start has failed if the rows are this many times farther from the centers, squared, than from the best ones."""
 GOOD = 1.1
-"""A start is good if they lie at most so many times farther."""
+"""A start is good if they lie at most this many times farther."""
 STARTS = (0.03, 0.1, 0.3)
 """Epsilons at which starts fail now and then."""
 

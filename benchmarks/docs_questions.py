@@ -280,7 +280,7 @@ def _ways() -> dict[tuple[pathlib.Path, int], Found]:
 
 
 def links(page: pathlib.Path, start: int) -> Iterator[tuple[int, pathlib.Path, int]]:
-    """What is passed up to each link below a line of a page, the page it leads to, and the line there."""
+    """The text passed up to each link below a line of a page, the page it leads to, and the line there."""
     passed = 0
     for line in prose(page)[start:]:
         targets = _LINK.findall(line)

@@ -33,7 +33,7 @@ DAY_SECONDS = 3.0
 
 
 def write_days(folder: pathlib.Path, days: int) -> pathlib.Path:
-    """A lake of so many days."""
+    """A lake of this many days."""
     first = datetime.date.fromisoformat(FIRST)
     for day in range(days):
         lake.write_lake(folder / f"dt={first + datetime.timedelta(days=day)}", lake.mixture(90, seed=day))

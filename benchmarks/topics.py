@@ -97,7 +97,7 @@ def tags() -> Texts:
 
 
 def said() -> list[str]:
-    """What is known of each package."""
+    """Facts about each package."""
     return [f"{row['Package'].replace('-', ' ')} {row['Description']}" for row in packages()]
 
 

@@ -103,7 +103,7 @@ def job_of(parameters: Mapping[str, Any], place: Place) -> FitConfig:
 
 @contextlib.contextmanager
 def in_parameters() -> Iterator[None]:
-    """Has errors about settings speak of the parameters of the estimator."""
+    """Makes errors about settings name the parameters of the estimator."""
     try:
         yield
     except DappleError as error:

@@ -171,7 +171,7 @@ def _has_numbers_only(X: Any, name: str) -> bool:
     if others:
         named = ", ".join(map(repr, others[:_MOST_NAMES])) + (", ..." if len(others) > _MOST_NAMES else "")
         raise InputError(
-            f"{name} must hold numbers only, got others in column{'s' * (len(others) > 1)} {named}; drop what is no "
+            f"{name} must hold numbers only, got others in column{'s' * (len(others) > 1)} {named}; drop what is not a "
             "number, such as ids and texts, and count a date in days from a public one."
         )
     return known

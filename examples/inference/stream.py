@@ -77,7 +77,7 @@ def wait_for(night: str, end: float) -> bool:
 
 
 def newest_night(_: object) -> ModelMetadata:
-    """The last date whose fit is complete; staging folders have other names, and late repeats of old dates wait."""
+    """The last date whose fit is complete; staging folders have other names, and late repeats of earlier dates wait."""
     found = FileSystems.match([NEW_MODELS])[0].metadata_list
     path = max(each.path for each in found)
     return ModelMetadata(model_id=path, model_name=pathlib.PurePath(path).parent.name)

@@ -99,7 +99,7 @@ def party(name: str) -> subprocess.Popen[str]:
 
 
 def main() -> None:
-    """All parties, started together; each ends by itself."""
+    """All parties, started together; each ends on its own."""
     shutil.rmtree(OUTPUT, ignore_errors=True)
     write_inputs()
     processes = {name: party(name) for name in PARTIES}

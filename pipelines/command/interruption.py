@@ -60,7 +60,7 @@ def interruptible() -> Iterator[Interruption]:
 
 
 def end_soon(code: int = INTERRUPTED) -> None:
-    """Ends this process in a few seconds, if threads of a runner that work on keep it from ending by itself."""
+    """Ends this process in a few seconds, if threads of a runner that work on keep it from ending on its own."""
     timer = threading.Timer(_GRACE, os._exit, (code,))
     timer.daemon = True
     timer.start()

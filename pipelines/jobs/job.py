@@ -75,7 +75,7 @@ class Job(Generic[Settings, Planned, Result]):
       flags: of its command line, besides `--config` and Beam's.
       place: where it writes; by default a folder that is complete or absent.
       reserve: what the ledger holds for a plan before private rows are read; None where nothing is charged, or where
-        every part of the work is charged by itself.
+        every part of the work is charged on its own.
       resolve: settings with what only a schema says, such as columns of patterns; a second time it changes nothing.
     """
 
@@ -92,7 +92,7 @@ class Job(Generic[Settings, Planned, Result]):
     resolve: Callable[[Settings], Settings] = _as_they_are
 
     def reservation(self, run: Run[Settings], planned: Planned) -> Reservation | None:
-        """What is charged for a plan; None if nothing is."""
+        """The charge of a plan; None if nothing is."""
         return None if self.reserve is None else self.reserve(run, planned)
 
 

@@ -170,5 +170,5 @@ class ChargedFolder(OutputFolder):
 
 
 def _not_of_run(path: str) -> Refusal:
-    """What is said of a file that a run did not leave so."""
+    """The refusal of a file that a run did not leave so."""
     return Refusal(kind=ConfigError, rule=f"{path} must be as a run wrote it", remedy="choose another --output")

@@ -82,7 +82,7 @@ def _held_secret(config: FitConfig, folder: str, hold: HoldKey) -> contextlib.Ab
 
 
 class Drawn(NamedTuple):
-    """What is known of a run whose rounds are over: its guarantee, and the fingerprint of its input."""
+    """The state of a run whose rounds are over: its guarantee, and the fingerprint of its input."""
 
     privacy: PrivacyStatement
     fingerprint: str
@@ -91,7 +91,7 @@ class Drawn(NamedTuple):
 def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account: Account | None = None) -> Drawn:
     """Runs the rounds of a planned job to the last one, or from where an earlier attempt was stopped.
 
-    The kept key lies at `config.key_uri`, or in `folder`. A key that exists is used and kept; otherwise one is
+    The kept key is at `config.key_uri`, or in `folder`. A key that exists is used and kept; otherwise one is
     made and deleted when the run is over. What draws is derived from it for this run.
     Data in which clients are split are grouped in a private copy first.
 

@@ -83,7 +83,7 @@ class FitRounds:
         return self._planned.promise_of(first, last)
 
     def events(self, n_rounds: int) -> Sequence[Mapping[str, Any]]:
-        """The plans of so many rounds."""
+        """The plans of this many rounds."""
         rounds = self._planned.plan.rounds[:n_rounds]
         return [{"round": each.path, "releases": [repr(release) for release in each.releases]} for each in rounds]
 

@@ -37,7 +37,7 @@ _TABLES = (
     f"INSERT INTO dapple.head VALUES ({FORMAT}, 0, '{CHAIN_START}')",
 )
 _LIMITS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
-"""By the last one, a process that is cut off while it writes does not hold the lock for ever."""
+"""By the last one, a process that is cut off while it writes does not hold the lock forever."""
 _LOCK = "LOCK TABLE dapple.entries IN SHARE ROW EXCLUSIVE MODE"
 _DURABLE = {"fsync": ("on",), "synchronous_commit": ("on", "remote_apply")}
 """Settings of the server, and what they must be, so that what was committed is on the disk."""

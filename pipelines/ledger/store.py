@@ -136,11 +136,11 @@ class Ledger:
             _LOGGER.warning("run %s stays reserved, since more than one process has worked on it", run)
 
     def status(self, run: str) -> RunStatus | None:
-        """What is known of a run; None if nothing is."""
+        """The status of a run; None if the ledger has none."""
         return self._read(lambda book: book.status(run))
 
     def windows(self, dataset: str, epoch: str) -> dict[int, RunStatus]:
-        """What is known of the runs of an epoch, by the number of the window; void ones are left out."""
+        """The statuses of the runs of an epoch, by the number of the window; void ones are left out."""
         found = {}
         for status in run_states(self.entries()).values():
             about = status.charge.epoch

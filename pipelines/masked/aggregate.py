@@ -1,6 +1,6 @@
 """The `aggregate` job, aggregator's role: adds up the masked messages of a round, adds noise, and says who is in it.
 
-It reads the plan and messages and nothing else. It must not import what forms or removes masks; a test sees to it.
+It reads the plan and messages and nothing else. It must not import what forms or removes masks; a test checks it.
 """
 
 import contextlib

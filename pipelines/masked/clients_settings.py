@@ -29,7 +29,7 @@ _LOCAL = (
 
 
 def check_settings(config: FitConfig, exchange: str, released: str, client: str) -> None:
-    """Refuses a job that no client of masked aggregation may run by itself.
+    """Refuses a job that no client of masked aggregation may run on its own.
 
     Args:
       config: the job.
@@ -106,7 +106,7 @@ def _check_listed(config: FitConfig, client: str) -> None:
 
 
 def _is_inside(path: str, folder: str) -> bool:
-    """Whether a path is a folder or lies in it, however both are spelled."""
+    """Whether a path is a folder or in it, however both are spelled."""
     if FileSystems.get_scheme(path) in (None, "file") and FileSystems.get_scheme(folder) in (None, "file"):
         path, folder = os.path.realpath(path), os.path.realpath(folder)
     return f"{path.rstrip('/')}/".startswith(folder.rstrip("/") + "/")

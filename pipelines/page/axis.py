@@ -128,7 +128,7 @@ _MONTH = 28
 
 
 def _days(low: float, high: float, first: datetime.date, each: int, most: int) -> list[tuple[float, str]]:
-    """Places and names of at most about `most` days: of every so manyth window, or the first days of months."""
+    """Places and names of at most about `most` days: of every this manyth window, or the first days of months."""
     start, end = max(math.ceil(low), 0), min(math.floor(high), (datetime.date.max - first).days // each)
     for step in _DAY_STEPS:
         found = range(-(-start // step) * step, end + 1, step)

@@ -89,7 +89,7 @@ _ONE_LINE = 28
 
 
 def wrapped(text: str, most: int, lines: int = 3) -> str:
-    """Text over a few lines of at most `most` letters, cut where words end; whole if so many lines hold it.
+    """Text over a few lines of at most `most` letters, cut where words end; whole if this many lines hold it.
 
     Args:
       text: a name.

@@ -145,7 +145,7 @@ TOOLS: Mapping[str, Tool] = {str(each.name): each for each in _TOOLS}
 
 
 def checked(given: Mapping[str, Any]) -> SimpleNamespace:
-    """What is given for the flags of a word, read and checked; raises ConfigError, in one sentence."""
+    """The values given for the flags of a word, read and checked; raises ConfigError, in one sentence."""
     found = SimpleNamespace(**given)
     for flag, kind in KINDS.items():
         if isinstance(getattr(found, flag, None), str):

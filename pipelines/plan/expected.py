@@ -108,7 +108,7 @@ class Expected:
 
     @property
     def unit_word(self) -> str:
-        """What is counted."""
+        """The noun for the counted units."""
         return UNITS[self.config.privacy.unit].words
 
     @property

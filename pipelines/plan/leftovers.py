@@ -33,7 +33,7 @@ _IN_COPY = re.compile(
     rf"{re.escape(LISTING_FILE)}|split\.json|(before|called)\.npz|[0-9a-f]{{16}}(\.jsonl|-[0-9]+)|\.rows-[0-9a-f.]+|"
     r".*(\.parquet|manifest\.json)|\..*\.parquet\.[0-9a-f]{16}"
 )
-"""What is in a private copy of rows, from the listing of their files to the rows grouped by client."""
+"""Names of files in a private copy of rows, from the listing of their files to the rows grouped by client."""
 _SECONDS = 3600.0
 
 

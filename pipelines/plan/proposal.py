@@ -42,7 +42,7 @@ class Proposal(NamedTuple):
 
     @classmethod
     def of(cls, schema: pa.Schema, client_id: str | None) -> "Proposal":
-        """What is proposed for a table.
+        """The proposal for a table.
 
         Args:
           schema: of which names and types are used.

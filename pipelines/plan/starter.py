@@ -77,7 +77,7 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
 
 
 class _Question(NamedTuple):
-    """What is to be known beside the table.
+    """A fact to be known beside the table.
 
     Attributes:
       text: for people.

@@ -95,7 +95,7 @@ class ProfileView:
 
     @property
     def units(self) -> str:
-        """What is counted by it."""
+        """The noun for the counted units."""
         return UNITS[self.plan.unit].words
 
     def size(self, cluster: dict[str, Any]) -> tuple[float, float]:

@@ -56,7 +56,7 @@ class ChunkedProtocol(Protocol):
     """Whether the arrays after the last round are asked for; else the graph of that round leaves what is released."""
 
     def initial(self) -> Arrays:
-        """What is known before the first round; public."""
+        """The state before the first round; public."""
         ...
 
     def add_rounds(self, root: beam.Pipeline, arrays: Arrays, first: int, last: int) -> beam.PCollection:

@@ -1,4 +1,4 @@
-"""Worker processes of this machine whose end is announced to all waiters: Beam's own has them wait for ever."""
+"""Worker processes of this machine whose end is announced to all waiters: Beam's own has them wait forever."""
 
 import sys
 import threading
@@ -54,7 +54,7 @@ class WatchedWorker(worker_handlers.SubprocessSdkWorkerHandler):
         closing.join(_HASTE_SECONDS if interrupted else _PATIENCE_SECONDS)
 
     def _close(self) -> None:
-        """Ends it, when it has done what it is at: it would wait for ever for the rest of its input."""
+        """Ends it, when it has done what it is at: it would wait forever for the rest of its input."""
         while self.worker_thread.is_alive() and self._unanswered():
             time.sleep(_WATCH_SECONDS)
         self._over.set()

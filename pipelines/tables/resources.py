@@ -23,7 +23,7 @@ def worker_limits(options: PipelineOptions) -> Iterator[WorkerLimits]:
     """What workers may use for a run; what this process has kept of it goes at the end.
 
     Without `--cores`, workers of this process use all cores that the machine and its control groups leave them, if
-    memory is enough for so many threads; others leave the cores to their runner.
+    memory is enough for this many threads; others leave the cores to their runner.
 
     Raises:
       ConfigError: for numbers that are out of range.

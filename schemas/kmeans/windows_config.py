@@ -30,12 +30,12 @@ class EpochTerms(Section):
     band: _Count = Field(
         default=16,
         description="how many windows each release adds up at most, so that their noise is correlated, an integer "
-        ">= 1; 1 for independent noise; the partitions of so many windows must stay readable",
+        ">= 1; 1 for independent noise; the partitions of this many windows must stay readable",
     )
     once: Text | None = Field(
         default=None,
-        description="at privacy unit record: the reason why every row is in the folder of one date only and for "
-        "ever, in words; leave it out at unit client",
+        description="at privacy unit record: the reason why every row is in the folder of one date only and "
+        "forever, in words; leave it out at unit client",
     )
     max_windows: _Count | None = Field(
         default=None,
@@ -65,7 +65,7 @@ class EpochTerms(Section):
 
     @property
     def separation(self) -> int:
-        """How many windows lie between these at least, the later one included."""
+        """The number of windows between these at least, the later one included."""
         return self.min_separation or self.windows
 
     def date_of(self, index: int) -> str:
@@ -167,8 +167,7 @@ class WindowsFit(DPLloydFit):
             )
         if self.ledger is None:
             raise ConfigError(
-                "ledger must be given for algorithm windows, got nothing; it sees to it that no window is released "
-                "twice."
+                "ledger must be given for algorithm windows, got nothing; it ensures that no window is released twice."
             )
         self._check_participation()
         self._check_state()

@@ -122,7 +122,7 @@ class ProfileShares(Section):
 
 
 class ProfileOptions(Section):
-    """What is described, and how much of the data PipelineDP looks at row by row."""
+    """The described columns, and how much of the data PipelineDP looks at row by row."""
 
     numeric: Annotated[dict[Text, NumericColumn], BeforeValidator(_entries("numeric", NumericColumn))] = Field(
         default_factory=dict, description="a section per numeric column, with lower, upper and percentiles"

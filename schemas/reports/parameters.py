@@ -267,7 +267,7 @@ class ReportParameters(CollectionTerms):
             )
 
     def with_depth(self, depth: int) -> "ReportParameters":
-        """The same parameters for a tree of so many levels."""
+        """The same parameters for a tree of this many levels."""
         return dataclasses.replace(self, depth=depth)
 
     @property

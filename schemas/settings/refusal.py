@@ -11,7 +11,7 @@ from schemas.errors import DappleError
 
 
 class MalformedError(ValueError):
-    """What is wrong with a file, in a few words that hold none of its values."""
+    """A fault of a file, in a few words that hold none of its values."""
 
 
 class OtherFormatError(MalformedError):

@@ -160,7 +160,7 @@ class ScaledColumn(_OneNumber):
             return block / self.weight * self.stddev + self.mean
 
     def fill(self, values: pa.ChunkedArray, block: NDArray[np.float64]) -> None:
-        """A value that overflows becomes infinite, hence invalid."""
+        """A value that overflows becomes infinite, so invalid."""
         with np.errstate(over="ignore", invalid="ignore"):
             block[:, 0] = (columns.floats(values).astype(np.float64) - self.mean) / self.stddev * self.weight
 

@@ -91,7 +91,7 @@ class Encoder:
 
     @property
     def is_projected(self) -> bool:
-        """Whether features mean nothing by themselves, but only all of them together."""
+        """Whether features mean nothing on their own, but only all of them together."""
         return any(isinstance(column, TermsVector) for column in self.columns)
 
     @property

@@ -42,7 +42,7 @@ def _distinct(value: object, rule: str = "a non-empty list without duplicates") 
 
 
 class SweepScores(Section):
-    """What is scored of every cell beyond its cost."""
+    """The scores of every cell beyond its cost."""
 
     label: Text | None = Field(
         default=None, description="a column of classes (strings, integers or booleans) to compare with, or leave it out"
@@ -53,7 +53,7 @@ class SweepScores(Section):
 
 
 class SweepOptions(Section):
-    """What is varied."""
+    """The varied settings."""
 
     methods: dict[Text, dict[str, Any]] = Field(
         description="a mapping of names to settings of a fit that replace the job's own", min_length=1

@@ -335,7 +335,7 @@ def test_a_leg_with_other_rows_is_the_first_one(tmp_path, leg):
 
 @pytest.mark.slow
 def test_a_round_is_of_the_rows_of_its_first_leg(tmp_path):
-    """What is pinned is sealed under a key of its own, and gone once the message is sent."""
+    """The pinned content is sealed under a key of its own, and gone once the message is sent."""
     parties = opened(pairwise.Parties(tmp_path, "client", **pairwise.LLOYD))
     parties.leg()
     state = state_of(parties, 0, "holder-0")

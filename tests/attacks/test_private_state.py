@@ -248,7 +248,7 @@ WINDOWS = epochs.DATES
 
 @pytest.fixture(scope="module")
 def stream(tmp_path_factory):
-    """Two windows of a stream, and what lay there after the first one."""
+    """Two windows of a stream, and its content after the first one."""
     place = epochs.Place(tmp_path_factory.mktemp("stream"), unit="record")
     for date in WINDOWS[:4]:
         place.write(date, range(60))

@@ -40,7 +40,7 @@ class Outcome:
     Attributes:
       name: of the mutant.
       noticed_by: the first test that failed; None if all passed.
-      n_tests: that come by its statement.
+      n_tests: that execute its statement.
       seconds: that it took.
       why: what that test said.
       quick: whether unit tests alone were asked.
@@ -113,7 +113,7 @@ class Server:
         return Outcome(mutant.name, failed, len(names), round(time.monotonic() - begin, 1), answer["why"])
 
     def _believed(self, mutant: Mutant, failed: str, first: bool, anew: bool, limits: dict[str, float]) -> bool:
-        """Whether a test fails by itself with the change, and passes without it."""
+        """Whether a test fails on its own with the change, and passes without it."""
 
         def alone(changed: Mutant | None) -> Any:
             if anew:

@@ -19,7 +19,7 @@ from tests.power_cuts.trace import Call
 
 
 class Entry(NamedTuple):
-    """What is under a name.
+    """A file or folder under a name.
 
     Attributes:
       mode: its permissions.
@@ -129,7 +129,7 @@ class Disk:
                 last -= 1
 
     def now(self) -> Tree:
-        """What is there while the power is on."""
+        """The tree while the power is on."""
         return self._tree(self._pending)
 
     def _tree(self, changes: Sequence[_Data | _Names]) -> Tree:

@@ -56,11 +56,11 @@ class Job(abc.ABC):
 
     @abc.abstractmethod
     def steps(self) -> Iterator[Step]:
-        """What is called, one after the other."""
+        """The commands called, one after the other."""
 
     @abc.abstractmethod
     def fault(self, left: Tree, done: Tree, again: Tree, *, over: bool) -> str:
-        """What is wrong after a step that was cut was called again, and ended well; empty if nothing is.
+        """The fault after a step that was cut was called again, and ended well; empty if nothing is.
 
         Args:
           left: by the cut.

@@ -43,7 +43,7 @@ OF_MODULES = {
 OF_LEDGERS = {"reserve", "start", "commit", "void", "set_limit"}
 _MAKES = re.compile(r"O_CREAT|^'[wax]")
 BEGIN, END = "/power-cut/begin/", "/power-cut/end/"
-"""What a recorded process looks for, in vain, where a call begins and ends."""
+"""What a recorded process looks for where a call begins and ends."""
 _WRAPPER = "__power_cut_site__"
 
 

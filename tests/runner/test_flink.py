@@ -146,7 +146,7 @@ class TestFlink(Conformance):
         self._check(bench, shared, "topics", settings, 4)
 
     def _check(self, bench, shared, job, settings, n_jobs):
-        """A job takes so many jobs of Flink, and releases what the reference does; returns its log."""
+        """A job takes this many jobs of Flink, and releases what the reference does; returns its log."""
         before = len(shared.jobs())
         outcome, output = bench.run(job, settings, *shared.flags)
         assert outcome.code == 0, outcome.err

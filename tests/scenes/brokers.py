@@ -187,7 +187,7 @@ class StreamPlace:
         return self.folder / name / "copies" / "_offsets" / "epoch" / f"{date}.json"
 
     def private_files(self, name: str) -> list[str]:
-        """What is in the folder of the copies."""
+        """Names in the folder of the copies."""
         folder = self.folder / name / "copies"
         return sorted(str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file())
 

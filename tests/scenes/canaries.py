@@ -160,7 +160,7 @@ def epoch_audited(unit: str = "record") -> Audited:
 
 
 def audited(job: FitConfig, *names: str) -> Audited:
-    """Rounds of a job, calibrated to spend `audit.EPSILON` by themselves, in the states of a run on ordinary rows."""
+    """Rounds of a job, calibrated to spend `audit.EPSILON` on their own, in the states of a run on ordinary rows."""
     specs = _specs(job)
     rounds_of_job = bound(job)
     states = _states(job, rounds_of_job)

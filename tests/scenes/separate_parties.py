@@ -208,12 +208,12 @@ class SeparateParties:
         return {name: read_bytes(f"{self.released}/result/{name}") for name in lake.RELEASED_FILES}
 
     def sizes(self) -> list[int]:
-        """Bytes of each file that lies between the parties."""
+        """Bytes of each file exchanged between the parties."""
         patterns = [f"{place}/**" for place in (self.exchange, self.released)]
         return [each.size_in_bytes for found in FileSystems.match(patterns) for each in found.metadata_list]
 
     def cpu_seconds(self) -> float:
-        """Of all parties that have ended by themselves."""
+        """Of all parties that have ended on their own."""
         return sum(float(path.read_text()) for path in self.folder.glob("*/cpu"))
 
     def as_aggregator(self) -> tuple[Exchange, bytes]:

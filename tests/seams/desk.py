@@ -62,7 +62,7 @@ class Desk:
         return str(path)
 
     def verify(self, run: Run, ledger: str | None = None) -> dict[str, Any]:
-        """What is said of a run that is whole, and whose ledger knows it."""
+        """The verdict on a run that is whole, and whose ledger knows it."""
         found = summary(self.command("verify", str(run.folder), *(("--ledger", ledger) if ledger else ())))
         assert found["verified"] is True
         assert bool(found["ledger"]) is (ledger is not None)

@@ -126,11 +126,11 @@ class CheckpointFolder:
         self._folder = folder
 
     def arrays_path(self, rounds: int) -> str:
-        """Where a pipeline writes the arrays after so many rounds."""
+        """Where a pipeline writes the arrays after this many rounds."""
         return self._path(_arrays_name(rounds))
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Makes a checkpoint the one of the run; its arrays may lie at `arrays_path` already."""
+        """Makes a checkpoint the one of the run; its arrays may be at `arrays_path` already."""
         name, content = _arrays_name(checkpoint.rounds), arrays_to_bytes(checkpoint.arrays)
         _put(self._path(name), content)
         manifest = {

@@ -212,7 +212,7 @@ def _on_hadoop(path: str, content: bytes) -> None:
 
 
 _NO_FLUSH = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS, errno.EROFS)
-"""What file systems say that cannot flush a folder by itself."""
+"""What file systems say that cannot flush a folder on its own."""
 CONDITIONAL: dict[str, Callable[[str, bytes], None]] = {
     "gs": _on_google,
     "s3": _on_amazon,

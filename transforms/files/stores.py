@@ -105,7 +105,7 @@ class _Ahead:
     """Files of a store that are opened before they are asked for.
 
     Args:
-      paths: in the order in which they will be asked for; what is not is opened in vain.
+      paths: in the order in which they will be asked for; what is not fails when it is opened.
       pool: has `AT_ONCE` threads.
     """
 
@@ -160,7 +160,7 @@ def opening_ahead(paths: Iterable[str]) -> Iterator[None]:
 
 
 def side_by_side(ask: Callable[[str], Answer], paths: Iterable[str]) -> Iterator[Answer]:
-    """What is asked of files, in their order; of those of a store some are asked at once.
+    """The answers on files, in their order; of those of a store some are asked at once.
 
     Args:
       ask: of a path.

@@ -2,7 +2,7 @@
 
 Input element: `MaskedMessages`. Output element: `MaskedReleases`, exactly one. Guarantee: the output and all that
 is worked on are uniform to anyone without the masks; once unmasked, the releases have the law that the plan states.
-What forms or removes masks must not be imported here, nor by what is imported here; a test sees to it.
+What forms or removes masks must not be imported here, nor by what is imported here; a test checks it.
 """
 
 import dataclasses

@@ -154,7 +154,7 @@ def number_listed(listed: Correspondence) -> int:
 def read_lists(
     client: str, folder: str, index: int, params: PairwiseParams, parties: Parties | None = None
 ) -> Correspondence:
-    """What is listed in a round, as this client sees it."""
+    """The lists of a round, as this client sees it."""
     return Correspondence.read(client, folder, index, params, parties)
 
 

@@ -87,7 +87,7 @@ class RunState:
         return gate.read_bytes(path, _REFUSAL) if FileSystems.exists(path) else None
 
     def first(self, round_path: str, leg: str, content: bytes) -> bytes:
-        """What is to be sent in a leg of a round: this content, or what was decided for before; durable on return.
+        """The content to send in a leg of a round: this content, or what was decided for before; durable on return.
 
         Raises:
           ProtocolError: if the run is over.
@@ -272,7 +272,7 @@ class PartyState:
         return FileSystems.join(self.folder, _NOISE_KEY)
 
     def of_run(self, nonce: bytes) -> RunState:
-        """What is kept of a run."""
+        """The kept state of a run."""
         return RunState(folder=FileSystems.join(self.folder, _RUN + hashlib.sha256(nonce).hexdigest()))
 
     def end_others(self, begun: RunState) -> None:

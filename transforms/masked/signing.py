@@ -38,7 +38,7 @@ class Signed(NamedTuple):
     broadcast: bytes = b""
 
     def statement(self, content: bytes) -> bytes:
-        """What is signed."""
+        """The signed bytes."""
         return encode_label("dapple: a file of a party", *self, hashlib.sha256(content).digest())
 
 

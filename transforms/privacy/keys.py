@@ -77,7 +77,7 @@ def create_key(uri: str, setting: str = "key_uri") -> None:
     """Writes a new random key to `uri`; on a local disk with mode 0600. An existing object is an error.
 
     Raises:
-      ConfigError: if something lies at `uri` already, it cannot be written, or the place cannot tell who was first.
+      ConfigError: if `uri` exists already, it cannot be written, or the place cannot tell who was first.
     """
     try:
         new_file.create(uri, secrets.token_bytes(KEY_BYTES))
@@ -152,7 +152,7 @@ def kept_key(uri: str, setting: str = "key_uri") -> Iterator[str]:
 
 
 def make_key(uri: str, setting: str = "key_uri") -> None:
-    """Sees to it that there is a key that lasts: one that exists is used, otherwise one is made.
+    """Ensures that there is a key that lasts: one that exists is used, otherwise one is made.
 
     Raises:
       ConfigError: if it cannot be made.
@@ -172,7 +172,7 @@ def is_made(uri: str) -> bool:
 
 
 def _flush(path: str) -> None:
-    """Sees to it that a key that someone has just written lasts as long as what is charged for its noise."""
+    """Ensures that a key that someone has just written lasts as long as what is charged for its noise."""
     new_file.flush(path)
     new_file.flush(os.path.dirname(path))
 

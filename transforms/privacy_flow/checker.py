@@ -152,7 +152,7 @@ class _Walk(PipelineVisitor):
         )
 
     def _trace(self, value: PCollection) -> Trace:
-        """What is known of a collection."""
+        """The trace of a collection."""
         trace = self._traces.get(value.producer)
         if trace is None:
             raise PrivacyFlowError(f"every input must come from a step of the graph, got {value}; build it again.")

@@ -23,7 +23,7 @@ OF_OTHERS = "messages"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """What is known of what a step gives.
+    """Facts about the output of a step.
 
     Attributes:
       level: how private it is.
@@ -73,7 +73,7 @@ class Step:
 
     @property
     def transform(self) -> Any:
-        """What is applied."""
+        """The transform applied."""
         return self.node.transform
 
     @property

@@ -160,7 +160,7 @@ def clients_of(rows: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
 
 
 def bounded(rows: pa.Table, max_rows: int) -> pa.Table:
-    """At most so many rows of each client."""
+    """At most this many rows of each client."""
     kept = bounded_rows(clients_of(rows)[0], rows.column(RANK).to_numpy(), max_rows)
     return rows if len(kept) == rows.num_rows else rows.take(pa.array(kept))
 

@@ -26,7 +26,7 @@ from transforms.reports.batches import (
 )
 
 _MANY_REPORTS = 100_000_000
-"""At least so many reports make many files of a collection."""
+"""At least this many reports make many files of a collection."""
 
 
 def _write(group: tuple, parameters: ReportParameters, folder: str) -> WrittenFile:

@@ -1,6 +1,6 @@
 """Messages of split and mix through pipelines: made by clients, shuffled, read, summed and decoded.
 
-Element: `MessageBatch`. Guarantee: messages of one client are not private by themselves; shuffled among those of
+Element: `MessageBatch`. Guarantee: messages of one client are not private on their own; shuffled among those of
 `min_batch` clients they reveal the noisy sums of the leaves and nothing else, to within the delta of the collection.
 The noise belongs to the clients, so making messages is a declared exception to the one noise stage.
 """

@@ -21,7 +21,7 @@ _SELF = Path("/proc/self")
 _MEMORY_INFO = Path("/proc/meminfo")
 _WITHOUT_LIMIT = 1 << 60
 _DISK_LEFT = 6
-"""One byte of so many stays free on a disk: Kubernetes stops pods where less than 15% is left."""
+"""One byte of this many stays free on a disk: Kubernetes stops pods where less than 15% is left."""
 _LEAST_LEFT = 1 << 30
 _THREAD_BYTES = 1 << 27
 """Memory that the rows take which a thread works on, about."""
@@ -83,7 +83,7 @@ def free_memory(process: Path = _SELF, machine: Path = _MEMORY_INFO) -> int | No
 
 
 def has_room(n_bytes: int) -> bool:
-    """Whether so many bytes are at most half of the memory that this process may still take."""
+    """Whether this many bytes are at most half of the memory that this process may still take."""
     free = free_memory()
     return free is None or n_bytes <= free // 2
 

@@ -21,11 +21,11 @@ from transforms.rounds import machine
 
 Kept = TypeVar("Kept")
 _MEMORY_SHARE = 4
-"""Memory gets one in so many bytes of what a worker may keep, the file all others."""
+"""Memory gets one in this many bytes of what a worker may keep, the file all others."""
 _MOST_MEMORY = 1 << 27
 _ON_DISK = "/var/tmp"
 _FREE_SHARE = 4
-"""Of the memory that the process may still take, rows get one in so many bytes at most."""
+"""Of the memory that the process may still take, rows get one in this many bytes at most."""
 
 
 class HeldByRun(Generic[Kept]):
@@ -42,7 +42,7 @@ class HeldByRun(Generic[Kept]):
         self._held: set[str] = set()
 
     def of(self, run: str, make: Callable[[], Kept] | None) -> Kept | None:
-        """What is kept of a run; runs that nobody holds make room for a new thing.
+        """The kept rows of a run; runs that nobody holds make room for a new thing.
 
         Args:
           run: names it among those of this process.
@@ -127,7 +127,7 @@ class RowCache:
         self._entries: dict[Hashable, tuple[Piece, ...]] = {}
 
     def pieces(self, key: Hashable) -> tuple[Piece, ...] | None:
-        """What is kept under a key; None if nothing is."""
+        """The pieces kept under a key; None if nothing is."""
         return self._entries.get(key)
 
     def filled(self, key: Hashable, blocks: Iterable[ClientBlock]) -> Iterator[ClientBlock]:

@@ -29,7 +29,7 @@ _END_BYTES = 1 << 16
 
 
 class FileSeal(NamedTuple):
-    """What is known of a file without reading its rows.
+    """Facts about a file without reading its rows.
 
     Attributes:
       size: bytes.
@@ -142,7 +142,7 @@ def check_content(source: Any, seal: str, name: str) -> None:
 
 
 def check_regular(path: str, setting: str) -> os.stat_result:
-    """What a local disk says of a file; a pipe would keep a job waiting for ever.
+    """What a local disk says of a file; a pipe would keep a job waiting forever.
 
     Raises:
       InputError: if it is a pipe, a socket or a device, or cannot be read.

@@ -56,7 +56,7 @@ def _shards_for(n_bytes: int) -> int:
 
 
 class Windows(NamedTuple):
-    """Windows of an epoch, in each of which a client is grouped by itself.
+    """Windows of an epoch, in each of which a client is grouped on its own.
 
     Attributes:
       column: Hive partition column.

@@ -1,4 +1,4 @@
-"""Where the rows of a job lie: files at a path, or the files that the snapshot of a table names."""
+"""Where the rows of a job are: files at a path, or the files that the snapshot of a table names."""
 
 import dataclasses
 import glob

@@ -81,7 +81,7 @@ def _by_threads(files: FileList) -> FileDigests:
 
 
 def _batches(files: Iterator[ListedFile]) -> Iterator[list[ListedFile]]:
-    """Large files by themselves, and small ones together: handing one to a thread takes as long as reading it."""
+    """Large files on their own, and small ones together: handing one to a thread takes as long as reading it."""
     batch: list[ListedFile] = []
     n_bytes = 0
     for each in files:

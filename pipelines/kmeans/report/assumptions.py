@@ -127,7 +127,7 @@ def of_clouds(view: FitView) -> list[Notice] | None:
 def of_unknown_spread(view: FitView) -> list[Notice]:
     """Says that `of_clouds` has nothing to say: windows and warm starts release no spread.
 
-    At client level it lies in the noise and the width of cells: measured, either one cloud in three passed for clusters
+    At client level it is hidden by the noise and the width of cells: measured, one cloud in three passed for clusters
     or one page in five denied those that were there.
     """
     n_clusters = view.summary.n_clusters

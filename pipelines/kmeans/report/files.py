@@ -172,7 +172,7 @@ def _noise_words(model: ClusterModel) -> str:
 
 
 def _unprotected(planned: PlannedFit) -> str:
-    """What is public by declaration."""
+    """Everything public by declaration."""
     public = ["the settings of the job, names of features among them"]
     if planned.config.server_data is not None:
         public.append("the server data, which the curator declares public")
@@ -182,7 +182,7 @@ def _unprotected(planned: PlannedFit) -> str:
 
 
 def _units(planned: PlannedFit) -> str:
-    """What is counted by the privacy unit."""
+    """The things that the privacy unit counts."""
     return UNITS[planned.plan.unit].words
 
 
@@ -224,7 +224,7 @@ def _model(planned: PlannedFit) -> dict[str, Any]:
 
 
 def _one_of(planned: PlannedFit) -> str:
-    """What is released."""
+    """The released outputs."""
     covers = planned.statement.covers
     return "One run" if covers is None else f"One window; epsilon and delta are of {covers}"
 

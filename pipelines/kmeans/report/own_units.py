@@ -46,7 +46,7 @@ def noise_texts(view: FitView, features: NDArray[np.int64], clusters: NDArray[np
 
 
 def typical(view: FitView, index: int) -> str:
-    """What is typical of a cluster, for example "hours 41.2; education Bachelors (62%)"; "" where nothing is encoded.
+    """The typical values of a cluster, such as "hours 41.2; education Bachelors (62%)"; "" where nothing is encoded.
 
     Of a column with several features the one with the largest share is named, with those that noise may hide it from.
     Columns in which centers differ most come first.

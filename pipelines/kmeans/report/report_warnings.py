@@ -243,7 +243,7 @@ _CHECKS: tuple[tuple[str, Callable[[FitView], Found]], ...] = (
     ("Every release above its noise", _of_noise),
     ("Assumptions of the theorem on FedDP-KMeans", assumptions.of_theorem),
 )
-"""What is checked of a run, and how."""
+"""The checks of a run."""
 _APPLIES: Mapping[str, Callable[[FitView], bool]] = {
     "Clipping norm against the public rows": lambda view: view.representative,
     "Private rows inside the clipping norm": lambda view: not clipping.covers_box(view),

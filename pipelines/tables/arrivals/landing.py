@@ -1,6 +1,6 @@
 """Private copies of messages, where a fit reads its rows: exactly those of recorded offsets, on any runner.
 
-The copies of a window lie at `FOLDER/COLUMN=DATE/part-*.parquet` and go when nothing is left to release. They are a
+The copies of a window are at `FOLDER/COLUMN=DATE/part-*.parquet` and go when nothing is left to release. They are a
 function of the records, so what a killed attempt has left is removed and copied again.
 """
 
@@ -66,9 +66,7 @@ class Landing:
         """
         private, released = (f"{_resolved(each)}/" for each in (self._root, output))
         if private.startswith(released) or released.startswith(private):
-            raise ConfigError(
-                f"{self.setting} must lie apart from --output, got {self._root}; choose a private folder."
-            )
+            raise ConfigError(f"{self.setting} must be apart from --output, got {self._root}; choose a private folder.")
         for path in _files_in(self._root):
             below = path.removeprefix(f"{self._root}/")
             if not below.startswith(f"{RECORDS}/") and not self._is_copy(below):

@@ -61,7 +61,7 @@ class FolderRows:
             self.short.append(date)
 
     nothing = "the folder of the day is missing, or holds no row"
-    """What is said of a window to which nobody has written."""
+    """The warning on a window to which nobody has written."""
 
 
 class LakeRows(FolderRows):

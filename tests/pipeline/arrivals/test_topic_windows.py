@@ -280,7 +280,7 @@ def test_copies_have_a_folder_of_their_own(place, topic):
     assert mine.exists()
     outcome = place.stream("inside", topic, data=place.folder / "inside" / "out" / "copies")
     assert outcome.code == 2
-    assert "must lie apart from --output" in outcome.lines[-1]
+    assert "must be apart from --output" in outcome.lines[-1]
 
 
 def test_a_copy_that_an_attempt_left_is_made_again(place, topic):

@@ -106,7 +106,7 @@ def test_fit_predict_is_fit_and_predict():
 
 @pytest.fixture
 def kept(monkeypatch):
-    """What is on the disk when a fit runs."""
+    """Files on the disk when a fit runs."""
     found, run = {}, fit_job.execute
 
     def execute(planned, *more):

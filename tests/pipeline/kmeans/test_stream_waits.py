@@ -56,7 +56,7 @@ def run(place, name, clock, monkeypatch, **changes):
 
 
 def test_windows_are_released_when_their_days_are_over(place, monkeypatch):
-    """The epoch ends by itself, and all its bytes are those of `--once`."""
+    """The epoch ends on its own, and all its bytes are those of `--once`."""
     clock, seen, release = Clock("2026-01-01T05:00"), [], job.run_settings
 
     def noted(record, settings, options):
@@ -85,7 +85,7 @@ def test_nothing_is_released_before_the_time_to_settle(place, monkeypatch):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_job_that_waits(place, number, monkeypatch):
-    """What is released stays, and the next call goes on."""
+    """Released windows stay, and the next call goes on."""
     before = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
     clock = Clock("2026-01-02T00:00", {6: lambda: signal.raise_signal(number)})
     outcome = run(place, f"ends-{number}", clock, monkeypatch)

@@ -80,7 +80,7 @@ def test_the_log_says_in_a_line_per_step_what_is_waited_for(played):
 
 
 def events_of(path):
-    """Kind, word, whether it lies within a party's run, and facets of each event."""
+    """Kind, word, whether it is within a party's run, and facets of each event."""
     found = [json.loads(line) for line in path.read_text().splitlines()]
     return [
         (each["eventType"], each["job"]["name"], "parent" in each["run"]["facets"], each["run"]["facets"])

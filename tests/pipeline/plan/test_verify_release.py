@@ -27,7 +27,7 @@ def empty(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def passed(runs, empty):
-    """What is said of all runs, in one process."""
+    """The verdicts on all runs, in one process."""
     done = published.check(*map(str, runs.values()), cwd=empty)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     return published.sections(done.stdout)
@@ -35,7 +35,7 @@ def passed(runs, empty):
 
 @pytest.fixture(scope="module")
 def forged(runs, empty, tmp_path_factory):
-    """What is said of each forgery that is not signed, in one process."""
+    """The verdict on each forgery that is not signed, in one process."""
     folder = tmp_path_factory.mktemp("forgeries")
     places = {name: published.forge(runs, name, folder / str(at))[0] for at, name in enumerate(BY_FILES)}
     done = published.check(*map(str, places.values()), cwd=empty)

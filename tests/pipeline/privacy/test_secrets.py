@@ -1,4 +1,4 @@
-"""The run key stays where it lies: not in the job graph, not in a pickle, not in an output or a log."""
+"""The run key stays where it is: not in the job graph, not in a pickle, not in an output or a log."""
 
 import base64
 import binascii

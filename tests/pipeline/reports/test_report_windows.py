@@ -201,7 +201,7 @@ def test_a_killed_job_goes_on_to_the_same_bytes(arriving, finished, point):
 
 
 def test_broken_reports_stop_the_job_and_a_later_call_goes_on(arriving, finished):
-    """What is no report folder is someone's mistake, and not a window without reports."""
+    """A folder that is no report folder is someone's mistake, and not a window without reports."""
     whole = arriving / "inbox" / f"dt={DATES[2]}" / "hour-0.parquet"
     content = whole.read_bytes()
     whole.write_bytes(b"broken")

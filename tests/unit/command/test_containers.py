@@ -57,7 +57,7 @@ def stages(text):
 
 
 def faults(text):
-    """What is wrong with a Dockerfile, in words."""
+    """The faults of a Dockerfile, in words."""
     found, known = [], stages(text)
     defaults = dict(rest.split("=", 1) for word, rest in instructions(text) if word == "ARG")
     for name, (base, steps) in known.items():
@@ -122,7 +122,7 @@ def test_no_tool_that_builds_is_left(dockerfile):
 
 
 def copied(dockerfile):
-    """What is copied out of the repository."""
+    """The files copied out of the repository."""
     steps = [rest.split() for _, each in stages(dockerfile).values() for word, rest in each if word == "COPY"]
     return [source for words in steps if not words[0].startswith("--from") for source in words[:-1]]
 
@@ -332,7 +332,7 @@ def test_a_stream_is_kept_running_or_called_every_night(manifests, of_kind):
 
 
 def test_the_driver_has_what_its_ledger_needs(dockerfile):
-    """A password is never in a manifest, and the library comes by its digests."""
+    """A password is never in a manifest, and the library is installed by its digests."""
     assert "requirements-postgres.txt" in (DEPLOY / "Dockerfile").read_text()
     pins = (DEPLOY.parent / "requirements-postgres.txt").read_text()
     assert pins.partition("\n")[2].strip() in (DEPLOY.parent / "requirements-dev.txt").read_text()

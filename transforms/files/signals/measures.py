@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 MOST_RUNS = 100
-"""A stream may be up for years; of so many runs, the last ones, the operator's file says."""
+"""A stream may be up for years; of this many runs, the last ones, the operator's file says."""
 
 
 class Kind(enum.StrEnum):
@@ -82,7 +82,7 @@ Sample = tuple[Metric, str]
 
 @dataclasses.dataclass(slots=True, eq=False)
 class RunMeasures:
-    """What is kept of one run, or of what a command does outside of runs.
+    """The measures of one run, or of what a command does outside of runs.
 
     Attributes:
       job: word of the command; empty outside of runs.
@@ -101,7 +101,7 @@ class RunMeasures:
     ended: float | None = None
 
     def copied(self) -> "RunMeasures":
-        """What is kept of it now; others may go on to count."""
+        """A copy of the measures as they are now; others may go on to count."""
         return dataclasses.replace(self, samples=dict(self.samples), notes=list(self.notes))
 
 
@@ -116,7 +116,7 @@ def added(parts: list[dict[Sample, float]]) -> dict[Sample, float]:
 
 
 class Measures:
-    """The numbers of a process. Runs may lie within each other, as windows do in a stream.
+    """The numbers of a process. Runs may be nested, as windows are in a stream.
 
     Args:
       clock: seconds since some moment.

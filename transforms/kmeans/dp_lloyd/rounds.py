@@ -77,7 +77,7 @@ def allocation(config: DPLloydFit) -> Allocation:
 
 
 def round_specs(config: DPLloydFit, n_features: int) -> tuple[RoundSpec, ...]:
-    """Every release of a job that starts by itself, before calibration; `n_features` is d."""
+    """Every release of a job that starts on its own, before calibration; `n_features` is d."""
     settings = LloydSettings.from_config(config)
     specs = {LloydStart.BEST: _start_specs, LloydStart.CANDIDATES: _candidate_specs}.get(settings.options.start)
     start = () if specs is None else for_sampled_rows(config, specs(settings, n_features))

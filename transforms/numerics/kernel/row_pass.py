@@ -185,7 +185,7 @@ def is_compiled() -> bool:
 
 
 def _is_matrix(array: NDArray, dtype: type, n_columns: int) -> bool:
-    """Whether the library can read an array as rows of so many numbers."""
+    """Whether the library can read an array as rows of this many numbers."""
     shape = array.shape
     return array.dtype == dtype and len(shape) == 2 and shape[1] == n_columns and array.flags.c_contiguous
 

@@ -220,7 +220,7 @@ def bernoulli_exp(
         relative error below 2**-44 (a thousandfold what math libraries show). So |p - q| <= 2**-41 q.
       x > 64: p and q are below 2**-92, also if x or p left float64's range.
       Underflow in b (stddev < 2**-500) moves z, then at most 2**-500, by less than that.
-      u is within 2**-64 + 2**-53 u of its float64. Hence the sign of u - p is right wherever |u - p| exceeds
+      u is within 2**-64 + 2**-53 u of its float64. So the sign of u - p is right wherever |u - p| exceeds
       2**-40 p + 2**-62; a coin is undecided with probability below 2**-38.
 
     Args:

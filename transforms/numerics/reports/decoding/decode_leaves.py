@@ -24,7 +24,7 @@ _STEPS = 30
 _START_STDDEVS = 9.0
 """A leaf is a start point if its energy along the principal directions is so many stddevs above that of noise."""
 _LEAF_STDDEVS = 5.0
-"""A leaf belongs to a cluster if its sum reaches so many noise stddevs along the center."""
+"""A leaf belongs to a cluster if its sum reaches this many noise stddevs along the center."""
 _LEAST_SHARE = 0.05
 """Of an average cluster; the smallest weight of a cluster."""
 _ENOUGH = 0.5
