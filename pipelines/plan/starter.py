@@ -242,7 +242,7 @@ def _left_out(proposal: Proposal, unit: PrivacyUnit, by_column: bool) -> list[st
         )
     if unit is PrivacyUnit.RECORD and ID in proposal.left_out.values():
         lines.append(
-            "# If a person has several rows, then begin again with --client_id and the column that says whose."
+            "# If a person has several rows, then run it again with --client_id and the column that says whose."
         )
     if texts:
         lines.append("# Columns of text become features by a public vocabulary, never listed from the private rows:")

@@ -194,7 +194,7 @@ def _reading(config: SweepConfig) -> Section:
             ),
         ),
     )
-    lead = "Every cell satisfies the guarantee of its own epsilon on its own; the sweep as a whole has none."
+    lead = "Every cell satisfies the guarantee of its own epsilon; the sweep as a whole has none."
     return Section(name="reading", title="Use", lead=lead, blocks=blocks)
 
 

@@ -73,7 +73,7 @@ def _sizes(view: FitView) -> Block:
         f"Bars of the noisy size of {which}, with whiskers of two noise stddevs ({twice}).",
         Badge.RELEASED,
         lambda: cluster_plots.size_bars(view.summary, view.size_stddevs, view.unit.size),
-        f"Shown: {which}. Whiskers reach two noise stddevs, {twice} {view.unit.size}, either way; a gray bar is not "
+        f"Shown: {which}. Whiskers reach two noise stddevs, {twice} {view.unit.size}, either way; a gray bar cannot be "
         "distinguished from an empty cluster.",
     )
 
