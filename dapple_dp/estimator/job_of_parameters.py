@@ -43,13 +43,13 @@ _WORDS = {
     "a section of max": "a mapping of max",
     "write experimental: true into the job": "give settings={'experimental': True}",
     "with the encode section": "by bounds of its own for each column, or by PrivateScaler",
-    " Such clusters are grey or left out below.": "",
+    " Such clusters are gray or left out below.": "",
 }
 """What a job says of sections and of its page."""
 
 
 class Place(NamedTuple):
-    """Where the rows of a fit lie.
+    """Where the rows of a fit are.
 
     Attributes:
       rows: path of the private rows.
@@ -105,7 +105,7 @@ def job_of(parameters: Mapping[str, Any], place: Place) -> FitConfig:
 
 @contextlib.contextmanager
 def in_parameters() -> Iterator[None]:
-    """Has errors about settings speak of the parameters of the estimator."""
+    """Makes errors about settings name the parameters of the estimator."""
     try:
         yield
     except DappleError as error:

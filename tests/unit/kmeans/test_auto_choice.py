@@ -158,10 +158,10 @@ def test_rounds_are_given_where_the_job_leaves_them_out():
 @pytest.mark.parametrize(
     ("more", "rule"),
     [
-        ({}, "algorithm must be told by public settings what bounds a row for auto, got none"),
-        ({"server_data": "none"}, "algorithm must be told by public settings"),
-        ({"tree": {"depth": 5}}, "algorithm must be told by public settings"),
-        ({"clipping": {"norm": "domain"}}, "algorithm must be told by public settings"),
+        ({}, "algorithm must learn from public settings what bounds a row for auto, got none"),
+        ({"server_data": "none"}, "algorithm must learn from public settings"),
+        ({"tree": {"depth": 5}}, "algorithm must learn from public settings"),
+        ({"clipping": {"norm": "domain"}}, "algorithm must learn from public settings"),
         ({"clipping": {"norm": -3.0}}, r"clipping\.norm must be"),
         ({"clipping": {"norm": "server_radius"}}, r"clipping\.norm must be a number or private"),
         ({"clipping": {"norm": 3.0, "center": "server_mean"}}, r"clipping\.center none"),

@@ -1,8 +1,8 @@
-"""Parquet files whose lists of numbers lie in a column of bytes, so that a row of many numbers is decoded as one value.
+"""Parquet files whose lists of numbers are in a column of bytes, so that a row of many numbers is decoded as one value.
 
 Lists take three times as long (`benchmarks/results/decode_layouts.md`). Columns of numbers are not packed: jobs ask for
 each by its name, and to take a row apart costs what was saved. Only Dapple's own files are packed, which metadata say.
-To whoever reads one it has the column of lists.
+To a reader it has the column of lists.
 """
 
 import json
