@@ -278,7 +278,7 @@ class World(NamedTuple):
     size_stddev: float
 
     def names(self, runs: int, seed: int, multiplier: float = 1.0) -> NDArray[np.int64]:
-        """Names in each of so many runs, by the noise stage; of `multiplier` times the stddev that the rule is told."""
+        """Names in each of this many runs, by the noise stage; of `multiplier` times the stddev that the rule gets."""
         k, steps = len(self.sizes), STEPS * multiplier
         exact = np.outer(self.sizes / self.sizes.sum(), np.full(self.n_terms, self.term))
         numbers = [np.broadcast_to(self.sizes, (runs, k)), np.broadcast_to(exact, (runs, k, self.n_terms))]

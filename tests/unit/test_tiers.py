@@ -164,7 +164,7 @@ def place(tmp_path_factory):
 
 
 def test_rows_of_the_table_have_the_word_where_they_need_it(place):
-    """The table of fits says by itself which levels are beyond what is supported."""
+    """The table of fits says which levels are beyond what is supported."""
     for row in fits.TABLE.rows():
         given = fits.settings(row, place) | ({"recurring": None} if row["start"] == "fresh" else {})
         # What `auto` chooses leaves out the sections of others, and a sweep has methods.

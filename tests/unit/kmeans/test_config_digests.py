@@ -91,7 +91,7 @@ def test_the_digest_of_a_job_is_that_of_its_plain_dump(name):
     dumped = config.model_dump(mode="json")
     assert dumped.keys() == names
     assert dumped["data"].keys() == {*type(config.data).model_fields, "except"} - {"excepted"}
-    # Whoever adds the word goes on with a run that had begun without it.
+    # A user who adds the word goes on with a run that had begun without it.
     del dumped["experimental"]
     plain = json.dumps(dumped, sort_keys=True, separators=(",", ":"))
     assert config_digest(config) == hashlib.sha256(plain.encode()).hexdigest()

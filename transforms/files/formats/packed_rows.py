@@ -150,7 +150,7 @@ def pack(points: NDArray[np.floating], column: str) -> tuple[pa.Array, Packing]:
 
 
 def opened(source: Any, refusal: Refusal) -> pq.ParquetFile:
-    """Opens a file, with lists if they are packed; its columns are read through a buffer if it lies on a disk."""
+    """Opens a file, with lists if they are packed; its columns are read through a buffer if it is on a disk."""
     buffer_size = _BUFFER_BYTES if isinstance(source, pa.OSFile) else 0
     file = pq.ParquetFile(source, pre_buffer=False, buffer_size=buffer_size)
     packing = Packing.of(file.schema_arrow, refusal)
