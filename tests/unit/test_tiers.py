@@ -1,4 +1,4 @@
-"""What is not supported is refused without the word, says its tier in the schema, and is all on one page."""
+"""An unsupported choice is refused without the word, says its tier in the schema, and is all on one page."""
 
 import itertools
 
