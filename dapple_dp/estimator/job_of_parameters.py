@@ -18,6 +18,7 @@ _SECTIONS = (
     *("feddp_kmeans", "lloyd", "quality"),
 )
 """Sections of a job for what has no parameter; windows follow a run in a folder, and topics are DPTopics."""
+_WORD = "experimental"
 _PARAMETERS = {
     "--output": "folder",
     "recurring.previous": "folder",
@@ -40,14 +41,15 @@ _PARAMETERS = {
 _WORDS = {
     "a server_data section": "server_data to fit",
     "a section of max": "a mapping of max",
+    "write experimental: true into the job": "give settings={'experimental': True}",
     "with the encode section": "by bounds of its own for each column, or by PrivateScaler",
-    " Such clusters are grey or left out below.": "",
+    " Such clusters are gray or left out below.": "",
 }
 """What a job says of sections and of its page."""
 
 
 class Place(NamedTuple):
-    """Where the rows of a fit lie.
+    """Where the rows of a fit are.
 
     Attributes:
       rows: path of the private rows.
@@ -72,7 +74,7 @@ def job_of(parameters: Mapping[str, Any], place: Place) -> FitConfig:
     Raises:
       ConfigError: about the first wrong parameter, by its own name.
     """
-    more = _more(parameters["settings"])
+    more, word = _more(parameters["settings"])
     given = {name: python_scalar(value) for name, value in parameters.items()}
     base: dict[str, Any] = {
         "algorithm": given["algorithm"],
@@ -88,7 +90,7 @@ def job_of(parameters: Mapping[str, Any], place: Place) -> FitConfig:
         "privacy": {name: given[name] for name in ("unit", "epsilon", "delta", "allocation")},
         "ledger": given["ledger"],
         "seed": seed_of(parameters["random_state"]),
-    }
+    } | word
     known = given["algorithm"] in tuple(Algorithm)
     if given["algorithm"] == Algorithm.WINDOWS:
         raise ConfigError(
@@ -103,23 +105,26 @@ def job_of(parameters: Mapping[str, Any], place: Place) -> FitConfig:
 
 @contextlib.contextmanager
 def in_parameters() -> Iterator[None]:
-    """Has errors about settings speak of the parameters of the estimator."""
+    """Makes errors about settings name the parameters of the estimator."""
     try:
         yield
     except DappleError as error:
         raise type(error)(in_words(str(error))) from error
 
 
-def _more(settings: Any) -> dict[str, dict[str, Any]]:
-    """Further settings by section; refuses those that parameters decide, the guarantee among them."""
+def _more(settings: Any) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Further settings by section, and the word for what is not supported; refuses those that parameters decide."""
     if settings is None:
-        return {}
+        return {}, {}
+    word = {}
+    if isinstance(settings, Mapping) and _WORD in settings:
+        word, settings = {_WORD: settings[_WORD]}, {name: each for name, each in settings.items() if name != _WORD}
     wrong = next((name for name in settings if name not in _SECTIONS), None) if isinstance(settings, Mapping) else "it"
     if wrong is not None:
         raise ConfigError(
             f"settings must be a mapping with sections {', '.join(_SECTIONS)} only, got {wrong!r}; use a parameter."
         )
-    return {name: dict(section) for name, section in settings.items()}
+    return {name: dict(section) for name, section in settings.items()}, word
 
 
 def _joined(base: dict[str, Any], more: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import validated
 
 BASE = {
+    "experimental": True,
     "algorithm": "auto",
     "data": {"path": "lake", "features": ["a", "b"]},
     "n_clusters": 3,
@@ -114,7 +115,11 @@ def test_a_list_column_has_no_width_before_it_is_read_so_that_the_ball_is_taken(
     )
 
 
-WIDE = {"data": {"path": "lake", "features": ["a", "b", "c", "d"], "client_id": "who"}, "n_clusters": 4}
+WIDE = {
+    "experimental": True,
+    "data": {"path": "lake", "features": ["a", "b", "c", "d"], "client_id": "who"},
+    "n_clusters": 4,
+}
 CLIENTS = {"privacy": BASE["privacy"] | {"unit": "client"}, "clipping": {"client_rows": 9}}
 
 
@@ -153,10 +158,10 @@ def test_rounds_are_given_where_the_job_leaves_them_out():
 @pytest.mark.parametrize(
     ("more", "rule"),
     [
-        ({}, "algorithm must be told by public settings what bounds a row for auto, got none"),
-        ({"server_data": "none"}, "algorithm must be told by public settings"),
-        ({"tree": {"depth": 5}}, "algorithm must be told by public settings"),
-        ({"clipping": {"norm": "domain"}}, "algorithm must be told by public settings"),
+        ({}, "algorithm must learn from public settings what bounds a row for auto, got none"),
+        ({"server_data": "none"}, "algorithm must learn from public settings"),
+        ({"tree": {"depth": 5}}, "algorithm must learn from public settings"),
+        ({"clipping": {"norm": "domain"}}, "algorithm must learn from public settings"),
         ({"clipping": {"norm": -3.0}}, r"clipping\.norm must be"),
         ({"clipping": {"norm": "server_radius"}}, r"clipping\.norm must be a number or private"),
         ({"clipping": {"norm": 3.0, "center": "server_mean"}}, r"clipping\.center none"),

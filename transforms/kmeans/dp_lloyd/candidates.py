@@ -1,6 +1,6 @@
 """DP-Lloyd's start `candidates`: public draws in a noisy subspace, which histograms refine round by round.
 
-A noisy mean and a noisy scatter say where the rows lie, and along which directions their clusters differ. Candidates
+A noisy mean and a noisy scatter say where the rows are, and along which directions their clusters differ. Candidates
 are drawn from that Gaussian; each round asks rows for their nearest candidate and lets the next ones evolve from those
 that many rows are near to. The Lloyd rounds start from k-means of the last ones. At client level all bounds are those
 of a client whose rows are drawn alike, so they fall with its number of rows; clients that differ are clipped.

@@ -124,7 +124,7 @@ class LloydState:
 
     @property
     def subspace(self) -> NDArray[np.float64] | None:
-        """Orthonormal basis, shape (d, n_dims), along which centers may differ; None where no release tells."""
+        """Orthonormal basis, shape (d, n_dims), along which centers may differ; None where no release says."""
         return None
 
     @property

@@ -53,7 +53,7 @@ class UnitStatistics(Protocol):
     def clipped_sums_and_counts(
         self, block: ClientBlock, frame: Frame, assigner: RowLabels, sums_bound: float, counts_bound: float, /
     ) -> NDArray[np.int64]:
-        """All rows of a unit, each part clipped by itself."""
+        """All rows of a unit, each part clipped on its own."""
 
     def count(self, block: ClientBlock) -> NDArray[np.int64]:
         """Number of units."""
@@ -79,7 +79,7 @@ class UnitStatistics(Protocol):
     def term_cells(
         self, block: ClientBlock, frame: Frame, assigner: RowLabels, limits: CellLimits
     ) -> NDArray[np.int64]:
-        """Units per cell of a cluster and a term, at most so many cells of each."""
+        """Units per cell of a cluster and a term, at most this many cells of each."""
 
     def norm_histogram(self, block: ClientBlock, center: NDArray[np.float64]) -> NDArray[np.int64]:
         """Rows per bin of their norm."""
