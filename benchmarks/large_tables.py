@@ -23,11 +23,11 @@ from benchmarks.machine import heading
 from benchmarks.measurement import Figures
 
 FITS = {
-    "fit, 4,000,000 rows x 20 in one row group": (4_000_000, 20, 4_000_000),
-    "fit, the same in row groups of 250,000": (4_000_000, 20, 250_000),
+    "fit, 3,000,000 rows x 20 in one row group": (3_000_000, 20, 3_000_000),
+    "fit, the same in row groups of 250,000": (3_000_000, 20, 250_000),
     "fit, 10,000 rows x 2,000": (10_000, 2_000, 10_000),
 }
-PREPARE = "prepare, 2,000,000 rows x 20 of 100,000 clients in one row group"
+PREPARE = "prepare, 1,000,000 rows x 20 of 50,000 clients in one row group"
 
 
 def jobs(data: Path) -> dict[str, tuple[str, Path]]:
@@ -43,7 +43,7 @@ def jobs(data: Path) -> dict[str, tuple[str, Path]]:
     if not (lake / "job.yaml").exists():
         (lake / "clients").mkdir(parents=True, exist_ok=True)
         rng = np.random.default_rng(0)
-        rows = mixture.table(rng.standard_normal((2_000_000, 20), np.float32), rng.integers(0, 100_000, 2_000_000))
+        rows = mixture.table(rng.standard_normal((1_000_000, 20), np.float32), rng.integers(0, 50_000, 1_000_000))
         pq.write_table(rows, lake / "clients" / "part.parquet", row_group_size=rows.num_rows)
         section = {"path": str(lake / "clients"), "features": "x", "client_id": "client_id"}
         (lake / "job.yaml").write_text(json.dumps({"data": section}))
