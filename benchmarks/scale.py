@@ -2,7 +2,7 @@
 
 The rows are float32, written once in files of 250,000, so that they may exceed the memory. Each command is a process of
 its own. What a row takes is what a command takes beyond that of the smallest lake. Results are written after each
-command, so whoever stops it has those of the sizes before.
+command, so a stopped call has those of the sizes before.
 
     python -m benchmarks.scale --data FOLDER --rows 10000000 30000000 100000000 --out benchmarks/results/scale.md
 """
@@ -22,7 +22,7 @@ from benchmarks.machine import heading
 from benchmarks.measurement import Figures
 
 N_FEATURES, N_CLUSTERS, FILE_ROWS, SPREAD = 20, 10, 250_000, 3.0
-WAYS = {"kept between rounds": (), "read anew in every round": ("--cache_megabytes", "0")}
+WAYS = {"kept between rounds": (), "read again in every round": ("--cache_megabytes", "0")}
 
 
 def lake_of(data: Path, n_rows: int) -> Path:

@@ -46,7 +46,7 @@ class Release:
     lattice_unit: float = float("nan")
 
     def with_unit(self, lattice_unit: float) -> "Release":
-        """The same release, told what one lattice step means."""
+        """The same release with the meaning of one lattice step."""
         return dataclasses.replace(self, lattice_unit=lattice_unit)
 
     @property
@@ -117,7 +117,7 @@ def releases_from_table(table: pa.Table) -> tuple[Release, ...]:
 
 
 class MaskedSum(NamedTuple):
-    """The sum of masked messages; uniform on Z_2^64 to whoever lacks the masks.
+    """The sum of masked messages; uniform on Z_2^64 to anyone without the masks.
 
     Attributes:
       values: int64, shape (size,), wrapping.

@@ -139,7 +139,7 @@ class EndsFound(NamedTuple):
         return [
             Notice(
                 level=level,
-                text=f"{start} at an end of the range of {_listed(columns)}, as far as noise tells: {words}.",
+                text=f"{start} at an end of the range of {_listed(columns)}, as far as noise allows: {words}.",
                 badge=Badge.RELEASED,
             )
             for level, columns, start, words in told
@@ -182,7 +182,7 @@ def of_sphere(view: FitView) -> list[Notice] | None:
         return []
     level, which = (Level.WARNING, "Nearly all") if share >= _NEARLY_ALL else (Level.NOTE, "Some")
     text = (
-        f"{which} centers are as long as the clipping norm, {norm:.4g}, as far as noise tells: nearly all rows there "
+        f"{which} centers are as long as the clipping norm, {norm:.4g}, as far as noise allows: nearly all rows there "
         "were shortened to it, unless rows were brought to this length on purpose. Check the unit, and give a larger "
         "norm from what you know of the world."
     )

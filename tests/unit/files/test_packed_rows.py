@@ -1,4 +1,4 @@
-"""Rows packed into one column of bytes read as if they were not, and a file that lies about its packing is refused."""
+"""Rows packed into one column of bytes read as if they were not; a file that is wrong about its packing is refused."""
 
 import io
 import json

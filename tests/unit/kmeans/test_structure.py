@@ -1,4 +1,4 @@
-"""What tells clusters from one cloud, names from noise, and halves of a cluster from clusters; worked out by hand."""
+"""What distinguishes clusters from one cloud, names from noise, and halves of a cluster from clusters; by hand."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ NO_NOISE = np.zeros((4, 2))
 
 
 def test_the_share_between_centers_is_that_of_a_square():
-    # Corners lie 50 apart from the middle, squared; rows around them add 2 in all.
+    # Corners are 50 apart from the middle, squared; rows around them add 2 in all.
     assert structure.explained(CORNERS, SIZES, NO_NOISE, 52.0) == 50.0 / 52.0
     assert structure.explained(CORNERS, SIZES, NO_NOISE + 1.0, 52.0) == 48.0 / 52.0
 

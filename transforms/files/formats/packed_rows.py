@@ -1,8 +1,8 @@
-"""Parquet files whose lists of numbers lie in a column of bytes, so that a row of many numbers is decoded as one value.
+"""Parquet files whose lists of numbers are in a column of bytes, so that a row of many numbers is decoded as one value.
 
 Lists take three times as long (`benchmarks/results/decode_layouts.md`). Columns of numbers are not packed: jobs ask for
 each by its name, and to take a row apart costs what was saved. Only Dapple's own files are packed, which metadata say.
-To whoever reads one it has the column of lists.
+To a reader it has the column of lists.
 """
 
 import json
@@ -22,7 +22,7 @@ from transforms.files.formats.parquet_footer import ColumnSize
 METADATA = b"dapple.packed"
 """Key-value metadata of a file: what its packed column holds, as JSON."""
 _BUFFER_BYTES = 1 << 16
-"""Bytes of a column that are read from a disk at a time, so that a large row group need not fit into memory. Of a file
+"""Bytes of a column that are read from a disk at a time, so that a large row group need not fit into memory. From a file
 of a store all bytes of a row group are asked for at once: each request takes tens of milliseconds."""
 _TYPES = {"float": pa.float32(), "double": pa.float64()}
 
@@ -150,7 +150,7 @@ def pack(points: NDArray[np.floating], column: str) -> tuple[pa.Array, Packing]:
 
 
 def opened(source: Any, refusal: Refusal) -> pq.ParquetFile:
-    """Opens a file, with lists if they are packed; its columns are read through a buffer if it lies on a disk."""
+    """Opens a file, with lists if they are packed; its columns are read through a buffer if it is on a disk."""
     buffer_size = _BUFFER_BYTES if isinstance(source, pa.OSFile) else 0
     file = pq.ParquetFile(source, pre_buffer=False, buffer_size=buffer_size)
     packing = Packing.of(file.schema_arrow, refusal)

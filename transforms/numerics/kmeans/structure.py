@@ -1,4 +1,4 @@
-"""Whether centers tell more of the rows than centers of one cloud without clusters would; by released numbers alone."""
+"""Whether centers explain more of the rows than centers of one cloud would; from released numbers alone."""
 
 import itertools
 
@@ -12,7 +12,7 @@ _DRAWS = 1_000
 """Rows of each cloud that stands for data without clusters."""
 _RESTARTS = 5
 MARGIN = 0.03
-"""Share of what clouds leave unexplained that centers must explain, to tell of clusters."""
+"""Share of what clouds leave unexplained that centers must explain, to count as clusters."""
 
 CUT = 3.0
 """Stddevs of rows around their centers below which two centers may share one cluster; halves of one are 1.6 apart."""
@@ -25,7 +25,7 @@ def n_found(
     covariance: NDArray[np.float64],
     seed: int,
 ) -> int:
-    """How many clusters centers tell of: all of them, or else 3 or 2 groups of them; 1 where it is no more than one.
+    """How many clusters centers show: all of them, or else 3 or 2 groups of them; 1 where it is no more than one.
 
     Args:
       centers: shape (k, d), feature units; k >= 2.

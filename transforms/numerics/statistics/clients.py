@@ -309,3 +309,4 @@ direction_sums = client_direction_sums
 term_cells = client_term_cells
 norm_histogram = norms.client_norm_histogram
 quality = center_quality.client_quality
+gain = center_quality.client_gain

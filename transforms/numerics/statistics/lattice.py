@@ -3,7 +3,7 @@
 A row is centered, scaled so that the clipping norm equals `2**bits` lattice units, and truncated toward zero,
 which never enlarges its norm. Rows outside the clipping ball are shrunk into it; the bound is checked on the
 integers. Every step is either elementwise or an exact integer sum, so the result is a function of the row
-alone: it does not depend on memory layout, on the block in which a row lies, or on the CPU.
+alone: it does not depend on memory layout, on the block in which a row is, or on the CPU.
 """
 
 from collections.abc import Callable, Iterator

@@ -174,3 +174,4 @@ direction_sums = row_direction_sums
 term_cells = row_term_cells
 norm_histogram = norms.row_norm_histogram
 quality = center_quality.row_quality
+gain = center_quality.row_gain
