@@ -1,6 +1,6 @@
 """Commands on tables that are large in one way: a huge row group, many features; before and after, by peak memory.
 
-The arms take turns; each is a process of its own. Of the decoding of usual files the least of all turns is told.
+The arms take turns; each is a process of its own. Decoding of usual files is the least of all turns.
 
     python -m benchmarks.large_tables --before CHECKOUT --data FOLDER --out benchmarks/results/large_tables.md
 """
