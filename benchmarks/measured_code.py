@@ -7,7 +7,8 @@ module. The digest is that of their syntax trees in the order in which they are 
 So code that the command can reach changes it. Docstrings, comments, layout, the order of imports and other functions of
 the same files do not; nor do new names of functions, classes, constants, modules and variables inside of functions, or
 a function that moves to another file. New names of methods, fields and parameters do, since nobody can see from outside
-what they belong to. What only `getattr` or a string made of parts finds is not followed.
+what they belong to. What only `getattr` or a string made of parts finds is not followed, nor are the C files of the
+kernel.
 """
 
 import ast
