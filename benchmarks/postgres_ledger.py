@@ -1,6 +1,6 @@
 """`python -m benchmarks.postgres_ledger --out FILE`: writers of one ledger on PostgreSQL whose server is killed twice.
 
-Each writer notes a run when it has been told that it is charged. Afterwards the ledger must hold just these runs, once
+Each writer notes a run when it has learned that it is charged. Afterwards the ledger must hold just these runs, once
 each, in a chain that holds; and a file with the same entries must give the same composed epsilon.
 """
 
@@ -75,10 +75,10 @@ def measure(processes: int, count: int, kills: int) -> list[str]:
     return [
         f"| processes x reserves, kills of the server | {processes} x {count}, {kills} |",
         f"| exit codes of the processes | {sorted({int(each.exitcode or 0) for each in writers})} |",
-        f"| runs that were told that they are charged | {len(told)} |",
+        f"| runs that learned that they are charged | {len(told)} |",
         f"| entries that reserve | {len(charged)} |",
-        f"| told and not there (lost) | {len(lost)} |",
-        f"| there and never told | {len(set(charged) - set(told))} |",
+        f"| confirmed and not there (lost) | {len(lost)} |",
+        f"| there and never confirmed | {len(set(charged) - set(told))} |",
         f"| there twice (double) | {double} |",
         f"| composed epsilon left, PostgreSQL | {one.epsilon:.15g} |",
         f"| composed epsilon left, the copy in a file | {other.epsilon:.15g} |",

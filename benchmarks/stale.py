@@ -7,8 +7,8 @@ beside it (otherwise it is dirty). Results without a command and either of both 
 
 `--redraw` runs the command of every result that is not current: those whose seconds are known in their order, then the
 others. Commands of figures come from `benchmarks.papers`, other ones from the result's head, as long as they read no
-other files than those of `--data`. A command that fails leaves its result as it was. Whoever interrupts loses the one
-that runs, and may call it again. It wants everything committed but results.
+other files than those of `--data`. A command that fails leaves its result as it was. An interrupted call loses the one
+that runs, and may be repeated. It wants everything committed but results.
 
     python -m benchmarks.stale --out benchmarks/results/states.md
     python -m benchmarks.stale --redraw --data DATA --seconds 300
@@ -33,7 +33,7 @@ LIST = RESULTS / "states.md"
 """The list of all others."""
 CURRENT = "current"
 READ = {"--before", "--kept", "--only-kept", "--package", "--reference"}
-"""Options of files that only whoever ran the command had."""
+"""Options of files that only the machine of the result had."""
 
 
 class Result(NamedTuple):

@@ -316,7 +316,7 @@ def first_batch_section(cells: Sequence[Clients]) -> list[str]:
             found = first_rounds(METHODS["R-DPCFL"], training, cells, epsilon)
             shown = f"{size or SMALL_ROWS:,}"
             rows.append([f"{epsilon:g}", shown, *_clustering(found)])
-    lines = ["Batch size of the first round; the noise of all rounds is calibrated anew."]
+    lines = ["Batch size of the first round; the noise of all rounds is recalibrated."]
     return lines + table(["epsilon", "b1", "true", "MSS", "EM iterations"], rows)
 
 

@@ -202,7 +202,12 @@ def mixture_job(folder: Path, n_rows: int, method: dict[str, Any], epsilon: floa
     if method["init"] != "feddp_init":
         del found["clipping"]
     data = {"path": str(folder / "clients"), "features": "x", "public_rows": n_rows}
-    return found | {"algorithm": "dp_lloyd", "data": data, "dp_lloyd": {"domain": MIXTURE_DOMAIN} | method}
+    return found | {
+        "experimental": True,
+        "algorithm": "dp_lloyd",
+        "data": data,
+        "dp_lloyd": {"domain": MIXTURE_DOMAIN} | method,
+    }
 
 
 if __name__ == "__main__":

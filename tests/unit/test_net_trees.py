@@ -120,7 +120,7 @@ def test_projections_keep_lengths_on_average_and_leave_the_ball_as_the_origin():
 
 
 def test_the_noise_of_a_frequency_has_the_law_of_the_published_reports():
-    """One level per client: T cells of n / T reports of a bit that tells the truth with its known odds."""
+    """One level per client: T cells of n / T reports of a bit that is true with its known odds."""
     n_clients, epsilon, depth = 40_000, 2.0, 4
     (_, histogram), _ = bit_choices(epsilon, 0.5)
     rng = np.random.default_rng(3)
