@@ -12,7 +12,7 @@ pure functions on arrays.
 
 The attack is after Cliopatra (arXiv 2603.09781): its author knows the vector of one text, and inserts 50 copies of it,
 without terms, so that they have a cluster of their own which the text falls into. Then the noisy counts of that cluster
-tell which of five diagnoses, of which the likeliest has odds of 22 %, the text has. The same scenes are given to a
+show which of five diagnoses, of which the likeliest has odds of 22 %, the text has. The same scenes are given to a
 replica of a pipeline of rules of thumb (`guessed_of_replica`), in the manner of Clio: its limits were set before any
 attack was run, a language model takes no part, and its rate is no goal.
 
@@ -106,7 +106,7 @@ def tags() -> Texts:
 
 
 def said() -> list[str]:
-    """What is known of each package."""
+    """Facts about each package."""
     return [f"{row['Package'].replace('-', ' ')} {row['Description']}" for row in packages()]
 
 
@@ -278,7 +278,7 @@ class World(NamedTuple):
     size_stddev: float
 
     def names(self, runs: int, seed: int, multiplier: float = 1.0) -> NDArray[np.int64]:
-        """Names in each of so many runs, by the noise stage; of `multiplier` times the stddev that the rule is told."""
+        """Names in each of this many runs, by the noise stage; of `multiplier` times the stddev that the rule gets."""
         k, steps = len(self.sizes), STEPS * multiplier
         exact = np.outer(self.sizes / self.sizes.sum(), np.full(self.n_terms, self.term))
         numbers = [np.broadcast_to(self.sizes, (runs, k)), np.broadcast_to(exact, (runs, k, self.n_terms))]

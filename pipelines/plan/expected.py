@@ -46,6 +46,7 @@ from schemas.privacy.plan import ReleasePlan, Role
 from schemas.privacy.release import Release
 from schemas.privacy.unit import UNITS, unit_of
 from schemas.settings import yaml_text
+from schemas.settings.tiers import beyond
 from schemas.tables.encoder import Encoder
 from transforms.kmeans.protocols import PROTOCOLS
 from transforms.kmeans.simulated_fit import DRAWS, MOST_ROWS, SimulatedFit, probed_units
@@ -108,7 +109,7 @@ class Expected:
 
     @property
     def unit_word(self) -> str:
-        """What is counted."""
+        """The noun for the counted units."""
         return UNITS[self.config.privacy.unit].words
 
     @property
@@ -192,6 +193,7 @@ class Expected:
                 "seconds": simulated.seconds * max(1.0, self._rows / MOST_ROWS),
                 "statistic_bytes": _BYTES * max(each.size for each in plan.rounds),
                 "warnings": self.warnings,
+                "beyond": [each._asdict() for each in beyond(self.config)],
                 "sharp_edges": edges,
             }
             | self._shares_json()
@@ -318,7 +320,7 @@ def _assumed(config: FitConfig, given: SimpleNamespace) -> int:
 
 
 def _width(config: FitConfig, given: SimpleNamespace) -> int:
-    """Number of features, where no public data tell it; private files are not asked."""
+    """Number of features, where no public data say it; private files are not asked."""
     data, encoder = config.data, learned_encoder(config, server_files(config))
     if not isinstance(data.features, str):
         return len(data.features) if encoder is None else encoder.n_features

@@ -19,14 +19,25 @@ from schemas.choices import (
 )
 from schemas.errors import ConfigError
 from schemas.settings import rejection, yaml_text
-from schemas.settings.section import Count, Epsilon, Positive, Scalar, Section, Share, Text, Whole, python_scalar
+from schemas.settings.section import (
+    Count,
+    Epsilon,
+    JobSettings,
+    Positive,
+    Scalar,
+    Section,
+    Share,
+    Text,
+    Whole,
+    python_scalar,
+)
 from schemas.tables.data_section import DataConfig, LedgerPath, named_for_ledger
 
 _CLUSTERED = (FederatedAlgorithm.R_DPCFL, FederatedAlgorithm.IFCA)
 
 
 class SearchedClusters(Section):
-    """A number of clusters that the run finds by itself, at no further privacy cost."""
+    """A number of clusters that the run finds on its own, at no further privacy cost."""
 
     max: Annotated[int, Field(strict=True, ge=2)] = Field(description="the largest number of clusters, an integer >= 2")
     choose: ClusterSearch = Field(description="mss: where the clusters of the first updates are farthest apart")
@@ -239,7 +250,7 @@ class ChunksConfig(Section):
     )
 
 
-class ClusteredFLConfig(Section):
+class ClusteredFLConfig(JobSettings):
     """One `clustered_fl` job."""
 
     algorithm: FederatedAlgorithm = Field(description="r_dpcfl, global, local, ifca, mr_mtl or oracle")

@@ -5,7 +5,6 @@ Standard library only, so that a device can read it.
 
 import dataclasses
 import decimal
-import enum
 import hashlib
 import itertools
 import json
@@ -13,7 +12,7 @@ import sys
 from fractions import Fraction
 from typing import Any, Self
 
-from schemas.choices import ReportMode
+from schemas.choices import Choice, ReportMode, Tier
 from schemas.errors import ConfigError
 from schemas.settings import json_text
 from schemas.settings.plain_fields import Fields, is_finite
@@ -42,7 +41,7 @@ _LEAST, _LARGEST = sys.float_info.min, sys.float_info.max
 _FARTHEST = 1e100
 
 
-class ReportVariant(enum.StrEnum):
+class ReportVariant(Choice):
     """What a report says.
 
     LEAVES: as nested, with all sets of levels alike, so that all leaves of the tree have little noise.
@@ -56,16 +55,16 @@ class ReportVariant(enum.StrEnum):
     LEAVES = "leaves"
     NESTED = "nested"
     POINTS = "points"
-    PRIVUNIT = "privunit"
-    PAPER = "paper"
-    SPLIT_AND_MIX = "split_and_mix"
+    PRIVUNIT = "privunit", Tier.EXPERIMENTAL
+    PAPER = "paper", Tier.PAPER_ONLY
+    SPLIT_AND_MIX = "split_and_mix", Tier.PAPER_ONLY
 
 
-class Branching(enum.StrEnum):
+class Branching(Choice):
     """Which nodes of a tree are split: those above 1.5 n / k reports, or as many as Algorithm 2 says."""
 
     FIXED = "fixed"
-    ADAPTIVE = "adaptive"
+    ADAPTIVE = "adaptive", Tier.PAPER_ONLY
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +120,7 @@ class ReportGuarantee:
 
     Attributes:
       mode: local or shuffle.
-      local_epsilon: pure epsilon of one report, whoever sees it.
+      local_epsilon: pure epsilon of one report, anyone who sees it.
       epsilon: of the whole batch, for readers of the shuffled reports; `local_epsilon` in mode local.
       delta: likewise; 0 in mode local.
       min_batch: reports without which nothing is decoded.
@@ -267,7 +266,7 @@ class ReportParameters(CollectionTerms):
             )
 
     def with_depth(self, depth: int) -> "ReportParameters":
-        """The same parameters for a tree of so many levels."""
+        """The same parameters for a tree of this many levels."""
         return dataclasses.replace(self, depth=depth)
 
     @property
@@ -334,7 +333,7 @@ class ReportParameters(CollectionTerms):
 
 
 def parameters_refusal(where: str) -> Refusal:
-    """What the user is told of a file that does not hold report parameters."""
+    """The refusal of a file that does not hold report parameters."""
     rule = f"{where} must be report parameters of version {FORMAT_VERSION}"
     return Refusal(kind=ConfigError, rule=rule, remedy="use the file that encode wrote")
 

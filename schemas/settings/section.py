@@ -13,7 +13,7 @@ from schemas.settings import rejection
 
 def python_scalar(value: object) -> object:
     """NumPy scalars as Python's, so that a sweep over an array of values needs no casts."""
-    # Whoever has NumPy scalars has imported it; a job file is refused without that wait.
+    # A caller that has NumPy scalars has imported it; a job file is refused without that wait.
     numpy = sys.modules.get("numpy")
     return value.item() if numpy is not None and isinstance(value, numpy.generic) else value
 
@@ -51,9 +51,11 @@ class _Called(ModelMetaclass):
     def __call__(self, *args: Any, **settings: Any) -> Any:
         """A section; raises ConfigError for a setting that breaks its rule."""
         try:
-            return super().__call__(*args, **settings)
+            found = super().__call__(*args, **settings)
         except pydantic.ValidationError as error:
             raise ConfigError(rejection.sentence(error, self)) from None  # type: ignore[arg-type]
+        rejection.check_tiers(found)
+        return found
 
 
 class Section(pydantic.BaseModel, metaclass=_Called):
@@ -65,6 +67,14 @@ class Section(pydantic.BaseModel, metaclass=_Called):
 
     # What checks a section is built when it is used: no job has the sections of all.
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+
+
+class JobSettings(Section):
+    """All settings of a job, which is refused if it holds what is not supported without saying so."""
+
+    experimental: Flag = Field(
+        default=False, description="true to use what is experimental or paper only, or leave it out"
+    )
 
 
 def auto_or_integer(most: int) -> BeforeValidator:

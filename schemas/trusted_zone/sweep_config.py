@@ -15,7 +15,8 @@ from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import SETTINGS, FitConfig, validated
 from schemas.kmeans.pooled_config import PooledFitConfig, is_pooled, pooled
 from schemas.privacy.plan import PrivacyUnit
-from schemas.settings import rejection, yaml_text
+from schemas.settings import rejection, tiers, yaml_text
+from schemas.settings.digest import NO_MATTER
 from schemas.settings.section import Count, Epsilon, Scalar, Section, Text, Whole, python_scalar
 
 _SHARED = ("path", "partitions", "table", "client_id", "features", "on_invalid_rows", "max_rows_per_client", "name")
@@ -42,7 +43,7 @@ def _distinct(value: object, rule: str = "a non-empty list without duplicates") 
 
 
 class SweepScores(Section):
-    """What is scored of every cell beyond its cost."""
+    """The scores of every cell beyond its cost."""
 
     label: Text | None = Field(
         default=None, description="a column of classes (strings, integers or booleans) to compare with, or leave it out"
@@ -53,7 +54,7 @@ class SweepScores(Section):
 
 
 class SweepOptions(Section):
-    """What is varied."""
+    """The varied settings."""
 
     methods: dict[Text, dict[str, Any]] = Field(
         description="a mapping of names to settings of a fit that replace the job's own", min_length=1
@@ -97,7 +98,7 @@ class SweepCell:
     @property
     def digest(self) -> str:
         """SHA-256 of the cell's name and job, 64 hex digits."""
-        content = [self.method, self.config.model_dump(mode="json")]
+        content = [self.method, self.config.model_dump(mode="json", exclude=dict(NO_MATTER))]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -117,6 +118,11 @@ class SweepConfig:
     def ledger(self) -> str | None:
         """Path of the ledger that all private cells charge; None without one."""
         return _ledger(self.cells)
+
+    @property
+    def experimental(self) -> bool:
+        """Whether one of the methods may use what is not supported."""
+        return any(cell.config.experimental for cell in self.cells)
 
     @property
     def digest(self) -> str:
@@ -140,6 +146,7 @@ def sweep_config(settings: object) -> SweepConfig:
         raise ConfigError("sweep must be given, got nothing; add a section with methods, epsilons and seeds.")
     options = rejection.checked(SweepOptions, settings["sweep"], within="sweep")
     base = {name: value for name, value in settings.items() if name != "sweep"}
+    tiers.check(options, base.get("experimental") is True)
     _check_varied(options)
     cells = tuple(_cells(base, options))
     _check_shared(cells)
@@ -149,7 +156,7 @@ def sweep_config(settings: object) -> SweepConfig:
 
 
 def _check_varied(options: SweepOptions) -> None:
-    """Refuses settings that `epsilons` and `seeds` would replace, or that would make their column a lie."""
+    """Refuses settings that `epsilons` and `seeds` would replace, or that would make their column wrong."""
     places = [("sweep.settings", options.settings)]
     places += [(f"sweep.methods.{method}", changes) for method, changes in options.methods.items()]
     for place, given in places:

@@ -68,7 +68,7 @@ def fit_job(world, folder, **settings):
 
 
 def pooled_job(world, folder, algorithm):
-    settings = {"algorithm": algorithm, "data": lake_settings(world), "n_clusters": 3}
+    settings = {"experimental": True, "algorithm": algorithm, "data": lake_settings(world), "n_clusters": 3}
     return lake.run_job(settings, folder)
 
 
@@ -343,7 +343,7 @@ def test_a_state_of_fewer_bins_than_the_plan_stops_the_round(world):
 
 
 def test_nobody_adds_up_statistics_by_another_way():
-    """Whoever forms the statistic of a round asks `measured`, which checks its shape."""
+    """The code that forms the statistic of a round asks `measured`, which checks its shape."""
     callers = {
         str(path.relative_to(ROOT))
         for folder in ("pipelines", "transforms", "dapple_dp")

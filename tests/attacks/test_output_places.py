@@ -73,7 +73,12 @@ def test_an_output_below_what_is_no_folder_costs_nothing(place, monkeypatch):
 
 
 def _stream(folder, data):
-    job = {"algorithm": "dp_lloyd", "data": {"path": data, "features": "x", "name": "days"}, "n_clusters": 3}
+    job = {
+        "experimental": True,
+        "algorithm": "dp_lloyd",
+        "data": {"path": data, "features": "x", "name": "days"},
+        "n_clusters": 3,
+    }
     job |= {"privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6}, "dp_lloyd": {"domain": [-9, 9]}}
     calendar = {
         "start": "none",
@@ -98,7 +103,7 @@ def jobs(folder):
     return {
         "fit": lake.job(data, server),
         "topics": lake.job(data, None, "client", **topics),
-        "fit (pooled)": {"algorithm": "k_fed", "data": rows, "n_clusters": 3},
+        "fit (pooled)": {"experimental": True, "algorithm": "k_fed", "data": rows, "n_clusters": 3},
         "stream": _stream(folder, data),
         "prepare": {"data": rows, "prepare": {"shards": 2}},
         "assign": model | {"assign": {}},
@@ -139,7 +144,7 @@ def test_flags_of_outputs_are_those_that_are_looked_at():
 
 
 def swapped(place, monkeypatch, change):
-    """A run at whose end something else lies where its output goes."""
+    """A run at whose end something else is where its output goes."""
     write = files.write_outputs
 
     def late(*args):
@@ -175,7 +180,7 @@ def test_without_a_ledger_such_a_run_leaves_nothing(place, monkeypatch):
 
 
 def test_a_staging_folder_that_is_a_link_is_refused(place, tmp_path_factory):
-    """Whoever can guess a run id could otherwise have rows and keys written elsewhere."""
+    """Anyone who can guess a run id could otherwise have rows and keys written elsewhere."""
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (place.folder / "out.partial-run").symlink_to(elsewhere)
     assert place.fit().code == 2

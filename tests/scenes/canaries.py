@@ -26,7 +26,7 @@ from transforms.rounds.protocol import Round
 
 SERVER = mixture(24, seed=99)
 FAR = 10.0
-"""How far beyond the clipping ball a canary lies, in clipping norms."""
+"""How far beyond the clipping ball a canary is, in clipping norms."""
 CLIENT_ROWS = 10
 EVERY_ROUND = {
     "lloyd": {"steps": 2},
@@ -68,6 +68,7 @@ class Audited(NamedTuple):
 def config(unit: str = "record", allocation: str = "tuned", **sections: Any) -> FitConfig:
     """A job on four features; files are named, but not read."""
     base: dict[str, Any] = {
+        "experimental": True,
         "algorithm": "feddp_kmeans",
         "data": {"path": "lake", "features": "x", "client_id": "who"},
         "server_data": {"path": "server"},
@@ -83,6 +84,7 @@ def config(unit: str = "record", allocation: str = "tuned", **sections: Any) -> 
 def tree_config(unit: str = "record") -> FitConfig:
     """A job with algorithm central_tree on the same features."""
     settings = {
+        "experimental": True,
         "algorithm": "central_tree",
         "data": {"path": "lake", "features": "x", "client_id": "who"},
         "n_clusters": 3,
@@ -103,6 +105,7 @@ def lloyd_config(
 ) -> FitConfig:
     """A job of algorithm dp_lloyd, or of another with its section, on the same features, in a box around its rows."""
     settings = {
+        "experimental": True,
         "algorithm": algorithm,
         "data": {"path": "lake", "features": "x", "client_id": "who", "public_rows": public_rows},
         "n_clusters": 3,
@@ -116,6 +119,7 @@ def lloyd_config(
 def sphere_config(unit: str = "record") -> FitConfig:
     """A job of algorithm spherical on the same features, with few rounds."""
     settings = {
+        "experimental": True,
         "algorithm": "spherical",
         "data": {"path": "lake", "features": "x", "client_id": "who"},
         "n_clusters": 3,
@@ -130,13 +134,13 @@ def sphere_config(unit: str = "record") -> FitConfig:
 def epoch_audited(unit: str = "record") -> Audited:
     """All releases of an epoch in which one unit takes part, calibrated to spend `audit.EPSILON`.
 
-    A row lies in the first window. A client has the same rows in windows 0 and 1, whose weights meet in two releases.
+    A row is in the first window. A client has the same rows in windows 0 and 1, whose weights meet in two releases.
     """
     calendar: dict[str, Any] = {"name": "e", "column": "dt", "first": "2026-01-01", "windows": 4, "band": 3}
     contract = {"once": "made for tests"} if unit == "record" else {"max_windows": 2, "min_separation": 1}
     epoch = calendar | contract | {"window": "2026-01-01"}
     named = {"path": "lake", "features": "x", "name": "days"} | ({} if unit == "record" else {"client_id": "who"})
-    settings = {"algorithm": "windows", "data": named, "ledger": "none.sqlite", "epoch": epoch}
+    settings = {"experimental": True, "algorithm": "windows", "data": named, "ledger": "none.sqlite", "epoch": epoch}
     settings |= {"recurring": {"previous": "none", "memory": 4}}
     job = validated(lloyd_config(unit).model_dump(mode="json", exclude_none=True) | settings)
     plan = accounting.calibrate(
@@ -160,7 +164,7 @@ def epoch_audited(unit: str = "record") -> Audited:
 
 
 def audited(job: FitConfig, *names: str) -> Audited:
-    """Rounds of a job, calibrated to spend `audit.EPSILON` by themselves, in the states of a run on ordinary rows."""
+    """Rounds of a job, calibrated to spend `audit.EPSILON` on their own, in the states of a run on ordinary rows."""
     specs = _specs(job)
     rounds_of_job = bound(job)
     states = _states(job, rounds_of_job)
@@ -211,7 +215,7 @@ def directions() -> NDArray[np.float64]:
 
 
 def worst_neighbors(target: Audited, candidates: Iterator[Neighbors]) -> Neighbors:
-    """The candidates that the planned noise tells apart best."""
+    """The candidates that the planned noise distinguishes best."""
 
     def distance(pair: Neighbors) -> float:
         without, with_canary = (np.concatenate(target.sums(block)) for block in pair)

@@ -142,6 +142,7 @@ def keys_of_runs() -> Iterator[None]:
 def job(data: str, server: str | None, unit: str = "record", **settings: Any) -> dict[str, Any]:
     """A job as plain data; `name` in `settings` is a whole value, `section__name` one value of a section."""
     found: dict[str, Any] = {
+        "experimental": True,
         "algorithm": "feddp_kmeans",
         "data": {"path": data, "features": "x"},
         "server_data": {"path": server} if server else "none",
@@ -191,7 +192,7 @@ def run_unchecked(build: Callable[[beam.Pipeline], None], options: PipelineOptio
 
 
 def run_fit(settings: dict[str, Any], folder: pathlib.Path, *flags: str) -> FitResult:
-    """Runs a job without the command; its released files lie in `folder`."""
+    """Runs a job without the command; its released files are in `folder`."""
     folder.mkdir()
     fit = planned(settings)
     return released_by(fit, str(folder), execute(fit, beam_options(flags), str(folder)))

@@ -93,6 +93,7 @@ FACTORS = (
 EXCLUDED = (excluded("profile.max_rows_per_client must be", unit="unbounded"),)
 TABLE = table_of(FACTORS, EXCLUDED)
 UNVARIED = {
+    "experimental": "of the table of fits, which alone holds what is not supported",
     "data.table": "of the table of fits, but for a Delta table",
     "data.disjoint_partitions": "of the table of fits",
     "data.max_rows_per_client": "of a fit",
@@ -119,7 +120,7 @@ def rows_job(row: Row, place: Place, model: str) -> Settings:
 
 
 def profile_job(row: Row, base: Settings) -> Settings:
-    """What `profile` is asked beside."""
+    """Settings of `profile` on the model of a row."""
     found = changed(base, {"privacy.unit": "record" if row["unit"] == "record" else "client"})
     for each in FACTORS:
         if each.name not in ("scored", "ids"):

@@ -84,6 +84,7 @@ class PooledStory(RowStory):
         """The job of the row."""
         row = self.row
         found: Settings = {
+            "experimental": True,
             "algorithm": row["algorithm"],
             "n_clusters": 3,
             "server_data": {"path": self.place.server} if row["server"] == "rows" else "none",
@@ -134,7 +135,7 @@ class PooledStory(RowStory):
         again = self.run("fit", self.job, *self.output("fit"))
         assert again.code == 2, again.err
         assert (run.folder / "centers.parquet").read_bytes() == before
-        # Which rows of a client are left out is drawn anew.
+        # Which rows of a client are left out is drawn again.
         if self.row["then"] == "use" and self.row["unit"] != "bounded":
             other, _ = self.made("fit", self.job, "other")
             assert (other.folder / "centers.parquet").read_bytes() == before

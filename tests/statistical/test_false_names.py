@@ -1,4 +1,4 @@
-"""Names by noise alone are as few as is said, under the noise stage's own law; noise that is understated is told apart.
+"""Names by noise alone are as few as is said, under the noise stage's own law; noise that is understated is noticed.
 
 8,000 runs of 0.05 names are 400 at most. Where the bound on cells is met exactly, 320 are expected with a stddev of 18:
 less than 240 or more than 400 have odds below 1e-4, and keys are fixed.

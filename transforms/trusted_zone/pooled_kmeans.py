@@ -32,7 +32,7 @@ Starts = tuple[np.ndarray, ...]
 
 
 class _LocalCentersFn(LeanFn):
-    """Clusters every client of a shard by itself."""
+    """Clusters every client of a shard on its own."""
 
     def __init__(self, contract: TableContract, n_clusters: int, options: KFedOptions, seed: int):
         self._contract = contract

@@ -35,13 +35,13 @@ _PLACES = (
     ("masked", "secret_uri"),
     ("", "key_uri"),
 )
-_NO_MATTER = ("ledger", "state", "keep_staging", "chunks")
+_NO_MATTER = ("experimental", "ledger", "state", "keep_staging", "chunks")
 
 
 def keyed_fingerprint(planned: PlannedFit, key_uri: str) -> str:
     """HMAC of the listing of the input and of its schema, and of the config, under the run key.
 
-    Without the key it says nothing about the input; with it, it tells whether the input is the same. The schema is
+    Without the key it says nothing about the input; with it, it shows whether the input is the same. The schema is
     that of the columns the job reads, in the first file: every other file was checked against the same contract
     when it was read, and one footer more per file would cost as much as listing the row groups again.
 

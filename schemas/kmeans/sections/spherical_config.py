@@ -21,7 +21,7 @@ MOST_CELLS = 1 << 22
 
 
 class ClientPrivacyConfig(PrivacyConfig):
-    """The guarantee: whoever writes texts writes many, so the client is the unit."""
+    """The guarantee: people who write texts write many, so the client is the unit."""
 
     unit: PrivacyUnit = Field(
         default=PrivacyUnit.CLIENT,

@@ -133,7 +133,9 @@ def test_jobs_of_the_trusted_zone_pass(world, tmp_path, checked, job):
 @pytest.mark.parametrize("algorithm", ["k_fed", "optimal"])
 def test_clusterings_without_privacy_pass_in_the_trusted_zone(world, tmp_path, checked, algorithm):
     data = {"path": world.path, "features": "x", "client_id": "client_id"}
-    found = verdict_on(checked, lake.run_job({"algorithm": algorithm, "data": data, "n_clusters": 3}, tmp_path))
+    found = verdict_on(
+        checked, lake.run_job({"experimental": True, "algorithm": algorithm, "data": data, "n_clusters": 3}, tmp_path)
+    )
     assert found == (TRUSTED_ZONE, GraphPrivacy())
 
 
@@ -244,5 +246,5 @@ def test_a_check_of_a_large_sweep_costs_little(world, tmp_path):
         check_graph(root, promise)
         return time.thread_time() - start
 
-    # Of this thread on a processor, whoever else computes. Measured: 0.005 s for 35 cells, 0.2 s for 350.
+    # Of this thread on a processor, whatever else computes. Measured: 0.005 s for 35 cells, 0.2 s for 350.
     assert seconds(350) < 20.0

@@ -1,4 +1,4 @@
-"""Every release of every algorithm says what it tells, so that no page, plan or memory asks for its name."""
+"""Every release of every algorithm says what it means, so that no page, plan or memory asks for its name."""
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from transforms.numerics.kmeans.centers import last_means, released_as
 from transforms.privacy import accounting
 
 JOB = {
+    "experimental": True,
     "data": {"path": "lake", "features": "x", "name": "d"},
     "n_clusters": 3,
     "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6},
@@ -161,5 +162,5 @@ def test_a_plan_of_a_release_that_says_nothing_is_refused():
         1e-6,
         "tuned",
     )
-    with pytest.raises(PrivacyFlowError, match="p/r/a must say what it tells"):
+    with pytest.raises(PrivacyFlowError, match="p/r/a must say what it means"):
         check_told(unsaid)

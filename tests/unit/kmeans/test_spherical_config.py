@@ -8,6 +8,7 @@ from schemas.kmeans.sections.spherical_config import MOST_CELLS
 from schemas.privacy.unit import Clients, Rows
 
 JOB = {
+    "experimental": True,
     "algorithm": "spherical",
     "data": {"path": "texts", "features": "x", "client_id": "who"},
     "n_clusters": 3,

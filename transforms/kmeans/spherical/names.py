@@ -102,7 +102,7 @@ def cluster_names(config: SphericalFit, releases: Sequence[Release]) -> ClusterN
 
     Args:
       config: the job, with the terms of its vocabulary.
-      releases: of the run, told their units.
+      releases: of the run, with their units.
     """
     if config.terms is None:
         return None
