@@ -12,7 +12,7 @@ from pipelines.command.words import WORDS
 from pipelines.kmeans.plan.fingerprint import settings_digest
 from schemas.choices import TIER_KEY, TIERS_KEY, Algorithm, Choice, LloydVariant, Runner, Tier
 from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import AnyFit, FedDPKMeansFit, load_config, validated
+from schemas.kmeans.fit_config import FITS, AnyFit, FedDPKMeansFit, load_config, validated
 from schemas.settings import tiers, yaml_text
 from schemas.settings.digest import config_digest
 from schemas.trusted_zone.sweep_config import load_sweep_config
@@ -30,6 +30,9 @@ dp_lloyd: {domain: [0, 100], VARIED}
 """
 VARIANT, WORD = JOB.replace("VARIED", "variant: su"), "experimental: true"
 REFUSAL = "^experimental must be true for {}, which is {}, got false; write experimental: true into the job, or use "
+
+
+FIT_KINDS = {"AutoFit", *(kind.__name__ for kind in FITS.values())}
 
 
 def choices(kind=Choice):
@@ -170,3 +173,10 @@ def test_rows_of_the_table_have_the_word_where_they_need_it(place):
         # What `auto` chooses leaves out the sections of others, and a sweep has methods.
         if row["start"] == "fresh" and row["algorithm"] != "auto" and row["command"] != "sweep":
             assert bool(list(tiers.beyond(validated(given)))) is given["experimental"], row
+
+
+def test_a_feature_enters_when_another_leaves():
+    """Properties of the schema of a fit: those of all its algorithms once, and those of its sections."""
+    sections = {name: each.get("properties", {}) for name, each in job_schema("fit")["$defs"].items()}
+    fits_own = set().union(*(each for name, each in sections.items() if name in FIT_KINDS))
+    assert len(fits_own) + sum(len(each) for name, each in sections.items() if name not in FIT_KINDS) <= 200
