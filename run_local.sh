@@ -114,7 +114,7 @@ case ${1:-} in
     ;;
   *)
     set_up run
-    # Safe path: a folder named `dapple_dp` in the caller's folder must not stand in for ours; the rest it sees to.
+    # Safe path: a folder named `dapple_dp` in the caller's folder must not stand in for ours; it ensures the rest.
     PYTHONSAFEPATH=1 exec "$python" -m dapple_dp "$@"
     ;;
 esac

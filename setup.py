@@ -79,7 +79,7 @@ PACKAGES = find_packages(include=[each for top in TOPS for each in (top, f"{top}
 KERNEL = "transforms.numerics.kernel._rows"
 KERNEL_SOURCES = sorted((ROOT / "transforms" / "numerics" / "kernel").glob("*.c"))
 # One by one, never -ffast-math: that would switch off small numbers in the whole process. What is divided, rooted or
-# truncated lies in a file of its own, which is compiled without contraction.
+# truncated is in a file of its own, which is compiled without contraction.
 KERNEL_FLAGS = ["-O3", "-std=gnu11", "-fPIC", "-fvisibility=hidden", "-fopenmp-simd", "-fno-math-errno"]
 KERNEL_FLAGS += ["-fno-trapping-math", "-Wall", "-Wno-psabi"]
 CONTRACTION = {"lattice.c": "off", "rows.c": "fast", "scatter.c": "fast"}

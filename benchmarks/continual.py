@@ -244,7 +244,7 @@ def predicted(length: int, band: int, n_windows: int) -> float:
 
 
 def walk(seeds: int) -> list[str]:
-    """False alarms while nothing moves, and windows until a step of one cluster is told."""
+    """False alarms while nothing moves, and windows until a step of one cluster is detected."""
     setting = dataclasses.replace(SETTINGS[1], n_rows=100_000)
     alarms, scored, delays = 0, 0, []
     for seed in range(seeds):
@@ -263,9 +263,7 @@ def walk(seeds: int) -> list[str]:
                 told = index - 29
         delays.append(told)
     shown = ", ".join("never" if each is None else str(each) for each in delays)
-    return [
-        f"False alarms at 100,000 rows a window: {alarms} of {scored}. Windows until a step by 0.2 is told: {shown}."
-    ]
+    return [f"False alarms at 100,000 rows a window: {alarms} of {scored}. Windows until 0.2 is detected: {shown}."]
 
 
 def main() -> None:

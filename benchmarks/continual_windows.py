@@ -121,7 +121,7 @@ class Epoch:
 
 
 def moving_means(means: Rows, later: int) -> Rows:
-    """Means so many windows after they began to move: 0 walks, 1 splits at once, 2 dies and its rows go to 3."""
+    """Means this many windows after they began to move: 0 walks, 1 splits at once, 2 dies and its rows go to 3."""
     found = means.copy()
     found[0] += 0.01 * later / means.shape[1] ** 0.5
     found[2] = found[3]
@@ -162,7 +162,7 @@ def moving(seeds: int, before: int = 40, after: int = 30, n_rows: int = 20_000, 
     return [
         f"{setting.n_rows:,} rows a window, memory 30, band 16, {seeds} draws; all begins at window {before}.",
         "",
-        "| what happens | told after windows |",
+        "| what happens | detected after windows |",
         "| --- | --- |",
         f"| a cluster walks by 0.01 a window: drift score | {', '.join(told['walks'])} |",
         f"| a cluster splits, half of it by 0.3: drift score | {', '.join(told['splits'])} |",

@@ -13,9 +13,9 @@ from schemas.tables.client_block import ClientBlock
 WIDTHS = np.array([0.2, 0.1, 0.05, 0.05, 0.05, 0.05])
 CLOUDS = ("round", "uniform", "long", "skewed")
 FAILED = 1.5
-"""A start has failed if the rows lie so many times farther from the centers, squared, than from the best ones."""
+"""A start has failed if the rows are this many times farther from the centers, squared, than from the best ones."""
 GOOD = 1.1
-"""A start is good if they lie at most so many times farther."""
+"""A start is good if they lie at most this many times farther."""
 STARTS = (0.03, 0.1, 0.3)
 """Epsilons at which starts fail now and then."""
 
@@ -36,7 +36,7 @@ def of_one_cloud(name: str, seed: int) -> Found:
     """Whether the page of a run on rows without clusters says so; the job alternates between two algorithms."""
     algorithm, more = ("dp_lloyd", {}) if seed % 2 else ("feddp_kmeans", kinds.SERVER)
     view = _view(kinds.job_of(algorithm, **more), cloud(name, seed), kinds.key_of(name, seed))
-    return {"told that there are none": (int(bool(assumptions.of_clouds(view))), 1)}
+    return {"said that there are none": (int(bool(assumptions.of_clouds(view))), 1)}
 
 
 def _view(job: Job, rows: Rows, key: bytes) -> FitView:
@@ -52,9 +52,9 @@ def of_starts(seed: int) -> Found:
     if costs[0] > FAILED * costs[1]:
         said = report_warnings.warnings(view, report_warnings.made(view))
         told = any(each.level is Level.WARNING for each in said)
-        return {"failed starts told": (int(told), 1)}
+        return {"failed starts reported": (int(told), 1)}
     if costs[0] > GOOD * costs[1]:
-        return {}  # It has found the clusters, but not where they lie.
+        return {}  # It has found the clusters, but not where they are.
     return {"clusters denied": (int(bool(assumptions.of_clouds(view))), 1)}
 
 

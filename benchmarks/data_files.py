@@ -1,7 +1,7 @@
 """Turns files as their publishers offer them into those that `benchmarks.data` and the figures read.
 
 Nothing here reads the network. Images are those of their publishers, by digest, or are refused. Debian's package
-`dataset-fashion-mnist` holds what its publisher offers, packed anew: so the digests are of what is in the files.
+`dataset-fashion-mnist` holds what its publisher offers, repacked: so the digests are of what is in the files.
 
     python -m benchmarks.data_files birch2 birch2.txt.gz --to FOLDER
     python -m benchmarks.data_files fashion_mnist /usr/share/datasets/fashion-mnist --to FOLDER

@@ -1,4 +1,4 @@
-r"""What it costs to decode rows by the way in which they lie in Parquet files.
+r"""What it costs to decode rows by the way in which they are in Parquet files.
 
 Files are read as jobs read them: some thousand rows at a time, to a matrix whose numbers have been looked at. Layouts
 take turns, in one process and by one thread; the smallest of the turns is shown beside the median, because other work

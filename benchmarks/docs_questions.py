@@ -165,7 +165,7 @@ QUESTIONS = (
             "rows, outputs of `assign`, `evaluate` and `sweep`, keys",
         ),
         ("What remains on disk?", "docs/how-to/answer-your-officer.md", "nothing but the output; a killed run leaves"),
-        ("Where is the key?", "docs/sharp-edges.md", "By default the key lies in the run's private staging folder"),
+        ("Where is the key?", "docs/sharp-edges.md", "By default the key is in the run's private staging folder"),
         ("What voids the guarantee?", "docs/sharp-edges.md", "Here are the ways to void the guarantee"),
         ("Is there a proof?", "docs/guarantee.md", "**Theorem.** For all neighbors D and D'"),
         ("Who has checked it besides you?", "docs/audit.md", "bounds the epsilon of a composition from both sides"),
@@ -280,7 +280,7 @@ def _ways() -> dict[tuple[pathlib.Path, int], Found]:
 
 
 def links(page: pathlib.Path, start: int) -> Iterator[tuple[int, pathlib.Path, int]]:
-    """What is passed up to each link below a line of a page, the page it leads to, and the line there."""
+    """The text passed up to each link below a line of a page, the page it leads to, and the line there."""
     passed = 0
     for line in prose(page)[start:]:
         targets = _LINK.findall(line)

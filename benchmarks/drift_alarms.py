@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--moving", type=int, default=5, help="draws of clusters that move")
     given = parser.parse_args()
     with threadpool_limits(limits=1):
-        lines = machine.heading("False alarms of the drift score, and how soon it tells")
+        lines = machine.heading("False alarms of the drift score, and how soon it detects")
         lines += ["## Nothing moves", "", *table(given.epochs, given.windows, given.rows)]
         lines += ["", "## Clusters that move", "", *moving(given.moving, n_rows=given.rows, kind=CachedEpoch)]
     measurement.show(lines, given.out)

@@ -5,11 +5,11 @@ by one thread. Whole commands: each turn is a process of its own, from its start
 arms take turns. `--before` names a checkout to compare with. The floor is the command on 10,000 rows, the decoding of
 all rows, and eleven iterations of scikit-learn on float32. The rounds alone: `execute` after imports and planning, with
 one core and with all. On Flink: the command in memory and on a cluster of two TaskManagers with all four slots. Each
-turn starts a cluster, whose first job is told apart from the one after it, and a second table says which processes took
-the CPU time.
+turn starts a cluster, whose first job is measured apart from the one after it, and a second table says which processes
+took the CPU time.
 
 Every turn is written to a JSON file beside `--out` as soon as it is over; the same command goes on where it stopped.
-What a graph weighs is told for few server rows and for many.
+The size of a graph is measured for few server rows and for many.
 
     python -m benchmarks.engine --before CHECKOUT --rows 10000 1000000 10000000 --clients 50000 \
         --out benchmarks/results/engine.md
@@ -220,10 +220,10 @@ def arms_of(part: str, before: Path | None) -> Iterator[Callable[[int, Path], Ar
 
 
 def command_arms(n: int, lake: Path, before: Path | None) -> Arms:
-    """Whole commands; of many rows without the arm that takes longest and tells least."""
+    """Whole commands; of many rows without the arm that takes longest and shows least."""
     flags: dict[str, tuple[str, ...]] = {ALL_CORES: (), ONE_CORE: ("--cores", "1")}
     if n <= LARGE:
-        flags["one core, rows read anew"] = ("--cores", "1", "--cache_megabytes", "0")
+        flags["one core, rows read again"] = ("--cores", "1", "--cache_megabytes", "0")
     where = {arm: (ROOT, each) for arm, each in flags.items()}
     if before is not None:
         where = {BEFORE: (before, ())} | where

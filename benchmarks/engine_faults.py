@@ -41,7 +41,7 @@ RUN = "trial"
 
 
 class _Run(faults.Run):
-    """A run whose output lies beside other things."""
+    """A run whose output is beside other things."""
 
     def __init__(self, job: pathlib.Path, output: pathlib.Path, flags: Sequence[str]):
         self.output = output

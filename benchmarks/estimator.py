@@ -38,7 +38,7 @@ METHODS: Mapping[str, tuple[str, dict[str, Any], bool]] = {
     "tree": ("central_tree, a radius", {"algorithm": "central_tree", "clipping_norm": RADIUS}, False),
     "feddp": ("feddp_kmeans, a radius (before)", {"algorithm": "feddp_kmeans", "clipping_norm": RADIUS}, False),
 }
-"""What is public, parameters of the estimator, and whether it is given public rows."""
+"""The public knowledge, parameters of the estimator, and whether it is given public rows."""
 _PART = 1 << 16
 _BEST = "means of the components"
 

@@ -117,7 +117,7 @@ def as_fit(parties: scene.SeparateParties, present: Sequence[str]) -> str:
 
 @contextlib.contextmanager
 def store(place: str) -> Iterator[tuple[str, list[Any]]]:
-    """Where exchange and releases lie, empty for folders, and requests so far."""
+    """Where exchange and releases are, empty for folders, and requests so far."""
     if place == "folder":
         yield "", []
         return

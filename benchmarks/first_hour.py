@@ -103,7 +103,7 @@ def main() -> None:
     lines = [
         *machine.heading("The first commands of a newcomer"),
         f"Seconds, the median of {options.runs} runs (least to most). The load of the machine was {before:.1f} before "
-        f"and {after:.1f} after, on {os.cpu_count()} cores: CPU seconds tell more than the wall.",
+        f"and {after:.1f} after, on {os.cpu_count()} cores: CPU seconds say more than the wall.",
         "",
         "| what | command | wall | CPU |",
         "| --- | --- | --- | --- |",

@@ -92,7 +92,7 @@ def within(index: int) -> list[str]:
 
 
 def reaches(index: int, host: str, port: int) -> bool:
-    """Whether somebody in a namespace reaches a port."""
+    """Whether a process in a namespace reaches a port."""
     look = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 2)"
     words = [*within(index), sys.executable, "-c", look, host, str(port)]
     return subprocess.run(words, stderr=subprocess.DEVNULL, check=False).returncode == 0

@@ -1,9 +1,9 @@
 r"""What tasks a fit has on Flink and what they cost; and how many rounds a job there should have.
 
 Two clusters of four slots run at once, and jobs take turns on them: one translates pipelines as the job server of
-`--before` does, the other as that of this checkout. Then the latter runs a fit in jobs of so many rounds. All runs have
-one key, so that their releases must be the same bytes as those in memory. CPU time is that of the command and of the
-processes that serve it; the first job of a cluster counts for none.
+`--before` does, the other as that of this checkout. Then the latter runs a fit in jobs of this many rounds. All runs
+have one key, so that their releases must be the same bytes as those in memory. CPU time is that of the command and of
+the processes that serve it; the first job of a cluster counts for none.
 
     python -m benchmarks.flink_tasks --before CHECKOUT --rows 100000 --repeats 5 --out benchmarks/results/flink_tasks.md
 """
@@ -150,7 +150,7 @@ def chunks_table(lake: Path, on: FlinkCluster, chunks: list[int], repeats: int) 
 
 
 def dp_lloyd(steps: int) -> dict[str, Any]:
-    """Settings of a fit of so many rounds."""
+    """Settings of a fit of this many rounds."""
     return {
         "algorithm": "dp_lloyd",
         "dp_lloyd": {"domain": [-30, 30], "init": "sphere_packing", "steps": steps},

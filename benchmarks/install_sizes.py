@@ -1,8 +1,8 @@
-"""What installing Dapple takes, which of its requirements its jobs import, and how it gets on with other packages.
+"""What installing Dapple takes, which of its requirements its jobs import, and how it works with other packages.
 
 Two environments get the wheel alone, compiled by pip and not. In the latter every kind of job runs, and every process
 writes down which modules it has. Then the wheel and other packages come into one environment, in both orders. All
-environments are new, lie in a temporary folder, and nothing comes from pip's cache.
+environments are new, are in a temporary folder, and nothing comes from pip's cache.
 """
 
 import collections

@@ -1,4 +1,4 @@
-"""Large lakes of the mixture that are written once: of rows, and of clients whose rows lie all over the files."""
+"""Large lakes of the mixture that are written once: of rows, and of clients whose rows are all over the files."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def record_lake(data: Path, n_rows: int) -> Path:
 
 
 def client_lake(data: Path, n_clients: int) -> Path:
-    """A lake of clients whose rows lie all over it, written once."""
+    """A lake of clients whose rows are all over it, written once."""
     lake = data / f"scale-clients-{n_clients}"
     if (lake / "job.yaml").exists():
         return lake

@@ -1,7 +1,7 @@
 """Protocols under masks whose noise clients split: cost beside central trust, variance, bytes, dropouts, two parties.
 
 `vectors` draws the shares of all senders of a round of 1,010 words with the code of the jobs. Masks cancel bit for bit,
-so they are left out of the sum and measured by themselves. `pipelines` runs whole jobs of `fit`. `protocols` runs all
+so they are left out of the sum and measured on their own. `pipelines` runs whole jobs of `fit`. `protocols` runs all
 rounds of a job with statistics of those who are present and their shares. `two parties` takes an iteration of FastLloyd
 apart, as Table 3 of the paper does, with a round trip of 0.25 ms that is added, not waited for.
 

@@ -71,7 +71,7 @@ class Counted:
 
 
 def serve(delay: float) -> None:
-    """Runs the store until this process ends, and prints its address first; it waits so many seconds each time."""
+    """Runs the store until this process ends, and prints its address first; it waits this many seconds each time."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -132,7 +132,7 @@ def run(job: Mapping[str, Any], place: Path, flags: list[str]) -> measurement.Fi
 
 
 def measured(endpoint: str, number: int, n_objects: int, flags: list[str]) -> measurement.Figures:
-    """A fit of so many objects: its seconds, and its requests."""
+    """A fit of this many objects: its seconds, and its requests."""
     with tempfile.TemporaryDirectory() as place:
         job = {
             "algorithm": "dp_lloyd",

@@ -33,7 +33,7 @@ DAY_SECONDS = 3.0
 
 
 def write_days(folder: pathlib.Path, days: int) -> pathlib.Path:
-    """A lake of so many days."""
+    """A lake of this many days."""
     first = datetime.date.fromisoformat(FIRST)
     for day in range(days):
         lake.write_lake(folder / f"dt={first + datetime.timedelta(days=day)}", lake.mixture(90, seed=day))
@@ -213,7 +213,7 @@ def _again(child, codes, fork, words, began, log):
 
 
 def _seen(metrics: pathlib.Path, began: float) -> tuple[int, float]:
-    """Windows released, and the days since the next one was due, as whoever reads the metrics sees them."""
+    """Windows released, and the days since the next one was due, as anyone who reads the metrics sees them."""
     with contextlib.suppress(OSError):
         found = dict(re.findall(r"^(dapple_\w+) (\S+)$", metrics.read_text(), re.MULTILINE))
         if "dapple_next_window_due_timestamp_seconds" in found:

@@ -1,4 +1,4 @@
-"""Nights of new rows of one mixture, each fitted anew or from the centers of the night before, at the same epsilon.
+"""Nights of new rows of one mixture, fitted from scratch or from the night before, at the same epsilon.
 
 Every number is the mean over nights and draws of the cost (mean squared distance of the night's rows to the nearest
 center), scaled so that the night's optimum is 49.95; `moved` counts centers that a drift report calls moved although
@@ -32,8 +32,8 @@ def main() -> None:
     parser.add_argument("--nights", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=2)
     arguments = parser.parse_args()
-    lines = machine.heading("Recurring runs: anew, or from the night before")
-    lines += ["| unit | rows | epsilon | first night | anew | warm | moved, anew | moved, warm |"]
+    lines = machine.heading("Recurring runs: cold, or from the night before")
+    lines += ["| unit | rows | epsilon | first night | cold | warm | moved, cold | moved, warm |"]
     lines += ["| --- | --- | --- | --- | --- | --- | --- | --- |"]
     for unit, n_rows, epsilon in CELLS:
         found = [series(unit, n_rows, epsilon, seed, arguments.nights) for seed in range(arguments.seeds)]
@@ -44,26 +44,26 @@ def main() -> None:
 
 def summary(found: list[dict[str, list[float]]]) -> Iterator[str]:
     """Cells of one row."""
-    for name in ("first", "anew", "warm"):
+    for name in ("first", "cold", "warm"):
         yield f"{np.mean([cost for each in found for cost in each[name]]):.3f}"
-    for name in ("anew scores", "warm scores"):
+    for name in ("cold scores", "warm scores"):
         scores = np.array([score for each in found for score in each[name]])
         yield f"{int((scores > DRIFT_SCORE).sum())} of {len(scores)}"
 
 
 def series(unit: str, n_rows: int, epsilon: float, seed: int, nights: int) -> dict[str, list[float]]:
     """Costs and scores of one draw."""
-    found: dict[str, list[float]] = {name: [] for name in ("first", "anew", "warm", "anew scores", "warm scores")}
+    found: dict[str, list[float]] = {name: [] for name in ("first", "cold", "warm", "cold scores", "warm scores")}
     drawn, rng = mixture.draw(seed, 0), np.random.default_rng([seed, 7])
     with tempfile.TemporaryDirectory() as temporary, threadpool_limits(limits=1):
         folder = Path(temporary)
-        last = {"anew": "", "warm": ""}
+        last = {"cold": "", "warm": ""}
         for night in range(nights):
             rows = mixture.sample(rng, drawn.means, n_rows)
             lake = folder / f"night-{night}"
             mixture.write_lake(lake, drawn._replace(rows=rows), 2, n_rows // 4, CLIENT_ROWS)
             optimum = KMeans(len(drawn.means), init=drawn.means, n_init=1).fit(rows).inertia_ / n_rows
-            for way in ("anew", "warm") if night else ("first",):
+            for way in ("cold", "warm") if night else ("first",):
                 output = run(lake, unit, epsilon, way, last.get(way, ""))
                 centers = np.array(pq.read_table(Path(output) / "centers.parquet").column("center").to_pylist())
                 found[way].append(mean_cost(rows, centers) * OPTIMUM / optimum)

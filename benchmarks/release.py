@@ -48,7 +48,7 @@ class Desk:
         return done.stdout
 
     def environment(self, name: str, *words: str) -> Path:
-        """A new environment with what pip is told to install; its folder of commands."""
+        """A new environment with what pip installs there; its folder of commands."""
         place = self.folder / name
         self.run(f"{name}: new", sys.executable, "-m", "venv", str(place))
         for index, each in enumerate(words):
@@ -67,7 +67,7 @@ def release(desk: Desk) -> Path:
 
 
 def used(desk: Desk, folder: Path) -> list[str]:
-    """From a CSV file to a check by somebody else; what the last two steps print."""
+    """From a CSV file to a check without Dapple; what the last two steps print."""
     [wheel] = folder.glob("*.whl")
     pins = ROOT / "requirements.txt"
     own = desk.environment("user", f"--require-hashes -r {pins}", f"--no-deps --no-index {wheel}")

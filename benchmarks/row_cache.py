@@ -1,7 +1,7 @@
 """What keeping rows between rounds saves: CPU seconds of the first 3, 7 and 11 rounds of a fit, without Beam.
 
-Rows are read anew in every round or kept, by one thread, in turns. Columns are one of lists or one per feature, of
-float32 or float64. Kept rows lie in memory, or in the file without a name.
+Rows are read again in every round or kept, by one thread, in turns. Columns are one of lists or one per feature, of
+float32 or float64. Kept rows are in memory, or in the file without a name.
 
     python -m benchmarks.row_cache --out benchmarks/results/row_cache.md
 """
@@ -34,7 +34,7 @@ def main() -> None:
     lines = [
         *machine.heading("What keeping rows between rounds saves"),
         f"{arguments.rows:,} rows x {N_FEATURES}, medians of {arguments.repeats} turns: microseconds of CPU per row, "
-        "read anew / kept in memory / kept in the file.",
+        "read again / kept in memory / kept in the file.",
         "",
         "| columns | 3 rounds | 7 rounds | 11 rounds |",
         "| --- | --- | --- | --- |",

@@ -2,7 +2,7 @@
 
 Cost (mean squared distance to the nearest center) over that of the best of some k-means runs without privacy, mean and
 largest of the draws. `server`: FedDP-KMeans, which reads server rows only. `box`: `auto` without server rows. `auto`:
-both. The server rows lie off on purpose: those of weather are of January and February, of diamonds those of fair cut,
+both. The server rows are off on purpose: those of weather are of January and February, of diamonds those of fair cut,
 of flights those of one regional carrier; of the published mixture they lack some of ten clusters, and `scaled` ones are
 spread by half too much. `alike` ones are a random part that is no longer among the private rows.
 

@@ -119,7 +119,7 @@ class Disturbed:
         self.broker.up()
 
     def _worker(self, attempt: Attempt) -> None:
-        """One of two workers is killed; the attempt ends by itself, or is killed if it could go on."""
+        """One of two workers is killed; the attempt ends on its own, or is killed if it could go on."""
         if not self._until(attempt, lambda: len(faults.children(attempt.child.pid)) >= 2):
             return
         time.sleep(self.rng.uniform(0.0, 8.0))

@@ -1,9 +1,9 @@
-"""What a stranger's checker says of published runs, and of forgeries of them whose digests were made anew.
+"""What a stranger's checker says of published runs, and of forgeries of them whose digests were recomputed.
 
     python -m benchmarks.verify_release --out benchmarks/results/verify_release.md
 
 Each folder is checked in a process of its own, in which nothing of Dapple can be imported. Exit code 1 if a run does
-not pass, or a forgery is told otherwise than expected.
+not pass, or a forgery is judged otherwise than expected.
 """
 
 import argparse
@@ -39,9 +39,9 @@ def passing(runs: dict[str, Path], cwd: Path) -> tuple[list[str], bool]:
 
 
 def refused(runs: dict[str, Path], folder: Path, cwd: Path) -> tuple[list[str], bool]:
-    """Rows of the forgeries; whether all are told as expected."""
+    """Rows of the forgeries; whether all are judged as expected."""
     rows, good = (
-        ["| altered | run | digests made anew | exit code | what it said |", "| --- | --- | --- | --- | --- |"],
+        ["| altered | run | digests recomputed | exit code | what it said |", "| --- | --- | --- | --- | --- |"],
         True,
     )
     for at, (name, forgery) in enumerate(FORGERIES.items()):
@@ -71,18 +71,18 @@ def main() -> int:
             refused(runs, folder / "forged", folder / "empty"),
         )
     lines = [*machine.heading("Checked by a stranger"), "## Runs as they were published", "", *whole, ""]
-    lines += ["## Altered runs", "", *altered, "", "Exit code 0 stands where nothing in the files can tell:", ""]
-    lines += ["- Whoever makes all digests anew may write another page. Only a signature, or a ledger's entry, tells."]
+    lines += ["## Altered runs", "", *altered, "", "Exit code 0 stands where nothing in the files can show:", ""]
+    lines += ["- Anyone who recomputes all digests may write another page. Only a signature, or a ledger's entry, can."]
     lines += ["- Centers of `feddp_kmeans` are blended with server data, which are not published. So the checker sees"]
     lines += ["  whether they are on the lattice, and says that it does not see which point of it they should be."]
     lines += [
         "- Bounds of clients of `feddp_kmeans` follow from server data, too. So rows that are called clients, with"
     ]
     lines += [
-        "  all digests made anew, pass; the checker names the releases whose lattice units it cannot compute.",
+        "  all digests recomputed, pass; the checker names the releases whose lattice units it cannot compute.",
         "",
     ]
-    out.write_text("\n".join(lines))
+    machine.write(lines, out)
     return 0 if passes and told else 1
 
 

@@ -20,7 +20,7 @@ __all__ = sorted(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:
-    """What is asked for the first time; raises ForeignPackageError if a package of Dapple is another's."""
+    """An attribute asked for the first time; raises ForeignPackageError if a package of Dapple is another's."""
     if name == "__version__":
         found: Any = _version()
     elif name in _HOME_OF:

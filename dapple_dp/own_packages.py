@@ -1,4 +1,4 @@
-"""Dapple's code lies in packages whose names others use as well: here `import` is told where it finds Dapple's own.
+"""Dapple's code is in packages whose names others use as well: here `import` is shown where it finds Dapple's own.
 
 Nothing of those packages can be imported before, so this module stands on Python's own library alone.
 """
@@ -32,7 +32,7 @@ class ForeignPackageError(ImportError):
 
 
 class OwnPackages(MetaPathFinder):
-    """Finds Dapple's packages in Dapple's own folder, whatever lies before it on the path."""
+    """Finds Dapple's packages in Dapple's own folder, whatever comes before it on the path."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -101,7 +101,7 @@ def _holds_foreign(folder: str) -> bool:
 
 
 def _refusal(name: str, place: str) -> str:
-    """The sentence; it names what else has installed the package, where that can be told."""
+    """The sentence; it names what else has installed the package, where that can be found."""
     others = ", ".join(sorted(_owners(name)))
     return (
         f"the package {name} must be Dapple's own, got another one or none in {place}"

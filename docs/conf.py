@@ -23,7 +23,7 @@ os.environ["IPYTHONDIR"] = str(PROFILE.parent)
 # The colors of the theme give the root logger a handler that shows everything.
 logging.getLogger("traitlets").setLevel(logging.WARNING)
 
-import generated  # noqa: E402 - both lie beside this file
+import generated  # noqa: E402 - both are beside this file
 import searched  # noqa: E402
 
 project = "Dapple"
@@ -51,7 +51,7 @@ autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
-# Without it `labels_` is taken for a reference to `labels`, and loses what tells learned attributes.
+# Without it `labels_` is taken for a reference to `labels`, and loses the mark of learned attributes.
 strip_signature_backslash = True
 python_use_unqualified_type_names = True
 

@@ -59,7 +59,7 @@ _CODES = {
     67: "All windows that were due are released; one had fewer rows than `stream.expected_rows`. The guarantee does "
     "not cover this code: it depends on rows. Look at the producer.",
     75: "Something outside did not answer. Nothing was lost. Try again later, with the same `--run_id`.",
-    130: "Somebody interrupted the job. It goes on under the same `--run_id`.",
+    130: "The job was interrupted. It goes on under the same `--run_id`.",
 }
 
 

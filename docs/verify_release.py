@@ -113,7 +113,7 @@ def composed(events, windows, delta, target):
 
 
 def check_epsilon(run, _, bounds):
-    """Epsilon composed anew, and compared with what is stated and what was asked for."""
+    """Epsilon recomposed, and compared with what is stated and what was asked for."""
     privacy, asked, epoch = run.privacy, bounds.settings["privacy"], bounds.epoch
     epsilon, delta, unit = privacy["epsilon"], privacy["delta"], privacy["unit"]
     good = 0.0 < delta < 1.0 and unit in ("record", "client") and (delta, unit) == (asked["delta"], asked["unit"])
@@ -195,8 +195,10 @@ class Bounds:
             return one
         if kind == "spherical":
             share = 1.0 if self.record else self.settings["spherical"]["client_norm"]
-            cells = math.isqrt(SUM**2 // (self.settings["names"] or {}).get("per_unit", 1))
-            return {"sums": share * norm * one, "terms": 1.0 / max(1, cells)}.get(name, one)
+            most = (self.settings["names"] or {}).get("per_unit", 1)
+            rows = 1 if self.record else self.settings["clipping"]["client_rows"]
+            most = min(8 * rows, 32) if most == "auto" else most
+            return {"sums": share * norm * one, "terms": 1.0 / max(1, math.isqrt(SUM**2 // most))}.get(name, one)
         if not self.boxed or kind not in ("dp_lloyd", "dp_medians", "windows"):
             if name == "cost" or norm is None or self.boxed or not (self.record or part == "shape"):
                 return None
@@ -253,7 +255,7 @@ def decoded(row):
 
 
 def check_centers(run, rows, bounds):
-    """Centers are on the lattice; sizes, means and (for DP-Lloyd) centers are computed anew."""
+    """Centers are on the lattice; sizes, means and (for DP-Lloyd) centers are recomputed."""
     table = run.table("centers.parquet").sort_by("cluster")
     clusters, unit = run.manifest["clusters"], bounds.unit
     centers, numbers = np.array(table["center"].to_pylist(), dtype=np.float64), table["cluster"].to_pylist()
@@ -296,7 +298,7 @@ def check_centers(run, rows, bounds):
 
 
 def check_fit(run):
-    """A fit: all of its account, and what of its centers can be computed anew."""
+    """A fit: all of its account, and what of its centers can be recomputed."""
     table, bounds = run.table("releases.parquet"), Bounds(run)
     need(pa.types.is_int64(table["values_lattice"].type.value_type), "releases.parquet", "hold whole lattice steps")
     for check_part in (check_releases, check_epsilon, check_centers):
@@ -364,7 +366,7 @@ def check_silos(run):
 
 
 def check_reports(run):
-    """Private reports of clients: what one tells, and what a shuffled batch of them does."""
+    """Private reports of clients: what one reveals, and what a shuffled batch of them does."""
     privacy, events = run.privacy, run.privacy["events"]
     epsilon, delta, local = privacy["epsilon"], privacy["delta"], privacy["local_epsilon"]
     terms, n = (privacy["unit"], privacy["neighboring_relation"]), events[0 if local is None else -1].get("min_batch")
@@ -387,7 +389,7 @@ def check_reports(run):
             need(0 < near < size and 1 / most <= odds <= most, each["path"], "keep its epsilon", odds)
     total = math.fsum(each["epsilon"] for each in choices)
     need(choices and total <= local, "privacy.json", "count all choices in local_epsilon", local)
-    run.holds.append(f"Computed in 50 digits, one report is {local:.9g}-private for whoever sees it.")
+    run.holds.append(f"Computed in 50 digits, one report is {local:.9g}-private for anyone who sees it.")
     if privacy["trust"] == "local":
         return need((epsilon, delta) == (local, 0.0), "privacy.json", "state the epsilon of one report", epsilon)
     odds = math.exp(local)
@@ -426,7 +428,7 @@ def check_signature(run, key):
     """The Ed25519 signature of run.json (RFC 8032), and whose it is."""
     if not os.path.lexists(os.path.join(run.folder, "signature.json")):
         need(key is None, "signature.json", "be there, since a key was given", "none")
-        run.unknown.append("that nobody wrote all files anew, digests included: the run is not signed")
+        run.unknown.append("that nobody rewrote all files, digests included: the run is not signed")
         return
     public, raw = (bytes.fromhex(run.json("signature.json")[name]) for name in ("public_key", "signature"))
     need(key in (None, public), "signature.json", "be by the given key")

@@ -20,7 +20,7 @@ say() { printf 'run_partition: %s\n' "$*" >&2; }
 
 # The job of a date stays as it is while an attempt of it has left its staging folder: noise may have been drawn for it,
 # and a second attempt must be the same job, or it would be another run. An attempt that was refused has left nothing,
-# so the job is written anew, from the job file as it is now.
+# so the job is rewritten, from the job file as it is now.
 write_job() { # write_job DATE PREVIOUS
   local target=$runs/$1.yaml previous
   if [[ -e $target && -d $runs/$1.partial-$1 ]]; then return; fi

@@ -77,11 +77,11 @@ class ProtocolError(DappleError):
 
 
 class NotYetError(ProtocolError):
-    """Somebody else must act first in a run of masked aggregation; what was refused may be right later."""
+    """Another party must act first in a run of masked aggregation; what was refused may be right later."""
 
 
 class AbsentError(DappleError):
-    """A party of masked aggregation has waited as long as it may, and somebody has not come."""
+    """A party of masked aggregation has waited as long as it may, and a party has not come."""
 
     exit_code = 6
 

@@ -37,7 +37,7 @@ repeatable_bytes.stand_in()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Workers get files in the order below; by itself the plugin puts files of few tests last, which take longest."""
+    """Workers get files in the order below; on its own the plugin puts files of few tests last, which take longest."""
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
     # Who runs the suite in the background may have switched these off, and what is started here would inherit that.

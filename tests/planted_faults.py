@@ -383,6 +383,13 @@ FAULTS = (
         f"{STATISTICS}/test_center_quality.py",
     ),
     Fault(
+        "quality: gains beyond the cap on one side",
+        "transforms/numerics/statistics/center_quality.py",
+        "np.clip(units, -SENSITIVITY, SENSITIVITY)",
+        "np.minimum(units, SENSITIVITY)",
+        f"{STATISTICS}/test_center_quality.py",
+    ),
+    Fault(
         "specs: sampled rows move sums by one row only",
         "transforms/kmeans/lloyd/specs.py",
         "        return 2 * spec.sensitivity\n",
@@ -511,7 +518,7 @@ FAULTS = (
         "tests/unit/arrivals/test_cuts.py",
     ),
     Fault(
-        "topic: one that was made anew is read",
+        "topic: a recreated one is read",
         "pipelines/tables/arrivals/records.py",
         " or (before is not None and before.topic_id != state.topic_id)",
         "",
@@ -754,7 +761,7 @@ def page(results: list[Result], before: dict[str, str]) -> str:
 
 
 def main() -> int:
-    """Plants, runs and tells."""
+    """Plants, runs and reports."""
     parser = argparse.ArgumentParser(description="Faults planted one at a time, and the tests that notice them.")
     parser.add_argument("--only", nargs="*", default=[""], help="how the names of faults start")
     parser.add_argument("--write", type=pathlib.Path, help="the page to write")

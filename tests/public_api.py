@@ -1,7 +1,7 @@
 """What others may rely on, in one file: names of the Python module, commands and flags, codes, formats, settings.
 
     python -m tests.public_api            what differs from the file; code 1 if something does
-    python -m tests.public_api --write    writes it anew
+    python -m tests.public_api --write    rewrites it
 
 The page `docs/reference/stability.md` says what may change, and when.
 """

@@ -4,11 +4,11 @@
     python -m tests.released_bytes --check FILE    # runs everything and names what differs; exit code 1 if any does
     python -m tests.released_bytes --only fit/     # runs what starts so; prints, or checks that part of a file
 
-Jobs run by the command and nothing else, and their files are read as they lie, so the script survives it when modules
+Jobs run by the command and nothing else, and their files are read as they are, so the script survives it when modules
 move. Files of tables count byte for byte; JSON and YAML by content, without what names versions, digests of code,
 settings or input, or times. Pages and pictures do not count.
 
-Paths enter noise (pseudonyms of masked rounds follow from them), so everything lies in one fixed folder under the
+Paths enter noise (pseudonyms of masked rounds follow from them), so everything is in one fixed folder under the
 system's temporary folder, which is removed before and after: a second run waits for the first, and another temporary
 folder gives other digests. The last bits of released numbers may differ between types of CPU and between
 versions of NumPy, Arrow and scikit-learn, so no test compares with `tests/data/released_bytes.json`: write a file of
@@ -335,7 +335,7 @@ def reports(desk: Desk, name: str) -> Digests:
 
 
 def _as_sent(encoded: pathlib.Path, name: str) -> pathlib.Path:
-    """Simulated reports as devices send them: with the digest of the parameters where somebody shuffles them."""
+    """Simulated reports as devices send them: with the digest of the parameters where someone shuffles them."""
     simulated = encoded / "reports.parquet"
     if name != "shuffled":
         return simulated

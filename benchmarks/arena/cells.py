@@ -20,7 +20,7 @@ TOGETHER = 48
 
 
 class Cell(NamedTuple):
-    """What is asked: a system, a set, an epsilon, and the number of a draw."""
+    """A question: a system, a set, an epsilon, and the number of a draw."""
 
     system: str
     name: str

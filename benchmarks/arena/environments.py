@@ -75,7 +75,7 @@ def _wanted(system: ModuleType) -> list[Any]:
 
 
 def build(system: ModuleType, home: Path, clone: str | None = None) -> None:
-    """Makes the environment of a system anew; `clone` stands in for the address of its repository."""
+    """Makes the environment of a system again; `clone` stands in for the address of its repository."""
     place = home / "environments" / system.TITLE
     shutil.rmtree(place, ignore_errors=True)
     source = place / "source"

@@ -222,7 +222,7 @@ def claims(found: Results) -> Iterator[str]:
         "exceed a true epsilon for at most one set of runs in 1,000. 60 runs of each show an epsilon of 1.17 "
         "at most: 0.00 says that these scores saw nothing, not that nothing is there. `same_key` and `no_account` are "
         "of several runs, and refute what is claimed of these: twice epsilon, and the epsilon that the last run "
-        "states. A system without an argument for a seed draws from NumPy's stream, which `same_key` starts anew.",
+        "states. A system without an argument for a seed draws from NumPy's stream, which `same_key` starts over.",
         "",
     )
     yield f"| attack | {' | '.join(systems)} |"

@@ -30,7 +30,7 @@ CHOSEN = 0.8
 
 
 class Setting(NamedTuple):
-    """What is varied: factor of the radius (None for no radius), its rule, post-processing, clipped moves."""
+    """The settings varied: factor of the radius (None for no radius), its rule, post-processing, clipped moves."""
 
     factor: float | None
     radius: str = "step"

@@ -1,4 +1,4 @@
-"""FedDP-KMeans to the letter beside its guarded form, and server data without some clusters beside rivals without any.
+"""FedDP-KMeans as printed beside its guarded form, and server data without some clusters beside rivals without any.
 
 - letter: `printed` has guards and centers at the server's mean; `letter` has neither. T = 0, both levels.
 - missing: also sphere packing, and the tree that `auto` takes without server data.

@@ -41,7 +41,7 @@ def main() -> None:
     lines = heading("Lloyd rounds of FedDP-KMeans from a start off the noise")
     lines += [
         f"{arguments.rows:,} rows, k = {N_CLUSTERS}, d = {N_FEATURES}, stddev 1, T = {ROUNDS} in every run; means of "
-        f"{arguments.seeds} draws. Cells: distance of the worst center to its mean after so many rounds.",
+        f"{arguments.seeds} draws. Cells: distance of the worst center to its mean after this many rounds.",
     ]
     with threadpool_limits(limits=1):
         for separation in SEPARATIONS:

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import mixture
-from benchmarks.machine import heading
+from benchmarks.machine import heading, write
 from benchmarks.measurement import measured
 from dapple_dp.api import fit
 from pipelines.run.options import beam_options
@@ -84,7 +84,7 @@ def main() -> None:
         lines = figures[name](name)
         took = time.perf_counter() - start
         text = heading(f"FedDP-KMeans: {name}") + lines
-        (arguments.out / f"{name}.md").write_text("\n".join(text) + "\n")
+        write(text, arguments.out / f"{name}.md")
         print(f"{name}: {took:.0f} s", flush=True)
 
 
@@ -218,13 +218,13 @@ def table(best: dict[str, dict[float | None, dict[str, Any]]], cell: Callable[[d
 
 
 def verdict(best: dict[str, dict[float | None, dict[str, Any]]]) -> Lines:
-    """Whether FedDP-KMeans is at least as good as every private baseline, epsilon by epsilon."""
+    """Whether FedDP-KMeans costs at most as much as every private baseline, epsilon by epsilon."""
     ours = best["FedDP-KMeans (tuned)"]
     lines = []
     for epsilon, point in sorted(ours.items()):  # type: ignore[type-var]
         rivals = {method: best[method][epsilon]["mean"] for method in BASELINES}
         nearest = min(rivals, key=lambda method: rivals[method])
-        sign = "at least as good as" if point["mean"] <= rivals[nearest] else "WORSE THAN"
+        sign = "no worse than" if point["mean"] <= rivals[nearest] else "WORSE THAN"
         lines.append(
             f"- eps {epsilon:g}: FedDP-KMeans {point['mean']:.2f} is {sign} the best baseline, "
             f"{nearest} {rivals[nearest]:.2f}"

@@ -1,4 +1,4 @@
-"""Figures of FedDP-KMeans on the census and on Stack Overflow, for whoever has the data.
+"""Figures of FedDP-KMeans on the census and on Stack Overflow, for those who have the data.
 
 - acs-federal, acs-not-for-profit, acs-self-employed: Figures 1 right, 3 and 4, record level, 51 clients.
 - questions-github-pdf, -facebook-hibernate, -plotting-cookies, -machine-learning-math: Figures 2 right, 7, 8, 9, client

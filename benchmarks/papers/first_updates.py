@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--epsilons", type=float, nargs="+", default=list(EPSILONS))
     arguments = parser.parse_args()
     images = load(arguments.data / f"{arguments.images}.npz", 14)
-    lines = heading("R-DPCFL: what the first updates tell")
+    lines = heading("R-DPCFL: what the first updates show")
     lines += toy_section()
     with threadpool_limits(limits=1):
         cells = [clients(images, "rotation", arguments.rows, seed) for seed in range(arguments.seeds)]

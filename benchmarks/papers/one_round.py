@@ -210,7 +210,7 @@ def central_cost(cell: Cell, seed: int) -> float | None:
 
 
 def speed(n_reports: int) -> dict[str, float]:
-    """CPU seconds and memory of the `decode` command for so many reports, in a process of its own."""
+    """CPU seconds and memory of the `decode` command for this many reports, in a process of its own."""
     with tempfile.TemporaryDirectory() as temporary:
         write_reports(Path(temporary), n_reports)
         words = ("--runs", "unused", "--decode", temporary)

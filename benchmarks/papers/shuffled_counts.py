@@ -20,7 +20,7 @@ from transforms.numerics.reports.split_and_mix import gaussian_stddev
 
 EPSILON, DELTA = 1.0, 1e-6
 ROWS = 25
-"""Of the sketch, s: enough that no median of so many is wrong by more than the noise of a cell, but by chance."""
+"""Of the sketch, s: enough that no median of this many is wrong by more than the noise of a cell, but by chance."""
 VALUES = (1 << 10, 1 << 14, 1 << 18)
 CLIENTS = (10_000, 100_000)
 HISTOGRAMS = (1, 4, 16)
@@ -74,7 +74,7 @@ def largest_error(n_values: int, n_clients: int, n_histograms: int, seed: int) -
 
 
 def dense_error(n_values: int, n_histograms: int) -> float:
-    """The largest of so many draws of the noise of a count per value, about."""
+    """The largest of this many draws of the noise of a count per value, about."""
     return stddev(1, n_histograms) * math.sqrt(2.0 * math.log(n_values))
 
 

@@ -42,11 +42,11 @@ class _Fits:
 
 
 class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
-    """Differentially private k-means of rows that lie in memory, by any algorithm of the `fit` job.
+    """Differentially private k-means of rows that are in memory, by any algorithm of the `fit` job.
 
     The centers, sizes and releases after `fit` are private in the stated sense and may be shown. There is no
     `labels_`: the labels of the training rows are not. What `predict`, `transform`, `score` and `fit_predict` return
-    tells of each row they are given, without noise, and must stay where those rows may be seen.
+    reveals each row that they are given, without noise, and must stay where those rows may be seen.
 
     Every call of `fit` draws fresh noise and spends its own epsilon and delta, also on the same rows, and so does
     every fit of a search or a cross-validation. A `ledger` holds them to a limit.
@@ -56,8 +56,9 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
 
     Args:
       n_clusters: number of centers, >= 1; or a mapping of max and choose, as in a job.
-      algorithm: "auto", or that of a `fit` job, such as "dp_lloyd" or "feddp_kmeans". "auto" takes feddp_kmeans where
-        there are server data, and else dp_lloyd in the smaller of the domain and the ball; central_tree where the
+      algorithm: "auto", or that of a `fit` job, such as "dp_lloyd" or "feddp_kmeans". "auto" takes what
+        it takes in a job: dp_lloyd in the domain, which server data join, or else in the ball; feddp_kmeans where there
+        are server data and no domain, or also a norm about their mean, or lloyd_steps; central_tree where the
         parameters ask for what only that has. It looks at no row.
       epsilon: spent by one fit, > 0; has no default.
       delta: spent by one fit, in (0, 1); has no default.
@@ -141,7 +142,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
     ) -> Self:
         """Clusters privately.
 
-        The rows lie in a folder only this user can read while the rounds run, and are removed with it.
+        The rows are in a folder only this user can read while the rounds run, and are removed with it.
 
         Args:
           X: shape (n_rows, n_features), feature units, finite; private. An array, or a table of pandas, polars or
@@ -150,8 +151,9 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
           groups: shape (n_rows,), integers, strings or bytes: the client of each row, in any order; given if and
             only if `unit` is "client".
           server_data: shape (q, n_features): public rows like the private ones, with the same column names in any
-            order where `X` has names, in the units that `X` has here; None if there are none. Rows that lie in the
-            memory of `X` are refused; a copy of private rows cannot be told from public ones, and must not be given.
+            order where `X` has names, in the units that `X` has here; None if there are none. Rows that are in the
+            memory of `X` are refused; a copy of private rows cannot be distinguished from public ones, and must not be
+            given.
 
         Returns:
           This estimator.
@@ -172,7 +174,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
     def _run_on(
         self, points: NDArray[np.floating], clients: ArrayLike | None, server: NDArray[np.floating] | None
     ) -> ReleasedRun:
-        """The job on checked rows, which lie in a private folder while it runs."""
+        """The job on checked rows, which are in a private folder while it runs."""
         with tempfile.TemporaryDirectory(prefix="dapple-") as folder:
             names = self._columns()
             place = Place(
@@ -331,7 +333,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         return None if groups is None else client_ids(groups, n_rows)
 
     def _warn_of_spending(self, config: FitConfig) -> tuple[str, ...]:
-        """Says what the settings alone tell, and what this estimator and its clones have spent with this fit.
+        """Says what the settings alone show, and what this estimator and its clones have spent with this fit.
 
         Returns:
           The former as the report says it again.

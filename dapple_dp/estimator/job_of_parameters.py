@@ -43,13 +43,13 @@ _WORDS = {
     "a section of max": "a mapping of max",
     "write experimental: true into the job": "give settings={'experimental': True}",
     "with the encode section": "by bounds of its own for each column, or by PrivateScaler",
-    " Such clusters are grey or left out below.": "",
+    " Such clusters are gray or left out below.": "",
 }
 """What a job says of sections and of its page."""
 
 
 class Place(NamedTuple):
-    """Where the rows of a fit lie.
+    """Where the rows of a fit are.
 
     Attributes:
       rows: path of the private rows.
@@ -105,7 +105,7 @@ def job_of(parameters: Mapping[str, Any], place: Place) -> FitConfig:
 
 @contextlib.contextmanager
 def in_parameters() -> Iterator[None]:
-    """Has errors about settings speak of the parameters of the estimator."""
+    """Makes errors about settings name the parameters of the estimator."""
     try:
         yield
     except DappleError as error:
@@ -133,7 +133,11 @@ def _joined(base: dict[str, Any], more: Mapping[str, dict[str, Any]]) -> dict[st
 
 
 def _bounds(given: Mapping[str, Any], *, has_server: bool) -> dict[str, Any]:
-    """The sections that bound rows, and the number of Lloyd rounds, as each algorithm names them."""
+    """The sections that bound rows, and the number of Lloyd rounds, as each algorithm names them.
+
+    What parameters leave open is left to the rule of `auto`, as a job leaves it. A norm about the mean of server data,
+    or a number of rounds after their start, asks for what only FedDP-KMeans does of them.
+    """
     algorithm, norm, domain, steps = (given[name] for name in ("algorithm", "clipping_norm", "domain", "lloyd_steps"))
     if norm is None and domain is None and not has_server:
         raise ConfigError(
@@ -143,9 +147,12 @@ def _bounds(given: Mapping[str, Any], *, has_server: bool) -> dict[str, Any]:
     if given["center"] not in tuple(ClippingCenter):
         raise ConfigError(f"center must be 'server_mean' or 'none', got {given['center']!r}; give one of them.")
     clipping = {} if given["client_rows"] is None else {"client_rows": given["client_rows"]}
+    at_origin = given["center"] == ClippingCenter.NONE
+    left_open = not has_server or (steps is None and (norm is None or at_origin))
     in_box = algorithm in FITS and FITS[algorithm].has_domain
-    if in_box or (algorithm == Algorithm.AUTO and not has_server):
-        return _bounds_without_server(algorithm, norm, _plain(domain), steps, clipping)
+    if in_box or (algorithm == Algorithm.AUTO and left_open):
+        clipping |= {"center": ClippingCenter.NONE} if at_origin and has_server and not in_box else {}
+        return _bounds_in_box(algorithm, norm, _plain(domain), steps, clipping)
     if domain is not None and algorithm != Algorithm.AUTO:
         raise ConfigError(
             f"domain must be left out for algorithm {algorithm!r}, got one; use algorithm 'dp_lloyd' or 'auto'."
@@ -159,7 +166,7 @@ def _bounds(given: Mapping[str, Any], *, has_server: bool) -> dict[str, Any]:
     return {"clipping": clipping, "lloyd": {"steps": usual if steps is None else steps}}
 
 
-def _bounds_without_server(
+def _bounds_in_box(
     algorithm: str, norm: Any, domain: Any, steps: int | None, clipping: dict[str, Any]
 ) -> dict[str, Any]:
     """Those of DP-Lloyd, or of the rule that may take it: a box, a ball about the origin, or both."""

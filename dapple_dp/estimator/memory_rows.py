@@ -1,4 +1,4 @@
-"""Rows that lie in memory: checked without quoting one, matched with public rows, and written for a job to read."""
+"""Rows that are in memory: checked without quoting one, matched with public rows, and written for a job to read."""
 
 import itertools
 import os
@@ -106,13 +106,13 @@ def refuse_shared(X: Any, server_data: Any) -> None:
     pairs = itertools.product(_buffers(X), _buffers(server_data))
     if server_data is X or same_rows or any(_share(*pair) for pair in pairs):
         raise InputError(
-            "server_data must be public and no part of X, got rows that lie in the memory of X; give other rows, or "
+            "server_data must be public and no part of X, got rows that are in the memory of X; give other rows, or "
             "leave server_data out."
         )
 
 
 def _buffers(values: Any) -> list[NDArray[Any]]:
-    """Arrays as they lie in memory; of a table, its columns. What has no memory of its own is copied."""
+    """Arrays as they are in memory; of a table, its columns. What has no memory of its own is copied."""
     if issparse(values):
         return [np.asarray(values.data)]
     if hasattr(values, "iloc"):
@@ -171,7 +171,7 @@ def _has_numbers_only(X: Any, name: str) -> bool:
     if others:
         named = ", ".join(map(repr, others[:_MOST_NAMES])) + (", ..." if len(others) > _MOST_NAMES else "")
         raise InputError(
-            f"{name} must hold numbers only, got others in column{'s' * (len(others) > 1)} {named}; drop what is no "
+            f"{name} must hold numbers only, got others in column{'s' * (len(others) > 1)} {named}; drop what is not a "
             "number, such as ids and texts, and count a date in days from a public one."
         )
     return known

@@ -79,7 +79,7 @@ def run_in_memory(config: FitConfig, folder: str) -> ReleasedRun:
 
 
 def _without_places(manifest: dict[str, Any]) -> dict[str, Any]:
-    """A manifest that does not name the files in which rows lay for the run alone."""
+    """A manifest that does not name the files in which rows were for the run alone."""
     for section in ("data", "server_data"):
         holder = manifest["settings"][section]
         if holder:

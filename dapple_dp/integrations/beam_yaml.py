@@ -43,14 +43,14 @@ class Center(NamedTuple):
 
 
 class ReportsFolder(NamedTuple):
-    """Where the reports of a run lie."""
+    """Where the reports of a run are."""
 
     path: str
     run_id: str
 
 
 class _RunName(NumberedContent):
-    """What tells one run from another."""
+    """What distinguishes one run from another."""
 
     run_id: str
     config_digest: str

@@ -213,7 +213,7 @@ class DappleModelHandler(ModelHandler[Any, PredictionResult, ServedModel]):
     `RunInference(handler, model_metadata_pcoll=...)` puts another fit into use once the side input names its folder,
     or `run.json` in it. If a new model cannot be read or takes other columns, then the one in use
     stays, and a warning says so. The field `model_id` of every result names the folder that was used. A folder that is
-    written anew under its old name is not read again.
+    rewritten under its old name is not read again.
 
     Args:
       model: the output folder of a fit, on any Beam filesystem. It is read once, here, and travels with the handler.

@@ -71,7 +71,7 @@ def write_delta(run: str, path: str, storage_options: Mapping[str, str] | None =
     Args:
       run: output folder of a finished job, on any Beam filesystem. Its rows are held in memory.
       path: root of the table, partitioned by `run_id`; made if it is not there. Assignments are as private as their
-        rows: their table lies outside of released outputs.
+        rows: their table is outside of released outputs.
       storage_options: of `deltalake`, for object stores.
 
     Returns:
@@ -178,13 +178,13 @@ def _check_zone(rows: WrittenRows, path: str) -> None:
             check_apart(path)
         except ConfigError as error:
             raise ConfigError(
-                f"a table of assignments must lie outside of released outputs, got {path}; choose another folder."
+                f"a table of assignments must be outside of released outputs, got {path}; choose another folder."
             ) from error
 
 
 @contextlib.contextmanager
 def _writing(rows: WrittenRows, path: str) -> Iterator[None]:
-    """Tells whatever a library raises in one sentence without a value."""
+    """Reports whatever a library raises in one sentence without a value."""
     try:
         yield
     except ConfigError:

@@ -48,7 +48,7 @@ import org.apache.flink.api.java.operators.SingleInputOperator;
 /**
  * Beam's job server for Flink on loopback, with the words of its own command.
  *
- * <p>Its own listens on every network interface whatever its host is called, and whoever reaches it can run code.
+ * <p>Its own listens on every network interface whatever its host is called, and anyone who reaches it can run code.
  */
 public final class LoopbackJobServer extends ServerFactory {
   public static void main(String[] words) throws Exception {
@@ -87,7 +87,7 @@ public final class LoopbackJobServer extends ServerFactory {
   }
 
   /**
-   * Sends jobs without jars: their classes lie in Flink's lib, and Beam's own invoker sends the whole class path.
+   * Sends jobs without jars: their classes are in Flink's lib, and Beam's own invoker sends the whole class path.
    *
    * <p>For another place of Flink's client configuration than `--flink-conf-dir` set FLINK_CONF_DIR.
    */

@@ -208,7 +208,7 @@ class _new_folder:  # noqa: N801 - used like a function
         return self._folder
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        """Moves it, unless somebody else was faster, or removes what there is."""
+        """Moves it, unless another process was faster, or removes the part."""
         try:
             if kind is None:
                 os.rename(self._folder, self._place)

@@ -197,7 +197,7 @@ class FlinkCluster:
         return -1 if found is None else int(found["taskmanagers"])
 
     def _configure(self, home: pathlib.Path) -> None:
-        """Writes a configuration: Flink's own, on loopback, small, and quick to see that somebody is gone."""
+        """Writes a configuration: Flink's own, on loopback, small, and quick to see that a process is gone."""
         conf = self.folder / _CONF
         shutil.rmtree(conf, ignore_errors=True)
         shutil.copytree(home / "conf", conf)
@@ -221,7 +221,7 @@ class FlinkCluster:
             "taskmanager.numberOfTaskSlots": _SLOTS,
             "parallelism.default": 2,
             # Beam's classes are in Flink's lib. Those that come with a job are dropped whenever none of its tasks runs,
-            # and Python's workers with them: they would be started anew for every round.
+            # and Python's workers with them: they would be restarted for every round.
             "classloader.resolve-order": "parent-first",
             "heartbeat.interval": 2000,
             "heartbeat.timeout": 10000,

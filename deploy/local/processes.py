@@ -86,7 +86,7 @@ def _bound(free: socket.socket) -> int:
 
 
 def listening(port: int) -> bool:
-    """Whether somebody listens on a port of this machine."""
+    """Whether a process listens on a port of this machine."""
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex(("127.0.0.1", port)) == 0

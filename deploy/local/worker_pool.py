@@ -50,7 +50,7 @@ class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
 
 
 def main(port: str) -> None:
-    """Serves until it is told to stop."""
+    """Serves until it is asked to stop."""
     # Rows and keys in the memory of workers would be in a core dump; one byte is heeded by dumps to a program, too.
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
     resource.setrlimit(resource.RLIMIT_CORE, (min(1, hard) if hard >= 0 else 1, hard))

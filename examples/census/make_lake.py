@@ -105,7 +105,7 @@ def feature_column(points: NDArray[np.float32]) -> pa.FixedSizeListArray:
 
 
 def write_clients(folder: pathlib.Path, client_ids: NDArray[np.str_], points: NDArray[np.float32]) -> None:
-    """Files of several row groups, rows ordered by client; a client lies whole in one row group."""
+    """Files of several row groups, rows ordered by client; all rows of a client are in one row group."""
     order = np.argsort(client_ids, kind="stable")
     table = pa.table({"client_id": client_ids[order], "x": feature_column(points[order])})
     starts = np.unique(client_ids[order], return_index=True)[1]

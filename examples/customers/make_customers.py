@@ -1,4 +1,4 @@
-"""`python -m examples.customers.make_customers`: writes customers.csv anew, 4,000 made-up customers of a shop.
+"""`python -m examples.customers.make_customers`: rewrites customers.csv, 4,000 made-up customers of a shop.
 
 Nobody in it exists. The groups are plain, so that a reader can tell whether a clustering has found them.
 """
@@ -18,7 +18,7 @@ GROUPS = {
     "pensioners": ((71, 5), (16, 2.5), (28, 6), (8, 4)),
     "occasional": ((50, 6), (2, 0.8), (60, 10), (60, 8)),
 }
-"""Mean and standard deviation of the last four columns, which no customer is told apart by else."""
+"""Mean and standard deviation of the last four columns, which alone distinguish customers."""
 LOWEST, HIGHEST = (18, 0, 1, 0), (99, 31, 400, 100)
 
 

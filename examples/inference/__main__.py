@@ -20,7 +20,7 @@ def main(words: Sequence[str]) -> int:
     cluster = FlinkCluster(stream.OUTPUT / "flink", Ports.free(), task_managers=1)
     try:
         cluster.up()
-        # Flink ends a source that starts timers only, and the timers with it, unless it is told to wait.
+        # Flink ends a source that starts timers only, and the timers with it, unless it is asked to wait.
         patient = f"--shutdown_sources_after_idle_ms={MOST_SECONDS * 1000:.0f}"
         return stream.run([*cluster.flags, patient], MOST_SECONDS)
     except downloads.UnavailableError as error:

@@ -77,14 +77,14 @@ def wait_for(night: str, end: float) -> bool:
 
 
 def newest_night(_: object) -> ModelMetadata:
-    """The last date whose fit is complete; staging folders have other names, and late repeats of old dates wait."""
+    """The last date whose fit is complete; staging folders have other names, and late repeats of earlier dates wait."""
     found = FileSystems.match([NEW_MODELS])[0].metadata_list
     path = max(each.path for each in found)
     return ModelMetadata(model_id=path, model_name=pathlib.PurePath(path).parent.name)
 
 
 def add_models(pipeline: beam.Pipeline, end: float) -> beam.PCollection:
-    """Tells of new models until `end`, seconds since the epoch."""
+    """Announces new models until `end`, seconds since the epoch."""
     ticks = pipeline | "Ticks" >> PeriodicImpulse(time.time(), end, WINDOW_SECONDS, apply_windowing=True)
     return ticks | "Newest" >> beam.Map(newest_night)
 

@@ -1,4 +1,4 @@
-"""FedDP-KMeans under masks by parties of their own: three hospitals, an aggregator, and whoever unmasks for them.
+"""FedDP-KMeans under masks by parties of their own: three hospitals, an aggregator, and a party that unmasks.
 
 Each party is one command, `dapple party`, and a process that gets no more than its role may know: the hospitals their
 own rows and the secret, the aggregator a key for noise and the exchange folder, the unmasking party the secret and the
@@ -99,7 +99,7 @@ def party(name: str) -> subprocess.Popen[str]:
 
 
 def main() -> None:
-    """All parties, started together; each ends by itself."""
+    """All parties, started together; each ends on its own."""
     shutil.rmtree(OUTPUT, ignore_errors=True)
     write_inputs()
     processes = {name: party(name) for name in PARTIES}

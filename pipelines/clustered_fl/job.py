@@ -62,7 +62,7 @@ def train(planned: PlannedFederation, options: PipelineOptions, folder: str, key
     Args:
       planned: the job.
       options: for Beam.
-      folder: private, of the run; checkpoints lie there.
+      folder: private, of the run; checkpoints are there.
       key_uri: where workers find the run key.
 
     Raises:
@@ -232,7 +232,7 @@ def _work(run: Run[ClusteredFLConfig], config: ClusteredFLConfig) -> dict[str, A
     if sealed.get("config_digest") != config_digest(config):
         raise ConfigError(
             "the config must be that of the interrupted run of this --run_id, got a changed one; restore the config, "
-            "or start anew with another --run_id."
+            "or start over with another --run_id."
         )
     return sealed
 

@@ -97,7 +97,7 @@ def _label(view: FederationView) -> PrivacyLabel:
         epsilon=f"{statement.epsilon:.4g}",
         delta=f"{statement.delta:.3g}",
         meaning=f"For every client, {change} changes the probability of all it ever sends by at most a factor of "
-        f"{factor}, up to {statement.delta:.3g}. Somebody who gives even odds to a row, and knows everything else, "
+        f"{factor}, up to {statement.delta:.3g}. An observer who gives even odds to a row, and knows everything else, "
         f"{after} after seeing it.",
         pairs=(
             ("Privacy unit", "record: one row of one client"),
@@ -174,7 +174,7 @@ def _separation(view: FederationView) -> tuple[Notice | Facts, ...]:
         return (_own_models(view),)
     if len(state.models) == 1:
         text = (
-            "The first updates showed no clusters that could be told from noise, so all clients trained one model. "
+            "The first updates showed no clusters that stand out of the noise, so all clients trained one model. "
             "A larger epsilon, more rows per client or a smaller first_round_noise_ratio would help."
         )
         return (Notice(level=Level.WARNING, text=text, badge=Badge.RELEASED),)

@@ -47,7 +47,7 @@ class PlannedFederation:
     Attributes:
       config: the job.
       contract: how rows are read.
-      clients: who takes part and where their rows lie.
+      clients: who takes part and where their rows are.
       federation: public terms.
       beginning: how R-DPCFL begins, and why.
       budget: of every client.

@@ -1,4 +1,4 @@
-"""The word `fit` stands for two jobs: the private one, and that of the trusted zone; settings tell which.
+"""The word `fit` stands for two jobs: the private one, and that of the trusted zone; settings say which.
 
 Each is imported when it is asked for, since the other one's libraries would keep the first round waiting.
 """

@@ -21,7 +21,7 @@ EXIT_CODES: Mapping[int, str] = {
     3: "refused by the ledger; another try is refused as well, until the budget or the job is another one",
     4: "refused because private data would flow around the noise",
     5: "trust masked: a file or message is not what it must be at this point; verify: the run was altered",
-    _ABSENT: "party: somebody has not come within --wait_minutes; the same command goes on from there",
+    _ABSENT: "party: a party has not come within --wait_minutes; the same command goes on from there",
     66: "there is no input yet; try again when it has come, or correct the path",
     _SHORT: "stream: all due windows are released, and one had fewer rows than stream.expected_rows",
     75: "a broker or the ledger's server does not answer; try again later with the same --run_id",

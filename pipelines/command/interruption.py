@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, a closed terminal: they stop a run as an error would, so that it cleans up, and are told as such."""
+"""Ctrl-C, SIGTERM, a closed terminal: they stop a run as an error would, with cleanup, and are reported."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ _GRACE = 5.0
 
 
 class Interruption:
-    """Whether somebody has asked this process to stop; libraries may turn that into errors of their own.
+    """Whether this process has been asked to stop; libraries may turn that into errors of their own.
 
     Attributes:
       asked: set by the first signal; the second one ends the process at once.
@@ -60,7 +60,7 @@ def interruptible() -> Iterator[Interruption]:
 
 
 def end_soon(code: int = INTERRUPTED) -> None:
-    """Ends this process in a few seconds, if threads of a runner that work on keep it from ending by itself."""
+    """Ends this process in a few seconds, if threads of a runner that work on keep it from ending on its own."""
     timer = threading.Timer(_GRACE, os._exit, (code,))
     timer.daemon = True
     timer.start()

@@ -208,7 +208,7 @@ def _fail(sentence: str, code: int, shown: Exception | None = None) -> int:
     """Says why, with the traceback of an error that is to be shown, and returns the exit code."""
     if shown is not None:
         traceback.print_exception(shown, file=sys.stderr)
-    # It is the last line, whatever the form of the others and whoever holds the handlers.
+    # It is the last line, whatever the form of the others and anyone who holds the handlers.
     _LOGGER.error("%s", sentence, extra={"exit_code": code})
     return code
 

@@ -1,4 +1,4 @@
-"""Settings of a job that somebody gives as flags."""
+"""Settings of a job that someone gives as flags."""
 
 import functools
 import json

@@ -8,7 +8,7 @@ from transforms.rounds.own_process import no_core_dumps
 
 _RARELY = (50_000, 20, 50)
 """How many new objects the collector of cycles waits for. Python's own 700 has it look through all libraries again and
-again while they are imported, which takes a quarter of the time of a small job; numbers lie in arrays, which do not
+again while they are imported, which takes a quarter of the time of a small job; numbers are in arrays, which do not
 count."""
 
 

@@ -1,4 +1,4 @@
-"""Flags that any command may have, on what it tells while it works; each has a variable of the environment."""
+"""Flags that any command may have, on what it reports while it works; each has a variable of the environment."""
 
 import logging
 import os
@@ -24,7 +24,7 @@ _URL = re.compile(r"https?://[^/@\s]+(/\S*)?")
 
 
 class Signals(NamedTuple):
-    """What a command tells.
+    """What a command reports.
 
     Attributes:
       form: of the log.

@@ -181,7 +181,7 @@ WORDS: Mapping[str, Word] = {
     ),
     "shuffle": Word(
         module="pipelines.reports.shuffle",
-        about="shuffle collected reports, so that none can be told from the others",
+        about="shuffle collected reports, so that none can be distinguished from the others",
         load="schemas.reports.config:load_shuffle_config",
         models=("schemas.reports.config:ShuffleConfig", _ENCODE),
         more=_WITH_WINDOWS,

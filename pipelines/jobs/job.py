@@ -35,7 +35,7 @@ class Run(Generic[Settings]):
 
     @property
     def started(self) -> str:
-        """UTC, ISO 8601, before any row is read; when it ended would tell how long the rows took."""
+        """UTC, ISO 8601, before any row is read; when it ended would reveal how long the rows took."""
         return self.options.begun.isoformat(timespec="seconds")
 
     @property
@@ -75,8 +75,8 @@ class Job(Generic[Settings, Planned, Result]):
       flags: of its command line, besides `--config` and Beam's.
       place: where it writes; by default a folder that is complete or absent.
       reserve: what the ledger holds for a plan before private rows are read; None where nothing is charged, or where
-        every part of the work is charged by itself.
-      resolve: settings with what only a schema tells, such as columns of patterns; a second time it changes nothing.
+        every part of the work is charged on its own.
+      resolve: settings with what only a schema says, such as columns of patterns; a second time it changes nothing.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Job(Generic[Settings, Planned, Result]):
     resolve: Callable[[Settings], Settings] = _as_they_are
 
     def reservation(self, run: Run[Settings], planned: Planned) -> Reservation | None:
-        """What is charged for a plan; None if nothing is."""
+        """The charge of a plan; None if nothing is."""
         return None if self.reserve is None else self.reserve(run, planned)
 
 
@@ -112,7 +112,7 @@ class JobChoice:
 
     Attributes:
       name: the word.
-      choose: tells by the text of the config file which job it is.
+      choose: says by the text of the config file which job it is.
     """
 
     name: str

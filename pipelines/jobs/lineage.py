@@ -3,7 +3,7 @@
 Events are plain data in the format of OpenLineage 2-0-2, so nothing has to be installed to make them. They hold what
 the run has published, names of data sets, and the place of the run in the ledger; they hold nothing computed from rows.
 How long a run took depends on the rows. So the time of an event is that of the command's begin, or the later moment at
-which a window was due, and a millisecond more for an end, unless somebody asks for what is private.
+which a window was due, and a millisecond more for an end, unless someone asks for what is private.
 """
 
 import contextlib
@@ -125,7 +125,7 @@ _RUNS = list[tuple[str, str]]()
 
 @contextlib.contextmanager
 def told(job: str, run_id: str, settings: Any, output: str, begun: datetime.datetime) -> Iterator[None]:
-    """Tells the begin and the end of a run, where somebody wants to know; a run does not depend on being told.
+    """Reports the begin and the end of a run, where someone wants to know; a run does not depend on it.
 
     Args:
       job: word of the command.
@@ -185,7 +185,7 @@ def _spent(output: str, run_id: str, ledger: str | None) -> dict[str, Any]:
     try:
         found = lineage_event(output, "", ledger=ledger)["run"]["facets"]
     except Exception as error:  # noqa: BLE001 - the run is published and paid
-        _LOGGER.warning("warning: what run %s spent could not be told: %s", run_id, describe_unexpected(error))
+        _LOGGER.warning("warning: the spending of run %s could not be reported: %s", run_id, describe_unexpected(error))
         return {}
     return dict(found)
 

@@ -62,13 +62,13 @@ class Place:
 
     @contextlib.contextmanager
     def _charged(self, reservation: Reservation | None) -> Iterator[None]:
-        """Charges the run, and takes note of what wants to be told of its key."""
+        """Charges the run, and takes note of what wants to know its key."""
         with spending(reservation) as draw:
             self._draw = draw
             yield
 
     def draws_with(self, key_uri: str) -> None:
-        """Tells the ledger, if the run is charged, with which key it is about to draw noise.
+        """Informs the ledger, if the run is charged, with which key it is about to draw noise.
 
         Args:
           key_uri: the place of the run's own key.
@@ -77,7 +77,7 @@ class Place:
           LedgerRefusedError: if another run has drawn with this key.
         """
         if self._draw is None:
-            raise RuntimeError("a key must be told inside of `opened`.")
+            raise RuntimeError("a key must be announced inside of `opened`.")
         self._draw(key_uri)
 
     def publish(self, manifest: dict[str, Any]) -> None:
@@ -157,7 +157,7 @@ class ChargedFolder(OutputFolder):
     def complete(self) -> Summary | None:
         """The summary of this run of these settings, if its ledger has charged it and its output is there.
 
-        Whoever was stopped between its last move and its commit is committed now.
+        A process that was stopped between its last move and its commit is committed now.
         """
         run = self._options.run_id
         status = None if self._ledger is None else Ledger(self._ledger).status(run)
@@ -170,5 +170,5 @@ class ChargedFolder(OutputFolder):
 
 
 def _not_of_run(path: str) -> Refusal:
-    """What is said of a file that a run did not leave so."""
+    """The refusal of a file that a run did not leave so."""
     return Refusal(kind=ConfigError, rule=f"{path} must be as a run wrote it", remedy="choose another --output")

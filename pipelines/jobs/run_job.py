@@ -59,7 +59,7 @@ def run_settings(job: Job[Settings, Planned, Result], settings: Settings, option
 def with_signals(
     job: str, options: JobOptions, settings: Any, work: Callable[[], Summary], public: str = ""
 ) -> Summary:
-    """Works, and has metrics and lineage tell of it.
+    """Works, and has metrics and lineage report it.
 
     Args:
       job: word of the command.
@@ -131,7 +131,7 @@ def _check_outside(settings: Any, output: str) -> None:
     path = getattr(getattr(settings, "data", None), "path", None)
     if output and isinstance(path, str) and would_find(path, output):
         raise ConfigError(
-            f"--output must lie outside of data.path, got {output}, where jobs would look for rows; choose another one."
+            f"--output must be outside of data.path, got {output}, where jobs would look for rows; choose another one."
         )
 
 

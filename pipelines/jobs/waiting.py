@@ -1,4 +1,4 @@
-"""Between two windows: a job that waits for the next cut, and ends there when somebody asks it to."""
+"""Between two windows: a job that waits for the next cut, and ends there when it is asked to."""
 
 import contextlib
 import datetime
@@ -18,7 +18,7 @@ def now() -> datetime.datetime:
 
 
 class Watch:
-    """Waits for moments, and knows whether somebody has asked the job to end.
+    """Waits for moments, and knows whether the job has been asked to end.
 
     SIGTERM lets the window that is under way be released first. A second one, and Ctrl-C in a window, stop the job at
     once, as any job; the next call goes on with that window.

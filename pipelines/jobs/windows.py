@@ -55,10 +55,10 @@ class WindowsFolder(Place):
 
 
 class WindowFolder(OutputFolder):
-    """The folder of one window that costs nothing: what a killed attempt has left of it is begun anew."""
+    """The folder of one window that costs nothing: what a killed attempt has left of it is started over."""
 
     def _staging(self) -> contextlib.AbstractContextManager[None]:
-        """A new staging folder, or that of a killed attempt without what lies there."""
+        """A new staging folder, or that of a killed attempt without what is there."""
         return self.folder.reopened()
 
 
@@ -110,7 +110,7 @@ def _manifest(calendar: Calendar, output: str, index: int) -> str:
 
 
 def released_in_time(calendar: Calendar, due: Due, once: bool, release: Release) -> tuple[str, ...]:
-    """Releases windows as they are due, until there are no more, or somebody asks the job to end; their dates.
+    """Releases windows as they are due, until there are no more, or the job is asked to end; their dates.
 
     Args:
       calendar: of the windows.

@@ -322,7 +322,7 @@ def _read(path: str) -> bytes | None:
 
 
 def _refusal(path: str) -> Refusal:
-    """What the user is told of a manifest that is not the one that was committed."""
+    """The refusal of a manifest that is not the one that was committed."""
     return Refusal(
         kind=LedgerRefusedError,
         rule=f"{path} must be the manifest of a committed run",

@@ -75,14 +75,14 @@ def aggregation_of(
 
 
 def _held_secret(config: FitConfig, folder: str, hold: HoldKey) -> contextlib.AbstractContextManager[str]:
-    """Holds the mask secret of a run, which lies in its private staging folder; empty where nobody masks."""
+    """Holds the mask secret of a run, which is in its private staging folder; empty where nobody masks."""
     if config.trust is not Trust.MASKED:
         return contextlib.nullcontext("")
     return hold(config.masked.secret_uri or FileSystems.join(folder, SECRET_FILE), SECRET_SETTING)
 
 
 class Drawn(NamedTuple):
-    """What is known of a run whose rounds are over: its guarantee, and the fingerprint of its input."""
+    """The state of a run whose rounds are over: its guarantee, and the fingerprint of its input."""
 
     privacy: PrivacyStatement
     fingerprint: str
@@ -91,7 +91,7 @@ class Drawn(NamedTuple):
 def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account: Account | None = None) -> Drawn:
     """Runs the rounds of a planned job to the last one, or from where an earlier attempt was stopped.
 
-    The kept key lies at `config.key_uri`, or in `folder`. A key that exists is used and kept; otherwise one is
+    The kept key is at `config.key_uri`, or in `folder`. A key that exists is used and kept; otherwise one is
     made and deleted when the run is over. What draws is derived from it for this run.
     Data in which clients are split are grouped in a private copy first.
 

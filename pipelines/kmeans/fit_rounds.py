@@ -37,7 +37,7 @@ class FitRounds:
       folder: where the released files go, private until then; exists.
       counted: whether rows have been counted already, before invalid ones were dropped.
       bound: whether broadcasts leave their digests in the folder, which then is of this run alone.
-      staged: where large public arrays of the first state lie; None if it holds them itself.
+      staged: where large public arrays of the first state are; None if it holds them itself.
     """
 
     asks_last = False
@@ -83,7 +83,7 @@ class FitRounds:
         return self._planned.promise_of(first, last)
 
     def events(self, n_rounds: int) -> Sequence[Mapping[str, Any]]:
-        """The plans of so many rounds."""
+        """The plans of this many rounds."""
         rounds = self._planned.plan.rounds[:n_rounds]
         return [{"round": each.path, "releases": [repr(release) for release in each.releases]} for each in rounds]
 

@@ -32,10 +32,10 @@ class Account(Protocol):
         """The place of the run's key that is derived from the kept one at `uri`."""
 
     def start(self, planned: PlannedFit, key_uri: str) -> str:
-        """Is told that noise is about to be drawn; returns the fingerprint of the input."""
+        """Is called before noise is drawn; returns the fingerprint of the input."""
 
     def leaves(self, digests: Mapping[str, str]) -> None:
-        """Is told of private state that the run leaves to the next window, by SHA-256."""
+        """Is called with private state that the run leaves to the next window, by SHA-256."""
 
 
 class _OneGo(NamedTuple):
@@ -74,7 +74,7 @@ class FreeRun(OutputFolder):
         self._config = config
 
     def complete(self) -> Summary | None:
-        """The summary of this very run, whose output is in place: whoever was stopped after that may ask again."""
+        """The summary of this very run, whose output is in place: a process that was stopped then may ask again."""
         found = self.in_place(config_digest(self._config))
         if found is not None and not self._config.keep_staging:
             clear_copy(self.folder.staging)  # That it went may not have been durable where the power was cut.
@@ -126,7 +126,7 @@ class FreeRun(OutputFolder):
             )
         own = uri in (self.folder.path(KEY_FILE), self.folder.path(SECRET_FILE))
         if own and not begun:
-            delete_key(uri, setting)  # Whoever made it was killed before it drew anything.
+            delete_key(uri, setting)  # The process that made it was killed before it drew anything.
         if made := not FileSystems.exists(uri):
             create_key(uri, setting)
         if made or own:
@@ -138,7 +138,7 @@ class FreeRun(OutputFolder):
         return keyed_fingerprint(planned, key_uri)
 
     def leaves(self, digests: Mapping[str, str]) -> None:
-        """Nobody is told: only a ledger knows of windows."""
+        """Nothing to report: only a ledger knows of windows."""
 
     def publish(self, manifest: dict[str, Any]) -> None:
         """Makes the staging folder, without keys and records, the output."""

@@ -12,7 +12,7 @@ _FORM = "dapple ledger limit|show|plan|verify|export|copy --ledger FILE"
 
 
 def _action(name: str, about: str, *flags: Flag) -> Command:
-    """What is done with a ledger."""
+    """An action on a ledger."""
 
     def run(**given: Any) -> Any:
         # Beam writes to stderr while it is imported, so what needs it is imported where stderr is kept from others.

@@ -88,7 +88,7 @@ def _runs_that_fit(dataset: str, limit: Limit, held: Sequence[Charge]) -> list[d
         for charge in (*charges, *held[-1:])
     ]
     usual = ", ".join(f"{each['runs']:,} at epsilon {each['epsilon']:g}" for each in found[: len(charges)])
-    sys.stdout.write(f"{dataset}: room for so many runs of one Gaussian release, delta {delta:g} each: {usual}\n")
+    sys.stdout.write(f"{dataset}: room for this many runs of one Gaussian release, delta {delta:g} each: {usual}\n")
     if held:
         sys.stdout.write(
             f"{dataset}: room for {found[-1]['runs']:,} more runs like the last one, {held[-1].job} with epsilon "
@@ -138,7 +138,7 @@ def _show(entries: Sequence[LedgerEntry]) -> dict[str, Any]:
 
 
 def _line(name: str, held: Sequence[RunStatus]) -> str:
-    """What is said of a run, or of all windows of an epoch, which are charged once."""
+    """The line on a run, or on all windows of an epoch, which are charged once."""
     charge = held[0].charge
     faults = {each.charge.correction for each in held if each.state != "void"} - {None}
     said = f"{name}: {charge.job} on {charge.dataset}, epsilon {charge.epsilon:.6g}"
@@ -201,7 +201,7 @@ def _verify(entries: Sequence[LedgerEntry], head: str | None, outputs: str | Non
 def _check_outputs(entries: Sequence[LedgerEntry], folder: str) -> int:
     """How many outputs below a folder were charged to this ledger, all of them as it names them."""
     if not os.path.isdir(folder):
-        raise ConfigError(f"--outputs must be a folder on a local disk, got {folder}; give that in which outputs lie.")
+        raise ConfigError(f"--outputs must be a folder on a local disk, got {folder}; give that in which outputs are.")
     found = 0
     for place, _, names in sorted(os.walk(folder)):
         if MANIFEST in names:

@@ -37,7 +37,7 @@ _TABLES = (
     f"INSERT INTO dapple.head VALUES ({FORMAT}, 0, '{CHAIN_START}')",
 )
 _LIMITS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
-"""By the last one, whoever is cut off while it writes does not hold the lock for ever."""
+"""By the last one, a process that is cut off while it writes does not hold the lock forever."""
 _LOCK = "LOCK TABLE dapple.entries IN SHARE ROW EXCLUSIVE MODE"
 _DURABLE = {"fsync": ("on",), "synchronous_commit": ("on", "remote_apply")}
 """Settings of the server, and what they must be, so that what was committed is on the disk."""
@@ -190,7 +190,7 @@ class PostgresDatabase:
         return cut_off and _FINAL.search(str(error)) is None
 
     def _refused(self, error: "psycopg.Error") -> LedgerRefusedError:
-        """What the user is told of an error of the library or the server."""
+        """The error that the user sees for an error of the library or the server."""
         if error.sqlstate in _NO_LEDGER:
             return LedgerRefusedError(
                 f"ledger must be an existing ledger, got a database without one, {self.place}; set a limit with "

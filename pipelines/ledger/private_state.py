@@ -2,7 +2,7 @@
 
 Roll, record of offsets and released files of a window have names that copies share: an older backup has them, so has a
 rehearsal of the same epoch with another ledger. So the ledger's commit of a window holds the SHA-256 of each, and
-whoever reads them for a later window reads them by this register, which compares first.
+a process that reads them for a later window uses this register, which compares first.
 """
 
 import enum
@@ -64,7 +64,7 @@ class Register:
           state: what it is.
           index: number of the window.
           path: of the file.
-          refusal: what the user is told of another file.
+          refusal: for another file.
           may_be_open: whether the window itself may be the next one, which has no commit yet.
 
         Raises:
@@ -83,7 +83,7 @@ class Register:
             raise refusal.because("another one than the ledger's commit of that window names")
 
     def is_over(self, index: int) -> bool:
-        """Whether a window is committed, so that what it left cannot be made anew."""
+        """Whether a window is committed, so that what it left cannot be made again."""
         return _is_committed(self.runs(), index)
 
 
@@ -94,7 +94,7 @@ def check_published(entries: Sequence[LedgerEntry], manifest: VerifiedManifest, 
       entries: of the ledger.
       manifest: of the output.
       digest: SHA-256 of the manifest's file.
-      refusal: what the user is told of another one.
+      refusal: for another one.
 
     Raises:
       DappleError: of the refusal's kind, if the ledger does not hold the run, or what the run has seen of it.

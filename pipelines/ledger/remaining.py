@@ -22,7 +22,7 @@ class Remaining(NamedTuple):
 
 
 def remaining(ledger: str | None, dataset: str | None) -> Remaining | None:
-    """What is left once all runs are counted that the ledger holds, this one among them; reads the ledger alone.
+    """The budget left once all runs are counted that the ledger holds, this one among them; reads the ledger alone.
 
     Args:
       ledger: its path; None without one.
@@ -63,7 +63,7 @@ def around(ledger: str | None, dataset: str | None, run_id: str) -> dict[str, An
 
 
 def _left(entries: Sequence[LedgerEntry], dataset: str, without: str = "") -> Remaining:
-    """What is left when all runs are counted but one."""
+    """The budget left when all runs are counted but one."""
     limit = limits_of(entries)[dataset]
     held = [each for each in entries if not without or each.run != without]
     spent = ledger_filter.most_spent(limit, charges_of(held, dataset))

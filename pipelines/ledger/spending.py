@@ -47,7 +47,7 @@ class Reservation:
       ledger: path.
       charge: what the run spends.
       run: its id.
-      again: whether a run whose id is taken is charged anew under a further name.
+      again: whether a run whose id is taken is charged again under a further name.
       same: gives a digest of all that decides what a run draws, its key included, for jobs with checkpoints of their
         own: a reserved run with the same digest goes on without a further charge.
       still: raises what refuses the run, if others have done its work before it was charged.
@@ -84,7 +84,7 @@ def spending(reservation: Reservation | None) -> Iterator[Draw]:
     what follows must publish as its last step.
 
     Yields:
-      What must be told of the run's key before noise is drawn with it.
+      Where the run's key is announced before noise is drawn with it.
 
     Raises:
       LedgerRefusedError: before anything is read.

@@ -40,7 +40,7 @@ class SQLiteFile:
         if scheme not in (None, "file"):
             raise ConfigError(
                 f"ledger must be a file on a local disk or a postgresql:// URL, got one on {scheme}://; run the job "
-                "where the ledger lies, or keep it in a database."
+                "where the ledger is, or keep it in a database."
             )
         self.place = os.path.realpath(path.removeprefix("file://"))
         self.folder: str | None = self.place

@@ -40,7 +40,7 @@ class Storage(Protocol):
 
     Attributes:
       place: for messages; whatever has the same place is the same ledger.
-      folder: in which private state lies beside it; None where there is no such folder.
+      folder: in which private state is beside it; None where there is no such folder.
     """
 
     place: str

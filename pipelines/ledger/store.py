@@ -45,7 +45,7 @@ class Ledger:
 
     @property
     def folder(self) -> str | None:
-        """Where private state lies beside it: with a suffix after this name; None of a ledger on a server."""
+        """Where private state is beside it: with a suffix after this name; None of a ledger on a server."""
         return self._storage.folder
 
     def create(self) -> None:
@@ -136,11 +136,11 @@ class Ledger:
             _LOGGER.warning("run %s stays reserved, since more than one process has worked on it", run)
 
     def status(self, run: str) -> RunStatus | None:
-        """What is known of a run; None if nothing is."""
+        """The status of a run; None if the ledger has none."""
         return self._read(lambda book: book.status(run))
 
     def windows(self, dataset: str, epoch: str) -> dict[int, RunStatus]:
-        """What is known of the runs of an epoch, by the number of the window; void ones are left out."""
+        """The statuses of the runs of an epoch, by the number of the window; void ones are left out."""
         found = {}
         for status in run_states(self.entries()).values():
             about = status.charge.epoch
@@ -279,7 +279,7 @@ def _refuse_known_keys(entries: Sequence[LedgerEntry], digests: dict[str, str]) 
         if again:
             raise LedgerRefusedError(
                 f"{again[0]} must give this run a key of its own, got one that run {entry.run} has drawn with; choose "
-                "another run_id, which draws anew."
+                "another run_id, which draws again."
             )
 
 

@@ -1,6 +1,6 @@
 """The `aggregate` job, aggregator's role: adds up the masked messages of a round, adds noise, and says who is in it.
 
-It reads the plan and messages and nothing else. It must not import what forms or removes masks; a test sees to it.
+It reads the plan and messages and nothing else. It must not import what forms or removes masks; a test checks it.
 """
 
 import contextlib
@@ -77,7 +77,7 @@ def build(
     Args:
       root: an empty pipeline.
       config: the aggregator's job.
-      kept_key: where the key lies that opens messages, the same in all rounds.
+      kept_key: where the key is that opens messages, the same in all rounds.
       exchange: where messages are and the sum goes.
       index: of the round.
       files: of messages.
@@ -160,7 +160,7 @@ def _check_limit(limit: LimitConfig | None, rounds: tuple[RoundPlan, ...]) -> No
     if not spent <= limit.epsilon * _ROUNDING:
         raise ProtocolError(
             f"plan.json must spend at most epsilon {limit.epsilon:g} at delta {limit.delta:g} (limit), got more; ask "
-            "whoever opened the run."
+            "the party that opened the run."
         )
 
 

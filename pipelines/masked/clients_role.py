@@ -44,7 +44,7 @@ from transforms.tables.read import first_schema
 
 _Planned = TypeVar("_Planned")
 SHARES = "shares"
-"""What the key of whoever unmasks is for."""
+"""What the key of the unmasking party is for."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,10 +55,10 @@ class OpenRound:
       index: of the round.
       plan: of the round.
       state: what is broadcast in it.
-      masking: of the client; of nobody for whoever unmasks.
+      masking: of the client; of nobody for the party that unmasks.
       exchange: the folder.
       key_uri: the place of the clients' key of this run, which draws further noise and chooses rows.
-      sealing: to the aggregator, or of shares to whoever unmasks; None for whoever sends nothing.
+      sealing: to the aggregator, or of shares to the party that unmasks; None for a party that sends nothing.
       parties: who signs files of the run; None for files without signatures.
       kept: what this party keeps of the run.
     """
@@ -74,7 +74,7 @@ class OpenRound:
     parties: Parties | None = None
 
     def sealed_for(self) -> Sealing:
-        """How a client that sends seals; raises ValueError for whoever sends nothing."""
+        """How a client that sends seals; raises ValueError for a party that sends nothing."""
         if self.sealing is None:
             raise ValueError("a round must be opened for a client to send in it; name the client.")
         return self.sealing
@@ -111,7 +111,7 @@ class ClientsRole:
           config: the job.
           exchange: folder of the run.
           released: folder of the releases so far.
-          client: name of the client that sends; empty for whoever unmasks.
+          client: name of the client that sends; empty for the party that unmasks.
 
         Raises:
           ConfigError: if it is not one of masked aggregation under a secret that lasts, or the key is of another party.
@@ -211,10 +211,10 @@ class ClientsRole:
         self.exchange.countersign(index, client, self._shown(index, digest))
 
     def check_countersigned(self, index: int, digest: str) -> None:
-        """Where clients split the noise, stops whoever would answer a sum that too few of them have countersigned.
+        """Where clients split the noise, stops a party that would answer a sum that too few of them have countersigned.
 
         Raises:
-          ProtocolError: if they are too few, or somebody was shown another one.
+          ProtocolError: if they are too few, or someone was shown another one.
         """
         shares, parties = self.planned.config.masked.shares, self.exchange.parties
         if shares is not None and parties is not None:
@@ -230,7 +230,7 @@ class ClientsRole:
         return hashlib.sha256(":".join([*lists, digest]).encode()).hexdigest()
 
     def sealing_shares(self, client: str) -> Sealing:
-        """How a client seals the shares that it hands out, to whoever has opened the run."""
+        """How a client seals the shares that it hands out, to the party that has opened the run."""
         return self._sealing(self.plan().collector or b"", "collector's key", client)
 
     def _sealing(self, receiver: bytes, whose: str, client: str) -> Sealing:
@@ -323,7 +323,7 @@ class ClientsRole:
 
     @contextlib.contextmanager
     def staged(self, options: PipelineOptions, client: str, key_uri: str) -> Iterator[PlannedFit]:
-        """The job with its rows as it can read them; a grouped copy lies in the party's state, in no shared folder."""
+        """The job with its rows as it can read them; a grouped copy is in the party's state, in no shared folder."""
         clear_copy(place := FileSystems.join(self._party(client).folder, "rows"))
         with staged_by_client(self.planned.rows, options, key_uri, place) as rows:
             yield dataclasses.replace(self.planned, source=rows.source, contract=rows.contract)
@@ -350,7 +350,7 @@ class ClientsRole:
 
 
 def party_state(config: FitConfig, client: str) -> PartyState:
-    """What a party keeps of its answers, see `PartyState.of`; `client` is empty for whoever unmasks."""
+    """What a party keeps of its answers, see `PartyState.of`; `client` is empty for the party that unmasks."""
     return PartyState.of(str(config.masked.state_uri), str(config.masked.secret_uri), client)
 
 

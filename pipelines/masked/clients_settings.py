@@ -30,23 +30,23 @@ _LOCAL = (
 
 
 def check_settings(config: FitConfig, exchange: str, released: str, client: str) -> None:
-    """Refuses a job that no client of masked aggregation may run by itself.
+    """Refuses a job that no client of masked aggregation may run on its own.
 
     Args:
       config: the job.
       exchange: folder of the run.
       released: folder of the releases so far.
-      client: name of the client that sends; empty for whoever unmasks.
+      client: name of the client that sends; empty for the party that unmasks.
 
     Raises:
       ConfigError: if it is not one of masked aggregation under a secret that lasts, another role's setting is given, a
-        secret lies where others read, or no party has the name of the client.
+        secret is where others read, or no party has the name of the client.
     """
     check_keys(config)
     if config.masked.shares is not None and config.masked.parties is None:
         raise ConfigError(
             "masked.parties must be given for masked.noise_by clients in jobs of their own, got nothing; without "
-            "signatures whoever writes to --exchange can send shares of nobody, so run `dapple party new`."
+            "signatures any writer to --exchange can send shares of nobody, so run `dapple party new`."
         )
     if config.ledger is not None:
         raise ConfigError(
@@ -89,7 +89,7 @@ def shared_digest(planned: PlannedFit) -> str:
 
 
 def _check_places(config: FitConfig, exchange: str, released: str) -> None:
-    """Refuses a secret, or a state, that lies in a folder that others can read."""
+    """Refuses a secret, or a state, that is in a folder that others can read."""
     own = {name: getattr(config.masked, name) for name in ("secret_uri", "state_uri", "identity_uri")}
     for flag, folder in (("--exchange", exchange), ("--released", released)):
         for name, place in own.items():
@@ -100,14 +100,14 @@ def _check_places(config: FitConfig, exchange: str, released: str) -> None:
 
 
 def _check_listed(config: FitConfig, client: str) -> None:
-    """With parties, stops whoever sends under a name that is no client's."""
+    """With parties, stops a party that sends under a name that is no client's."""
     parties = config.masked.parties
     if client and parties is not None and (client in OFFICES or client not in parties):
         raise ConfigError(f"--client must be a client that masked.parties list, got {client}; name one of them.")
 
 
 def _is_inside(path: str, folder: str) -> bool:
-    """Whether a path is a folder or lies in it, however both are spelled."""
+    """Whether a path is a folder or in it, however both are spelled."""
     if FileSystems.get_scheme(path) in (None, "file") and FileSystems.get_scheme(folder) in (None, "file"):
         path, folder = os.path.realpath(path), os.path.realpath(folder)
     return f"{path.rstrip('/')}/".startswith(folder.rstrip("/") + "/")

@@ -19,7 +19,7 @@ _MINUTES: dict[str, Any] = {"type": click.FloatRange(0.0, 60.0 * 24 * 366), "sho
 
 
 def _action(name: str, flags: str, about: str, *params: Flag) -> Command:
-    """What is done for a party, by a function of that name; what it returns is printed."""
+    """An action for a party, by a function of that name; what it returns is printed."""
 
     def run(**given: str) -> Any:
         # Beam writes to stderr while it is imported, so what needs it is imported where stderr is kept from others.

@@ -66,7 +66,7 @@ def _send(
 
 
 def _hand_out(rows: list, file: str, folder: str, index: int, sealing: Sealing, parties: Parties | None) -> None:
-    """Leaves the shares of a client for whoever unmasks."""
+    """Leaves the shares of a client for the party that unmasks."""
     exchange = PairwiseExchange(folder, parties)
     path = exchange.plan().rounds[index].path
     label = encode_label(path, os.path.basename(file))
@@ -78,7 +78,7 @@ def build_pin(root: beam.Pipeline, planned: PlannedFit, opened: OpenRound) -> No
 
     Args:
       root: an empty pipeline.
-      planned: the job; with privacy unit `client`, no client of its data lies in several shards.
+      planned: the job; with privacy unit `client`, no client of its data is in several shards.
       opened: the round.
     """
     contract, round_ = message_contract(planned), planned.rounds[opened.index]

@@ -96,7 +96,7 @@ class Seat:
         return len(self.exchange.plan().rounds) - 1
 
     def has(self, *names: str) -> bool:
-        """Whether something lies among the releases."""
+        """Whether something is among the releases."""
         return FileSystems.exists(FileSystems.join(self.released, *names))
 
     def after(self, index: int) -> str:
@@ -110,14 +110,14 @@ class Seat:
         return 0 if shares is None else shares.quorum(len(self.clients))
 
     def answer(self, index: int) -> Turn:
-        """The turn of whoever answers a sum that enough clients have countersigned, where they split the noise."""
+        """The party that answers a sum answers one that enough clients have countersigned, if they split noise."""
         there = self.exchange.arrived(index, COUNTERSIGNED)
         if (more := self.quorum - len(there)) > 0:
             return Turn((index, "quorum"), f"countersignatures of round {index} from {more} more clients")
         return Turn((index, Leg.SHARES), self.after(index), True, there.keys())
 
     def gather(self, index: int, leg: Leg, there: Mapping[str, Any], senders: set[str]) -> Turn:
-        """The turn of whoever goes on when all senders have sent, or when it is late and some have."""
+        """The turn of a party that goes on when all senders have sent, or when it is late and some have."""
         since, missing = self._since.setdefault((index, leg), time.monotonic()), sorted(senders - there.keys())
         late = time.monotonic() - since >= self.patience.late
         # A sum of fewer would never be answered.
@@ -152,7 +152,7 @@ def _of_aggregator(seat: Seat, index: int, leg: Leg) -> Turn | None:
 
 
 def _of_collector(seat: Seat, index: int, leg: Leg) -> Turn | None:
-    """Whoever unmasks opens the run and its rounds, takes the sums, and ends with the result."""
+    """The party that unmasks opens the run and its rounds, takes the sums, and ends with the result."""
     exchange = seat.exchange
     if seat.has(f"{index:02d}.parquet"):
         return Turn((index, "next"), seat.after(index), True)
@@ -178,12 +178,12 @@ def take_part(role: str, argv: Sequence[str], patience: Patience) -> Summary:
     """Takes part to the end, and returns what is printed last.
 
     Args:
-      role: client, aggregator, or clients for whoever unmasks.
+      role: client, aggregator, or clients for the party that unmasks.
       argv: words of its job.
       patience: how long it waits.
 
     Raises:
-      AbsentError: if somebody has not come.
+      AbsentError: if a party has not come.
       DappleError: what stopped it, in one sentence.
     """
     job: Job[Any, Any, Any] = importlib.import_module(f"pipelines.masked.{_ROLES[role][0]}").JOB
@@ -231,7 +231,7 @@ def _call(job: Job[Any, Any, Any], settings: Any, options: JobOptions) -> Summar
 
 
 def _take_turns(seat: Seat, own: str, play: Callable[[Turn], Summary]) -> Summary | None:
-    """Does whatever is a party's turn by `play`; the summary of what ended the run, None if somebody else has ended it.
+    """Does whatever is a party's turn by `play`; the summary of what ended the run, None if another party has ended it.
 
     It does each step once, tries none again without a wait in between, and waits a limited time in all. So it ends,
     whatever others write.

@@ -66,7 +66,7 @@ def _handed(
 
 
 def _opened(file: str, sealed: bytes, own: bytes, path: str) -> bytes | None:
-    """Content of a sealed file; None if it is sealed for somebody else."""
+    """Content of a sealed file; None if it is sealed for another party."""
     return unseal(sealed, own, encode_label(path, os.path.basename(file)))
 
 

@@ -55,7 +55,7 @@ def build(root: beam.Pipeline, planned: PlannedFit, opened: OpenRound) -> None:
 
     Args:
       root: an empty pipeline.
-      planned: the job; with privacy unit `client`, no client of its data lies in several shards.
+      planned: the job; with privacy unit `client`, no client of its data is in several shards.
       opened: the round.
     """
     contract = message_contract(planned)

@@ -1,4 +1,4 @@
-"""One axis of a plot: what lies on it, its ends, and the numbers beside it."""
+"""One axis of a plot: what is on it, its ends, and the numbers beside it."""
 
 import datetime
 import itertools
@@ -38,7 +38,7 @@ class Axis:
       line: whether the axis itself is drawn.
       slanted: whether names on it are.
       size: of its text.
-      low: where it begins; None for a little before what lies on it.
+      low: where it begins; None for a little before what is on it.
       high: where it ends.
       write: makes text of a number; None for plain digits.
       days: the day that 0 stands for, and days from one whole number to the next; None for an axis of no days.
@@ -87,7 +87,7 @@ class Axis:
         return (numbers - low) / (high - low)
 
     def marks(self) -> list[tuple[float, str]]:
-        """Places and texts of its numbers or names, as far as they lie on it."""
+        """Places and texts of its numbers or names, as far as they are on it."""
         if self._named is not None:
             places, names = self._named
             return list(zip(map(float, places), names, strict=True))
@@ -128,7 +128,7 @@ _MONTH = 28
 
 
 def _days(low: float, high: float, first: datetime.date, each: int, most: int) -> list[tuple[float, str]]:
-    """Places and names of at most about `most` days: of every so manyth window, or the first days of months."""
+    """Places and names of at most about `most` days: of every this manyth window, or the first days of months."""
     start, end = max(math.ceil(low), 0), min(math.floor(high), (datetime.date.max - first).days // each)
     for step in _DAY_STEPS:
         found = range(-(-start // step) * step, end + 1, step)

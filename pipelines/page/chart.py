@@ -18,7 +18,7 @@ SERIES = tuple(f"var(--series-{index})" for index in range(8))
 LINE = 1.1
 """From one line of a text to the next, in sizes of its letters."""
 _MOST_POINTS = 1500
-"""Of one line; where there are more, those that nobody could tell apart are left out."""
+"""Of one line; where there are more, those that nobody could distinguish are left out."""
 _ARM = ((-0.4, -1.2), (0.4, -1.2), (0.4, -0.4), (1.2, -0.4), (1.2, 0.4), (0.4, 0.4))
 _SHAPES = {
     "s": ((-1, -1), (1, -1), (1, 1), (-1, 1)),
@@ -54,7 +54,7 @@ class Look(NamedTuple):
 
 
 class View(NamedTuple):
-    """Where a chart lies in the view box, and how numbers become places in it."""
+    """Where a chart is in the view box, and how numbers become places in it."""
 
     x: Axis
     y: Axis
@@ -198,7 +198,7 @@ class Chart:
         self._over.append(draw)
 
     def area(self, x: ArrayLike, low: ArrayLike, high: ArrayLike, color: str, opacity: float) -> None:
-        """What lies between two lines."""
+        """The area between two lines."""
         both = np.concatenate([np.asarray(low, float), np.asarray(high, float)])
 
         def draw(view: View) -> Iterable[Element]:

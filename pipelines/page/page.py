@@ -35,7 +35,7 @@ _ENVIRONMENT = jinja2.Environment(
 
 
 def odds(epsilon: float) -> float:
-    """How sure somebody who gave even odds may become that a unit is in the data: e^epsilon / (1 + e^epsilon)."""
+    """How sure an observer who gave even odds may become that a unit is in the data: e^epsilon / (1 + e^epsilon)."""
     return 1.0 / (1.0 + math.exp(-epsilon))
 
 
@@ -48,7 +48,7 @@ def meaning(epsilon: float, delta: float, unit: PrivacyUnit, *, senders_public: 
     moved = "Leaving out" if senders_public else "Adding or removing"
     return (
         f"{moved} {given} changes the probability of any result by at most a factor of {factor}, up to "
-        f"{delta:.3g}. Somebody who gives even odds that {took} took part, and knows everything else, {after} "
+        f"{delta:.3g}. An observer who gives even odds that {took} took part, and knows everything else, {after} "
         "after seeing this."
     )
 

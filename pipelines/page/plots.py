@@ -89,7 +89,7 @@ _ONE_LINE = 28
 
 
 def wrapped(text: str, most: int, lines: int = 3) -> str:
-    """Text over a few lines of at most `most` letters, cut where words end; whole if so many lines hold it.
+    """Text over a few lines of at most `most` letters, cut where words end; whole if this many lines hold it.
 
     Args:
       text: a name.
@@ -133,7 +133,7 @@ def signal_dots(names: Sequence[str], ratios: NDArray[np.float64]) -> Figure:
 
 
 def noisy_bars(names: Sequence[str], sizes: NDArray[np.float64], stddevs: NDArray[np.float64], unit: str) -> Figure:
-    """Noisy sizes of clusters with bars of two noise stddevs either way; grey where noise alone would explain them."""
+    """Noisy sizes of clusters with bars of two noise stddevs either way; gray where noise alone would explain them."""
     figure = Figure(90 + 19 * len(names))
     chart = figure.chart()
     rows = np.arange(len(names))
@@ -188,7 +188,7 @@ def _around(values: NDArray[np.float64], reach: NDArray[np.float64]) -> NDArray[
 
 
 def sorted_weights(weights: NDArray[np.float64], stddev: float) -> Figure:
-    """Released weights in descending order, with the band in which noise alone lies."""
+    """Released weights in descending order, with the band in which noise alone is."""
     figure = Figure(280)
     chart = figure.chart()
     edges = np.repeat(np.arange(len(weights) + 1) + 0.5, 2)[1:-1]

@@ -7,11 +7,11 @@ import re
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunStamp:
-    """What tells a page from that of another run; nothing of it depends on private rows.
+    """What distinguishes a page from that of another run; nothing of it depends on private rows.
 
     Attributes:
       run_id: of the run; "" without one.
-      day: on which the page was written, in UTC; no time of day, which tells how long private rows took.
+      day: on which the page was written, in UTC; no time of day, which reveals how long private rows took.
       data: name of the data set; "" without one.
       job: digest of the job's settings.
     """

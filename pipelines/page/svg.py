@@ -122,7 +122,7 @@ def _upward(text: str, x: float, y: float) -> Element:
 
 
 def inline_svg(figure: Figure, name: str, title: str, description: str) -> str:
-    """An `svg` element that stands in a page by itself; equal figures give equal text.
+    """An `svg` element that stands in a page on its own; equal figures give equal text.
 
     Args:
       figure: in the colors of `pipelines.page.chart`.

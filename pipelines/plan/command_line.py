@@ -76,7 +76,7 @@ def _epsilons(text: str) -> list[float]:
 
 
 def is_constant(ends: Sequence[float]) -> bool:
-    """Whether an interval is a single number, so that its column tells nothing."""
+    """Whether an interval is a single number, so that its column says nothing."""
     return ends[0] == ends[1] and math.isfinite(ends[0])
 
 
@@ -145,7 +145,7 @@ TOOLS: Mapping[str, Tool] = {str(each.name): each for each in _TOOLS}
 
 
 def checked(given: Mapping[str, Any]) -> SimpleNamespace:
-    """What is given for the flags of a word, read and checked; raises ConfigError, in one sentence."""
+    """The values given for the flags of a word, read and checked; raises ConfigError, in one sentence."""
     found = SimpleNamespace(**given)
     for flag, kind in KINDS.items():
         if isinstance(getattr(found, flag, None), str):

@@ -109,7 +109,7 @@ class Expected:
 
     @property
     def unit_word(self) -> str:
-        """What is counted."""
+        """The noun for the counted units."""
         return UNITS[self.config.privacy.unit].words
 
     @property
@@ -320,7 +320,7 @@ def _assumed(config: FitConfig, given: SimpleNamespace) -> int:
 
 
 def _width(config: FitConfig, given: SimpleNamespace) -> int:
-    """Number of features, where no public data tell it; private files are not asked."""
+    """Number of features, where no public data say it; private files are not asked."""
     data, encoder = config.data, learned_encoder(config, server_files(config))
     if not isinstance(data.features, str):
         return len(data.features) if encoder is None else encoder.n_features

@@ -33,7 +33,7 @@ _IN_COPY = re.compile(
     rf"{re.escape(LISTING_FILE)}|split\.json|(before|called)\.npz|[0-9a-f]{{16}}(\.jsonl|-[0-9]+)|\.rows-[0-9a-f.]+|"
     r".*(\.parquet|manifest\.json)|\..*\.parquet\.[0-9a-f]{16}"
 )
-"""What lies in a private copy of rows, from the listing of their files to the rows grouped by client."""
+"""Names of files in a private copy of rows, from the listing of their files to the rows grouped by client."""
 _SECONDS = 3600.0
 
 
@@ -72,7 +72,7 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
     """
     if not os.path.isdir(given.folder):
         raise ConfigError(
-            f"the folder must be one on a local disk, got {given.folder}; give that in which outputs lie."
+            f"the folder must be one on a local disk, got {given.folder}; give that in which outputs are."
         )
     states = None if given.ledger is None else run_states(Ledger(given.ledger).entries())
     going = () if given.flink_master is None else on_flink.running_jobs(given.flink_master)
@@ -130,7 +130,7 @@ def _leftovers(folder: str, states: Mapping[str, RunStatus] | None) -> Iterator[
 def _alien(path: str, staging: str, names: set[str], *, copy: bool) -> str:
     """Why a folder is not to be removed at all; "" if it is a run's and nobody is at work in it."""
     if is_locked(path) or is_locked(staging):
-        return "a run is under way in it, or it is somebody else's"
+        return "a run is under way in it, or it is another user's"
     ours = any(map(_IN_COPY.fullmatch, names)) if copy else names & _OURS
     if names and not ours:
         return "no run has written what is in it"
@@ -166,7 +166,7 @@ def _last_change(path: str) -> float:
 def _removed(path: str) -> bool:
     """Removes a folder while no run can take it up; False if one was faster.
 
-    A run begins under the lock of the folder that its output lies in, and works under that of its staging folder.
+    A run begins under the lock of the folder that its output is in, and works under that of its staging folder.
     """
     with contextlib.ExitStack() as stack:
         try:

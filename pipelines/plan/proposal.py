@@ -12,7 +12,7 @@ from schemas.tables.columns import is_list, is_numeric, is_text, plain_type
 from schemas.tables.feature_patterns import is_pattern
 
 _WORDS = re.compile(r"[\W_]+|(?<=[a-z0-9])(?=[A-Z])")
-"""What lies between the words of a name such as `customer_id` or `customerId`."""
+"""What separates the words of a name such as `customer_id` or `customerId`."""
 _IDS = re.compile(
     r"(?:ids?|uuid|guid|pk|fk|zip|zipcode|postcode|plz|phone|ssn|iban|unnamed"
     r"|(?:row|user|customer|client|person|patient|member|account|session|device|visit|order|product|item)id)"
@@ -42,7 +42,7 @@ class Proposal(NamedTuple):
 
     @classmethod
     def of(cls, schema: pa.Schema, client_id: str | None) -> "Proposal":
-        """What is proposed for a table.
+        """The proposal for a table.
 
         Args:
           schema: of which names and types are used.
@@ -111,7 +111,7 @@ def _reason(field: pa.Field) -> str:
 
 
 def _by_name(name: str) -> str:
-    """Why a column of numbers is no feature as far as its name tells; empty if it may be one."""
+    """Why a column of numbers is no feature as far as its name says; empty if it may be one."""
     words = [word.lower() for word in _WORDS.split(name) if word] or [""]
     if any(map(_DATES.fullmatch, words)):
         return f"{DATE}, by its name"

@@ -93,7 +93,7 @@ EDGES = (
     SharpEdge(
         "key",
         lambda job: job.key_uri is not None,
-        "A key at key_uri is kept: whoever reads it, and the nonce of a run, can subtract that run's noise.",
+        "A key at key_uri is kept: anyone who reads it, and the nonce of a run, can subtract that run's noise.",
     ),
     SharpEdge(
         "client-id",

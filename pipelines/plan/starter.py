@@ -77,7 +77,7 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
 
 
 class _Question(NamedTuple):
-    """What is to be known beside the table.
+    """A fact to be known beside the table.
 
     Attributes:
       text: for people.
@@ -216,10 +216,10 @@ def _bounds(given: SimpleNamespace, proposal: Proposal, unit: PrivacyUnit) -> It
 def _domain(given: SimpleNamespace, proposal: Proposal) -> Iterator[str]:
     """Intervals of DP-Lloyd: one for each column, a line each, or that of the numbers in a list."""
     if isinstance(proposal.features, str):
-        yield f"# The public interval of all numbers; what lies outside is clipped to it.{_todo(given.domain)}"
+        yield f"# The public interval of all numbers; a value outside is clipped to it.{_todo(given.domain)}"
         yield from _yaml({"dp_lloyd": {"domain": given.domain}})
         return
-    yield "# The public interval of each column, in its unit; what lies outside is clipped to it."
+    yield "# The public interval of each column, in its unit; a value outside is clipped to it."
     if given.domain is not None:
         yield "# --domain is that of all: correct it where a column has another one."
     yield from ("dp_lloyd:", "  domain:")
@@ -242,7 +242,7 @@ def _left_out(proposal: Proposal, unit: PrivacyUnit, by_column: bool) -> list[st
         )
     if unit is PrivacyUnit.RECORD and ID in proposal.left_out.values():
         lines.append(
-            "# If a person has several rows, then begin again with --client_id and the column that tells whose."
+            "# If a person has several rows, then run it again with --client_id and the column that says whose."
         )
     if texts:
         lines.append("# Columns of text become features by a public vocabulary, never listed from the private rows:")

@@ -144,7 +144,7 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
 
 
 def check_account(copy: RunCopy) -> AccountFile | None:
-    """Composes the releases of a fit anew and compares them with `privacy.json`.
+    """Composes the releases of a fit again and compares them with `privacy.json`.
 
     Returns:
       The guarantee; None of another job, whose files are compared with their digests alone.
@@ -272,14 +272,14 @@ def _names(folder: str) -> Iterator[str]:
 
 
 def _refusal(name: str, rule: str) -> Refusal:
-    """What the user is told of a file that is not what it must be."""
+    """The refusal of a file that is not what it must be."""
     return Refusal(kind=ProtocolError, rule=f"{name} must {rule}", remedy=_REMEDY)
 
 
 def _words(summary: dict[str, Any]) -> str:
     account = "not recomputed: the job is no private fit"
     if summary["epsilon"] is not None:
-        account = f"epsilon {summary['epsilon']:.6g} at delta {summary['delta']:g}, composed anew from releases.parquet"
+        account = f"epsilon {summary['epsilon']:.6g} at delta {summary['delta']:g}, recomposed from releases.parquet"
     signer = "not signed"
     if summary["signed_by"] is not None:
         known = "" if summary["key_known"] else ", which was compared with no key of yours: give --key"
@@ -319,7 +319,7 @@ def check(manifest: bytes, signature: bytes, public_path: str | None) -> str:
       manifest: bytes of `run.json`.
       signature: bytes of `signature.json`.
       public_path: of the public key (PEM) that must have signed; None takes the one that the signature names, which
-        tells changes by accident only.
+        reveals accidental changes only.
 
     Returns:
       The public key, 64 hex digits.
@@ -329,7 +329,7 @@ def check(manifest: bytes, signature: bytes, public_path: str | None) -> str:
       ConfigError: if the file of the public key holds none.
     """
     rule = f"{SIGNATURE_FILE} must be a signature of {_RUN}"
-    refusal = Refusal(kind=ProtocolError, rule=rule, remedy="ask whoever signed the run for another copy")
+    refusal = Refusal(kind=ProtocolError, rule=rule, remedy="ask the signer of the run for another copy")
     content = json_schema.parsed(signature, _Signature, refusal, _MOST_BYTES)
     if public_path is not None and _public_key(public_path).public_bytes_raw().hex() != content.public_key:
         raise refusal.because("one by another key")

@@ -95,7 +95,7 @@ class ProfileView:
 
     @property
     def units(self) -> str:
-        """What is counted by it."""
+        """The noun for the counted units."""
         return UNITS[self.plan.unit].words
 
     def size(self, cluster: dict[str, Any]) -> tuple[float, float]:
@@ -110,7 +110,7 @@ class ProfileView:
 
     @property
     def found(self) -> list[dict[str, Any]]:
-        """The clusters that can be told from empty ones."""
+        """The clusters that can be distinguished from empty ones."""
         return [each for each in self.clusters if each["cluster"] not in self.small]
 
 
@@ -236,7 +236,7 @@ def _sizes(view: ProfileView) -> Section:
         f"Bars of the noisy size of clusters, with whiskers of two noise stddevs.{few}",
         Badge.RELEASED,
         lambda: plots.noisy_bars(names, sizes[:, 0], sizes[:, 1], view.units),
-        f"Whiskers reach two noise stddevs either way; a grey bar is not told apart from an empty cluster.{few}",
+        f"Whiskers reach two noise stddevs either way; a gray bar cannot be distinguished from an empty cluster.{few}",
     )
     lead = f"Noisy numbers of {view.units}; they may even be negative."
     return Section(name="clusters", title="Clusters", lead=lead, blocks=(block,))

@@ -51,7 +51,7 @@ class PlannedDecode:
 
     Attributes:
       config: the job.
-      path: where the reports lie.
+      path: where the reports are.
       parameters: of their collection.
     """
 
@@ -104,7 +104,7 @@ def _write(batch: DecodedBatch, folder: str) -> None:
 
 
 def _work(run: Run[DecodeConfig], job: PlannedDecode) -> DecodeResult:
-    """Decodes; `centers.parquet` lies in the staging folder afterwards.
+    """Decodes; `centers.parquet` is in the staging folder afterwards.
 
     Raises:
       InputError: if there are no reports, or fewer than the guaranteed minimum of a shuffled batch.
@@ -118,7 +118,7 @@ def _work(run: Run[DecodeConfig], job: PlannedDecode) -> DecodeResult:
 
 
 def decoded(run: Run[Any], job: PlannedDecode) -> DecodedBatch:
-    """What came of the reports, without a model if there are too few; its centers lie in the staging folder."""
+    """What came of the reports, without a model if there are too few; its centers are in the staging folder."""
     options, folder = run.options.beam, run.folder.staging
     with spilling(folder, options) as spill:
         add = functools.partial(build, job=job, folder=folder, spill_folder=spill)
@@ -183,7 +183,7 @@ def _label(parameters: CollectionParameters) -> PrivacyLabel:
     delta = f", up to {guarantee.delta:.3g}" if guarantee.delta else ""
     sure = odds(guarantee.epsilon)
     local = guarantee.mode is ReportMode.LOCAL
-    alone = f"{guarantee.local_epsilon:.6g}, for whoever sees it"
+    alone = f"{guarantee.local_epsilon:.6g}, for anyone who sees it"
     if isinstance(parameters, SplitParameters):
         alone = "none: messages of one client are not private before the shuffle"
     trust = "local: nobody but the client" if local else "shuffle: the shuffler forgets who sent what"
@@ -191,7 +191,7 @@ def _label(parameters: CollectionParameters) -> PrivacyLabel:
         epsilon=f"{guarantee.epsilon:.4g}",
         delta=f"{guarantee.delta:.3g}",
         meaning=f"What one client's vector is changes the probability of any result by at most a factor of {factor}"
-        f"{delta}. Somebody who gives even odds to two vectors, and knows everything else, is at most {sure:.1%} "
+        f"{delta}. An observer who gives even odds to two vectors, and knows everything else, is at most {sure:.1%} "
         "sure after seeing this.",
         pairs=(
             ("Privacy unit", "client: its one report"),
@@ -215,7 +215,7 @@ def _clusters(parameters: CollectionParameters, model: ClusterModel, n_reports: 
         for cluster, size in enumerate(model.noisy_sizes.tolist())
     )
     table = Table(
-        title="Centers, by the features that tell them apart most",
+        title="Centers, by the features that distinguish them most",
         badge=Badge.RELEASED,
         columns=("Cluster", "Noisy size", *(summary.names[feature] for feature in top)),
         rows=rows,
@@ -243,7 +243,7 @@ def _warnings(parameters: CollectionParameters, n_reports: int) -> tuple[Notice,
 
 
 def _shortened(parameters: CollectionParameters, model: ClusterModel, n_reports: int) -> tuple[Notice, ...]:
-    """Centers as long as the radius to which vectors are shortened, where noise leaves it to be told."""
+    """Centers as long as the radius to which vectors are shortened, where noise leaves it visible."""
     if isinstance(parameters, SplitParameters) or parameters.variant is ReportVariant.PAPER or not n_reports:
         return ()
     noise = parameters.radius * math.sqrt(_expected_error(parameters, n_reports) / parameters.n_features)
@@ -252,7 +252,7 @@ def _shortened(parameters: CollectionParameters, model: ClusterModel, n_reports:
     if not judged.any() or not sizes[there].sum() >= 0.95 * sizes.sum():
         return ()
     text = (
-        f"Nearly all centers are as long as the radius, {parameters.radius:.4g}, as far as noise tells: nearly all "
+        f"Nearly all centers are as long as the radius, {parameters.radius:.4g}, as far as noise allows: nearly all "
         "vectors were shortened to it, unless they were brought to this length on purpose. Check the unit, and give a "
         "larger radius to the next collection."
     )

@@ -111,7 +111,7 @@ def in_many_windows(parameters: CollectionParameters) -> dict[str, str]:
         }
     again = "local_epsilon of each of its different reports"
     if isinstance(parameters, SplitParameters):
-        again = "nothing, since its messages are told from the others"
+        again = "nothing, since its messages are distinguished from the others"
     return {
         "new_reports": "epsilon and delta of the windows add up: a client that sends a new report, with a new nonce, "
         "in each of T windows spends T times epsilon and T times delta, by sequential composition",
@@ -198,13 +198,13 @@ def _privacy_loss(parameters: CollectionParameters, n_reports: int) -> dict[str,
     if isinstance(parameters, SplitParameters):
         details = (
             f"Of the shuffled messages of at least {guarantee.min_batch} clients; half of delta is for the shares. "
-            "Messages of a single client are not private for whoever sees them unshuffled."
+            "Messages of a single client are not private for anyone who sees them unshuffled."
         )
     elif guarantee.mode is ReportMode.SHUFFLE:
         proof = _PROOFS[amplification_of(parameters)]
         details = (
             f"Of a shuffled batch of at least {guarantee.min_batch} reports, {proof}; a single report is "
-            f"{guarantee.local_epsilon:.6g}-private for whoever sees it unshuffled."
+            f"{guarantee.local_epsilon:.6g}-private for anyone who sees it unshuffled."
         )
     return {
         "privacy_unit": str(PrivacyUnit.CLIENT),

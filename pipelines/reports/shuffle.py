@@ -1,4 +1,4 @@
-"""The `shuffle` job: reports as they arrived, written anew without order, ids or times."""
+"""The `shuffle` job: reports as they arrived, rewritten without order, ids or times."""
 
 import dataclasses
 import functools
@@ -38,7 +38,7 @@ class ShuffleResult:
 
 
 def _plan(run: Run[ShuffleConfig]) -> ReportSource:
-    """The public parameters of the reports, and where these lie."""
+    """The public parameters of the reports, and where these are."""
     source = find_reports(run.settings, str(run.settings.reports.arrived), _ARRIVED)
     _LOGGER.info("run %s: shuffling reports", run.options.run_id)
     return source

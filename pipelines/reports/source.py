@@ -110,7 +110,7 @@ def _check_collection(path: str, digest: str) -> None:
 
 
 def _unshuffled(source: ReportSource) -> Refusal:
-    """What the user is told of reports in the order of their arrival."""
+    """The refusal of reports in the order of their arrival."""
     return Refusal(
         kind=ConfigError,
         rule=f"reports.path must hold shuffled reports where reports.mode is shuffle, and {MANIFEST} in {source.folder}"

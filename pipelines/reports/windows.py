@@ -1,9 +1,9 @@
 """The word `decode` with a section `windows`: a model of the reports of each window, one after another.
 
-Reports lie in the folders of their dates, `PATH/COLUMN=DATE`, that somebody fills, or are messages of a topic, which
+Reports are in the folders of their dates, `PATH/COLUMN=DATE`, that someone fills, or are messages of a topic, which
 are copied there. A window is decoded once, when its days are over by the clock; reports that come into its folder later
 count nowhere. Reports are releases already, so that nothing is spent, and whatever kills a window, the next call
-decodes it anew. All windows of an output have the parameters of the first.
+decodes it again. All windows of an output have the parameters of the first.
 """
 
 import dataclasses
@@ -63,7 +63,7 @@ class PlannedWindow:
 
     Attributes:
       decode: of its reports.
-      empty: whether no file lies in its folder, or there is no such folder.
+      empty: whether no file is in its folder, or there is no such folder.
     """
 
     decode: PlannedDecode
@@ -80,7 +80,7 @@ def _plan(run: Run[WindowedDecode]) -> Due:
 
 
 def _work(run: Run[WindowedDecode], due: Due) -> Released:
-    """Decodes windows as they are due, until there are no more, or somebody asks it to end."""
+    """Decodes windows as they are due, until there are no more, or it is asked to end."""
     if not due.indices:
         clear(_topic_windows(run.settings, run.options.beam))
     warned: list[int | None] = []
@@ -99,7 +99,7 @@ def _arrived(
 def _decoded(
     run: Run[WindowedDecode], warned: list[int | None], rows: FolderRows, indices: tuple[int, ...], watch: Watch
 ) -> Iterator[str]:
-    """Decodes windows one after another, until somebody asks the job to end; gives the date of each.
+    """Decodes windows one after another, until the job is asked to end; gives the date of each.
 
     The number of warnings of each goes to `warned`; a window with too few reports has no page, and none.
     """
@@ -147,11 +147,11 @@ def _plan_window(run: Run[DecodeWindow]) -> PlannedWindow:
 def _check_same(window: DecodeWindow, source: ReportSource) -> None:
     """Refuses reports of other parameters than those of the windows before.
 
-    Models of one row would differ by what clients were asked, and say nothing of it; and whoever sees the folder of a
-    window with parameters of its own cannot know which of two its clients had.
+    Models of one row would differ by what clients were asked, and say nothing of it; and anyone who sees the folder of
+    a window with parameters of its own cannot know which of two its clients had.
 
     Raises:
-      ConfigError: if the parameters of the job, or those that lie in the folder of the window, are others.
+      ConfigError: if the parameters of the job, or those that are in the folder of the window, are others.
     """
     digest = report_outputs.digest(source.parameters)
     if window.parameters_digest not in (None, digest):
@@ -194,7 +194,7 @@ def _no_text(text: str) -> DecodeWindow:
 
 
 def _topic_windows(config: WindowedDecode, options: PipelineOptions) -> TopicWindows | None:
-    """The windows of a job's topic; None if its reports lie in folders.
+    """The windows of a job's topic; None if its reports are in folders.
 
     Raises:
       ConfigError: if reports of a shuffled batch are to come from a topic.

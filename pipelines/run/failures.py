@@ -110,7 +110,7 @@ def _of_a_runner(error: BaseException) -> RunnerError | None:
         return None
     return RunnerError(
         f"the runner ended the job in state {given_up[1]}; its logs and those of the workers say why, and --verbose "
-        "shows what it told the driver."
+        "shows what it sent to the driver."
     )
 
 

@@ -100,7 +100,7 @@ def one_sentence() -> Iterator[None]:
 
 
 def read(command: click.Command, argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """What is given for the flags of a command, by name, and the words that are left; raises ConfigError."""
+    """The values given for the flags of a command, by name, and the words that are left; raises ConfigError."""
     with one_sentence():
         context = command.make_context(command.name, list(argv))
     return context.params, context.args

@@ -90,7 +90,8 @@ class RunFolder:
     def claimed(self) -> Iterator[None]:
         """Nobody else gets as far with this output: what follows charges the run and makes its staging folder.
 
-        Runs of one output are told from each other by the lock that each holds on its staging folder. On a store there
+        Runs of one output are distinguished from each other by the lock that each holds on its staging folder. On a
+        store there
         are no locks: there a run holds a claim, until `release`.
 
         Raises:
@@ -185,7 +186,7 @@ class RunFolder:
             content = json.dumps(numbered({"versions": self._began})).encode()
             (new_file.put_in_place if self._local else write_bytes)(path, content)
         rule = f"{path} must be the file that the interrupted run wrote"
-        refusal = Refusal(kind=ConfigError, rule=rule, remedy="start anew with another --run_id")
+        refusal = Refusal(kind=ConfigError, rule=rule, remedy="start over with another --run_id")
         self._began = gate.read_json(path, _Began, refusal).versions
         tell_others(self.run_id, self._began)
 
@@ -279,7 +280,7 @@ class RunFolder:
         return hashlib.sha256(content).hexdigest()
 
     def _check_claim(self) -> None:
-        """Refuses to go on where somebody took the claim away: another run may be at work there."""
+        """Refuses to go on where the claim was taken away: another run may be at work there."""
         if self._claim is not None:
             self._claim.check()
 
@@ -323,7 +324,7 @@ class RunFolder:
 
     @property
     def is_taken_over(self) -> bool:
-        """Whether somebody took the claim away, and another attempt of this run works in the staging folder now."""
+        """Whether the claim was taken away, and another attempt of this run works in the staging folder now."""
         return self._claim is not None and self._claim.is_of_another_attempt()
 
 
@@ -336,9 +337,9 @@ def _is_of_rounds(name: str) -> bool:
 
 
 def manifest_digest(content: dict[str, Any]) -> str:
-    """SHA-256, 64 hex digits, of a manifest without its own digest: it tells an edit from what the run wrote.
+    """SHA-256, 64 hex digits, of a manifest without its own digest: it reveals an edit.
 
-    Whoever knows how it is made can make it anew; a ledger or a signature tells that as well.
+    Anyone who knows how it is made can recompute it; a ledger or a signature reveals that as well.
     """
     others = {name: value for name, value in content.items() if name != "manifest_digest"}
     return hashlib.sha256(json.dumps(others, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

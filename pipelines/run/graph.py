@@ -1,4 +1,4 @@
-"""A pipeline checked and run to its end on any runner, its errors told in one sentence."""
+"""A pipeline checked and run to its end on any runner, its errors reported in one sentence."""
 
 import contextlib
 import logging
@@ -107,7 +107,7 @@ def _watch_workers(options: PipelineOptions) -> None:
 
 
 def _followed(options: PipelineOptions, promise: Promise) -> contextlib.AbstractContextManager[None]:
-    """Says under which name a pipeline is in a cluster, and in which round, where the job's flags tell how to ask."""
+    """Says under which name a pipeline is in a cluster, and in which round, where the job's flags say how to ask."""
     name, master = options.view_as(GoogleCloudOptions).job_name, options.get_all_options().get("flink_master")
     if name is None:
         return contextlib.nullcontext()

@@ -1,6 +1,6 @@
 """Jobs on a Flink cluster, named by their runs: one goes on there when the process that sent it is gone.
 
-Such a job holds the key of its run. Whoever takes the run up, or deletes its staging folder, cancels it first.
+Such a job holds the key of its run. A process that takes the run up, or deletes its staging folder, cancels it first.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ _BEGUN = ("RUNNING", "FINISHED")
 """Words of Flink for a task that has seen something."""
 _MOST_BYTES = 1 << 26
 _NAME = re.compile(f"{NAME_PREFIX}(-[a-z0-9]+)+-[0-9a-f]{{8}}", re.ASCII)
-"""As `job_name` makes them; whoever else names a job so cannot put anything into what is printed."""
+"""As `job_name` makes them; anyone else who names a job so cannot put anything into what is printed."""
 _ID = re.compile("[0-9a-f]+", re.ASCII)
 _RULE = "--flink_master must be the address of a Flink cluster"
 
@@ -40,7 +40,7 @@ class FlinkJob(NamedTuple):
 
     Attributes:
       id: Flink's.
-      name: `dapple-JOB-RUN_ID-DIGEST`, in small letters; the digest tells runs from each other.
+      name: `dapple-JOB-RUN_ID-DIGEST`, in small letters; the digest distinguishes runs.
       state: Flink's word.
     """
 

@@ -90,7 +90,7 @@ class JobOptions:
       drain: whether it ends with what has begun.
       leaves: SHA-256 of private state that the caller of the job keeps for later runs, by what it is.
       begun: when the run began for all that is published, UTC: the command's begin, or the later moment at which a
-        window was due. The time itself would tell how long the rows of the window before took.
+        window was due. The time itself would reveal how long the rows of the window before took.
     """
 
     config: str

@@ -75,7 +75,7 @@ def registry_yaml(entry: dict[str, Any]) -> bytes:
 
 
 def basic_section(name: str | None, description: str) -> dict[str, Any]:
-    """What is published; mostly the curator's to say."""
+    """The published entry; mostly the curator's to say."""
     return {
         "name": name or UNKNOWN,
         "data_curators": [{"data_curator_name": UNKNOWN, "data_curator_type": UNKNOWN}],

@@ -56,7 +56,7 @@ class ChunkedProtocol(Protocol):
     """Whether the arrays after the last round are asked for; else the graph of that round leaves what is released."""
 
     def initial(self) -> Arrays:
-        """What is known before the first round; public."""
+        """The state before the first round; public."""
         ...
 
     def add_rounds(self, root: beam.Pipeline, arrays: Arrays, first: int, last: int) -> beam.PCollection:
@@ -229,7 +229,7 @@ def is_sealed(folder: RunFolder) -> bool:
 def sealed_manifest(folder: RunFolder) -> dict[str, Any]:
     """The manifest of a sealed run; raises ConfigError for another file."""
     rule = f"{folder.path(MANIFEST)} must be the manifest of the interrupted run"
-    refusal = Refusal(kind=ConfigError, rule=rule, remedy="start anew with another --run_id")
+    refusal = Refusal(kind=ConfigError, rule=rule, remedy="start over with another --run_id")
     content = gate.read_bytes(folder.path(MANIFEST), refusal)
     json_schema.parsed(content, RunManifest, refusal)
     return json_schema.parsed(content, dict[str, Any], refusal)

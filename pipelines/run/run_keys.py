@@ -1,6 +1,6 @@
 """The gate of keys: every job passes it to get the place of a key that draws in this run, and in no other.
 
-A kept key never draws. Under it two runs would draw the same noise for the same sums, so equal releases would tell
+A kept key never draws. Under it two runs would draw the same noise for the same sums, so equal releases would reveal
 that no row has changed, and differing ones that some row has. What draws is derived from the kept key, the run and a
 random nonce (`transforms/privacy/keys.py`). The nonce is durable before the first draw, in the run's staging folder or
 in the ledger. A run that is taken up finds its nonce and repeats its noise. Any other run has another nonce.
@@ -58,7 +58,7 @@ def run_place(uri: str, run: str, nonce: bytes) -> str:
 
 @contextlib.contextmanager
 def run_keys(folder: str) -> Iterator[HoldKey]:
-    """What holds the keys of a run that is over when its process is; its nonce lies in `folder` until then.
+    """What holds the keys of a run that is over when its process is; its nonce is in `folder` until then.
 
     Args:
       folder: of this run only, private; exists. Its name is the id of the run.
@@ -98,7 +98,7 @@ def own_key(folder: str, kept: str | None = None) -> Iterator[str]:
 
 
 def resumed_nonce(folder: str, run: str, *, begun: bool) -> RunNonce:
-    """The nonce of a run that other processes may take up; it lies in the staging folder and is made there once.
+    """The nonce of a run that other processes may take up; it is in the staging folder and is made there once.
 
     Args:
       folder: of the run, private; exists.
@@ -109,7 +109,7 @@ def resumed_nonce(folder: str, run: str, *, begun: bool) -> RunNonce:
       ConfigError: if noise may have been drawn under a nonce that is gone or damaged.
     """
     path = FileSystems.join(folder, NONCE_FILE)
-    rule, remedy = f"{path} must be the nonce of the interrupted run", "restore it, or start anew with another --run_id"
+    rule, remedy = f"{path} must be the nonce of the interrupted run", "restore it, or start over with another --run_id"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy=remedy)
     found = gate.read_bytes(path, refusal, keys.NONCE_BYTES) if FileSystems.exists(path) else b""
     if len(found) != keys.NONCE_BYTES and begun:
@@ -122,7 +122,7 @@ def resumed_nonce(folder: str, run: str, *, begun: bool) -> RunNonce:
 
 
 def made_key(uri: str, setting: str = "key_uri") -> str:
-    """`uri`, where a kept key lies now; whoever calls holds its own nonce against it."""
+    """`uri`, where a kept key is now; the caller holds its own nonce against it."""
     with keys.kept_key(uri, setting):
         return absolute(uri)
 
@@ -153,7 +153,7 @@ def _write(path: str, nonce: bytes) -> None:
         if is_full_disk(error):
             raise FULL_DISK from error
         raise ConfigError(
-            f"--output must lie where private files can be made, got {path}; choose another place."
+            f"--output must be where private files can be made, got {path}; choose another place."
         ) from error
 
 

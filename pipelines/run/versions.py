@@ -1,4 +1,4 @@
-"""Versions of this program and of what it builds on: recorded and told, and never a reason to end a run."""
+"""Versions of this program and of what it builds on: recorded and reported, and never a reason to end a run."""
 
 import functools
 import importlib.metadata

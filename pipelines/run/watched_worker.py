@@ -1,4 +1,4 @@
-"""Worker processes of this machine whose end is told to all that wait for it: Beam's own has them wait for ever."""
+"""Worker processes of this machine whose end is announced to all waiters: Beam's own has them wait forever."""
 
 import sys
 import threading
@@ -38,7 +38,7 @@ class WatchedWorker(worker_handlers.SubprocessSdkWorkerHandler):
 
     def _watch(self) -> None:
         self.worker_thread.join()
-        # It may be given work after its end, until somebody has looked at an answer.
+        # It may be given work after its end, until someone has looked at an answer.
         while not self._over.wait(_WATCH_SECONDS):
             for future in self._unanswered():
                 future.set(beam_fn_api_pb2.InstructionResponse(instruction_id=future.instruction_id, error=_LOST))
@@ -54,7 +54,7 @@ class WatchedWorker(worker_handlers.SubprocessSdkWorkerHandler):
         closing.join(_HASTE_SECONDS if interrupted else _PATIENCE_SECONDS)
 
     def _close(self) -> None:
-        """Ends it, when it has done what it is at: it would wait for ever for the rest of its input."""
+        """Ends it, when it has done what it is at: it would wait forever for the rest of its input."""
         while self.worker_thread.is_alive() and self._unanswered():
             time.sleep(_WATCH_SECONDS)
         self._over.set()

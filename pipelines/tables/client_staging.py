@@ -68,12 +68,12 @@ def staged_by_client(rows: JobRows, options: PipelineOptions, key_uri: str, fold
       rows: of the job.
       options: for Beam.
       key_uri: where workers find the run key.
-      folder: the run's private staging folder; the listing of the files and a copy lie beside it, in
+      folder: the run's private staging folder; the listing of the files and a copy are beside it, in
         `FOLDER.clients`, from which goes what a killed attempt has left. On another filesystem than the local one its
         name has a random end, so that nothing that a killed attempt left there is ever read.
 
     Yields:
-      The same rows with their listing staged, or rows that have been counted and lie elsewhere.
+      The same rows with their listing staged, or rows that have been counted and are elsewhere.
 
     Raises:
       DappleError: what stopped the run, in one sentence.
@@ -147,7 +147,7 @@ def _is_bounded(data: DataConfig, manifest: PreparedManifest | None) -> bool:
 
 
 def _any_split(rows: JobRows, options: PipelineOptions, folder: str) -> bool:
-    """Whether a client lies in several shards; found by a pass over the client ids, which also calls the roll."""
+    """Whether a client is in several shards; found by a pass over the client ids, which also calls the roll."""
     path = FileSystems.join(folder, _ANSWER)
     contract = dataclasses.replace(rows.contract, by_client=True)
     params = None if rows.roll is None else rows.roll.params(folder)
@@ -192,7 +192,7 @@ def _make_private(folder: str) -> None:
             FileSystems.mkdirs(folder)
     except (OSError, BeamIOError) as error:
         raise ConfigError(
-            f"--output must lie where private files can be made, got {folder}; choose another place."
+            f"--output must be where private files can be made, got {folder}; choose another place."
         ) from error
 
 

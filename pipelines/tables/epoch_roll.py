@@ -2,7 +2,7 @@
 
 The roll of a window is called from that of the window before and from the ids of the window. It is durable before noise
 is drawn. Until the window is committed it can be called again, from the same roll before, so that one is kept as long.
-Who loses a roll ends the epoch: clients would count anew. A roll is known by its content, see `Register`.
+Who loses a roll ends the epoch: clients would count again. A roll is known by its content, see `Register`.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ class EpochRoll:
     """The rolls of one epoch, and the window of a run.
 
     Attributes:
-      facts: what tells the epoch from others: its data set and name, its calendar and its contract.
+      facts: what distinguishes the epoch from others: its data set and name, its calendar and its contract.
       column: Hive partition column of the windows.
       dates: of the windows that a run reads, by age.
       index: number of its own window.
@@ -74,7 +74,7 @@ class EpochRoll:
         refusal = Refusal(
             kind=LedgerRefusedError,
             rule=f"{path} must be the roll of the window before of epoch {self.facts['name']}",
-            remedy="restore it, or begin an epoch of another name, since clients would count anew",
+            remedy="restore it, or begin an epoch of another name, since clients would count again",
         )
         content = self._register.read(State.ROLL, self.index - 1, path, refusal)
         Roll.from_bytes(content, self._facts(self.index - 1, runs), refusal)

@@ -40,7 +40,7 @@ class Grouping:
       n_shards: number of files, at most; None to choose it by the size of the data.
       max_rows: rows of a client that stay, at most; None for all.
       key_uri: where workers find the key that chooses rows; needed with `max_rows`.
-      windows: of an epoch, each of which is grouped by itself; the folder gets no manifest then.
+      windows: of an epoch, each of which is grouped on its own; the folder gets no manifest then.
       spill: whether rows go through files in the folder and not through the runner.
     """
 

@@ -153,7 +153,7 @@ def _find(source: Source, setting: str) -> FileList:
 
 
 def rows_on(data: DataConfig, column: str, date: str, most: int) -> int:
-    """How many rows lie in the folder of a date now, for the operator alone; no more are counted than are asked for.
+    """How many rows are in the folder of a date now, for the operator alone; no more are counted than are asked for.
 
     Args:
       data: of a job.

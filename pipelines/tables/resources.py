@@ -23,7 +23,7 @@ def worker_limits(options: PipelineOptions) -> Iterator[WorkerLimits]:
     """What workers may use for a run; what this process has kept of it goes at the end.
 
     Without `--cores`, workers of this process use all cores that the machine and its control groups leave them, if
-    memory is enough for so many threads; others leave the cores to their runner.
+    memory is enough for this many threads; others leave the cores to their runner.
 
     Raises:
       ConfigError: for numbers that are out of range.
@@ -53,7 +53,7 @@ def check_room(listed: OneListing | None, folder: str) -> None:
     if sum(FileSeal.of_text(each.seal).size for each in listed.files) > machine.free_disk(folder, left=False):
         raise RunnerError(
             "the disk of --output must have room for a copy of the rows that is grouped by client, got too little; "
-            "make room, or let --output lie on a larger disk."
+            "make room, or put --output on a larger disk."
         )
 
 
@@ -62,7 +62,7 @@ def _plan(limits: WorkerLimits, *, chosen: bool) -> str:
     reason = "all cores it may use" if limits.cores >= machine.cores() else "since memory is short"
     threads = f"{limits.cores} thread{'s' * (limits.cores != 1)} ({'--cores' if chosen else reason})"
     if not limits.cache_bytes:
-        return f"this job uses {threads}, and reads rows anew in every round (--cache_megabytes 0)"
+        return f"this job uses {threads}, and reads rows again in every round (--cache_megabytes 0)"
     folder, on_disk = disk_of(limits.cache_bytes)
     free = machine.free_memory()
     of = "" if free is None else f" of {free >> 20} that it may still take"

@@ -56,7 +56,7 @@ def _level(run: Run[AssignConfig]) -> int | None:
 
 
 def _groups(model: SavedModel, level: int) -> tuple[int, ...]:
-    """For each cluster the lowest number of those that are one with it, where so many are left."""
+    """For each cluster the lowest number of those that are one with it, where this many are left."""
     numbers = np.array(model.numbers or range(len(model.centers)))
     return tuple(numbers[CenterTree.of(model.centers, model.sizes).cut(level)].tolist())
 

@@ -40,7 +40,7 @@ def _score_params(config: EvaluateConfig, model: SavedModel) -> ScoreParams:
 
 
 def _work(run: Run[EvaluateConfig], model: SavedModel) -> Metrics:
-    """The scores; `metrics.json` lies in the staging folder afterwards."""
+    """The scores; `metrics.json` is in the staging folder afterwards."""
     config, folder = run.settings, run.folder.staging
     params = _score_params(config, model)
     run_on_rows(run, build, params=params, centers=model.centers)

@@ -100,7 +100,7 @@ def _plan(run: Run[PooledFitConfig]) -> PooledFitConfig:
 
 
 def _work(run: Run[PooledFitConfig], config: PooledFitConfig) -> Encoder | None:
-    """`centers.parquet` lies in the staging folder afterwards, as private as the input; how rows were encoded."""
+    """`centers.parquet` is in the staging folder afterwards, as private as the input; how rows were encoded."""
     folder, options, given = run.folder.staging, run.options.beam, job_rows(config)
     with own_key(folder) as key_uri, staged_by_client(given, options, key_uri, folder) as rows:
         run_graph(functools.partial(build, config=config, rows=rows, folder=folder), options, TRUSTED_ZONE)

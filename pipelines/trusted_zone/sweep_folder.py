@@ -55,7 +55,7 @@ class SweepFolder:
         Nobody else has it until `release`.
 
         Raises:
-          ConfigError: if something else lies there, the sweep is complete, or another run of it is under way.
+          ConfigError: if something else is there, the sweep is complete, or another run of it is under way.
         """
         if FileSystems.get_scheme(self._output) is not None:
             raise ConfigError(f"--output must be a local folder for a sweep, got {self._output}; copy it afterwards.")

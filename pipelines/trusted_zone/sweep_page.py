@@ -32,7 +32,7 @@ Point = dict[str, Any]
 
 
 class DrawnSweep(NamedTuple):
-    """What is shown of a sweep: `page` as HTML, and its plot as a file, or None if it could not be drawn."""
+    """The rendered sweep: `page` as HTML, and its plot as a file, or None if it could not be drawn."""
 
     page: str
     svg: str | None
@@ -194,7 +194,7 @@ def _reading(config: SweepConfig) -> Section:
             ),
         ),
     )
-    lead = "Every cell satisfies the guarantee of its own epsilon by itself; the sweep as a whole has none."
+    lead = "Every cell satisfies the guarantee of its own epsilon; the sweep as a whole has none."
     return Section(name="reading", title="Use", lead=lead, blocks=blocks)
 
 

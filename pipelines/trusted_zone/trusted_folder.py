@@ -35,7 +35,7 @@ class TrustedFolder(OutputFolder):
         self._beside_released = beside_released
 
     def check(self) -> None:
-        """Refuses a folder that holds something, or lies in or below a fit's, which may be handed out as a whole."""
+        """Refuses a folder that holds something, or is in or below a fit's, which may be handed out as a whole."""
         check_apart(self._options.output, self._section, beside_released=self._beside_released)
         super().check()
 
@@ -76,7 +76,7 @@ def check_apart(output: str, job: str | None = None, *, beside_released: bool = 
       beside_released: whether the job allows it.
 
     Raises:
-      ConfigError: if a fit's centers lie there.
+      ConfigError: if a fit's centers are there.
     """
     if beside_released:
         return

@@ -1,4 +1,4 @@
-"""Which messages of a topic lie in a window: offsets, written down before any of them is read.
+"""Which messages of a topic are in a window: offsets, written down before any of them is read.
 
 The numbers are private: the length of a range is an exact number of messages.
 """
@@ -21,7 +21,7 @@ class Chunk(NamedTuple):
     """A part of a range that one reader reads into one file.
 
     Attributes:
-      file: name of the file, without any number that tells how many messages there are beyond its place.
+      file: name of the file, without any number that says how many messages there are beyond its place.
       partition: of the topic.
       first: the first offset.
       end: the offset after the last.
@@ -52,7 +52,7 @@ class WindowOffsets(NumberedFile):
 
     Attributes:
       topic: its name.
-      topic_id: what the broker calls it; a topic of the same name that was made anew has another.
+      topic_id: what the broker calls it; a recreated topic of the same name has another.
       window: date of the window.
       cut: milliseconds since 1970 (UTC): messages that the broker appended before it and after the last cut.
       salt: 32 secret bytes in hex: the ledger holds a digest of the record, by which nobody can try numbers.

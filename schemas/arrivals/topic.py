@@ -43,7 +43,7 @@ class RowTopicConfig(TopicConfig):
 
 
 class MessageColumns(NamedTuple):
-    """What is taken from a message.
+    """The columns taken from a message.
 
     Attributes:
       numbers: keys of numbers, a column each; empty if `list` is set.
@@ -99,7 +99,7 @@ def check_settle(setting: str, seconds: int) -> None:
     if seconds < _LEAST_SETTLE:
         raise ConfigError(
             f"{setting} must be at least {_LEAST_SETTLE} where messages come from a topic, got {seconds}; clocks of "
-            "brokers may be behind by so many seconds."
+            "brokers may be behind by this many seconds."
         )
 
 

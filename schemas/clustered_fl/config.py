@@ -37,7 +37,7 @@ _CLUSTERED = (FederatedAlgorithm.R_DPCFL, FederatedAlgorithm.IFCA)
 
 
 class SearchedClusters(Section):
-    """A number of clusters that the run finds by itself, at no further privacy cost."""
+    """A number of clusters that the run finds on its own, at no further privacy cost."""
 
     max: Annotated[int, Field(strict=True, ge=2)] = Field(description="the largest number of clusters, an integer >= 2")
     choose: ClusterSearch = Field(description="mss: where the clusters of the first updates are farthest apart")

@@ -39,7 +39,7 @@ class LabeledContract:
       label: column of class numbers.
       n_classes: public number of classes.
       group: column with a public group of the client, integers or strings; or None.
-      feature_norm: to which whoever reads rows shortens them, >= 1; None for the default.
+      feature_norm: to which the reader of rows shortens them, >= 1; None for the default.
     """
 
     table: TableContract

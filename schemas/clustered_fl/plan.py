@@ -94,7 +94,7 @@ class SiloPlan:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SiloStatement:
-    """The guarantee of every client for its own rows, whoever else is dishonest.
+    """The guarantee of every client for its own rows, even if everyone else is dishonest.
 
     Attributes:
       adjacency: of neighboring rows of one client.

@@ -139,7 +139,7 @@ class AnyFit(JobSettings):
 
     @property
     def covers(self) -> dict[str, Any] | None:
-        """What its charge pays for besides this run, as outputs and ledger say it; None for a run by itself."""
+        """What its charge pays for besides this run, as outputs and ledger say it; None for a run on its own."""
         return None
 
     def _check_algorithm(self) -> None:

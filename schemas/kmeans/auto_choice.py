@@ -96,7 +96,7 @@ def _from_private_norm(rest: dict[str, Any], clipping: dict[str, Any]) -> dict[s
     """FedDP-KMeans around points of a ball whose radius is bought; refused if not even that is asked for."""
     if clipping.get("norm") in (None, ClippingRule.DOMAIN):
         raise ConfigError(
-            "algorithm must be told by public settings what bounds a row for auto, got none; give server_data, "
+            "algorithm must learn from public settings what bounds a row for auto, got none; give server_data, "
             "dp_lloyd.domain, tree.radius, or a number or private as clipping.norm."
         )
     clipping = {"center": ClippingCenter.NONE} | clipping
@@ -130,7 +130,7 @@ def _half_diagonal(domain: Any, n_features: int) -> float:
 
 
 def _n_features(settings: Mapping[str, Any]) -> int | None:
-    """Number of features as far as settings tell it: of columns that are not encoded."""
+    """Number of features as far as settings say it: of columns that are not encoded."""
     features = _of_section(settings, "data", "features")
     return len(features) if isinstance(features, list | tuple) and not settings.get("encode") else None
 

@@ -153,7 +153,7 @@ class SphericalFit(AnyFit):
         if self.privacy.unit is PrivacyUnit.RECORD and "privacy.unit" not in self.justification:
             raise ConfigError(
                 "privacy.unit must be client for algorithm spherical unless the job says why, got 'record' without a "
-                "reason; whoever writes texts writes many: leave it out, or write justification: {privacy.unit: WHY}."
+                "reason; people who write texts write many: leave it out, or write justification: {privacy.unit: WHY}."
             )
         if self.privacy.allocation is not Allocation.TUNED or self.privacy.shares is not None:
             raise ConfigError(
@@ -193,7 +193,7 @@ class SphericalFit(AnyFit):
 
 
 FitConfig = FedDPKMeansFit | CentralTreeFit | WindowsFit | SphericalFit | DPMediansFit | DPLloydFit | ServerStartFit
-"""One `fit` job, told apart by `algorithm`."""
+"""One `fit` job, distinguished by `algorithm`."""
 FITS: Mapping[str, type[FitConfig]] = {
     Algorithm.FEDDP_KMEANS: FedDPKMeansFit,
     Algorithm.SERVER_KMEANSPP: ServerStartFit,

@@ -30,12 +30,12 @@ class EpochTerms(Section):
     band: _Count = Field(
         default=16,
         description="how many windows each release adds up at most, so that their noise is correlated, an integer "
-        ">= 1; 1 for independent noise; the partitions of so many windows must stay readable",
+        ">= 1; 1 for independent noise; the partitions of this many windows must stay readable",
     )
     once: Text | None = Field(
         default=None,
-        description="at privacy unit record: the reason why every row lies in the folder of one date only and for "
-        "ever, in words; leave it out at unit client",
+        description="at privacy unit record: the reason why every row is in the folder of one date only and "
+        "forever, in words; leave it out at unit client",
     )
     max_windows: _Count | None = Field(
         default=None,
@@ -44,7 +44,7 @@ class EpochTerms(Section):
     )
     min_separation: _Count | None = Field(
         default=None,
-        description="at privacy unit client: how many windows lie from one in which a client counts to the next at "
+        description="at privacy unit client: the number of windows from one in which a client counts to the next at "
         "least, an integer >= 1; 1 to count in successive ones",
     )
 
@@ -65,7 +65,7 @@ class EpochTerms(Section):
 
     @property
     def separation(self) -> int:
-        """How many windows lie between these at least, the later one included."""
+        """The number of windows between these at least, the later one included."""
         return self.min_separation or self.windows
 
     def date_of(self, index: int) -> str:
@@ -74,7 +74,7 @@ class EpochTerms(Section):
 
 
 class EpochConfig(EpochTerms):
-    """One window of an epoch: each row lies in one, by the date in the name of its folder."""
+    """One window of an epoch: each row is in one, by the date in the name of its folder."""
 
     window: Date = Field(description="the date of the window of this run")
 
@@ -167,8 +167,7 @@ class WindowsFit(DPLloydFit):
             )
         if self.ledger is None:
             raise ConfigError(
-                "ledger must be given for algorithm windows, got nothing; it sees to it that no window is released "
-                "twice."
+                "ledger must be given for algorithm windows, got nothing; it ensures that no window is released twice."
             )
         self._check_participation()
         self._check_state()
@@ -201,7 +200,7 @@ class WindowsFit(DPLloydFit):
                 rule = "be given" if is_wanted else "be left out"
                 raise ConfigError(
                     f"epoch.{name} must {rule} at privacy.unit {self.privacy.unit}, got {got!r}; a record says by once "
-                    "why it lies in one window, and a client counts in max_windows windows at most, min_separation "
+                    "why it is in one window, and a client counts in max_windows windows at most, min_separation "
                     "apart."
                 )
 

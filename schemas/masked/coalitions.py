@@ -68,7 +68,7 @@ def _of_clients(masked: MaskedConfig, who: str) -> list[tuple[str, bool]]:
     """Clients, with a shared secret by what they read: a tag is a digest of a message under a key that all have."""
     if not _one_secret(masked):
         return [(who, True)]
-    guess = "whose tags tell whether a guess of another client's whole message is right"
+    guess = "whose tags show whether a guess of another client's whole message is right"
     return [(f"{who}, without the list of those present", True), (f"{who}, with that list, {guess}", False)]
 
 

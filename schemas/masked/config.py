@@ -68,7 +68,7 @@ def check_identity(
       within: dotted name of the section, with its dot.
 
     Raises:
-      ConfigError: if one is there without the other, or two keys lie in one place.
+      ConfigError: if one is there without the other, or two keys are in one place.
     """
     if (parties is None) != (identity_uri is None):
         raise ConfigError(
@@ -157,7 +157,7 @@ def check_masked(trust: Trust, masked: MaskedConfig, key_uri: str | None) -> Non
     """Checks a section of masked aggregation against the rest of its job.
 
     Raises:
-      ConfigError: if trust is not masked, keys of two roles lie in one place, the threshold is too low, or parties lack
+      ConfigError: if trust is not masked, keys of two roles are in one place, the threshold is too low, or parties lack
         the own key.
     """
     if trust is Trust.CENTRAL and masked != MaskedConfig():
@@ -165,7 +165,7 @@ def check_masked(trust: Trust, masked: MaskedConfig, key_uri: str | None) -> Non
     if masked.secret_uri is not None and masked.secret_uri == key_uri:
         raise ConfigError(
             "masked.secret_uri must be another place than key_uri, got the same; "
-            "whoever adds up messages holds the one and must lack the other."
+            "the party that adds up messages holds the one and must lack the other."
         )
     if masked.scheme is MaskScheme.PAIRWISE and masked.threshold < 2:
         raise ConfigError(

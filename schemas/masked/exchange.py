@@ -1,6 +1,6 @@
 """What roles of masked aggregation leave for each other in the exchange folder: all of it may be read by anyone.
 
-The plan is public; messages and sums are uniform to whoever lacks the clients' secret.
+The plan is public; messages and sums are uniform to anyone without the clients' secret.
 """
 
 import dataclasses
@@ -152,7 +152,7 @@ class ExchangePlan:
       settings: digest of the settings that all clients must share.
       rounds: paths, laws of noise, sensitivities and shapes, in order.
       pairwise: None for masks from a shared secret; else the shares of clients that may collude and drop out.
-      collector: with pairwise masks the public key of whoever unmasks: shares are sealed to it.
+      collector: with pairwise masks the public key of the party that unmasks: shares are sealed to it.
       shares: how senders split the noise; None where they do not.
     """
 

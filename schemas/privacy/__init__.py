@@ -1,1 +1,1 @@
-"""What is promised and spent: plans, releases, charges, ledger entries, statements, the flow of private data."""
+"""Promises and spending: plans, releases, charges, ledger entries, statements, the flow of private data."""

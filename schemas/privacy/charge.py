@@ -13,13 +13,13 @@ from schemas.settings.json_schema import FILE_CONTENT, checked
 _KNOWN_CORRECTIONS = 1
 """Corrections of faults of earlier versions that this one knows. A charge holds how many its own version knew."""
 _RELATIVE_UNITS = 1 << 26
-"""Lattice units: the sensitivity of relative sums, by which they are told from other sums."""
+"""Lattice units: the sensitivity of relative sums, by which they are distinguished from other sums."""
 _SAFE_FEATURES, _SAFE_FEATURES_OF_MEAN = 1024, 4096
-"""So many features were safe with centers in the clipping ball."""
+"""This many features were safe with centers in the clipping ball."""
 
 
 class LatticeNoise(NamedTuple):
-    """What is known of Gaussian noise on the lattice: all zero where every mechanism is continuous or pure.
+    """The parameters of Gaussian noise on the lattice: all zero where every mechanism is continuous or pure.
 
     Attributes:
       lower: A, the logarithm of the largest ratio of discrete to rounded continuous noise.
@@ -72,7 +72,7 @@ class Charge:
       noise: of Gaussian events on the lattice.
       scope: the partition that is charged, if the user has declared that no unit is in two of them.
       reason: the user's words for that.
-      epoch: of a window of an epoch, whose windows are charged once together; None of a run by itself.
+      epoch: of a window of an epoch, whose windows are charged once together; None of a run on its own.
       corrections: of earlier faults, as many as the version that charged it knew.
     """
 
@@ -118,7 +118,7 @@ class Charge:
 
     @property
     def correction(self) -> str | None:
-        """What is wrong with `epsilon`, if the version that charged it had a fault; in words, None if nothing is."""
+        """The fault of `epsilon`, if the version that charged it had a fault; in words, None if nothing is."""
         relative = [] if self.corrections >= 1 else [each for each in self.events if _is_relative(each)]
         if any(each["shape"][-1] > _safe_features(each) for each in relative):
             return "its epsilon is too small: a row changed what thousands of others added (sharp edge edge-wide-rows)"
@@ -162,7 +162,7 @@ def _is_relative(event: dict[str, Any]) -> bool:
 
 
 def _safe_features(event: dict[str, Any]) -> int:
-    """So many features were safe in the round of an event: the mean is measured from the middle of the ball."""
+    """This many features were safe in the round of an event: the mean is measured from the middle of the ball."""
     return _SAFE_FEATURES_OF_MEAN if event["path"].endswith("/mean/sums") else _SAFE_FEATURES
 
 

@@ -30,7 +30,7 @@ class PromisedPlan:
 
     Attributes:
       rounds: of the run, in order.
-      unit: privacy unit; None where whoever checks cannot know it.
+      unit: privacy unit; None where the checker cannot know it.
       replaces: whether one added row may take the place of another, because rows of a client are sampled.
       epsilon: that all rounds together may spend; None where the job does not compose them.
       delta: likewise.

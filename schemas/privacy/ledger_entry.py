@@ -17,7 +17,7 @@ COLUMNS = ("sequence", "time", "kind", "dataset", "run", "content", "previous", 
 
 
 def _refusal(entry: int | str) -> Refusal:
-    """What the user is told of an entry that no ledger writes, though its digest is right."""
+    """The refusal of an entry that no ledger writes, though its digest is right."""
     return Refusal(
         kind=LedgerRefusedError,
         rule=f"entry {entry} of the ledger must be one that this program wrote",

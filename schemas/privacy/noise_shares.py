@@ -84,9 +84,9 @@ class ShareLaw:
         return 0 if n_listed is None else n_corrupt(self.corrupt, n_listed)
 
     def quorum(self, n_parties: int) -> int:
-        """Parties that must have signed one list of who is present: two lists cannot both have so many.
+        """Parties that must have signed one list of who is present: two lists cannot both have this many.
 
-        Two quorums have more parties in common than may collude, and whoever follows the protocol signs one list.
+        Two quorums have more parties in common than may collude, and a party that follows the protocol signs one list.
         """
         return (n_parties + n_corrupt(self.corrupt, n_parties)) // 2 + 1
 

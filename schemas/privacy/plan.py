@@ -88,7 +88,7 @@ class Meaning:
     """What a release says: pages, files, memory and drift ask it, never the name.
 
     Attributes:
-      tells: in words that complete "it tells", for example "where each center lies"; never empty.
+      tells: in words that complete "it says", for example "where each center lies"; never empty.
       role: see `Role`.
       quantity: see `Quantity`.
       replaced: see `Replaced`.

@@ -1,6 +1,6 @@
 """The privacy unit as a value: how it is called, and what is publicly known of the rows of one unit.
 
-`PrivacyUnit` is its name in settings and files. What is computed by unit lies in
+`PrivacyUnit` is its name in settings and files. What is computed by unit is in
 `transforms.numerics.statistics.by_unit`, and nowhere else.
 """
 

@@ -85,7 +85,7 @@ def _category_text(value: Category) -> str:
 
 
 def _entries(section: str, model: type[Section]) -> Callable[[object], object]:
-    """Parses a mapping of columns; a fault in an entry is told with its whole dotted name."""
+    """Parses a mapping of columns; a fault in an entry is reported with its whole dotted name."""
 
     def parsed(value: object) -> object:
         if not isinstance(value, Mapping):
@@ -122,7 +122,7 @@ class ProfileShares(Section):
 
 
 class ProfileOptions(Section):
-    """What is described, and how much of the data PipelineDP looks at row by row."""
+    """The described columns, and how much of the data PipelineDP looks at row by row."""
 
     numeric: Annotated[dict[Text, NumericColumn], BeforeValidator(_entries("numeric", NumericColumn))] = Field(
         default_factory=dict, description="a section per numeric column, with lower, upper and percentiles"

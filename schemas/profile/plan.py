@@ -233,7 +233,7 @@ def uncalibrated(config: ProfileConfig, n_clusters: int, percentile_law: Profile
     """The plan of a job without its noise.
 
     One row adds 1 to one count, at most half the range to one sum and 1 to one count on each level of one tree, so m
-    rows move any of them by at most m in L2 and in L1, times the unit; that they lie in several clusters only helps.
+    rows move any of them by at most m in L2 and in L1, times the unit; that they are in several clusters only helps.
     Values and clusters of a client are counted once each, so m rows move such counts by 1 in at most m cells.
 
     Args:

@@ -31,7 +31,7 @@ from schemas.tables.encoding import ColumnEncoding, Encodings, encodings_checked
 
 
 class ReportTreeConfig(Section):
-    """The ball that points lie in, and the tree over it."""
+    """The ball that points are in, and the tree over it."""
 
     radius: Annotated[float, number_from(1e-100, 1e100)] = Field(
         description="the public radius of the ball to which points are clipped, a number > 0 in feature units"

@@ -120,7 +120,7 @@ class ReportGuarantee:
 
     Attributes:
       mode: local or shuffle.
-      local_epsilon: pure epsilon of one report, whoever sees it.
+      local_epsilon: pure epsilon of one report, anyone who sees it.
       epsilon: of the whole batch, for readers of the shuffled reports; `local_epsilon` in mode local.
       delta: likewise; 0 in mode local.
       min_batch: reports without which nothing is decoded.
@@ -266,7 +266,7 @@ class ReportParameters(CollectionTerms):
             )
 
     def with_depth(self, depth: int) -> "ReportParameters":
-        """The same parameters for a tree of so many levels."""
+        """The same parameters for a tree of this many levels."""
         return dataclasses.replace(self, depth=depth)
 
     @property
@@ -333,7 +333,7 @@ class ReportParameters(CollectionTerms):
 
 
 def parameters_refusal(where: str) -> Refusal:
-    """What the user is told of a file that does not hold report parameters."""
+    """The refusal of a file that does not hold report parameters."""
     rule = f"{where} must be report parameters of version {FORMAT_VERSION}"
     return Refusal(kind=ConfigError, rule=rule, remedy="use the file that encode wrote")
 

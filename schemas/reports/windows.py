@@ -81,7 +81,7 @@ class WindowedDecode(DecodeConfig):
         return path.rstrip(_SEPARATOR) or path
 
     def window(self, index: int) -> "DecodeWindow":
-        """The decode of one window; without `reports.parameters` the parameters lie beside the folders of the dates."""
+        """The decode of one window; without `reports.parameters` the parameters are beside the folders of the dates."""
         date = self.calendar.date(index)
         reports = self.reports.model_copy(
             update={
@@ -113,7 +113,7 @@ class DecodeWindow:
 
 
 def shuffled_in_order() -> str:
-    """What the user is told of shuffled reports in a topic."""
+    """The error text on shuffled reports in a topic."""
     return (
         "reports.mode must be 'local' where reports come from a topic, got 'shuffle'; a topic keeps the order in which "
         "they came, so run shuffle on those of each window, and decode its folders."

@@ -31,7 +31,7 @@ def date_of(first: str, days: int, index: int) -> str:
 
 
 def index_of(first: str, days: int, date: str) -> int:
-    """The number of the window that a date lies in, from 0; the inverse of `date_of`."""
+    """The number of the window that a date falls in, from 0; the inverse of `date_of`."""
     return (datetime.date.fromisoformat(date) - datetime.date.fromisoformat(first)).days // days
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pydantic
 
 _NO_MATTER: Mapping[str, Any] = {"experimental": True, "job": {"experimental": True}}
-"""Settings that are no part of a job: whoever adds the word goes on with the run that had begun without it."""
+"""Settings that are no part of a job: a user who adds the word goes on with the run that had begun without it."""
 
 
 def content_of(config: pydantic.BaseModel) -> dict[str, Any]:

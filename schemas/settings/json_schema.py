@@ -87,7 +87,7 @@ def parsed(
     Args:
       text: UTF-8.
       kind: what it must hold.
-      refusal: what the user is told of another text.
+      refusal: for another text.
       most_bytes: of the text.
     """
     with refusal.covers():

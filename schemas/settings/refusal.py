@@ -11,7 +11,7 @@ from schemas.errors import DappleError
 
 
 class MalformedError(ValueError):
-    """What is wrong with a file, in a few words that hold none of its values."""
+    """A fault of a file, in a few words that hold none of its values."""
 
 
 class OtherFormatError(MalformedError):
@@ -20,7 +20,7 @@ class OtherFormatError(MalformedError):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """What the user is told of a file that cannot be used.
+    """The refusal of a file that cannot be used.
 
     Attributes:
       kind: class of the error.

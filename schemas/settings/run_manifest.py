@@ -145,7 +145,7 @@ class VerifiedManifest(RunManifest):
 
 
 class AccountFile(PrivacyFile):
-    """The guarantee in `privacy.json` that is composed anew."""
+    """The guarantee in `privacy.json` that is recomposed."""
 
     epsilon: Annotated[float, Field(gt=0.0)]
     delta: Annotated[float, Field(gt=0.0, lt=1.0)]

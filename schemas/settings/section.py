@@ -13,7 +13,7 @@ from schemas.settings import rejection
 
 def python_scalar(value: object) -> object:
     """NumPy scalars as Python's, so that a sweep over an array of values needs no casts."""
-    # Whoever has NumPy scalars has imported it; a job file is refused without that wait.
+    # A caller that has NumPy scalars has imported it; a job file is refused without that wait.
     numpy = sys.modules.get("numpy")
     return value.item() if numpy is not None and isinstance(value, numpy.generic) else value
 

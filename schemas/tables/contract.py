@@ -196,7 +196,7 @@ class TableContract:
             raise _mismatch(name, where, f"have width {self.n_features or '>= 1'}", str(kind.list_size), remedy)
 
     def has_lists_of_any_length(self, schema: pa.Schema) -> bool:
-        """Whether the features are a column of lists whose length only the rows tell; of a checked schema."""
+        """Whether the features are a column of lists whose length only the rows say; of a checked schema."""
         if self.feature_list is None:
             return False
         return not pa.types.is_fixed_size_list(_plain_type(schema.field(self.feature_list).type))
@@ -205,7 +205,7 @@ class TableContract:
         """Width of the fixed-size-list column.
 
         Raises:
-          SchemaMismatchError: if the schema breaks the contract, or does not tell the width.
+          SchemaMismatchError: if the schema breaks the contract, or does not say the width.
         """
         self.check_schema(schema, where)
         kind = _plain_type(_find(schema, str(self.feature_list), where).type)

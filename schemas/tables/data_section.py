@@ -100,7 +100,7 @@ class DataConfig(Section):
     width: Annotated[int, Field(strict=True, ge=1, le=MOST_WIDTH), Scalar] | None = Field(
         default=None,
         description=f"the number of numbers in every list of the list column features, an integer from 1 to "
-        f"{MOST_WIDTH}, needed for lists without a fixed size where no server data tell it, or leave it out",
+        f"{MOST_WIDTH}, needed for lists without a fixed size where no server data say it, or leave it out",
     )
     on_invalid_rows: InvalidRows = Field(
         default=InvalidRows.FAIL,

@@ -76,7 +76,7 @@ class EncodedColumn(abc.ABC):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Between which ends its features lie in every row."""
+        """Between which ends its features are in every row."""
         return 0.0, self.weight
 
     def decoded(self, block: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -160,7 +160,7 @@ class ScaledColumn(_OneNumber):
             return block / self.weight * self.stddev + self.mean
 
     def fill(self, values: pa.ChunkedArray, block: NDArray[np.float64]) -> None:
-        """A value that overflows becomes infinite, hence invalid."""
+        """A value that overflows becomes infinite, so invalid."""
         with np.errstate(over="ignore", invalid="ignore"):
             block[:, 0] = (columns.floats(values).astype(np.float64) - self.mean) / self.stddev * self.weight
 

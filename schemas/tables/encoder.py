@@ -91,7 +91,7 @@ class Encoder:
 
     @property
     def is_projected(self) -> bool:
-        """Whether features mean nothing by themselves, but only all of them together."""
+        """Whether features mean nothing on their own, but only all of them together."""
         return any(isinstance(column, TermsVector) for column in self.columns)
 
     @property
@@ -101,7 +101,7 @@ class Encoder:
 
     @property
     def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Between which ends the features of all rows lie, shape (n_features,) each; infinite where there are none."""
+        """Between which ends the features of all rows are, shape (n_features,) each; infinite where there are none."""
         ends = [column.ends for column in self.columns for _ in column.names]
         return np.array([low for low, _ in ends]), np.array([high for _, high in ends])
 

@@ -222,7 +222,7 @@ def _parsed(value: object) -> object:
 
 
 def _parsed_entry(column: object, settings: object) -> Section:
-    """One entry; a fault in it is told with its whole dotted name."""
+    """One entry; a fault in it is reported with its whole dotted name."""
     if isinstance(settings, Section):
         return settings
     name = f"encode.{column}"

@@ -12,7 +12,7 @@ class Participation:
       dates: of the windows that are read, by age.
       index: number of the window of age 0.
       max_windows: in how many windows a client counts at most.
-      min_separation: how many windows lie from one of these to the next at least.
+      min_separation: the number of windows from one of these to the next at least.
       path: of the file; private, as the rows are.
       digest: SHA-256 of that file, 64 hex digits; empty before it is written.
     """

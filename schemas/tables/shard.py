@@ -5,7 +5,7 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
 class ShardRef:
-    """Successive row groups of one Parquet file; one row group, unless a client lies in several.
+    """Successive row groups of one Parquet file; one row group, unless a client is in several.
 
     Attributes:
       path: file on any Beam filesystem.

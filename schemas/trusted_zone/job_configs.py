@@ -23,7 +23,7 @@ ROW = "row"
 
 
 class EvaluateOptions(Section):
-    """What is scored beyond the cost."""
+    """The scores beyond the cost."""
 
     label: Text | None = Field(
         default=None, description="a column of classes (strings, integers or booleans) to compare with, or leave it out"
@@ -122,7 +122,7 @@ def load_prepare_config(text: str) -> PrepareConfig:
         fit = pooled(settings) if is_pooled(settings) else validated(settings)
         if fit.encode:
             raise ConfigError(
-                "encode must be left out for prepare, got a section; fit groups encoded rows by itself where it must."
+                "encode must be left out for prepare, got a section; fit groups encoded rows on its own where it must."
             )
         settings = {"experimental": fit.experimental, "data": fit.data, "prepare": fit.prepare}
     return rejection.checked(PrepareConfig, settings)

@@ -43,7 +43,7 @@ def _distinct(value: object, rule: str = "a non-empty list without duplicates") 
 
 
 class SweepScores(Section):
-    """What is scored of every cell beyond its cost."""
+    """The scores of every cell beyond its cost."""
 
     label: Text | None = Field(
         default=None, description="a column of classes (strings, integers or booleans) to compare with, or leave it out"
@@ -54,7 +54,7 @@ class SweepScores(Section):
 
 
 class SweepOptions(Section):
-    """What is varied."""
+    """The varied settings."""
 
     methods: dict[Text, dict[str, Any]] = Field(
         description="a mapping of names to settings of a fit that replace the job's own", min_length=1
@@ -156,7 +156,7 @@ def sweep_config(settings: object) -> SweepConfig:
 
 
 def _check_varied(options: SweepOptions) -> None:
-    """Refuses settings that `epsilons` and `seeds` would replace, or that would make their column a lie."""
+    """Refuses settings that `epsilons` and `seeds` would replace, or that would make their column wrong."""
     places = [("sweep.settings", options.settings)]
     places += [(f"sweep.methods.{method}", changes) for method, changes in options.methods.items()]
     for place, given in places:

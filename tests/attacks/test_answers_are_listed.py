@@ -31,7 +31,7 @@ WITHOUT_ROWS = {
     "Exchange.publish_key": "a key that follows from the aggregator's own and the nonce",
     "Exchange.open_round": "a digest of releases, which all clients know",
     "Exchange.close_round": "a sum with noise under a nonce of its own, which is charged each time",
-    "PairwiseExchange._close": "a list of what lies in the exchange",
+    "PairwiseExchange._close": "a list of what is in the exchange",
 }
 OWN = {
     *("ClientsRole.keep", "ClientsRole.commit", "PartyState.enroll", "RunState._first", "RunState._write"),

@@ -1,7 +1,7 @@
 """Asked twice, a party of masked aggregation gives its first answer, whatever its rows are by then.
 
-Whoever could write to the exchange once took a message away, or put last night's signed files into a new folder, and
-compared what came: equal bytes if and only if the rows were equal, and names of senders that told who had left.
+A writer to the exchange once took a message away, or put last night's signed files into a new folder, and
+compared what came: equal bytes if and only if the rows were equal, and names of senders that showed who had left.
 """
 
 import json
@@ -318,7 +318,7 @@ def other_senders(parties, holder):
 @pytest.mark.slow
 @pytest.mark.parametrize("leg", list(Leg)[:3])
 def test_a_leg_with_other_rows_is_the_first_one(tmp_path, leg):
-    """Names of senders, their keys, letters and messages tell neither rows nor who has come or gone."""
+    """Names of senders, their keys, letters and messages reveal neither rows nor who has come or gone."""
     parties = opened(pairwise.Parties(tmp_path, "client", **pairwise.LLOYD))
     for _ in range(list(Leg).index(leg)):
         parties.leg()
@@ -335,7 +335,7 @@ def test_a_leg_with_other_rows_is_the_first_one(tmp_path, leg):
 
 @pytest.mark.slow
 def test_a_round_is_of_the_rows_of_its_first_leg(tmp_path):
-    """What is pinned is sealed under a key of its own, and gone once the message is sent."""
+    """The pinned content is sealed under a key of its own, and gone once the message is sent."""
     parties = opened(pairwise.Parties(tmp_path, "client", **pairwise.LLOYD))
     parties.leg()
     state = state_of(parties, 0, "holder-0")
@@ -363,7 +363,7 @@ def test_a_round_ends_whatever_becomes_of_the_rows(tmp_path, change):
     for leg in list(Leg)[1:]:
         parties.leg(close=leg is not Leg.SHARES)
     (tmp_path / "lake-0").mkdir(exist_ok=True)
-    parties.write_rows(0, parties.blocks[0].points)  # Whoever unmasks lists its own rows, which are those of holder 0.
+    parties.write_rows(0, parties.blocks[0].points)  # Who unmasks lists its own rows, those of holder 0.
     outcome = parties.unmask()
     assert outcome.code == 0, outcome.err
 

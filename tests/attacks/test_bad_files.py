@@ -1,4 +1,4 @@
-"""A file that somebody else wrote ends a job in one sentence with exit code 2 or 5, at once, and with nothing changed.
+"""A file that another party wrote ends a job in one sentence with exit code 2 or 5, at once, and with nothing changed.
 
 About thirty such files once ended with exit code 1, some of them deleted other files, and some never ended.
 """

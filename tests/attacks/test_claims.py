@@ -90,7 +90,7 @@ def all_orders(works: Callable[[], list[Callable[[], None]]], step: list[Callabl
 
 @pytest.fixture
 def steps():
-    """What is called before each request that decides who has an output: about the claim, and the manifest.
+    """Functions called before each request that decides who has an output: about the claim, and the manifest.
 
     To look for a claim and to read it count as one request, since a claim that goes in between is one that cannot be
     read.

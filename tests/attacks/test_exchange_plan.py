@@ -120,7 +120,7 @@ def test_a_plan_that_was_changed_after_the_sum_is_not_unmasked(parties, change):
 
 
 def test_what_is_released_has_the_noise_of_the_clients_own_plan(parties):
-    """A plan that lies only while the sum is read changes nothing: the reader brings its own."""
+    """A plan that is false only while the sum is read changes nothing: the reader brings its own."""
     for client in range(2):
         assert parties.upload(client).code == 0
     assert parties.aggregate().code == 0
@@ -251,7 +251,7 @@ def test_a_secret_in_a_folder_that_others_read_is_refused_however_it_is_spelled(
 
 
 def split_lake(parties):
-    """Clients of the first party lie in two row groups each, so that rows must be grouped before they are read."""
+    """Clients of the first party are in two row groups each, so that rows must be grouped before they are read."""
     points, clients = lake.mixture(60), np.arange(60) % 6
     lake.write_files(parties.folder / "lake-0", [lake.table_of(points, clients)], 30)
 

@@ -42,7 +42,7 @@ def files_of(parties):
 
 
 def senders_once_more(parties):
-    """Senders of a party that has lost its state and is enrolled anew: its message is formed anew, too."""
+    """Senders of a party that has lost its state and is enrolled again: its message is formed again, too."""
     (path,) = map(pathlib.Path, Exchange(parties.exchange).message_files(0))
     first = parties.read(0, str(path)).senders
     path.unlink()

@@ -99,7 +99,7 @@ def test_a_window_without_rows_is_exported_as_one_with_rows(streams):
 
 
 def test_times_of_windows_are_those_of_the_command(streams):
-    """When a window begins tells how long the one before it took."""
+    """When a window begins reveals how long the one before it took."""
     own = streams.folder / "times"
     rows = {date: lake.mixture(90, seed=day) for day, date in enumerate(DATES)}
     streamed(streams, "times", rows)

@@ -1,4 +1,4 @@
-"""Types of somebody else are registered with a neighbor test, or refused; and no run hides that it rests on them."""
+"""Types of a third party are registered with a neighbor test, or refused; and no run hides that it rests on them."""
 
 import ast
 import dataclasses
@@ -157,7 +157,7 @@ def test_a_registered_type_is_known_by_identity_too(world):
 
 
 def test_a_run_in_several_jobs_does_without_registered_types(world):
-    """Whoever uploads cannot mark what the aggregator publishes."""
+    """An uploader cannot mark what the aggregator publishes."""
     register_audited(HalvedContract, neighbor_test=neighbors)
     job = world.job(trust="masked")
     sentence = refused(lambda root: None, dataclasses.replace(job.promise, stages=()))

@@ -187,7 +187,7 @@ def test_a_file_in_place_of_another_is_read_as_the_one_that_was_opened_or_refuse
 
 
 def test_a_link_that_moves_to_another_partition_is_another_input(world, way):
-    """Rows take the value of the folder in which the link lies, wherever the file is."""
+    """Rows take the value of the folder in which the link is, wherever the file is."""
     values = []
     for value in ("mon", "tue"):
         folder = world.folder / "linked"
@@ -203,7 +203,7 @@ def test_a_link_that_moves_to_another_partition_is_another_input(world, way):
 
 
 def test_digests_that_are_missing_are_not_made_up(world, monkeypatch):
-    """Nor is the listing believed if somebody writes another one."""
+    """Nor is the listing believed if an attacker writes another one."""
     monkeypatch.setattr(file_digests, "shuffles_in_memory", lambda _: False)
     job, honest = planned(world), file_digests._write_block
     monkeypatch.setattr(file_digests, "run_graph", lambda *_: None)
@@ -377,7 +377,7 @@ def test_the_launcher_holds_one_block_of_the_digests_of_workers(world, monkeypat
 
 
 def test_a_file_that_fails_ends_the_reading_of_those_behind_it(world, monkeypatch):
-    """Not all of a lake is read before the user is told."""
+    """Not all of a lake is read before the user sees the error."""
     read, honest = [], file_digests.content_digest
 
     def digest(file, seal, name):

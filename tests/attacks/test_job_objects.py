@@ -343,7 +343,7 @@ def test_a_state_of_fewer_bins_than_the_plan_stops_the_round(world):
 
 
 def test_nobody_adds_up_statistics_by_another_way():
-    """Whoever forms the statistic of a round asks `measured`, which checks its shape."""
+    """The code that forms the statistic of a round asks `measured`, which checks its shape."""
     callers = {
         str(path.relative_to(ROOT))
         for folder in ("pipelines", "transforms", "dapple_dp")

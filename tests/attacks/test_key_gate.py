@@ -219,7 +219,7 @@ def test_no_job_draws_under_a_kept_key(desk, held, job):
     kept = {lake.KEY, *released_bytes.SECRETS}
     for function, place, key in held:
         if job == "upload" and issubclass(function, SecretFn):
-            continue  # Clients of one run share their masks, which its plan tells from other runs'.
+            continue  # Clients of one run share their masks, which its plan distinguishes from other runs'.
         assert keys.is_run_place(place), function
         assert key not in kept, function
 

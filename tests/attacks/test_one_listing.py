@@ -167,7 +167,7 @@ def test_copies_in_a_prepared_folder_are_not_read(place, monkeypatch):
 
 
 def test_what_a_killed_attempt_left_in_the_copy_is_not_read(place):
-    """Finding A10: shards of an earlier attempt lie where the copy goes, and one more is put there afterwards."""
+    """Finding A10: shards of an earlier attempt are where the copy goes, and one more is put there afterwards."""
     with client_staging.staged_by_client(job_rows(place), beam_options([]), "", str(place / "run")):
         pass
     copy = place / "run.clients"
@@ -237,7 +237,7 @@ def test_a_log_that_names_a_file_by_two_paths_is_refused(tmp_path):
 
 @pytest.fixture
 def exports(tmp_path) -> pathlib.Path:
-    """A lake that lies itself in a folder of a date, with folders of three dates."""
+    """A lake that is itself in a folder of a date, with folders of three dates."""
     root = tmp_path / "exports" / "dt=2026-11-20" / "visits"
     for day in (18, 19, 20):
         lake.write_files(root / f"dt=2026-11-{day}", [part()])

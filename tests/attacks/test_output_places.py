@@ -144,7 +144,7 @@ def test_flags_of_outputs_are_those_that_are_looked_at():
 
 
 def swapped(place, monkeypatch, change):
-    """A run at whose end something else lies where its output goes."""
+    """A run at whose end something else is where its output goes."""
     write = files.write_outputs
 
     def late(*args):
@@ -180,7 +180,7 @@ def test_without_a_ledger_such_a_run_leaves_nothing(place, monkeypatch):
 
 
 def test_a_staging_folder_that_is_a_link_is_refused(place, tmp_path_factory):
-    """Whoever can guess a run id could otherwise have rows and keys written elsewhere."""
+    """Anyone who can guess a run id could otherwise have rows and keys written elsewhere."""
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (place.folder / "out.partial-run").symlink_to(elsewhere)
     assert place.fit().code == 2

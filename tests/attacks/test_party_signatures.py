@@ -1,4 +1,4 @@
-"""Signed files of masked aggregation: whoever lacks a party's key can put no file in its place, nor move one."""
+"""Signed files of masked aggregation: a party without its key can put no file in its place, nor move one."""
 
 import dataclasses
 import json
@@ -48,7 +48,7 @@ PLAN = ExchangePlan(
 )
 MESSAGES = "00_weights/messages/north.sealed"
 READ_AT = {"north": 8, "east": 9, "south": 10}
-"""What tells keys of one client from those of another."""
+"""What distinguishes keys of one client from those of another."""
 
 
 class Run:
@@ -299,7 +299,7 @@ def test_what_is_signed_is_bound_to_each_of_its_parts():
 
 
 def forged(public, trials=256):
-    """Whether somebody without the private key has signed one of some texts: R is the neutral point, S is zero."""
+    """Whether a party without the private key has signed one of some texts: R is the neutral point, S is zero."""
     return any(public_keys.is_signed(public, bytes([each]), b"\1" + bytes(63)) for each in range(trials))
 
 

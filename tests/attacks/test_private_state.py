@@ -248,7 +248,7 @@ WINDOWS = epochs.DATES
 
 @pytest.fixture(scope="module")
 def stream(tmp_path_factory):
-    """Two windows of a stream, and what lay there after the first one."""
+    """Two windows of a stream, and its content after the first one."""
     place = epochs.Place(tmp_path_factory.mktemp("stream"), unit="record")
     for date in WINDOWS[:4]:
         place.write(date, range(60))
@@ -314,7 +314,7 @@ def test_outputs_that_are_older_than_the_ledger_are_told(stream, tmp_path):
 
 
 def test_a_consistent_restore_goes_on_and_published_outputs_tell_it(stream, tmp_path):
-    """From inside nobody can know; whoever kept the outputs that were published can."""
+    """From inside nobody can know; a reader who kept the outputs that were published can."""
     (tmp_path / "own").mkdir()
     own = copy_of(stream, tmp_path / "own")
     shutil.copytree(own.folder / "january", tmp_path / "published")

@@ -162,7 +162,7 @@ def swap(server):
 
 
 def test_server_data_that_change_between_two_reads_are_refused(place):
-    """A swap and the times set back: seals of private files do not tell, digests of bytes do."""
+    """A swap and the times set back: seals of private files do not reveal it, digests of bytes do."""
     server = lake.write_server(place / "server.parquet")
     files = ServerFiles.at(server)
     assert len(files.rows(("x",))) == len(files.points(TableContract(feature_list="x")))
@@ -187,7 +187,7 @@ def test_server_files_that_come_and_go_are_refused(place, change):
 
 
 def test_private_rows_that_stood_for_public_ones_while_they_were_read(place):
-    """The plan was made from private rows; when both are compared, public ones lie there."""
+    """The plan was made from private rows; when both are compared, public ones are there."""
     server = place / "server.parquet"
     os.symlink(place / "lake" / "part-00.parquet", server)
     planned = plan_fit(validated(lake.job(str(place / "lake"), str(server))))
@@ -327,7 +327,7 @@ def fitted(rows, server):
 
 
 class Frame:
-    """A data frame as far as it matters: columns that lie in memory one by one."""
+    """A data frame as far as it matters: columns that are in memory one by one."""
 
     def __init__(self, columns):
         self.columns, self.iloc = columns, None
@@ -373,7 +373,7 @@ def test_disjoint_rows_of_one_array_are_taken():
 
 def test_a_copy_cannot_be_seen():
     """The documentation says so: a comparison of values would make the refusal a fact about private rows."""
-    assert "a copy of private rows cannot be told" in " ".join(DPKMeans.fit.__doc__.split())
+    assert "a copy of private rows cannot be distinguished" in " ".join(DPKMeans.fit.__doc__.split())
     with pytest.raises(InputError, match=r"got 3"):
         fitted(ROWS, ROWS[:, :3].copy())
 

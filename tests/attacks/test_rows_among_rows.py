@@ -59,7 +59,7 @@ def test_a_copy_of_the_rows_is_not_made_among_them(place, data):
     before = sorted(os.listdir(place / "lake"))
     outcome = lake.run_command("prepare", "--config", "prepare.yaml", "--output", "lake/copy")
     assert outcome.code == 2
-    assert outcome.lines[-1].startswith("dapple: --output must lie outside of data.path, got lake/copy")
+    assert outcome.lines[-1].startswith("dapple: --output must be outside of data.path, got lake/copy")
     assert sorted(os.listdir(place / "lake")) == before
 
 

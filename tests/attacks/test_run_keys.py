@@ -78,7 +78,7 @@ def test_d_then_one_row_more_then_d_are_three_draws(place, ledger):
 
 
 def test_no_single_release_is_repeated(place):
-    """Per round it was finer: each round's releases told whether that sum had moved."""
+    """Per round it was finer: each round's releases showed whether that sum had moved."""
     for output in ("out1", "out2"):
         assert place.fit(output, output).code == 0
     tables = [pq.read_table(place.folder / output / "releases.parquet") for output in ("out1", "out2")]
@@ -160,7 +160,7 @@ def test_the_ledger_refuses_a_key_whatever_the_job(charged, job):
 
 
 def test_every_job_that_charges_a_ledger_tells_it_the_key():
-    """`fit` tells it in an account of its own."""
+    """`fit` announces it in an account of its own."""
     root = pathlib.Path(__file__).resolve().parents[2]
     charging = [path for path in root.glob("pipelines/**/*.py") if "reserve=" in path.read_text()]
     silent = [path.stem for path in charging if "draws_with" not in path.read_text()]
@@ -174,7 +174,7 @@ def test_a_key_is_told_to_the_ledger_of_an_open_run_only(tmp_path):
 
 
 def test_a_fixed_source_of_randomness_does_not_join_two_runs(place, monkeypatch):
-    """A virtual machine that is cloned gives two runs the same nonce; their ids still tell them apart."""
+    """A virtual machine that is cloned gives two runs the same nonce; their ids still distinguish them."""
     monkeypatch.setattr("secrets.token_bytes", lambda size=32: bytes(range(size)))
     for output in ("out1", "out2"):
         assert place.fit(output, output).code == 0
@@ -299,7 +299,7 @@ def test_a_place_is_that_of_the_derived_key(tmp_path):
 
 
 def test_a_setting_that_is_spelled_as_a_place_names_a_file(tmp_path):
-    """Otherwise whoever writes the config could choose what takes the place of the nonce."""
+    """Otherwise a writer of the config could choose what takes the place of the nonce."""
     uri = lake.write_key(tmp_path / "key")
     spelled = f"{uri}#run={'0' * 64}"
     with pytest.raises(ConfigError, match="must be a readable file"):

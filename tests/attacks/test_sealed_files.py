@@ -1,6 +1,6 @@
-"""What one party alone may read is sealed to its key: a file that lies open on a store tells nobody else anything.
+"""What one party alone may read is sealed to its key: a file that is open on a store reveals nothing to anyone else.
 
-With a shared secret every client can unmask every message it can read; messages once lay there for all to read.
+With a shared secret every client can unmask every message it can read; messages once were there for all to read.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Public server rows that are off in every way, beside a public box: a run says so, or is as good as its promise."""
+"""Public server rows that are off in every way, beside a public box: a run says so, or keeps its promise."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Attacks on object stores: two writers that are both first, what killed attempts left, and stores that cannot tell."""
+"""Attacks on object stores: two writers that are both first, leftovers, and stores that cannot decide."""
 
 import io
 import json

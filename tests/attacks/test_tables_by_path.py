@@ -1,4 +1,4 @@
-"""The files of a Delta or Iceberg table are not read as if they were a lake: deleted people may lie among them."""
+"""The files of a Delta or Iceberg table are not read as if they were a lake: deleted people may be among them."""
 
 import pathlib
 

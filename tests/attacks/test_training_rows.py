@@ -108,7 +108,7 @@ def test_parameters_stay_finite(name, learning_rate):
     assert np.isfinite(train(model, model.start(_stream()), rows, sgd, _stream(1))).all()
 
 
-# What one row more does to the parts of others. So many rows, features and classes made OpenBLAS take another kernel.
+# What one row more does to the parts of others. This many rows, features and classes made OpenBLAS take another kernel.
 BLOCKS = [(784, 2, 637), (196, 10, 510), (784, 10, 127)]
 LARGE = [(f, k, n, kind) for f, k, n in BLOCKS for kind in (ModelKind.SOFTMAX, ModelKind.MLP)]
 

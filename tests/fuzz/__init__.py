@@ -1,1 +1,1 @@
-"""Good files, broken at random: whoever reads them must end in a sentence, and soon."""
+"""Good files, broken at random: each reader must end in a sentence, and soon."""

@@ -80,7 +80,7 @@ PLAN = ExchangePlan(run="run", nonce=KEY * 2, settings="a" * 64, rounds=(ROUND,)
 _ROUND_FOLDER = "00_weights"
 _COUNTERSIGNED, _SHOWN = f"{_ROUND_FOLDER}/countersigned/north.json", "5" * 64
 _MESSAGES = f"{_ROUND_FOLDER}/messages/north.parquet"
-"""What lies sealed in an exchange, as whoever opens the seal reads it."""
+"""A message sealed in an exchange, as the party that opens the seal reads it."""
 
 
 class Format(NamedTuple):

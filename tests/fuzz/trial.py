@@ -20,7 +20,7 @@ CODES = (2, 3, 4, 5)
 MOST_SECONDS = 30.0
 """Of processors, which a busy machine does not change."""
 _WAIT = 20.0
-"""So many times the seconds may pass where nothing is computed, as for who waits for a pipe."""
+"""This many times the seconds may pass where nothing is computed, as for who waits for a pipe."""
 
 
 class HangError(BaseException):
@@ -45,7 +45,7 @@ class Found(NamedTuple):
 
 @contextlib.contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Raises HangError in what takes longer, by the time of this process's threads on processors, or waits for ever."""
+    """Raises HangError in what takes longer, by the time of this process's threads on processors, or waits forever."""
 
     def stop(*_: Any) -> None:
         raise HangError

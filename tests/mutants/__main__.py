@@ -102,7 +102,7 @@ def tried(mutants: list[Mutant], room: dict[str, Any], options: argparse.Namespa
     digests = {each: _digest(each) for each in {mutant.path for mutant in mutants}}
 
     def known(told: bool) -> dict[str, dict[str, Any]]:
-        """What the log holds; what unit tests missed is known only if nothing else is to be asked, or told."""
+        """What the log holds; what unit tests missed is known only if nothing else is to be asked, or shown."""
         lines = map(json.loads, options.log.read_text().splitlines() if options.log.exists() else ())
         right = [line for line in lines if "name" in line and line["digest"] == digests.get(line["path"])]
         right = [line for line in right if told or line["noticed_by"] or not line.get("quick")]
@@ -146,7 +146,7 @@ def _processor_seconds() -> float:
 
 
 def main() -> int:
-    """Lists, tries and tells."""
+    """Lists, tries and reports."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--room", nargs="*", help="names of rooms")
     parser.add_argument("--sample", type=int, help="how many mutants")
@@ -159,10 +159,14 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="try those again that were not noticed")
     parser.add_argument("--write", type=pathlib.Path, help="the page to write")
     parser.add_argument(
-        "--looked", type=int, nargs=2, metavar=("SEED", "SAMPLE"), help="a sample that tests were written by; told, too"
+        "--looked",
+        type=int,
+        nargs=2,
+        metavar=("SEED", "SAMPLE"),
+        help="a sample that tests were written by; reported, too",
     )
     parser.add_argument("--quick", action="store_true", help="unit tests only")
-    parser.add_argument("--tell", action="store_true", help="try none, but tell what the log holds")
+    parser.add_argument("--tell", action="store_true", help="try none, but show what the log holds")
     parser.add_argument("--list", action="store_true", help="count only")
     options = parser.parse_args()
     _import_others()

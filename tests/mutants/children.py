@@ -88,7 +88,7 @@ def _used(group: int) -> float:
 
 
 def _settle(folder: str) -> None:
-    """A child tells nobody anything, and leaves nothing."""
+    """A child prints nothing, and leaves nothing."""
     os.environ |= {"TMPDIR": folder, "PYTEST_DEBUG_TEMPROOT": folder}
     tempfile.tempdir = folder
     if not os.environ.get("DAPPLE_MUTANTS_LOUD"):

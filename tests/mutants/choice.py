@@ -1,7 +1,7 @@
-"""Which tests are run for a mutant, and in what order: those that come by the changed statement, the likely ones first.
+"""Which tests are run for a mutant, and in what order: those that execute the changed statement, the likely ones first.
 
-A statement that runs at import has no line of its own in a test. All tests that come by its file are run for it, and
-first those of files that say its name, and those that come by a line where it is used.
+A statement that runs at import has no line of its own in a test. All tests that execute its file are run for it, and
+first those of files that say its name, and those that execute a line where it is used.
 """
 
 import ast

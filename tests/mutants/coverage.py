@@ -1,4 +1,4 @@
-"""Which lines each test comes by, and its seconds: recorded once for each file of tests, and kept in a file.
+"""Which lines each test executes, and its seconds: recorded once for each file of tests, and kept in a file.
 
 A record holds while the product, what tests share and the file of tests stay as they are, so a new test costs one run
 of its file.
@@ -42,7 +42,7 @@ class Ran:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Coverage:
-    """What is known of the tests of a room.
+    """The record of the tests of a room.
 
     Attributes:
       tests: by their names.

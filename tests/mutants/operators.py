@@ -147,7 +147,7 @@ def _edits(tree: ast.Module) -> Iterator[tuple[_Edit, _Where]]:
 
 
 def _inside(node: ast.AST, shown: ast.AST, where: _Where) -> Iterator[tuple[_Edit, _Where]]:
-    """Changes of what stands in a node; `shown` is the innermost expression that tells what is changed."""
+    """Changes of what stands in a node; `shown` is the innermost expression that shows what is changed."""
     for field, value in ast.iter_fields(node):
         if field in ("annotation", "returns", "decorator_list", "type_params", "ctx", "ops", "op"):
             continue
@@ -183,7 +183,7 @@ def _within(owner: ast.AST, field: str, child: ast.stmt, where: _Where) -> _Wher
 
 
 def _is_told(node: ast.AST) -> bool:
-    """Whether a node only tells people something, or is a hint."""
+    """Whether a node only informs people, or is a hint."""
     if isinstance(node, (ast.Import, ast.ImportFrom, ast.JoinedStr)):
         return True
     if isinstance(node, ast.keyword):

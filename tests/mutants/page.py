@@ -85,7 +85,7 @@ def page(scores: dict[str, Score], command: str, minutes: float, looked: dict[st
         f"{today}, `{command}`, AMD EPYC, {os.cpu_count()} cores, 24 GiB, Linux, Python {platform.python_version()}; "
         f"{spent}. Other processes shared the machine.",
         "",
-        "A mutant is tried by the tests that come by its line, at most 20 seconds of them, with all their examples. "
+        "A mutant is tried by the tests that execute its line, at most 20 seconds of them, with all their examples. "
         "What notices it must fail alone, too, and pass without the change. All else counts as not noticed, "
         f"so the share is a lower bound. {_ended(scores)}",
         "",
@@ -96,7 +96,7 @@ def page(scores: dict[str, Score], command: str, minutes: float, looked: dict[st
         text += ["", "## The sample by which tests were written", ""]
         text += [f"What it left was looked at, so its share of {share:.1%} says little of the others.", ""]
         text += _table(looked)
-    text += ["", "## Not noticed", "", "| mutant | tests that come by | reason |", "| --- | --- | --- |"]
+    text += ["", "## Not noticed", "", "| mutant | tests that execute it | reason |", "| --- | --- | --- |"]
     survivors = {
         each.name: each
         for score in (*scores.values(), *looked.values())

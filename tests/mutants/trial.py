@@ -1,8 +1,8 @@
 """Trials of mutants: a process that has collected the tests of a room forks a child for each.
 
 In the child the code of the changed function takes the place of the old one, wherever that is referred to. A change
-outside of functions, or of what runs at import and no test has noticed so, is tried by a child that imports everything
-of ours anew, with the changed source in place of the file. A child ends at the first test that fails. That test must
+outside of functions, or of what runs at import and no test has noticed so, is tried by a child that imports all of our
+modules again, with the changed source in place of the file. A child ends at the first test that fails. That test must
 fail alone, too, and must pass without the change, or it is not believed. Each mutant is decided before the next one is
 begun.
 """
@@ -40,7 +40,7 @@ class Outcome:
     Attributes:
       name: of the mutant.
       noticed_by: the first test that failed; None if all passed.
-      n_tests: that come by its statement.
+      n_tests: that execute its statement.
       seconds: that it took.
       why: what that test said.
       quick: whether unit tests alone were asked.
@@ -113,7 +113,7 @@ class Server:
         return Outcome(mutant.name, failed, len(names), round(time.monotonic() - begin, 1), answer["why"])
 
     def _believed(self, mutant: Mutant, failed: str, first: bool, anew: bool, limits: dict[str, float]) -> bool:
-        """Whether a test fails by itself with the change, and passes without it."""
+        """Whether a test fails on its own with the change, and passes without it."""
 
         def alone(changed: Mutant | None) -> Any:
             if anew:

@@ -1,4 +1,4 @@
-"""A disk that is told what was asked of it, and says what a power cut could leave.
+"""A disk that records what was asked of it, and says what a power cut could leave.
 
 What was flushed is there: the content of a file by a flush of the file, its name by a flush of its folder. Of all that
 was not, anything may be there. A rename within a folder is there or not; between folders the old name may stay, and the
@@ -19,7 +19,7 @@ from tests.power_cuts.trace import Call
 
 
 class Entry(NamedTuple):
-    """What is under a name.
+    """A file or folder under a name.
 
     Attributes:
       mode: its permissions.
@@ -39,7 +39,7 @@ Tree = dict[str, Entry]
 
 
 def digest(tree: Tree) -> str:
-    """Tells trees apart."""
+    """Distinguishes trees."""
     found = hashlib.sha256()
     for path, entry in sorted(tree.items()):
         found.update(repr((path, entry.mode, entry.kind, entry.content)).encode())
@@ -129,7 +129,7 @@ class Disk:
                 last -= 1
 
     def now(self) -> Tree:
-        """What is there while the power is on."""
+        """The tree while the power is on."""
         return self._tree(self._pending)
 
     def _tree(self, changes: Sequence[_Data | _Names]) -> Tree:

@@ -1,4 +1,4 @@
-"""Commands whose disks lose power: what lies on the disk before, what is called, and what must hold afterwards."""
+"""Commands whose disks lose power: what is on the disk before, what is called, and what must hold afterwards."""
 
 import abc
 import hashlib
@@ -42,7 +42,7 @@ class Job(abc.ABC):
     """A job on a disk of its own.
 
     Args:
-      folder: new; its `disk` loses power, inputs may lie beside it.
+      folder: new; its `disk` loses power, inputs may be beside it.
     """
 
     elsewhere: tuple[str, ...] = ()
@@ -56,11 +56,11 @@ class Job(abc.ABC):
 
     @abc.abstractmethod
     def steps(self) -> Iterator[Step]:
-        """What is called, one after the other."""
+        """The commands called, one after the other."""
 
     @abc.abstractmethod
     def fault(self, left: Tree, done: Tree, again: Tree, *, over: bool) -> str:
-        """What is wrong after a step that was cut was called again, and ended well; empty if nothing is.
+        """The fault after a step that was cut was called again, and ended well; empty if nothing is.
 
         Args:
           left: by the cut.
@@ -149,7 +149,7 @@ class _Charged(Job):
 
 
 class Fit(_Charged):
-    """Rows lie elsewhere; the output is in a folder that is not there yet."""
+    """Rows are elsewhere; the output is in a folder that is not there yet."""
 
     ledger: str | None = "ledger.sqlite"
     settings: ClassVar[dict[str, Any]] = {}
@@ -318,7 +318,7 @@ class Enrolled(Job):
         if lengths != [32] * len(wanted):
             return f"a party that is enrolled has keys of lengths {lengths}"
         if any(now[name] != content for name, content in was.items() if content):
-            return "a key was made anew"
+            return "a key was made again"
         return ""
 
 
@@ -350,7 +350,7 @@ def sums_without_charge(left: Sequence[str], done: Sequence[str], again: Sequenc
 
 
 class Masked(Job):
-    """A round of two clients, an aggregator and whoever unmasks; a party loses its power, and the exchange does not."""
+    """A round of two clients, an aggregator and an unmasking party; a party loses power, the exchange does not."""
 
     elsewhere = ("jobs/exchange",)
     ledger: str | None = "ledger.sqlite"

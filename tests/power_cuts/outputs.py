@@ -29,7 +29,7 @@ class GivenBack(Fit):
             yield step._replace(code=2)
 
     def remedied(self, sentence: str, words: list[str]) -> list[str] | None:
-        # Its keys go before its charge is given back: whoever could draw again must not have the charge as well.
+        # Its keys go before its charge is given back: a run that could draw again must not have the charge as well.
         return [*words[:-1], f"{words[-1]}-2"] if sentence.endswith("another run_id, which is charged again.") else None
 
     def fault(self, left: Tree, done: Tree, again: Tree, *, over: bool) -> str:
@@ -51,7 +51,7 @@ class Outputs(Job):
         return Step([word, "--config", str(config), "--output", str(self.disk / output), "--run_id", RUN])
 
     def lake(self, n_rows: int) -> str:
-        """Rows, which lie elsewhere; each is of a client of its own."""
+        """Rows, which are elsewhere; each is of a client of its own."""
         return lake.write_lake(self.folder / "lake", lake.mixture(n_rows), np.arange(n_rows))
 
     def remedied(self, sentence: str, words: list[str]) -> list[str] | None:
@@ -80,7 +80,7 @@ def _of(tree: Tree, output: str) -> dict[str, bytes]:
 
 
 class Reports(Outputs):
-    """Clients' reports: those that were sent once are never drawn anew by whoever has sent them."""
+    """Clients' reports: those that were sent once are never drawn again by a client that has sent them."""
 
     def steps(self) -> Iterator[Step]:
         """Reports are made, shuffled and decoded."""

@@ -1,4 +1,4 @@
-"""`python -m tests.power_cuts.recorded WORDS`: the command, which tells where its durable writes begin and end."""
+"""`python -m tests.power_cuts.recorded WORDS`: the command, which reports where its durable writes begin and end."""
 
 import os
 import sys

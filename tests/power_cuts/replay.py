@@ -59,7 +59,7 @@ class Cut(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What is wrong after a cut."""
+    """A fault after a cut."""
 
     cut: str
     sites: tuple[str, ...]
@@ -78,7 +78,7 @@ class Result:
       cut: those that were cut and tried.
       refused: sentences with which the command refused, and how often.
       faults: what is wrong.
-      seconds: all in all.
+      seconds: in total.
     """
 
     def __init__(self, name: str):
@@ -106,7 +106,7 @@ def tried(
       folder: new.
       most: states that are tried in every step; None for all, 0 for as many as cut all writes that are not cut yet.
       seed: chooses them.
-      say: is told how it goes.
+      say: is called with the progress.
     """
     result, begun = Result(name), time.monotonic()
     with contextlib.closing(make(folder)) as job:
@@ -236,7 +236,7 @@ def _chosen(cuts: list[Cut], most: int | None, seed: int, before: Set[str] = fro
 
 
 def _fault(job: Job, step: Step, cut: Cut, whole: Tree, result: Result) -> str:
-    """What is wrong when the command is called again after a cut; empty if nothing is."""
+    """The fault when the command is called again after a cut; empty if nothing is."""
     try:
         if len(job.left(cut.tree)) < cut.entries:
             return f"{cut.entries - len(job.left(cut.tree))} entries of the ledger are lost"

@@ -1,6 +1,6 @@
-"""Where the product writes what lasts: every call of a durable writer, found in the source, and told as it is made.
+"""Where the product writes what lasts: every call of a durable writer, found in the source, and recorded as it is made.
 
-A recorded process has its calls wrapped as they are imported, so that a trace of system calls tells which place in the
+A recorded process has its calls wrapped as they are imported, so that a trace of system calls shows which place in the
 source each of them comes from.
 """
 
@@ -43,7 +43,7 @@ OF_MODULES = {
 OF_LEDGERS = {"reserve", "start", "commit", "void", "set_limit"}
 _MAKES = re.compile(r"O_CREAT|^'[wax]")
 BEGIN, END = "/power-cut/begin/", "/power-cut/end/"
-"""What a recorded process looks for, in vain, where a call begins and ends."""
+"""What a recorded process looks for where a call begins and ends."""
 _WRAPPER = "__power_cut_site__"
 
 
@@ -132,7 +132,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def tell() -> None:
-    """From now on, modules of the product tell where their calls of durable writers begin and end."""
+    """From now on, modules of the product report where their calls of durable writers begin and end."""
     setattr(builtins, _WRAPPER, _told)
     sys.meta_path.insert(0, _Finder())
 

@@ -1,10 +1,10 @@
 """Writes that no job cuts, and why none needs to; what a report finds without a reason is open."""
 
 _STORE = "it goes to a store, whose writes last when they return"
-_STAGED = "a staged file of one attempt, which the next one makes anew"
+_STAGED = "a staged file of one attempt, which the next one makes again"
 _CLEARED = "it removes what an attempt has left; if that comes back, the next one removes it"
 _FOLDER = "an empty folder, which the next call makes"
-_TOLD = "it is told to an operator, and never read again"
+_TOLD = "it is shown to an operator, and never read again"
 _AGAIN = "it says once more what the disk holds already, and the next call would"
 _TORN = "it removes a file that was torn before it held anything; if that comes back, the next call removes it"
 OF_STORES = {"FileSystems.mkdirs", "FileSystems.create", "FileSystems.delete", "FileSystems.rename", "remove_files"}
@@ -15,7 +15,7 @@ REASONS: dict[str, dict[str, str]] = {
     "pipelines/jobs/lineage.py": {"open": _TOLD},
     "pipelines/jobs/place.py": {"Ledger": _AGAIN},
     "pipelines/kmeans/fit.py": {"write_bytes": _STAGED},
-    "pipelines/kmeans/free_run.py": {"delete_key": "no noise was drawn with this key, which is made anew"},
+    "pipelines/kmeans/free_run.py": {"delete_key": "no noise was drawn with this key, which is made again"},
     "pipelines/kmeans/plan/file_digests.py": dict.fromkeys(("write_listing", "write_bytes"), _STAGED),
     "pipelines/masked/upload.py": {"make_folder": _FOLDER},
     "pipelines/plan/leftovers.py": {"shutil.rmtree": _CLEARED},
@@ -52,7 +52,7 @@ REASONS: dict[str, dict[str, str]] = {
     "transforms/masked/party_state.py": {"FileSystems.delete": _CLEARED, "make_folder": _FOLDER},
     "transforms/privacy/keys.py": {"os.unlink": _TORN},
     "transforms/privacy/plan_cache.py": dict.fromkeys(
-        ("open", "os.replace", "os.unlink"), "a cache, whose torn files are computed anew"
+        ("open", "os.replace", "os.unlink"), "a cache, whose torn files are recomputed"
     ),
     "transforms/rounds/staged_state.py": {"write_bytes": _STAGED},
     "transforms/tables/group_clients.py": {"make_folder": _STAGED},

@@ -146,7 +146,7 @@ class TestFlink(Conformance):
         self._check(bench, shared, "topics", settings, 4)
 
     def _check(self, bench, shared, job, settings, n_jobs):
-        """A job takes so many jobs of Flink, and releases what the reference does; returns its log."""
+        """A job takes this many jobs of Flink, and releases what the reference does; returns its log."""
         before = len(shared.jobs())
         outcome, output = bench.run(job, settings, *shared.flags)
         assert outcome.code == 0, outcome.err
@@ -156,7 +156,7 @@ class TestFlink(Conformance):
         return outcome.err
 
     def test_nobody_else_can_reach_the_cluster(self, shared):
-        """Whoever reaches a job server or a pool can run code; on Linux this is another address than 127.0.0.1."""
+        """Anyone who reaches a job server or a pool can run code; on Linux this is another address than 127.0.0.1."""
         for port in dataclasses.astuple(shared.ports):
             with socket.socket() as probe:
                 probe.settimeout(5)
@@ -165,7 +165,7 @@ class TestFlink(Conformance):
 
 @pytest.mark.kafka
 def test_windows_of_a_topic(broker, shared, tmp_path):
-    """Workers of the pool read the broker, and the copies lie where all can see them."""
+    """Workers of the pool read the broker, and the copies are where all can see them."""
     brokers.check_on_a_runner(broker, tmp_path, shared.flags)
 
 

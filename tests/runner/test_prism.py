@@ -58,7 +58,7 @@ class TestFaults:
     """Prism does not try again; a run that is disturbed publishes nothing.
 
     It fails, as a rule at once. Prism 2.77 waits a minute for a worker that was killed before it had registered, and
-    now and then for ever if a worker is killed at work: it goes round in a loop in which no message is left to come.
+    now and then forever if a worker is killed at work: it goes round in a loop in which no message is left to come.
     """
 
     @pytest.fixture(scope="class")

@@ -1,6 +1,6 @@
 """The empirical privacy audit: from many draws on two neighboring inputs to a lower bound on epsilon.
 
-If a release is (epsilon, delta)-DP, no test can tell neighbors apart better than
+If a release is (epsilon, delta)-DP, no test can distinguish neighbors better than
 P(hit) <= e^epsilon P(false alarm) + delta. The audit runs such tests and turns their outcomes into an epsilon that the
 release certainly exceeds; a bound above the claimed epsilon is a broken promise.
 """
@@ -57,7 +57,7 @@ def audited_epsilon(
 ) -> float:
     """Lower bound on epsilon from scores; the test is chosen on the first third of the runs, counted on the rest.
 
-    A test is a score, a threshold and a direction: high scores tell that the canary is there, or low ones that it is
+    A test is a score, a threshold and a direction: high scores say that the canary is there, or low ones that it is
     not, so that adding and removing are both audited.
 
     Args:

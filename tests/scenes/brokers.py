@@ -171,7 +171,7 @@ class StreamPlace:
     def stream(
         self, name: str, topic: Topic | None, *flags: str, data: pathlib.Path | None = None, **changes: Any
     ) -> lake.Outcome:
-        """Calls the job once; rows of messages lie in a folder of their own meanwhile."""
+        """Calls the job once; rows of messages are in a folder of their own meanwhile."""
         if topic is not None:
             changes["kafka"] = {"servers": topic.broker.servers, "topic": topic.name} | changes.get("kafka", {})
         self.write(name, data or self.folder / name / "copies", **changes)
@@ -187,7 +187,7 @@ class StreamPlace:
         return self.folder / name / "copies" / "_offsets" / "epoch" / f"{date}.json"
 
     def private_files(self, name: str) -> list[str]:
-        """What lies in the folder of the copies."""
+        """Names in the folder of the copies."""
         folder = self.folder / name / "copies"
         return sorted(str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file())
 

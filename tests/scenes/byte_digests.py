@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 FOLDER = pathlib.Path(tempfile.gettempdir()) / "dapple-released-bytes"
-"""Where everything lies; not part of a digest of plain data."""
+"""Where everything is; not part of a digest of plain data."""
 VOLATILE = {"versions", "files", "config_digest", "input_fingerprint", "libraries", "started", "manifest_digest"}
 VOLATILE |= {"head"}
 """Names of fields that say which program ran, where or when; the head of a ledger is a digest of entries with times."""

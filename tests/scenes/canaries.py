@@ -26,7 +26,7 @@ from transforms.rounds.protocol import Round
 
 SERVER = mixture(24, seed=99)
 FAR = 10.0
-"""How far beyond the clipping ball a canary lies, in clipping norms."""
+"""How far beyond the clipping ball a canary is, in clipping norms."""
 CLIENT_ROWS = 10
 EVERY_ROUND = {
     "lloyd": {"steps": 2},
@@ -134,7 +134,7 @@ def sphere_config(unit: str = "record") -> FitConfig:
 def epoch_audited(unit: str = "record") -> Audited:
     """All releases of an epoch in which one unit takes part, calibrated to spend `audit.EPSILON`.
 
-    A row lies in the first window. A client has the same rows in windows 0 and 1, whose weights meet in two releases.
+    A row is in the first window. A client has the same rows in windows 0 and 1, whose weights meet in two releases.
     """
     calendar: dict[str, Any] = {"name": "e", "column": "dt", "first": "2026-01-01", "windows": 4, "band": 3}
     contract = {"once": "made for tests"} if unit == "record" else {"max_windows": 2, "min_separation": 1}
@@ -164,7 +164,7 @@ def epoch_audited(unit: str = "record") -> Audited:
 
 
 def audited(job: FitConfig, *names: str) -> Audited:
-    """Rounds of a job, calibrated to spend `audit.EPSILON` by themselves, in the states of a run on ordinary rows."""
+    """Rounds of a job, calibrated to spend `audit.EPSILON` on their own, in the states of a run on ordinary rows."""
     specs = _specs(job)
     rounds_of_job = bound(job)
     states = _states(job, rounds_of_job)
@@ -215,7 +215,7 @@ def directions() -> NDArray[np.float64]:
 
 
 def worst_neighbors(target: Audited, candidates: Iterator[Neighbors]) -> Neighbors:
-    """The candidates that the planned noise tells apart best."""
+    """The candidates that the planned noise distinguishes best."""
 
     def distance(pair: Neighbors) -> float:
         without, with_canary = (np.concatenate(target.sums(block)) for block in pair)

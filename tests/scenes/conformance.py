@@ -138,7 +138,7 @@ class Conformance:
 
     @pytest.mark.parametrize("case", CASES)
     def test_published_bytes_are_those_of_the_reference(self, bench, flags, case):
-        """Rows lie elsewhere, too: where clients must be whole, this runner's own shuffle brings them together."""
+        """Rows are elsewhere, too: where clients must be whole, this runner's own shuffle brings them together."""
         assert bench.publish(case, bench.split, *flags) == bench.reference(case)
 
     def test_another_key_publishes_something_else(self, bench, flags, tmp_path):

@@ -14,7 +14,7 @@ import yaml
 from tests.scenes import lake, pages
 
 WIDTH = 4
-"""Numbers in a list column, whose width no example tells."""
+"""Numbers in a list column, whose width no example says."""
 _LETTERS = {"lab_*": ["lab_sodium", "lab_iron", "lab_iron_text", "lab_id"]}
 """What the patterns of examples stand for."""
 _NAMES = {

@@ -53,7 +53,7 @@ class FaultBench:
         return False
 
     def check_without_an_end(self, run: "Run") -> None:
-        """A run that cannot end right, under a runner that may wait for ever: it is killed then, as a user would.
+        """A run that cannot end right, under a runner that may wait forever: it is killed then, as a user would.
 
         It has published nothing, and leaves nothing that others can read.
         """

@@ -79,7 +79,7 @@ def dapple_wheel(folder: pathlib.Path) -> pathlib.Path:
 
 
 def foreign_wheel(folder: pathlib.Path, files: Mapping[str, str], name: str = "acme-etl") -> pathlib.Path:
-    """The wheel of somebody else's distribution with some files."""
+    """The wheel of another distribution with some files."""
     source = folder / f"{name}-source"
     for path, text in files.items():
         target = source / path

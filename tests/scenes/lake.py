@@ -192,7 +192,7 @@ def run_unchecked(build: Callable[[beam.Pipeline], None], options: PipelineOptio
 
 
 def run_fit(settings: dict[str, Any], folder: pathlib.Path, *flags: str) -> FitResult:
-    """Runs a job without the command; its released files lie in `folder`."""
+    """Runs a job without the command; its released files are in `folder`."""
     folder.mkdir()
     fit = planned(settings)
     return released_by(fit, str(folder), execute(fit, beam_options(flags), str(folder)))

@@ -1,4 +1,4 @@
-"""A server that speaks Amazon's protocol of object stores, on this machine, which can be told to throttle.
+"""A server that speaks Amazon's protocol of object stores, on this machine, which can be made to throttle.
 
 Jobs ask it as they would ask Amazon: nothing here makes them faster than they are.
 """
@@ -36,7 +36,7 @@ class Throttle:
     """Refuses requests as a busy store does, or loses the connection in the middle of an answer.
 
     Attributes:
-      every: one in so many requests is refused; 0 for none.
+      every: one in this many requests is refused; 0 for none.
       refused: how many were.
       cut: of so many objects that are asked for next, half is sent.
       asked: all requests so far.

@@ -34,9 +34,9 @@ def audited_epsilon(
 ) -> float:
     """The other auditor's lower bound on epsilon; it exceeds the true one with a probability of at most `failure`.
 
-    The auditor knows one score at a time. Each of them is audited by itself with its part of `failure`, and the largest
-    bound counts. The auditor chooses a threshold on a third of the runs, among all values that occur, and counts hits
-    and false alarms on the rest, in both directions.
+    The auditor knows one score at a time. Each of them is audited on its own with its part of `failure`, and the
+    largest bound counts. The auditor chooses a threshold on a third of the runs, among all values that occur, and
+    counts hits and false alarms on the rest, in both directions.
 
     Args:
       without: shape (n_scores, n_runs): scores, fixed beforehand, of releases without the canary.

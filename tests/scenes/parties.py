@@ -20,7 +20,7 @@ _Parties = TypeVar("_Parties", bound="ExchangingParties")
 
 
 class ExchangingParties:
-    """Jobs that lie in a folder: `JOB-0.yaml` and so on of the clients, `aggregate.yaml` of the aggregator.
+    """Jobs that are in a folder: `JOB-0.yaml` and so on of the clients, `aggregate.yaml` of the aggregator.
 
     Attributes:
       folder: of all jobs and rows.
@@ -67,7 +67,7 @@ class ExchangingParties:
 
 
 def enroll(job: pathlib.Path, *names: str) -> None:
-    """Makes the states of parties by the job of a client; `""` is whoever unmasks, and who is enrolled stays so."""
+    """Makes the states of parties by the job of a client; `""` is the unmasking party, and who is enrolled stays so."""
     masked = yaml.safe_load(job.read_text())["masked"]
     for name in names:
         with contextlib.suppress(ConfigError):
@@ -101,7 +101,7 @@ def with_identities(parties: _Parties, names: list[str]) -> _Parties:
 
 
 def make_identity(folder: pathlib.Path, name: str) -> str:
-    """The public part of a new key, which lies in `NAME.identity`."""
+    """The public part of a new key, which is in `NAME.identity`."""
     outcome = lake.run_command("party", "new", "--output", str(folder / f"{name}.identity"))
     assert outcome.code == 0, outcome.err
     return outcome.out.strip()

@@ -76,7 +76,7 @@ class PostgresServer:
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
     def execute(self, statement: str, database: str = "postgres") -> list[tuple[Any, ...]]:
-        """What the owner of all databases is told."""
+        """What the owner of all databases sees."""
         import psycopg
 
         with psycopg.connect(self.url(database), autocommit=True) as connection:

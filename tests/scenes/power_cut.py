@@ -2,7 +2,7 @@
 
 A file has the content of its last flush, or is empty if it had none; a folder has the names of its last flush. Worse
 than that is a disk that loses what was not flushed and yet removes what was removed: keys would be gone, and what they
-were given up for as well. Databases flush by themselves: their files stay as they were at the last commit.
+were given up for as well. Databases flush on their own: their files stay as they were at the last commit.
 """
 
 import contextlib
@@ -125,7 +125,7 @@ class Disk:
                 self.cuts.append(Cut(after, tree, entries))
 
     def _below(self, number: int, place: str, *, removes: bool) -> Iterator[tuple[str, bytes | None]]:
-        """What is in a folder; without files that were removed, if that is on the disk at once."""
+        """The files in a folder; without files that were removed, if that is on the disk at once."""
         for name, inode in self._names.get(number, {}).items():
             path = os.path.join(place, name)
             if removes and not os.fstat(self._held[inode]).st_nlink:

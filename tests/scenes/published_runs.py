@@ -1,4 +1,4 @@
-"""Runs of different jobs as they are published, and forgeries of them whose digests are made anew, for a stranger."""
+"""Runs of different jobs as they are published, and forgeries of them whose digests are recomputed, for a stranger."""
 
 import dataclasses
 import hashlib
@@ -119,7 +119,7 @@ def both(*changes: Change) -> Change:
 
 
 def seal(folder: pathlib.Path) -> None:
-    """Makes all digests anew, as somebody does who knows how they are made."""
+    """Recomputes all digests, as someone does who knows how they are made."""
     manifest = json.loads((folder / "run.json").read_text())
     manifest["files"] = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in manifest["files"]}
     manifest["manifest_digest"] = manifest_digest(manifest)
@@ -223,13 +223,13 @@ def signed(folder: pathlib.Path) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Forgery:
-    """What somebody changed in a run.
+    """What someone changed in a run.
 
     Attributes:
       run: of which.
       change: of its files.
-      caught: a part of the sentence by which a stranger refuses it; None where nothing in the files can tell.
-      reseals: whether all digests were made anew.
+      caught: a part of the sentence by which a stranger refuses it; None where nothing in the files can show.
+      reseals: whether all digests were recomputed.
       signs: whether the run was signed before.
     """
 
@@ -316,7 +316,7 @@ FORGERIES = {
     "a center of feddp_kmeans moved by a lattice step": Forgery(run=FEDDP, change=_moved(1.0), caught=None),
     "rows of feddp_kmeans called clients in all files": Forgery(run=FEDDP, change=_all_units("client"), caught=None),
 }
-"""Forgeries by name. What nothing in the files can tell stands last."""
+"""Forgeries by name. What nothing in the files can show stands last."""
 
 
 def forge(runs: dict[str, pathlib.Path], name: str, folder: pathlib.Path) -> tuple[pathlib.Path, str | None]:

@@ -21,7 +21,7 @@ _owner = os.getpid()
 
 @contextlib.contextmanager
 def bytes_of(name: str) -> Iterator[None]:
-    """What is random meanwhile follows from a name."""
+    """Random bytes drawn meanwhile follow from a name."""
     _streams.append(random.Random(f"{os.environ.get(ANOTHER, '')} {name}"))
     try:
         yield

@@ -1,7 +1,7 @@
 """Parties of masked aggregation that are users of the system of their own: `dapple party`, started once for each.
 
-Each has a folder that nobody else can read. The exchange is a folder that a group of all parties shares, or lies on a
-store; the releases are of another group, without the aggregator. Whoever starts this without the rights of root gets
+Each has a folder that nobody else can read. The exchange is a folder that a group of all parties shares, or is on a
+store; the releases are of another group, without the aggregator. A user without the rights of root gets
 parties of one user. Processes draw from the system, as users have it; what the aggregator drew is what its sum has
 beyond the messages that it can open.
 """
@@ -79,7 +79,7 @@ class SeparateParties:
     Args:
       folder: of all that they have.
       clients: their names.
-      store: where exchange and releases lie; empty for folders.
+      store: where exchange and releases are; empty for folders.
       masked: settings of masks.
       n_rows: of each client.
       sender_rows: rows of a sender; None for one sender per client.
@@ -209,12 +209,12 @@ class SeparateParties:
         return {name: read_bytes(f"{self.released}/result/{name}") for name in lake.RELEASED_FILES}
 
     def sizes(self) -> list[int]:
-        """Bytes of each file that lies between the parties."""
+        """Bytes of each file exchanged between the parties."""
         patterns = [f"{place}/**" for place in (self.exchange, self.released)]
         return [each.size_in_bytes for found in FileSystems.match(patterns) for each in found.metadata_list]
 
     def cpu_seconds(self) -> float:
-        """Of all parties that have ended by themselves."""
+        """Of all parties that have ended on their own."""
         return sum(float(path.read_text()) for path in self.folder.glob("*/cpu"))
 
     def as_aggregator(self) -> tuple[Exchange, bytes]:

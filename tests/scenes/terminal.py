@@ -1,4 +1,4 @@
-"""A command on a real pseudo-terminal: what somebody sees, types, and what Ctrl-C and Ctrl-D do."""
+"""A command on a real pseudo-terminal: what a user sees and types, and what Ctrl-C and Ctrl-D do."""
 
 import contextlib
 import os

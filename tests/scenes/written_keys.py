@@ -1,6 +1,6 @@
 """Files in which keys that tests write draw as they are; in all others every run derives its own, as users have it.
 
-Most of them compare what several runs release. Those with slow tests are here, too, unless somebody has looked.
+Most of them compare what several runs release. Those with slow tests are here, too, unless someone has looked.
 """
 
 _NAMES = """

@@ -123,7 +123,7 @@ def _refused(told: Told, row: Row, place: Place, folder: pathlib.Path, refusal: 
 
 
 def _failure(name: str, told: Callable[[], None], about: str) -> list[str]:
-    """A line on what is told if that fails."""
+    """A line on what is printed if that fails."""
     start = time.perf_counter()
     try:
         told()

@@ -1,4 +1,4 @@
-"""A folder in which one row of a table is told: commands on settings, each looked at in its own words."""
+"""A folder in which one row of a table is played: commands on settings, each looked at in its own words."""
 
 import json
 import pathlib
@@ -62,13 +62,13 @@ class Desk:
         return str(path)
 
     def verify(self, run: Run, ledger: str | None = None) -> dict[str, Any]:
-        """What is said of a run that is whole, and whose ledger knows it."""
+        """The verdict on a run that is whole, and whose ledger knows it."""
         found = summary(self.command("verify", str(run.folder), *(("--ledger", ledger) if ledger else ())))
         assert found["verified"] is True
         assert bool(found["ledger"]) is (ledger is not None)
         statement = run.json("privacy.json")
         told = (statement["epsilon"], statement["delta"])
-        # Only the account of a fit is composed anew.
+        # Only the account of a fit is recomposed.
         assert (found["epsilon"], found["delta"]) == (told if "algorithm" in statement else (None, None))
         return found
 
@@ -78,7 +78,7 @@ class RowStory(Desk):
 
     Args:
       row: of the table.
-      place: where rows lie.
+      place: where rows are.
       folder: new.
     """
 

@@ -71,12 +71,12 @@ class Run:
         return Page.of(self.folder / "report.html")
 
     def stddevs(self) -> dict[str, float]:
-        """By path: the noise of one number of a release, in the unit in which the release is told."""
+        """By path: the noise of one number of a release, in the unit in which the release is stated."""
         return {row["path"]: row["noise_stddev_lattice"] * row["lattice_unit"] for row in self.releases}
 
 
 def check_run(run: Run, asked: Mapping[str, Any], outcome: Outcome, excess: tuple[float, float]) -> None:
-    """All files, the page and the last line tell one story; `excess` is drawn over promised variance."""
+    """All files, the page and the last line agree; `excess` is drawn over promised variance."""
     check_account(run, excess)
     for check in (check_files, check_releases, check_entry, check_clusters):
         check(run)
@@ -303,7 +303,7 @@ def check_left(run: Run, shown: Mapping[str, Any], dataset: str) -> None:
 
 
 def check_places(run: Run, job: Mapping[str, Any]) -> None:
-    """No published file says where a key, a secret or a state lies."""
+    """No published file says where a key, a secret or a state is."""
     masked = job.get("masked", {})
     places = [job.get("key_uri"), *(masked.get(name) for name in ("secret_uri", "state_uri", "identity_uri"))]
     for path in run.folder.iterdir():

@@ -120,7 +120,7 @@ def rows_job(row: Row, place: Place, model: str) -> Settings:
 
 
 def profile_job(row: Row, base: Settings) -> Settings:
-    """What `profile` is asked beside."""
+    """Settings of `profile` on the model of a row."""
     found = changed(base, {"privacy.unit": "record" if row["unit"] == "record" else "client"})
     for each in FACTORS:
         if each.name not in ("scored", "ids"):

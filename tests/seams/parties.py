@@ -1,4 +1,4 @@
-"""The table of masked roles in jobs of their own: three holders, whoever unmasks, and an aggregator."""
+"""The table of masked roles in jobs of their own: three holders, the party that unmasks, and an aggregator."""
 
 import pathlib
 
@@ -72,7 +72,7 @@ EXCLUDED = (
     excluded("masked.secret_uri must be given for this job", places="no_secret"),
     # What has no meaning together: only algorithm dp_lloyd has bounds by column.
     excluded(columns="by_column", algorithm="feddp_kmeans|sphere_packing|central_tree"),
-    # What the aggregator refuses, which is told apart.
+    # What the aggregator refuses, which is distinguished.
     excluded(ledger="lacking|small_limit"),
 )
 TABLE = table_of(FACTORS, EXCLUDED)
@@ -115,7 +115,7 @@ class Parties(ExchangingParties):
         return "collector" if self.row["identities"] == "known" else 0
 
     def take_part(self) -> list[object]:
-        """All parties to the end, by one command each; what each printed last, that of whoever unmasks first.
+        """All parties to the end, by one command each; what each printed last, that of the party that unmasks first.
 
         A leg is closed when all have had their turn: those who are not listed, nobody could wait for.
         """

@@ -101,7 +101,7 @@ class PartyStory:
         return found
 
     def check_result(self, run: Run, n_rounds: int) -> None:
-        """Files and page tell one story, and it is that of one process that plays all roles."""
+        """Files and page agree, and it is that of one process that plays all roles."""
         asked = self.parties.job(0)["privacy"]
         alone, _ = self.alone()
         for check in (invariants.check_files, invariants.check_releases, invariants.check_entry):

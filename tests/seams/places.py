@@ -23,7 +23,7 @@ DAYS = ("2026-01-01", "2026-01-02", "2026-01-03")
 COLUMNS = ("data.features", "data.except", "data.feature_names", "data.width", "encode")
 """Settings of which columns are read, and how."""
 STORAGE = ("data.path", "data.partitions", "data.table", "data.on_invalid_rows", "data.disjoint_partitions")
-"""Settings of where rows lie, and how."""
+"""Settings of where rows are, and how."""
 
 
 def people(n_rows: int = N_ROWS, seed: int = 0, *, invalid: bool = False) -> pa.Table:
@@ -82,7 +82,7 @@ class Place:
         lake.write_files(folder, [table.slice(0, 150), table.slice(150)], 50)
 
     def _write_apart(self, folder: pathlib.Path, table: pa.Table) -> None:
-        """Rows of one client lie in several files."""
+        """Rows of one client are in several files."""
         order = np.random.default_rng(3).permutation(len(table))
         lake.write_files(folder, [table.take(part) for part in np.array_split(order, 6)])
 

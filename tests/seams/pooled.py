@@ -134,7 +134,7 @@ class PooledStory(RowStory):
         again = self.run("fit", self.job, *self.output("fit"))
         assert again.code == 2, again.err
         assert (run.folder / "centers.parquet").read_bytes() == before
-        # Which rows of a client are left out is drawn anew.
+        # Which rows of a client are left out is drawn again.
         if self.row["then"] == "use" and self.row["unit"] != "bounded":
             other, _ = self.made("fit", self.job, "other")
             assert (other.folder / "centers.parquet").read_bytes() == before

@@ -73,7 +73,7 @@ class PrepareStory(RowStory):
         return found
 
     def tell(self) -> None:
-        """Every row lies once beside the others of its client; a copy is never made over another."""
+        """Every row is once beside the others of its client; a copy is never made over another."""
         run, outcome = self.made("prepare", self.job, "prepare")
         assert (summary(outcome)["epsilon"], summary(outcome)["delta"]) == (None, None)
         manifest = run.json("manifest.json")

@@ -116,7 +116,7 @@ class StreamStory:
         return Run(folder=self.desk.folder / "spring" / self.dates[index])
 
     def check_calls(self, *outcomes: Outcome) -> None:
-        """What is said at the end of each call adds up, and counts the warnings of its windows."""
+        """The last line of each call adds up, and counts the warnings of its windows."""
         for done, outcome in zip((2, 3), outcomes, strict=True):
             said = summary(outcome)
             assert (said["windows"], said["windows_left"]) == (done, self.job["stream"]["windows"] - done)

@@ -1,4 +1,4 @@
-"""All tables, by name, with where their rows lie, who tells the story of one, and which settings no factor varies."""
+"""All tables, by name, with where their rows are, who plays one, and which settings no factor varies."""
 
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ class Told(NamedTuple):
 
     Attributes:
       table: of factors.
-      place: the class of where its rows lie.
+      place: the class of where its rows are.
       story: of one row, a place and a new folder.
       jobs: whose settings it varies.
       unvaried: a reason for each setting of them, or section of settings, that no factor varies.

@@ -13,7 +13,7 @@ from tests.seams.places import Place
 pytestmark = pytest.mark.slow
 ROWS = fits.TABLE.rows()
 EACH = 11
-"""Every so many jobs the plan looks for an epsilon."""
+"""Every this many jobs the plan looks for an epsilon."""
 
 
 @pytest.fixture(scope="session")

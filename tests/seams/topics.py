@@ -100,7 +100,7 @@ class Topics(Days):
         self.broker.kill()
 
     def lake(self, form: str, days: int) -> str:
-        """Rows lie nowhere before they are copied."""
+        """Rows are nowhere before they are copied."""
         return "copies"
 
     @functools.cached_property

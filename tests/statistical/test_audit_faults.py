@@ -1,7 +1,7 @@
 """The audit catches planted faults: its lower bound then exceeds the claim.
 
 Over twelve sets of keys every bound was above the claim of 2.5, and their mean by 3 or more of their stddevs: the
-weakest fault is caught for all but one set of keys in 1,000. So many rounds without a fault stay below their claim.
+weakest fault is caught for all but one set of keys in 1,000. This many rounds without a fault stay below their claim.
 """
 
 import dataclasses

@@ -97,7 +97,7 @@ def test_the_comparison_with_server_rows_keeps_its_claim(unit):
     target = canaries.audited(job, "server")
     (state,) = target.states
     found, _ = np.split(state.rivals, 2)
-    # Where both sides lie in the same places, no row tells them apart.
+    # Where both sides are in the same places, no row distinguishes them.
     target = target._replace(states=(dataclasses.replace(state, rivals=np.concatenate([found, -found])),))
     bounds = canaries.lower_bounds(target, canaries.neighbors_of(unit, job, target))
     assert 0.5 * target.claim <= min(bounds) <= max(bounds) <= target.claim

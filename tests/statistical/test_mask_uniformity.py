@@ -1,4 +1,4 @@
-"""What the aggregator sees is uniform on Z_2^64, and messages that are not would be told apart. Keys are fixed."""
+"""What the aggregator sees is uniform on Z_2^64, and messages that are not would be distinguished. Keys are fixed."""
 
 import numpy as np
 import pytest

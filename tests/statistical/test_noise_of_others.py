@@ -20,7 +20,7 @@ KEY = bytes(range(32))
 ACCEPT = 1e-6
 """A right law is rejected once in 1e6 keys per test; our keys are fixed."""
 FRESH = 1e-10
-"""The same where the other library draws, anew in every run."""
+"""The same where the other library draws, again in every run."""
 REJECT = 1e-9
 """A law 10% off must have a smaller p-value."""
 LAWS = {

@@ -40,7 +40,7 @@ def test_counts_get_the_noise_of_the_plan(unit, tmp_path):
         noised = {SUMS: exact} | AddPipelineDPNoise(plan=plan)
         _ = noised | beam.Filter(is_histogram) | beam.Map(save, str(tmp_path / "noise"))
     noise = np.load(tmp_path / "noise-1.npy")
-    # The stddev of 10,000 draws is off by 0.7% at random: by 4.6% once in 10**10 runs, and 10% are told apart.
+    # The stddev of 10,000 draws is off by 0.7% at random: by 4.6% once in 10**10 runs, and 10% are detected.
     assert noise.std() == pytest.approx(plan.event("profile/histograms/job").noise_stddev, rel=0.046)
     assert stats.kstest(noise / noise.std(), "norm").pvalue > 1e-10
     assert len(np.unique(noise)) == len(noise)

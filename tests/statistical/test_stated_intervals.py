@@ -33,7 +33,7 @@ def tally(kind):
 
 
 def likely(hits, made):
-    """Whether so many hits of so many are likely by the law."""
+    """Whether this many hits of this many are likely by the law."""
     return scipy.stats.binomtest(hits, made, NOMINAL).pvalue > ODDS
 
 

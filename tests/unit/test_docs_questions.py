@@ -10,7 +10,7 @@ from benchmarks.docs_questions import QUESTIONS, find
 
 FEWEST = 30
 LONGEST = 45.0
-"""Seconds of the model: an answer that takes longer is as good as hidden."""
+"""Seconds of the model: an answer that takes longer is practically hidden."""
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda each: each.text)

@@ -24,7 +24,7 @@ PLACEHOLDER = re.compile(r"\.{3}|<[\w -]+>|\bFILL\b|(?<![\w$/{.])(?!EXTERNAL\b)[
 VERBS = {"test", "lint", "docs", "flink-up", "flink-down", "prism-up"}
 """Words of `run_local.sh` that are no jobs."""
 OTHERS = {"python", "python3", "createdb", "pip", "docker", "openssl", "head", "chmod", "cp", "sed", "source", "."}
-"""What else a page may call: each is a program that a reader has, or that the page tells to install."""
+"""What else a page may call: each is a program that a reader has, or that the page says to install."""
 READ = ("--config", "--data", "--model")
 """Flags of what must be there before."""
 

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BY_HAND: dict[str, str] = {}
-"""SVG that somebody drew by hand, by path, with the reason that it is here."""
+"""SVG that someone drew by hand, by path, with the reason that it is here."""
 MADE = {"out", "build", "dist", "_build"}
 """Folders of what commands write."""
 

@@ -127,7 +127,7 @@ class StandIns:
 
 
 def replaced():
-    """What is replaced, and in which files."""
+    """The replaced names, and in which files."""
     found = collections.defaultdict(set)
     for path in FILES:
         for name in StandIns(path.read_text()).names():

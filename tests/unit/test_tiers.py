@@ -1,4 +1,4 @@
-"""What is not supported is refused without the word, says its tier in the schema, and is all on one page."""
+"""An unsupported choice is refused without the word, says its tier in the schema, and is all on one page."""
 
 import itertools
 
@@ -167,7 +167,7 @@ def place(tmp_path_factory):
 
 
 def test_rows_of_the_table_have_the_word_where_they_need_it(place):
-    """The table of fits says by itself which levels are beyond what is supported."""
+    """The table of fits says which levels are beyond what is supported."""
     for row in fits.TABLE.rows():
         given = fits.settings(row, place) | ({"recurring": None} if row["start"] == "fresh" else {})
         # What `auto` chooses leaves out the sections of others, and a sweep has methods.

@@ -1,4 +1,4 @@
-"""Nothing waits for ever: every call of the packages that may wait has a limit, or stands here with the reason."""
+"""Nothing waits forever: every call of the packages that may wait has a limit, or stands here with the reason."""
 
 import ast
 import pathlib
@@ -66,11 +66,11 @@ REASONS = {
     ("pipelines/run/folder.py", "time.sleep"): "the loop has an end",
     ("pipelines/run/graph.py", "running.wait_until_finish"): "rows are added up, for days if need be; Ctrl-C cancels",
     ("pipelines/run/watched_worker.py", "self.worker_thread.join"): "a daemon that nobody waits for watches a process",
-    ("pipelines/run/watched_worker.py", "time.sleep"): "whoever waits for the thread has a limit",
+    ("pipelines/run/watched_worker.py", "time.sleep"): "the caller that waits for the thread has a limit",
     (
         "pipelines/tables/arrivals/broker.py",
         "self._consumer.commit",
-    ): "the library gives up by itself (session.timeout.ms)",
+    ): "the library gives up on its own (session.timeout.ms)",
     ("pipelines/tables/arrivals/broker.py", "time.sleep"): "the loop has an end",
     ("transforms/clustered_fl/rounds.py", "self._shared.acquire"): "makes an object, or finds it",
     ("transforms/files/stores.py", "_AHEAD.get"): "a variable of this thread",
@@ -84,11 +84,11 @@ REASONS = {
     ("transforms/tables/shard_rows.py", "concurrent.futures.ThreadPoolExecutor"): _FILES,
     ("transforms/tables/shard_rows.py", "pending.result"): _FILES,
 }
-"""Waits without a limit of their own: why that is no wait for ever."""
+"""Waits without a limit of their own: why that is no wait forever."""
 
 
 def waits(source: str) -> list[str]:
-    """What is called without a limit, though it may wait."""
+    """Calls without a limit, though it may wait."""
     return [name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and (name := _endless(node))]
 
 

@@ -75,7 +75,7 @@ class TopicClient(NamedTuple):
         """The error for messages that are gone."""
         return InputError(
             f"the topic {self.topic} must keep the messages of all windows that a release adds up, got a broker that "
-            "has dropped some; lengthen retention.ms, and begin anew under another name."
+            "has dropped some; lengthen retention.ms, and start over under another name."
         )
 
 
@@ -143,7 +143,7 @@ def _until(consumer: Any, client: TopicClient, end: int) -> Iterator[bytes | Non
 
 
 def _at_end(found: Any, client: TopicClient, end: int) -> bool:
-    """Whether a partition's end, which is no error, lies behind the range; errors that pass are waited for."""
+    """Whether a partition's end, which is no error, is behind the range; errors that pass are waited for."""
     from confluent_kafka import KafkaError
 
     code = found.error().code()
@@ -157,9 +157,9 @@ def _at_end(found: Any, client: TopicClient, end: int) -> bool:
 
 
 def record_refusal(path: str) -> Refusal:
-    """What the user is told of a record that is not as the job wrote it."""
+    """The refusal of a record that is not as the job wrote it."""
     rule = f"{path} must be the record of offsets that this job wrote"
-    return Refusal(kind=InputError, rule=rule, remedy="restore it, or begin anew under another name")
+    return Refusal(kind=InputError, rule=rule, remedy="restore it, or start over under another name")
 
 
 def chunks_of(place: RecordPlace) -> Iterator[tuple[str, Chunk]]:

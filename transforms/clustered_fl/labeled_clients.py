@@ -1,4 +1,4 @@
-"""Clients and their labeled rows: who is there, where their rows lie, and reading them for a round.
+"""Clients and their labeled rows: who is there, where their rows are, and reading them for a round.
 
 Rows never travel: the elements of a round are references, and a worker reads the rows they point to, or keeps them
 from the round before.
@@ -56,7 +56,7 @@ class ClientPart(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ClientGroup:
-    """Clients whose rows lie in the same shards, so that these are read once.
+    """Clients whose rows are in the same shards, so that these are read once.
 
     Attributes:
       clients: (id as text, index among all clients), in the order of the indices.
@@ -249,7 +249,7 @@ def _check_alike(parts: list[ClientPart], by_client: Mapping[str, list[ClientPar
 
 
 def _places(by_client: Mapping[str, list[ClientPart]]) -> tuple[ClientGroup, ...]:
-    """Clients by the shards in which they lie."""
+    """Clients by the shards in which they are."""
     found: dict[tuple[ShardRef, ...], list[tuple[str, int]]] = {}
     for index, (name, own) in enumerate(by_client.items()):
         found.setdefault(tuple(part.shard for part in own), []).append((name, index))
@@ -294,7 +294,7 @@ class ListClients(beam.PTransform):
         clients = [index for place in self.places for _, index in place.clients]
         if len(set(clients)) < len(clients) or any(len(set(each.shards)) < len(each.shards) for each in self.places):
             raise PrivacyFlowError(
-                "every client and each of its shards must be listed once, got some several times; list them anew."
+                "every client and each of its shards must be listed once, got some several times; list them again."
             )
         return root | "Places" >> beam.Create(self.places)
 
@@ -320,5 +320,5 @@ class RowCache:
 
 
 def parts_path(folder: str) -> str:
-    """Where the parts of a run lie in its private folder."""
+    """Where the parts of a run are in its private folder."""
     return FileSystems.join(folder, "clients.json")

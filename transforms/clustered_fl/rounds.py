@@ -213,7 +213,7 @@ class FederatedProtocol:
 
     Args:
       setup: of all rounds.
-      places: where the clients' rows lie.
+      places: where the clients' rows are.
       events: what so many rounds spend, as JSON.
     """
 

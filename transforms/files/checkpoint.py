@@ -1,6 +1,6 @@
 """Checkpoints: what a long protocol needs to go on after one of its rounds, whole or not there at all.
 
-Arrays lie in one file per checkpoint. The manifest names it with its digest and is replaced in one step when that file
+Arrays are in one file per checkpoint. The manifest names it with its digest and is replaced in one step when that file
 is on the disk, so that it always names a whole file, whenever the process or the machine stops.
 """
 
@@ -30,7 +30,7 @@ Arrays = Mapping[str, NDArray]
 """What a protocol knows between two rounds, by name; never objects, so that nothing has to be unpickled."""
 MOST_ROUNDS = 10**9
 """Rounds of a run, at most."""
-_REMEDY = "start anew with another --run_id"
+_REMEDY = "start over with another --run_id"
 _REMEDIES = {
     "config_digest": ("the config", "restore the config"),
     "input_fingerprint": ("the input", "restore the input"),
@@ -105,7 +105,7 @@ class Checkpoint:
                 what, remedy = _REMEDIES[field.name]
                 raise ConfigError(
                     f"{what} must be that of the interrupted run of this --run_id, got a changed one; {remedy}, or "
-                    "start anew with another --run_id."
+                    "start over with another --run_id."
                 )
 
 
@@ -126,11 +126,11 @@ class CheckpointFolder:
         self._folder = folder
 
     def arrays_path(self, rounds: int) -> str:
-        """Where a pipeline writes the arrays after so many rounds."""
+        """Where a pipeline writes the arrays after this many rounds."""
         return self._path(_arrays_name(rounds))
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Makes a checkpoint the one of the run; its arrays may lie at `arrays_path` already."""
+        """Makes a checkpoint the one of the run; its arrays may be at `arrays_path` already."""
         name, content = _arrays_name(checkpoint.rounds), arrays_to_bytes(checkpoint.arrays)
         _put(self._path(name), content)
         manifest = {
@@ -187,7 +187,7 @@ class CheckpointFolder:
 
     @property
     def refusal(self) -> Refusal:
-        """What the user is told of files that are not as they were written."""
+        """The refusal of files that are not as they were written."""
         rule = f"{self._path(MANIFEST_FILE)} must be a checkpoint as it was written"
         return Refusal(kind=InputError, rule=rule, remedy=_REMEDY)
 

@@ -2,8 +2,8 @@
 
 A lock goes with the process that holds it. A store has no locks. There the claim is an object that exactly one job
 makes by a conditional write, before anything is charged. It goes when the job is over, and stays if the job is killed.
-No job takes it over, since nothing tells a dead job from a slow one; a person who knows removes it. A job whose claim
-was removed publishes nothing any more.
+No job takes it over, since nothing distinguishes a dead job from a slow one; a person who knows removes it. A job whose
+claim was removed publishes nothing any more.
 """
 
 import contextlib
@@ -95,7 +95,7 @@ class Claim:
         return True
 
     def check(self) -> None:
-        """Raises UnderWayError if somebody has taken the claim away: another run may be at the same place."""
+        """Raises UnderWayError if the claim was taken away: another run may be at the same place."""
         if _read(self.path) != self.content:
             raise UnderWayError(
                 f"the claim {self.path} must stay while its run works, got one that was taken away; nothing more is "
@@ -103,7 +103,7 @@ class Claim:
             )
 
     def is_of_another_attempt(self) -> bool:
-        """Whether somebody took the claim away, and another attempt of the same run has made one."""
+        """Whether the claim was taken away, and another attempt of the same run has made one."""
         found = _read(self.path)
         return found not in (None, self.content) and _is_of(found, self.content)
 
@@ -130,7 +130,7 @@ def _is_of(found: bytes | None, own: bytes) -> bool:
 
 
 def _refused(found: bytes | None, path: str, run: str, rule: str) -> ConfigError:
-    """What whoever comes second is told."""
+    """The error for the one that comes second."""
     kind, who = (UnderWayError, "this run") if _is_of(found, f"{run}\n".encode()) else (ConfigError, "another run")
     since = _WHERE.fullmatch(found or b"")
     at = "" if since is None else f" at {since[1].decode()}"
@@ -171,10 +171,10 @@ def alone_at(folder: str, run: str, setting: str, place: str) -> Iterator[None]:
 
 
 def is_locked(folder: str) -> bool:
-    """Whether somebody may be at work in a folder, and hold its lock; False of a folder that is gone, or of a link."""
+    """Whether someone may be at work in a folder, and hold its lock; False of a folder that is gone, or of a link."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except PermissionError:  # somebody else's, of which nobody here can tell
+    except PermissionError:  # another user's, about which nothing is known here
         return True
     except OSError:
         return False
@@ -185,7 +185,7 @@ def is_locked(folder: str) -> bool:
 
 
 def locked(descriptor: int) -> bool:
-    """Takes the lock of an open folder; False if somebody else has it."""
+    """Takes the lock of an open folder; False if another process has it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -39,7 +39,7 @@ RowFile: TypeAlias = pq.ParquetFile | CsvFile
 
 
 def staged(path: str) -> Refusal:
-    """What the user is told of a file in a run's own folder that is not as the workers wrote it."""
+    """The refusal of a file in a run's own folder that is not as the workers wrote it."""
     return Refusal(kind=InputError, rule=f"{path} must be the file that this run wrote", remedy="run the job again")
 
 
@@ -48,7 +48,7 @@ def read_bytes(path: str, refusal: Refusal, most_bytes: int = MOST_BYTES) -> byt
 
     Args:
       path: of a regular file; links are followed.
-      refusal: what the user is told if it cannot be read.
+      refusal: if it cannot be read.
       most_bytes: of the file; no more are read.
     """
     try:
@@ -89,7 +89,7 @@ def read_json(path: str, kind: type[_Content], refusal: Refusal, most_bytes: int
     Args:
       path: see `read_bytes`.
       kind: a model of the content, or another type that pydantic can check.
-      refusal: what the user is told of another file.
+      refusal: for another file.
       most_bytes: of the file.
     """
     return json_schema.parsed(read_bytes(path, refusal, most_bytes), kind, refusal, most_bytes)
@@ -108,7 +108,7 @@ def table_of(content: bytes, refusal: Refusal, schema: pa.Schema | None = None, 
 
     Args:
       content: of the file.
-      refusal: what the user is told of another file.
+      refusal: for another file.
       schema: that the table must have, nullability included; None takes any.
       foreign: whether others may have written it, without a number of the format.
     """
@@ -131,12 +131,12 @@ def parquet_of(source: Any, refusal: Refusal) -> pq.ParquetFile:
 
     Args:
       source: bytes, as Arrow or Beam opens them.
-      refusal: what the user is told of another file.
+      refusal: for another file.
     """
     try:
         parquet_footer.check_depth(source)
         source.seek(0)
-        return packed_rows.opened(source, pq.ParquetFile(source, pre_buffer=False), refusal)
+        return packed_rows.opened(source, refusal)
     except Exception as error:
         raise refusal.because() from error
 
@@ -147,7 +147,7 @@ def rows_of(source: Any, name: str, refusal: Refusal) -> RowFile:
     Args:
       source: bytes, as Arrow or Beam opens them.
       name: what messages call the file.
-      refusal: what the user is told of another Parquet file.
+      refusal: for another Parquet file.
     """
     return CsvFile(source, name) if is_csv(name) else parquet_of(source, refusal)
 
@@ -171,7 +171,7 @@ def arrays_of(content: bytes, refusal: Refusal) -> dict[str, NDArray[Any]]:
 
     Args:
       content: of the file.
-      refusal: what the user is told of another one.
+      refusal: for another one.
     """
     with refusal.covers(), zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = archive.infolist()

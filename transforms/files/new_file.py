@@ -55,7 +55,7 @@ def _on_disk(path: str, content: bytes) -> None:
 
 
 def put_in_place(path: str, content: bytes) -> None:
-    """Writes a whole file on a local disk, whether there is one or not: whoever is killed leaves the old or the new.
+    """Writes a whole file on a local disk, whether there is one or not: a killed one leaves the old or the new.
 
     Args:
       path: for its owner only, and durable on return.
@@ -78,7 +78,8 @@ def rename(path: str, other: str) -> None:
 def link_in_place(path: str, content: bytes, mode: int) -> None:
     """Makes a whole file on a local disk, which nobody sees half written, unless there is one.
 
-    Whoever is killed on the way leaves the content under a second name. So keys are made by `create`, which has none.
+    A process that is killed on the way leaves the content under a second name. So keys are made by `create`, which has
+    none.
 
     Args:
       path: durable on return.
@@ -198,7 +199,7 @@ def _on_azure(path: str, content: bytes) -> None:
 
 
 def _on_hadoop(path: str, content: bytes) -> None:
-    """The name node makes a file only where none is, unless it is told to overwrite; Beam does not tell it."""
+    """The name node makes a file only where none is, unless it is asked to overwrite; Beam does not say it."""
     from hdfs import HdfsError
 
     try:
@@ -211,7 +212,7 @@ def _on_hadoop(path: str, content: bytes) -> None:
 
 
 _NO_FLUSH = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS, errno.EROFS)
-"""What file systems say that cannot flush a folder by itself."""
+"""What file systems say that cannot flush a folder on its own."""
 CONDITIONAL: dict[str, Callable[[str, bytes], None]] = {
     "gs": _on_google,
     "s3": _on_amazon,

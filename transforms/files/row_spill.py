@@ -1,6 +1,6 @@
 """Rows on their way through a file instead of through the runner, which may keep all it shuffles in memory.
 
-Spilled rows are private; they lie in the private folder of the data set in hidden files, until `remove`.
+Spilled rows are private; they are in the private folder of the data set in hidden files, until `remove`.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ _PREFIX = ".rows-"
 
 
 class Spilled(NamedTuple):
-    """Where some bytes lie."""
+    """Where some bytes are."""
 
     path: str
     offset: int

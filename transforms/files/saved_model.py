@@ -28,7 +28,7 @@ class SavedModel:
     """Centers and how rows become vectors for them.
 
     Attributes:
-      folder: where the model lies.
+      folder: where the model is.
       centers: float64, shape (n_clusters, n_features), feature units.
       digest: SHA-256 of the file with the centers, 64 hex digits.
       feature_names: of the coordinates of a center.

@@ -42,11 +42,11 @@ Answer = TypeVar("Answer")
 
 
 class StoredFile(NamedTuple):
-    """What a store tells of a file.
+    """What a store says of a file.
 
     Attributes:
       size: bytes.
-      changed: time of the last change; empty if it tells none.
+      changed: time of the last change; empty if it gives none.
     """
 
     size: int
@@ -58,7 +58,7 @@ class OpenedFile(NamedTuple):
 
     Attributes:
       source: its bytes.
-      state: of the file that they are of; None if the store has not told it with them.
+      state: of the file that they are of; None if the store has not sent it with them.
       fixed: whether all bytes are of the file as it was when it was opened, whatever takes its place meanwhile.
     """
 
@@ -74,7 +74,7 @@ def is_local(path: str) -> bool:
 
 
 def open_store(path: str) -> OpenedFile:
-    """Bytes of a file on a store, as they lie there; those of a small file have been read.
+    """Bytes of a file on a store, as they are there; those of a small file have been read.
 
     Raises:
       OSError: if it cannot be opened.
@@ -105,7 +105,7 @@ class _Ahead:
     """Files of a store that are opened before they are asked for.
 
     Args:
-      paths: in the order in which they will be asked for; what is not is opened in vain.
+      paths: in the order in which they will be asked for; what is not fails when it is opened.
       pool: has `AT_ONCE` threads.
     """
 
@@ -141,7 +141,7 @@ _AHEAD: contextvars.ContextVar[_Ahead | None] = contextvars.ContextVar("_AHEAD",
 def opening_ahead(paths: Iterable[str]) -> Iterator[None]:
     """While it lasts, `open_store` finds the next files of stores open, in this context; local files are left out.
 
-    Each is as it was when it was opened, so whoever compares it with a seal compares the bytes that are read.
+    Each is as it was when it was opened, so a process that compares it with a seal compares the bytes that are read.
 
     Args:
       paths: in the order in which they will be asked for.
@@ -160,7 +160,7 @@ def opening_ahead(paths: Iterable[str]) -> Iterator[None]:
 
 
 def side_by_side(ask: Callable[[str], Answer], paths: Iterable[str]) -> Iterator[Answer]:
-    """What is asked of files, in their order; of those of a store some are asked at once.
+    """The answers on files, in their order; of those of a store some are asked at once.
 
     Args:
       ask: of a path.
@@ -316,7 +316,7 @@ class _Object(io.RawIOBase):
         self._state = StoredFile(size, str(S3IO._updated_to_seconds(told["LastModified"]) or ""))
 
     def opened(self) -> OpenedFile:
-        """The object, and what the store told of it."""
+        """The object, and what the store said of it."""
         whole = len(self._end) == self._state.size
         source = pa.BufferReader(self._end) if whole else io.BufferedReader(self, _READ_AHEAD)
         return OpenedFile(source, self._state, fixed=True)

@@ -156,7 +156,7 @@ def _lloyd_state(
 def _projected_radius(state: FedDPState) -> float:
     """Twice the root mean squared distance of weighted server points to their projected center, for all features.
 
-    The projection keeps what tells clusters apart; inside a cluster the other directions are taken to be as wide.
+    The projection keeps what distinguishes clusters; inside a cluster the other directions are taken to be as wide.
     """
     if state.assigner is None:
         raise ValueError("the projected clusters must be asked for after the weights round; run that round first.")

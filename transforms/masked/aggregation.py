@@ -3,8 +3,8 @@
     shards + broadcast -> statistic per client -> masked message | sum -> noise | -> unmask -> releases
               clients' role                      | aggregator's  |  clients' role
 
-Guarantee: what the aggregator's stages see is uniform to whoever lacks the secret; the releases have the law that the
-rounds' plans state. The roles are told apart by stages, not by identities.
+Guarantee: what the aggregator's stages see is uniform to anyone without the secret; the releases have the law that the
+rounds' plans state. The roles are distinguished by stages, not by identities.
 """
 
 import dataclasses

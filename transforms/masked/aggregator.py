@@ -1,8 +1,8 @@
 """The aggregator's role: masked messages in, their noised sum out. No mask secret and no unmasked value comes here.
 
 Input element: `MaskedMessages`. Output element: `MaskedReleases`, exactly one. Guarantee: the output and all that
-is worked on are uniform to whoever lacks the masks; once unmasked, the releases have the law that the plan states.
-What forms or removes masks must not be imported here, nor by what is imported here; a test sees to it.
+is worked on are uniform to anyone without the masks; once unmasked, the releases have the law that the plan states.
+What forms or removes masks must not be imported here, nor by what is imported here; a test checks it.
 """
 
 import dataclasses

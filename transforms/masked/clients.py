@@ -1,7 +1,7 @@
 """The clients' role in masked aggregation: messages out, and masks off the sum that comes back.
 
 Input elements: `ShardRef`s; later `MaskedReleases`. Output elements: `MaskedMessages`; later tuples of `Release`.
-Guarantee: messages are uniform to whoever lacks the secret; releases are those of the round's plan.
+Guarantee: messages are uniform to anyone without the secret; releases are those of the round's plan.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ class Masking:
       nonce: random bytes of the run, part of every mask, too; empty only where one pipeline is the whole run.
       client: names the client whose shards these are, unique among clients; empty if they are of all clients.
       root: where its rows are; shards are named by their places below it, however paths are spelled.
-      whole_clients: whether all rows of a client id lie in one shard, so that the id alone names a sender.
+      whole_clients: whether all rows of a client id are in one shard, so that the id alone names a sender.
       threshold: the fewest messages a round may be the sum of.
       noise_by: who adds noise.
       pairwise: None for masks from the shared secret; else the shares of clients that may collude and drop out.
@@ -101,7 +101,7 @@ class Masking:
 
 
 def broadcast_digest(state: Any) -> bytes:
-    """What tells one broadcast of a run from another: SHA-256 of the releases it was computed from.
+    """What distinguishes one broadcast of a run from another: SHA-256 of the releases it was computed from.
 
     Args:
       state: of any protocol; all but its `releases` follows from them and public data.
@@ -306,7 +306,7 @@ class WithShares(beam.PTransform):
 class UploadMessages(ClientsStep):
     """`ShardRef`s and one state → `MaskedMessages`: one message per client and shard, or per shard.
 
-    Windowing: global. Privacy: messages are uniform to whoever lacks the secret. Cost: one pass over the needed
+    Windowing: global. Privacy: messages are uniform to anyone without the secret. Cost: one pass over the needed
     columns, and a draw of noise per message where senders split it.
     """
 

@@ -7,8 +7,8 @@
     00_outer_product/sum.parquet     written by the aggregator: the round is closed, who is in it is final
     00_outer_product/countersigned/* written by clients that split the noise: which lists and sum they were shown
 
-Nothing here needs a secret, and nothing that is written here is private to whoever holds none. With `Parties` each file
-ends with the signature of whoever writes it; the clients' role signs as the collector where it opens runs and rounds.
+Nothing here needs a secret, and nothing that is written here is private to anyone without one. With `Parties` each file
+ends with the signature of its writer; the clients' role signs as the collector where it opens runs and rounds.
 """
 
 import contextlib
@@ -66,7 +66,7 @@ class Exchange:
     Args:
       folder: may not exist yet.
       parties: who signs which files; None for files without signatures.
-      kept: what a client keeps of what it sends; None for whoever sends nothing.
+      kept: what a client keeps of its messages; None for a party that sends nothing.
 
     `left_out` names the files that were read and are not what their parties send.
     """
@@ -272,7 +272,7 @@ class Exchange:
         return FileSystems.exists(self._countersigned(index, client))
 
     def check_countersigned(self, index: int, shown: str, fewest: int) -> None:
-        """Stops whoever would answer a sum that too few clients have seen, or that others saw differently.
+        """Stops a party that would answer a sum that too few clients have seen, or that others saw differently.
 
         Args:
           index: of a closed round.
@@ -315,7 +315,7 @@ class Exchange:
         return name
 
     def _signed(self, party: str, kind: str, index: int | None) -> Signed:
-        """What a file is to whoever signs it."""
+        """What a file is to anyone who signs it."""
         if kind == "plan":
             return Signed(party=party, kind=kind)
         run = Signed(party=party, kind=kind, nonce=self.plan().nonce, plan=self._plan_digest)
@@ -371,7 +371,7 @@ class Exchange:
 
 
 def marks(pattern: str) -> dict[str, tuple[float, ...]]:
-    """Size and time of the files of a pattern, by path, sorted: they tell a file from another in its place."""
+    """Size and time of the files of a pattern, by path, sorted: they distinguish a file from another in its place."""
     found = {each.path: each for each in FileSystems.match([pattern])[0].metadata_list}
     return {path: (found[path].size_in_bytes, found[path].last_updated_in_seconds or 0.0) for path in sorted(found)}
 
@@ -382,11 +382,11 @@ def read_table(path: str) -> pa.Table:
 
 
 def table_refusal(path: str) -> Refusal:
-    """What the user is told of a file that is no table."""
+    """The refusal of a file that is no table."""
     rule = f"{path} must be a readable Parquet file"
     return Refusal(kind=ProtocolError, rule=rule, remedy="take it away or have it sent again")
 
 
 def _refusal(path: str) -> Refusal:
-    """What the user is told of a file that `dapple unmask` did not write."""
+    """The refusal of a file that `dapple unmask` did not write."""
     return Refusal(kind=ProtocolError, rule=f"{path} must be what `dapple unmask` wrote", remedy="open a new run")

@@ -5,7 +5,7 @@
     00_outer_product/letters/*        written by clients: shares, sealed for their neighbors
     00_outer_product/letters.parquet  written by the aggregator: all letters; who has shared is final
 
-Messages and sum follow as with a shared secret. What clients hand out last never lies here: it goes to the folder of
+Messages and sum follow as with a shared secret. What clients hand out last is never here: it goes to the folder of
 releases, out of the aggregator's reach. Nothing here needs a secret.
 """
 
@@ -118,7 +118,7 @@ class PairwiseExchange(Exchange):
         return max(threshold, law.fewest(self.n_listed(index)))
 
     def check_present(self, index: int, senders: Sequence[bytes]) -> None:
-        """Raises ProtocolError if a message is of somebody who has not shared: its mask could not be taken away."""
+        """Raises ProtocolError if a message is of a sender who has not shared: its mask could not be taken away."""
         shared = {each.sender.to_bytes(8, "big") for each in self.letters(index)}
         if not shared.issuperset(senders):
             raise ProtocolError("messages must be of senders whose letters are listed, got another; take it away.")

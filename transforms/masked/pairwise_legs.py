@@ -67,7 +67,7 @@ class _SenderFn(PairwiseFn):
     """A step of senders, who are called by pseudonyms of the round."""
 
     def _pseudonym(self, name: bytes, state: Any) -> bytes:
-        """What a sender is called: nothing to whoever lacks the secret."""
+        """What a sender is called: nothing to anyone without the secret."""
         label = encode_label("pseudonym", self._masking.context(self._plan, state), name)
         return KeyStream(self._held_key(), label).uint64(2).tobytes()
 
@@ -249,7 +249,7 @@ class MaskPairwise(ListedStatistics):
     """(names of senders, statistics), one state and one `Correspondence` → `MaskedMessages` of those who have shared.
 
     Attributes, windowing: as of `SealLetters`; the letters must be listed, too. Privacy: messages are uniform to
-    whoever lacks a threshold of shares. Cost: two key agreements per neighbor of each sender.
+    anyone without a threshold of shares. Cost: two key agreements per neighbor of each sender.
     """
 
     def expand(self, named: beam.PCollection) -> beam.PCollection:
@@ -269,8 +269,8 @@ class HandOutShares(beam.PTransform):
       masked: PCollection of one element: the sum, and the final list of who is in it.
       masking: of the clients' role.
 
-    Windowing: global. Privacy: of each client shares of its seed or of its key, never of both; all of them tell the
-    sum of those present and no more. Cost: one key agreement per letter.
+    Windowing: global. Privacy: of each client shares of its seed or of its key, never of both; all of them give the sum
+      of those present and no more. Cost: one key agreement per letter.
     """
 
     plan: RoundPlan

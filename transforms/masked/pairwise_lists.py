@@ -113,7 +113,7 @@ class Correspondence(NamedTuple):
     def read(
         cls, client: str, folder: str, index: int, params: PairwiseParams, parties: Parties | None = None
     ) -> "Correspondence":
-        """Of the files of a round; `client` may be empty for whoever sends nothing; `params` are the reader's own."""
+        """Of the files of a round; `client` is empty for a party that sends nothing; `params` are the reader's own."""
         exchange = PairwiseExchange(folder, parties)
         letters = exchange.letters(index) if exchange.leg(index) in (Leg.MESSAGES, Leg.SHARES) else []
         own = exchange.own_keys(index, client) if client else []
@@ -154,7 +154,7 @@ def number_listed(listed: Correspondence) -> int:
 def read_lists(
     client: str, folder: str, index: int, params: PairwiseParams, parties: Parties | None = None
 ) -> Correspondence:
-    """What is listed in a round, as this client sees it."""
+    """The lists of a round, as this client sees it."""
     return Correspondence.read(client, folder, index, params, parties)
 
 

@@ -8,9 +8,9 @@
     STATE/PARTY/run-RUN/columns.parquet     names and types of the columns of its rows
     STATE/PARTY/run-RUN/over                nothing of rows is answered in this run any more
 
-Masks, keys and names of senders follow from a secret, the nonce of a run and the rows. So whoever has a nonce answered
-again, and compares, would learn whether rows have changed. Parties and runs are named by digests: of a key and a
-client's name, of a nonce. However the place of a key is spelled, its party has one state.
+Masks, keys and names of senders follow from a secret, the nonce of a run and the rows. So a party that has a nonce
+answered again, and compares, would learn whether rows have changed. Parties and runs are named by digests: of a key and
+a client's name, of a nonce. However the place of a key is spelled, its party has one state.
 """
 
 import dataclasses
@@ -87,7 +87,7 @@ class RunState:
         return gate.read_bytes(path, _REFUSAL) if FileSystems.exists(path) else None
 
     def first(self, round_path: str, leg: str, content: bytes) -> bytes:
-        """What is to be sent in a leg of a round: this content, or what was decided for before; durable on return.
+        """The content to send in a leg of a round: this content, or what was decided for before; durable on return.
 
         Raises:
           ProtocolError: if the run is over.
@@ -173,7 +173,7 @@ class RunState:
             )
 
     def _first(self, path: str, content: bytes) -> bytes:
-        """Content of a file that is written once, by whoever comes first."""
+        """Content of a file that is written once, by the one that comes first."""
         try:
             self._write(path, content)
         except ProtocolError:
@@ -214,7 +214,7 @@ class PartyState:
         Args:
           state_uri: the folder of states.
           secret_uri: the place of the party's key of masks.
-          client: name of the client; empty for whoever unmasks.
+          client: name of the client; empty for the party that unmasks.
 
         Raises:
           ConfigError: if others can read the folder, or the party is not enrolled in it.
@@ -223,7 +223,7 @@ class PartyState:
         _check_private(state_uri)
         if not all(map(FileSystems.exists, (found.seal_uri, found.noise_uri))):
             raise ConfigError(
-                f"{_SETTING} must be a folder in which {client or 'whoever unmasks'} is enrolled with this secret, got "
+                f"{_SETTING} must be a folder in which {client or 'who unmasks'} is enrolled with this secret, got "
                 f"{state_uri} where nobody is; run `dapple party enroll` once, and if the folder was lost, then with "
                 "a new secret."
             )
@@ -253,7 +253,7 @@ class PartyState:
             ) from error
         if is_made(found.seal_uri):
             raise ConfigError(
-                f"a party must be enrolled once, got {client or 'whoever unmasks'} that is enrolled in {state_uri}; "
+                f"a party must be enrolled once, got {client or 'who unmasks'} that is enrolled in {state_uri}; "
                 "use it as it is."
             )
         write_once(FileSystems.join(found.folder, _FORMAT), json.dumps(numbered({})).encode(), private=True)
@@ -272,7 +272,7 @@ class PartyState:
         return FileSystems.join(self.folder, _NOISE_KEY)
 
     def of_run(self, nonce: bytes) -> RunState:
-        """What is kept of a run."""
+        """The kept state of a run."""
         return RunState(folder=FileSystems.join(self.folder, _RUN + hashlib.sha256(nonce).hexdigest()))
 
     def end_others(self, begun: RunState) -> None:
@@ -290,7 +290,7 @@ class PartyState:
 
 _REFUSAL = Refusal(
     kind=ProtocolError,
-    rule=f"what this party has pinned or sent must lie in {_SETTING} as it was written",
+    rule=f"what this party has pinned or sent must be in {_SETTING} as it was written",
     remedy="open a new run",
 )
 

@@ -38,7 +38,7 @@ class Signed(NamedTuple):
     broadcast: bytes = b""
 
     def statement(self, content: bytes) -> bytes:
-        """What is signed."""
+        """The signed bytes."""
         return encode_label("dapple: a file of a party", *self, hashlib.sha256(content).digest())
 
 
@@ -63,7 +63,7 @@ class Parties:
         Args:
           keys: public keys by party.
           identity_uri: the place of the private key.
-          own: whose it must be; empty for whoever has its public part.
+          own: whose it must be; empty for anyone who has its public part.
 
         Raises:
           ConfigError: if it is the key of another party or of none, or anybody could sign for a party.
@@ -84,7 +84,7 @@ class Parties:
         return cls(keys=dict(keys), own=found, identity_uri=identity_uri)
 
     def check_client(self, name: str, path: str) -> None:
-        """Stops a file of clients that is of somebody else.
+        """Stops a file of clients that is of another party.
 
         Raises:
           ProtocolError: naming the party.

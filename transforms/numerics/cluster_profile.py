@@ -1,4 +1,4 @@
-"""What is counted and added up per cluster for a profile, exactly; and which units are in a sample.
+"""Counts and sums per cluster for a profile, exactly; and which units are in a sample.
 
 Rows come with the index of their cluster and, if the client is the privacy unit, with that of their client.
 """

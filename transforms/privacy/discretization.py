@@ -10,7 +10,7 @@ p(z) = phi(z) / S, and a rounded continuous one is
     q(z) = phi(z) f(z),   f(z) = integral over |u| <= 1/2 of exp(-u^2 / (2 s^2)) cosh(z u / s^2) du.
 
 1. cosh >= 1 and exp(-t) >= 1 - t give f >= 1 - 1 / (24 s^2), so p <= q exp(a) with a = -log(1 - 1 / (24 s^2)).
-   (Hence the total variation between p and q is at most 1 / (24 s^2).)
+   (So the total variation between p and q is at most 1 / (24 s^2).)
 2. exp(-t) <= 1 and cosh(t) <= exp(t^2 / 2) give f(z) <= exp(z^2 / (8 s^4)). If z is y rounded, |z| <= 2 |y|, so
    q <= p exp(b) with b = log S + (y / s)^2 / (2 s^2), where y / s is standard normal.
 3. Exact sums are integers, so the rounded mechanism only post-processes the continuous one. Over all coordinates

@@ -1,13 +1,13 @@
-"""The run key: where it lies, how it is read, when it is deleted.
+"""The run key: where it is, how it is read, when it is deleted.
 
 The key is 32 random bytes in a file. Only noise and mask stages read it, in `setup()`, on the worker; it is
 never a field of a transform, never in the job graph and never logged. Everywhere here `uri` is a place on any Beam
 filesystem, and `setting` what error messages call it.
 
-A key that is kept never draws: a second run under it would repeat the noise, and equal releases would tell that the
+A key that is kept never draws: a second run under it would repeat the noise, and equal releases would reveal that the
 rows are equal. What draws is derived from the kept key, the id of the run and a random nonce. A *place* names such a
 key: the file of the kept one, and a digest of id and nonce, which is public. It is derived where it is read, so the
-kept key stays where it lies and nothing secret is written for a run.
+kept key stays where it is and nothing secret is written for a run.
 """
 
 import contextlib
@@ -65,7 +65,7 @@ def derived_key(kept: bytes, run: str, nonce: bytes) -> bytes:
 
 
 def _salt(run: str, nonce: bytes) -> bytes:
-    """What tells one run from another; public."""
+    """What distinguishes one run from another; public."""
     return hashlib.sha256(encode_label("dapple: a run and its nonce", run, nonce)).digest()
 
 
@@ -77,7 +77,7 @@ def create_key(uri: str, setting: str = "key_uri") -> None:
     """Writes a new random key to `uri`; on a local disk with mode 0600. An existing object is an error.
 
     Raises:
-      ConfigError: if something lies at `uri` already, it cannot be written, or the place cannot tell who was first.
+      ConfigError: if `uri` exists already, it cannot be written, or the place cannot tell who was first.
     """
     try:
         new_file.create(uri, secrets.token_bytes(KEY_BYTES))
@@ -146,13 +146,13 @@ def lasting_key(uri: str, setting: str = "key_uri") -> Iterator[str]:
 
 @contextlib.contextmanager
 def kept_key(uri: str, setting: str = "key_uri") -> Iterator[str]:
-    """`uri` with a key that stays for whoever takes up the run: one that exists is used, otherwise one is made."""
+    """`uri` with a key that stays for a process that takes up the run: an existing one is used, or one is made."""
     make_key(uri, setting)
     yield uri
 
 
 def make_key(uri: str, setting: str = "key_uri") -> None:
-    """Sees to it that there is a key that lasts: one that exists is used, otherwise one is made.
+    """Ensures that there is a key that lasts: one that exists is used, otherwise one is made.
 
     Raises:
       ConfigError: if it cannot be made.
@@ -161,7 +161,7 @@ def make_key(uri: str, setting: str = "key_uri") -> None:
         if is_made(uri):
             _flush(os.path.realpath(uri))
         else:
-            os.unlink(uri)  # Whoever made it was stopped before it held anything.
+            os.unlink(uri)  # The process that made it was stopped before it held anything.
     if not FileSystems.exists(uri):
         create_key(uri, setting)
 
@@ -172,13 +172,13 @@ def is_made(uri: str) -> bool:
 
 
 def _flush(path: str) -> None:
-    """Sees to it that a key that somebody has just written lasts as long as what is charged for its noise."""
+    """Ensures that a key that someone has just written lasts as long as what is charged for its noise."""
     new_file.flush(path)
     new_file.flush(os.path.dirname(path))
 
 
 def key_digest(place: str, setting: str = "key_uri") -> str:
-    """64 hex digits that tell whether a key is the same, and nothing else of it."""
+    """64 hex digits that show whether a key is the same, and nothing else of it."""
     return hmac.new(read_key(place, setting), b"dapple: which key this is", hashlib.sha256).hexdigest()
 
 

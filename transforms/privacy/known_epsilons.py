@@ -1,7 +1,7 @@
 """Epsilons that were composed before, each confirmed by an exact formula before it is used again.
 
 To compose privacy loss distributions takes libraries whose import alone takes half a second. Gaussian releases are one
-Gaussian mechanism together, whose delta at an epsilon has a closed form, so whoever knows what the composition has
+Gaussian mechanism together, whose delta at an epsilon has a closed form, so anyone who knows what the composition has
 found can see in microseconds that it is an upper bound and no loose one. What is known is a hint, and never believed.
 """
 

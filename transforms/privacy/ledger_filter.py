@@ -1,4 +1,4 @@
-"""The privacy filter: whether one more run fits what a data set may spend, whoever chose it after which releases.
+"""The privacy filter: whether one more run fits what a data set may spend, no matter who chose it after which releases.
 
 Recurring runs are composed *fully adaptively*: which mechanism comes next, and with which noise, may depend on all
 releases so far. Composing privacy loss distributions and stopping where the curve reaches its limit is not a valid

@@ -77,7 +77,7 @@ class AddNoise(beam.PTransform):
 
     Attributes:
       plan: what is promised; sensitivities are those of the statistic that was summed, under the masks if any.
-      key_uri: where workers find the key of whoever draws.
+      key_uri: where workers find the key of the party that draws.
 
     Windowing: global. Cost: no shuffle, one element, or one per run.
     """
@@ -109,7 +109,7 @@ class AddMaskedNoise(AddNoise):
 class AddFurtherNoise(AddNoise):
     """Releases of a round → the same with full noise of the same law once more, under another key.
 
-    Whoever knows one of the two keys is still kept from the sum by the other noise; the releases state both.
+    Anyone who knows one of the two keys is still kept from the sum by the other noise; the releases state both.
     """
 
     _draws = _AddFurtherNoiseFn

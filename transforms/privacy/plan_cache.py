@@ -1,6 +1,6 @@
 """Found noise levels on disk, so that the next run of a job need not search again.
 
-A cache file is a hint: whoever loads one checks what it says. Plans depend on public settings only.
+A cache file is a hint: a process that loads one checks what it says. Plans depend on public settings only.
 """
 
 import hashlib
@@ -52,7 +52,7 @@ def digest(request: dict[str, Any]) -> str:
 
 
 def load(request_digest: str) -> StoredLevel | None:
-    """What is stored: finite numbers > 0, otherwise unchecked; None if there is nothing or it cannot be read."""
+    """The stored level: finite numbers > 0, otherwise unchecked; None if there is nothing or it cannot be read."""
     try:
         path = str(_path(request_digest))
         found = gate.read_json(path, _Content, _REFUSAL, _MOST_CACHE_BYTES)

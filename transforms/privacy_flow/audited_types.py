@@ -112,7 +112,7 @@ _CHOICES = frozenset(
 
 _ROWS = frozenset(
     {
-        # Where rows lie and how they become arrays: their methods run on private rows, and bound these.
+        # Where rows are and how they become arrays: their methods run on private rows, and bound these.
         "schemas.arrivals.offsets:RecordPlace",
         "schemas.arrivals.topic:MessageColumns",
         "schemas.arrivals.topic:PackedColumns",
@@ -181,7 +181,7 @@ _PRIVACY = frozenset(
         "transforms.rounds.protocol:Round",
         # What a worker may use; no matter for results.
         "transforms.rounds.row_cache:WorkerLimits",
-        # Where public points lie, and their digest.
+        # Where public points are, and their digest.
         "transforms.rounds.staged_state:StagedArrays",
         # Terms of federated training, by which clients draw their noise.
         "schemas.clustered_fl.records:ClusteringParams",

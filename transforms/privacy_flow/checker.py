@@ -152,14 +152,14 @@ class _Walk(PipelineVisitor):
         )
 
     def _trace(self, value: PCollection) -> Trace:
-        """What is known of a collection."""
+        """The trace of a collection."""
         trace = self._traces.get(value.producer)
         if trace is None:
-            raise PrivacyFlowError(f"every input must come from a step of the graph, got {value}; build it anew.")
+            raise PrivacyFlowError(f"every input must come from a step of the graph, got {value}; build it again.")
         return trace if value.tag is None else dataclasses.replace(trace, level=trace.tagged)
 
     def _unknown(self, node: AppliedPTransform) -> PrivacyFlowError:
-        """Whoever is not listed is refused, whatever it is given."""
+        """A step that is not listed is refused, whatever it is given."""
         given = [each.producer for each in (*node.inputs, *(side.pvalue for side in node.side_inputs))]
         traces = [self._traces[each] for each in given if each in self._traces]
         worst = max(traces, key=lambda trace: trace.level, default=None)

@@ -14,7 +14,7 @@ class DeclaredMechanism(beam.PTransform):
     """
 
     def declared(self) -> Any:
-        """What is spent, calibrated: a value that equals the one the job's accountant was given."""
+        """The spending, calibrated: a value that equals the one the job's accountant was given."""
         raise NotImplementedError(f"{type(self).__name__} must declare what it spends; define declared().")
 
     def measured(self) -> Any:
@@ -22,5 +22,5 @@ class DeclaredMechanism(beam.PTransform):
         return None
 
     def understatement(self) -> str | None:
-        """What is wrong with the sensitivities that are declared, in words; None if nothing is."""
+        """The fault in the sensitivities that are declared, in words; None if nothing is."""
         return None

@@ -1,7 +1,7 @@
-"""Types that somebody else has audited: the one way to have a graph run with code that Dapple does not list.
+"""Types that a third party audited: the one way to have a graph run with code that Dapple does not list.
 
 A registered type is known to the checker from then on, in this process. Every `privacy.json` that the process writes
-names it, so whoever reads the guarantee sees that it also rests on that code.
+names it, so anyone who reads the guarantee sees that it also rests on that code.
 """
 
 import dataclasses
@@ -52,7 +52,7 @@ _REGISTERED: dict[type, Extension] = {}
 def register_audited(kind: type, *, neighbor_test: NeighborTest) -> Extension:
     """Makes a type known to the privacy-flow checker, and marks every run of this process as extended.
 
-    Whoever registers a type vouches for it: its methods may run on private rows. The neighbor test is run
+    Registering a type vouches for it: its methods may run on private rows. The neighbor test is run
     `NEIGHBOR_TESTS` times here; it cannot prove the bound.
 
     Args:

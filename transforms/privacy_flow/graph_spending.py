@@ -48,7 +48,7 @@ def composed(rounds: tuple[RoundPlan, ...], promise: Promise) -> tuple[float | N
 
 
 def _spent(plan: PromisedPlan, rounds: tuple[RoundPlan, ...]) -> tuple[float | None, float | None]:
-    """Epsilon and delta of some rounds of a plan, composed anew whatever the plan says of them."""
+    """Epsilon and delta of some rounds of a plan, recomposed whatever the plan says of them."""
     if plan.epsilon is None or plan.delta is None:
         return None, None
     # Runs of a sweep differ in their paths alone: the composition that is remembered is that of all of them.

@@ -36,7 +36,7 @@ class KnownObjects:
         self._known: dict[int, Any] = {}
 
     def stranger(self, values: Iterable[Any]) -> str | None:
-        """What is wrong with the first object that is not known, in words; None if all are known."""
+        """The fault in the first object that is not known, in words; None if all are known."""
         pending = list(values)
         while pending:
             value = pending.pop()

@@ -12,7 +12,7 @@ class Level(enum.IntEnum):
 
     PUBLIC: public data, releases, and what follows from them.
     MASKED_RELEASE: a masked sum with its noise: unmasked, it is a release.
-    MASKED: masked and not noised: uniform to whoever lacks the masks, exact to whoever holds them.
+    MASKED: masked and not noised: uniform to anyone without the masks, exact to anyone who holds them.
     PRIVATE: anything else that was computed from private input.
     """
 

@@ -80,4 +80,4 @@ def _is_numbered(value: Any) -> bool:
 def _check_files(step: Step, source: Source) -> None:
     """Stops at a file that is listed twice: its rows would count twice."""
     if source.files is not None and len(set(source.files)) < len(source.files):
-        raise step.refused("list every file once, got some several times", "list the files anew")
+        raise step.refused("list every file once, got some several times", "list the files again")

@@ -147,7 +147,7 @@ def moves_of(statistic: Any, contracts: Sequence[TableContract], unit: PrivacyUn
 
 
 def understatement(statistic: str | None, plan: RoundPlan, *, replaces: bool, moves: Moves = ONE_RELEASE) -> str | None:
-    """What is wrong with the sensitivities that a round states for its statistic, in words; None if nothing is.
+    """The fault in the sensitivities that a round states for its statistic, in words; None if nothing is.
 
     Args:
       statistic: its name; None if it has none.
@@ -173,7 +173,7 @@ def understatement(statistic: str | None, plan: RoundPlan, *, replaces: bool, mo
 
 
 def profile_understatement(plan: ProfilePlan) -> str | None:
-    """What is wrong with the sensitivities that a profile states, in words; None if nothing is."""
+    """The fault in the sensitivities that a profile states, in words; None if nothing is."""
     for event in plan.events:
         required = _profile_bound(event, plan)
         if not event.sensitivity >= required:

@@ -23,7 +23,7 @@ OF_OTHERS = "messages"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """What is known of what a step gives.
+    """Facts about the output of a step.
 
     Attributes:
       level: how private it is.
@@ -34,7 +34,7 @@ class Trace:
       summed: whether statistics have been added up, so that there is one element per plan.
       shares: how the noise is split whose shares every one of the statistics has; None if any has none.
       tagged: level of its outputs besides the main one.
-      inside: level of what it works on; of whatever somebody takes out of its inside.
+      inside: level of what it works on; of whatever someone takes out of its inside.
     """
 
     level: Level
@@ -73,7 +73,7 @@ class Step:
 
     @property
     def transform(self) -> Any:
-        """What is applied."""
+        """The transform applied."""
         return self.node.transform
 
     @property
@@ -172,7 +172,7 @@ def trace_of(step: Step) -> Trace:
 
 
 def law_of(step: Step) -> ShareLaw | None:
-    """How a step that adds shares, or sums that have them, was told to split the noise."""
+    """How a step that adds shares, or sums that have them, was made to split the noise."""
     return next((each for each in audited_code.handed(step.transform) if isinstance(each, ShareLaw)), None)
 
 

@@ -21,7 +21,7 @@ from transforms.privacy.plan_limits import MIN_DELTA
 MOST_EPSILON = 1000.0
 _AIM = 1.0 - 1e-3
 _GAUSSIAN_TREES = (0.25, 30.0)
-"""Noise multipliers for which PipelineDP can tell its library of Gaussian trees; for others, delta is 0 or 1."""
+"""Noise multipliers for which PipelineDP can inform its library of Gaussian trees; for others, delta is 0 or 1."""
 _TYPES = {
     ProfileLaw.GAUSSIAN: MechanismType.GAUSSIAN,
     ProfileLaw.LAPLACE: MechanismType.LAPLACE,

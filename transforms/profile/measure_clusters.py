@@ -42,7 +42,7 @@ from transforms.tables.shard_rows import shard_name
 
 SUMS = "sums"
 Piece = tuple[str, int, bytes | Spilled]
-"""Path and row group the rows come from, and the rows as an Arrow stream or where that lies."""
+"""Path and row group the rows come from, and the rows as an Arrow stream or where that is."""
 
 
 def _percentile_tags(params: ProfileParams) -> list[str]:
@@ -160,7 +160,7 @@ def clients_of(rows: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
 
 
 def bounded(rows: pa.Table, max_rows: int) -> pa.Table:
-    """At most so many rows of each client."""
+    """At most this many rows of each client."""
     kept = bounded_rows(clients_of(rows)[0], rows.column(RANK).to_numpy(), max_rows)
     return rows if len(kept) == rows.num_rows else rows.take(pa.array(kept))
 

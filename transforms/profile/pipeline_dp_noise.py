@@ -3,7 +3,7 @@
 Inputs: exact sums and elements of `MeasureClusters`. Output element: `Noised`, differentially private. All bounds
 have been enforced before, so PipelineDP samples no contributions, and what can be added up has been. Mechanisms are
 those of the plan.
-PipelineDP's noise is not keyed by the run: a bundle that is retried draws it anew.
+PipelineDP's noise is not keyed by the run: a bundle that is retried draws it again.
 """
 
 import dataclasses

@@ -170,21 +170,21 @@ def check_one_pane(batches: beam.PCollection) -> None:
     if not once or windowing.allowed_lateness.micros:
         raise ConfigError(
             "windows of reports must have one pane each, got a trigger or a lateness that allows more; window them "
-            "anew by beam.WindowInto with the default trigger and without allowed_lateness."
+            "again by beam.WindowInto with the default trigger and without allowed_lateness."
         )
 
 
 def check_apart(batches: beam.PCollection) -> None:
     """Refuses windows that may share reports, where a guarantee needs a whole batch.
 
-    What two of them release together would tell apart the reports that only one has, and these are fewer.
+    What two of them release together would separate the reports that only one has, and these are fewer.
 
     Raises:
       ConfigError: unless every report is in one window.
     """
     if not isinstance(batches.windowing.windowfn, (GlobalWindows, FixedWindows, Sessions)):
         raise ConfigError(
-            "windows of shuffled reports must not overlap, got others than fixed ones and sessions; window them anew "
+            "windows of shuffled reports must not overlap, got others than fixed ones and sessions; window them again "
             "by beam.window.FixedWindows."
         )
 

@@ -117,7 +117,7 @@ class EncodeClients(DeclaredMechanism):
         return self.parameters
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
-        """Encodes every shard by itself."""
+        """Encodes every shard on its own."""
         return shards | "Encode" >> beam.ParDo(self._encodes(self.parameters, self.contract, self.key_uri))
 
 

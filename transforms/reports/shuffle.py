@@ -1,4 +1,4 @@
-"""The shuffler: reports written anew, without order, ids or times.
+"""The shuffler: reports rewritten, without order, ids or times.
 
 Input element: `ReportBatch`. Output element: `WrittenFile`. Guarantee: the files hold nonces and payloads, sorted by
 nonce; nonces are uniform and say nothing of the client, so the order is a uniformly random one.
@@ -26,7 +26,7 @@ from transforms.reports.batches import (
 )
 
 _MANY_REPORTS = 100_000_000
-"""At least so many reports make many files of a collection."""
+"""At least this many reports make many files of a collection."""
 
 
 def _write(group: tuple, parameters: ReportParameters, folder: str) -> WrittenFile:

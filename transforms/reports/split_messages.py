@@ -1,8 +1,8 @@
 """Messages of split and mix through pipelines: made by clients, shuffled, read, summed and decoded.
 
-Element: `MessageBatch`. Guarantee: messages of one client are not private by themselves; shuffled among those of
-`min_batch` clients they tell the noisy sums of the leaves and nothing else, to within the delta of the collection. The
-noise belongs to the clients, so making messages is a declared exception to the one noise stage.
+Element: `MessageBatch`. Guarantee: messages of one client are not private on their own; shuffled among those of
+`min_batch` clients they reveal the noisy sums of the leaves and nothing else, to within the delta of the collection.
+The noise belongs to the clients, so making messages is a declared exception to the one noise stage.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ from transforms.tables.shard_rows import read_row_group
 
 SCHEMA = pa.schema([pa.field("place", pa.uint32(), nullable=False), pa.field("share", pa.uint64(), nullable=False)])
 UPLOAD = "upload"
-"""Column of the name by which messages of a device tell which upload they are of, so that none counts twice."""
+"""Column of the name by which messages of a device show which upload they are of, so that none counts twice."""
 UPLOAD_SCHEMA = pa.schema([pa.field(UPLOAD, pa.uint64(), nullable=False), *SCHEMA])
 _N_GROUPS, _N_UPLOAD_GROUPS = 64, 1024
 _BATCH_MESSAGES = 1 << 20
@@ -293,7 +293,8 @@ class ReadUploads(ReadRowGroups):
     A device that tries again sends its upload again. Of the messages of one upload one copy stays; an upload that is
     not whole, or of which there are two that differ, is left out.
 
-    Privacy: whoever reads uploads is the shuffler, which is trusted to forget them. Cost: one shuffle of all messages,
+    Privacy: anyone who reads uploads is the shuffler, which is trusted to forget them. Cost: one shuffle of all
+      messages,
     20 bytes each; memory for those of a 1,024th of all clients.
     """
 

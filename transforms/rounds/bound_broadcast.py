@@ -1,7 +1,7 @@
 """A broadcast that is computed again must be the same to the last bit, or the run ends.
 
 A runner may compute a server step again for one consumer and not for the other. If the copies differed, the round would
-measure other sums and draw a second time, uncharged. So whoever computes a broadcast first leaves its digest.
+measure other sums and draw a second time, uncharged. So the first process to compute a broadcast leaves its digest.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ SUFFIX = ".broadcast"
 
 
 def state_digest(value: Any) -> bytes:
-    """SHA-256 of a state and of all that it holds: equal for equal bits, whoever made it.
+    """SHA-256 of a state and of all that it holds: equal for equal bits, no matter which process made it.
 
     Args:
       value: a dataclass or tuple of arrays, numbers, strings, bytes, settings, None and of such.
@@ -35,7 +35,7 @@ def state_digest(value: Any) -> bytes:
 
 
 def _label(value: Any) -> bytes:
-    """What tells a value from others of its type and of other types."""
+    """What distinguishes a value from others of its type and of other types."""
     kind = type(value).__qualname__
     if dataclasses.is_dataclass(value):
         return encode_label(kind, *(_label(getattr(value, field.name)) for field in dataclasses.fields(value)))
@@ -54,14 +54,14 @@ def _label(value: Any) -> bytes:
 
 
 def bind(state: Any, path: str) -> Any:
-    """The state; whoever comes second must have the same bits.
+    """The state; the one that comes second must have the same bits.
 
     Args:
       state: that is broadcast; public.
       path: of the digest, in the private staging folder.
 
     Raises:
-      PrivacyFlowError: if a broadcast of other bits was given to somebody.
+      PrivacyFlowError: if a broadcast of other bits was given to a worker.
     """
     try:
         write_once(path, state_digest(state), private=True)
@@ -75,6 +75,6 @@ def bind(state: Any, path: str) -> Any:
 
 
 def can_bind(folder: str) -> bool:
-    """Whether a folder tells who was first to write a file."""
+    """Whether a folder shows who was first to write a file."""
     scheme = FileSystems.get_scheme(folder)
     return scheme in (None, "file") or scheme in new_file.CONDITIONAL

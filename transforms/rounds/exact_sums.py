@@ -84,7 +84,7 @@ class _GatherBranchesFn(LeanFn):
 
 
 class TotalFn(LeanFn):
-    """Takes the one sum of all out of its pair; that of a branch is refused, since nobody may noise it by itself."""
+    """Takes the one sum of all out of its pair; that of a branch is refused, since nobody may noise it on its own."""
 
     def process(self, keyed: tuple) -> Iterator[Any]:
         """The sum."""
@@ -148,7 +148,7 @@ class SumPresentVectorsFn(beam.CombineFn):
 
 
 class _SumBranchFn(SumPresentVectorsFn):
-    """The sum of a branch, which for the checker is a statistic like its terms: nobody may noise it by itself."""
+    """The sum of a branch, which for the checker is a statistic like its terms: nobody may noise it on its own."""
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -171,7 +171,7 @@ class Mergeable(Protocol):
 
 
 class MergeFn(beam.CombineFn):
-    """Merges statistics; there must be at least one, which the empty shard sees to."""
+    """Merges statistics; there must be at least one, which the empty shard ensures."""
 
     def create_accumulator(self) -> Mergeable | None:
         """Nothing yet."""
@@ -182,7 +182,7 @@ class MergeFn(beam.CombineFn):
         return element if accumulator is None else accumulator.merge(element)
 
     def merge_accumulators(self, accumulators: Iterable[Mergeable | None]) -> Mergeable | None:
-        """Merges what there is."""
+        """Merges the parts."""
         total = self.create_accumulator()
         for accumulator in accumulators:
             total = total if accumulator is None else self.add_input(total, accumulator)

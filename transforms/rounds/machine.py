@@ -21,7 +21,7 @@ _SELF = Path("/proc/self")
 _MEMORY_INFO = Path("/proc/meminfo")
 _WITHOUT_LIMIT = 1 << 60
 _DISK_LEFT = 6
-"""One byte of so many stays free on a disk: Kubernetes stops pods where less than 15% is left."""
+"""One byte of this many stays free on a disk: Kubernetes stops pods where less than 15% is left."""
 _LEAST_LEFT = 1 << 30
 _THREAD_BYTES = 1 << 27
 """Memory that the rows take which a thread works on, about."""
@@ -65,7 +65,7 @@ def threads(most: int) -> int:
 
 
 def free_memory(process: Path = _SELF, machine: Path = _MEMORY_INFO) -> int | None:
-    """Bytes of memory that this process may still take; None where the system does not tell.
+    """Bytes of memory that this process may still take; None where the system does not say.
 
     Args:
       process: its folder in /proc.
@@ -83,7 +83,7 @@ def free_memory(process: Path = _SELF, machine: Path = _MEMORY_INFO) -> int | No
 
 
 def has_room(n_bytes: int) -> bool:
-    """Whether so many bytes are at most half of the memory that this process may still take."""
+    """Whether this many bytes are at most half of the memory that this process may still take."""
     free = free_memory()
     return free is None or n_bytes <= free // 2
 
@@ -126,7 +126,7 @@ def _groups(controller: str, process: Path) -> Iterator[tuple[str, Path]]:
         kind = system[0]
         if kind in paths and len(fields) > 4 and (kind == "cgroup2" or controller in system[2].split(",")):
             root, mounted = fields[3], Path(fields[4])
-            # In a container the mount may begin at its own group, of which the path tells all folders.
+            # In a container the mount may begin at its own group, of which the path names all folders.
             inside = paths[kind].removeprefix(root.rstrip("/")).strip("/")
             folder = mounted / inside if ".." not in inside.split("/") else mounted
             yield from (

@@ -1,4 +1,4 @@
-"""What a protocol that runs in rounds is made of; it knows neither Beam nor where rows lie."""
+"""What a protocol that runs in rounds is made of; it knows neither Beam nor where rows are."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, Self
@@ -56,7 +56,7 @@ class ProtocolState(Protocol):
         """What statistics read of it: a small part."""
 
     def model(self) -> Any:
-        """What is published after the last round."""
+        """The model published after the last round."""
 
 
 class Round(NamedTuple):
@@ -66,7 +66,7 @@ class Round(NamedTuple):
       plan: releases, noise and sensitivities.
       statistic: (block, S) -> int64, shape (plan.size,); its sums over blocks keep the plan's sensitivities.
       step: (S, releases) -> next S; a pure function of releases and public data.
-      bits: if the statistic knows rows only by what the frame of the state makes of them at so many bits, these bits;
+      bits: if the statistic knows rows only by what the frame of the state makes of them at this many bits, these bits;
         workers may then keep such integers. None if it reads rows otherwise.
       later_bits: bits at which later rounds know the rows in the same frame, if these are others: workers keep rows for
         them while they read them for this round. None if they are the same.

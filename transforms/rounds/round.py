@@ -22,13 +22,13 @@ from transforms.rounds.staged_state import StagedArrays, begin, lightened, resto
 
 
 class ServerFn(LeanFn):
-    """The next state, which is the same to the last bit for whoever computes it.
+    """The next state, which is the same to the last bit for every process that computes it.
 
     Large public arrays of the state are read where this runs, and are not sent on.
 
     Args:
       round_: whose step it is.
-      staged: where large arrays of the state lie; None if it holds them itself.
+      staged: where large arrays of the state are; None if it holds them itself.
       path: where the digest of the state is left; None where no runner computes it twice.
     """
 
@@ -54,7 +54,7 @@ class PrivateRound(beam.PTransform):
       round: statistic, plan and server step.
       state: PCollection of one element: what is broadcast. Public data and releases only.
       aggregation: who adds up the statistics, and who draws the noise.
-      staged: where large arrays of the state lie; None if it holds them itself.
+      staged: where large arrays of the state are; None if it holds them itself.
       path: where the next state leaves its digest; None where no runner computes it twice.
 
     Windowing: global. Privacy: the state gains the releases of `round.plan` and nothing else from the shards.
@@ -83,7 +83,7 @@ class RunRounds(beam.PTransform):
       initial: state before the first round; public data only.
       aggregation: who adds up statistics, and who draws the noise.
       folder: private, where broadcasts leave their digests; None where no runner computes one twice.
-      staged: where large arrays of `initial` lie; None if it holds them itself.
+      staged: where large arrays of `initial` are; None if it holds them itself.
       goes_on: whether `initial` is the state after earlier rounds of the run.
 
     Windowing: global. Privacy: the releases of the rounds' plans, composed. Cost: one pass over the needed

@@ -1,6 +1,6 @@
 """Rows that a worker keeps between the rounds of a run: as lattice integers, in memory, then in a file without a name.
 
-The rows are private. They never lie on a store or in the staging folder. The file has no name from the moment it is
+The rows are private. They are never on a store or in the staging folder. The file has no name from the moment it is
 open, so nothing is left of it when the process ends, however it ends. A file of the input that is replaced after its
 rows were kept is not read at all; rows that are not kept are read under the seal of their file, as in the first round.
 """
@@ -21,11 +21,11 @@ from transforms.rounds import machine
 
 Kept = TypeVar("Kept")
 _MEMORY_SHARE = 4
-"""Memory gets one in so many bytes of what a worker may keep, the file all others."""
+"""Memory gets one in this many bytes of what a worker may keep, the file all others."""
 _MOST_MEMORY = 1 << 27
 _ON_DISK = "/var/tmp"
 _FREE_SHARE = 4
-"""Of the memory that the process may still take, rows get one in so many bytes at most."""
+"""Of the memory that the process may still take, rows get one in this many bytes at most."""
 
 
 class HeldByRun(Generic[Kept]):
@@ -42,7 +42,7 @@ class HeldByRun(Generic[Kept]):
         self._held: set[str] = set()
 
     def of(self, run: str, make: Callable[[], Kept] | None) -> Kept | None:
-        """What is kept of a run; runs that nobody holds make room for a new thing.
+        """The kept rows of a run; runs that nobody holds make room for a new thing.
 
         Args:
           run: names it among those of this process.
@@ -77,7 +77,7 @@ class WorkerLimits:
     Attributes:
       run: names the run among those of a process; random, since rows of one run are never read by another.
       cores: threads that add up rows; 0 where the runner counts them: one, and a thread reads ahead.
-      cache_bytes: bytes of rows that are kept between rounds; 0 to read rows anew in every round.
+      cache_bytes: bytes of rows that are kept between rounds; 0 to read rows again in every round.
     """
 
     run: str = ""
@@ -127,7 +127,7 @@ class RowCache:
         self._entries: dict[Hashable, tuple[Piece, ...]] = {}
 
     def pieces(self, key: Hashable) -> tuple[Piece, ...] | None:
-        """What is kept under a key; None if nothing is."""
+        """The pieces kept under a key; None if nothing is."""
         return self._entries.get(key)
 
     def filled(self, key: Hashable, blocks: Iterable[ClientBlock]) -> Iterator[ClientBlock]:
@@ -207,14 +207,14 @@ class RowCache:
 
 
 def memory_of(n_bytes: int) -> int:
-    """How many bytes of what a worker may keep lie in memory: no more than a quarter of what it may still take."""
+    """How many bytes of what a worker may keep are in memory: no more than a quarter of what it may still take."""
     free = machine.free_memory()
     limit = _MOST_MEMORY if free is None else min(_MOST_MEMORY, free // _FREE_SHARE)
     return min(n_bytes // _MEMORY_SHARE, limit)
 
 
 def disk_of(n_bytes: int) -> tuple[str, int]:
-    """Where rows are kept that do not lie in memory, and how many bytes of them at most, now."""
+    """Where rows are kept that are not in memory, and how many bytes of them at most, now."""
     folder = _folder() or tempfile.gettempdir()
     try:
         return folder, min(n_bytes - memory_of(n_bytes), machine.free_disk(folder))
@@ -223,7 +223,7 @@ def disk_of(n_bytes: int) -> tuple[str, int]:
 
 
 def _folder() -> str | None:
-    """Where the file is made: where TMPDIR says, else on a disk, since /tmp may lie in memory; None for the default."""
+    """Where the file is made: where TMPDIR says, else on a disk, since /tmp may be in memory; None for the default."""
     return _ON_DISK if "TMPDIR" not in os.environ and os.access(_ON_DISK, os.W_OK | os.X_OK) else None
 
 

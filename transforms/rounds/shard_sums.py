@@ -33,7 +33,7 @@ _QUANTIZED_ROWS = 2048
 
 
 def contract_digest(contract: TableContract) -> bytes:
-    """What tells contracts apart that make other rows of a shard; 16 bytes."""
+    """What distinguishes contracts apart that make other rows of a shard; 16 bytes."""
     return hashlib.blake2b(pickle.dumps(contract), digest_size=16).digest()
 
 
@@ -87,7 +87,7 @@ class ShardReader:
         return not kept and shard != EMPTY_SHARD
 
     def _cache(self) -> RowCache | None:
-        """Where rows of this round are kept; None if they are read anew."""
+        """Where rows of this round are kept; None if they are read again."""
         return None if self.round.bits is None or self.round.at is not None else CACHES.of_run(self.limits)
 
     def _key(self, shard: ShardRef, bits: int) -> tuple[ShardRef, bytes, bytes, int]:

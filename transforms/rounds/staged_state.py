@@ -30,7 +30,7 @@ _READ = ("centers", "anchors")
 
 
 class StagedArrays(NamedTuple):
-    """Where the large arrays of the first state lie.
+    """Where the large arrays of the first state are.
 
     Attributes:
       path: of an npz file in the staging folder.

@@ -1,7 +1,7 @@
 """The state between two rounds as arrays, to the last bit: what a run needs to go on in another process.
 
 The bytes of all arrays stand one after the other. A JSON tree says where each begins, and of what types they are part.
-Nothing has to be unpickled: whoever reads a tree is told which types may be in it. Sections of the job's settings are
+Nothing has to be unpickled: the reader of a tree is given which types may be in it. Sections of the job's settings are
 not written down. Those of the job that goes on are taken, which must be equal.
 """
 

@@ -1,6 +1,6 @@
 """The roll of an epoch: a private file that says which clients counted in which windows, and whose rows that leaves.
 
-Ids are kept as digests under the salt of the epoch: nobody who chooses ids can make two clients one. The salt lies in
+Ids are kept as digests under the salt of the epoch: nobody who chooses ids can make two clients one. The salt is in
 the same file, so the file is as private as the ids. It is written for a window before noise is drawn and read by all
 that read rows of the window.
 """
@@ -66,7 +66,7 @@ class Roll:
         Args:
           content: of the file.
           facts: that it must have.
-          refusal: what the user is told of another file.
+          refusal: for another file.
         """
         arrays = gate.arrays_of(content, refusal)
         with refusal.covers():

@@ -29,11 +29,11 @@ _END_BYTES = 1 << 16
 
 
 class FileSeal(NamedTuple):
-    """What is known of a file without reading its rows.
+    """Facts about a file without reading its rows.
 
     Attributes:
       size: bytes.
-      changed: time of the last change as the filesystem tells it; empty if it tells none.
+      changed: time of the last change as the filesystem gives it; empty if it gives none.
       footer: digest of the Parquet footer, or of the end of another file; empty in the listing of an object store,
         where it costs a request per file.
       content: SHA-256 of all bytes by the manifest of a prepared folder; empty of another file.
@@ -100,7 +100,7 @@ def open_sealed(file: str, seal: str, name: str) -> Iterator[tuple[gate.RowFile,
 def open_listed(file: str, seal: str, name: str) -> Iterator[tuple[gate.RowFile, FileSeal, Any]]:
     """Opens a file that was listed, and compares it with its seal before it is read.
 
-    It is compared once more afterwards, unless all its bytes are those that were compared, whatever lies there then.
+    It is compared once more afterwards, unless all its bytes are those that were compared, whatever is there then.
 
     Args:
       file: real path, on any Beam filesystem.
@@ -142,7 +142,7 @@ def check_content(source: Any, seal: str, name: str) -> None:
 
 
 def check_regular(path: str, setting: str) -> os.stat_result:
-    """What a local disk says of a file; a pipe would keep a job waiting for ever.
+    """What a local disk says of a file; a pipe would keep a job waiting forever.
 
     Raises:
       InputError: if it is a pipe, a socket or a device, or cannot be read.
@@ -211,7 +211,7 @@ def _state(path: str, source: Any, name: str) -> StoredFile:
 
 
 def _footer_digest(source: Any, size: int, name: str) -> str:
-    """Digest of the last bytes of a file; those of a Parquet file tell where everything in it lies."""
+    """Digest of the last bytes of a file; those of a Parquet file say where everything in it is."""
     try:
         source.seek(max(size - _TAIL_BYTES, 0))
         tail = bytes(source.read(_TAIL_BYTES))
@@ -226,14 +226,14 @@ def _footer_digest(source: Any, size: int, name: str) -> str:
 
 
 def refusal_of(name: str) -> Refusal:
-    """What the user is told of a file that cannot be read."""
+    """The refusal of a file that cannot be read."""
     if not is_csv(name):
         return _no_parquet(name)
     return Refusal(kind=InputError, rule=f"{name} must be a readable CSV file", remedy="check the file or leave it out")
 
 
 def _no_parquet(name: str) -> Refusal:
-    """What the user is told of a file that is no Parquet file."""
+    """The refusal of a file that is no Parquet file."""
     called = "" if name.endswith(PARQUET_ENDINGS) else f", and end the name of a CSV file in {', '.join(ENDINGS)}"
     rule = f"{name} must be a readable Parquet file"
     return Refusal(kind=InputError, rule=rule, remedy=f"check the file or leave it out{called}")

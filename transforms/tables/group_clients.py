@@ -36,7 +36,7 @@ SHARD_BYTES = 1 << 26
 """Rows of one output file, about, in memory."""
 _ID, _POINT = "id", "point"
 Piece = tuple[str, int, bytes | Spilled]
-"""Path and row group the rows come from, and the rows as an Arrow stream or where that lies."""
+"""Path and row group the rows come from, and the rows as an Arrow stream or where that is."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ def _shards_for(n_bytes: int) -> int:
 
 
 class Windows(NamedTuple):
-    """Windows of an epoch, in each of which a client is grouped by itself.
+    """Windows of an epoch, in each of which a client is grouped on its own.
 
     Attributes:
       column: Hive partition column.
@@ -67,14 +67,14 @@ class Windows(NamedTuple):
     dates: tuple[str, ...]
 
     def place(self, path: str) -> int:
-        """Which of the windows a file lies in."""
+        """Which of the windows a file belongs to."""
         return self.dates.index(str(hive.folder_value(path, self.column)))
 
 
 def _split(
     shard: ShardRef, n_shards: int, contract: TableContract, spill_folder: str | None, windows: Windows | None
 ) -> Iterator[tuple[int, Piece]]:
-    """Rows of one row group by shard of their client; without valid rows, an empty piece that tells the width."""
+    """Rows of one row group by shard of their client; without valid rows, an empty piece that gives the width."""
     if shard == EMPTY_SHARD:
         return
     first = 0 if windows is None else windows.place(shard.path) * n_shards
@@ -194,7 +194,7 @@ class NumberOfShards(beam.PTransform):
 class GroupClients(beam.PTransform):
     """`ShardRef`s → `PreparedFile`s of a client-sharded data set, written to a private folder.
 
-    Rows lie in the files sorted by client, rows of a client in the order of the input. Files do not depend on
+    Rows are in the files sorted by client, rows of a client in the order of the input. Files do not depend on
     bundling or on the order of arrival, and a retried bundle writes its file again, byte for byte.
 
     Attributes:

@@ -9,7 +9,7 @@ NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 
 def has_folder(path: str, column: str) -> bool:
-    """Whether a file lies below a folder `column=value`."""
+    """Whether a file is below a folder `column=value`."""
     return any(part.startswith(f"{column}=") for part in path.split("/")[:-1])
 
 
@@ -25,13 +25,13 @@ def folder_value(path: str, column: str) -> str | None:
 
 
 def with_field(schema: pa.Schema, path: str, column: str | None) -> pa.Schema:
-    """The schema with `column` as a string, if the file lacks it and lies below such a folder."""
+    """The schema with `column` as a string, if the file lacks it and is below such a folder."""
     if column is None or column in schema.names or not has_folder(path, column):
         return schema
     return schema.append(pa.field(column, pa.string()))
 
 
 def with_column(table: pa.Table, path: str, column: str) -> pa.Table:
-    """The table with `column`, the same value in every row; the file lies below such a folder."""
+    """The table with `column`, the same value in every row; the file is below such a folder."""
     values = pa.repeat(pa.scalar(folder_value(path, column), pa.string()), table.num_rows)
     return table.append_column(column, values)

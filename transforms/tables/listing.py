@@ -288,7 +288,7 @@ def _in_order(block: tuple[int, Iterable[tuple[int, bytes]]]) -> tuple[int, byte
 
 
 def _lines(file: object, digest: "hashlib._Hash") -> Iterator[bytes]:
-    """Lines of a file, which the digest is told."""
+    """Lines of a file, which go into the digest."""
     rest = b""
     while chunk := file.read(_CHUNK):  # type: ignore[attr-defined]
         digest.update(chunk)
@@ -306,7 +306,7 @@ def _other_listing() -> InputError:
 
 
 def _looked_at(found: FoundFile, setting: str) -> tuple[str, str, FileSeal]:
-    """What tells a file from all others, its real path, and its seal without the footer."""
+    """What distinguishes a file from all others, its real path, and its seal without the footer."""
     if not is_local(found.path):
         return _identity(found.path)[0], found.path, FileSeal(found.size, found.changed)
     state = check_regular(found.path, setting)
@@ -329,7 +329,7 @@ def _bytes(listed: ListedFile) -> bytes:
 
 
 def _identity(path: str) -> tuple[str, bool]:
-    """What tells a file from all others, and whether it is there."""
+    """What distinguishes a file from all others, and whether it is there."""
     if not is_local(path):
         return posixpath.normpath(path), True
     try:

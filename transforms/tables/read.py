@@ -46,7 +46,7 @@ def first_schema(source: Source, types: Types | None = None) -> tuple[str, pa.Sc
 
     Args:
       source: of the job.
-      types: of the columns that a job reads, if the file has none; None tells names alone.
+      types: of the columns that a job reads, if the file has none; None gives names alone.
 
     Raises:
       ConfigError: if there is none, as in a window to which nobody came.
@@ -57,7 +57,7 @@ def first_schema(source: Source, types: Types | None = None) -> tuple[str, pa.Sc
     if not len(source.listed.files):
         raise ConfigError(
             "data.features must be names of columns (of a list column with data.width) where there may be no file, got "
-            f"none at {source.path} that tells them; write those of the windows before."
+            f"none at {source.path} that names them; write those of the windows before."
         )
     path, real, seal = source.listed.files.first
     with open_sealed(real, seal, path) as (file, _):
@@ -99,11 +99,11 @@ class ServerFiles(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all contents, wherever the files lie; 64 hex digits."""
+        """SHA-256 of all contents, wherever the files are; 64 hex digits."""
         return hashlib.sha256(" ".join(content for _, content in self.digests).encode()).hexdigest()
 
     def check(self) -> None:
-        """Raises InputError if other bytes lie there now."""
+        """Raises InputError if other bytes are there now."""
         if self != ServerFiles.at(self.path):
             raise self._changed()
 

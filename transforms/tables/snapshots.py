@@ -165,7 +165,7 @@ def _local_or_uri(location: str) -> str:
 
 
 def _check_client_folders(files: Iterable[_DataFile], data: DataConfig) -> None:
-    """A partition column of a Delta table is not in its files: clients must be told by the folders' names."""
+    """A partition column of a Delta table is not in its files: clients must be given by the folders' names."""
     name = data.client_id
     for file in files:
         if name is None or name not in file.partition:

@@ -1,4 +1,4 @@
-"""Where the rows of a job lie: files at a path, or the files that the snapshot of a table names."""
+"""Where the rows of a job are: files at a path, or the files that the snapshot of a table names."""
 
 import dataclasses
 import glob
@@ -20,9 +20,9 @@ from transforms.tables.listing import FoundFile, Listing, OneListing
 
 _WILDCARDS = "[*?"
 _STAGING = re.compile(r"\.partial-[A-Za-z0-9_-][A-Za-z0-9._-]*$")
-"""What tells the folder of a run's private files."""
+"""What distinguishes the folder of a run's private files."""
 _LOG = re.compile(r"/_delta_log/\d{20}\.|/metadata/[^/]*\.metadata\.json(?:\.gz)?$")
-"""What tells the root of a Delta or Iceberg table."""
+"""What distinguishes the root of a Delta or Iceberg table."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +35,8 @@ class Source:
       one_of: a partition column and the values that count of it; there may be no file of any.
       snapshot: what `files` are the files of; None if they are listed by path.
       files: of the snapshot, sorted; None if they are listed by path.
-      listed: the one listing of the job; None before it is told how, see `pipelines.tables.private_source`.
-      listing: where workers find that list; None before it lies in the staging folder.
+      listed: the one listing of the job; None before it is given, see `pipelines.tables.private_source`.
+      listing: where workers find that list; None before it is in the staging folder.
     """
 
     path: str
@@ -139,7 +139,7 @@ def _two_formats(path: str, setting: str) -> InputError:
 
 
 def _refuse_packed_twin(file: str, texts: dict[str, str], setting: str) -> None:
-    """Stops at a CSV file that lies there packed and unpacked: its rows would count twice.
+    """Stops at a CSV file that is there packed and unpacked: its rows would count twice.
 
     Args:
       file: its path.
@@ -192,7 +192,7 @@ def _refuse_copy(below: str, file: str, setting: str) -> None:
 
 
 def _refuse_part_of_table(root: str, setting: str) -> None:
-    """Stops where a local path lies in a table; a table that lies below the path is found among its files."""
+    """Stops where a local path is in a table; a table that is below the path is found among its files."""
     folder = os.path.realpath(local_path(root)) if is_local(root) else ""
     while folder.strip("/"):
         logs = (*glob.iglob(f"{glob.escape(folder)}/_delta_log/*"), *glob.iglob(f"{glob.escape(folder)}/metadata/*"))
@@ -202,7 +202,7 @@ def _refuse_part_of_table(root: str, setting: str) -> None:
 
 
 def _is_table(found: str, setting: str) -> InputError:
-    """The error for files of a table: those of rows that were deleted or overwritten may still lie among them."""
+    """The error for files of a table: those of rows that were deleted or overwritten may still be among them."""
     return InputError(
         f"{setting} must name files of no table, got those of the table whose log is {found}; its folder may hold rows "
         "that were deleted, so give the table itself, with a section table of format delta or iceberg."

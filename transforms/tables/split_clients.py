@@ -1,4 +1,4 @@
-"""Passes over the client ids: whether every client lies whole in one shard, and who is there in a window of an epoch.
+"""Passes over the client ids: whether each client is in one shard, and who is there in a window of an epoch.
 
 Input element: `ShardRef`. What comes out is private like the input.
 """
@@ -75,7 +75,7 @@ class _DigestsFn(LeanFn):
 
 
 def _repeats(bucket: tuple[int, Iterable[np.ndarray]], client_id: str) -> Iterator[bool]:
-    """Whether a client of this bucket lies in several shards."""
+    """Whether a client of this bucket is in several shards."""
     index, parts = bucket
     found = np.concatenate(list(parts))
     if index == _BUCKETS:
@@ -146,7 +146,7 @@ class RollParams:
 
 
 class _PresentFn(LeanFn):
-    """Digests of the clients of a shard that lies in the window; none of any other."""
+    """Digests of the clients of a shard that is in the window; none of any other."""
 
     def __init__(self, params: RollParams):
         self._params = params

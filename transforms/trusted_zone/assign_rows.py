@@ -34,7 +34,7 @@ DIGEST_KEY = "dapple.model"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AssignParams:
-    """What is written.
+    """The columns written.
 
     Attributes:
       model: decides on the clusters.

@@ -82,7 +82,7 @@ class EvaluateModels(beam.PTransform):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScoreParams:
-    """What is scored.
+    """The scores.
 
     Attributes:
       contract: how shards are read; not by client.

@@ -34,7 +34,7 @@ _LOCAL_RESTARTS = 10
 
 
 class _LocalCentersFn(LeanFn):
-    """Clusters every client of a shard by itself."""
+    """Clusters every client of a shard on its own."""
 
     def __init__(self, contract: TableContract, n_clusters: int, seed: int):
         self._contract = contract

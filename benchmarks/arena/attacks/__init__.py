@@ -1,1 +1,1 @@
-"""Attacks, a file each: the runs that it asks a system for, and the scores that tell two neighbors apart."""
+"""Attacks, a file each: the runs that it asks a system for, and the scores that distinguish two neighbors."""

@@ -1,4 +1,4 @@
-"""What is published beside the centers: inertia, rounds, exact counts, the centers before the noise."""
+"""Attributes published beside the centers: inertia, rounds, exact counts, the centers before the noise."""
 
 import numpy as np
 

@@ -22,5 +22,5 @@ def told(system, asked, fits):
 
 
 def _scores(pair, fits):
-    """Those of centers, and whether there are any: an error that only one neighbor raises tells them apart."""
+    """Those of centers, and whether there are any: an error that only one neighbor raises distinguishes them."""
     return np.stack([*neighbors.of_centers(pair, fits), np.isnan(fits["centers"]).any(axis=(1, 2))])

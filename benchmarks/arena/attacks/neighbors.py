@@ -61,7 +61,7 @@ def middle(n_rows: int = 24, n_features: int = 2) -> Rows:
 
 
 def delta_of(system: ModuleType, n_rows: int) -> float:
-    """That of the claim: FastLloyd's code takes 1 / (n log n), whatever it is told; the others are told 1e-6."""
+    """That of the claim: FastLloyd's code takes 1 / (n log n), whatever it is given; the others are given 1e-6."""
     if system.CLAIM.startswith("pure"):
         return 0.0
     return 1.0 / (n_rows * np.log(n_rows)) if system.TITLE == "fastlloyd" else DELTA

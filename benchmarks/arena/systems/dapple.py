@@ -1,4 +1,4 @@
-"""Dapple as its users run it: `algorithm: auto`, told the box and any server data."""
+"""Dapple as its users run it: `algorithm: auto`, given the box and any server data."""
 
 TITLE = "dapple"
 WHAT = (

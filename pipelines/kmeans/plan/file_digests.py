@@ -1,6 +1,6 @@
 """SHA-256 of the files of a job, by the launcher's threads or by the workers of the runner; the launcher holds few.
 
-Who guesses a file can confirm it by its digest. So digests are as private as rows: they lie in a private folder beside
+Who guesses a file can confirm it by its digest. So digests are as private as rows: they are in a private folder beside
 the staging folder, and go when they have been read.
 """
 
@@ -81,7 +81,7 @@ def _by_threads(files: FileList) -> FileDigests:
 
 
 def _batches(files: Iterator[ListedFile]) -> Iterator[list[ListedFile]]:
-    """Large files by themselves, and small ones together: handing one to a thread takes as long as reading it."""
+    """Large files on their own, and small ones together: handing one to a thread takes as long as reading it."""
     batch: list[ListedFile] = []
     n_bytes = 0
     for each in files:

@@ -41,7 +41,7 @@ _NO_MATTER = ("ledger", "state", "keep_staging", "chunks")
 def keyed_fingerprint(planned: PlannedFit, key_uri: str) -> str:
     """HMAC of the listing of the input and of its schema, and of the config, under the run key.
 
-    Without the key it says nothing about the input; with it, it tells whether the input is the same. The schema is
+    Without the key it says nothing about the input; with it, it shows whether the input is the same. The schema is
     that of the columns the job reads, in the first file: every other file was checked against the same contract
     when it was read, and one footer more per file would cost as much as listing the row groups again.
 

@@ -239,7 +239,7 @@ def learned_encoder(config: FitConfig | PooledFitConfig | EncodeConfig, server: 
 
 
 def feature_count(data: DataConfig, source: Source, encoder: Encoder | None) -> int:
-    """Number of coordinates of a row, where no server data tell it: as the job says, or as the first file has it."""
+    """Number of coordinates of a row, where no server data say it: as the job says, or as the first file has it."""
     if not isinstance(data.features, str):
         return len(data.features) if encoder is None else encoder.n_features
     if data.width is not None:
@@ -258,7 +258,7 @@ def public_points(
 ) -> NDArray[np.float64]:
     """Public points (q, d): the server data, or points in the clipping ball where there are none.
 
-    Of a protocol that starts from centers they are these: its files may be none, and tell nothing, not even the width.
+    Of a protocol that starts from centers they are these: its files may be none, and say nothing, not even the width.
 
     Args:
       config: the job.

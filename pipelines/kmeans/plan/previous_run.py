@@ -58,7 +58,7 @@ class PreviousRun:
 
     @property
     def folder(self) -> str:
-        """Where it lies."""
+        """Where it is."""
         return self.saved.folder
 
     def check(self, config: FitConfig, features: tuple[str, ...], encoder: Encoder | None) -> None:

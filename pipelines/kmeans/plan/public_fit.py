@@ -27,7 +27,7 @@ _LEFT_OUT = "one unit is left out of its sender's statistic; who sends is public
 
 
 def statement_of(config: FitConfig, plan: PrivacyPlan, chosen: dict[str, Any] | None) -> PrivacyStatement:
-    """The guarantee of a fit, which `plan` tells and every output repeats; `chosen` as of `PublicFit`."""
+    """The guarantee of a fit, which `plan` states and every output repeats; `chosen` as of `PublicFit`."""
     masked: dict[str, Any] | None = None
     shares = config.masked.shares
     if config.trust is Trust.MASKED:
@@ -123,7 +123,7 @@ class PublicFit(NamedTuple):
 
 
 def check_told(plan: PrivacyPlan) -> None:
-    """Refuses a plan of which a release does not say what it tells: pages and files would have no word for it.
+    """Refuses a plan of which a release does not say what it means: pages and files would have no word for it.
 
     Raises:
       PrivacyFlowError: naming the release.
@@ -132,7 +132,7 @@ def check_told(plan: PrivacyPlan) -> None:
         for release in each.releases:
             if not release.spec.meaning.tells:
                 raise PrivacyFlowError(
-                    f"{each.path}/{release.spec.name} must say what it tells, got nothing; give its spec a meaning."
+                    f"{each.path}/{release.spec.name} must say what it means, got nothing; give its spec a meaning."
                 )
 
 

@@ -115,7 +115,7 @@ def clusters_json(result: FitResult) -> dict[str, Any]:
 
 
 def previous_json(planned: PlannedFit) -> dict[str, Any] | None:
-    """The run that this one follows as `run.json` names it: by what it released, not by where it lies."""
+    """The run that this one follows as `run.json` names it: by what it released, not by where it is."""
     previous = planned.previous
     if previous is None:
         return None

@@ -69,7 +69,7 @@ def _recalled(
 
 
 def row_spread(planned: PlannedFit) -> float:
-    """How far a row that counts may lie from where the sums of the last round are measured, feature units."""
+    """How far a row that counts may be from where the sums of the last round are measured, feature units."""
     config, frame = planned.config, planned.initial.frame
     if isinstance(config, DPLloydFit) and config.dp_lloyd.variant is LloydVariant.FAST:
         return LloydSettings.from_config(config).radius(len(frame.lattice.center))

@@ -54,7 +54,7 @@ def replay(initial: ProtocolState, rounds: Sequence[Round], releases: Sequence[R
     Args:
       initial: state before the first round; public.
       rounds: of the run, in order.
-      releases: of the run, in order; told their lattice units or not.
+      releases: of the run, in order; with their lattice units or without.
     """
     by_path = {release.path: release for release in releases}
     state: ProtocolState = initial

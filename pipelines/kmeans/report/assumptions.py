@@ -1,6 +1,6 @@
 """What a reader may assume of a run, from releases and public data: that there are clusters, that a theorem holds.
 
-Centers tell of clusters if they explain more of the spread of the rows than centers of one cloud would. The theorem on
+Centers show clusters if they explain more of the spread of the rows than centers of one cloud would. The theorem on
 FedDP-KMeans speaks for a run that keeps its assumptions.
 """
 
@@ -104,7 +104,7 @@ def largest_spread(rows: NDArray[np.float64], centers: NDArray[np.float64]) -> f
 
 
 def of_clouds(view: FitView) -> list[Notice] | None:
-    """Says that nothing tells of as many clusters as there are centers; None where no release tells of the spread."""
+    """Says that nothing shows as many clusters as there are centers; None where no release says the spread."""
     covariance, n_clusters = covariance_of(view), view.summary.n_clusters
     if covariance is None or n_clusters < 2:
         return None
@@ -117,7 +117,7 @@ def of_clouds(view: FitView) -> list[Notice] | None:
     groups = "there may be none" if found == 1 else f"there seem to be fewer, about {found}"
     return [
         _warning(
-            f"Nothing tells of {n_clusters} clusters: centers explain no more of the spread of the rows than "
+            f"Nothing shows {n_clusters} clusters: centers explain no more of the spread of the rows than "
             f"{n_clusters} centers of one cloud without clusters would. So {groups}, or the start missed some; what "
             "follows may only cut rows into parts."
         )
@@ -127,14 +127,14 @@ def of_clouds(view: FitView) -> list[Notice] | None:
 def of_unknown_spread(view: FitView) -> list[Notice]:
     """Says that `of_clouds` has nothing to say: windows and warm starts release no spread.
 
-    At client level it lies in the noise and the width of cells: measured, either one cloud in three passed for clusters
+    At client level it is hidden by the noise and the width of cells: measured, one cloud in three passed for clusters
     or one page in five denied those that were there.
     """
     n_clusters = view.summary.n_clusters
     if n_clusters < 2 or covariance_of(view) is not None:
         return []
     text = (
-        "Whether there are clusters at all is not said here: nothing that this run released tells how far rows spread. "
+        "Whether there are clusters at all is not said here: nothing that this run released says how far rows spread. "
         f"{n_clusters} centers cut any rows into {n_clusters} parts."
     )
     return [Notice(level=Level.NOTE, text=text, badge=Badge.RELEASED)]
@@ -160,7 +160,7 @@ def _warning(text: str) -> Notice:
 
 
 def covariance_of(view: FitView) -> NDArray[np.float64] | None:
-    """Noisy covariance of the rows, shape (d, d), feature units squared; None where no release tells, or noise rules.
+    """Noisy covariance of the rows, shape (d, d), feature units squared; None where no release says, or noise rules.
 
     Sizes at client level are weights, so nothing is said there.
     """

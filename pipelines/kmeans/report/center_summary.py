@@ -1,4 +1,4 @@
-"""What a report shows of released centers: which features tell them apart, how they lie, which nearly coincide."""
+"""What a report shows of released centers: which features distinguish them, how they are, which nearly coincide."""
 
 import dataclasses
 import math
@@ -28,7 +28,7 @@ class CenterSummary:
       names: d names.
       spread: shape (d,): stddev across the clusters that were found, feature units.
       numbers: k numbers of the clusters.
-      found: shape (k,): whether a cluster is large enough to be told from an empty one.
+      found: shape (k,): whether a cluster is large enough to be distinguished from an empty one.
       noise: shape (k, d): noise stddev of each coordinate, feature units; 0 where nobody knows it.
     """
 
@@ -166,7 +166,7 @@ class CenterSummary:
 
 
 def _judges(centers: NDArray[np.float64], found: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """The centers that say where others lie and what tells them apart: those found, or all where fewer than two are."""
+    """The centers that say where others lie and what distinguishes them: those found, or all if fewer than two are."""
     return centers[found] if found.sum() > 1 else centers
 
 

@@ -77,7 +77,7 @@ def _add_shades(figure: Figure) -> None:
 
 
 def profile_dots(summary: CenterSummary) -> Figure:
-    """A row per feature of those that tell most, with a dot per cluster: no line, since features follow no order."""
+    """A row per feature of those that distinguish most, with a dot per cluster and no line: features have no order."""
     features = np.sort(summary.top_features(MOST_AXES))
     values = summary.standardized[:, features]
     names = Names.of([summary.names[index] for index in features])

@@ -36,12 +36,12 @@ def clusters_section(view: FitView) -> Section:
 def counted_words(view: FitView) -> str:
     """What a size counts, in words."""
     where = view.result.model.counted
-    return f"clients by where their rows lie, {where}, each within a bound" if view.by_client else f"rows {where}"
+    return f"clients by where their rows are, {where}, each within a bound" if view.by_client else f"rows {where}"
 
 
 def _counted(view: FitView) -> str:
     """What a size counts, and how well it is known."""
-    weight = " A client counts with a bounded weight, split by where its rows lie." if view.by_client else ""
+    weight = " A client counts with a bounded weight, split by where its rows are." if view.by_client else ""
     return (
         f"A size counts {counted_words(view)}: in 19 of 20 cases it is within {view.size_noise} of that number.{weight}"
     )
@@ -52,7 +52,7 @@ def _grey(view: FitView) -> str:
     if not view.small_clusters:
         return ""
     return (
-        f" {len(view.small_clusters)} of {view.summary.n_clusters} may be empty: they are grey, in parentheses, or "
+        f" {len(view.small_clusters)} of {view.summary.n_clusters} may be empty: they are gray, in parentheses, or "
         "left out, and do not count when features are compared."
     )
 
@@ -73,8 +73,8 @@ def _sizes(view: FitView) -> Block:
         f"Bars of the noisy size of {which}, with whiskers of two noise stddevs ({twice}).",
         Badge.RELEASED,
         lambda: cluster_plots.size_bars(view.summary, view.size_stddevs, view.unit.size),
-        f"Shown: {which}. Whiskers reach two noise stddevs, {twice} {view.unit.size}, either way; a grey bar is not "
-        "told apart from an empty cluster.",
+        f"Shown: {which}. Whiskers reach two noise stddevs, {twice} {view.unit.size}, either way; a gray bar cannot be "
+        "distinguished from an empty cluster.",
     )
 
 
@@ -110,8 +110,9 @@ def names_sections(view: FitView) -> list[Section]:
         ),
         words=2,
         note=f"Terms of the public vocabulary that more of a cluster's {units} have than of all, strongest first: by "
-        f"more than {names.threshold:.2f} noise stddevs, so that noise alone gives {FALSE_NAMES:g} names in a whole "
-        f"run, as expected. Only so many terms of one {view.unit.word} count, so numbers are below exact ones; where "
+        f"more than {names.threshold:.2f} noise stddevs, even if the cluster is as large as its noisy size allows. "
+        f"So noise alone gives at most {FALSE_NAMES:g} names in a whole run, as expected. Only this many terms of one "
+        f"{view.unit.word} count, so numbers are below exact ones; where "
         "clients are units, one counts whole in such a number, and is split in sizes. "
         f"“No name” says that no term stands out of the noise, not that the cluster is empty.{more}",
     )
@@ -128,7 +129,7 @@ def _called(view: FitView, names: ClusterNames, index: int) -> str:
 
 
 def _cost(view: FitView) -> list[Block]:
-    """How far rows lie from their centers, if the run bought that."""
+    """How far rows are from their centers, if the run bought that."""
     cost = view.result.model.noisy_cost
     if cost is None:
         return [Notice(level=Level.NOTE, text=_NO_COST[not PROTOCOLS[view.planned.config.algorithm].sells_cost])]
@@ -165,7 +166,7 @@ def _elbow(view: FitView) -> list[Block]:
 
 
 def _heat_map(view: FitView) -> Block:
-    """Centers over the features that tell most."""
+    """Centers over the features that distinguish most."""
     n_features = view.summary.n_features
     shown = f"all {n_features} features" if n_features > 1 else "the only feature"
     if n_features > cluster_plots.MOST_ROWS:
@@ -181,7 +182,7 @@ def _heat_map(view: FitView) -> Block:
     )
 
 
-_PALE = " Grey columns: clusters that may be empty."
+_PALE = " Gray columns: clusters that may be empty."
 
 
 def _largest(view: FitView) -> str:
@@ -190,7 +191,7 @@ def _largest(view: FitView) -> str:
 
 
 def _profiles(view: FitView) -> list[Block]:
-    """Where clusters lie in single features, where there are enough of these."""
+    """Where clusters are in single features, where there are enough of these."""
     axes = min(view.summary.n_features, cluster_plots.MOST_AXES)
     if axes < 3 or view.summary.found.sum() < 2:
         return []

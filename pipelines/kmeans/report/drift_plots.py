@@ -25,7 +25,7 @@ def drift_sections(view: FitView) -> tuple[Section, ...]:
     if drift is None:
         return ()
     warm = view.planned.config.starts_warm
-    began = "started from the centers" if warm else "found its centers anew and took over the cluster numbers"
+    began = "started from the centers" if warm else "found its centers from scratch and took over the cluster numbers"
     lead = (
         f"This run {began} of run {drift.previous_run}. What follows compares the two releases: how far "
         "centers and sizes moved, against the noise of both. It cost nothing and is covered by both guarantees "

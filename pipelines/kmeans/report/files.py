@@ -41,7 +41,7 @@ _NOISE = {
 }
 NAMES_FILE = "names.parquet"
 NOT_SAID = "given, not said"
-"""Stands in `run.json` for where a key lies."""
+"""Stands in `run.json` for where a key is."""
 
 
 _TRUST = {
@@ -126,7 +126,7 @@ def _drift_json(model: ClusterModel, drift: Drift, remembered: Remembered | None
 
 
 def _settings(config: FitConfig) -> dict[str, Any]:
-    """The job as it was run; where its keys lie is nobody's business."""
+    """The job as it was run; where its keys are is nobody's business."""
     content: dict[str, Any] = config.model_dump(mode="json")
     masked = content["masked"]
     places = ((content, "key_uri"), *((masked, name) for name in ("secret_uri", "state_uri", "identity_uri")))
@@ -172,7 +172,7 @@ def _noise_words(model: ClusterModel) -> str:
 
 
 def _unprotected(planned: PlannedFit) -> str:
-    """What is public by declaration."""
+    """Everything public by declaration."""
     public = ["the settings of the job, names of features among them"]
     if planned.config.server_data is not None:
         public.append("the server data, which the curator declares public")
@@ -182,7 +182,7 @@ def _unprotected(planned: PlannedFit) -> str:
 
 
 def _units(planned: PlannedFit) -> str:
-    """What is counted by the privacy unit."""
+    """The things that the privacy unit counts."""
     return UNITS[planned.plan.unit].words
 
 
@@ -224,7 +224,7 @@ def _model(planned: PlannedFit) -> dict[str, Any]:
 
 
 def _one_of(planned: PlannedFit) -> str:
-    """What is released."""
+    """The released outputs."""
     covers = planned.statement.covers
     return "One run" if covers is None else f"One window; epsilon and delta are of {covers}"
 

@@ -140,7 +140,7 @@ class FitView:
 
     @property
     def is_projected(self) -> bool:
-        """Whether features mean nothing by themselves."""
+        """Whether features mean nothing on their own."""
         encoder = self.planned.contract.encoder
         return encoder is not None and encoder.is_projected
 

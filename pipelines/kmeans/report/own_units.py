@@ -13,7 +13,7 @@ from pipelines.page.numbers import fixed
 from schemas.tables.encoder import Encoder
 
 _MOST_COLUMNS = 4
-"""Columns that tell what is typical of a cluster."""
+"""Columns that show what is typical of a cluster."""
 _MOST_ALIKE = 3
 """Categories of a column that are named where noise may hide which is the largest."""
 _SIGNS = 3
@@ -46,7 +46,7 @@ def noise_texts(view: FitView, features: NDArray[np.int64], clusters: NDArray[np
 
 
 def typical(view: FitView, index: int) -> str:
-    """What is typical of a cluster, for example "hours 41.2; education Bachelors (62%)"; "" where nothing is encoded.
+    """The typical values of a cluster, such as "hours 41.2; education Bachelors (62%)"; "" where nothing is encoded.
 
     Of a column with several features the one with the largest share is named, with those that noise may hide it from.
     Columns in which centers differ most come first.
@@ -70,7 +70,7 @@ def typical(view: FitView, index: int) -> str:
 
 
 def _parts(encoder: Encoder) -> list[tuple[str, slice]]:
-    """Columns, and where the features of each lie."""
+    """Columns, and where the features of each are."""
     ends = np.cumsum([0, *(len(column.names) for column in encoder.columns)]).tolist()
     places = (slice(low, high) for low, high in itertools.pairwise(ends))
     return [(column.column, place) for column, place in zip(encoder.columns, places, strict=True)]

@@ -25,7 +25,7 @@ _WIDE = 10.0
 _DROWNED = 3.0
 """Noise stddevs of centers up to which their spread in a feature drowns in it."""
 _ALONE = 0.99
-"""A feature with this share of the squared spread of the centers tells nearly all of them apart."""
+"""A feature with this share of the squared spread of the centers distinguishes nearly all of them."""
 _MOST_NAMED = 8
 
 
@@ -183,7 +183,7 @@ def _of_sizes(view: FitView) -> Found:
     text = (
         f"{_clusters(small)} {'has a noisy size' if len(small) == 1 else 'have noisy sizes'} below two noise "
         f"stddevs ({view.size_noise}): such a cluster may be empty, and its center says mostly what {says} "
-        "say. Such clusters are grey or left out below."
+        "say. Such clusters are gray or left out below."
     )
     return [_warning(text, Badge.RELEASED)]
 
@@ -243,7 +243,7 @@ _CHECKS: tuple[tuple[str, Callable[[FitView], Found]], ...] = (
     ("Every release above its noise", _of_noise),
     ("Assumptions of the theorem on FedDP-KMeans", assumptions.of_theorem),
 )
-"""What is checked of a run, and how."""
+"""The checks of a run."""
 _APPLIES: Mapping[str, Callable[[FitView], bool]] = {
     "Clipping norm against the public rows": lambda view: view.representative,
     "Private rows inside the clipping norm": lambda view: not clipping.covers_box(view),

@@ -202,7 +202,7 @@ def _weights_plot(view: FitView) -> list[Block]:
             f"Noisy weights of {active:,} public points in descending order; noise alone stays mostly inside the band.",
             Badge.RELEASED,
             lambda: plots.sorted_weights(release.decoded[:active], release.stddev),
-            f"Noisy {view.unit.size} nearest to each public point; inside the band, that is not told apart from none.",
+            f"Noisy {view.unit.size} nearest to each public point; inside the band, it may be none.",
         )
     ]
 

@@ -12,7 +12,7 @@ from transforms.arrivals.consume import TopicClient
 
 
 def window_rows(config: StreamConfig, options: PipelineOptions) -> TopicWindows | LakeRows:
-    """The windows of a job's topic, or its rows that lie in folders.
+    """The windows of a job's topic, or its rows that are in folders.
 
     Args:
       config: the job.

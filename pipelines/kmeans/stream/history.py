@@ -21,7 +21,7 @@ from transforms.files.publish import CENTERS_FILE
 from transforms.numerics.kmeans.recurring.windows import own_noise
 
 LAST = 50
-"""The last so many windows are shown, whatever their number."""
+"""The last this many windows are shown, whatever their number."""
 _MOST_OVERALL = 100
 """Windows of a whole epoch that are drawn, besides the last one."""
 

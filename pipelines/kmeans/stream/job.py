@@ -42,10 +42,10 @@ def _plan(run: Run[StreamConfig]) -> Due:
 
 
 def _work(run: Run[StreamConfig], due: Due) -> Released:
-    """Releases windows as they are due, until there are no more, or somebody asks it to end."""
+    """Releases windows as they are due, until there are no more, or it is asked to end."""
     config = run.settings
     if due.done and not due.indices:
-        # Whoever released the last window may have been killed before the page.
+        # The process that released the last window may have been killed before the page.
         write_page(config, run.options.output, due.done)
     if not due.indices:
         clear(window_rows(config, run.options.beam))
@@ -69,7 +69,7 @@ def _arrived(run: Run[StreamConfig], warned: list[int | None], indices: tuple[in
 def _released(
     run: Run[StreamConfig], warned: list[int | None], rows: FolderRows, indices: tuple[int, ...], watch: Watch
 ) -> Iterator[str]:
-    """Releases windows one after another, until somebody asks the job to end; gives the date of each.
+    """Releases windows one after another, until the job is asked to end; gives the date of each.
 
     The number of warnings of each goes to `warned`.
     """
@@ -89,7 +89,7 @@ def _released(
 
 
 def _count_windows(config: StreamConfig, done: int) -> None:
-    """Tells how many windows are released, and when the next one is due, so that a lag is seen from outside."""
+    """Says how many windows are released, and when the next one is due, so that a lag is seen from outside."""
     MEASURES.put(WINDOWS, done)
     MEASURES.put(WINDOWS_LEFT, config.options.windows - done)
     if done < config.calendar.n_wanted:

@@ -33,7 +33,7 @@ _OPEN_ROWS = 30
 
 
 def write_page(config: StreamConfig, output: str, done: int) -> None:
-    """Draws the page anew.
+    """Redraws the page.
 
     Args:
       config: the job.

@@ -1,1 +1,1 @@
-"""Signals of a command for whoever is on call: lines of the log, metrics, and where they go."""
+"""Signals of a command for the person on call: lines of the log, metrics, and where they go."""

@@ -1,6 +1,6 @@
 """Where numbers of a command go: a text file for Prometheus, and a private file for its operator.
 
-The text file holds what is the same for every input, unless somebody asks for the rest. The operator's file holds all.
+The text file holds what is the same for every input, unless someone asks for the rest. The operator's file holds all.
 """
 
 import contextlib
@@ -23,11 +23,11 @@ OPERATOR = ".operator.json"
 
 
 class Wanted(NamedTuple):
-    """What a command was asked to tell, and where.
+    """What a command was asked to report, and where.
 
     Attributes:
       metrics: path of the text file on a local disk; empty for none, and for no operator's file.
-      private: whether the text file and lineage tell what depends on rows, too.
+      private: whether the text file and lineage show what depends on rows, too.
       lineage: a URL, or the path of a file; empty for none.
     """
 
@@ -155,7 +155,7 @@ def _plain(samples: Mapping[Sample, float]) -> dict[str, Any]:
 def _put(path: str, content: str, mode: int) -> None:
     """Puts a whole file in place of what is there; nobody reads half of one.
 
-    What is told is gone with the machine, so nothing is flushed.
+    The numbers are gone with the machine, so nothing is flushed.
     """
     made = f"{path}.{secrets.token_hex(8)}"
     try:

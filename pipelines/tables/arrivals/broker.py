@@ -59,14 +59,14 @@ def check_settings(topic: str, settings: Mapping[str, str], least_days: int) -> 
 
 
 def check_id(topic: str, topic_id: str) -> None:
-    """Refuses a topic that could not be told from another one of its name; brokers name topics from 2.8 on.
+    """Refuses a topic that could not be distinguished from another one of its name; brokers name topics from 2.8 on.
 
     Raises:
       ConfigError: if the broker has no id for it.
     """
     if topic_id.strip("A=") in ("", "None"):
         raise ConfigError(
-            f"the topic {topic} must have an id, by which one that was made anew is told from it, got none; bring the "
+            f"the topic {topic} must have an id, which distinguishes a recreated one from it, got none; bring the "
             "brokers to version 2.8 or later."
         )
 
@@ -74,7 +74,7 @@ def check_id(topic: str, topic_id: str) -> None:
 def check_reaches_back(
     client: TopicClient, state: TopicState, kept: Sequence[int], starts: Sequence[int], age: int
 ) -> None:
-    """Refuses a first window so old that the broker may have dropped messages of it: nothing else would tell.
+    """Refuses a first window so old that the broker may have dropped messages of it: nothing else would show it.
 
     Args:
       client: of the topic.
@@ -153,14 +153,14 @@ class Broker:
         return [each.offset if each.offset >= 0 else end for each, end in zip(found, ends, strict=True)]
 
     def commit(self, ends: Mapping[int, int]) -> None:
-        """Tells the broker under the group's name how far windows are released, for its tools; nobody reads it back."""
+        """Informs the broker under the group's name how far windows are released, for its tools only."""
         from confluent_kafka import TopicPartition
 
         places = [TopicPartition(self._client.topic, partition, end) for partition, end in ends.items()]
         self._answer(lambda: self._consumer.commit(offsets=places, asynchronous=False))
 
     def _answer(self, ask: Callable[[], _Answer]) -> _Answer:
-        """An answer, which a broker that starts anew is given time for; raises InputError if there is none."""
+        """An answer, which a broker that starts over is given time for; raises InputError if there is none."""
         from confluent_kafka import KafkaError, KafkaException
 
         patience = time.monotonic() + _SECONDS

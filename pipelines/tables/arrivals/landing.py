@@ -1,6 +1,6 @@
 """Private copies of messages, where a fit reads its rows: exactly those of recorded offsets, on any runner.
 
-The copies of a window lie at `FOLDER/COLUMN=DATE/part-*.parquet` and go when nothing is left to release. They are a
+The copies of a window are at `FOLDER/COLUMN=DATE/part-*.parquet` and go when nothing is left to release. They are a
 function of the records, so what a killed attempt has left is removed and copied again.
 """
 
@@ -56,19 +56,17 @@ class Landing:
         return absolute(self.records.folder).rstrip("/")
 
     def check(self, output: str) -> None:
-        """Refuses a folder that holds anything else: what lies there would be removed, or count as rows.
+        """Refuses a folder that holds anything else: what is there would be removed, or count as rows.
 
         Args:
-          output: of the job, where nothing private may lie.
+          output: of the job, where nothing private may be.
 
         Raises:
           ConfigError: with the folder.
         """
         private, released = (f"{_resolved(each)}/" for each in (self._root, output))
         if private.startswith(released) or released.startswith(private):
-            raise ConfigError(
-                f"{self.setting} must lie apart from --output, got {self._root}; choose a private folder."
-            )
+            raise ConfigError(f"{self.setting} must be apart from --output, got {self._root}; choose a private folder.")
         for path in _files_in(self._root):
             below = path.removeprefix(f"{self._root}/")
             if not below.startswith(f"{RECORDS}/") and not self._is_copy(below):
@@ -78,7 +76,7 @@ class Landing:
                 )
 
     def alone(self) -> contextlib.AbstractContextManager[None]:
-        """Nobody else copies to the folder or removes what lies there; raises ConfigError if another job does."""
+        """Nobody else copies to the folder or removes what is there; raises ConfigError if another job does."""
         return alone_at(FileSystems.join(self._root, RECORDS), self.records.epoch, self.setting, self._root)
 
     def copy(self, dates: Sequence[str]) -> None:

@@ -1,6 +1,6 @@
-"""Records of windows: which offsets of a topic lie in each, durable before a message is read or noise is drawn.
+"""Records of windows: which offsets of a topic are in each, durable before a message is read or noise is drawn.
 
-A record is private: it tells how many messages there are. It lies at `FOLDER/_offsets/EPOCH/DATE.json`. If a ledger
+A record is private: it says how many messages there are. It is at `FOLDER/_offsets/EPOCH/DATE.json`. If a ledger
 charges the windows, then its commits know records by their content, see `Register`.
 """
 
@@ -53,7 +53,7 @@ class Records:
         return FileSystems.join(absolute(self.folder), RECORDS, self.epoch, f"{date}.json")
 
     def place(self, date: str, copies: str) -> RecordPlace:
-        """What workers are told of a window whose messages they copy to a folder."""
+        """What workers know of a window whose messages they copy to a folder."""
         return RecordPlace(self.path(date), self.digest(date), copies)
 
     def digest(self, date: str) -> str:
@@ -64,7 +64,7 @@ class Records:
         """The record of a window; None if it was not cut yet.
 
         Raises:
-          InputError: if another file lies there.
+          InputError: if another file is there.
         """
         path = self.path(date)
         if not FileSystems.exists(path):
@@ -104,7 +104,7 @@ class Records:
         if found.topic_id != state.topic_id or (before is not None and before.topic_id != state.topic_id):
             raise InputError(
                 f"the topic {self.client.topic} must be the one that the windows began with, got another of this name; "
-                "begin anew under another name."
+                "start over under another name."
             )
         if before is not None and any(each.first != before.ends.get(each.partition, 0) for each in found.ranges):
             raise record_refusal(self.path(date)).because("one that does not follow the window before")

@@ -1,4 +1,4 @@
-"""Where the rows of windows come from: folders that somebody else writes, or messages of a topic."""
+"""Where the rows of windows come from: folders that another system writes, or messages of a topic."""
 
 import contextlib
 import dataclasses
@@ -35,7 +35,7 @@ class TopicWindows:
 
 
 class FolderRows:
-    """Rows that lie in the folders of their windows already.
+    """Rows that are in the folders of their windows already.
 
     Attributes:
       short: dates of windows with fewer rows than their producer is expected to send; private.
@@ -52,7 +52,7 @@ class FolderRows:
         """Takes note that a window is released."""
 
     def _arrived(self, date: str, n_rows: int, expected: int | None) -> None:
-        """Tells the operator, and nobody else, of a producer that has sent nothing, or less than it should."""
+        """Informs the operator, and nobody else, of a producer that has sent nothing, or less than it should."""
         if not n_rows:
             MEASURES.put(SILENT, 1.0, date)
             MEASURES.note(f"{date}: {self.nothing}")
@@ -61,11 +61,11 @@ class FolderRows:
             self.short.append(date)
 
     nothing = "the folder of the day is missing, or holds no row"
-    """What is said of a window to which nobody has written."""
+    """The warning on a window to which nobody has written."""
 
 
 class LakeRows(FolderRows):
-    """Rows in folders of dates, which are looked at where somebody wants to know whether they came.
+    """Rows in folders of dates, which are looked at where someone wants to know whether they came.
 
     Args:
       calendar: of the windows.
@@ -138,11 +138,11 @@ class TopicRows(FolderRows):
         return {State.OFFSETS: records.digest(date(index))}
 
     def released(self, index: int) -> None:
-        """Tells the broker how far windows are released; if it does not listen, nothing depends on it."""
+        """Informs the broker how far windows are released; if it does not listen, nothing depends on it."""
         try:
             self._broker.commit(self._landing.records.kept(self._calendar.date(index)).ends)
         except InputError:
-            _LOGGER.warning("warning: the broker was not told that a window is released; its tools show an older one")
+            _LOGGER.warning("warning: the broker does not know that a window is released; its tools show an older one")
 
     def _drop(self, dates: list[str]) -> None:
         """Removes the copies of windows that no later release reads."""
@@ -157,7 +157,7 @@ def arriving(windows: TopicWindows | FolderRows, output: str) -> Iterator[Folder
     """The rows of windows, while some are due.
 
     Args:
-      windows: of a topic, or rows that lie in folders.
+      windows: of a topic, or rows that are in folders.
       output: folder of the job.
 
     Raises:

@@ -19,7 +19,7 @@ class RecurringConfig(Section):
     previous: Text = Field(description="the output folder of the earlier fit")
     warm_start: Flag = Field(
         default=True,
-        description="true to start Lloyd rounds from the centers of the earlier fit, or false to find the centers anew "
+        description="true to start Lloyd rounds from the centers of the earlier fit, or false for new ones "
         "and take over the numbers of the clusters only",
     )
     memory: Runs | None = Field(
@@ -29,7 +29,7 @@ class RecurringConfig(Section):
     )
     short_memory: Count | None = Field(
         default=None,
-        description="how many runs a second memory remembers, against which drift is told, an integer below memory; by "
+        description="how many runs a second memory remembers, against which drift is measured, an integer below it; by "
         "default a sixth of it",
     )
 
@@ -50,7 +50,7 @@ class RecurringConfig(Section):
         if not self.warm_start:
             raise ConfigError(
                 f"recurring.memory must be left out with recurring.warm_start: false, got {self.memory}; centers that "
-                "are found anew remember nothing, and the next warm run remembers this one."
+                "are found from scratch remember nothing, and the next warm run remembers this one."
             )
         if self.short_length >= self.memory:
             raise ConfigError(

@@ -71,7 +71,7 @@ def test_an_epoch_in_several_calls_is_that_of_one_call(place, topic):
 
 
 def test_offsets_of_a_group_that_somebody_resets_decide_nothing(place, topic):
-    """They are told to the broker for its tools; which messages a window has stands in its record."""
+    """They are sent to the broker for its tools; which messages a window has stands in its record."""
     assert place.stream("reset", topic, until=DATES[1]).code == 0
     with connected(TopicClient(topic.broker.servers, topic.name, ""), "dapple-epoch") as asked:
         asked.commit({0: 0, 1: 3, 2: 9_999})
@@ -242,12 +242,12 @@ def test_messages_that_the_broker_has_dropped_are_missed(place, topic):
 def test_a_topic_that_was_made_anew_is_refused(place, broker):
     topic = Topic(broker, partitions=1)
     topic.send_days({0: ROWS[0]})
-    assert place.stream("anew", topic.closed(), until=DATES[0]).code == 0
+    assert place.stream("again", topic.closed(), until=DATES[0]).code == 0
     other = Topic(broker, partitions=1)
     other.send_days({0: ROWS[0], 1: ROWS[1]})
-    record = place.record("anew", DATES[0])
+    record = place.record("again", DATES[0])
     record.write_text(record.read_text().replace(topic.name, other.name))
-    outcome = place.stream("anew", other.closed(), until=DATES[1])
+    outcome = place.stream("again", other.closed(), until=DATES[1])
     assert outcome.code == 2
     assert "got another one than the ledger's commit of that window names" in outcome.lines[-1]
 
@@ -280,7 +280,7 @@ def test_copies_have_a_folder_of_their_own(place, topic):
     assert mine.exists()
     outcome = place.stream("inside", topic, data=place.folder / "inside" / "out" / "copies")
     assert outcome.code == 2
-    assert "must lie apart from --output" in outcome.lines[-1]
+    assert "must be apart from --output" in outcome.lines[-1]
 
 
 def test_a_copy_that_an_attempt_left_is_made_again(place, topic):

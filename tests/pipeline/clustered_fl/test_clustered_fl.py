@@ -1,4 +1,4 @@
-"""The clustered_fl job: its outputs equal the loop's, it goes on when killed, and bad input is told in one sentence."""
+"""The clustered_fl job: its outputs equal the loop's, it resumes when killed, bad input is refused in a sentence."""
 
 import json
 import os
@@ -130,7 +130,7 @@ def test_clusters_may_be_searched_and_models_be_deep(data, tmp_path):
 
 
 def killed(settings: dict, folder: pathlib.Path, rounds: int, delay: float = 0.0) -> bytes:
-    """A job in chunks of two rounds that dies `delay` seconds after so many are done; returns the key of the run."""
+    """A job in chunks of two rounds that dies `delay` seconds after this many are done; returns the key of the run."""
     save = "transforms.files.checkpoint:CheckpointFolder.save"  # first of all for a run without rounds
     point = crashes.Point(save, after=True, call=1 + rounds // 2, delay=delay)
     words = words_for(settings, folder, "--run_id", "r")

@@ -157,7 +157,7 @@ def test_every_way_releases_the_same_centers(world, centers, way, monkeypatch):
 
 @pytest.mark.slow
 def test_another_key_gives_other_centers(world, centers):
-    """So the test above would tell."""
+    """So the test above would fail."""
     other = lake.write_key(world.folder / "other", bytes(range(32)))
     with one_key_draws(other):
         result = dapple_dp.fit(dapple_dp.validated(world.job), PipelineOptions([]))

@@ -1,4 +1,4 @@
-"""What is installed: metadata, data files, and a command that knows where they are."""
+"""The installed package: metadata, data files, and a command that knows where they are."""
 
 import email
 import json

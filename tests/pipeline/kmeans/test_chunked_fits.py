@@ -221,7 +221,7 @@ def test_bad_input_in_the_first_chunk_leaves_nothing(tmp_path):
 
 
 def test_a_given_key_beside_the_staging_folder_is_kept(tmp_path):
-    """Its path begins as that of the folder does, whose own keys are made anew."""
+    """Its path begins as that of the folder does, whose own keys are made again."""
     place = Place(tmp_path)
     key = lake.write_key(tmp_path / "out.partial-r.key")
     words = place.words("out", None, **LLOYD, key_uri=key)
@@ -230,7 +230,7 @@ def test_a_given_key_beside_the_staging_folder_is_kept(tmp_path):
 
 
 def test_a_run_without_a_ledger_that_is_complete_is_told_so(place):
-    """Whoever is stopped between the last rename and the last line may ask again; no other run is taken for it."""
+    """A process stopped between the last rename and the last line may ask again; no other run is taken for it."""
     words = place.words("done", 2)
     assert (first := lake.run_command(*words)).code == 0, first.err
     before = {path.name: path.read_bytes() for path in (place.folder / "done").iterdir()}

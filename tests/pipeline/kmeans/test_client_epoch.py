@@ -114,7 +114,7 @@ def test_late_rows_of_clients_that_did_not_count_are_left_out(copied):
 
 
 def test_another_spelling_of_the_ids_is_refused(copied):
-    """Integers, then strings of them: they could not be told to be the same clients."""
+    """Integers, then strings of them: they could not be shown to be the same clients."""
     copied.write(DATES[1], [str(each) for each in range(30)])
     shutil.rmtree(copied.folder / "lake" / f"dt={DATES[0]}")
     outcome = copied.release(DATES[1])
@@ -136,7 +136,7 @@ def test_another_width_of_the_ids_is_the_same_client(copied):
 
 @pytest.mark.parametrize("attack", ["gone", "older", "cut", "of another contract"])
 def test_a_roll_that_is_not_the_last_one_is_refused(copied, attack):
-    """Whoever loses a roll, or puts an older one in its place, would have clients counted anew."""
+    """A lost roll, or an older one in its place, would have clients counted again."""
     copied.write(DATES[1], range(30))
     (path,) = copied.rolls()
     roll = copied.roll()
@@ -164,7 +164,7 @@ def other_roll(copied, tmp_path_factory):
 
 
 def forgetful_roll(copied, _):
-    """The last roll, from which somebody has taken clients out; it says of itself what the last one says."""
+    """The last roll, from which someone has taken clients out; it says of itself what the last one says."""
     roll = copied.roll()
     fewer = Counted(*(each[:3] for each in roll.counted))
     return dataclasses.replace(roll, counted=fewer).to_bytes()

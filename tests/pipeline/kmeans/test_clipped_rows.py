@@ -1,4 +1,4 @@
-"""Rows that wrong bounds have clipped, as the report tells them from released numbers, and good bounds that it leaves
+"""Rows that wrong bounds have clipped, as the report reads them from released numbers, and good bounds that it leaves
 alone."""
 
 import warnings

@@ -324,7 +324,7 @@ def test_where_epsilons_add_up_an_epoch_counts_with_its_largest(first, second, e
 
 
 def test_the_innermost_folder_is_the_date_and_other_spellings_are_none(place):
-    """What is listed is what counts for a window: a folder in a folder, and a date with escaped letters."""
+    """Only listed files count for a window: a folder in a folder, and a date with escaped letters."""
     fit = plan_fit(validated(place.settings(2)))
     spelled = [f"dt={DATES[0]}/dt={DATES[1]}", "dt=2026%2D01%2D01", "dt=2026-1-01", f"DT={DATES[0]}"]
     for folder in spelled:

@@ -22,7 +22,7 @@ from schemas.privacy.plan import PrivacyUnit
 pytestmark = pytest.mark.filterwarnings("ignore::schemas.errors.PrivacyWarning")
 CENTERS = np.array([[6.0, 0.0, 0.0], [-6.0, 0.0, 3.0], [0.0, 8.0, 0.0]])
 NO_LABELS = "labels of the training rows are private, so that there is no labels_"
-FRESH_NOISE = "noise is drawn anew in every fit, so that two fits differ"
+FRESH_NOISE = "fresh noise is drawn in every fit, so that two fits differ"
 EXPECTED_FAILURES = {"check_clustering": NO_LABELS, "check_fit_idempotent": FRESH_NOISE}
 
 
@@ -106,7 +106,7 @@ def test_fit_predict_is_fit_and_predict():
 
 @pytest.fixture
 def kept(monkeypatch):
-    """What lies on the disk when a fit runs."""
+    """Files on the disk when a fit runs."""
     found, run = {}, fit_job.execute
 
     def execute(planned, *more):

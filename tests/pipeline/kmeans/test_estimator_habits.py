@@ -61,7 +61,7 @@ def test_the_scaler_keeps_all_conventions(estimator, check):
         ({"clipping_norm": 120}, False, "dp_lloyd"),
         ({"clipping_norm": np.float64(120), "domain": (0, 99)}, False, "dp_lloyd"),
         ({}, True, "feddp_kmeans"),
-        ({"domain": DOMAIN}, True, "feddp_kmeans"),
+        ({"domain": DOMAIN}, True, "dp_lloyd"),
         ({"clipping_norm": 120, "settings": {"quality": {}}}, False, "central_tree"),
         ({"clipping_norm": 120, "n_clusters": {"max": 4, "choose": "elbow"}}, False, "central_tree"),
         ({"algorithm": "central_tree", "clipping_norm": 120}, True, "central_tree"),

@@ -1,4 +1,4 @@
-"""Errors of the estimator speak of its own parameters, and name the column."""
+"""Errors of the estimator name its own parameters, and name the column."""
 
 import re
 import subprocess

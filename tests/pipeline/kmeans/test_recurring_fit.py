@@ -106,7 +106,7 @@ def test_the_manifest_names_the_earlier_run_not_its_place(series):
 
 
 def test_numbers_last_when_centers_are_found_anew(series):
-    """The cold run has another order of its own; each center keeps the number of the cluster that it lies in."""
+    """The cold run has another order of its own; each center keeps the number of the cluster that it is in."""
     first, cold = series.model("first"), series.model("cold")
     assert np.linalg.norm(first.centers - cold.centers, axis=1).max() < 1.0
     rows = series.json("cold", "run.json")["clusters"]["released_rows"]

@@ -30,11 +30,11 @@ def place(tmp_path_factory):
 
 
 class Clock:
-    """A time that goes on whenever somebody looks at it.
+    """A time that goes on whenever someone looks at it.
 
     Args:
       start: the first time, UTC.
-      at: what is done when somebody looks for the n-th time.
+      at: what is done when someone looks for the n-th time.
     """
 
     def __init__(self, start, at=None):
@@ -56,7 +56,7 @@ def run(place, name, clock, monkeypatch, **changes):
 
 
 def test_windows_are_released_when_their_days_are_over(place, monkeypatch):
-    """The epoch ends by itself, and all its bytes are those of `--once`."""
+    """The epoch ends on its own, and all its bytes are those of `--once`."""
     clock, seen, release = Clock("2026-01-01T05:00"), [], job.run_settings
 
     def noted(record, settings, options):
@@ -85,7 +85,7 @@ def test_nothing_is_released_before_the_time_to_settle(place, monkeypatch):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_job_that_waits(place, number, monkeypatch):
-    """What is released stays, and the next call goes on."""
+    """Released windows stay, and the next call goes on."""
     before = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
     clock = Clock("2026-01-02T00:00", {6: lambda: signal.raise_signal(number)})
     outcome = run(place, f"ends-{number}", clock, monkeypatch)
@@ -124,7 +124,7 @@ def test_a_signal_in_a_window(place, numbers, code, released, monkeypatch):
 
 @pytest.mark.parametrize(("begun", "expected"), [("2026-01-01T05:00", "2026-01-03T00:00"), ("2026-01-09T07:00",) * 2])
 def test_a_window_began_for_others_when_it_was_due_or_when_the_job_did(begun, expected):
-    """Never when the one before was done, which tells how long its rows took."""
+    """Never when the one before was done, which reveals how long its rows took."""
     calendar = Calendar(first=DATES[0], days=1, windows=3, settle=0)
     began, due = (datetime.datetime.fromisoformat(each).replace(tzinfo=datetime.UTC) for each in (begun, expected))
     options = JobOptions(config="c", run_id="r", beam=beam_options([]), output="out", begun=began)

@@ -187,7 +187,7 @@ def test_a_limit_says_how_many_runs_fit(tmp_path):
     runs = [each["runs"] for each in json.loads(summary)["runs"]]
     assert sorted(runs, reverse=True) == runs
     assert told == (
-        "census: room for so many runs of one Gaussian release, delta 1e-06 each: "
+        "census: room for this many runs of one Gaussian release, delta 1e-06 each: "
         f"{runs[0]:,} at epsilon 0.1, {runs[1]:,} at epsilon 0.5, {runs[2]:,} at epsilon 1, {runs[3]:,} at epsilon 3"
     )
     ledger.reserve("a", gaussian(5.0, epsilon=0.75, delta=1e-6), {})

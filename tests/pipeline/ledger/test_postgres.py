@@ -114,7 +114,7 @@ def test_a_server_that_does_not_flush_is_refused(server, ledger):
 
 
 def test_a_standby_that_does_not_answer_ends_no_run_and_no_charge(server, ledger):
-    """The rows are on the server's own disk; the run is told to come back, and then is not charged twice."""
+    """The rows are on the server's own disk; the run is asked to come back, and then is not charged twice."""
     server.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
     server.execute("SELECT pg_reload_conf()")
     try:
@@ -186,7 +186,7 @@ class _Cut:
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("again", [False, True])
 def test_a_commit_of_unknown_outcome_is_looked_up(ledger, when, again):
-    """Whether the server had committed or not, the run is charged once, and its caller is told the right name."""
+    """Whether the server had committed or not, the run is charged once, and its caller gets the right name."""
     ledger.reserve("a", charge(0.5), {})
     connect, cuts = psycopg.connect, [when, when, None]
 
@@ -199,7 +199,7 @@ def test_a_commit_of_unknown_outcome_is_looked_up(ledger, when, again):
 
 
 def test_two_that_ask_alike_at_once_are_charged_once_and_one_is_refused(ledger):
-    """Entries of equal content are told apart by their nonce: the one whose outcome is unknown does not take the other
+    """Entries of equal content differ by their nonce: the one whose outcome is unknown does not take the other
     one's charge for its own."""
     connect, others = psycopg.connect, [lambda: ledger.reserve("a", charge(0.5), {})]
 
@@ -239,7 +239,7 @@ def test_a_charge_that_another_machine_has_taken_up_is_not_given_back(ledger, ca
 
 
 def _reserve(url, process, count, done):
-    """The body of a writer: reserves, and writes down the id of each run once it was told that it is charged."""
+    """The body of a writer: reserves, and writes down the id of each run once it has learned that it is charged."""
     ledger = Ledger(url)
     with pathlib.Path(done).open("a", encoding="utf-8") as file:
         for number in range(count):

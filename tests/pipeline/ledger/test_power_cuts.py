@@ -35,7 +35,7 @@ class Machine:
 
 
 def of_fit(folder: pathlib.Path, **settings) -> Machine:
-    """Rows lie elsewhere; the output is in a folder that is not there yet."""
+    """Rows are elsewhere; the output is in a folder that is not there yet."""
     disk = folder / "disk"
     disk.mkdir()
     ledger = ledgers.new_ledger(disk, Limit(epsilon=1000.0, delta=1e-5))

@@ -142,7 +142,7 @@ def test_a_client_that_was_away_catches_up(played, tmp_path):
 
 
 def test_a_result_that_a_stopped_client_has_begun_is_written(played, tmp_path):
-    """It follows from the sums; the client was told to choose another run_id, which a run that is open has not."""
+    """It follows from the sums; the client was asked to choose another run_id, which a run that is open has not."""
     (tmp_path / "own" / "result.partial-run").mkdir(parents=True)
     (tmp_path / "own" / "result.partial-run" / "releases.parquet").write_bytes(b"half")
     outcome = played.unmask(client=2, released=str(tmp_path / "own"))
@@ -193,7 +193,7 @@ def test_equal_data_of_two_clients_are_two_messages(parties):
 
 
 def test_a_second_present_set_is_refused(parties):
-    """Whoever hands out the sum of other clients for a round that was unmasked gets nothing for it."""
+    """A party that hands out the sum of other clients for a round that was unmasked gets nothing for it."""
     for client in range(3):
         assert parties.upload(client).code == 0
     assert parties.aggregate().code == 0

@@ -56,7 +56,7 @@ class SplitParties(Parties):
         return outcome
 
     def to_the_sum(self, holders=EVERYBODY):
-        """All legs of a round until its sum lies in the exchange."""
+        """All legs of a round until its sum is in the exchange."""
         for _ in range(3 if self.scheme == "pairwise" else 1):
             self.leg(holders)
 
@@ -79,7 +79,7 @@ class SplitParties(Parties):
 
 @contextlib.contextmanager
 def recorded_shares(into):
-    """What senders draw, by path and name; whoever draws again must draw the same."""
+    """What senders draw, by path and name; a process that draws again must draw the same."""
     real = noise_shares.draw_share
 
     def draw(key, sender, plan, statistic, counted):

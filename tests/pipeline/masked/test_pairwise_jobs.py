@@ -86,7 +86,7 @@ class Parties(ExchangingParties):
         return self.clients_job("upload", holder, "--client", f"holder-{holder}")
 
     def shares(self, index):
-        """What was handed out in a round, as whoever unmasks reads it."""
+        """What was handed out in a round, as the party that unmasks reads it."""
         plan = Exchange(self.exchange).plan()
         own, path = private_key(SECRETS[0], plan.nonce, SHARES), plan.rounds[index].path
         files = sorted(pathlib.Path(self.released, f"{index:02d}_shares").glob("*.sealed"))
@@ -208,7 +208,7 @@ def test_every_leg_taken_again_sends_the_same_bytes(parties):
 
 
 def test_rows_that_change_during_a_round_are_those_of_its_first_leg(parties):
-    """All legs are of one statistic: a refusal would tell that rows have changed, and would lose the party."""
+    """All legs are of one statistic: a refusal would reveal that rows have changed, and would lose the party."""
     parties.leg()
     parties.write_rows(2, parties.blocks[2].points + 0.5)
     parties.leg()

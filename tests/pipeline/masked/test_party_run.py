@@ -80,7 +80,7 @@ def test_the_log_says_in_a_line_per_step_what_is_waited_for(played):
 
 
 def events_of(path):
-    """Kind, word, whether it lies within a party's run, and facets of each event."""
+    """Kind, word, whether it is within a party's run, and facets of each event."""
     found = [json.loads(line) for line in path.read_text().splitlines()]
     return [
         (each["eventType"], each["job"]["name"], "parent" in each["run"]["facets"], each["run"]["facets"])
@@ -90,7 +90,7 @@ def events_of(path):
 
 @pytest.mark.slow
 def test_every_party_tells_the_begin_and_the_end_of_its_part_and_of_each_round(played):
-    """The one that was killed has told a begin without an end."""
+    """The one that was killed has reported a begin without an end."""
     for name, word in {"north": "upload", AGGREGATOR: "aggregate", COLLECTOR: "unmask"}.items():
         events = events_of(played.folder / name / "events.jsonl")
         assert events[0][:3] == ("START", "party", False)

@@ -44,7 +44,7 @@ class Ward:
             pq.write_table(rows, folder / f"data/{name}/rows.parquet")
 
     def placed(self, text):
-        """A text whose absolute paths lie in the folder."""
+        """A text whose absolute paths are in the folder."""
         return re.sub(r"/(keys|data|exchange|released|state)\b", rf"{self.folder}/\1", text)
 
     def write(self, name, text):
@@ -54,7 +54,7 @@ class Ward:
         (self.folder / name).write_text(self.placed(text))
 
     def words_of(self, line):
-        """One command, whose places lie in the folder."""
+        """One command, whose places are in the folder."""
         return shlex.split(re.sub(r"(?<=--config )", f"{self.folder}/", self.placed(line)))
 
     def run(self, line):

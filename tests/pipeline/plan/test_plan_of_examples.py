@@ -18,7 +18,7 @@ JOBS = list(example_jobs.jobs())
 
 
 def flags_of(job):
-    """Few units, and the width that only the rows would tell."""
+    """Few units, and the width that only the rows would show."""
     units = ("--clients" if job["privacy"].get("unit", "client") == "client" else "--rows", "500")
     listed = isinstance(job["data"]["features"], str) and job.get("server_data", "none") == "none"
     return (*units, "--width", str(example_jobs.WIDTH)) if listed else units

@@ -1,4 +1,4 @@
-"""`dapple verify`: one run, altered in every way that a test can think of; each is told by the name of the file."""
+"""`dapple verify`: one run, altered in every way a test can think of; each refusal names the file."""
 
 import hashlib
 import json
@@ -55,7 +55,7 @@ def refused(folder, *flags):
 
 
 def edit_json(folder, name, change, *, reseal=False):
-    """Changes a JSON file, and makes all digests anew if asked to."""
+    """Changes a JSON file, and recomputes all digests if asked to."""
     content = json.loads((folder / name).read_text())
     change(content)
     (folder / name).write_text(json.dumps(content))
@@ -64,7 +64,7 @@ def edit_json(folder, name, change, *, reseal=False):
 
 
 def seal(folder):
-    """The manifest of somebody who knows how it is made."""
+    """The manifest of someone who knows how it is made."""
     manifest = json.loads((folder / "run.json").read_text())
     manifest["files"] = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in manifest["files"]}
     manifest["manifest_digest"] = manifest_digest(manifest)
@@ -183,7 +183,7 @@ def test_a_huge_file_is_hashed_in_parts(copy):
 
 
 def forge(name):
-    """A change of `privacy.json` that somebody makes who makes the digests anew."""
+    """A change of `privacy.json` that someone makes who recomputes the digests."""
     return {
         "epsilon": lambda content: content.update(epsilon=0.1),
         "delta": lambda content: content.update(delta=1e-9),

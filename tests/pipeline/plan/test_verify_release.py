@@ -27,7 +27,7 @@ def empty(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def passed(runs, empty):
-    """What is said of all runs, in one process."""
+    """The verdicts on all runs, in one process."""
     done = published.check(*map(str, runs.values()), cwd=empty)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     return published.sections(done.stdout)
@@ -35,7 +35,7 @@ def passed(runs, empty):
 
 @pytest.fixture(scope="module")
 def forged(runs, empty, tmp_path_factory):
-    """What is said of each forgery that is not signed, in one process."""
+    """The verdict on each forgery that is not signed, in one process."""
     folder = tmp_path_factory.mktemp("forgeries")
     places = {name: published.forge(runs, name, folder / str(at))[0] for at, name in enumerate(BY_FILES)}
     done = published.check(*map(str, places.values()), cwd=empty)
@@ -84,7 +84,7 @@ def test_what_files_cannot_tell_is_said(forged, name):
     """Nothing in the files contradicts these, and the checker says that it would not see them."""
     said = forged[name]
     assert not [line for line in said if line.startswith("REFUSED")]
-    assert any("nobody wrote all files anew, digests included" in line for line in said)
+    assert any("nobody rewrote all files, digests included" in line for line in said)
     if "called clients" in name:
         assert any("or earlier releases gave the lattice units of" in line for line in said)
     if "moved" in name:
@@ -105,7 +105,7 @@ def test_a_signature_tells_what_digests_do_not(runs, empty, tmp_path):
 
 
 def test_a_later_run_tells_that_an_earlier_one_was_altered(runs, empty, tmp_path):
-    """Whoever makes all digests of one night anew does not reach the next night's manifest."""
+    """Anyone who recomputes all digests of one night does not reach the next night's manifest."""
     copy = shutil.copytree(runs["dp_lloyd, record"], tmp_path / "run")
     published.edit_rows("centers.parquet", lambda rows: rows[0].update(noisy_size=rows[0]["noisy_size"]))(copy)
     published.seal(copy)

@@ -1,4 +1,4 @@
-"""The run key stays where it lies: not in the job graph, not in a pickle, not in an output or a log."""
+"""The run key stays where it is: not in the job graph, not in a pickle, not in an output or a log."""
 
 import base64
 import binascii
@@ -35,7 +35,7 @@ SPELLINGS = spellings(lake.KEY)
 
 
 def unpacked(content):
-    """The content, and everything that lies packed in it as a Beam pickle."""
+    """The content, and everything that is packed in it as a Beam pickle."""
     found, queue = [], [content]
     while queue:
         found.append(queue.pop())

@@ -246,5 +246,5 @@ def test_a_check_of_a_large_sweep_costs_little(world, tmp_path):
         check_graph(root, promise)
         return time.thread_time() - start
 
-    # Of this thread on a processor, whoever else computes. Measured: 0.005 s for 35 cells, 0.2 s for 350.
+    # Of this thread on a processor, whatever else computes. Measured: 0.005 s for 35 cells, 0.2 s for 350.
     assert seconds(350) < 20.0

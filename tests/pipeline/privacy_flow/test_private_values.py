@@ -22,7 +22,7 @@ TELLTALE = 3.1415926535
 """Stands in the first coordinate of every private row."""
 WRITTEN = re.compile(rb"(?<![\d.])\d{8,}")
 COUNT = re.compile(rb"(?<![\da-fA-F.,])4,?817(?:\.0)?(?![\da-fA-F.])")
-"""No part of an address or a digest: among so many hexadecimal digits any four occur by chance."""
+"""No part of an address or a digest: among this many hexadecimal digits any four occur by chance."""
 
 
 class Leaks:
@@ -38,7 +38,7 @@ class Leaks:
 
     @property
     def told(self):
-        """Those of four bytes and more that are not zero; bytes of rounder numbers lie in any pickle."""
+        """Those of four bytes and more that are not zero; bytes of rounder numbers are in any pickle."""
         return [each for each in self.numbers if sum(map(bool, each.to_bytes(8, "little"))) >= 4]
 
     @property

@@ -229,7 +229,7 @@ def test_nothing_but_progress_is_told(desk, by_record, caplog):
     desk.run(sampling_rate=0.9)
     told = " ".join(record.getMessage() for record in caplog.records)
     counts = np.bincount(desk.labels)
-    # Addresses of objects are told, whose hexadecimal digits are any.
+    # Addresses of objects are shown, whose hexadecimal digits are any.
     assert not any(re.search(rf"(?<![\da-f]){exact}(?![\da-f])", told) for exact in counts)
 
 

@@ -45,7 +45,7 @@ def put(folder: pathlib.Path, date: str, table: pa.Table, file: str = "hour-0.pa
 
 
 def words(folder: pathlib.Path, output: str, *flags: str, **windows) -> tuple[str, ...]:
-    """A command line; the settings lie beside the output."""
+    """A command line; the settings are beside the output."""
     calendar = {"name": "phones", "column": "dt", "first": DATES[0], "windows": len(DATES)} | windows
     settings = {"reports": {"path": str(folder / "inbox")}, "windows": calendar}
     (folder / f"{output}.yaml").write_text(yaml.safe_dump(settings))
@@ -57,7 +57,7 @@ def decode(folder: pathlib.Path, output: str, **windows) -> lake.Outcome:
 
 
 def files(folder: pathlib.Path) -> dict[str, bytes]:
-    """Files of a window, without what tells one run of equal reports from another."""
+    """Files of a window, without what distinguishes one run of equal reports from another."""
     found = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
     manifest = json.loads(found.pop("run.json"))
     of_the_run = ("started", "manifest_digest", "files", "config_digest")
@@ -116,7 +116,7 @@ def test_a_window_is_a_decode_of_its_folder(finished, tmp_path, date):
 
 
 def test_an_empty_window_is_complete_and_has_no_model(finished):
-    """Its number of reports is public, and is all that it tells."""
+    """Its number of reports is public, and is all that it reveals."""
     folder = finished / "models" / EMPTY
     assert {path.name for path in folder.iterdir()} == {"privacy.json", "run.json"}
     manifest = json.loads((folder / "run.json").read_text())
@@ -201,7 +201,7 @@ def test_a_killed_job_goes_on_to_the_same_bytes(arriving, finished, point):
 
 
 def test_broken_reports_stop_the_job_and_a_later_call_goes_on(arriving, finished):
-    """What is no report folder is somebody's mistake, and not a window without reports."""
+    """A folder that is no report folder is someone's mistake, and not a window without reports."""
     whole = arriving / "inbox" / f"dt={DATES[2]}" / "hour-0.parquet"
     content = whole.read_bytes()
     whole.write_bytes(b"broken")
@@ -214,7 +214,7 @@ def test_broken_reports_stop_the_job_and_a_later_call_goes_on(arriving, finished
 
 
 def test_a_path_that_is_not_there_is_no_row_of_empty_windows(arriving):
-    """With parameters of another place nothing else would tell."""
+    """With parameters of another place nothing else would show it."""
     line = words(arriving, "models", "--once")
     settings = yaml.safe_load((arriving / "models.yaml").read_text())
     settings["reports"] = {"path": str(arriving / "inbux"), "parameters": str(arriving / "inbox" / "parameters.json")}
@@ -226,7 +226,7 @@ def test_a_path_that_is_not_there_is_no_row_of_empty_windows(arriving):
 
 
 def test_all_windows_of_an_output_have_the_parameters_of_the_first(arriving, finished):
-    """Parameters that somebody put in their place are refused, and a new output takes them."""
+    """Parameters that someone put in their place are refused, and a new output takes them."""
     due = {"windows": 1}
     assert decode(arriving, "models", **due).code == 0
     public = arriving / "inbox" / "parameters.json"
@@ -262,7 +262,7 @@ def test_a_window_that_was_copied_does_not_stand_for_another(arriving, finished)
 
 
 def test_parameters_in_the_folder_of_a_window_are_those_of_all(arriving):
-    """As an encode leaves them; without its manifest nothing else would tell."""
+    """As an encode leaves them; without its manifest nothing else would show it."""
     own = arriving / "inbox" / f"dt={DATES[0]}" / "parameters.json"
     own.write_text(parameters(privacy__epsilon=2.0).to_json())
     outcome = decode(arriving, "models")

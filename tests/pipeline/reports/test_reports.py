@@ -51,7 +51,7 @@ def read_reports(folder: pathlib.Path) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """Folder and settings of a lake whose reports lie in `encoded`, and what they decode to in `decoded`; only read."""
+    """Folder and settings of a lake whose reports are in `encoded`, and what they decode to in `decoded`; only read."""
     folder = tmp_path_factory.mktemp("finished")
     path = lake.write_lake(folder / "lake", points(), np.arange(N_CLIENTS), n_files=3, row_group_size=400)
     job = settings(path, key_uri=lake.write_key(folder / "key"), reports__path=str(folder / "encoded"))
@@ -135,7 +135,7 @@ def test_a_client_with_another_point_keeps_its_nonce_and_draws_other_coins():
     np.testing.assert_array_equal(first.indices, same.indices)
     moved = keyed_reports(points(400) * (1.0 + 1e-15), ids, public, lake.KEY)
     np.testing.assert_array_equal(first.nonces, moved.nonces)
-    # A changed point draws its report anew: two of 64 indices agree now and then, not nearly always.
+    # A changed point draws its report again: two of 64 indices agree now and then, not nearly always.
     assert (first.indices == moved.indices).mean() < 0.2
     other = keyed_reports(points(400), ids, public, bytes(32))
     assert not set(first.nonces.tolist()) & set(other.nonces.tolist())
@@ -149,7 +149,7 @@ def test_only_one_row_of_a_client_is_reported(tmp_path):
 
 
 def unstamped(folder):
-    """The report of a run without what tells it from another one: its stamp, on the screen and on printed pages."""
+    """The report of a run without what distinguishes it from another one: its stamp, on screen and in print."""
     text = (folder / "report.html").read_text()
     assert json.loads((folder / "run.json").read_text())["run_id"] in text
     stamps = r'@page \{.*|<dl class="stamp".*?</dl>|<footer>\n<p>run .*'
@@ -324,7 +324,7 @@ def test_windows_of_one_pane_pass_whatever_they_were_before(trigger):
 
 @pytest.mark.parametrize("windows", [SlidingWindows(60, 10), SlidingWindows(60, 59)])
 def test_windows_that_overlap_are_refused_where_a_batch_is_the_guarantee(windows):
-    """What two of them release tells the reports of ten seconds from the rest."""
+    """What two of them release separates the reports of ten seconds from the rest."""
     shuffled = parameters(reports={"mode": "shuffle", "min_batch": 1000}, **SHUFFLED)
     batches = beam.Pipeline() | beam.Create([]) | beam.WindowInto(windows)
     for name in ("decode", "decode messages"):

@@ -172,7 +172,7 @@ def test_codewords_are_messages_too(place, broker):
 
 
 def test_shuffled_reports_do_not_come_from_a_topic(place, topic):
-    """A topic tells in which order they came, which a shuffler is trusted to forget."""
+    """A topic shows in which order they came, which a shuffler is trusted to forget."""
     (place / "parameters.json").write_text(parameters(**SHUFFLED).to_json())
     outcome = decode(place, topic)
     assert outcome.code == 2

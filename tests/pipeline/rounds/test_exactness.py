@@ -1,4 +1,4 @@
-"""Under one key a run releases the same bytes, however the rows lie in files and whoever works on them."""
+"""Under one key a run releases the same bytes, however the rows are spread over files and whichever workers read."""
 
 import numpy as np
 import pytest

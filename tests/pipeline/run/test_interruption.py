@@ -1,4 +1,4 @@
-"""Runs that Ctrl-C or SIGTERM stops after noise may have been drawn: told so, nothing half-written, resumable."""
+"""Runs that Ctrl-C or SIGTERM stops after noise may have been drawn: reported so, nothing half-written, resumable."""
 
 import json
 import signal

@@ -218,7 +218,7 @@ def sent(parties):
 
 
 def test_a_party_that_would_add_other_noise_now_sends_nothing(half_sent, upgrade, monkeypatch):
-    """A client believes its own plan, so one of another version is told before a row of it is used."""
+    """A client believes its own plan, so one of another version is refused before a row of it is used."""
     upgrade("dp-accounting")
     before, rounds = sent(half_sent), ClientsRole.rounds.fget
     monkeypatch.setattr(ClientsRole, "rounds", property(lambda role: rounds(role)[:1]))

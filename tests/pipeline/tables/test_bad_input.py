@@ -47,7 +47,7 @@ def with_nulls(column):
 
 
 def file_of_columns(n_columns):
-    """A Parquet file without rows that is little but the schema of so many columns, its footer written by hand."""
+    """A Parquet file without rows that is little but the schema of this many columns, its footer written by hand."""
     root = bytes([0x48, 1]) + b"s" + bytes([0x15]) + varint(2 * n_columns) + bytes(1)
     column = bytes([0x15, 10, 0x25, 0, 0x18, 1]) + b"c" + bytes(1)
     schema = bytes([0x19, 0xFC]) + varint(n_columns + 1) + root + n_columns * column

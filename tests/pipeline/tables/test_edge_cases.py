@@ -74,7 +74,7 @@ def test_more_clusters_than_rows(place):
 
 @pytest.mark.parametrize("unit", ["record", "client"])
 def test_only_invalid_rows_release_noise(place, unit):
-    """All rows dropped: releases as complete as ever, equal to those of an exact sum of zero."""
+    """All rows dropped: releases as complete as before, equal to those of an exact sum of zero."""
     points = np.full((30, 4), np.nan)
     clients = ten_each(points) if unit == "client" else None
     settings = place.job(points, clients, unit, data__on_invalid_rows="drop")

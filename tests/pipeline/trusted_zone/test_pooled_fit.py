@@ -79,7 +79,7 @@ def test_far_rows_do_not_blur_the_others(desk, tmp_path):
 
 
 def test_k_fed_on_clients_whose_rows_are_scattered(desk, tmp_path):
-    """Clients lie in both files and in any order, so they are grouped in a private copy first."""
+    """Clients are in both files and in any order, so they are grouped in a private copy first."""
     assert min(np.bincount(desk.clients)) > 3
     found = desk.centers(tmp_path, "k_fed")
     assert desk.cost(found) < 1.1 * desk.least

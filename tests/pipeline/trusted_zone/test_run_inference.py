@@ -1,4 +1,4 @@
-"""The handler inside Beam's RunInference: models come by side input, and a job's graph may not hold it."""
+"""The handler inside Beam's RunInference: models arrive by side input, and a job's graph may not hold it."""
 
 import apache_beam as beam
 import pytest

@@ -111,7 +111,7 @@ def test_assignments_and_centers_do_not_mix(store, assigned, tmp_path):
 
 def test_assignments_stay_out_of_released_folders(assigned, tmp_path):
     released = finished(tmp_path / "fit", "night-1")
-    with pytest.raises(ConfigError, match="a table of assignments must lie outside of released outputs"):
+    with pytest.raises(ConfigError, match="a table of assignments must be outside of released outputs"):
         write_delta(assigned, f"{released}/table")
     assert not (tmp_path / "fit" / "table").exists()
 

@@ -1,4 +1,4 @@
-"""Sums of directions: one privacy unit moves them by at most the declared sensitivity, wherever its rows lie."""
+"""Sums of directions: one privacy unit moves them by at most the declared sensitivity, wherever its rows are."""
 
 import math
 

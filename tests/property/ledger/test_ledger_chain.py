@@ -24,7 +24,7 @@ FEW = settings(
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A ledger with every kind of entry; two runs are alike, so that swaps are told by order alone."""
+    """A ledger with every kind of entry; two runs are alike, so that swaps are recognized by order alone."""
     folder = tmp_path_factory.mktemp("chain")
     ledger = new_ledger(folder, basic_limit(10.0))
     for run in ("a", "b"):
@@ -38,7 +38,7 @@ def whole(tmp_path_factory):
 
 
 def tampered(whole, *statements):
-    """A copy of the ledger that somebody changed, triggers and all."""
+    """A copy of the ledger that someone changed, triggers and all."""
     path = f"{whole}.copy"
     shutil.copy(whole, path)
     with sqlite3.connect(path, isolation_level=None) as connection:

@@ -56,7 +56,7 @@ def test_no_threshold_is_within_reach_of_those_who_collude(n, corrupt, dropout):
     if found is not None and found.n_neighbors == n - 1:
         assert found.threshold > colluding(corrupt / 1000, n)
         fewest = ShareLaw(threshold=1, corrupt=0.0, dropout=dropout / 1000).fewest(n)
-        assert found.threshold <= fewest - 1, "whoever stays has enough neighbors that stay"
+        assert found.threshold <= fewest - 1, "every client that stays has enough neighbors that stay"
 
 
 @given(st.integers(1, 300), st.integers(0, 500))

@@ -151,7 +151,7 @@ class Kept(Log):
 
 
 def test_a_first_window_that_the_broker_may_have_cut_is_refused(records, tmp_path):
-    """Nothing tells whether messages that are gone were of it, unless the broker must have kept those."""
+    """Nothing shows whether messages that are gone were of it, unless the broker must have kept those."""
     times = [[START - 2, START + 1, START + 2, START + 3], []]
     week = STATE._replace(settings={"retention.ms": str(7 * DAY)})
     with pytest.raises(InputError, match="got a broker that has dropped some"):
@@ -165,7 +165,7 @@ def test_a_first_window_that_the_broker_may_have_cut_is_refused(records, tmp_pat
 
 @pytest.mark.parametrize("topic_id", ["AAAAAAAAAAAAAAAAAAAAAA", "None", ""])
 def test_a_topic_without_an_id_is_refused(topic_id):
-    """An old broker: a topic of the same name that was made anew would be taken for it."""
+    """An old broker: a recreated topic of the same name would be taken for it."""
     check_id("visits", "AAb-cdefghijklmnopqrsA")
     with pytest.raises(ConfigError, match="the topic visits must have an id"):
         check_id("visits", topic_id)

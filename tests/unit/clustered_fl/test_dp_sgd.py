@@ -171,7 +171,7 @@ class _Nothing:
 
 
 def test_noise_is_drawn_from_a_stream_of_its_own():
-    """Drawn from that of the batches, noise would tell which rows were taken, and be known where batches are."""
+    """Drawn from that of the batches, noise would reveal which rows were taken, and be known where batches are."""
     names = []
 
     class Recorded(KeyStream):

@@ -1,4 +1,4 @@
-"""Who takes part, where their rows lie, and that rows are those of the client."""
+"""Who takes part, where their rows are, and that rows are those of the client."""
 
 import dataclasses
 

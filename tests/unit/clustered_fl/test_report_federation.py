@@ -50,7 +50,7 @@ def test_clusters_and_guarantee_are_told():
 
 def test_clusters_that_were_not_found_are_a_warning():
     page = report_federation.render(view(models=np.zeros((1, 18)), assignments=np.zeros(6, dtype=np.int64)))
-    assert "no clusters that could be told from noise" in page
+    assert "no clusters that stand out of the noise" in page
 
 
 def test_accuracy_is_that_of_the_rows_of_a_group():

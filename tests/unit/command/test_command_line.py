@@ -175,7 +175,7 @@ def program(tmp_path_factory):
 
 
 def complete(program, *words):
-    """What bash offers for the last of some words, and what it is told to look for itself."""
+    """What bash offers for the last of some words, and what it is asked to look for itself."""
     line = (
         f'complete() {{ :; }}\ncompopt() {{ echo "$2"; }}\n{command.completion_script("bash")}\n'
         f"COMP_WORDS=({' '.join(words)})\nCOMP_CWORD={len(words) - 1}\n_dapple_completion {program}\n"

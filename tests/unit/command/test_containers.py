@@ -34,7 +34,7 @@ ON_THIS_MACHINE = {
     "io.tmp.dirs",
     "blob.server.port",
 }
-"""Settings of Flink that say where something listens or lies."""
+"""Settings of Flink that say where something listens or is."""
 
 
 def instructions(text):
@@ -57,7 +57,7 @@ def stages(text):
 
 
 def faults(text):
-    """What is wrong with a Dockerfile, in words."""
+    """The faults of a Dockerfile, in words."""
     found, known = [], stages(text)
     defaults = dict(rest.split("=", 1) for word, rest in instructions(text) if word == "ARG")
     for name, (base, steps) in known.items():
@@ -76,7 +76,7 @@ def faults(text):
 
 
 def user(known, name):
-    """Who a stage runs as at its end; None for whoever its base image says."""
+    """Who a stage runs as at its end; None for the user of its base image."""
     while name in known:
         name, steps = known[name]
         users = [rest.partition(":")[0] for word, rest in steps if word == "USER"]
@@ -122,7 +122,7 @@ def test_no_tool_that_builds_is_left(dockerfile):
 
 
 def copied(dockerfile):
-    """What is copied out of the repository."""
+    """The files copied out of the repository."""
     steps = [rest.split() for _, each in stages(dockerfile).values() for word, rest in each if word == "COPY"]
     return [source for words in steps if not words[0].startswith("--from") for source in words[:-1]]
 
@@ -279,7 +279,7 @@ def users_of_data(pod):
 
 
 def test_only_driver_and_workers_see_the_data_and_as_one_user(compose, manifests, dockerfile):
-    """Where the key lies; a key has mode 0600."""
+    """Where the key is; a key has mode 0600."""
     found = {name: users_of_data(pod) for name, pod in pods(manifests).items() if users_of_data(pod)}
     assert found == {name: {10001} for name in ("taskmanager", *DRIVERS)}
     services = {name for name, each in compose["services"].items() if "volumes" in each}
@@ -332,7 +332,7 @@ def test_a_stream_is_kept_running_or_called_every_night(manifests, of_kind):
 
 
 def test_the_driver_has_what_its_ledger_needs(dockerfile):
-    """A password never lies in a manifest, and the library comes by its digests."""
+    """A password is never in a manifest, and the library is installed by its digests."""
     assert "requirements-postgres.txt" in (DEPLOY / "Dockerfile").read_text()
     pins = (DEPLOY.parent / "requirements-postgres.txt").read_text()
     assert pins.partition("\n")[2].strip() in (DEPLOY.parent / "requirements-dev.txt").read_text()

@@ -1,4 +1,4 @@
-"""A setting that is given as a flag is told where it belongs, and pages list the exit codes that a word can have."""
+"""A setting that is given as a flag is answered with its place, and pages list the exit codes that a word can have."""
 
 import importlib
 import json
@@ -60,7 +60,7 @@ def test_settings_of_a_section_and_of_the_job_around_it_are_known(capsys):
 
 
 def test_flags_of_beam_are_left_to_beam():
-    """Names that both have are Beam's, as ever; what the list of these lacks would be refused by mistake."""
+    """Names that both have are Beam's, as before; what the list of these lacks would be refused by mistake."""
     both = set()
     for name in WORDS:
         schema = json.loads((misplaced._SCHEMAS / f"{name}.json").read_text())

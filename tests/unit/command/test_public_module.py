@@ -25,9 +25,9 @@ def test_no_name_makes_a_log(names):
 
 
 def test_a_program_with_a_log_has_what_libraries_say_in_it():
-    done = ran("import logging\nlogging.basicConfig(format='told: %(message)s')\n" + IMPORT + ROOT_HANDLERS)
+    done = ran("import logging\nlogging.basicConfig(format='shown: %(message)s')\n" + IMPORT + ROOT_HANDLERS)
     assert done.stdout == "[<StreamHandler <stderr> (NOTSET)>]\n"
-    assert done.stderr == "" or done.stderr.startswith("told: ")
+    assert done.stderr == "" or done.stderr.startswith("shown: ")
 
 
 def test_an_import_that_fails_leaves_no_handler():

@@ -1,4 +1,4 @@
-"""What a command tells besides its log: where it is asked to, in which form, and what is refused."""
+"""What a command reports besides its log: where it is asked to, in which form, and what is refused."""
 
 import http.server
 import json

@@ -1,4 +1,4 @@
-"""Files are on the disk, with their names and the folders made for them, before whoever wrote them goes on."""
+"""Files are on the disk, with their names and the folders made for them, before their writer goes on."""
 
 import errno
 import os

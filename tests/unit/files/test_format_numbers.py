@@ -171,7 +171,7 @@ def test_every_writer_of_a_lasting_file_puts_the_number_in():
 
 
 OTHERS = (None, 0, 2, "1", True)
-REFUSAL = Refusal(kind=InputError, rule="a file must be whole", remedy="begin anew")
+REFUSAL = Refusal(kind=InputError, rule="a file must be whole", remedy="start over")
 ADVICE = r"^format must be 1, got .*, where .* must .*; read it with the version of dapple that wrote it, or .*\.$"
 
 

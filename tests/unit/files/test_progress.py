@@ -1,4 +1,4 @@
-"""What is said while rows are read: shares and seconds, now and then, and never a number of rows."""
+"""Progress while rows are read: shares and seconds, now and then, and never a number of rows."""
 
 import logging
 import re

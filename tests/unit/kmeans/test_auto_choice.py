@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from dapple_dp.estimator.dp_kmeans import DPKMeans
+from dapple_dp.estimator.job_of_parameters import Place, job_of
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import validated
 
@@ -65,6 +67,46 @@ def test_the_rule_does_not_look_at_the_budget_or_the_rows(more):
     assert chosen(more) == chosen(more | others)
 
 
+def of_estimator(more):
+    """The algorithm of `DPKMeans` with the parameters that say what a job says."""
+    sections = {name: dict(section) for name, section in more.items() if isinstance(section, dict)}
+    lloyd, tree, clipping = (sections.pop(name, {}) for name in ("dp_lloyd", "tree", "clipping"))
+    bounds = {"norm": tree.pop("radius", None)} | clipping
+    if bounds["norm"] is not None:
+        # A job whose norm comes without a center measures it from the origin, or from what auto takes.
+        bounds = {"center": "none"} | bounds
+    renamed = {{"norm": "clipping_norm"}.get(name, name): value for name, value in bounds.items()}
+    parameters = {"n_clusters": more.get("n_clusters", BASE["n_clusters"]), "domain": lloyd.pop("domain", None)}
+    settings = sections | {"dp_lloyd": lloyd, "tree": tree}
+    settings = {name: settings[name] for name in settings if name not in ("server_data", "n_clusters")}
+    settings = {name: section for name, section in settings.items() if section or name not in ("dp_lloyd", "tree")}
+    estimator = DPKMeans(**parameters, **renamed, epsilon=1.0, delta=1e-6, settings=settings or None)
+    place = Place("lake", "server" if "server_data" in more else None, ("a", "b"), None)
+    return str(job_of(estimator.get_params(deep=False), place).algorithm)
+
+
+@pytest.mark.parametrize(("more", "expected"), [each for each in RULE if "preset" not in each[0]])
+def test_the_estimator_chooses_what_the_job_of_the_same_settings_chooses(more, expected):
+    """All but a preset, for which it has no parameter."""
+    assert of_estimator(more) == expected[0]
+
+
+@pytest.mark.parametrize(
+    ("more", "algorithm"),
+    [
+        ({"allocation": "paper"}, "feddp_kmeans"),
+        ({"lloyd_steps": 2}, "feddp_kmeans"),
+        ({"clipping_norm": 2.0}, "feddp_kmeans"),
+        ({"clipping_norm": 2.0, "center": "none"}, "dp_lloyd"),
+        ({"center": "none"}, "dp_lloyd"),
+    ],
+)
+def test_a_norm_about_server_rows_and_rounds_after_them_keep_the_estimator_out_of_the_box(more, algorithm):
+    estimator = DPKMeans(3, domain=(0, 4), epsilon=1.0, delta=1e-6, **more)
+    place = Place("lake", "server", ("a", "b"), None)
+    assert job_of(estimator.get_params(deep=False), place).algorithm == algorithm
+
+
 def test_a_list_column_has_no_width_before_it_is_read_so_that_the_ball_is_taken():
     assert chosen(BOX | {"tree": {"radius": 99}, "data": {"path": "lake", "features": "x"}}) == (
         "dp_lloyd",
@@ -116,10 +158,10 @@ def test_rounds_are_given_where_the_job_leaves_them_out():
 @pytest.mark.parametrize(
     ("more", "rule"),
     [
-        ({}, "algorithm must be told by public settings what bounds a row for auto, got none"),
-        ({"server_data": "none"}, "algorithm must be told by public settings"),
-        ({"tree": {"depth": 5}}, "algorithm must be told by public settings"),
-        ({"clipping": {"norm": "domain"}}, "algorithm must be told by public settings"),
+        ({}, "algorithm must learn from public settings what bounds a row for auto, got none"),
+        ({"server_data": "none"}, "algorithm must learn from public settings"),
+        ({"tree": {"depth": 5}}, "algorithm must learn from public settings"),
+        ({"clipping": {"norm": "domain"}}, "algorithm must learn from public settings"),
         ({"clipping": {"norm": -3.0}}, r"clipping\.norm must be"),
         ({"clipping": {"norm": "server_radius"}}, r"clipping\.norm must be a number or private"),
         ({"clipping": {"norm": 3.0, "center": "server_mean"}}, r"clipping\.center none"),

@@ -89,7 +89,7 @@ def test_the_digest_of_a_job_is_that_of_its_plain_dump(name):
     dumped = config.model_dump(mode="json")
     assert dumped.keys() == names
     assert dumped["data"].keys() == {*type(config.data).model_fields, "except"} - {"excepted"}
-    # Whoever adds the word goes on with a run that had begun without it.
+    # A user who adds the word goes on with a run that had begun without it.
     del dumped["experimental"]
     # A setting that is gone counts with its last default.
     dumped["feddp_kmeans"]["init"] = "feddp_init"

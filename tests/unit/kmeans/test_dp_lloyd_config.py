@@ -160,7 +160,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(data, start):
 
 
 def test_typical_rows_of_clients_mean_nothing_where_rows_are_units(tmp_path):
-    """The scatter of a start was divided by so many rows, which made its directions look narrow."""
+    """The scatter of a start was divided by this many rows, which made its directions look narrow."""
     points = lake.mixture(300)
     path = lake.write_lake(tmp_path / "lake", points)
     settings = lake.job(path, lake.write_server(tmp_path / "server.parquet"), "record", algorithm="dp_lloyd", lloyd={})

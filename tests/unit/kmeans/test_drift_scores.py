@@ -54,7 +54,7 @@ def drawn(rng, exact, sums_stddev, counts_stddev):
 @pytest.mark.parametrize("n_features", [2, 30])
 def test_scores_are_standard_normal_if_nothing_moved(n_features):
     """4,000 pairs of the same exact sums. A KS distance of 0.04 is the cube root's error at most, and then chance:
-    sqrt(-log(p / 2) / (2 * 4000)) at p = 1e-6 is 0.043. Noise believed 20% too small is told apart."""
+    sqrt(-log(p / 2) / (2 * 4000)) at p = 1e-6 is 0.043. Noise believed 20% too small is detected."""
     rng = np.random.default_rng(7)
     counts = np.full(4000, 1000.0)
     exact = rng.normal(0.0, 5.0, (4000, n_features)) * counts[:, None], counts

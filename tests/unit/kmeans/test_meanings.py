@@ -1,4 +1,4 @@
-"""Every release of every algorithm says what it tells, so that no page, plan or memory asks for its name."""
+"""Every release of every algorithm says what it means, so that no page, plan or memory asks for its name."""
 
 import numpy as np
 import pytest
@@ -162,5 +162,5 @@ def test_a_plan_of_a_release_that_says_nothing_is_refused():
         1e-6,
         "tuned",
     )
-    with pytest.raises(PrivacyFlowError, match="p/r/a must say what it tells"):
+    with pytest.raises(PrivacyFlowError, match="p/r/a must say what it means"):
         check_told(unsaid)

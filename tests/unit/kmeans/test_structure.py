@@ -1,4 +1,4 @@
-"""What tells clusters from one cloud, names from noise, and halves of a cluster from clusters; worked out by hand."""
+"""What distinguishes clusters from one cloud, names from noise, and halves of a cluster from clusters; by hand."""
 
 import numpy as np
 
@@ -11,14 +11,14 @@ NO_NOISE = np.zeros((4, 2))
 
 
 def test_the_share_between_centers_is_that_of_a_square():
-    # Corners lie 50 apart from the middle, squared; rows around them add 2 in all.
+    # Corners are 50 apart from the middle, squared; rows around them add 2 in all.
     assert structure.explained(CORNERS, SIZES, NO_NOISE, 52.0) == 50.0 / 52.0
     assert structure.explained(CORNERS, SIZES, NO_NOISE + 1.0, 52.0) == 48.0 / 52.0
 
 
 def test_a_uniform_cloud_explains_what_halves_of_a_uniform_do():
     # Two halves of a uniform interval explain 3/4 of its variance; a Gaussian 2 / pi.
-    found = structure.explained_of_clouds(np.diag([1.0, 0.0]), 2, 0)
+    found = structure._explained_of_clouds(np.array([1.0, 0.0]), 2, 0)
     np.testing.assert_allclose(found, 0.75, atol=0.03)
 
 

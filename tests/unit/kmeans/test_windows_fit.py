@@ -31,7 +31,7 @@ STREAM = FIT | {"stream": EPOCH | {"start": "first", "memory": 4}}
         ({"epoch": None}, "epoch must be given, got nothing; give a section with name, column"),
         ({"recurring": None}, "recurring must be given, got nothing; give a section with memory and previous"),
         ({"recurring": {"previous": "before"}}, "recurring.memory must be given, got nothing; give how many windows"),
-        ({"ledger": None}, "ledger must be given for algorithm windows, got nothing; it sees to it that no window"),
+        ({"ledger": None}, "ledger must be given for algorithm windows, got nothing; it ensures that no window"),
         ({"dp_lloyd": None}, "dp_lloyd must be given"),
         ({"state": "rolls"}, "state must be a folder on a local disk, at privacy.unit client, got another"),
         (_BY_CLIENT | {"ledger": "postgresql://me@db/x"}, "state must be given with a ledger on a server, got nothing"),

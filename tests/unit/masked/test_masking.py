@@ -149,5 +149,5 @@ def test_a_tag_tells_whoever_has_the_secret_whether_a_guess_of_a_message_is_righ
     assert found == [False, False, False, True]
     for noise_by in ("aggregator", "both"):
         rows = coalitions(MaskedConfig(secret_uri="secret", noise_by=noise_by))
-        assert [row["holds"] for row in rows if "whose tags tell" in row["parties"]] == [False]
+        assert [row["holds"] for row in rows if "whose tags show" in row["parties"]] == [False]
         assert all("tags" not in row["parties"] for row in coalitions(MaskedConfig(scheme="pairwise", threshold=2)))

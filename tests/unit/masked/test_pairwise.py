@@ -1,4 +1,4 @@
-"""Pairwise masks: sums of those present come back bit for bit, whoever drops out; never both shares of one client."""
+"""Pairwise masks: the sums come back bit for bit, whichever clients drop out; never both shares of a client."""
 
 import itertools
 

@@ -17,7 +17,7 @@ def party(tmp_path):
 
 @pytest.mark.parametrize("key", ["noise.key", "seal.key"])
 def test_a_party_with_an_empty_key_is_not_enrolled(party, key):
-    """It was told to use what it had, which no job could read."""
+    """It was asked to use what it had, which no job could read."""
     folder = pathlib.Path(PartyState.enroll(*party).folder)
     (folder / "seal.key").unlink()
     (folder / key).write_bytes(b"")

@@ -1,4 +1,4 @@
-"""Charts: where numbers lie, which numbers stand beside an axis, and marks that hold whatever comes."""
+"""Charts: where numbers are drawn, which numbers stand beside an axis, and marks that hold whatever comes."""
 
 import datetime
 import math

@@ -86,7 +86,7 @@ def test_a_run_under_way_is_left_alone(tmp_path):
     fcntl.flock(lock, fcntl.LOCK_EX)
     found = clean(tmp_path, "--delete", "--abandon")
     os.close(lock)
-    assert (found["deleted"], found["found"][0]["alien"]) == ([], "a run is under way in it, or it is somebody else's")
+    assert (found["deleted"], found["found"][0]["alien"]) == ([], "a run is under way in it, or it is another user's")
 
 
 @pytest.mark.parametrize(

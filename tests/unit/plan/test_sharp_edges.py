@@ -1,4 +1,4 @@
-"""Which sharp edges are told of a job, and that each has its place on the page."""
+"""Which sharp edges are named for a job, and that each has its place on the page."""
 
 import re
 

@@ -435,7 +435,7 @@ def test_laplace_releases_count_each(n_rounds):
     ids=["too much", "nothing", "nan", "never within", "jumps"],
 )
 def test_a_search_for_a_level_has_an_end_and_a_sentence(monkeypatch, tmp_path, spent):
-    """Whatever the accountant says: a plan within the budget, or a refusal, after so many compositions."""
+    """Whatever the accountant says: a plan within the budget, or a refusal, after this many compositions."""
     levels = []
 
     def composed(rounds, epsilon, delta):

@@ -347,7 +347,7 @@ def test_the_digest_and_the_key_stay_inside(monkeypatch):
 
 
 def test_a_second_noise_is_as_large_as_planned_and_both_are_stated_together():
-    """Whoever knows one key is kept from the sum by full noise of the other; releases state the stddev of both."""
+    """Anyone who knows one key is kept from the sum by full noise of the other; releases state the stddev of both."""
     plan = _plan(shape=(4000,), multiplier=0.25)
     first = draw_release(KEY, _round(plan), np.zeros(4000, dtype=np.int64))
     (both,) = noise.add_further_noise(bytes(32), _round(plan), first)

@@ -56,7 +56,7 @@ def test_nobody_is_left():
 @pytest.mark.parametrize("corrupt", [0.0, 0.05, 0.4])
 @pytest.mark.parametrize("n_parties", [1, 2, 3, 4, 10, 101])
 def test_two_lists_cannot_both_have_a_quorum(n_parties, corrupt):
-    """Whoever is honest signs one list; so both quorums together have at most all honest ones and colluders twice."""
+    """An honest party signs one list; so both quorums together have at most all honest ones and colluders twice."""
     quorum = ShareLaw(threshold=2, corrupt=corrupt, dropout=0.3).quorum(n_parties)
     colluding = math.floor(corrupt * n_parties)
     assert 2 * quorum > n_parties + colluding

@@ -1,4 +1,4 @@
-"""What is random in a test follows from its name, since all that is random in Dapple comes from one place."""
+"""Random bytes in a test follow from its name, since all that is random in Dapple comes from one place."""
 
 import ast
 import os

@@ -1,4 +1,4 @@
-"""Centers from leaves: what is estimated is unbiased, and what cannot be told from noise is not told."""
+"""Centers from leaves: what is estimated is unbiased, and what cannot be distinguished from noise is not reported."""
 
 import numpy as np
 import pytest

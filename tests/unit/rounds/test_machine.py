@@ -94,7 +94,7 @@ def test_groups_of_the_first_version(system):
 
 
 def test_a_container_whose_mount_begins_at_its_own_group(system):
-    """The path tells folders that are not mounted."""
+    """The path names folders that are not mounted."""
     system.of(["4:memory:/docker/abc"], [("/docker/abc", "", "cgroup", "rw,memory")])
     system.put("", memory__limit_in_bytes=600 * MIB, memory__usage_in_bytes=0)
     assert system.free == 600 * MIB
@@ -144,7 +144,7 @@ def test_the_plan_is_one_line_without_a_number_of_rows(monkeypatch):
         "still take, then up to 300 MiB in /var/tmp, of which a sixth stays free"
     )
     none = row_cache.WorkerLimits(run="r", cores=1)
-    assert "1 thread (--cores), and reads rows anew in every round" in resources._plan(none, chosen=True)
+    assert "1 thread (--cores), and reads rows again in every round" in resources._plan(none, chosen=True)
 
 
 def test_a_sixth_of_a_disk_stays_free(tmp_path, monkeypatch):

@@ -154,7 +154,7 @@ def test_so_many_threads_read_at_once(world, run, compiled, monkeypatch, cores):
     ],
 )
 def test_what_fails_in_one_thread_ends_all(world, run, compiled, monkeypatch, error, said, cores):
-    """What has no memory is told without the number of rows."""
+    """What has no memory is described without the number of rows."""
     fit, read, seen = world.planned("record"), shard_sums.read_blocks, []
 
     def broken(shard, contract):

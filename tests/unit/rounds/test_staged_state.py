@@ -1,4 +1,4 @@
-"""Large public arrays of a state lie in a file: graphs stay small, steps get them back, and other files are refused."""
+"""Large public arrays of a state are in a file: graphs stay small, steps get them back, and other files are refused."""
 
 import dataclasses
 import pathlib

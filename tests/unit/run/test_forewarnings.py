@@ -1,4 +1,4 @@
-"""What is said before anything is read or spent, and that every job says it."""
+"""Warnings before anything is read or spent, and that every job says it."""
 
 import json
 

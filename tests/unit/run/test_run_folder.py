@@ -171,7 +171,7 @@ def test_staging_does_not_depend_on_the_working_folder(tmp_path, monkeypatch, ou
 
 
 def test_what_has_gone_before_a_run_is_published_does_not_come_back(tmp_path):
-    """After a power cut, keys and nonces would lie in the output."""
+    """After a power cut, keys and nonces would be in the output."""
     disk, folder = Disk(tmp_path), RunFolder(str(tmp_path / "out"), "run-1")
     with disk.recording(), folder.opened():
         write_bytes(folder.path("run.nonce"), b"nonce")

@@ -21,7 +21,7 @@ UNWATCHED = "multi_processing must have workers that can be watched, got a Beam 
 
 
 class _Still(watched_worker.WatchedWorker):
-    """A process that stands still, and so does whoever waits for its end."""
+    """A process that stands still, and so does the thread that waits for its end."""
 
     def __init__(self):
         self.over = threading.Event()
@@ -54,7 +54,7 @@ def test_nobody_waits_for_ever_for_a_worker_that_stands_still(monkeypatch):
 # Beam's threads lose the streams and the end of a worker that is gone.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_worker_process_that_ends_ends_the_job_in_a_sentence():
-    """Beam itself waits for ever for what it would have said."""
+    """Beam itself waits forever for what it would have said."""
 
     def end(number):
         if number == 3:

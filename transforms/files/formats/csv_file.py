@@ -1,4 +1,4 @@
-"""A CSV file: names of columns in its first row, and rows whose types whoever reads them declares.
+"""A CSV file: names of columns in its first row, and rows whose types their reader declares.
 
 Names are public, everything else is private. Arrow quotes the field that it cannot read, so none of its messages
 leaves this module, as the cause or the context of an error neither.
@@ -53,7 +53,7 @@ class CsvFile:
 
     Args:
       source: its bytes.
-      name: what messages call it; tells whether it is compressed.
+      name: what messages call it; says whether it is compressed.
 
     Raises:
       InputError: if it does not begin with names of columns.
@@ -219,7 +219,7 @@ def _place(row: str | None, first: int) -> str:
 
 
 def _is_number(name: str) -> bool:
-    """Whether what should be a name is a number or a date: then it is the field of somebody's row."""
+    """Whether what should be a name is a number or a date: then it is the field of a person's row."""
     if not any(letter.isdigit() for letter in name):
         return False
     try:

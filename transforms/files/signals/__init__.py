@@ -1,1 +1,1 @@
-"""What a run says of itself while it works: to people, and to whoever is on call."""
+"""What a run says of itself while it works: to people, and to the person on call."""

@@ -1,4 +1,4 @@
-"""What a process counts of its work for whoever is on call; which of it may leave the operator's hands is said here.
+"""What a process counts of its work for the person on call; which of it may leave the operator's hands is said here.
 
 A number that depends on rows is private, exact as it is: how many there are, how many bytes, how long they took. Others
 are the same for every input: which phases a run has gone through, what it asked of its output.
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 MOST_RUNS = 100
-"""A stream may be up for years; of so many runs, the last ones, the operator's file tells."""
+"""A stream may be up for years; of this many runs, the last ones, the operator's file says."""
 
 
 class Kind(enum.StrEnum):
@@ -32,7 +32,7 @@ class Metric(NamedTuple):
       kind: how numbers of several runs become one.
       help: a line on it.
       private: whether it may depend on rows; then it is the operator's.
-      label: what tells its numbers from each other; empty for one number.
+      label: what distinguishes its numbers; empty for one number.
     """
 
     name: str
@@ -82,7 +82,7 @@ Sample = tuple[Metric, str]
 
 @dataclasses.dataclass(slots=True, eq=False)
 class RunMeasures:
-    """What is kept of one run, or of what a command does outside of runs.
+    """The measures of one run, or of what a command does outside of runs.
 
     Attributes:
       job: word of the command; empty outside of runs.
@@ -101,7 +101,7 @@ class RunMeasures:
     ended: float | None = None
 
     def copied(self) -> "RunMeasures":
-        """What is kept of it now; others may go on to count."""
+        """A copy of the measures as they are now; others may go on to count."""
         return dataclasses.replace(self, samples=dict(self.samples), notes=list(self.notes))
 
 
@@ -116,7 +116,7 @@ def added(parts: list[dict[Sample, float]]) -> dict[Sample, float]:
 
 
 class Measures:
-    """The numbers of a process. Runs may lie within each other, as windows do in a stream.
+    """The numbers of a process. Runs may be nested, as windows are in a stream.
 
     Args:
       clock: seconds since some moment.
@@ -243,7 +243,7 @@ class Measures:
             self.add(OUTPUT_RETRIES if of_output else OTHER_RETRIES, value=retries)
 
     def tell(self) -> None:
-        """Has files that show numbers written anew, where somebody wants them."""
+        """Has files that show numbers rewritten, where someone wants them."""
         if self.listener is not None:
             self.listener()
 

@@ -44,7 +44,7 @@ class Progress:
                 self._pipelines -= 1
 
     def found(self, n_rows: int, n_bytes: int = 0) -> None:
-        """So many rows more are in every pass, which take so many bytes."""
+        """This many rows more are in every pass, which take this many bytes."""
         with self._lock:
             self._rows += n_rows
         MEASURES.add(ROWS, value=n_rows)
@@ -52,7 +52,7 @@ class Progress:
 
     @contextlib.contextmanager
     def reading(self, n_rows: int) -> Iterator[None]:
-        """While so many rows are read; they count when all of them have been."""
+        """While this many rows are read; they count when all of them have been."""
         with self._lock:
             if self._began is None:
                 self._began = self._clock()
@@ -84,7 +84,7 @@ class Progress:
         self._step = ""
 
     def _line(self) -> str:
-        """What is to be said now, if anything."""
+        """The line to log now, if any."""
         now = self._clock()
         if self._pipelines != 1 or self._began is None or not 0 < self._done < self._rows:
             return ""

@@ -24,7 +24,7 @@ from transforms.numerics.statistics.lattice import Lattice
 from transforms.rounds.protocol import Releases
 
 KEEP_NOISE = 10.0
-"""A leaf is worth keeping if its mean is known, in the subspace, to one of so many parts of the radius."""
+"""A leaf is worth keeping if its mean is known, in the subspace, to one of this many parts of the radius."""
 
 FIRST_PARTS = 4
 """Equal parts over which a client's rows are taken to be spread before anything is known; a guess costs no privacy."""

@@ -77,7 +77,7 @@ def allocation(config: DPLloydFit) -> Allocation:
 
 
 def round_specs(config: DPLloydFit, n_features: int) -> tuple[RoundSpec, ...]:
-    """Every release of a job that starts by itself, before calibration; `n_features` is d."""
+    """Every release of a job that starts on its own, before calibration; `n_features` is d."""
     settings = LloydSettings.from_config(config)
     specs = {LloydStart.BEST: _start_specs, LloydStart.CANDIDATES: _candidate_specs}.get(settings.options.start)
     start = () if specs is None else for_sampled_rows(config, specs(settings, n_features))
@@ -247,13 +247,11 @@ def relative_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int6
 
 
 def server_statistic(block: ClientBlock, state: CandidateState) -> NDArray[np.int64]:
-    """By how much capped squared distances to the centers of server rows are smaller than to those of candidates."""
+    """By how much squared distances to the centers of server rows are smaller than to those of candidates, capped."""
     if state.rivals is None:
         return np.zeros(1, dtype=np.int64)
-    form, cap = of_unit(state.privacy_unit).quality, rivals.cost_cap(state)
     found, of_server = np.split(state.rivals, 2)
-    cost = form(block, state.frame, found, cap)[0] - form(block, state.frame, of_server, cap)[0]
-    return np.array([cost], dtype=np.int64)
+    return of_unit(state.privacy_unit).gain(block, state.frame, found, of_server, rivals.gain_bound(state))
 
 
 def spread_statistic(block: ClientBlock, state: CandidateState) -> NDArray[np.int64]:
@@ -267,7 +265,7 @@ def fine_statistic(block: ClientBlock, state: CandidateState, *, n_cells: int) -
     if state.inner is None:
         return padded(relative_statistic(block, state), len(state.known_centers), n_cells)
     if not isinstance(state.privacy_unit, Rows):
-        raise ValueError("cells must be split for privacy unit record only, since rows of a client lie in several.")
+        raise ValueError("cells must be split for privacy unit record only, since rows of a client are in several.")
     found = relative_sums.row_split_sums(block, state.frame, state.known_centers, state.inner, state.outer)
     return padded(found, 2 * len(state.known_centers), n_cells)
 

@@ -2,7 +2,7 @@
 
 A center moves along the mean direction of its rows, which is the gradient of their mean distance. The lengths of moves
 begin with the distance to the next center, and fall as a center turns around. A row adds a vector of length 1 wherever
-it lies, so the noise does not follow the size of the domain, which costs rounds instead.
+it is, so the noise does not follow the size of the domain, which costs rounds instead.
 Source: arXiv 2505.20189 (2025), on the private geometric median, for gradient steps whose noise does not follow the
 domain; Riedmiller, Braun (1993), "Rprop", for lengths that follow from whether successive directions agree.
 """

@@ -18,11 +18,11 @@ from transforms.rounds.protocol import Releases
 FINE_CENTERS = 2
 """Centers of the first rounds for each cluster, so that no cluster goes without one."""
 KEPT = 0.5
-"""Weight of earlier sums beside those of a round: centers that have arrived are told by several rounds."""
+"""Weight of earlier sums beside those of a round: centers that have arrived are recognized by several rounds."""
 _MERGE_RESTARTS = 30
 _START_RESTARTS = 5
 _STRAY = 0.3
-"""How far from a crowded center a lost one starts anew, in clipping norms."""
+"""How far from a crowded center a lost one starts over, in clipping norms."""
 _LOST = 0.5
 """A sum that is shorter than so much of its noise says nothing."""
 
@@ -98,7 +98,7 @@ def sums_step(state: SphericalState, releases: Releases) -> SphericalState:
 
 
 def _with_lost_ones(state: SphericalState, lengths: NDArray[np.float64]) -> SphericalState:
-    """The state with new centers; those whose sums say nothing start anew, each beside one that has many rows."""
+    """The state with new centers; those whose sums say nothing start over, each beside one that has many rows."""
     n_features = state.totals.shape[1]
     lost = np.flatnonzero(lengths < _LOST * math.sqrt(n_features * state.variance))
     crowded = np.argsort(-lengths, kind="stable")[: len(lost)]

@@ -1,6 +1,6 @@
 """The one round of a window of an epoch.
 
-Every row lies in the window of its date. The release of window t is sum over ages i of weight_i s_(t - i) + noise, with
+Every row is in the window of its date. The release of window t is sum over ages i of weight_i s_(t - i) + noise, with
 s_u the relative sums and counts of FastLloyd of the rows of window u, around the centers that were known at u. So one
 row moves the release of window t by weight_(t - u) times what it moves s_u, whatever was released in between, and all
 releases of an epoch by at most the norm of the weights times that: `epoch_sensitivity`. The budget of a job is that of

@@ -65,7 +65,7 @@ def own_means(state: WindowState, releases: Releases, weights: Sequence[int]) ->
 
     Args:
       state: before its round.
-      releases: of the round, told their lattice units.
+      releases: of the round, with their lattice units.
       weights: of the ages.
     """
     sums, counts = releases

@@ -94,14 +94,14 @@ class WindowState:
           path: of the file; "" for the shard without rows.
 
         Raises:
-          InputError: if it lies in the folder of no window.
+          InputError: if it is in the folder of no window.
         """
         if not path:
             return self
         date = hive.folder_value(path, self.column) if hive.has_folder(path, self.column) else None
         if date not in self.dates:
             raise InputError(
-                f"{path} must lie in a folder {self.column}= of one of the windows, got another; check data.path."
+                f"{path} must be in a folder {self.column}= of one of the windows, got another; check data.path."
             )
         return dataclasses.replace(self, age=self.dates.index(date))
 

@@ -53,7 +53,7 @@ class DenseModel(NamedTuple):
 
     @property
     def most_rows(self) -> int:
-        """Sums of so many rows fit int64."""
+        """Sums of this many rows fit int64."""
         return 1 << 26
 
     @property

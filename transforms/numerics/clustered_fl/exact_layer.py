@@ -24,7 +24,7 @@ ACTIVE_UNIT = 2.0**-_ACTIVE_BITS
 """Outputs of hidden units are multiples of it."""
 _POWER_BITS = 36
 GAIN_BITS = 10
-"""What is left of a row's bounded loss is at most 2**GAIN_BITS units."""
+"""The rest of a row's bounded loss is at most 2**GAIN_BITS units."""
 LARGEST_LOSS = 4.0
 """Losses of rows are cut off here, nats; that of ten classes at random is 2.3."""
 

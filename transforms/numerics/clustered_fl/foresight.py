@@ -1,7 +1,7 @@
 """Whether clusters will be seen in first updates, simulated before any: from public numbers, without a client's row.
 
 The stand-in of an update is the mean clipped gradient of its cluster under the noise that the client will add. Where
-the means of two clusters lie `ASSUMED_DISTANCE` apart is an assumption; if it is wrong, then accuracy suffers, and
+the means of two clusters are `ASSUMED_DISTANCE` apart is an assumption; if it is wrong, then accuracy suffers, and
 never privacy. On MNIST they lie .15 (rotated images) to .19 (shifted labels) of the clipping norm apart.
 """
 

@@ -2,8 +2,8 @@
 
 ResNet18: He, Zhang, Ren, Sun (2016), "Deep residual learning for image recognition", in the form for images of 224
 pixels: a convolution of 7 x 7, a pool, four stages of two blocks. Norms of batches would mix rows, so no row's gradient
-could be clipped by itself; norms of groups (Wu and He, 2018) take their place and have as many parameters. With a width
-of 64 and ten classes there are 11,181,642, the number that R-DPCFL names. `width` is that of the first stage.
+could be clipped on its own; norms of groups (Wu and He, 2018) take their place and have as many parameters. With a
+width of 64 and ten classes there are 11,181,642, the number that R-DPCFL names. `width` is that of the first stage.
 """
 
 import math

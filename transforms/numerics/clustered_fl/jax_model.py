@@ -1,7 +1,7 @@
 """Networks whose gradients JAX finds, row by row; it is imported on use (extra `jax`).
 
 Gradients come row by row from one compiled loop, in double precision on the CPU: the same instructions run on every
-row, wherever it lies and however many there are. They are floating-point numbers all the same, so `rounding_share` pays
+row, wherever it is and however many there are. They are floating-point numbers all the same, so `rounding_share` pays
 for the case that every row's rounding to integers flips.
 """
 

@@ -138,7 +138,7 @@ class RowPass(NamedTuple):
             raise refused_rows()
 
     def _check_cells(self, tally: Tally, n_rows: int, first_cells: NDArray[np.int64] | None) -> None:
-        """Refuses cells beyond the tally, since the library writes where it is told to."""
+        """Refuses cells beyond the tally, since the library writes where it is asked to."""
         size, n_features = self.centers.shape
         highest, fits = 0, any(_is_matrix(tally.sums, np.int64, width) for width in (0, n_features))
         if first_cells is not None and len(first_cells):
@@ -185,7 +185,7 @@ def is_compiled() -> bool:
 
 
 def _is_matrix(array: NDArray, dtype: type, n_columns: int) -> bool:
-    """Whether the library can read an array as rows of so many numbers."""
+    """Whether the library can read an array as rows of this many numbers."""
     shape = array.shape
     return array.dtype == dtype and len(shape) == 2 and shape[1] == n_columns and array.flags.c_contiguous
 

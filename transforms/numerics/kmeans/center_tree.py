@@ -84,7 +84,7 @@ def noise_heights(
       n_features: d.
 
     Returns:
-      Shape (k - 1,): the height of two centers whose squared distance lies two stddevs above its mean under noise
+      Shape (k - 1,): the height of two centers whose squared distance is two stddevs above its mean under noise
       alone; NaN where the noise is not known.
     """
     n_clusters = len(sizes)
@@ -159,7 +159,7 @@ class CenterTree:
         return np.asarray(self.merges[:, 2] / np.sqrt(2.0 * self.merges[-1:, 3]))
 
     def cut(self, n_groups: int) -> NDArray[np.int64]:
-        """Which centers belong together in so many groups, from 1 to k: the lowest index of each one's group."""
+        """Which centers belong together in this many groups, from 1 to k: the lowest index of each one's group."""
         firsts, groups = np.arange(self.n_clusters + len(self.merges)), np.arange(self.n_clusters)
         for step, pair in enumerate(self.merges[: self.n_clusters - n_groups, :2].astype(int)):
             one, other = sorted(firsts[pair])
@@ -168,7 +168,7 @@ class CenterTree:
         return groups
 
     def gap(self, n_groups: int) -> float:
-        """By what the merge after so many groups costs more than the one before: the ratio of their costs."""
+        """By what the merge after this many groups costs more than the one before: the ratio of their costs."""
         heights = self._heights()[self.n_clusters - n_groups - 1 :][:2]
         return float((heights[1] / max(heights[0], 1e-300)) ** 2)
 

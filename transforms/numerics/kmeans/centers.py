@@ -172,7 +172,7 @@ def last_means(releases: Sequence[Release], n_clusters: int) -> NoisyMeans | Non
     Sums are measured from wherever the round measured them: the frame's center, or the centers before it.
 
     Args:
-      releases: of a run, in order, told their lattice units.
+      releases: of a run, in order, with their lattice units.
       n_clusters: of the run's model; at most as many as the round summed.
 
     Returns:

@@ -35,7 +35,7 @@ class AtEnds(NamedTuple):
     """Which centers lie at an end, shape (k, d) each.
 
     Attributes:
-      judged: whether noise leaves it to be told.
+      judged: whether noise leaves it visible.
       lower: whether a judged center lies at the lower end.
       upper: likewise.
     """

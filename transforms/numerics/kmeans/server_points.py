@@ -13,7 +13,7 @@ from transforms.numerics.statistics.lattice import Lattice
 NEIGHBORS = 10
 """Points over which weights are averaged in full space, at most; half of those of an average cluster, at most."""
 PLENTY = 30.0
-"""Noise stddevs of a bin in the mean cluster from which on weak bins are told from empty ones."""
+"""Noise stddevs of a bin in the mean cluster from which on weak bins are distinguished from empty ones."""
 _EMPTY_SHARE = 0.01
 """Share of the rows that empty bins may add."""
 SPACING = 100.0

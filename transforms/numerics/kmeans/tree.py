@@ -1,4 +1,4 @@
-"""A binary tree over the data: level l asks on which side of the l-th public hyperplane a row lies.
+"""A binary tree over the data: level l asks on which side of the l-th public hyperplane a row is.
 
 Sides are decided on lattice integers, so the cell of a row is the same on every CPU. Noisy counts of cells, several
 levels at a time, say which nodes are kept and divided further.
@@ -16,7 +16,7 @@ from transforms.numerics.statistics.assignment import Projection
 LEVELS_PER_ROUND = 5
 """Levels whose counts come from one histogram; the upper ones are sums of its cells."""
 KEEP_STDDEVS = 4.0
-"""A node is kept only if its noisy count is above so many stddevs of its noise."""
+"""A node is kept only if its noisy count is above this many stddevs of its noise."""
 BRANCH_FACTOR = 3.0
 """A node is divided while its noisy count is at least this many times that of a node to keep."""
 _DROPPED = -1
@@ -46,7 +46,7 @@ class Hyperplanes(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """What is divided so far, as a partition of rows.
+    """The divisions so far, as a partition of rows.
 
     Attributes:
       hyperplanes: one per level.

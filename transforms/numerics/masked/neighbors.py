@@ -3,7 +3,8 @@
 With all pairs the work of n clients is O(n^2); with k neighbors each it is O(n k), and k grows with log n. The
 guarantee is then statistical: it holds but for probabilities that `parameters` keeps below 2**-SECURITY_BITS and
 2**-CORRECTNESS_BITS, if at most the stated shares of clients collude with the aggregator or drop out, and who
-does is independent of the order. The order follows from all public keys, so whoever sends keys last can try many and
+does is independent of the order. The order follows from all public keys, so the party that sends keys last can try many
+and
 keep those whose order suits: of SECURITY_BITS, 40 pay for 2**40 tries, and 40 are left.
 
 Source: Bell, Bonawitz, Gascon, Lepoint, Raykova (2020), "Secure single-server aggregation with

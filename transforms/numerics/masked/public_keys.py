@@ -116,7 +116,7 @@ def seal(text: bytes, receiver: bytes, secret: bytes, label: bytes) -> bytes:
 
 
 def unseal(sealed: bytes, private: bytes, label: bytes) -> bytes | None:
-    """The text; None if it was changed, is for somebody else, or is none."""
+    """The text; None if it was changed, is for another party, or is none."""
     public, rest = sealed[:KEY_BYTES], sealed[KEY_BYTES:]
     try:
         key = _agreed(private, public, public, public_key(private))

@@ -3,7 +3,7 @@
 A mask is the ChaCha20 keystream under a key of its round and a nonce that is the keyed digest (tag) of sender and
 message. So the same message is masked again by the same bytes, and a message that differs in one unit, or comes
 from another sender, has a mask of its own: of n messages two share one with probability below n**2 / 2**97, and of
-m attempts of one sender at a message of at most 2**20 bytes with one below m**2 / 2**88. To whoever lacks the
+m attempts of one sender at a message of at most 2**20 bytes with one below m**2 / 2**88. To anyone without the
 secret, masked messages and their sums are uniform and independent of the data.
 
 A tag is BLAKE2b of sender and Poly1305 of the message, both under secret keys of the round: the universal hash is
@@ -60,7 +60,7 @@ class RoundMasks:
         raise TypeError("RoundMasks must not be pickled or copied, secrets stay out of the graph; build it in setup().")
 
     def pseudonym(self, sender: bytes) -> bytes:
-        """What the aggregator calls a sender in this round; it tells senders apart and no more."""
+        """What the aggregator calls a sender in this round; it distinguishes senders and no more."""
         return hashlib.blake2b(sender, key=self._sender_key, digest_size=SENDER_BYTES, person=_SENDER_PERSON).digest()
 
     def mask(self, senders: Sequence[bytes], statistics: NDArray[np.int64]) -> MaskedMessages:

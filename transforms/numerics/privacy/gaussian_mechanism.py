@@ -22,8 +22,8 @@ def log_delta(noise_multiplier: float, epsilon: float) -> float:
       epsilon: >= 0.
 
     Returns:
-      At most 0; -inf where delta is less than what float64 can tell from 0. Its error is some units in the last place,
-      of itself or of 1 + noise_multiplier, whichever is more.
+      At most 0; -inf where delta is less than what float64 can distinguish from 0. Its error is some units in the last
+      place, of itself or of 1 + noise_multiplier, whichever is more.
 
     Raises:
       ZeroDivisionError: if `noise_multiplier` is 0.

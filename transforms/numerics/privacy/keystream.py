@@ -1,7 +1,7 @@
 """Keyed deterministic random bits: the same key and label give the same stream on every machine.
 
-A stream is the ChaCha20 keystream under a key of its own, BLAKE2b(key, label). To whoever lacks the key, streams
-of different labels are independent uniform bits; to whoever holds it they can be drawn again, bit for bit.
+A stream is the ChaCha20 keystream under a key of its own, BLAKE2b(key, label). To anyone without the key, streams
+of different labels are independent uniform bits; to anyone who holds it they can be drawn again, bit for bit.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ BATCH_TRIALS = 1 << 16
 """Trials drawn at a time; such a batch stays in the cache. Part of the stream's format: it orders the draws."""
 
 Integers: TypeAlias = NDArray[np.int64]
-"""What trials give; its name, since Python works out the type anew for every function inside of a function."""
+"""What trials give; its name, since Python works out the type again for every function inside of a function."""
 
 _WORD = np.dtype("<u8")
 _STREAM_PERSON = b"dapple-stream"

@@ -1,6 +1,7 @@
 """The one place that draws release noise: exact discrete Gaussian and discrete Laplace on the lattice.
 
-Guarantee: if ChaCha20 and BLAKE2b under a secret key cannot be told from random functions, a release is the exact
+Guarantee: if ChaCha20 and BLAKE2b under a secret key cannot be distinguished from random functions, a release is the
+exact
 sum plus noise of exactly the stated law: no modulo bias, no truncated tail, no floating-point error. Float64 only
 speeds decisions up; a decision that rounding could change is taken in exact arithmetic on further random bits, so
 the noise is also the same on every CPU. Running time depends on the noise; it is not part of a release.
@@ -219,7 +220,7 @@ def bernoulli_exp(
         relative error below 2**-44 (a thousandfold what math libraries show). So |p - q| <= 2**-41 q.
       x > 64: p and q are below 2**-92, also if x or p left float64's range.
       Underflow in b (stddev < 2**-500) moves z, then at most 2**-500, by less than that.
-      u is within 2**-64 + 2**-53 u of its float64. Hence the sign of u - p is right wherever |u - p| exceeds
+      u is within 2**-64 + 2**-53 u of its float64. So the sign of u - p is right wherever |u - p| exceeds
       2**-40 p + 2**-62; a coin is undecided with probability below 2**-38.
 
     Args:

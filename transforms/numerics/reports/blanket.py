@@ -176,7 +176,7 @@ def _least_winning(count: int, n_mixed: int, gains: _Gains) -> int:
 
 
 def _at_most(count: int, heads: int, precision: _Precision) -> int:
-    """Hoeffding's bound on the probability of so many heads, which keeps rounded tiny chances from growing."""
+    """Hoeffding's bound on the probability of this many heads, which keeps rounded tiny chances from growing."""
     # 0.7 is below 1 / (2 log 2).
     excess = max(0, 2 * heads - count)
     return (precision.one >> (7 * excess**2 // (10 * count) if count else 0)) + 1

@@ -1,6 +1,6 @@
 """The encoder of private reports: what runs on a device, and what the `encode` job runs over a lake.
 
-Needs NumPy and the standard library. A report is a nonce, which is public and tells nothing, and an index, which is
+Needs NumPy and the standard library. A report is a nonce, which is public and reveals nothing, and an index, which is
 chosen by `SubsetChoice`: a data-dependent order of all indices and a data-independent position in it. So the
 probability of an index is one of two known rationals, whatever the point is, and the privacy loss is at most epsilon
 exactly, for every input, NaN, infinity and any tie included.
@@ -109,7 +109,7 @@ def lift(lattice: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def tree_codes(lattice: NDArray[np.float64], parameters: ReportParameters) -> NDArray[np.int64]:
-    """Leaf of the complete tree that each point lies in, shape (n,): bit i is the side of hyperplane i."""
+    """Leaf of the complete tree that each point is in, shape (n,): bit i is the side of hyperplane i."""
     return codebook.sides(lattice, codebook.planes(parameters.key, parameters.depth, parameters.n_features))
 
 

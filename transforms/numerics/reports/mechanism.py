@@ -20,7 +20,7 @@ _WIDEST_SCORE = 6.0
 
 
 class CodewordMoments(NamedTuple):
-    """What a report's codeword, scaled to variance 1, tells of the unit vector v that was encoded.
+    """What a report's codeword, scaled to variance 1, says of the unit vector v that was encoded.
 
     Attributes:
       mean: its expectation is `mean` * v.
@@ -102,7 +102,7 @@ def log_score_ratios(choice: SubsetChoice) -> tuple[NDArray[np.float64], NDArray
 
     Returns:
       Products, ascending, and the log ratio at each; it rises from that of the least to that of the most likely
-      codewords. Across v a codeword tells nothing.
+      codewords. Across v a codeword says nothing.
     """
     densities = _order_densities(choice.size)
     favored = choice.threshold / 2.0**64

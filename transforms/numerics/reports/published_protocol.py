@@ -2,7 +2,7 @@
 
 The vector mechanism of Duchi, Jordan, Wainwright (2013) sends a direction that is uniform on the half sphere around
 the vector with a known probability and on the other half otherwise. A uniform public direction and a private bit,
-the half it lies in, have the same law: so the direction is taken from the report's nonce and the bit is sent.
+the half it is in, have the same law: so the direction is taken from the report's nonce and the bit is sent.
 
 Source: Chang, Ghazi, Kumar, Manurangsi (2021), "Locally private k-means in one round", Algorithms 5 to 8, Appendix D.
 """

@@ -1,7 +1,7 @@
 """The paper's shuffle protocol: vectors summed by leaf, split into shares that a shuffler mixes.
 
 Every client splits each coordinate of every leaf, zeros too, into `n_messages` random shares that add up to it modulo
-a prime, and adds its part of discrete Gaussian noise. Whoever sees the shuffled messages learns the noisy sums and
+a prime, and adds its part of discrete Gaussian noise. Anyone who sees the shuffled messages learns the noisy sums and
 nothing else. The accuracy is that of the central model; the price is messages: their number per client grows with
 leaves times coordinates, so this is for small trees, and `plan_sums` refuses what no device would send.
 

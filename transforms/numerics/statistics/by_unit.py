@@ -29,7 +29,7 @@ class UnitStatistics(Protocol):
       RELATIVE_SENSITIVITY: of the sums in `relative_sums`, in L2.
       DIRECTION_SENSITIVITY: of the sums in `direction_sums`, in L2.
       TERMS_SENSITIVITY: of `term_cells`, in L2.
-      QUALITY_SENSITIVITY: of the cost and of the sizes in `quality`.
+      QUALITY_SENSITIVITY: of the cost and of the sizes in `quality`, and of `gain`.
     """
 
     OUTER_SENSITIVITY: int
@@ -53,7 +53,7 @@ class UnitStatistics(Protocol):
     def clipped_sums_and_counts(
         self, block: ClientBlock, frame: Frame, assigner: RowLabels, sums_bound: float, counts_bound: float, /
     ) -> NDArray[np.int64]:
-        """All rows of a unit, each part clipped by itself."""
+        """All rows of a unit, each part clipped on its own."""
 
     def count(self, block: ClientBlock) -> NDArray[np.int64]:
         """Number of units."""
@@ -79,13 +79,18 @@ class UnitStatistics(Protocol):
     def term_cells(
         self, block: ClientBlock, frame: Frame, assigner: RowLabels, limits: CellLimits
     ) -> NDArray[np.int64]:
-        """Units per cell of a cluster and a term, at most so many cells of each."""
+        """Units per cell of a cluster and a term, at most this many cells of each."""
 
     def norm_histogram(self, block: ClientBlock, center: NDArray[np.float64]) -> NDArray[np.int64]:
         """Rows per bin of their norm."""
 
     def quality(self, block: ClientBlock, frame: Frame, centers: NDArray[np.float64], bound: int) -> NDArray[np.int64]:
         """Cost of the centers, then rows per nearest center."""
+
+    def gain(
+        self, block: ClientBlock, frame: Frame, before: NDArray[np.float64], after: NDArray[np.float64], bound: int, /
+    ) -> NDArray[np.int64]:
+        """By how much nearer a unit's rows are to other centers."""
 
 
 STATISTICS: dict[type[Unit], UnitStatistics] = {Rows: rows, Clients: clients}

@@ -1,6 +1,6 @@
 """Sums of directions from the nearest center to rows, and counts: what k-medians needs, in lattice integers.
 
-A row adds (x - c) / |x - c| to the sum of its nearest center c, a vector of length 1 wherever the row lies, and one
+A row adds (x - c) / |x - c| to the sum of its nearest center c, a vector of length 1 wherever the row is, and one
 count; a row nearer to c than a public radius adds no direction. The difference is one of integers, so its length is
 exact; the direction is truncated toward zero, and its norm is checked on the integers that are summed: this is where
 the sensitivity comes from, here and nowhere else. It does not depend on the size of the domain.
@@ -32,7 +32,7 @@ def directions(
       Integers, shape (n_rows, n_features), L2 norm at most DIRECTION_UNITS, checked; and shape (n_rows,).
 
     Raises:
-      LatticeOverflowError: if centers lie too far out for exact distances, or a row is not a number.
+      LatticeOverflowError: if centers are too far out for exact distances, or a row is not a number.
     """
     labels, squared = assignment.nearest_squared(rows, centers, assignment.ROW_NORM)
     lengths = np.where(squared >= least_radius**2, np.inf, 0.0)

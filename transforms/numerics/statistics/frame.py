@@ -102,7 +102,7 @@ class Frame(NamedTuple):
         return integers
 
     def digest(self) -> bytes:
-        """What tells two frames apart that make other integers of a row; 16 bytes."""
+        """What distinguishes two frames apart that make other integers of a row; 16 bytes."""
         moved = self.components
         arrays = [self.lattice.center] if moved is None else [self.lattice.center, moved.anchors, moved.shifts]
         frames = [self.lattice] if moved is None else [self.lattice, moved.lattice]
@@ -157,7 +157,7 @@ class QuantizedFrame(Frame):
         return rows
 
     def integer_blocks(self, points: NDArray[np.floating], bits: int) -> Iterator[NDArray[np.int32]]:
-        """The integers themselves; whoever adds them up checks the bound of every row.
+        """The integers themselves; the code that adds them up checks the bound of every row.
 
         Raises:
           LatticeOverflowError: for other bits.
@@ -170,7 +170,7 @@ class QuantizedFrame(Frame):
 class SharedFrame(Frame):
     """A frame that quantizes each part of a block once, for several statistics of the same rows.
 
-    Parts are known by where they lie in the block that is held, which stays alive meanwhile. Rows that lie elsewhere,
+    Parts are known by where they are in the block that is held, which stays alive meanwhile. Rows that are elsewhere,
     such as copies in another order, are quantized every time: their place may be another copy's soon after.
     """
 

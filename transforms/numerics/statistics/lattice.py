@@ -3,7 +3,7 @@
 A row is centered, scaled so that the clipping norm equals `2**bits` lattice units, and truncated toward zero,
 which never enlarges its norm. Rows outside the clipping ball are shrunk into it; the bound is checked on the
 integers. Every step is either elementwise or an exact integer sum, so the result is a function of the row
-alone: it does not depend on memory layout, on the block in which a row lies, or on the CPU.
+alone: it does not depend on memory layout, on the block in which a row is, or on the CPU.
 """
 
 from collections.abc import Callable, Iterator
@@ -175,6 +175,14 @@ def row_norms(points: NDArray[np.floating], center: NDArray[np.float64]) -> NDAr
 def squared_norms(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     """Squared L2 norms of integer vectors, exact while they stay below 2**53; shape (n,)."""
     return np.vecdot(vectors, vectors)
+
+
+def upper_triangle(matrix: NDArray, first: int = 0) -> NDArray:
+    """Upper triangle of a square matrix, row by row, from diagonal `first` on.
+
+    Indices of its entries, as NumPy makes them, would take twice the memory of the matrix.
+    """
+    return np.concatenate([row[start + first :] for start, row in enumerate(matrix)])
 
 
 _FEW_ROWS, _MANY_CELLS = 12, 16

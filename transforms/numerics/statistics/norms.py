@@ -33,8 +33,8 @@ def client_norm_histogram(block: ClientBlock, center: NDArray[np.float64]) -> ND
     """Sum over clients of the fractions of their rows per bin.
 
     Returns:
-      int64, shape (NORM_BINS,), units of 2**-SUM_BITS clients. One client moves it by at most 2**SUM_BITS in L1,
-      hence in L2 too: its fractions sum to at most one.
+      int64, shape (NORM_BINS,), units of 2**-SUM_BITS clients. One client moves it by at most 2**SUM_BITS in L1, so in
+      L2 too: its fractions sum to at most one.
     """
     total = np.zeros(NORM_BINS, dtype=np.int64)
     for chunk in client_chunks(block):
@@ -50,7 +50,7 @@ def _bins(points: NDArray[np.floating], center: NDArray[np.float64]) -> NDArray[
 
 
 def noisy_quantile(counts: NDArray[np.float64], stddev: float, quantile: float) -> float:
-    """Grid edge below which a share of the noisy counts lies.
+    """Grid edge below which a share of the noisy counts is.
 
     Args:
       counts: shape (NORM_BINS,), released.

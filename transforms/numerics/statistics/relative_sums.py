@@ -156,7 +156,7 @@ def row_split_sums(
         raise ValueError(f"inner must be a radius from 1 to that of the outer cells, got {inner} and {outer}.")
     near, every = Neighborhoods(centers, inner), Neighborhoods(centers, outer, shortens=True)
     found = [row_relative_sums(block, frame, each, each.radius) for each in (near, every)]
-    # No row is shortened that lies in an inner cell, so both passes add the same integers there.
+    # No row is shortened that is in an inner cell, so both passes add the same integers there.
     (within, inside), (total, counts) = (np.split(each, [centers.size]) for each in found)
     return np.concatenate([within, total - within // near.factor * every.factor, inside, counts - inside])
 

@@ -1,7 +1,7 @@
 """Who counts in a window of an epoch: a client's own history decides, and nothing of other clients.
 
 Clients are known by keyed digests, as 32 hex digits. A client that was counted stays counted, even if its rows have
-been erased since: whoever forgets it would count it more often than was planned.
+been erased since: a job that forgets it would count it more often than was planned.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ def worst_column(weights: Sequence[int], times: int, separation: int) -> tuple[i
     Args:
       weights: of the ages; positive, descending.
       times: in how many windows a unit counts at most, >= 1.
-      separation: how many windows lie from one of these to the next at least, >= 1.
+      separation: the number of windows from one of these to the next at least, >= 1.
 
     Returns:
       A number for each release, from the first one that it moves.

@@ -44,7 +44,7 @@ def mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def digests_of_strings(offsets: NDArray[np.integer], raw: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Digests of byte strings that lie one behind the other.
+    """Digests of byte strings that are concatenated.
 
     Args:
       offsets: shape (n + 1,): string i is bytes[offsets[i]:offsets[i + 1]].
@@ -88,7 +88,7 @@ class RowGroups(NamedTuple):
 
     Attributes:
       cuts: int64, shape (n_row_groups + 1,): row group i holds the rows cuts[i]:cuts[i + 1].
-      runs: int64, shape (n_runs,): numbers of successive row groups that belong together, since a client lies in
+      runs: int64, shape (n_runs,): numbers of successive row groups that belong together, since a client is in
         them; 1 for whole clients.
     """
 

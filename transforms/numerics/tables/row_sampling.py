@@ -1,4 +1,4 @@
-"""At most so many rows per client, by a keyed hash of what a row holds and not of where it lies; rows in one order."""
+"""At most this many rows per client, by a keyed hash of what a row holds and not of where it is; rows in one order."""
 
 import numpy as np
 from numpy.typing import NDArray

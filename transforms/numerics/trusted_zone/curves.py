@@ -1,4 +1,4 @@
-"""What is drawn of a sweep: bands around means, areas under curves, Pareto fronts."""
+"""The curves of a sweep: bands around means, areas under curves, Pareto fronts."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Numbers that proofs, formats and the curve of an account rest on: whoever changes one changes a line here, too.
+"""Numbers that proofs, formats and the curve of an account rest on: a change of one changes a line here, too.
 
 Sizes of blocks and thresholds between two ways to the same integers are not among them: they change no result.
 """
@@ -80,7 +80,7 @@ CONSTANTS = {
         "RELATIVE_UNITS": 2**26,
         "MAX_CENTER_NORM": 2.0**24,
     },
-    # Squared norms of the scatters of a chunk are exact for so many rows.
+    # Squared norms of the scatters of a chunk are exact for this many rows.
     f"{NUMERICS}.statistics.client_chunks": {"CLIENT_BLOCK_ROWS": 2048},
     f"{NUMERICS}.statistics.directions": {"DIRECTION_UNITS": 2**20},
     f"{NUMERICS}.statistics.center_quality": {"SENSITIVITY": 2**20},

@@ -29,7 +29,7 @@ def match_centers(
     """Matches new centers to old ones so that the sum of squared distances is least (Hungarian method).
 
     Where there are more new centers than old ones, those that fit worst are new clusters and get numbers never used;
-    where there are fewer, numbers of old centers go out of use.
+    where there are fewer, numbers of earlier centers go out of use.
 
     Args:
       centers: shape (k, n_features), feature units.

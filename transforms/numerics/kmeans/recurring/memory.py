@@ -106,7 +106,7 @@ class Recalled:
 def drift_scores(
     memory: Memory, long: float, short: float, spread: float, weights: Sequence[int] = (1,)
 ) -> NDArray[np.float64]:
-    """How far a short memory lies from a long one, against noise and chance.
+    """How far a short memory is from a long one, against noise and chance.
 
     Both recall the same runs, so the noise that they share cancels; what is left has, to first order, covariance
     a I + sum over runs of b b^T. Other rows have another mean by chance: rows within `spread` of a center have a
@@ -116,7 +116,7 @@ def drift_scores(
       memory: of the series.
       long: length of the long memory, in runs.
       short: length of the short one.
-      spread: feature units: how far a row that counts may lie from where its sum is measured.
+      spread: feature units: how far a row that counts may be from where its sum is measured.
       weights: see `recalled`.
 
     Returns:

@@ -1,7 +1,7 @@
 """Windows with correlated noise: what each one adds of those before it, and how releases are taken apart again.
 
 A window releases a weighted sum of its own exact statistic and those of the windows before it, with fresh noise.
-Whoever has all releases so far solves for the single windows: the noise of these is correlated so that it cancels in
+Anyone who has all releases so far solves for the single windows: the noise of these is correlated so that it cancels in
 sums over many windows. Weights are integers, so that the weighted sum is exact.
 
 Source: Fichtenberger, Henzinger, Upadhyay (2022), "Constant matters: Fine-grained complexity of differentially private

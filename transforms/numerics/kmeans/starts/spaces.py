@@ -1,7 +1,7 @@
 """Whether server points cluster better in the subspace of their leading directions or in full space.
 
 Both are tried on public points only, by cross-validation. With few points in many directions a subspace takes away
-noise; where clusters differ in more directions than it has, it takes away what tells them apart.
+noise; where clusters differ in more directions than it has, it takes away what distinguishes them.
 """
 
 import functools
@@ -26,7 +26,7 @@ def prefers_full_space(points: NDArray[np.float64], n_clusters: int) -> bool:
     """Whether centers found in full space are nearer to held-out points than those found in the subspace.
 
     The subspace has as many dimensions as there are clusters. With no more features than that it is full space, and
-    the answer is no: the outer product still tells whether rows are clipped. With too few points for folds it is no.
+    the answer is no: the outer product still says whether rows are clipped. With too few points for folds it is no.
 
     Args:
       points: shape (q, d), public, feature units.
@@ -44,7 +44,7 @@ def leading_view(points: NDArray[np.float64], n_dims: int) -> NDArray[np.float64
     centered = points - points.mean(axis=0)
     with one_thread():
         if n_dims < len(points) < points.shape[1]:
-            # Of few points in many directions the products with each other tell the same, and are fewer.
+            # Of few points in many directions the products with each other say the same, and are fewer.
             values, vectors = np.linalg.eigh(centered @ centered.T)
             return vectors[:, -n_dims:] * np.sqrt(np.maximum(values[-n_dims:], 0.0))
         return np.asarray(centered @ np.linalg.eigh(centered.T @ centered)[1][:, -n_dims:])

@@ -65,7 +65,7 @@ def _place(n_centers: int, n_features: int, half_side: float, radius: float, see
 def _first_apart(tried: NDArray[np.float64], placed: NDArray[np.float64], squared: float) -> int | None:
     """Index of the first point whose squared distances to all centers are large enough, or None.
 
-    A few points are compared first, since one of them is mostly found; a point that lies too near one center is
+    A few points are compared first, since one of them is mostly found; a point that is too near one center is
     compared to no other.
     """
     for start, stop in itertools.pairwise((0, _FEW, len(tried))):

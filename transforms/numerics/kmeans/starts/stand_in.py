@@ -32,7 +32,7 @@ class StandIn(NamedTuple):
 def fitted(points: NDArray[np.float64], n_clusters: int, *, full: bool) -> StandIn:
     """The mixture of the clusters that k-means finds in public points.
 
-    Means of few points lie too far apart by their own noise, which is taken off their distance to the middle.
+    Means of few points are too far apart by their own noise, which is taken off their distance to the middle.
 
     Args:
       points: shape (q, d), q >= n_clusters, feature units.

@@ -24,7 +24,7 @@ _STEPS = 30
 _START_STDDEVS = 9.0
 """A leaf is a start point if its energy along the principal directions is so many stddevs above that of noise."""
 _LEAF_STDDEVS = 5.0
-"""A leaf belongs to a cluster if its sum reaches so many noise stddevs along the center."""
+"""A leaf belongs to a cluster if its sum reaches this many noise stddevs along the center."""
 _LEAST_SHARE = 0.05
 """Of an average cluster; the smallest weight of a cluster."""
 _ENOUGH = 0.5
@@ -35,7 +35,7 @@ _DOUBT = 2.0
 
 
 class LeafView(NamedTuple):
-    """What reports tell of leaves and of directions.
+    """What reports say of leaves and of directions.
 
     Attributes:
       sums: estimated sums of lifted unit vectors by leaf, shape (2**depth, n_dims).
