@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Mapping
 
 from deploy.local import downloads
 from deploy.local.worker_environment import sources
@@ -42,8 +43,9 @@ def build(folder: pathlib.Path) -> list[pathlib.Path]:
       subprocess.CalledProcessError: if one fails.
     """
     with tempfile.TemporaryDirectory() as temporary:
+        read = {path.relative_to(downloads.ROOT): (path.read_bytes(), os.access(path, os.X_OK)) for path in sources()}
         places = [pathlib.Path(temporary) / f"{'deeper/' * index}build" for index in range(len(_ZONES))]
-        made = [_built(place, zone) for place, zone in zip(places, _ZONES, strict=True)]
+        made = [_built(read, place, zone) for place, zone in zip(places, _ZONES, strict=True)]
         first, second = ({path.name: digest(path) for path in each} for each in made)
         if first != second:
             different = sorted(name for name, _ in first.items() ^ second.items())
@@ -57,14 +59,14 @@ def digest(path: pathlib.Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _built(place: pathlib.Path, zone: str) -> list[pathlib.Path]:
-    """One build, from a copy of the sources."""
+def _built(read: Mapping[pathlib.Path, tuple[bytes, bool]], place: pathlib.Path, zone: str) -> list[pathlib.Path]:
+    """One build, from a copy of the sources as they were read: bytes, and whether they may be run."""
     copy, out = place / "source", place / "out"
-    for path in sources():
-        target = copy / path.relative_to(downloads.ROOT)
+    for path, (content, runs) in read.items():
+        target = copy / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
-        target.chmod(0o755 if os.access(path, os.X_OK) else 0o644)
+        target.write_bytes(content)
+        target.chmod(0o755 if runs else 0o644)
     _run(["setup.py", "-q", "sdist", "-d", str(out)], copy, zone)
     [archive] = out.glob("dapple_dp-*.tar.gz")
     _normalize(archive)

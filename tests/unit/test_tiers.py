@@ -3,18 +3,22 @@
 import itertools
 
 import pytest
+from pydantic import Field
 
 from dapple_dp import DPKMeans
 from docs import generated
 from pipelines.command.help_pages import job_page
 from pipelines.command.job_schema import job_schema
 from pipelines.command.words import WORDS
+from pipelines.jobs.forewarnings import forewarnings
 from pipelines.kmeans.plan.fingerprint import settings_digest
 from schemas.choices import TIER_KEY, TIERS_KEY, Algorithm, Choice, LloydVariant, Runner, Tier
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FITS, AnyFit, FedDPKMeansFit, load_config, validated
+from schemas.kmeans.sections.privacy_config import PrivacyConfig
 from schemas.settings import tiers, yaml_text
 from schemas.settings.digest import config_digest
+from schemas.settings.section import JobSettings, Section, Whole
 from schemas.trusted_zone.sweep_config import load_sweep_config
 from tests.scenes import lake
 from tests.seams import fits
@@ -180,3 +184,27 @@ def test_a_feature_enters_when_another_leaves():
     sections = {name: each.get("properties", {}) for name, each in job_schema("fit")["$defs"].items()}
     fits_own = set().union(*(each for name, each in sections.items() if name in FIT_KINDS))
     assert len(fits_own) + sum(len(each) for name, each in sections.items() if name not in FIT_KINDS) <= 200
+
+
+class Rounds(Section):
+    """A section with a setting that is about to go."""
+
+    number: Whole = Field(default=1, json_schema_extra=tiers.leaving("use steps"), description="the number of rounds")
+    steps: Whole = Field(default=1, description="the number of steps")
+
+
+class Job(JobSettings):
+    """A job that has the section."""
+
+    rounds: Rounds = Field(default=Rounds(), description="a section")
+    privacy: PrivacyConfig = Field(description="a section")
+
+
+def test_a_job_that_names_a_deprecated_setting_is_warned_and_runs():
+    privacy = {"unit": "record", "epsilon": 1.0, "delta": 1e-6}
+    assert forewarnings(Job(privacy=privacy, rounds={"steps": 2})) == ()
+    assert forewarnings(Job(privacy=privacy, rounds={"number": 1})) == (
+        "rounds.number goes in the next version: use steps",
+    )
+    found = Job.model_json_schema()["$defs"]["Rounds"]["properties"]["number"]
+    assert (found["deprecated"], found[tiers.INSTEAD_KEY]) == (True, "use steps")
