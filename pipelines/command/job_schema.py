@@ -66,9 +66,6 @@ def _write_as_fits_are(kinds: dict[str, Any]) -> None:
     for kind in {kind.__name__ for kind in _BOUND_BY_THEMSELVES} & kinds.keys():
         kinds[kind]["required"].remove("clipping")
         kinds[kind]["properties"]["clipping"] = {"type": "object", "description": _NO_CLIPPING}
-    if CentralTreeFit.__name__ in kinds:
-        choice = kinds[CentralTreeFit.__name__]["properties"]["algorithm"]
-        choice["enum"] = [choice.pop("const"), str(Algorithm.FEDDP_KMEANS)]
 
 
 def _auto(kinds: Mapping[str, Any]) -> dict[str, Any]:
