@@ -42,6 +42,7 @@ SETTINGS = {"small": (1_000, 14, 40), "large": (6_600, 28, 20)}
 
 def job(lake: Path, rounds: int, chunk: int) -> ClusteredFLConfig:
     settings = {
+        "experimental": True,
         "algorithm": "r_dpcfl",
         "data": {"path": str(lake), "client_id": "client_id", "features": "x", "label": "y"},
         "n_clusters": 4,

@@ -121,7 +121,7 @@ def main() -> None:
     lines = [*machine.heading("Coverage"), f"{len(runs):,} runs, {minutes:.1f} CPU minutes.", "", *table(runs), ""]
     sys.stdout.write("\n".join(lines))
     if given.write is not None:
-        given.write.write_text("\n".join(lines))
+        machine.write(lines, given.write)
 
 
 if __name__ == "__main__":

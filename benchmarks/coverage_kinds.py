@@ -63,6 +63,7 @@ def mixture(seed: int, n_rows: int = N_ROWS) -> Rows:
 def settings(algorithm: str, **more: Any) -> FitConfig:
     """A job; no file of it is read."""
     found: dict[str, Any] = {
+        "experimental": True,
         "algorithm": algorithm,
         "data": {"path": "none", "features": [f"x{index}" for index in range(N_FEATURES)]},
         "n_clusters": N_CLUSTERS,
@@ -302,7 +303,13 @@ def _model() -> str:
     rows = pathlib.Path(folder, "rows")
     rows.mkdir()
     _write(str(rows), mixture(7))
-    job = {"algorithm": "dp_lloyd", "data": _data(str(rows)), "n_clusters": N_CLUSTERS, "clipping": {"norm": "domain"}}
+    job = {
+        "experimental": True,
+        "algorithm": "dp_lloyd",
+        "data": _data(str(rows)),
+        "n_clusters": N_CLUSTERS,
+        "clipping": {"norm": "domain"},
+    }
     job |= {"privacy": {"unit": "record", "epsilon": 4.0, "delta": 1e-6}, "dp_lloyd": {"domain": [0.0, 1.0]}}
     pathlib.Path(folder, "job.yaml").write_text(json.dumps(job))
     words = ["fit", "--config", f"{folder}/job.yaml", "--output", f"{folder}/fit"]

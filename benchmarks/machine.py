@@ -1,15 +1,23 @@
-"""Where and how a benchmark ran, for the head of its results."""
+"""Where and how a benchmark ran and what it took, for the head of its results."""
 
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+
+from benchmarks.measured_code import Code
+
+RESULTS = "benchmarks/results"
+_CODE = "- code: "
+"""Begins the line of a head after which `write` says what the results took."""
 
 
 def heading(title: str) -> list[str]:
-    """Lines that name machine, date, versions and command."""
+    """Lines that name machine, date, versions, command and the digest of what it measures."""
     import apache_beam
     import numpy as np
 
@@ -21,8 +29,38 @@ def heading(title: str) -> list[str]:
         f"- machine: {_cpu()}, {os.cpu_count()} cores, {_memory_gib():.0f} GiB, {platform.system()}",
         f"- Python {platform.python_version()}, NumPy {np.__version__}, Beam {apache_beam.__version__}",
         f"- commit: {commit()}",
+        f"{_CODE}{Code.here().digest(_module()) or 'unknown'}",
         "",
     ]
+
+
+def write(lines: Sequence[str], out: Path) -> None:
+    """Writes results, with the wall and CPU seconds since `begin` in their head."""
+    wall, cpu = (now - then for now, then in zip(_clocks(), _begun, strict=True))
+    told = []
+    for line in lines:
+        told += [line, f"- took: {wall:.1f} s, {cpu:.1f} s of CPU"] if line.startswith(_CODE) else [line]
+    out.write_text("\n".join(told).rstrip() + "\n")
+
+
+def begin() -> None:
+    """Lets seconds count from here on; without it they count from the first import."""
+    global _begun
+    _begun = _clocks()
+
+
+def took(text: str) -> float | None:
+    """Wall seconds of a result by its text, or None if its head does not say."""
+    found = re.search(r"^- took: ([\d.]+) s", text, re.MULTILINE)
+    return float(found[1]) if found else None
+
+
+def _clocks() -> tuple[float, float]:
+    """Wall seconds of some clock, and CPU seconds of this process and of those that it waited for."""
+    return time.perf_counter(), sum(os.times()[:4])
+
+
+_begun = (time.perf_counter(), 0.0)
 
 
 def _module() -> str:
@@ -49,6 +87,9 @@ def _memory_gib() -> float:
 
 
 def commit() -> str:
-    """Of this checkout, and whether it was changed."""
-    done = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
+    """Of this checkout, and whether anything but results was changed."""
+    done, changed = (
+        subprocess.run(["git", *words], capture_output=True, text=True, check=False)
+        for words in (["describe", "--always"], ["diff", "--quiet", "HEAD", "--", ".", f":!{RESULTS}"])
+    )
+    return done.stdout.strip() + "-dirty" * (changed.returncode == 1) or "unknown"

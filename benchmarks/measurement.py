@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import machine
+
 Figures = dict[str, float]
 
 
@@ -23,7 +25,7 @@ def show(lines: Sequence[str], out: Path | None) -> None:
     """Prints the results, and writes them if there is a place for them."""
     print("\n".join(lines))
     if out:
-        out.write_text("\n".join(lines).rstrip() + "\n")
+        machine.write(lines, out)
 
 
 def in_a_process(module: str, *words: str) -> Any:

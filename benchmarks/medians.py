@@ -107,7 +107,7 @@ def error(drawn: Drawn, centers: NDArray[np.float64]) -> float:
 def job(algorithm: str, epsilon: float, n_rows: int, n_features: int, **more: Any) -> Any:
     """Settings of a fit."""
     data = {"path": "rows", "features": [f"x{index}" for index in range(n_features)], "public_rows": n_rows}
-    settings: dict[str, Any] = {"algorithm": algorithm, "data": data, "n_clusters": N_CLUSTERS}
+    settings: dict[str, Any] = {"experimental": True, "algorithm": algorithm, "data": data, "n_clusters": N_CLUSTERS}
     privacy = {"unit": "record", "epsilon": epsilon, "delta": DELTA}
     box = {"domain": [-1.0, 1.0]} | more.pop("dp_lloyd", {})
     return validated(settings | {"privacy": privacy, "dp_lloyd": box} | more)

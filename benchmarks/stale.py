@@ -1,104 +1,170 @@
-"""Lists results whose code has changed since: the commit that a result names, beside the files of today.
+"""Lists results whose code has changed since they were drawn, or draws them again, the cheapest first.
 
-A result is stale if the syntax tree, without docstrings, of a module that its command imports, directly or through
-others, differs from that of the commit. Results without a command and a commit, and those of a changed tree
-("-dirty"), are listed apart: nobody can say which code drew them.
+A result is stale if the code that its command reaches has another digest than when it was drawn
+(`benchmarks.measured_code` says what counts). The digest stands in the result's head. Of a result whose head has none,
+the code of the commit that it names is compared, if that commit is here (otherwise it is lost) and nothing was changed
+beside it (otherwise it is dirty). Results without a command and either of both are unnamed.
 
-    python -m benchmarks.stale
+`--redraw` runs the command of every result that is not current: those whose seconds are known in their order, then the
+others. Commands of figures come from `benchmarks.papers`, other ones from the result's head, as long as they read no
+other files than those of `--data`. A command that fails leaves its result as it was. An interrupted call loses the one
+that runs, and may be repeated. It wants everything committed but results.
+
+    python -m benchmarks.stale --out benchmarks/results/states.md
+    python -m benchmarks.stale --redraw --data DATA --seconds 300
 """
 
-import ast
 import functools
 import re
 import subprocess
-from collections.abc import Iterator
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from benchmarks import measurement
+from benchmarks import machine, measurement
+from benchmarks.measured_code import Code
+from benchmarks.papers.figures import FIGURES
+from benchmarks.papers.figures import seconds as seconds_of
 
-RESULTS = Path("benchmarks/results")
-PACKAGES = ("benchmarks", "dapple_dp", "pipelines", "schemas", "transforms")
+RESULTS = Path(machine.RESULTS)
+LIST = RESULTS / "states.md"
+"""The list of all others."""
+CURRENT = "current"
+READ = {"--before", "--kept", "--only-kept", "--package", "--reference"}
+"""Options of files that only the machine of the result had."""
+
+
+class Result(NamedTuple):
+    """State of a result, why, what draws it again (nothing if nobody can say), and its seconds if they are known."""
+
+    path: Path
+    state: str
+    why: str
+    command: tuple[str, ...]
+    seconds: float | None
 
 
 def main() -> None:
-    arguments = measurement.script(__doc__).parse_args()
-    lines = ["| result | state | first module that differs |", "| --- " * 3 + "|"]
+    parser = measurement.script(__doc__)
+    parser.add_argument("--redraw", action="store_true", help="run the commands of what is not current")
+    parser.add_argument("--only", default="", metavar="REGEX", help="results whose path has it")
+    parser.add_argument("--seconds", type=float, help="end a command that takes longer, and leave its result")
+    parser.add_argument("--data", type=Path, help="folder of the files that benchmarks.data lists")
+    arguments = parser.parse_args()
+    found = list(results(arguments.only, arguments.data))
+    if arguments.redraw:
+        redraw(found, arguments.seconds)
+        found = list(results(arguments.only, arguments.data))
+    measurement.show([*machine.heading("States of results, and seconds"), *table(found)], arguments.out)
+
+
+def results(only: str = "", data: Path | None = None) -> Iterator[Result]:
+    """Every result whose path has a regular expression."""
+    for path in sorted(set(RESULTS.rglob("*.md")) - {LIST}):
+        if re.search(only, str(path.relative_to(RESULTS))):
+            text = path.read_text()
+            name = next((name for name, each in FIGURES.items() if RESULTS / (each.result or "") == path), "")
+            took = seconds_of(name) if name else machine.took(text)
+            yield Result(path, *judge(text), command(path, text, name, data), took)
+
+
+def table(found: Sequence[Result]) -> list[str]:
+    """Markdown lines: a result each, how many of each state, and what it would take to redraw them."""
+    lines = ["| result | state | why | seconds | by `--redraw` |", "| --- " * 5 + "|"]
     states: dict[str, int] = {}
-    for path in sorted(RESULTS.rglob("*.md")):
-        state, why = judge(path.read_text())
-        states[state] = states.get(state, 0) + 1
-        lines.append(f"| {path.relative_to(RESULTS)} | {state} | {why} |")
-    lines += ["", ", ".join(f"{count} {state}" for state, count in sorted(states.items()))]
-    measurement.show(lines, arguments.out)
+    for each in found:
+        states[each.state] = states.get(each.state, 0) + 1
+        took = "-" if each.seconds is None else f"{each.seconds:,.0f}"
+        drawn = "yes" if each.command else "no"
+        lines.append(f"| {each.path.relative_to(RESULTS)} | {each.state} | {each.why} | {took} | {drawn} |")
+    old = [each for each in found if each.state != CURRENT]
+    took_all = sum(each.seconds or 0.0 for each in old) / 60.0
+    unknown = sum(each.seconds is None for each in old)
+    lines += ["", ", ".join(f"{count} {state}" for state, count in sorted(states.items())) + "."]
+    lines += [f"To redraw: {len(old)}, {took_all:.0f} minutes and {unknown} of unknown time."]
+    known = [each.seconds for each in found if each.seconds is not None]
+    return [*lines, f"All {len(found)}: {sum(known) / 60.0:.0f} minutes of the {len(known)} whose time is known."]
+
+
+def redraw(found: Sequence[Result], limit: float | None) -> None:
+    """Runs commands, the cheapest first.
+
+    Raises:
+      SystemExit: if more than results was changed since the last commit.
+    """
+    if machine.commit().endswith("-dirty"):
+        raise SystemExit("everything but results must be committed, so that a result says what drew it; commit first.")
+    old = [each for each in found if each.state != CURRENT and each.command]
+    for each in sorted(old, key=lambda each: (each.seconds is None, each.seconds or 0.0)):
+        with tempfile.TemporaryDirectory() as work:
+            words = [work if word == "WORK" else word.replace("WORK/", f"{work}/") for word in each.command]
+            try:
+                code = str(
+                    subprocess.run([sys.executable, *words], stdout=subprocess.DEVNULL, timeout=limit).returncode
+                )
+            except subprocess.TimeoutExpired:
+                code = f"none after {limit:g} s"
+        state, _ = judge(each.path.read_text())
+        print(f"{each.path.relative_to(RESULTS)}: exit code {code}, {state}", file=sys.stderr, flush=True)
 
 
 def judge(text: str) -> tuple[str, str]:
     """State of a result by its text, and why: current, stale, dirty, lost (an unknown commit) or unnamed."""
     command = re.search(r"python -m (benchmarks[\w.]*)", text)
+    code = re.search(r"^- code: ([0-9a-f]{16})$", text, re.MULTILINE)
     commit = re.search(r"^- commit: (?:\S*-g)?([0-9a-f]{7,40})(-dirty)?$", text, re.MULTILINE)
-    if command is None or commit is None:
+    if command is None or not (code or commit):
         return "unnamed", "-"
+    now = digest("", command[1])
+    if code:
+        return (CURRENT, "-") if code[1] == now else ("stale", f"code {now}")
+    assert commit is not None
     if commit[2]:
         return "dirty", commit[1]
-    then = blobs(commit[1])
-    if not then:
+    if not blobs(commit[1]):
         return "lost", commit[1]
-    for path in modules(command[1]):
-        if path not in then:
-            return "stale", f"{path} is new"
-        was = git("cat-file", "blob", then[path])
-        now = Path(path).read_text()
-        if was != now and tree(was) != tree(now):
-            return "stale", path
-    return "current", "-"
+    return (CURRENT, "-") if digest(commit[1], command[1]) == now else ("stale", f"since {commit[1]}")
 
 
-def tree(source: str) -> str:
-    """The syntax tree without docstrings, comments and places."""
-    parsed = ast.parse(source)
-    for node in ast.walk(parsed):
-        body = getattr(node, "body", None)
-        if isinstance(body, list):
-            node.body = [each for each in body if not _is_text(each)]  # type: ignore[attr-defined]
-    return ast.dump(parsed)
+def command(path: Path, text: str, name: str, data: Path | None) -> tuple[str, ...]:
+    """Words after `python` that draw a result; none if its head does not say them all.
 
-
-def _is_text(node: ast.AST) -> bool:
-    """Whether a statement is nothing but a string: a docstring, of whatever it follows."""
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-
-
-@functools.cache
-def modules(name: str) -> tuple[str, ...]:
-    """Paths of a module and of all that it imports of the repository, nearest first."""
-    found: dict[str, None] = dict.fromkeys(_paths(name))
-    todo = list(found)
-    for path in todo:
-        new = [each for imported in imports(path) for each in _paths(imported) if each not in found]
-        found |= dict.fromkeys(new)
-        todo += dict.fromkeys(new)
-    return tuple(found)
+    Args:
+      path: of the result.
+      text: of the result.
+      name: of the figure, or nothing.
+      data: folder for `--data`.
+    """
+    if name:
+        if FIGURES[name].needs_data and data is None:
+            return ()
+        return ("-m", "benchmarks.papers", "--draw", name, *(("--data", str(data)) if data else ()))
+    head = re.match(r"# .*\n\n- command: `python (-m benchmarks[^`]*)`\n", text)
+    words = head[1].split() if head else []
+    if words[-2:] != ["--out", str(path)] or any(each in READ or each.endswith(".jsonl") for each in words):
+        return ()
+    if "--data" in words:
+        if data is None:
+            return ()
+        words[words.index("--data") + 1] = str(data)
+    return tuple(words)
 
 
 @functools.cache
-def imports(path: str) -> tuple[str, ...]:
-    """Names that a file imports, with the members that may be modules."""
-    return tuple(_imports(ast.parse(Path(path).read_text())))
+def digest(commit: str, module: str) -> str:
+    """Of what a command measured at a commit, or measures today if there is none."""
+    return code_at(commit).digest(module)
 
 
-def _imports(parsed: ast.AST) -> Iterator[str]:
-    for node in ast.walk(parsed):
-        if isinstance(node, ast.Import):
-            yield from (each.name for each in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield from (node.module, *(f"{node.module}.{each.name}" for each in node.names))
-
-
-def _paths(name: str) -> list[str]:
-    """Of a module of the repository, if it is one."""
-    base = Path(*name.split("."))
-    places = (base.with_suffix(".py"), base / "__main__.py", base / "__init__.py")
-    return [str(each) for each in places if name.split(".")[0] in PACKAGES and each.exists()]
+@functools.cache
+def code_at(commit: str) -> Code:
+    """The code of a commit, or of today."""
+    if not commit:
+        return Code.here()
+    then = blobs(commit)
+    return Code(lambda path: git("cat-file", "blob", then[path]) if path in then else None)
 
 
 @functools.cache

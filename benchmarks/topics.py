@@ -10,9 +10,11 @@ a text with its center over that of the same rounds without noise; `NMI` is with
 300 texts and more. It is `false` if exact counts are not above the cluster's share. Runs are those of a fit, by its
 pure functions on arrays.
 
-The attack is after Cliopatra (arXiv 2603.09781), on this pipeline only: its author knows the vector of one text, and
-inserts 50 copies of it, without terms, so that they have a cluster of their own which the text falls into. Then the
-noisy counts of that cluster show which of five diagnoses, of which the likeliest has odds of 22 %, the text has.
+The attack is after Cliopatra (arXiv 2603.09781): its author knows the vector of one text, and inserts 50 copies of it,
+without terms, so that they have a cluster of their own which the text falls into. Then the noisy counts of that cluster
+show which of five diagnoses, of which the likeliest has odds of 22 %, the text has. The same scenes are given to a
+replica of a pipeline of rules of thumb (`guessed_of_replica`), in the manner of Clio: its limits were set before any
+attack was run, a language model takes no part, and its rate is no goal.
 
     python -m benchmarks.topics --out benchmarks/results/topics.md
 """
@@ -46,18 +48,25 @@ from threadpoolctl import threadpool_limits
 from benchmarks import machine, measurement, sentence_vectors
 from schemas.kmeans.fit_config import validated
 from schemas.kmeans.model import ClusterModel
+from schemas.privacy.plan import ReleasePlan, RoundPlan
 from schemas.tables.client_block import ClientBlock
 from schemas.tables.encoder import Encoder
 from schemas.tables.encoding import Terms
+from transforms.kmeans.lloyd.specs import COUNTS, vector_spec
 from transforms.kmeans.protocols import PROTOCOLS
 from transforms.kmeans.simulated_fit import run_once
 from transforms.kmeans.spherical import names
+from transforms.numerics.privacy import noise
 from transforms.privacy import accounting
 
 DELTA, MOST_PER_ROW = 1e-6, 16
 SILENT = 1e-6
 """Variance of the noise, over the planned one, of a run without any."""
-PARTS = ("tags", "memory", "texts", "attack", "time", "clients")
+STEPS = 2048.0
+"""Lattice steps of a stddev where names are false: hardly more than the noise stage asks for."""
+PARTS = ("false", "tags", "memory", "texts", "attack", "time", "clients")
+LEAST_TEXTS, LEAST_WITH_TERM = 25, 5
+"""Of a heuristic pipeline: texts of a cluster, and those that have a term, for either to be published."""
 ODDS = np.array([0.22, 0.195, 0.195, 0.195, 0.195])
 
 
@@ -173,7 +182,7 @@ def score(config: Any, model: ClusterModel, found: Texts, rows: NDArray[np.int64
     distinct = np.unique(units * (size * n_terms) + cells) % (size * n_terms)
     exact = np.bincount(distinct, minlength=size * n_terms).reshape(size, n_terms).astype(np.float64)
     sizes = np.bincount(labels, 1.0 / np.bincount(owner)[owner], size)
-    excess, _ = names.excesses(exact, 0.0, sizes, 0.0)
+    excess = names.excesses(exact, sizes / sizes.sum())
     given = names.cluster_names(config, model.releases)
     place = {word: code for code, word in enumerate(found.vocabulary)}
     right = asked = false = 0
@@ -251,40 +260,150 @@ def assembled(n_clients: int) -> Any:
     return by_owner(owner, rows)
 
 
+class World(NamedTuple):
+    """Exact numbers where each term is exactly as frequent in each cluster, so that every name is a false one.
+
+    Attributes:
+      sizes: shape (k,): units of each cluster.
+      term: units that have each of the terms.
+      n_terms: V.
+      stddev: of the noise of a count, in units.
+      size_stddev: of that of a size.
+    """
+
+    sizes: NDArray[np.float64]
+    term: float
+    n_terms: int
+    stddev: float
+    size_stddev: float
+
+    def names(self, runs: int, seed: int, multiplier: float = 1.0) -> NDArray[np.int64]:
+        """Names in each of this many runs, by the noise stage; of `multiplier` times the stddev that the rule gets."""
+        k, steps = len(self.sizes), STEPS * multiplier
+        exact = np.outer(self.sizes / self.sizes.sum(), np.full(self.n_terms, self.term))
+        numbers = [np.broadcast_to(self.sizes, (runs, k)), np.broadcast_to(exact, (runs, k, self.n_terms))]
+        units = [self.size_stddev / STEPS, self.stddev / STEPS]
+        specs = [vector_spec(str(index), each.shape, 0.5, meaning=COUNTS) for index, each in enumerate(numbers)]
+        plans = [ReleasePlan(spec=each, noise_multiplier=steps / each.sensitivity) for each in specs]
+        summed = [np.floor(each / unit).astype(np.int64).ravel() for each, unit in zip(numbers, units, strict=True)]
+        plan = RoundPlan(path="false", releases=tuple(plans))
+        key = hashlib.sha256(b"false names/%d" % seed).digest()
+        sizes, counts = noise.draw_release(key, plan, np.concatenate(summed))
+        words = tuple(map(str, range(self.n_terms)))
+        drawn = zip(sizes.values * units[0], counts.values * units[1], strict=True)
+        given = (names.named(found, self.stddev, size, self.size_stddev, words) for size, found in drawn)
+        return np.array([len(each.terms) for each in given])
+
+
+WORLDS = {
+    "ten alike, sharp sizes": World(np.full(10, 1000.0), 500.0, 20, 20.0, 0.02),
+    "ten alike, noisy sizes": World(np.full(10, 1000.0), 500.0, 20, 20.0, 20.0),
+    "one of ten has nine in ten": World(np.array([9000.0] + [111.0] * 9), 5000.0, 20, 5.0, 40.0),
+    "two of twenty, the others empty": World(np.array([5000.0] * 2 + [0.0] * 18), 5000.0, 20, 5.0, 40.0),
+    "few units": World(np.array([50.0] + [10.0] * 9), 100.0, 20, 5.0, 40.0),
+    "thirty, 100 terms": World(np.full(30, 300.0), 200.0, 100, 40.0, 40.0),
+}
+
+
+def false_names(runs: int) -> list[str]:
+    """How many names noise alone gives."""
+    lines = [
+        "",
+        "## False names",
+        "",
+        f"{runs:,} runs of the noise stage; each term is exactly as frequent in each cluster, so every name is false.",
+        "",
+    ]
+    lines += _head("clusters", "names a run", "95 % interval", "no more than")
+    for title, world in WORLDS.items():
+        drawn = np.concatenate([world.names(1000, seed) for seed in range(runs // 1000)])
+        mean, half = drawn.mean(), 1.96 * max(drawn.std(), 1.0 / math.sqrt(len(drawn))) / math.sqrt(len(drawn))
+        lines.append(
+            _line(title, f"{mean:.4f}", f"{max(mean - half, 0.0):.4f} to {mean + half:.4f}", names.FALSE_NAMES)
+        )
+    return lines
+
+
 def attack(trials: int) -> list[str]:
     """How often the attacker's best guess is the target's diagnosis."""
-    terms, d = tuple(f"diagnosis {index}" for index in range(len(ODDS))), 32
+    terms = tuple(f"diagnosis {index}" for index in range(len(ODDS)))
     lines = ["", "## The insertion attack", "", f"{trials} targets each; 2,000 other texts, unit record.", ""]
-    lines += _head("noise", "guessed", "95 % interval", "no more than")
+    lines += _head("pipeline", "guessed", "95 % interval", "no more than")
+    rows: list[tuple[str, float, Any]] = [("heuristic replica", math.inf, guessed_of_replica)]
     for epsilon, variance in ((1.0, SILENT), (1.0, 1.0), (0.5, 1.0)):
-        config, right = job(6, epsilon, "record", terms, steps=8), 0
-        for trial in range(trials):
-            right += attacked(config, trial, d, variance)
-        bound = math.exp(epsilon) * ODDS[0] / (1.0 - ODDS[0] + math.exp(epsilon) * ODDS[0])
-        said = "off" if variance == SILENT else f"epsilon {epsilon:g}"
+        silent = variance == SILENT
+        guess = functools.partial(guessed, job(6, epsilon, "record", terms, steps=8), variance=variance)
+        rows.append(("noise off" if silent else f"epsilon {epsilon:g}", math.inf if silent else epsilon, guess))
+    for title, epsilon, guess in rows:
+        right = sum(guess(scene) == scene.truth for scene in map(Scene.of, range(trials)))
         low, high = _wilson(right, trials)
-        limit = "-" if variance == SILENT else f"{bound:.1%}"
-        lines.append(_line(said, f"{right / trials:.1%}", f"{low:.1%} to {high:.1%}", limit))
+        limit = "-" if math.isinf(epsilon) else f"{most_guessed(epsilon):.1%}"
+        lines.append(_line(title, f"{right / trials:.1%}", f"{low:.1%} to {high:.1%}", limit))
     said = "By odds alone the best guess is right in 22 %. The bound is that of epsilon for one text, delta left out."
     return [*lines, "", said]
 
 
-def attacked(config: Any, trial: int, d: int, variance: float) -> bool:
-    """Whether the guess for one target is right."""
-    rng = np.random.default_rng([trial, 1])
-    topics = normalize(rng.normal(size=(4, d)))
-    others = normalize(topics[rng.integers(0, 4, 2000)] + 0.1 * rng.normal(size=(2000, d)))
-    target = normalize(rng.normal(size=(1, d)))
-    truth = int(rng.choice(len(ODDS), p=ODDS))
-    ill = rng.choice(len(ODDS), 2000, p=ODDS)
-    vectors = np.vstack([others, np.repeat(target, 51, axis=0)])
-    codes = np.full((len(vectors), MOST_PER_ROW), -1.0)
-    codes[:2000, 0], codes[-1, 0] = ill, truth
-    model = run(config, ClientBlock(np.hstack([vectors, codes])), d, trial, variance)
-    counts = model.releases[-1].decoded[int((model.centers @ target[0]).argmax())]
-    # The likeliest diagnosis given one noisy count of 1 among zeros, by Bayes' rule.
+def most_guessed(epsilon: float) -> float:
+    """How often a guess by odds of the likeliest may be right at epsilon."""
+    return float(math.exp(epsilon) * ODDS[0] / (1.0 - ODDS[0] + math.exp(epsilon) * ODDS[0]))
+
+
+class Scene(NamedTuple):
+    """Others' texts, 50 copies of a target's vector, and last the target's text, whose one term is the truth.
+
+    Attributes:
+      vectors: shape (2051, 32).
+      codes: shape (2051, MOST_PER_ROW): terms.
+      target: shape (32,): its vector, which the attacker knows.
+      truth: its term.
+      trial: number of the scene.
+    """
+
+    vectors: NDArray[np.float64]
+    codes: NDArray[np.float64]
+    target: NDArray[np.float64]
+    truth: int
+    trial: int
+
+    @classmethod
+    def of(cls, trial: int) -> "Scene":
+        """One scene."""
+        rng, d = np.random.default_rng([trial, 1]), 32
+        topics = normalize(rng.normal(size=(4, d)))
+        others = normalize(topics[rng.integers(0, 4, 2000)] + 0.1 * rng.normal(size=(2000, d)))
+        target = normalize(rng.normal(size=(1, d)))
+        truth = int(rng.choice(len(ODDS), p=ODDS))
+        vectors = np.vstack([others, np.repeat(target, 51, axis=0)])
+        codes = np.full((len(vectors), MOST_PER_ROW), -1.0)
+        codes[:2000, 0], codes[-1, 0] = rng.choice(len(ODDS), 2000, p=ODDS), truth
+        return cls(vectors, codes, target[0], truth, trial)
+
+
+def guessed(config: Any, scene: Scene, variance: float = 1.0) -> int:
+    """The likeliest term of the target given one noisy count of 1 among zeros, by Bayes' rule."""
+    block = ClientBlock(np.hstack([scene.vectors, scene.codes]))
+    model = run(config, block, scene.vectors.shape[1], scene.trial, variance)
+    counts = model.releases[-1].decoded[int((model.centers @ scene.target).argmax())]
     stddev = max(model.releases[-1].stddev, 0.05)
-    return int((np.log(ODDS) + counts / stddev**2).argmax()) == truth
+    return int((np.log(ODDS) + counts / stddev**2).argmax())
+
+
+def guessed_of_replica(scene: Scene) -> int:
+    """The likeliest term of the target, given what a heuristic pipeline publishes of its cluster.
+
+    The pipeline: k-means; clusters of fewer than `LEAST_TEXTS` are withheld; the summary of a cluster is its terms
+    of the largest share among its texts over that among all, of terms that `LEAST_WITH_TERM` of its texts have. So the
+    attacker gives each term to one copy less than that.
+    """
+    codes = scene.codes[:, 0].astype(int)
+    copies = LEAST_WITH_TERM - 1
+    codes[2000 : 2000 + copies * len(ODDS)] = np.repeat(np.arange(len(ODDS)), copies)
+    found = KMeans(6, n_init=3, random_state=scene.trial).fit(scene.vectors)
+    mine = codes[found.labels_ == found.predict(scene.target[None])[0]]
+    counts, every = (np.bincount(each[each >= 0], minlength=len(ODDS)) for each in (mine, codes))
+    shown = (counts >= LEAST_WITH_TERM) & (len(mine) >= LEAST_TEXTS)
+    lift = np.where(shown, counts / np.maximum(every, 1), 0.0)
+    return int(lift.argmax()) if shown.any() else int(ODDS.argmax())
 
 
 def _wilson(right: int, trials: int) -> tuple[float, float]:
@@ -379,6 +498,8 @@ def parts(given: argparse.Namespace) -> Iterator[list[str]]:
     """Markdown lines, a part at a time."""
     epsilons, draws = (0.5, 1.0, 4.0), given.draws
     yield ["Medians over draws of the noise and of the start, with the range."]
+    if "false" in given.only:
+        yield false_names(given.runs)
     if "tags" in given.only:
         found = tags()
         title = (
@@ -414,6 +535,7 @@ def main() -> None:
     parser.add_argument("--sparse_rows", type=int, default=1_000_000)
     parser.add_argument("--sentences", type=Path, help="folder of the environment and the vectors of a sentence model")
     parser.add_argument("--only", nargs="*", choices=PARTS, default=PARTS)
+    parser.add_argument("--runs", type=int, default=100_000, help="of noise where every name is false")
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--rows", type=int, default=250_000)
     arguments = parser.parse_args()

@@ -1,18 +1,20 @@
-"""Pages of the reference that follow from the code, settings of every job and exit codes, and names that one shows."""
+"""Pages of the reference that follow from the code (settings, tiers, exit codes), and names that one shows."""
 
 import inspect
 import pathlib
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pydantic
 from pydantic.fields import FieldInfo
 
 from dapple_dp import DPKMeans, PrivateScaler
+from pipelines.command.words import PARTY, TOOLS, WORDS
 from schemas import errors
+from schemas.choices import Choice, Runner, Tier
 from schemas.clustered_fl.config import ClusteredFLConfig
 from schemas.kmeans.fit_config import FITS
 from schemas.kmeans.pooled_config import PooledFitConfig
@@ -20,6 +22,7 @@ from schemas.masked.config import AggregateConfig
 from schemas.profile.config import ProfileConfig
 from schemas.reports.config import DecodeConfig, EncodeConfig, ShuffleConfig
 from schemas.reports.windows import WindowedDecode
+from schemas.settings.tiers import tier_of
 from schemas.trusted_zone.job_configs import AssignConfig, EvaluateConfig, PrepareConfig
 
 Model = type[pydantic.BaseModel]
@@ -62,7 +65,8 @@ _CODES = {
 
 def write(folder: pathlib.Path) -> None:
     """Writes all generated pages; a page that has not changed is left alone."""
-    for name, text in (("settings.md", settings_page()), ("exit-codes.md", exit_codes_page())):
+    pages = {"settings.md": settings_page(), "tiers.md": tiers_page(), "exit-codes.md": exit_codes_page()}
+    for name, text in pages.items():
         page = folder / name
         if not page.exists() or page.read_text() != text:
             page.write_text(text)
@@ -79,9 +83,80 @@ def settings_page() -> str:
     for name, model in JOBS.items():
         lines += ["", f"## {name}", "", "| setting | what to give | default |", "| --- | --- | --- |"]
         lines += [
-            f"| `{dotted}` | {_cell(field.description or '')} | {_default(field)} |" for dotted, field in _fields(model)
+            f"| `{dotted}` | {_cell((field.description or '') + _tiers_in_words(field))} | {_default(field)} |"
+            for dotted, field in _fields(model)
         ]
     return "\n".join(lines) + "\n"
+
+
+def tiers_page() -> str:
+    """The tier of every command and runner, and all settings and values that are not supported."""
+    commands = {name: word.tier for name, word in WORDS.items()} | dict.fromkeys((*TOOLS, PARTY), Tier.SUPPORTED)
+    beyond = {(name, job.partition(" ")[0]): tier for job, model in JOBS.items() for name, tier in _beyond(model)}
+    rows = {name: (tier, [job for other, job in beyond if other == name]) for (name, _), tier in beyond.items()}
+    return "\n".join(
+        [
+            "# Support tiers",
+            "",
+            "Every command, runner, setting and value has a tier. This page is generated from the code that checks it;",
+            "`dapple schema JOB` has the same under `x-tier` and `x-tiers`.",
+            "",
+            "| tier | what it means |",
+            "| --- | --- |",
+            f"| {Tier.SUPPORTED} | it is tested beside everything else, and [stays as it is](stability.md) |",
+            f"| {Tier.EXPERIMENTAL} | the guarantee holds as everywhere; it may release worse centers than what is "
+            "supported, nobody has run it where it would be used, or it may change in any version |",
+            f"| {Tier.PAPER_ONLY} | it repeats a published method or figure, and something supported is better |",
+            "",
+            "A job that holds what is not supported says `experimental: true`. Without it the job is refused in one",
+            "sentence, before anything is read or charged. The word changes nothing that is released, and a run that",
+            "began without it goes on. `dapple plan` lists what of a job is not supported.",
+            "",
+            *_table("command", ((f"`{name}`", tier) for name, tier in sorted(commands.items()))),
+            "",
+            *_table("runner", ((f"`{each}`", each.tier) for each in Runner)),
+            f"| all others | {Tier.EXPERIMENTAL} |",
+            "",
+            "All settings of the [reference](settings.md), and all of their values, are supported but these:",
+            "",
+            "| setting, or value of one | tier | jobs |",
+            "| --- | --- | --- |",
+            *(f"| `{name}` | {tier} | {', '.join(jobs)} |" for name, (tier, jobs) in sorted(rows.items())),
+            "",
+        ]
+    )
+
+
+def _table(what: str, tiers: Iterable[tuple[str, Tier]]) -> list[str]:
+    return [f"| {what} | tier |", "| --- | --- |", *(f"| {name} | {tier} |" for name, tier in tiers)]
+
+
+def _beyond(model: Model) -> Iterator[tuple[str, Tier]]:
+    """Settings that are not supported, and values of the others that are not."""
+    for dotted, field in _fields(model):
+        if tier_of(field) is not Tier.SUPPORTED:
+            yield dotted, tier_of(field)
+        else:
+            yield from ((f"{dotted}: {each}", each.tier) for each in _choices(field.annotation))
+
+
+def _choices(annotation: Any) -> Iterator[Choice]:
+    """Values of a setting that are not supported."""
+    parts = typing.get_args(annotation) or (annotation,)
+    for part in parts if parts[0] is not annotation else ():
+        yield from _choices(part)
+    words = annotation if inspect.isclass(annotation) and issubclass(annotation, Choice) else ()
+    words = [annotation] if isinstance(annotation, Choice) else words
+    yield from (each for each in words if each.tier is not Tier.SUPPORTED)
+
+
+def _tiers_in_words(field: FieldInfo) -> str:
+    """What the description of a setting ends with: its tier, or those of its values."""
+    if tier_of(field) is not Tier.SUPPORTED:
+        return f" ({tier_of(field)})"
+    found = list(_choices(field.annotation))
+    by_tier = {tier: [str(each) for each in found if each.tier is tier] for tier in Tier}
+    return "".join(f"; {tier}: {', '.join(words)}" for tier, words in by_tier.items() if words)
 
 
 def exit_codes_page() -> str:

@@ -195,8 +195,10 @@ class Bounds:
             return one
         if kind == "spherical":
             share = 1.0 if self.record else self.settings["spherical"]["client_norm"]
-            cells = math.isqrt(SUM**2 // (self.settings["names"] or {}).get("per_unit", 1))
-            return {"sums": share * norm * one, "terms": 1.0 / max(1, cells)}.get(name, one)
+            most = (self.settings["names"] or {}).get("per_unit", 1)
+            rows = 1 if self.record else self.settings["clipping"]["client_rows"]
+            most = min(8 * rows, 32) if most == "auto" else most
+            return {"sums": share * norm * one, "terms": 1.0 / max(1, math.isqrt(SUM**2 // most))}.get(name, one)
         if not self.boxed or kind not in ("dp_lloyd", "dp_medians", "windows"):
             if name == "cost" or norm is None or self.boxed or not (self.record or part == "shape"):
                 return None

@@ -383,6 +383,13 @@ FAULTS = (
         f"{STATISTICS}/test_center_quality.py",
     ),
     Fault(
+        "quality: gains beyond the cap on one side",
+        "transforms/numerics/statistics/center_quality.py",
+        "np.clip(units, -SENSITIVITY, SENSITIVITY)",
+        "np.minimum(units, SENSITIVITY)",
+        f"{STATISTICS}/test_center_quality.py",
+    ),
+    Fault(
         "specs: sampled rows move sums by one row only",
         "transforms/kmeans/lloyd/specs.py",
         "        return 2 * spec.sensitivity\n",

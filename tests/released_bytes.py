@@ -129,7 +129,7 @@ def _tree(desk: Desk, unit: str = "record", **changes: Any) -> Settings:
 
 def _pooled(desk: Desk, algorithm: str, **options: Any) -> Settings:
     data = {"path": desk.people, "features": "x", "client_id": "client_id"}
-    return {"algorithm": algorithm, "data": data, "n_clusters": 3} | options
+    return {"experimental": True, "algorithm": algorithm, "data": data, "n_clusters": 3} | options
 
 
 def _masked(desk: Desk, unit: str, **options: Any) -> Settings:
@@ -315,6 +315,7 @@ def reports(desk: Desk, name: str) -> Digests:
         lake.write_lake(path, lake.mixture(n_clients), np.arange(n_clients), n_files=2)
     base: Settings = {"unit": "client", "epsilon": 4.0}
     settings = {
+        "experimental": True,
         "data": {"path": str(path), "features": "x", "client_id": "client_id"},
         "n_clusters": 3,
         "privacy": base | more.get("privacy", {}),

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from benchmarks.machine import heading, write
 from benchmarks.papers.federated_clients import CLUSTER_SIZES, SHIFTS, TRUTH, Clients, Images, clients, load
 from schemas.choices import Adjacency, FederatedAlgorithm, ModelKind, ModelStart, SiloAccountant, UpdateView, WhenScarce
 from schemas.clustered_fl.plan import SiloBudget
@@ -115,8 +116,6 @@ def main() -> None:
     parser.add_argument("--few", action="store_true", help=f"at full size, {', '.join(FEW)} alone")
     parser.add_argument("--out", type=Path, help="Markdown file for the results")
     arguments = parser.parse_args()
-    from benchmarks.machine import heading
-
     seeds = range(arguments.seeds)
     with threadpool_limits(limits=1):
         lines = heading(f"R-DPCFL and baselines on {arguments.images}, {arguments.shift}")
@@ -126,7 +125,7 @@ def main() -> None:
             lines += section
             print("\n".join(section), flush=True)
             if arguments.out:
-                arguments.out.write_text("\n".join(lines).rstrip() + "\n")
+                write(lines, arguments.out)
 
 
 def small_sections(images: Images, shift: str, seeds: range) -> Iterator[list[str]]:

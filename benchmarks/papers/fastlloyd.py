@@ -125,6 +125,7 @@ def lloyd_job(
 ) -> dict[str, Any]:
     """Settings of a fit on [-1, 1] as the paper has them; `method` goes to the section of the algorithm."""
     return {
+        "experimental": True,
         "algorithm": "dp_lloyd",
         "data": {"path": "rows", "features": [f"x{i}" for i in range(rows.shape[1])], "public_rows": len(rows)},
         "n_clusters": n_clusters,

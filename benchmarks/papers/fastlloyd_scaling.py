@@ -22,7 +22,7 @@ from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
 from benchmarks import mixture
-from benchmarks.machine import heading
+from benchmarks.machine import heading, write
 from benchmarks.papers.fastlloyd import METHODS, Figure, lloyd_job, nicv, released_centers
 from pipelines.kmeans.plan.planned_fit import plan_fit
 from schemas.kmeans.fit_config import validated
@@ -89,7 +89,7 @@ def main() -> None:
             costs = {size: {method: cost(size, arguments.rows, method) for method in CHOSEN} for size in sizes}
             lines += utility_section(title, table, arguments.rows) + cost_section(costs, arguments.rows)
         lines += [*mixture_section(arguments.mixture_seeds, MIXTURE_ROWS)]
-    (arguments.out / "fastlloyd_scaling.md").write_text("\n".join(lines))
+    write(lines, arguments.out / "fastlloyd_scaling.md")
 
 
 @functools.lru_cache(maxsize=1)
@@ -202,7 +202,12 @@ def mixture_job(folder: Path, n_rows: int, method: dict[str, Any], epsilon: floa
     if method["init"] != "feddp_init":
         del found["clipping"]
     data = {"path": str(folder / "clients"), "features": "x", "public_rows": n_rows}
-    return found | {"algorithm": "dp_lloyd", "data": data, "dp_lloyd": {"domain": MIXTURE_DOMAIN} | method}
+    return found | {
+        "experimental": True,
+        "algorithm": "dp_lloyd",
+        "data": data,
+        "dp_lloyd": {"domain": MIXTURE_DOMAIN} | method,
+    }
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
 from benchmarks import data as data_sets
-from benchmarks.machine import heading
+from benchmarks.machine import heading, write
 from benchmarks.papers.fastlloyd import (
     EPSILONS,
     METHODS,
@@ -70,7 +70,7 @@ def main() -> None:
         lines += [f"## {title}", ""]
         for name, table in tables.items():
             lines += section(name, table, score, optima[name][score])
-    (arguments.out / "fastlloyd_scores.md").write_text("\n".join(lines))
+    write(lines, arguments.out / "fastlloyd_scores.md")
 
 
 def load(folder: Path | None, name: str) -> DataSet:

@@ -43,6 +43,7 @@ Draw = Callable[[Size, int], NDArray[np.float64]]
 def main() -> None:
     parser = measurement.script(__doc__)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--figures", nargs="+", choices=("3a", "3b", "4"), default=["3a", "3b", "4"])
     parser.add_argument("--rows", type=int, default=data.SYNTH_ROWS, help="rows of Synth and Synth-K")
     parser.add_argument("--largest", type=int, default=1024, help="most features, and most clusters")
     arguments = parser.parse_args()
@@ -50,6 +51,8 @@ def main() -> None:
     lines += [f"AUC in units of that of {UNIT}: means of {arguments.seeds} data sets, one draw each.", ""]
     with threadpool_limits(limits=1):
         for title, sizes, draw in figures(arguments.rows):
+            if not title.removeprefix("Figure ").startswith(tuple(arguments.figures)):
+                continue
             kept = [size for size in sizes if max(size) <= arguments.largest]
             lines += section(title, kept, draw, arguments.seeds)
     measurement.show(lines, arguments.out)

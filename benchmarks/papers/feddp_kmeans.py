@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import mixture
-from benchmarks.machine import heading
+from benchmarks.machine import heading, write
 from benchmarks.measurement import measured
 from dapple_dp.api import fit
 from pipelines.run.options import beam_options
@@ -84,7 +84,7 @@ def main() -> None:
         lines = figures[name](name)
         took = time.perf_counter() - start
         text = heading(f"FedDP-KMeans: {name}") + lines
-        (arguments.out / f"{name}.md").write_text("\n".join(text) + "\n")
+        write(text, arguments.out / f"{name}.md")
         print(f"{name}: {took:.0f} s", flush=True)
 
 
@@ -154,7 +154,11 @@ def run_sweep(work: Path, name: str, job: dict[str, Any], methods: dict[str, Any
     """Cells of a sweep, taken up where it was left."""
     base = {key: value for key, value in job.items() if key not in ("algorithm", "privacy")}
     privacy = {key: value for key, value in job["privacy"].items() if key != "epsilon"}
-    settings = base | {"privacy": privacy, "sweep": {"methods": methods, "epsilons": EPSILONS} | options}
+    settings = base | {
+        "experimental": True,
+        "privacy": privacy,
+        "sweep": {"methods": methods, "epsilons": EPSILONS} | options,
+    }
     output = work / f"sweep-{name}"
     if not (output / RESULTS_FILE).exists():
         sweep.execute(sweep_config(settings), beam_options([]), str(output))

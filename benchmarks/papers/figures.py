@@ -4,15 +4,18 @@ import contextlib
 import importlib
 import importlib.util
 import itertools
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+from benchmarks import machine
 from benchmarks.papers.one_round import Cell
 
 RESULTS = Path("benchmarks/results")
+_SECONDS = RESULTS / "papers_seconds.json"
 DATA, OUT, WORK = "DATA", "OUT", "WORK"
 """Words of a command that stand for folders."""
 FEDDP, REVIEWS, ONE_ROUND = "FedDP-KMeans", "FedDP-KMeans, reviews", "One round"
@@ -232,11 +235,20 @@ FIGURES: dict[str, Figure] = {
         {"VALUES": (64,), "CLIENTS": (500,), "HISTOGRAMS": (1,)},
         "shuffled_counts.md",
     ),
+    "shuffle-trees": Figure(
+        ONE_ROUND,
+        "Theorem 2: shuffled sums over all levels of a net tree",
+        "papers.shuffle_trees",
+        "--draws 5 --out OUT/shuffle_trees.md",
+        "--draws 1 --out OUT/shuffle_trees.md",
+        {"FEATURES": (2,), "CLIENTS": (10_000,), "EPSILONS": (1.0,), "HIGH": (2,), "MIDDLE": 10_000},
+        "shuffle_trees.md",
+    ),
     "naive": Figure(
         ONE_ROUND,
         "footnote 9, and the answer to the reviews of FedDP-KMeans",
         "papers.naive",
-        "--out OUT/naive.md",
+        "--rows 1000000 --out OUT/naive.md",
         "--rows 500 --out OUT/naive.md",
         {"EPSILONS": (1.0,)},
         "naive.md",
@@ -275,6 +287,14 @@ FIGURES: dict[str, Figure] = {
         "--datasets iris --seeds 1 --out OUT",
         {"METHODS": {"FastLloyd": {"variant": "fast", "init": "sphere_packing"}}},
         "fastlloyd_scores.md",
+    ),
+    "fastlloyd-synthetic-small": Figure(
+        FASTLLOYD,
+        "Figure 3 with the paper's 100 draws",
+        "papers.fastlloyd_synthetic",
+        "--figures 3a 3b --seeds 100 --out OUT/fastlloyd_synthetic_small.md",
+        "--figures 3a --seeds 1 --rows 300 --largest 2 --out OUT/fastlloyd_synthetic_small.md",
+        result=None,
     ),
     "fastlloyd-synthetic": Figure(
         FASTLLOYD,
@@ -400,6 +420,14 @@ def draw(name: str, out: Path, work: Path, data: Path | None = None, *, toy: boo
         for constant, value in figure.constants.items() if toy else ():
             stack.enter_context(mock.patch.object(lowered, constant, value))
         module.main()
+
+
+def seconds(name: str) -> float | None:
+    """Wall seconds of the last drawing: those in its result, or those that were kept before results had them."""
+    result = RESULTS / (FIGURES[name].result or "")
+    told = machine.took(result.read_text()) if result.is_file() else None
+    kept: dict[str, dict[str, float]] = json.loads(_SECONDS.read_text()) if told is None and _SECONDS.is_file() else {}
+    return kept.get(name, {}).get("seconds", told)
 
 
 def _placed(word: str, folders: Mapping[str, Path]) -> str:

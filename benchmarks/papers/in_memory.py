@@ -33,6 +33,7 @@ def job(
     """A fit whose files nobody opens; `sections` replace or add sections."""
     client = unit == "client"
     settings: dict[str, Any] = {
+        "experimental": True,
         "algorithm": algorithm,
         "data": {"path": "unused", "features": "x", "client_id": "client_id" if client else None},
         "server_data": {"path": "unused"},

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from threadpoolctl import threadpool_limits
 
-from benchmarks.machine import heading
+from benchmarks.machine import heading, write
 from benchmarks.papers.dp_clustered_fl import METHODS, PULLS, Method, federation_of, table
 from benchmarks.papers.federated_clients import Clients, Images, load, shifted
 from schemas.clustered_fl.records import ClientRows, FederatedState, Federation, TrainingParams
@@ -178,7 +178,7 @@ def main() -> None:
                 lines += ["", *section(name, place, epsilon, arguments.runs)]
                 print("\n".join(lines[-14:]), flush=True)
                 if arguments.out:
-                    arguments.out.write_text("\n".join(lines).rstrip() + "\n")
+                    write(lines, arguments.out)
 
 
 def _asked(arguments: argparse.Namespace) -> Iterator[tuple[str, Callable[[int], Place]]]:

@@ -8,7 +8,7 @@ calibrated at delta 1e-6, Laplace noise needs none. The noise here is that of a 
 baseline nothing, clipped at the largest norm that a server row has there. Beside it stand FedDP-KMeans as printed,
 sphere packing, and `auto` without server data.
 
-    python -m benchmarks.papers.naive --out benchmarks/results/naive.md
+    python -m benchmarks.papers.naive --rows 1000000 --out benchmarks/results/naive.md
 """
 
 import math
@@ -111,11 +111,11 @@ def cost(n_rows: int, epsilon: float, method: str, seed: int) -> float:
     """Mean squared distance of the rows to the nearest center that was found on the noisy ones."""
     drawn = separated_mixture.draw(seed, n_rows, N_FEATURES, N_CLUSTERS)
     random = np.random.default_rng([seed, 8])
-    noise: NDArray[np.float64] = getattr(random, method.lower().replace("gaussian", "normal"))(size=drawn.rows.shape)
-    scale = stddev(epsilon, method) / (math.sqrt(2.0) if method == "Laplace" else 1.0)
-    centers = (
-        KMeans(N_CLUSTERS, n_init=1, max_iter=50, random_state=seed).fit(drawn.rows + scale * noise).cluster_centers_
-    )
+    noisy: NDArray[np.float64] = getattr(random, method.lower().replace("gaussian", "normal"))(size=drawn.rows.shape)
+    noisy *= stddev(epsilon, method) / (math.sqrt(2.0) if method == "Laplace" else 1.0)
+    noisy += drawn.rows
+    found = KMeans(N_CLUSTERS, n_init=1, max_iter=50, random_state=seed).fit(noisy.astype(np.float32))
+    centers = np.asarray(found.cluster_centers_, dtype=np.float64)
     return separated_mixture.mean_cost(drawn.rows, centers)
 
 

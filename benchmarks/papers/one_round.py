@@ -160,6 +160,7 @@ def parameters_of(cell: Cell, key: bytes, n_features: int = N_FEATURES):  # type
     shuffled = cell.method in ("shuffle", "clones")
     config = EncodeConfig.model_validate(
         {
+            "experimental": True,
             "data": {"path": "lake", "features": "x", "client_id": "client_id"},
             "n_clusters": cell.n_clusters,
             "privacy": {"unit": "client", "epsilon": cell.epsilon, "delta": 1e-6 if shuffled else None},
@@ -198,6 +199,7 @@ def central_cost(cell: Cell, seed: int) -> float | None:
     with tempfile.TemporaryDirectory() as temporary:
         separated_mixture.write_lake(Path(temporary), drawn.rows, max(1, cell.n_clients // 8))
         settings = {
+            "experimental": True,
             "algorithm": "central_tree",
             "data": {"path": temporary, "features": "x"},
             "n_clusters": cell.n_clusters,

@@ -20,7 +20,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from benchmarks import measurement
-from benchmarks.machine import heading
+from benchmarks.machine import heading, write
 from benchmarks.papers.dp_clustered_fl import METHODS, SMALL, Outcome, federation_of, mean, run, table
 from benchmarks.papers.federated_clients import SHIFTS, Clients, Images, clients, load
 from schemas.choices import ModelKind, SelectionScore
@@ -59,7 +59,7 @@ def main() -> None:
                 lines += section
                 print("\n".join(section), flush=True)
     if arguments.out:
-        arguments.out.write_text("\n".join(lines).rstrip() + "\n")
+        write(lines, arguments.out)
 
 
 def paper_section(images: Images, arguments: argparse.Namespace) -> Iterator[list[str]]:

@@ -56,8 +56,9 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
 
     Args:
       n_clusters: number of centers, >= 1; or a mapping of max and choose, as in a job.
-      algorithm: "auto", or that of a `fit` job, such as "dp_lloyd" or "feddp_kmeans". "auto" takes feddp_kmeans where
-        there are server data, and else dp_lloyd in the smaller of the domain and the ball; central_tree where the
+      algorithm: "auto", or that of a `fit` job, such as "dp_lloyd" or "feddp_kmeans". "auto" takes what
+        it takes in a job: dp_lloyd in the domain, which server data join, or else in the ball; feddp_kmeans where there
+        are server data and no domain, or also a norm about their mean, or lloyd_steps; central_tree where the
         parameters ask for what only that has. It looks at no row.
       epsilon: spent by one fit, > 0; has no default.
       delta: spent by one fit, in (0, 1); has no default.
@@ -74,7 +75,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
       lloyd_steps: Lloyd rounds after the start, 0 to 50 (in a domain: 1 to 50); None for what the algorithm has.
       public_rows: number of rows (unit "client": of clients) if it is public, else None.
       settings: sections of a job for what has no parameter here: that of the algorithm, such as dp_lloyd or tree,
-        feddp_kmeans, lloyd and quality.
+        feddp_kmeans, lloyd and quality; with experimental: True, what is not supported may be among them.
       ledger: path of the privacy ledger that each fit is charged to; None to spend unrecorded.
       data_name: name of the data set in the ledger.
       random_state: of public randomness (k-means on the server, stand-in points), never of noise; an integer >= 0,

@@ -107,10 +107,11 @@ class DPTopics(DPKMeans):
         if (terms is None) != (self.vocabulary is None):
             given = "given" if terms is None else "left out"
             raise InputError(f"terms must be {given} for this vocabulary, got it otherwise; give both or neither.")
-        if X is None:
-            X = self.vectors(() if terms is None else terms)
+        # Terms may be iterators, which can be read once.
         self._terms = None if terms is None else _listed(terms)
         try:
+            if X is None:
+                X = self._encoded(_listed(()) if self._terms is None else self._terms)
             if self._terms is not None and len(self._terms) != len(X):  # type: ignore[arg-type]
                 raise InputError("terms must have one list for each row of X, got another number; correct them.")
             super().fit(X, y, groups=groups, server_data=server_data)
@@ -135,8 +136,11 @@ class DPTopics(DPKMeans):
           ConfigError: a ValueError, if the vocabulary or the width breaks its rule.
           InputError: a ValueError, if terms are no lists of strings.
         """
+        return self._encoded(_listed(terms))
+
+    def _encoded(self, terms: pa.Array) -> NDArray[np.float64]:
         section = Terms(words=self.vocabulary, width=self.width)
-        return Encoder.learn((_TERMS,), {_TERMS: section}).encode(pa.table({_TERMS: _listed(terms)}), "terms")
+        return Encoder.learn((_TERMS,), {_TERMS: section}).encode(pa.table({_TERMS: terms}), "terms")
 
     @classmethod
     def load(cls, folder: str) -> Self:
@@ -181,6 +185,10 @@ class DPTopics(DPKMeans):
 def _listed(terms: Sequence[Sequence[str]]) -> pa.Array:
     """Lists of strings as Arrow holds them."""
     try:
-        return pa.array(map(list, terms), pa.list_(pa.string()))
+        rows = [each if isinstance(each, str) else list(each) for each in terms]
+        # Arrow takes a string for the list of its letters.
+        if isinstance(terms, str) or any(isinstance(each, str) for each in rows):
+            raise TypeError("a string")
+        return pa.array(rows, pa.list_(pa.string()))
     except (TypeError, ValueError, pa.ArrowException):
         raise InputError("terms must hold a list of strings for each text, got others; correct them.") from None

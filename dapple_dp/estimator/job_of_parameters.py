@@ -18,6 +18,7 @@ _SECTIONS = (
     *("feddp_kmeans", "lloyd", "quality"),
 )
 """Sections of a job for what has no parameter; windows follow a run in a folder, and topics are DPTopics."""
+_WORD = "experimental"
 _PARAMETERS = {
     "--output": "folder",
     "recurring.previous": "folder",
@@ -40,6 +41,7 @@ _PARAMETERS = {
 _WORDS = {
     "a server_data section": "server_data to fit",
     "a section of max": "a mapping of max",
+    "write experimental: true into the job": "give settings={'experimental': True}",
     "with the encode section": "by bounds of its own for each column, or by PrivateScaler",
     " Such clusters are gray or left out below.": "",
 }
@@ -72,7 +74,7 @@ def job_of(parameters: Mapping[str, Any], place: Place) -> FitConfig:
     Raises:
       ConfigError: about the first wrong parameter, by its own name.
     """
-    more = _more(parameters["settings"])
+    more, word = _more(parameters["settings"])
     given = {name: python_scalar(value) for name, value in parameters.items()}
     base: dict[str, Any] = {
         "algorithm": given["algorithm"],
@@ -88,7 +90,7 @@ def job_of(parameters: Mapping[str, Any], place: Place) -> FitConfig:
         "privacy": {name: given[name] for name in ("unit", "epsilon", "delta", "allocation")},
         "ledger": given["ledger"],
         "seed": seed_of(parameters["random_state"]),
-    }
+    } | word
     known = given["algorithm"] in tuple(Algorithm)
     if given["algorithm"] == Algorithm.WINDOWS:
         raise ConfigError(
@@ -110,16 +112,19 @@ def in_parameters() -> Iterator[None]:
         raise type(error)(in_words(str(error))) from error
 
 
-def _more(settings: Any) -> dict[str, dict[str, Any]]:
-    """Further settings by section; refuses those that parameters decide, the guarantee among them."""
+def _more(settings: Any) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Further settings by section, and the word for what is not supported; refuses those that parameters decide."""
     if settings is None:
-        return {}
+        return {}, {}
+    word = {}
+    if isinstance(settings, Mapping) and _WORD in settings:
+        word, settings = {_WORD: settings[_WORD]}, {name: each for name, each in settings.items() if name != _WORD}
     wrong = next((name for name in settings if name not in _SECTIONS), None) if isinstance(settings, Mapping) else "it"
     if wrong is not None:
         raise ConfigError(
             f"settings must be a mapping with sections {', '.join(_SECTIONS)} only, got {wrong!r}; use a parameter."
         )
-    return {name: dict(section) for name, section in settings.items()}
+    return {name: dict(section) for name, section in settings.items()}, word
 
 
 def _joined(base: dict[str, Any], more: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
@@ -128,7 +133,11 @@ def _joined(base: dict[str, Any], more: Mapping[str, dict[str, Any]]) -> dict[st
 
 
 def _bounds(given: Mapping[str, Any], *, has_server: bool) -> dict[str, Any]:
-    """The sections that bound rows, and the number of Lloyd rounds, as each algorithm names them."""
+    """The sections that bound rows, and the number of Lloyd rounds, as each algorithm names them.
+
+    What parameters leave open is left to the rule of `auto`, as a job leaves it. A norm about the mean of server data,
+    or a number of rounds after their start, asks for what only FedDP-KMeans does of them.
+    """
     algorithm, norm, domain, steps = (given[name] for name in ("algorithm", "clipping_norm", "domain", "lloyd_steps"))
     if norm is None and domain is None and not has_server:
         raise ConfigError(
@@ -138,9 +147,12 @@ def _bounds(given: Mapping[str, Any], *, has_server: bool) -> dict[str, Any]:
     if given["center"] not in tuple(ClippingCenter):
         raise ConfigError(f"center must be 'server_mean' or 'none', got {given['center']!r}; give one of them.")
     clipping = {} if given["client_rows"] is None else {"client_rows": given["client_rows"]}
+    at_origin = given["center"] == ClippingCenter.NONE
+    left_open = not has_server or (steps is None and (norm is None or at_origin))
     in_box = algorithm in FITS and FITS[algorithm].has_domain
-    if in_box or (algorithm == Algorithm.AUTO and not has_server):
-        return _bounds_without_server(algorithm, norm, _plain(domain), steps, clipping)
+    if in_box or (algorithm == Algorithm.AUTO and left_open):
+        clipping |= {"center": ClippingCenter.NONE} if at_origin and has_server and not in_box else {}
+        return _bounds_in_box(algorithm, norm, _plain(domain), steps, clipping)
     if domain is not None and algorithm != Algorithm.AUTO:
         raise ConfigError(
             f"domain must be left out for algorithm {algorithm!r}, got one; use algorithm 'dp_lloyd' or 'auto'."
@@ -154,7 +166,7 @@ def _bounds(given: Mapping[str, Any], *, has_server: bool) -> dict[str, Any]:
     return {"clipping": clipping, "lloyd": {"steps": usual if steps is None else steps}}
 
 
-def _bounds_without_server(
+def _bounds_in_box(
     algorithm: str, norm: Any, domain: Any, steps: int | None, clipping: dict[str, Any]
 ) -> dict[str, Any]:
     """Those of DP-Lloyd, or of the rule that may take it: a box, a ball about the origin, or both."""

@@ -10,6 +10,7 @@ from pipelines.command.words import PARTY, TOOLS, WORDS
 from pipelines.masked.command_line import RUN
 from pipelines.run.flags import CONFIG_FLAG, FLAGS, OR, Command, Flag, Words, job_command
 from pipelines.run.versions import version
+from schemas.choices import Runner, Tier
 from schemas.errors import DISTRIBUTION
 
 _ABSENT, _SHORT = 6, 67
@@ -49,6 +50,9 @@ _VERBOSE = Flag(
 )
 _AFTER = """  and flags of Beam, such as --runner=FlinkRunner, --direct_num_workers=4 or --temp_location=gs://...
 
+Runners: {runners}.
+With `experimental: true` in the job also {others} and all others.
+
 Example of the settings ({name}.yaml):
 {example}
 
@@ -64,8 +68,10 @@ def job_page(name: str, run: Callable[[], Any]) -> Command:
     named = [(f"{each.opts[0]} {each.metavar or ''}".rstrip(), each.required) for each in flags]
     written = " ".join(text if required else f"[{text}]" for text, required in named)
     form = f"dapple {name} {written} [--verbose] [Beam flags]"
-    page = job_command(name, form, word.flags, _VERBOSE, help=f"{word.about}.", callback=lambda **_: run())
-    page.after = _AFTER.format(name=name, example=textwrap.indent(word.example.rstrip(), "  "))
+    page = job_command(name, form, word.flags, _VERBOSE, help=f"{word.line}.", callback=lambda **_: run())
+    runners = ", ".join(each for each in Runner if each.tier is Tier.SUPPORTED)
+    example, others = textwrap.indent(word.example.rstrip(), "  "), ", ".join(Runner.tiers())
+    page.after = _AFTER.format(name=name, example=example, runners=runners, others=others)
     return page
 
 
@@ -88,7 +94,7 @@ class Overview(Words):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the words of the command in two sections: jobs, and those that read no private rows."""
-        jobs = {name: word.about for name, word in WORDS.items()} | {PARTY: TOOLS[PARTY]}
+        jobs = {name: word.line for name, word in WORDS.items()} | {PARTY: TOOLS[PARTY]}
         for title, words in {"Jobs": jobs, "Read no private rows": TOOLS}.items():
             with formatter.section(title):
                 formatter.write_dl([(name, about) for name, about in words.items() if words is jobs or name != PARTY])

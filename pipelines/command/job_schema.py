@@ -14,7 +14,7 @@ from typing import Any
 import pydantic
 
 from pipelines.command.words import WORDS, Word, named
-from schemas.choices import Algorithm
+from schemas.choices import TIER_KEY, TIERS_KEY, Algorithm, Runner
 from schemas.kmeans.fit_config import FITS, OWN_SECTIONS
 from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.tree_config import CentralTreeFit
@@ -34,7 +34,8 @@ def job_schema(name: str) -> dict[str, Any]:
     takes.
     """
     word = WORDS[name]
-    head = {"$schema": _DIALECT, "title": f"Settings of dapple {name}", "description": f"{word.about}."}
+    head = {"$schema": _DIALECT, "title": f"Settings of dapple {name}", "description": f"{word.line}."}
+    head |= {TIER_KEY: str(word.tier), "x-runners": {str(each): str(each.tier) for each in Runner}}
     return head | (_section(word) if word.section else _alternatives(word))
 
 
@@ -57,6 +58,9 @@ def _alternatives(word: Word) -> dict[str, Any]:
 def _write_as_fits_are(kinds: dict[str, Any]) -> None:
     """What a `fit` may hold beside the fields of its type: see `fit_config.validated`, and the types with a domain."""
     for kind in {kind.__name__ for kind in FITS.values()} & kinds.keys():
+        choice = kinds[kind]["properties"]["algorithm"]
+        own = {word: tier for word, tier in Algorithm.tiers().items() if word in str(choice)}
+        choice |= {TIERS_KEY: own} if own else {}
         for name in OWN_SECTIONS:
             kinds[kind]["properties"].setdefault(name, {"type": "null"})
     for kind in {kind.__name__ for kind in _BOUND_BY_THEMSELVES} & kinds.keys():

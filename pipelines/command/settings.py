@@ -1,11 +1,10 @@
 """Settings of words that stand for several jobs, or whose job has no function of its own that reads text."""
 
-from schemas.choices import Algorithm
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig, SphericalFit, validated
 from schemas.kmeans.pooled_config import PooledFitConfig, is_pooled, pooled
 from schemas.masked.config import AggregateConfig, validated_aggregate
-from schemas.settings import rejection, yaml_text
+from schemas.settings import yaml_text
 
 
 def fit(text: str) -> FitConfig | PooledFitConfig:
@@ -16,9 +15,7 @@ def fit(text: str) -> FitConfig | PooledFitConfig:
 
 def topics(text: str) -> SphericalFit:
     """A private fit whose clusters get names; raises ConfigError, in one sentence."""
-    found = validated(
-        {"algorithm": Algorithm.SPHERICAL.value} | rejection.mapping(yaml_text.parse(text), "data, names")
-    )
+    found = validated(yaml_text.parse(text))  # type: ignore[arg-type]
     if not isinstance(found, SphericalFit) or found.names is None:
         got = f"algorithm {found.algorithm}" if not isinstance(found, SphericalFit) else "no names"
         raise ConfigError(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.run.flags import OUTPUT_FLAGS
+from schemas.choices import Tier
 
 _RELEASED = ("--exchange", "--released")
 
@@ -22,6 +23,7 @@ class Word:
       example: of its settings, as YAML.
       flags: besides --config and Beam's.
       section: what it adds to the settings of another job; then `models` is of this section alone.
+      tier: how far others may rely on it; what is not supported needs `experimental: true`.
       more: settings that it lets pass in types of other jobs, as JSON Schema by type.
     """
 
@@ -32,7 +34,13 @@ class Word:
     example: str
     flags: tuple[str, ...] = OUTPUT_FLAGS
     section: str = ""
+    tier: Tier = Tier.SUPPORTED
     more: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def line(self) -> str:
+        """What it does, with its tier unless it is supported."""
+        return self.about if self.tier is Tier.SUPPORTED else f"{self.about} ({self.tier})"
 
     def loaded(self, text: str) -> Any:
         """The settings that a text asks for; raises ConfigError, in one sentence."""
@@ -193,7 +201,9 @@ WORDS: Mapping[str, Word] = {
         about="cluster clients by how their data train a model, and train one per cluster",
         load="schemas.clustered_fl.config:load_clustered_fl_config",
         models=("schemas.clustered_fl.config:ClusteredFLConfig",),
-        example="algorithm: r_dpcfl\ndata: {path: lake, client_id: client_id, features: x, label: y, classes: 10}\n"
+        tier=Tier.EXPERIMENTAL,
+        example="experimental: true\nalgorithm: r_dpcfl\n"
+        "data: {path: lake, client_id: client_id, features: x, label: y, classes: 10}\n"
         "n_clusters: 4\nprivacy: {epsilon: 4.0, delta: 1.0e-4, adjacency: add_remove}\n"
         "training: {model: softmax, rounds: 40, local_epochs: 1, batch_size: 50, learning_rate: 0.4, "
         "clipping_norm: 1.0}\n",

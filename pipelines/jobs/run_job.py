@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import StandardOptions
 
 from pipelines.jobs.forewarnings import forewarnings
 from pipelines.jobs.job import Job, JobChoice, Planned, Result, Run, Settings
@@ -21,6 +22,7 @@ from pipelines.run.stores import check_stores
 from pipelines.run.versions import versions
 from schemas.errors import ConfigError
 from schemas.privacy.flow import Zone
+from schemas.settings.tiers import check_runner
 from transforms.files.signals.measures import EPSILON, MEASURES, WARNINGS
 from transforms.tables.source import would_find
 
@@ -111,6 +113,7 @@ def carried_out(job: Job[Settings, Planned, Result], run: Run[Settings]) -> Iter
       DappleError: what stopped it, in one sentence.
     """
     check_stores(run.settings)
+    check_runner(run.options.beam.view_as(StandardOptions).runner, getattr(run.settings, "experimental", False))
     run = dataclasses.replace(run, settings=job.resolve(run.settings))
     run.place.check()
     with MEASURES.phase("plan"):

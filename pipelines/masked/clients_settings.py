@@ -13,6 +13,7 @@ from schemas.kmeans.fit_config import FitConfig
 from schemas.masked.config import OFFICES
 
 _LOCAL = (
+    "experimental",
     "data.path",
     "data.table",
     "data.partitions",

@@ -33,6 +33,7 @@ def text(summary: dict[str, Any]) -> str:
         *(side_by_side.words(summary["epsilons"], _units(summary)) if "epsilons" in summary else ()),
         *_accuracy(summary.get("accuracy")),
         *_listed("Warnings:", summary["warnings"]),
+        *_listed("Not supported, though it runs:", [f"{each['name']} ({each['tier']})" for each in summary["beyond"]]),
         *_listed(
             f"Sharp edges of this job (the documentation says more under {PAGE!r}):",
             [f"{each['sentence']} ({each['anchor']})" for each in summary["sharp_edges"]],

@@ -19,7 +19,18 @@ from schemas.choices import (
 )
 from schemas.errors import ConfigError
 from schemas.settings import rejection, yaml_text
-from schemas.settings.section import Count, Epsilon, Positive, Scalar, Section, Share, Text, Whole, python_scalar
+from schemas.settings.section import (
+    Count,
+    Epsilon,
+    JobSettings,
+    Positive,
+    Scalar,
+    Section,
+    Share,
+    Text,
+    Whole,
+    python_scalar,
+)
 from schemas.tables.data_section import DataConfig, LedgerPath, named_for_ledger
 
 _CLUSTERED = (FederatedAlgorithm.R_DPCFL, FederatedAlgorithm.IFCA)
@@ -239,7 +250,7 @@ class ChunksConfig(Section):
     )
 
 
-class ClusteredFLConfig(Section):
+class ClusteredFLConfig(JobSettings):
     """One `clustered_fl` job."""
 
     algorithm: FederatedAlgorithm = Field(description="r_dpcfl, global, local, ifca, mr_mtl or oracle")

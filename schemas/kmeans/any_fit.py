@@ -22,7 +22,7 @@ from schemas.masked.config import MaskedConfig, check_masked
 from schemas.privacy.curator import DeploymentConfig, PlanOptions, PublicText, SettingName, check_justified
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
-from schemas.settings.section import Flag, Section, Text, Whole
+from schemas.settings.section import Flag, JobSettings, Text, Whole
 from schemas.tables.data_section import DataConfig, LedgerPath, OptionalServerData, PrepareOptions, named_for_ledger
 from schemas.tables.encoding import ColumnEncoding, Encodings, encodings_checked, with_vocabularies
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from schemas.tables.terms_column import TermsColumn
 
 
-class AnyFit(Section):
+class AnyFit(JobSettings):
     """What every `fit` job has; one algorithm's own sections are those of its class in `fit_config`."""
 
     has_domain: ClassVar[bool] = False

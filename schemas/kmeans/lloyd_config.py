@@ -27,6 +27,7 @@ from schemas.errors import ConfigError
 from schemas.kmeans.any_fit import AnyFit
 from schemas.settings import rejection
 from schemas.settings.section import Positive, Section, Share, auto_or_integer
+from schemas.settings.tiers import PAPER_ONLY
 from schemas.tables.encoding import Bounds, BoundsRange, ColumnEncoding, interval
 from schemas.tables.feature_patterns import has_patterns
 
@@ -85,14 +86,16 @@ class DPLloydConfig(Section):
         "constant",
     )
     radius_factor: Positive = Field(
-        default=0.8, description="the radius in units of that of a cube with 1/k of the domain's volume, > 0"
+        json_schema_extra=PAPER_ONLY,
+        default=0.8,
+        description="the radius in units of that of a cube with 1/k of the domain's volume, > 0",
     )
     post_process: PostProcess = Field(
         default=PostProcess.FOLD,
         description="fold to reflect centers outside the domain at its sides, truncate to move them to the sides, "
         "or none",
     )
-    clip_moves: Annotated[bool, Field(strict=True)] = Field(
+    clip_moves: Annotated[bool, Field(json_schema_extra=PAPER_ONLY, strict=True)] = Field(
         default=True,
         description="true to shorten the move of a center to the radius, or false to leave it as it is (variant fast)",
     )

@@ -7,13 +7,13 @@ from pydantic import Field
 from schemas.kmeans.fit_config import SETTINGS, validated
 from schemas.kmeans.pooled_config import PooledFitConfig, is_pooled, pooled
 from schemas.settings import rejection, yaml_text
-from schemas.settings.section import Section, Text
+from schemas.settings.section import JobSettings, Text
 from schemas.tables.data_section import DataConfig
 
 _SECTIONS = ("assign", "evaluate", "profile")
 
 
-class ModelJob(Section):
+class ModelJob(JobSettings):
     """A job that applies a model to a data set."""
 
     model: Text = Field(description="the output folder of a fit")

@@ -11,7 +11,7 @@ from schemas.errors import ConfigError
 from schemas.kmeans.lloyd_config import DPLloydConfig, check_public_start
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
-from schemas.settings.section import Count, Scalar, Section, Whole
+from schemas.settings.section import Count, JobSettings, Scalar, Section, Whole
 from schemas.tables.data_section import DataConfig, OptionalServerData, PrepareOptions
 from schemas.tables.encoding import ColumnEncoding, Encodings, encodings_checked
 
@@ -46,7 +46,7 @@ class OptimalOptions(Section):
     )
 
 
-class PooledFitConfig(Section):
+class PooledFitConfig(JobSettings):
     """One `fit` job without privacy."""
 
     algorithm: PooledAlgorithm = Field(description="k_fed, optimal, or dp_lloyd with variant lloyd")

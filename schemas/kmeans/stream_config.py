@@ -13,7 +13,7 @@ from schemas.choices import Algorithm
 from schemas.errors import ConfigError, LedgerRefusedError
 from schemas.kmeans.fit_config import FITS, settled, validated
 from schemas.kmeans.windows_config import EpochTerms, WindowsFit
-from schemas.settings import rejection, yaml_text
+from schemas.settings import rejection, tiers, yaml_text
 from schemas.settings.calendar import Calendar, Date
 from schemas.settings.section import Count, Scalar, Text
 
@@ -79,6 +79,11 @@ class StreamConfig:
     template: WindowsFit
 
     @property
+    def experimental(self) -> bool:
+        """Whether it may use what is not supported."""
+        return self.template.experimental
+
+    @property
     def ledger(self) -> str | None:
         """Path of the ledger that every window charges."""
         return self.template.ledger
@@ -140,6 +145,7 @@ def stream_config(settings: object) -> StreamConfig:
     options = rejection.checked(StreamOptions, settings["stream"], within="stream")
     base = {str(name): value for name, value in settings.items() if name != "stream"}
     template = _fit(base, options, 0, ".")
+    tiers.check(options, template.experimental)
     if options.kafka is not None:
         _check_messages(options, options.kafka, template)
     return StreamConfig(options=options, base=base, template=template)

@@ -12,7 +12,7 @@ from schemas.errors import ConfigError
 from schemas.privacy.noise_shares import MOST_CORRUPT, CorruptShare, DropoutShare, ShareLaw
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
-from schemas.settings.section import Count, Positive, Scalar, Section, Share, Text
+from schemas.settings.section import Count, JobSettings, Positive, Scalar, Section, Share, Text
 from schemas.tables.data_section import LedgerPath
 
 AGGREGATOR = "aggregator"
@@ -188,7 +188,7 @@ class LimitConfig(Section):
     delta: Share = Field(ge=1e-12, description="the delta at which epsilon is stated, from 1e-12 to less than 1")
 
 
-class AggregateConfig(Section):
+class AggregateConfig(JobSettings):
     """The aggregator's job: it knows no data, no secret and no release."""
 
     key_uri: Text = Field(description="the place of the aggregator's noise key on any Beam filesystem")

@@ -95,7 +95,7 @@ def releases_from_table(table: pa.Table) -> tuple[Release, ...]:
     Nor is what sensitivities were made from: `Meaning.replaced` does not come back.
     """
     releases = []
-    for row in table.to_pylist():
+    for row, listed in zip(table.drop_columns(["values_lattice"]).to_pylist(), table["values_lattice"], strict=True):
         spec = ReleaseSpec(
             name=row["path"].rsplit("/", 1)[-1],
             shape=tuple(row["shape"]),
@@ -110,7 +110,7 @@ def releases_from_table(table: pa.Table) -> tuple[Release, ...]:
                 settles=row["settles"],
             ),
         )
-        values = np.array(row["values_lattice"], dtype=np.int64).reshape(spec.shape)
+        values = np.array(listed.values, dtype=np.int64).reshape(spec.shape)
         plan = ReleasePlan(spec=spec, noise_multiplier=row["noise_multiplier"])
         releases.append(Release(path=row["path"], plan=plan, values=values, lattice_unit=row["lattice_unit"]))
     return tuple(releases)

@@ -14,7 +14,18 @@ from schemas.privacy.plan import PrivacyUnit
 from schemas.reports.parameters import MOST_LEVELS, MOST_STATED_EPSILON, Branching, ReportVariant
 from schemas.reports.split_parameters import CollectionParameters
 from schemas.settings import rejection, yaml_text
-from schemas.settings.section import Count, Epsilon, Scalar, Section, Share, Text, Whole, auto_or_integer, number_from
+from schemas.settings.section import (
+    Count,
+    Epsilon,
+    JobSettings,
+    Scalar,
+    Section,
+    Share,
+    Text,
+    Whole,
+    auto_or_integer,
+    number_from,
+)
 from schemas.tables.data_section import DataConfig, LedgerPath, OptionalServerData, named_for_ledger
 from schemas.tables.encoding import ColumnEncoding, Encodings, encodings_checked
 
@@ -70,7 +81,7 @@ class ReportOptions(Section):
     )
 
 
-class EncodeConfig(Section):
+class EncodeConfig(JobSettings):
     """One `encode` job."""
 
     data: DataConfig = Field(description="the section of the private table with path, features and client_id")
@@ -146,7 +157,7 @@ class EncodeConfig(Section):
         return self
 
 
-class CollectedReports(Section):
+class CollectedReports(JobSettings):
     """A job on reports that exist; the sections of `encode` may be there too and must agree with the reports."""
 
     reports: ReportOptions = Field(description="the section of the reports with their folder")

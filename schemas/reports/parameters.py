@@ -5,7 +5,6 @@ Standard library only, so that a device can read it.
 
 import dataclasses
 import decimal
-import enum
 import hashlib
 import itertools
 import json
@@ -13,7 +12,7 @@ import sys
 from fractions import Fraction
 from typing import Any, Self
 
-from schemas.choices import ReportMode
+from schemas.choices import Choice, ReportMode, Tier
 from schemas.errors import ConfigError
 from schemas.settings import json_text
 from schemas.settings.plain_fields import Fields, is_finite
@@ -42,7 +41,7 @@ _LEAST, _LARGEST = sys.float_info.min, sys.float_info.max
 _FARTHEST = 1e100
 
 
-class ReportVariant(enum.StrEnum):
+class ReportVariant(Choice):
     """What a report says.
 
     LEAVES: as nested, with all sets of levels alike, so that all leaves of the tree have little noise.
@@ -56,16 +55,16 @@ class ReportVariant(enum.StrEnum):
     LEAVES = "leaves"
     NESTED = "nested"
     POINTS = "points"
-    PRIVUNIT = "privunit"
-    PAPER = "paper"
-    SPLIT_AND_MIX = "split_and_mix"
+    PRIVUNIT = "privunit", Tier.EXPERIMENTAL
+    PAPER = "paper", Tier.PAPER_ONLY
+    SPLIT_AND_MIX = "split_and_mix", Tier.PAPER_ONLY
 
 
-class Branching(enum.StrEnum):
+class Branching(Choice):
     """Which nodes of a tree are split: those above 1.5 n / k reports, or as many as Algorithm 2 says."""
 
     FIXED = "fixed"
-    ADAPTIVE = "adaptive"
+    ADAPTIVE = "adaptive", Tier.PAPER_ONLY
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

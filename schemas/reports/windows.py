@@ -89,7 +89,7 @@ class WindowedDecode(DecodeConfig):
                 "parameters": self.reports.parameters or f"{self.root}/{PARAMETERS_FILE}",
             }
         )
-        config = DecodeConfig(reports=reports, seed=self.seed, job=self.job)
+        config = DecodeConfig(experimental=self.experimental, reports=reports, seed=self.seed, job=self.job)
         return DecodeWindow(config=config, root=self.root, column=self.windows.column, date=date)
 
 

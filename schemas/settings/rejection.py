@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from schemas.errors import ConfigError
+from schemas.settings import tiers
 
 _RULES: Mapping[str, str] = {
     "missing": "given",
@@ -76,9 +77,16 @@ def checked(model: type[_Checked], settings: object, within: str = "") -> _Check
       ConfigError: one sentence about the most telling error.
     """
     try:
-        return model.model_validate(dict(settings) if isinstance(settings, Mapping) else settings)
+        found = model.model_validate(dict(settings) if isinstance(settings, Mapping) else settings)
     except pydantic.ValidationError as error:
         raise ConfigError(sentence(error, model, within)) from None
+    check_tiers(found)
+    return found
+
+
+def check_tiers(found: object) -> None:
+    """Refuses a job, as opposed to a section of one, that holds what is not supported and does not say so."""
+    tiers.check(found, getattr(found, "experimental", True))
 
 
 _KINDS = {

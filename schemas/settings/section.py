@@ -51,9 +51,11 @@ class _Called(ModelMetaclass):
     def __call__(self, *args: Any, **settings: Any) -> Any:
         """A section; raises ConfigError for a setting that breaks its rule."""
         try:
-            return super().__call__(*args, **settings)
+            found = super().__call__(*args, **settings)
         except pydantic.ValidationError as error:
             raise ConfigError(rejection.sentence(error, self)) from None  # type: ignore[arg-type]
+        rejection.check_tiers(found)
+        return found
 
 
 class Section(pydantic.BaseModel, metaclass=_Called):
@@ -65,6 +67,14 @@ class Section(pydantic.BaseModel, metaclass=_Called):
 
     # What checks a section is built when it is used: no job has the sections of all.
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+
+
+class JobSettings(Section):
+    """All settings of a job, which is refused if it holds what is not supported without saying so."""
+
+    experimental: Flag = Field(
+        default=False, description="true to use what is experimental or paper only, or leave it out"
+    )
 
 
 def auto_or_integer(most: int) -> BeforeValidator:

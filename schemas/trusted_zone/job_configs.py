@@ -14,7 +14,7 @@ from schemas.kmeans.fit_config import validated
 from schemas.kmeans.model_job import ModelJob, parse_model_job
 from schemas.kmeans.pooled_config import is_pooled, pooled
 from schemas.settings import rejection, yaml_text
-from schemas.settings.section import Flag, Scalar, Section, Text
+from schemas.settings.section import Flag, JobSettings, Scalar, Section, Text
 from schemas.tables.data_section import DataConfig, PrepareOptions
 
 CLUSTER = "cluster"
@@ -95,7 +95,7 @@ def load_assign_config(text: str) -> AssignConfig:
     return parse_model_job(text, AssignConfig)
 
 
-class PrepareConfig(Section):
+class PrepareConfig(JobSettings):
     """One `prepare` job."""
 
     data: DataConfig = Field(description="the section of the private table with path, features and client_id")
@@ -124,5 +124,5 @@ def load_prepare_config(text: str) -> PrepareConfig:
             raise ConfigError(
                 "encode must be left out for prepare, got a section; fit groups encoded rows on its own where it must."
             )
-        settings = {"data": fit.data, "prepare": fit.prepare}
+        settings = {"experimental": fit.experimental, "data": fit.data, "prepare": fit.prepare}
     return rejection.checked(PrepareConfig, settings)

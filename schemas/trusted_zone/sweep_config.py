@@ -15,7 +15,8 @@ from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import SETTINGS, FitConfig, validated
 from schemas.kmeans.pooled_config import PooledFitConfig, is_pooled, pooled
 from schemas.privacy.plan import PrivacyUnit
-from schemas.settings import rejection, yaml_text
+from schemas.settings import rejection, tiers, yaml_text
+from schemas.settings.digest import NO_MATTER
 from schemas.settings.section import Count, Epsilon, Scalar, Section, Text, Whole, python_scalar
 
 _SHARED = ("path", "partitions", "table", "client_id", "features", "on_invalid_rows", "max_rows_per_client", "name")
@@ -97,7 +98,7 @@ class SweepCell:
     @property
     def digest(self) -> str:
         """SHA-256 of the cell's name and job, 64 hex digits."""
-        content = [self.method, self.config.model_dump(mode="json")]
+        content = [self.method, self.config.model_dump(mode="json", exclude=dict(NO_MATTER))]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -117,6 +118,11 @@ class SweepConfig:
     def ledger(self) -> str | None:
         """Path of the ledger that all private cells charge; None without one."""
         return _ledger(self.cells)
+
+    @property
+    def experimental(self) -> bool:
+        """Whether one of the methods may use what is not supported."""
+        return any(cell.config.experimental for cell in self.cells)
 
     @property
     def digest(self) -> str:
@@ -140,6 +146,7 @@ def sweep_config(settings: object) -> SweepConfig:
         raise ConfigError("sweep must be given, got nothing; add a section with methods, epsilons and seeds.")
     options = rejection.checked(SweepOptions, settings["sweep"], within="sweep")
     base = {name: value for name, value in settings.items() if name != "sweep"}
+    tiers.check(options, base.get("experimental") is True)
     _check_varied(options)
     cells = tuple(_cells(base, options))
     _check_shared(cells)

@@ -3,8 +3,6 @@
 Source: after Cliopatra (arXiv 2603.09781), whose target is a pipeline without noise.
 """
 
-import math
-
 import pytest
 
 from benchmarks import topics
@@ -13,10 +11,17 @@ TRIALS = 40
 TERMS = tuple(f"diagnosis {index}" for index in range(len(topics.ODDS)))
 
 
+SCENES = [topics.Scene.of(trial) for trial in range(TRIALS)]
+
+
 def guessed(epsilon, variance=1.0):
     """How many targets are guessed right; the draws are always the same ones."""
     config = topics.job(6, epsilon, "record", TERMS, steps=8)
-    return sum(topics.attacked(config, trial, 32, variance) for trial in range(TRIALS))
+    return sum(topics.guessed(config, scene, variance) == scene.truth for scene in SCENES)
+
+
+def test_rules_of_thumb_give_nearly_every_text_away():
+    assert sum(topics.guessed_of_replica(scene) == scene.truth for scene in SCENES) >= 0.9 * TRIALS
 
 
 def test_without_noise_the_attack_reads_nearly_every_text():
@@ -25,6 +30,4 @@ def test_without_noise_the_attack_reads_nearly_every_text():
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0])
 def test_with_noise_it_guesses_no_better_than_epsilon_lets_it(epsilon):
-    odds = topics.ODDS[0]
-    bound = math.exp(epsilon) * odds / (1.0 - odds + math.exp(epsilon) * odds)
-    assert guessed(epsilon) <= bound * TRIALS
+    assert guessed(epsilon) <= topics.most_guessed(epsilon) * TRIALS

@@ -68,7 +68,7 @@ def fit_job(world, folder, **settings):
 
 
 def pooled_job(world, folder, algorithm):
-    settings = {"algorithm": algorithm, "data": lake_settings(world), "n_clusters": 3}
+    settings = {"experimental": True, "algorithm": algorithm, "data": lake_settings(world), "n_clusters": 3}
     return lake.run_job(settings, folder)
 
 

@@ -73,7 +73,12 @@ def test_an_output_below_what_is_no_folder_costs_nothing(place, monkeypatch):
 
 
 def _stream(folder, data):
-    job = {"algorithm": "dp_lloyd", "data": {"path": data, "features": "x", "name": "days"}, "n_clusters": 3}
+    job = {
+        "experimental": True,
+        "algorithm": "dp_lloyd",
+        "data": {"path": data, "features": "x", "name": "days"},
+        "n_clusters": 3,
+    }
     job |= {"privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6}, "dp_lloyd": {"domain": [-9, 9]}}
     calendar = {
         "start": "none",
@@ -98,7 +103,7 @@ def jobs(folder):
     return {
         "fit": lake.job(data, server),
         "topics": lake.job(data, None, "client", **topics),
-        "fit (pooled)": {"algorithm": "k_fed", "data": rows, "n_clusters": 3},
+        "fit (pooled)": {"experimental": True, "algorithm": "k_fed", "data": rows, "n_clusters": 3},
         "stream": _stream(folder, data),
         "prepare": {"data": rows, "prepare": {"shards": 2}},
         "assign": model | {"assign": {}},

@@ -224,6 +224,7 @@ def test_private_data_that_are_a_link_to_the_server_data(place):
 def test_a_fit_without_privacy_keeps_to_it_too(place):
     config = PooledFitConfig.model_validate(
         {
+            "experimental": True,
             "algorithm": "optimal",
             "data": {"path": str(place / "lake"), "features": "x"},
             "server_data": {"path": str(place / "lake")},

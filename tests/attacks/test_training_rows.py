@@ -257,6 +257,7 @@ def _published(folder, data, algorithm, model):
     """The largest parameter that a job publishes."""
     folder.mkdir()
     settings = {
+        "experimental": True,
         "algorithm": algorithm,
         "data": {
             "path": data,

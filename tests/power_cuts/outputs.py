@@ -107,7 +107,7 @@ class TrustedZone(Outputs):
         yield self.job("prepare", {"data": rows, "prepare": {"shards": 2}}, "prepared")
         yield self.job("assign", model | {"assign": {}}, "assigned")
         yield self.job("evaluate", model | {"evaluate": {}}, "evaluated")
-        yield self.job("fit", {"algorithm": "k_fed", "data": rows, "n_clusters": 3}, "pooled")
+        yield self.job("fit", {"experimental": True, "algorithm": "k_fed", "data": rows, "n_clusters": 3}, "pooled")
 
 
 class Sweep(Outputs):

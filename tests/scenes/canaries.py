@@ -68,6 +68,7 @@ class Audited(NamedTuple):
 def config(unit: str = "record", allocation: str = "tuned", **sections: Any) -> FitConfig:
     """A job on four features; files are named, but not read."""
     base: dict[str, Any] = {
+        "experimental": True,
         "algorithm": "feddp_kmeans",
         "data": {"path": "lake", "features": "x", "client_id": "who"},
         "server_data": {"path": "server"},
@@ -83,6 +84,7 @@ def config(unit: str = "record", allocation: str = "tuned", **sections: Any) -> 
 def tree_config(unit: str = "record") -> FitConfig:
     """A job with algorithm central_tree on the same features."""
     settings = {
+        "experimental": True,
         "algorithm": "central_tree",
         "data": {"path": "lake", "features": "x", "client_id": "who"},
         "n_clusters": 3,
@@ -103,6 +105,7 @@ def lloyd_config(
 ) -> FitConfig:
     """A job of algorithm dp_lloyd, or of another with its section, on the same features, in a box around its rows."""
     settings = {
+        "experimental": True,
         "algorithm": algorithm,
         "data": {"path": "lake", "features": "x", "client_id": "who", "public_rows": public_rows},
         "n_clusters": 3,
@@ -116,6 +119,7 @@ def lloyd_config(
 def sphere_config(unit: str = "record") -> FitConfig:
     """A job of algorithm spherical on the same features, with few rounds."""
     settings = {
+        "experimental": True,
         "algorithm": "spherical",
         "data": {"path": "lake", "features": "x", "client_id": "who"},
         "n_clusters": 3,
@@ -136,7 +140,7 @@ def epoch_audited(unit: str = "record") -> Audited:
     contract = {"once": "made for tests"} if unit == "record" else {"max_windows": 2, "min_separation": 1}
     epoch = calendar | contract | {"window": "2026-01-01"}
     named = {"path": "lake", "features": "x", "name": "days"} | ({} if unit == "record" else {"client_id": "who"})
-    settings = {"algorithm": "windows", "data": named, "ledger": "none.sqlite", "epoch": epoch}
+    settings = {"experimental": True, "algorithm": "windows", "data": named, "ledger": "none.sqlite", "epoch": epoch}
     settings |= {"recurring": {"previous": "none", "memory": 4}}
     job = validated(lloyd_config(unit).model_dump(mode="json", exclude_none=True) | settings)
     plan = accounting.calibrate(

@@ -66,6 +66,7 @@ def write_lake(folder: pathlib.Path, *, split: bool = False, seed: int = 0) -> s
 def job(data: str, algorithm: str = "r_dpcfl", **settings: Any) -> dict[str, Any]:
     """A job as plain data; `section__name` in `settings` is one value of a section."""
     found: dict[str, Any] = {
+        "experimental": True,
         "algorithm": algorithm,
         "data": {"path": data, "client_id": "client_id", "features": "x", "label": "y", "classes": N_CLASSES},
         "n_clusters": 2,

@@ -8,6 +8,7 @@ from schemas.settings import yaml_text
 
 _KINDS = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool, "null": type(None)}
 _NOTES = {"$schema", "$defs", "title", "description", "default", "additionalProperties", "items", "discriminator"}
+_NOTES |= {"x-runners", "x-tier", "x-tiers"}
 
 
 def plain(text: str) -> Any:

@@ -142,6 +142,7 @@ def keys_of_runs() -> Iterator[None]:
 def job(data: str, server: str | None, unit: str = "record", **settings: Any) -> dict[str, Any]:
     """A job as plain data; `name` in `settings` is a whole value, `section__name` one value of a section."""
     found: dict[str, Any] = {
+        "experimental": True,
         "algorithm": "feddp_kmeans",
         "data": {"path": data, "features": "x"},
         "server_data": {"path": server} if server else "none",

@@ -39,6 +39,7 @@ def calls(text: str) -> Iterator[list[str]]:
 WITHOUT_SERVER = {name for name, fit in FITS.items() if fit.has_domain} | {"central_tree"}
 FEDERATED = {"r_dpcfl", "global", "local", "ifca", "mr_mtl", "oracle"}
 BASE: dict[str, Any] = {
+    "experimental": True,
     "algorithm": "feddp_kmeans",
     "data": {"path": "lake", "features": ["age", "hours"], "client_id": "client_id"},
     "n_clusters": 3,

@@ -28,6 +28,7 @@ def settings(path: str = "lake", **sections: Any) -> dict[str, Any]:
     found: dict[str, Any] = {
         "data": {"path": path, "features": "x", "client_id": "client_id"},
         "n_clusters": 3,
+        "experimental": True,
         "privacy": {"unit": "client", "epsilon": 4.0},
         "tree": {"radius": 10.0},
         "reports": {"min_batch": 1000},

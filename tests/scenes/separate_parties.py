@@ -41,6 +41,7 @@ FIRST_USER, ALL, CLIENTS = 61_000, 62_000, 62_001
 HOSPITALS = ("north", "east", "south")
 SECRET = bytes(range(51, 83))
 LLOYD = {
+    "experimental": True,
     "algorithm": "dp_lloyd",
     "dp_lloyd": {"domain": [-2.0, 7.0], "variant": "fast", "init": "sphere_packing", "steps": 2},
     "server_data": "none",

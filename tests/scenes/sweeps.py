@@ -22,6 +22,7 @@ METHODS = {
 def settings(data: str, server: str, methods: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
     """A sweep as plain data; options replace those of its section."""
     return {
+        "experimental": True,
         "data": {"path": data, "features": "x", "client_id": "client_id"},
         "server_data": {"path": server},
         "n_clusters": 3,

@@ -88,6 +88,7 @@ EXCLUDED = (
 )
 TABLE = table_of(FACTORS, EXCLUDED)
 UNVARIED = {
+    "experimental": "true in all rows, since the job is experimental",
     "data.partitions": "read as by a fit, which the table of fits has",
     "data.table": "read as by a fit, which the table of fits has",
     "data.except": "read as by a fit, which the table of fits has",

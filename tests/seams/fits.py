@@ -68,6 +68,7 @@ FACTORS = (
     factor(
         "algorithm",
         "algorithm",
+        "experimental",
         feddp_kmeans={},
         dp_lloyd={},
         dp_medians={},
@@ -348,6 +349,7 @@ def _masked(row: Row, place: Place) -> Settings:
 def settings(row: Row, place: Place) -> Settings:
     """The job of a row, but for the run that it follows and its ledger."""
     found: Settings = {
+        "experimental": any(row[name] in levels for name, levels in BEYOND.items()),
         "algorithm": row["algorithm"],
         "n_clusters": {"three": 3, "one": 1}.get(row["n_clusters"], {}),
         "privacy": {"epsilon": 2.0, "delta": 1e-6},
@@ -371,6 +373,16 @@ def settings(row: Row, place: Place) -> Settings:
     return found
 
 
+BEYOND = {
+    "algorithm": ("dp_medians", "server_kmeanspp", "server_lloyds", "sphere_packing"),
+    "allocation": ("paper", "unguarded", "published", "bounds"),
+    "feddp": ("one_third", "diameter", "simplify"),
+    "init": ("server_kmeanspp", "feddp_init", "central_tree"),
+    "rounds": ("truncate", "unfolded", "constant", "long_moves"),
+    "tree": ("random",),
+    "variant": ("su", "g"),
+}
+"""Levels that are refused without `experimental: true`; rows without any have no word."""
 OF_LLOYD = "dp_lloyd must be left out for algorithm"
 OF_MEDIANS = "dp_medians must be left out for algorithm"
 OF_TREE = "tree must be left out for algorithm"

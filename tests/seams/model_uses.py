@@ -93,6 +93,7 @@ FACTORS = (
 EXCLUDED = (excluded("profile.max_rows_per_client must be", unit="unbounded"),)
 TABLE = table_of(FACTORS, EXCLUDED)
 UNVARIED = {
+    "experimental": "of the table of fits, which alone holds what is not supported",
     "data.table": "of the table of fits, but for a Delta table",
     "data.disjoint_partitions": "of the table of fits",
     "data.max_rows_per_client": "of a fit",

@@ -77,6 +77,7 @@ EXCLUDED = (
 )
 TABLE = table_of(FACTORS, EXCLUDED)
 UNVARIED = {
+    "experimental": "of the table of fits",
     "epoch": "of the windows of a stream, which are refused under masks",
     "state": "of the windows of a stream, which are refused under masks",
     "data.table": "refused or read as by a fit, which the table of fits has",

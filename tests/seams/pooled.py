@@ -84,6 +84,7 @@ class PooledStory(RowStory):
         """The job of the row."""
         row = self.row
         found: Settings = {
+            "experimental": True,
             "algorithm": row["algorithm"],
             "n_clusters": 3,
             "server_data": {"path": self.place.server} if row["server"] == "rows" else "none",

@@ -17,7 +17,7 @@ from tests.seams.pooled import count
 _BOUND = 7
 _OF_FIT = {"algorithm": "dp_lloyd", "n_clusters": 3, "privacy": {"unit": "client", "epsilon": 1.0, "delta": 1e-6}}
 _OF_FIT |= {"clipping": {"norm": "domain", "center": "none", "client_rows": CLIENT_ROWS}, "dp_lloyd": fits.BOX}
-_POOLED = {"algorithm": "k_fed", "n_clusters": 3}
+_POOLED = {"experimental": True, "algorithm": "k_fed", "n_clusters": 3}
 FACTORS = (
     factor("job", *_OF_FIT, *_POOLED, own={}, of_fit=_OF_FIT, pooled=_POOLED, encoded=_POOLED),
     factor(
@@ -110,7 +110,14 @@ class PrepareStory(RowStory):
                 data = {each: value for each, value in data.items() if each in own} | {"path": path}
                 data["features"] = "x" if isinstance(data["features"], str) else list(NAMES)
             lloyd = {"variant": "lloyd", "domain": [-8.0, 8.0], "init": "sphere_packing", "steps": 1}
-            job = {"algorithm": "dp_lloyd", "data": data, "n_clusters": 3, "unit": "client", "dp_lloyd": lloyd}
+            job: Settings = {
+                "experimental": True,
+                "algorithm": "dp_lloyd",
+                "data": data,
+                "n_clusters": 3,
+                "unit": "client",
+                "dp_lloyd": lloyd,
+            }
             run, _ = self.made("fit", job, name)
             rows = pq.read_table(run.folder / "centers.parquet", partitioning=None).to_pylist()
             centers.append([value for row in rows for value in row["center"]])

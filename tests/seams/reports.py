@@ -57,6 +57,7 @@ EXCLUDED = (
 )
 TABLE = table_of(FACTORS, EXCLUDED)
 UNVARIED = {
+    "experimental": "true in all rows, some of which hold what is not supported",
     "data.path": "of the place",
     "data.client_id": "each client sends",
     "data.partitions": "read as by a fit, which the table of fits has",
@@ -81,6 +82,7 @@ def settings(row: Row, folder: pathlib.Path) -> Settings:
     points = lake.mixture(N_CLIENTS)
     table = people(N_CLIENTS).drop_columns(["client_id"]).append_column("client_id", pa.array(np.arange(N_CLIENTS)))
     found: Settings = {
+        "experimental": True,
         "data": {"path": lake.write_files(folder / "lake", [table]), "features": "x", "client_id": "client_id"},
         "n_clusters": 3,
         "privacy": {"unit": "client", "epsilon": 4.0},
@@ -130,13 +132,16 @@ class ReportStory(RowStory):
         table = pq.read_table(simulated)
         table = table.append_column("parameters", pa.array([sent] * len(table), pa.binary(len(sent))))
         pq.write_table(table, self.folder / "arrived/part-0.parquet")
-        job = {"reports": {"arrived": str(self.folder / "arrived"), "parameters": str(parameters)}}
+        job: Settings = {
+            "experimental": True,
+            "reports": {"arrived": str(self.folder / "arrived"), "parameters": str(parameters)},
+        }
         shuffled, _ = self.made("shuffle", job, "shuffle")
         return shuffled
 
     def _decode(self, reports: Run) -> None:
         """Centers whose page, entry and statement say what every client was promised."""
-        job = {"reports": {"path": str(reports.folder)} | self._branching()}
+        job: Settings = {"experimental": True, "reports": {"path": str(reports.folder)} | self._branching()}
         run, outcome = self.made("decode", job, "decode")
         asked = {"unit": "client", "epsilon": self.job["privacy"]["epsilon"]}
         asked["delta"] = self.job["privacy"].get("delta", 0.0) if self.row["mode"] == "shuffle" else 0.0

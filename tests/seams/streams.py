@@ -213,6 +213,7 @@ def _unit(row: Row) -> Settings:
 def settings(row: Row, place: Days) -> Settings:
     """The job of a row, but for its start and its ledger."""
     found: Settings = {
+        "experimental": True,
         "algorithm": row["algorithm"],
         "data": {"name": DATASET, "path": place.lake(row["lake"], 7 if row["calendar"] == "weeks" else 1)},
         "n_clusters": 3,

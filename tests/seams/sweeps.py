@@ -63,6 +63,7 @@ def settings(row: Row, place: Place) -> Settings:
     """The job of a row, but for its ledger."""
     form = {"latest": "delta", "invalid": "parquet"}.get(row["storage"], row["storage"])
     found: Settings = {
+        "experimental": True,
         "algorithm": "dp_lloyd",
         "data": {"path": place.rows(form, "", invalid=row["storage"] == "invalid"), "features": list(NAMES)},
         "n_clusters": 3,

@@ -64,6 +64,7 @@ def job(algorithm, allocation="tuned", **sections):
     """A fit job; files are named, but not read."""
     return validated(
         {
+            "experimental": True,
             "algorithm": str(algorithm),
             "data": {"path": "lake", "features": "x", "client_id": "who"},
             "n_clusters": 3,

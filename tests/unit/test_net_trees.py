@@ -6,9 +6,10 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.papers import net_tree, net_trees
+from benchmarks.papers import net_tree, net_trees, shuffle_trees
 from transforms.numerics.reports.mechanism import bit_choices
 from transforms.numerics.reports.published_protocol import sphere_norm
+from transforms.numerics.reports.split_and_mix import gaussian_stddev
 
 FEATURES = (1, 2, 3, 5)
 
@@ -147,3 +148,31 @@ def test_without_noise_the_centers_are_those_of_the_clusters():
     centers = net_trees.decoded(rows, rows, len(rows), net_trees.Law(0.0, 0.0), 0)
     apart = np.linalg.norm(means[:, None] - centers[None], axis=2).min(axis=1)
     assert np.median(apart) < 0.1
+
+
+@pytest.mark.parametrize("n_features", [2, 3])
+def test_leaves_with_rows_are_those_of_the_whole_tree(n_features):
+    rows, parameters = ball(n_features), net_tree.Parameters(3, 50, 20, 0.0)
+    whole = net_tree.build(exact(rows), n_features, net_trees.N_CLUSTERS, parameters, net_trees.MOST_NODES)
+    found = net_trees.with_exact(rows, parameters)
+    kept = whole.sizes > 0.0
+    assert sorted(map(tuple, whole.cells[kept])) == sorted(map(tuple, found.cells))
+    assert net_tree.transport(rows, found) == pytest.approx(net_tree.transport(rows, whole))
+    assert net_trees.coreset_error(rows, found) == pytest.approx(net_trees.coreset_error(rows, whole))
+
+
+def test_shuffled_oracles_are_exact_but_for_noise_and_collisions():
+    rows, rng = ball(2), np.random.default_rng(0)
+    cells = np.unique(net_tree.cells_of(rows, 3), axis=0)
+    frequencies = shuffle_trees.sketch(rows, 10**9, 100.0, rng)(3, cells) * (len(rows) / 10**9)
+    np.testing.assert_allclose(frequencies, exact(rows)(3, cells), atol=1e-4)
+    sums = shuffle_trees.buckets(rows, net_tree.cells_of(rows, 3), cells, 10**9, rng) * (len(rows) / 10**9)
+    np.testing.assert_allclose(sums.sum(axis=0), rows.sum(axis=0))
+    few = shuffle_trees.buckets(rows, net_tree.cells_of(rows, 3), cells, 1, rng)
+    assert len(np.unique(few, axis=0)) <= round(2 / shuffle_trees.FAILURE)
+
+
+def test_a_replaced_client_moves_shuffled_sums_by_no_more_than_the_noise_is_for():
+    of_one = gaussian_stddev(1.0 / 8.0, shuffle_trees.DELTA / 8.0)
+    assert shuffle_trees.stddev(1.0, 1) == 2.0 * of_one  # in one bucket, from a vector to the opposite one
+    assert shuffle_trees.stddev(1.0, 25) == 10.0 * of_one  # in 25 cells, each from one sign to the other

@@ -65,10 +65,19 @@ def test_a_result_is_there(figure):
 
 
 def test_the_list_has_every_figure_and_adds_up_times():
-    lines = index.table({"naive": {"seconds": 1.5, "date": "2026-11-22"}, "one-round": {"seconds": 2.5, "date": "x"}})
-    assert lines[-1] == f"{len(FIGURES)} commands; 2 with a known time, 4 s together."
+    lines = index.table({"naive": 1.5, "one-round": 122.5})
+    assert lines[-1] == f"{len(FIGURES)} commands; 2 with a known time, 124 s (2 minutes) together."
     assert len(lines) == 2 + len(FIGURES) + 2
-    assert set(index.known()) <= set(FIGURES)
+
+
+def test_seconds_are_those_of_the_result_or_those_that_were_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "RESULTS", tmp_path)
+    monkeypatch.setattr(figures, "_SECONDS", tmp_path / "kept.json")
+    assert figures.seconds("naive") is None
+    (tmp_path / "kept.json").write_text('{"naive": {"seconds": 97.1}}')
+    assert figures.seconds("naive") == 97.1
+    (tmp_path / "naive.md").write_text("- took: 12.5 s, 11.0 s of CPU\n")
+    assert figures.seconds("naive") == 12.5
 
 
 def test_a_figure_without_its_files_is_refused(tmp_path):

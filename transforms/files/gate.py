@@ -136,7 +136,7 @@ def parquet_of(source: Any, refusal: Refusal) -> pq.ParquetFile:
     try:
         parquet_footer.check_depth(source)
         source.seek(0)
-        return packed_rows.opened(source, pq.ParquetFile(source, pre_buffer=False), refusal)
+        return packed_rows.opened(source, refusal)
     except Exception as error:
         raise refusal.because() from error
 

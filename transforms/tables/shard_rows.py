@@ -26,6 +26,8 @@ from transforms.tables.file_seal import open_sealed
 Types = Mapping[str, pa.DataType]
 """Columns to read, with the types as which a file without types is read; a Parquet file has its own."""
 _BATCH_ROWS = 8192
+_BATCH_BYTES = 1 << 24
+"""Of float64 numbers: rows of more than 250 features come fewer at a time."""
 
 
 @contextlib.contextmanager
@@ -119,7 +121,7 @@ def batches_of(file: RowFile, shard: ShardRef, types: Types) -> Iterator[pa.Tabl
         yield from _csv_batches(file, shard, types)
         return
     columns, stored = list(types), _stored(file.schema_arrow, shard, types)
-    batches = file.iter_batches(_BATCH_ROWS, row_groups=shard.row_groups, columns=stored, use_threads=False)
+    batches = file.iter_batches(_batch_rows(shard), row_groups=shard.row_groups, columns=stored, use_threads=False)
     while True:
         try:
             batch = next(batches, None)
@@ -130,6 +132,11 @@ def batches_of(file: RowFile, shard: ShardRef, types: Types) -> Iterator[pa.Tabl
         yield _completed(pa.Table.from_batches([batch]), shard, columns)
 
 
+def _batch_rows(shard: ShardRef) -> int:
+    """Rows that are read at a time."""
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES * max(shard.n_rows, 1) // max(shard.n_bytes, 1)))
+
+
 def _csv_batches(file: CsvFile, shard: ShardRef, types: Types) -> Iterator[pa.Table]:
     """Rows cut as those of a Parquet file are; at least one batch, which may be empty."""
     stored = {name: types[name] for name in _stored(file.schema(types), shard, types)}
@@ -137,12 +144,12 @@ def _csv_batches(file: CsvFile, shard: ShardRef, types: Types) -> Iterator[pa.Ta
         find(file.schema(types), name, shard.path)
     # A table without columns would forget how many rows it has.
     stored = stored or file.some_column
-    rest = file.schema(stored).empty_table().select(list(stored))
+    rest, n_rows = file.schema(stored).empty_table().select(list(stored)), _batch_rows(shard)
     for table in file.tables(stored):
         rest = pa.concat_tables([rest, table])
-        whole = rest.num_rows // _BATCH_ROWS * _BATCH_ROWS
-        for start in range(0, whole, _BATCH_ROWS):
-            yield _completed(rest.slice(start, _BATCH_ROWS), shard, list(types)).select(list(types))
+        whole = rest.num_rows // n_rows * n_rows
+        for start in range(0, whole, n_rows):
+            yield _completed(rest.slice(start, n_rows), shard, list(types)).select(list(types))
         rest = rest.slice(whole)
     yield _completed(rest, shard, list(types)).select(list(types))
 
@@ -150,7 +157,7 @@ def _csv_batches(file: CsvFile, shard: ShardRef, types: Types) -> Iterator[pa.Ta
 def prefetched_blocks(shard: ShardRef, contract: TableContract) -> Iterator[ClientBlock]:
     """`read_blocks`; where there are several, the next one is read while the caller works on the present one."""
     blocks = read_blocks(shard, contract)
-    if contract.by_client or shard.n_rows <= _BATCH_ROWS:
+    if contract.by_client or shard.n_rows <= _batch_rows(shard):
         yield from blocks
         return
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:

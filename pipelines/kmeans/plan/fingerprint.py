@@ -35,7 +35,7 @@ _PLACES = (
     ("masked", "secret_uri"),
     ("", "key_uri"),
 )
-_NO_MATTER = ("ledger", "state", "keep_staging", "chunks")
+_NO_MATTER = ("experimental", "ledger", "state", "keep_staging", "chunks")
 
 
 def keyed_fingerprint(planned: PlannedFit, key_uri: str) -> str:

@@ -14,7 +14,7 @@ from schemas.privacy.release import Release
 from transforms.kmeans.protocols import PROTOCOLS
 from transforms.numerics.kmeans.centers import released_as
 from transforms.numerics.kmeans.edges import NEAR, at_ends, at_sphere
-from transforms.numerics.kmeans.scatter import unpack_symmetric
+from transforms.numerics.kmeans.scatter import trace_of
 
 _MOST_NAMED = 8
 _NEARLY_ALL = 0.95
@@ -196,9 +196,9 @@ def scatter_release(view: FitView) -> Release | None:
 
 def filled(scatter: Release, total: float, view: FitView) -> tuple[float, float]:
     """Mean squared length of clipped rows in squared norms: two noise stddevs below, and as released."""
-    matrix = unpack_symmetric(scatter.decoded / view.lattice.clipping_norm**2)
-    noise = math.sqrt(len(matrix)) * scatter.stddev / view.lattice.clipping_norm**2
-    trace, rows = float(np.trace(matrix)), max(total, 1.0)
+    squared = view.lattice.clipping_norm**2
+    noise = math.sqrt(len(view.lattice.center)) * scatter.stddev / squared
+    trace, rows = trace_of(scatter.decoded) / squared, max(total, 1.0)
     return (trace - 2.0 * noise) / (rows + 2.0 * _count_noise(view)), trace / rows
 
 

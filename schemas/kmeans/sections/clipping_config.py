@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field
 from schemas.choices import ClippingCenter, ClippingRule
 from schemas.settings import rejection
 from schemas.settings.section import Count, Scalar, Section, Share, is_number, python_scalar
+from schemas.settings.tiers import PAPER_ONLY
 
 CLIPPING_NORMS = (1e-60, 1e60)
 """Feature units: the fourth powers of clipping norms, variances of outer products, are far from float64's ends."""
@@ -65,6 +66,7 @@ class ClippingConfig(Section):
         description="the public typical number of rows of a client, an integer >= 1, for privacy unit client",
     )
     bounds: ClientBoundsConfig | None = Field(
+        json_schema_extra=PAPER_ONLY,
         default=None,
         description="a section of public bounds on clients' statistics, for privacy unit client and allocation paper, "
         "or leave it out for medians over server data",

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from schemas.choices import Assignment, Auto, FedDPStart, StartSpace
 from schemas.settings.section import Positive, Scalar, Section, Share, auto_or_integer
+from schemas.settings.tiers import PAPER_ONLY
 
 MinimalWeight = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False), Scalar]
 
@@ -74,7 +75,7 @@ class FedDPOptions(Section):
         description="nearest, or one_third to keep only rows whose distance to their center is at most a third "
         "of that to every other (Scott et al. 2025, Algorithm 5, Part 2)",
     )
-    guards: Annotated[bool, Field(strict=True)] = Field(
+    guards: Annotated[bool, Field(json_schema_extra=PAPER_ONLY, strict=True)] = Field(
         default=True,
         description="true to leave out weights below one noise stddev and means of counts below two, and to add less "
         "noise off the diagonal of the outer product; or false for the method as printed, with allocation paper",
@@ -85,10 +86,12 @@ class FedDPOptions(Section):
         "cluster the server points as they are, or auto for what cross-validation on the server data prefers",
     )
     simplify: SimplifyConfig | None = Field(
+        json_schema_extra=PAPER_ONLY,
         default=None,
         description="a section with w_min to thin the server data (Scott et al. 2025, Algorithm 4), or leave it out",
     )
     reduce_diameter: DiameterConfig | None = Field(
+        json_schema_extra=PAPER_ONLY,
         default=None,
         description="a section with w_min and sigma_max to move far components together "
         "(Scott et al. 2025, Lemma 16), or leave it out",

@@ -8,11 +8,14 @@ from schemas.choices import Auto, ClippingCenter
 from schemas.kmeans.sections.clipping_config import CLIPPING_NORMS, ClippingConfig
 from schemas.kmeans.sections.privacy_config import PrivacyConfig
 from schemas.privacy.plan import PrivacyUnit
+from schemas.privacy.unit import Unit
 from schemas.settings.section import Scalar, Section, Share, Text, auto_or_integer, number_from
 from schemas.settings.vocabulary import VocabularySection
 
 AUTO_STEPS = 15
 """Rounds of sums, if the job does not say how many."""
+CELLS_PER_ROW, MOST_AUTO_CELLS = 8, 32
+"""Cells in which a unit counts if the job does not say how many: of a typical row, and of a unit at most."""
 MOST_CELLS = 1 << 22
 """Clusters times terms, at most: as many numbers are noised at once."""
 
@@ -62,11 +65,18 @@ class NamesConfig(VocabularySection):
     column: Text = Field(
         description="the column of terms, lists of strings or strings, that is no feature but by encode.kind terms"
     )
-    per_unit: Annotated[int, Field(strict=True, ge=1, le=1000), Scalar] = Field(
-        default=8,
-        description="the most pairs of a cluster and a term that one privacy unit counts in, an integer from 1 to 1000",
+    per_unit: Annotated[Auto | int, auto_or_integer(1000)] = Field(
+        default=Auto.AUTO,
+        description="the most pairs of a cluster and a term that one privacy unit counts in, an integer from 1 to "
+        f"1000, or auto for {CELLS_PER_ROW} for each of its typical rows, at most {MOST_AUTO_CELLS}",
     )
     most_per_row: Annotated[int, Field(strict=True, ge=1, le=1000), Scalar] = Field(
         default=32, description="the most terms of a row that are read, the first ones, an integer from 1 to 1000"
     )
-    share: Share = Field(default=0.3, description="the share of the budget for names, strictly between 0 and 1")
+    share: Share = Field(default=0.4, description="the share of the budget for names, strictly between 0 and 1")
+
+    def cells_of(self, unit: Unit) -> int:
+        """The most cells of one unit: more are more noise, and fewer leave out more of its terms."""
+        if isinstance(self.per_unit, str):
+            return min(CELLS_PER_ROW * unit.rows, MOST_AUTO_CELLS)
+        return self.per_unit

@@ -288,7 +288,7 @@ def test_every_client_declares_its_rows_or_none(data, tmp_path):
         ({"n_clusters": None}, "n_clusters must be given for algorithm r_dpcfl"),
         ({"n_clusters": {"max": 3, "choose": "elbow"}}, "n_clusters must be an integer, or a section of max"),
         (
-            {"algorithm": "ifca", "n_clusters": {"max": 3, "choose": "mss"}},
+            {"experimental": True, "algorithm": "ifca", "n_clusters": {"max": 3, "choose": "mss"}},
             "n_clusters must be an integer for algorithm",
         ),
         ({"algorithm": "oracle", "data__group": None}, "data.group must be given for algorithm oracle"),

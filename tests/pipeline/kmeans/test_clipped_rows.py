@@ -33,7 +33,12 @@ def told(folder, columns, epsilon=2.0, clients=None, **settings):
     table = pa.table(columns if clients is None else columns | {"client_id": clients})
     data = {"path": lake.write_files(folder / "rows", [table]), "features": list(columns)}
     unit = "record" if clients is None else "client"
-    job = {"algorithm": "dp_lloyd", "n_clusters": 6, "privacy": {"unit": unit, "epsilon": epsilon, "delta": 1e-6}}
+    job = {
+        "experimental": True,
+        "algorithm": "dp_lloyd",
+        "n_clusters": 6,
+        "privacy": {"unit": unit, "epsilon": epsilon, "delta": 1e-6},
+    }
     if clients is not None:
         data["client_id"] = "client_id"
         job["clipping"] = {"client_rows": 2}

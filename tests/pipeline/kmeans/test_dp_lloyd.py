@@ -48,6 +48,7 @@ def job(place, unit="record", data="data", **settings):
     """A job on the lake; `settings` go to its `dp_lloyd` section."""
     init = settings.get("init")
     found = {
+        "experimental": True,
         "algorithm": "dp_lloyd",
         "data": {"path": place[data], "features": "x", "public_rows": 3000 if unit == "record" else 300},
         "server_data": {"path": place["server"]} if init in SERVER_STARTS else "none",

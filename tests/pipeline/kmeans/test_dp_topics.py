@@ -41,6 +41,13 @@ def test_texts_without_vectors_are_their_terms():
     assert [found.names_[label][0] for label in labels] == ["dog", "dog", "cat"]
 
 
+def test_terms_may_be_iterators():
+    once = (iter(each) for each in TERMS)
+    found = topics(width=32, settings=None).fit(None, terms=once, groups=GROUPS)
+    assert sorted(names[0] for names in found.names_) == ["bird", "cat", "dog"]
+    np.testing.assert_array_equal(found.vectors(iter([iter(["dog"])])), found.vectors([["dog"]]))
+
+
 def test_topics_without_a_vocabulary_have_no_names(tmp_path):
     found = topics(vocabulary=None, unit="record", reason="each text is of another person").fit(POINTS)
     assert found.names_ == [[], [], []]
@@ -54,6 +61,7 @@ def test_topics_without_a_vocabulary_have_no_names(tmp_path):
         ({}, {"groups": GROUPS}, "terms must be given for this vocabulary"),
         ({}, {"groups": GROUPS, "terms": TERMS[:-1]}, "terms must have one list for each row"),
         ({}, {"groups": GROUPS, "terms": [[1]] * N_ROWS}, "terms must hold a list of strings"),
+        ({}, {"groups": GROUPS, "terms": ["dog"] * N_ROWS}, "terms must hold a list of strings"),
         ({}, {"terms": TERMS}, "groups must be given for unit 'client'"),
         ({"unit": "record"}, {"terms": TERMS}, "unit must be client for algorithm spherical unless"),
         (

@@ -30,6 +30,7 @@ class Place:
     def job(self, unit="record", init="best", **settings):
         by_server = init in ("server_kmeanspp", "feddp_init")
         found = {
+            "experimental": True,
             "algorithm": "dp_medians",
             "data": {"path": self.data, "features": "x", "public_rows": N_ROWS if unit == "record" else N_ROWS // 10},
             "server_data": {"path": self.server} if by_server else "none",
@@ -135,6 +136,7 @@ def test_the_next_run_starts_from_the_last_centers_with_the_whole_budget(place, 
 
 def test_an_estimator_finds_medians(place):
     given = {"epsilon": 8.0, "delta": 1e-6, "domain": (-1.0, 1.0), "lloyd_steps": 5, "random_state": 0}
-    model = DPKMeans(3, algorithm="dp_medians", settings={"dp_medians": {"first_length": 0.3}}, **given)
+    settings = {"experimental": True, "dp_medians": {"first_length": 0.3}}
+    model = DPKMeans(3, algorithm="dp_medians", settings=settings, **given)
     centers = model.fit(place.points).cluster_centers_
     assert np.linalg.norm(centers[:, None] - CENTERS[None], axis=2).min(axis=0).max() < 0.2

@@ -293,7 +293,7 @@ def test_a_ledger_without_a_limit_is_said_and_not_made(place, limited):
     ("settings", "flags", "said"),
     [
         (
-            {"algorithm": "optimal", "data": {"path": "x", "features": "x"}, "n_clusters": 2},
+            {"experimental": True, "algorithm": "optimal", "data": {"path": "x", "features": "x"}, "n_clusters": 2},
             (),
             "must be a private fit",
         ),

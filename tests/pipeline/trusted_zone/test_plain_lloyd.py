@@ -36,7 +36,14 @@ def job(place, unit="record", **section):
     section = {"variant": "lloyd", "domain": [-1.0, 1.0]} | section
     data = {"path": place["data"], "features": "x", "client_id": "client_id"}
     server = {"path": place["server"]} if section.get("init") == "server_kmeanspp" else "none"
-    found = {"algorithm": "dp_lloyd", "data": data, "server_data": server, "n_clusters": 3, "dp_lloyd": section}
+    found = {
+        "experimental": True,
+        "algorithm": "dp_lloyd",
+        "data": data,
+        "server_data": server,
+        "n_clusters": 3,
+        "dp_lloyd": section,
+    }
     return found | ({"unit": unit} if unit == "client" else {})
 
 
@@ -105,6 +112,7 @@ def test_outputs_are_marked_not_private(place, tmp_path):
 
 def test_a_sweep_compares_it_with_its_private_family(place, tmp_path):
     settings = {
+        "experimental": True,
         "algorithm": "dp_lloyd",
         "data": {"path": place["data"], "features": "x", "client_id": "client_id"},
         "n_clusters": 3,
@@ -159,6 +167,7 @@ def test_a_sweep_compares_it_with_its_private_family(place, tmp_path):
 )
 def test_bad_jobs_are_refused_in_one_sentence(changes, sentence):
     settings = {
+        "experimental": True,
         "algorithm": "dp_lloyd",
         "data": {"path": "lake", "features": "x"},
         "n_clusters": 3,

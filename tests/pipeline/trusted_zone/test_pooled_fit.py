@@ -35,7 +35,7 @@ class Desk:
 
     def settings(self, algorithm, **changes):
         data = {"path": self.data, "features": "x", "client_id": "client_id"}
-        return {"algorithm": algorithm, "data": data, "n_clusters": 3} | changes
+        return {"experimental": True, "algorithm": algorithm, "data": data, "n_clusters": 3} | changes
 
     def centers(self, folder, algorithm, *flags, **changes):
         outcome = lake.run_job(self.settings(algorithm, **changes), folder, *flags)
@@ -148,7 +148,7 @@ def test_a_model_of_rows_brought_together_says_how_they_were_encoded(tmp_path):
     table = lake.table_of(lake.mixture(60), np.arange(60) % 7)
     table = table.append_column("work", [np.array(["clerk", "smith"])[np.arange(60) % 2]])
     data = {"path": lake.write_files(tmp_path / "lake", [table.slice(0, 30), table.slice(30)]), "features": ["work"]}
-    job = {"algorithm": "k_fed", "data": data | {"client_id": "client_id"}, "n_clusters": 2}
+    job = {"experimental": True, "algorithm": "k_fed", "data": data | {"client_id": "client_id"}, "n_clusters": 2}
     encode = {"work": {"kind": "one_hot", "vocabulary": ["clerk", "smith"]}}
     outcome = lake.run_job(job | {"encode": encode}, tmp_path)
     assert outcome.code == 0, outcome.err

@@ -48,6 +48,7 @@ def chained(kind, unit, public, server):
     data = {"path": server, "features": "x", "client_id": "c"} | ({"public_rows": 200} if public else {})
     fit = lake.planned(
         {
+            "experimental": True,
             "algorithm": "dp_lloyd",
             "data": data,
             "server_data": {"path": server} if kind in ("feddp", "served") else "none",

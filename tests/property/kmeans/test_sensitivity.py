@@ -190,3 +190,21 @@ def test_any_split_of_rows_has_the_same_quality(points, frame, centers, cut):
     bound = center_quality.squared_bound(centers)
     parts = [ROWS.quality(ClientBlock(part), frame, centers, bound) for part in (points, points[:cut], points[cut:])]
     np.testing.assert_array_equal(parts[0], parts[1] + parts[2])
+
+
+caps_of_gains = st.one_of(st.integers(1, 100), st.integers(1, 2**42))
+
+
+@given(rows, frames, final_centers, final_centers, caps_of_gains, st.integers(0, 29))
+def test_gains_of_rows_and_clients(points, frame, before, after, bound, at):
+    change = moved(lambda b: ROWS.gain(b, frame, before, after, bound), points, at % len(points))
+    assert change.shape == (1,)
+    assert abs(change[0]) <= ROWS.QUALITY_SENSITIVITY
+    change = client_change(lambda b: CLIENTS.gain(b, frame, before, after, bound), points, at)
+    assert abs(change[0]) <= CLIENTS.QUALITY_SENSITIVITY
+
+
+@given(rows, frames, final_centers, final_centers, caps_of_gains, st.integers(0, 30))
+def test_any_split_of_rows_has_the_same_gain(points, frame, before, after, bound, cut):
+    parts = [ROWS.gain(ClientBlock(part), frame, before, after, bound) for part in (points, points[:cut], points[cut:])]
+    np.testing.assert_array_equal(parts[0], parts[1] + parts[2])

@@ -305,6 +305,10 @@ def test_norms_and_quality(width):
         check(Case(of_rows(center_quality.row_quality, frame, centers, bound), within), rows, extreme_rows(width))
         statistic = of_clients(center_quality.client_quality, frame, centers, bound)
         check(Case(statistic, within), several, extreme_clients(width))
+        others, gained = centers_of("edge", 3, width), lambda moved: l1(moved) <= center_quality.SENSITIVITY
+        given = (frame, centers, others, bound // 4)
+        check(Case(of_rows(center_quality.row_gain, *given), gained), rows, extreme_rows(width))
+        check(Case(of_clients(center_quality.client_gain, *given), gained), several, extreme_clients(width))
 
 
 def test_counts():
@@ -327,4 +331,4 @@ def test_every_statistic_is_here():
     }
     named = inspect.getsource(inspect.getmodule(check))
     assert {name for name in statistics if f".{name}" not in named} == set()
-    assert len(statistics) == 14
+    assert len(statistics) == 16

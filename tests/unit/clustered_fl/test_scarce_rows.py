@@ -20,7 +20,12 @@ STREAM = KeyStream(bytes(32), b"foresight")
 
 def _clustering(**changes):
     return ClusteringParams(
-        **{"algorithm": FederatedAlgorithm.R_DPCFL, "n_clusters": 4, "when_scarce": WhenScarce.AUTO} | changes
+        **{
+            "algorithm": FederatedAlgorithm.R_DPCFL,
+            "n_clusters": 4,
+            "when_scarce": WhenScarce.AUTO,
+        }
+        | changes
     )
 
 

@@ -86,6 +86,7 @@ ALLOWED = {
     ("schemas/kmeans/model.py", "schemas.settings.json_text.parse"): "metadata of a table, whose costs may be infinite",
     ("transforms/files/formats/csv_file.py", "pyarrow.csv.read_csv"): "what the gate hands on, in blocks",
     ("transforms/files/formats/packed_rows.py", "pyarrow.parquet.ParquetFile"): "the class of what the gate hands on",
+    ("transforms/files/formats/packed_rows.py", "pyarrow.OSFile"): "asks whether what the gate opens is on a disk",
     ("transforms/files/formats/csv_file.py", "csv.reader"): "the first row of what the gate hands on",
     ("transforms/files/file_bytes.py", "apache_beam.io.filesystems.FileSystems.open"): "bytes that are compared only",
     ("transforms/files/new_file.py", "os.open"): "writes a new file, or flushes one",

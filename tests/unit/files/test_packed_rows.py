@@ -22,6 +22,7 @@ from transforms.tables.shard_rows import read_blocks
 REFUSAL = Refusal(kind=InputError, rule="the file must be a good one", remedy="write it again")
 POINTS = np.array([[1.5, -2.0, 0.1], [np.nan, 1e30, 5e-324], [0.0, -0.0, 3.0], [7.0, 8.0, 9.0]])
 IDS = [7, 7, 8, 9]
+CONTRACT = TableContract(feature_list="x", n_features=20)
 
 
 def written(points, compression: str = "none", **changed) -> io.BytesIO:
@@ -105,3 +106,31 @@ def test_the_width_of_lists_need_not_be_known(tmp_path):
     (first, second) = rows_of(tmp_path / "a.parquet", written(POINTS[[0, 2, 3, 3]]))
     assert first.tolist() == POINTS[[0, 2, 3]].tolist()
     assert second.tolist() == POINTS[[3]].tolist()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_large_row_group_on_a_disk_is_not_held_as_a_whole(tmp_path, packed):
+    points = np.random.default_rng(0).normal(size=(100_000, 20))
+    plain = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(points.ravel()), 20)})
+    table = pq.read_table(written(points)).select(["x"]) if packed else plain
+    path = tmp_path / "a.parquet"
+    pq.write_table(table, path, row_group_size=len(points), use_dictionary=False)
+    shards = list(_list_row_groups(ListedFile(str(path), str(path), seal_of(str(path)).text), CONTRACT))
+    del table, plain
+    start, most, found = pa.total_allocated_bytes(), 0, []
+    for block in read_blocks(shards[0], CONTRACT):
+        most = max(most, pa.total_allocated_bytes() - start)
+        found.append(block.points.copy())
+    assert len(shards) == 1
+    assert np.array_equal(np.concatenate(found), points)
+    assert most < points.nbytes // 3
+
+
+def test_wide_rows_come_fewer_at_a_time(tmp_path):
+    points, path = np.arange(4000 * 1200, dtype=np.float64).reshape(4000, 1200), tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(points.ravel()), 1200)}), path)
+    contract = TableContract(feature_list="x", n_features=1200)
+    (shard,) = _list_row_groups(ListedFile(str(path), str(path), seal_of(str(path)).text), contract)
+    blocks = [block.points for block in read_blocks(shard, contract)]
+    assert max(map(len, blocks)) < 2000
+    assert np.array_equal(np.concatenate(blocks), points)

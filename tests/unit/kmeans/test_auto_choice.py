@@ -4,10 +4,13 @@ import json
 
 import pytest
 
+from dapple_dp.estimator.dp_kmeans import DPKMeans
+from dapple_dp.estimator.job_of_parameters import Place, job_of
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import validated
 
 BASE = {
+    "experimental": True,
     "algorithm": "auto",
     "data": {"path": "lake", "features": ["a", "b"]},
     "n_clusters": 3,
@@ -64,6 +67,46 @@ def test_the_rule_does_not_look_at_the_budget_or_the_rows(more):
     assert chosen(more) == chosen(more | others)
 
 
+def of_estimator(more):
+    """The algorithm of `DPKMeans` with the parameters that say what a job says."""
+    sections = {name: dict(section) for name, section in more.items() if isinstance(section, dict)}
+    lloyd, tree, clipping = (sections.pop(name, {}) for name in ("dp_lloyd", "tree", "clipping"))
+    bounds = {"norm": tree.pop("radius", None)} | clipping
+    if bounds["norm"] is not None:
+        # A job whose norm comes without a center measures it from the origin, or from what auto takes.
+        bounds = {"center": "none"} | bounds
+    renamed = {{"norm": "clipping_norm"}.get(name, name): value for name, value in bounds.items()}
+    parameters = {"n_clusters": more.get("n_clusters", BASE["n_clusters"]), "domain": lloyd.pop("domain", None)}
+    settings = sections | {"dp_lloyd": lloyd, "tree": tree}
+    settings = {name: settings[name] for name in settings if name not in ("server_data", "n_clusters")}
+    settings = {name: section for name, section in settings.items() if section or name not in ("dp_lloyd", "tree")}
+    estimator = DPKMeans(**parameters, **renamed, epsilon=1.0, delta=1e-6, settings=settings or None)
+    place = Place("lake", "server" if "server_data" in more else None, ("a", "b"), None)
+    return str(job_of(estimator.get_params(deep=False), place).algorithm)
+
+
+@pytest.mark.parametrize(("more", "expected"), [each for each in RULE if "preset" not in each[0]])
+def test_the_estimator_chooses_what_the_job_of_the_same_settings_chooses(more, expected):
+    """All but a preset, for which it has no parameter."""
+    assert of_estimator(more) == expected[0]
+
+
+@pytest.mark.parametrize(
+    ("more", "algorithm"),
+    [
+        ({"allocation": "paper"}, "feddp_kmeans"),
+        ({"lloyd_steps": 2}, "feddp_kmeans"),
+        ({"clipping_norm": 2.0}, "feddp_kmeans"),
+        ({"clipping_norm": 2.0, "center": "none"}, "dp_lloyd"),
+        ({"center": "none"}, "dp_lloyd"),
+    ],
+)
+def test_a_norm_about_server_rows_and_rounds_after_them_keep_the_estimator_out_of_the_box(more, algorithm):
+    estimator = DPKMeans(3, domain=(0, 4), epsilon=1.0, delta=1e-6, **more)
+    place = Place("lake", "server", ("a", "b"), None)
+    assert job_of(estimator.get_params(deep=False), place).algorithm == algorithm
+
+
 def test_a_list_column_has_no_width_before_it_is_read_so_that_the_ball_is_taken():
     assert chosen(BOX | {"tree": {"radius": 99}, "data": {"path": "lake", "features": "x"}}) == (
         "dp_lloyd",
@@ -72,7 +115,11 @@ def test_a_list_column_has_no_width_before_it_is_read_so_that_the_ball_is_taken(
     )
 
 
-WIDE = {"data": {"path": "lake", "features": ["a", "b", "c", "d"], "client_id": "who"}, "n_clusters": 4}
+WIDE = {
+    "experimental": True,
+    "data": {"path": "lake", "features": ["a", "b", "c", "d"], "client_id": "who"},
+    "n_clusters": 4,
+}
 CLIENTS = {"privacy": BASE["privacy"] | {"unit": "client"}, "clipping": {"client_rows": 9}}
 
 

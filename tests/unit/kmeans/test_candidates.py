@@ -153,14 +153,48 @@ def test_a_histogram_of_mere_noise_keeps_all_candidates():
 def test_moves_are_shrunken_inside_and_across_the_subspace():
     basis = np.eye(4)[:, :2]
     sums = np.array([[30.0, 40.0, 0.1, 0.1]])
-    found = moves.shrunken_in(sums, np.array([10.0]), 1.0, basis)
+    found = moves.blended(sums, np.array([10.0]), 1.0, basis, None)
     inside = moves.shrunken(sums[:, :2], np.array([10.0]), 1.0)
-    np.testing.assert_allclose(found[:, :2], inside)
-    np.testing.assert_array_equal(found[:, 2:], 0.0)
+    np.testing.assert_allclose(found.moves[:, :2], inside)
+    np.testing.assert_array_equal(found.moves[:, 2:], 0.0)
+    # Inside, 2 (1 / 10)^2 is the noise of a move of length 5; across it nothing is known yet.
+    np.testing.assert_allclose(found.errors, [[0.02 * (1.0 - 0.02 / 25.0)], [0.0]])
 
 
 @pytest.mark.parametrize("basis", [None, np.eye(4)])
 def test_without_a_subspace_moves_have_one_factor(basis):
     sums = np.array([[3.0, -4.0, 2.0, 0.1]])
-    found = moves.shrunken_in(sums, np.array([2.0]), 0.5, basis)
-    np.testing.assert_array_equal(found, moves.shrunken(sums, np.array([2.0]), 0.5))
+    found = moves.blended(sums, np.array([2.0]), 0.5, basis, None)
+    np.testing.assert_allclose(found.moves, moves.shrunken(sums, np.array([2.0]), 0.5))
+    assert found.errors[1] == 0.0
+
+
+def test_rounds_count_alike_so_that_their_noise_averages_out():
+    """After a first move far beyond the noise, a quarter of the noise of one round is left after four."""
+    rng, counts, stddev = np.random.default_rng(0), np.full(400, 10.0), 1.0
+    truth = rng.normal(0.0, 50.0, (400, 6))
+    centers, errors = np.zeros((400, 6)), None
+    for n_rounds in range(1, 5):
+        sums = counts[:, None] * (truth - centers) + rng.normal(0.0, stddev, truth.shape)
+        found = moves.blended(sums, counts, stddev, None, errors)
+        centers, errors = centers + found.moves, found.errors
+        off = ((centers - truth) ** 2).sum(axis=1).mean()
+        one = 6 * (stddev / 10.0) ** 2
+        assert off == pytest.approx(one / n_rounds, rel=0.15)
+        assert errors[0].mean() == pytest.approx(off, rel=0.15)
+
+
+def test_a_move_beyond_noise_and_error_is_one_of_the_rows():
+    counts, errors = np.array([10.0, 10.0]), np.array([[0.02, 0.02], [0.0, 0.0]])
+    sums = np.array([[300.0, 0.0], [1.0, 0.0]])
+    found = moves.blended(sums, counts, 1.0, None, errors)
+    assert found.moves[0, 0] == pytest.approx(30.0, rel=1e-3)
+    assert found.moves[1, 0] == pytest.approx(0.05)
+    np.testing.assert_allclose(found.errors[0], [0.02, 0.01], rtol=1e-3)
+
+
+def test_without_noise_centers_go_all_the_way_in_every_round():
+    sums, counts = np.array([[3.0, 0.0], [0.0, 0.0]]), np.array([2.0, 2.0])
+    first = moves.blended(sums, counts, 0.0, None, None)
+    np.testing.assert_allclose(first.moves, [[1.5, 0.0], [0.0, 0.0]])
+    np.testing.assert_allclose(moves.blended(sums, counts, 0.0, None, first.errors).moves, first.moves)

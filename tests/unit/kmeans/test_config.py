@@ -30,6 +30,7 @@ clipping: {norm: server_radius}
 """
 
 FULL = """
+experimental: true
 algorithm: feddp_kmeans
 data:
   path: lake/clients
@@ -267,7 +268,7 @@ UNKNOWN_KEYS = [
     ("data.w_min", "data.w_min is not a setting; did you mean feddp_kmeans.reduce_diameter.w_min?"),
     ("quality.shares", "quality.shares is not a setting; did you mean quality.share?"),
     ("lloyd.rate", "lloyd.rate is not a setting; the settings here are steps, share."),
-    ("model", "model is not a setting; the settings here are algorithm, data, server_data, n_clusters,"),
+    ("model", "model is not a setting; the settings here are experimental, algorithm, data, server_data, n_clusters,"),
     ("server_data.features", "server_data.features is not a setting; did you mean data.features?"),
 ]
 
@@ -359,7 +360,7 @@ def test_settings_that_contradict_each_other_are_refused(changes, start):
     ],
 )
 def test_what_is_allowed_is_accepted_and_survives_yaml(changes):
-    config = validated(changed(changes))
+    config = validated(changed(changes | {"experimental": True}))
     assert load_config(job_text.rendered(config)) == config
 
 
@@ -448,7 +449,7 @@ OTHER_VALUES = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(set(_leaves(yaml_text.parse(FULL))) - {"algorithm"}))
+@pytest.mark.parametrize("name", sorted(set(_leaves(yaml_text.parse(FULL))) - {"algorithm", "experimental"}))
 def test_digest_changes_with_every_setting(name):
     data = changed({"server_data": {"path": "server.parquet"}}, FULL)
     before = config_digest(validated(data))
@@ -535,8 +536,8 @@ def test_masks_that_do_not_fit_are_refused(changes, start):
     assert message(changes).startswith(start)
 
 
-PUBLISHED = MINIMAL.replace("clipping: {norm: server_radius}", "preset: published")
-LETTER = MINIMAL.replace("1.0e-6}", "1.0e-6, allocation: paper}").replace(
+PUBLISHED = "experimental: true" + MINIMAL.replace("clipping: {norm: server_radius}", "preset: published")
+LETTER = "experimental: true" + MINIMAL.replace("1.0e-6}", "1.0e-6, allocation: paper}").replace(
     "norm: server_radius}", "center: none, norm: server_radius}\nfeddp_kmeans: {guards: false, space: subspace}"
 )
 

@@ -15,6 +15,7 @@ SERVER = {"path": "server.parquet"}
 def job(lloyd=None, **settings):
     """A job of algorithm dp_lloyd as plain data."""
     found = {
+        "experimental": True,
         "algorithm": "dp_lloyd",
         "data": {"path": "lake", "features": ["a", "b"]},
         "n_clusters": 3,

@@ -12,6 +12,7 @@ from tests.scenes import job_text
 def job(lloyd=None, medians=None, **settings):
     """A job of algorithm dp_medians as plain data."""
     found = {
+        "experimental": True,
         "algorithm": "dp_medians",
         "data": {"path": "lake", "features": ["a", "b"]},
         "n_clusters": 3,

@@ -19,6 +19,7 @@ from transforms.numerics.statistics import lattice, rows
 
 GAUSSIAN, LAPLACE = Mechanism.DISCRETE_GAUSSIAN, Mechanism.DISCRETE_LAPLACE
 BASE = {
+    "experimental": True,
     "algorithm": "feddp_kmeans",
     "data": {"path": "lake", "features": "x", "client_id": "who"},
     "server_data": {"path": "server"},

@@ -14,6 +14,7 @@ from transforms.numerics.kmeans.centers import last_means, released_as
 from transforms.privacy import accounting
 
 JOB = {
+    "experimental": True,
     "data": {"path": "lake", "features": "x", "name": "d"},
     "n_clusters": 3,
     "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6},

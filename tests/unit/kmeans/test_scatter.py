@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from transforms.numerics.kmeans import scatter
+from transforms.numerics.statistics import lattice
 
 PUBLIC = np.array([[1.0, 0.0], [0.0, 1.0]])
 """Scatter per row diag(1/2, 1/2); v_public = (1/2)^2 / 2 = 1/8."""
@@ -19,7 +20,11 @@ def test_unpack_by_hand():
 def test_unpack_inverts_the_upper_triangle(n_features):
     matrix = np.random.default_rng(n_features).normal(size=(n_features, n_features))
     symmetric = matrix + matrix.T
-    np.testing.assert_array_equal(scatter.unpack_symmetric(symmetric[np.triu_indices(n_features)]), symmetric)
+    triangle = symmetric[np.triu_indices(n_features)]
+    np.testing.assert_array_equal(lattice.upper_triangle(symmetric), triangle)
+    np.testing.assert_array_equal(lattice.upper_triangle(symmetric, 1), symmetric[np.triu_indices(n_features, 1)])
+    np.testing.assert_array_equal(scatter.unpack_symmetric(triangle), symmetric)
+    np.testing.assert_allclose(scatter.trace_of(triangle), np.trace(symmetric))
 
 
 def test_without_noise_the_private_scatter_stays():

@@ -120,8 +120,8 @@ def test_what_noise_explains_is_no_name():
 
 
 def test_thresholds_are_those_of_the_number_of_cells():
-    assert names.threshold(600_000) == pytest.approx(5.24, abs=0.01)
-    assert names.threshold(1) == pytest.approx(1.645, abs=0.001)
+    assert names.threshold(600_000) == pytest.approx(5.27, abs=0.01)
+    assert names.threshold(1) == pytest.approx(1.751, abs=0.001)
 
 
 def test_noise_alone_gives_few_names():

@@ -5,8 +5,10 @@ import pytest
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import load_config, validated
 from schemas.kmeans.sections.spherical_config import MOST_CELLS
+from schemas.privacy.unit import Clients, Rows
 
 JOB = {
+    "experimental": True,
     "algorithm": "spherical",
     "data": {"path": "texts", "features": "x", "client_id": "who"},
     "n_clusters": 3,
@@ -43,7 +45,7 @@ NAMES = {"column": "tags", "words": ["a", "b"]}
         ({"names": NAMES | {"words": ["a "]}}, "names.words must be a non-empty list of terms without spaces"),
         ({"names": NAMES | {"words": ["a\x07b"]}}, "none a control character"),
         ({"names": NAMES | {"words": []}}, "names.words must be a non-empty list"),
-        ({"names": NAMES | {"per_unit": 0}}, "names.per_unit must be at least 1"),
+        ({"names": NAMES | {"per_unit": 0}}, "names.per_unit must be 'auto' or an integer from 1 to 1000"),
         ({"n_clusters": 10_000, "names": NAMES | {"words": list(map(str, range(500)))}}, "n_clusters times the terms"),
         ({"dp_lloyd": {"domain": [0, 1]}}, "dp_lloyd must be left out for algorithm spherical"),
     ],
@@ -57,6 +59,14 @@ def test_rows_are_units_for_a_reason():
     reason = {"privacy.unit": "each row is of another person"}
     found = validated(JOB | {"privacy": JOB["privacy"] | {"unit": "record"}, "justification": reason})
     assert found.privacy.unit == "record"
+
+
+@pytest.mark.parametrize(
+    ("unit", "given", "cells"),
+    [(Rows(), {}, 8), (Clients(2), {}, 16), (Clients(10), {}, 32), (Clients(10), {"per_unit": 5}, 5)],
+)
+def test_a_unit_counts_in_cells_by_its_typical_rows(unit, given, cells):
+    assert validated(JOB | {"names": NAMES | given}).names.cells_of(unit) == cells
 
 
 def test_a_vocabulary_is_read_once_and_its_blank_lines_are_left_out():
@@ -89,14 +99,18 @@ def test_the_section_of_topics_asks_for_names():
 
     with pytest.raises(ConfigError, match="for topics, got no names"):
         topics(
-            "{data: {path: t, features: x, client_id: p}, n_clusters: 3, privacy: {epsilon: 1.0, delta: 1.0e-6}, "
-            "clipping: {client_rows: 3}}"
+            "{algorithm: spherical, data: {path: t, features: x, client_id: p}, n_clusters: 3, privacy: "
+            "{epsilon: 1.0, delta: 1.0e-6}, clipping: {client_rows: 3}}"
         )
     with pytest.raises(ConfigError, match="for topics, got algorithm dp_lloyd"):
         topics(
             "{algorithm: dp_lloyd, data: {path: t, features: x}, n_clusters: 3, dp_lloyd: {domain: [0, 1]}, "
             "privacy: {unit: record, epsilon: 1.0, delta: 1.0e-6}}"
         )
+    without = "{data: {path: t, features: x}, n_clusters: 3, privacy: {epsilon: 1.0, delta: 1.0e-6}}"
+    for load in (topics, load_config):
+        with pytest.raises(ConfigError, match="algorithm must be"):
+            load(without)
     assert (
         load_config(
             "{algorithm: spherical, data: {path: t, features: x, client_id: p}, n_clusters: 3, privacy: "

@@ -135,12 +135,11 @@ def test_statistics_of_a_fine_round(unit, module):
 def test_the_statistic_of_server_rows_is_by_how_much_they_are_nearer(unit, module):
     found, of_server = ASSIGNER.centers, ASSIGNER.centers + UNIT // 4
     rivals = np.concatenate([found, of_server])
-    given = state(unit, rivals=rivals, known_rivals=rivals, deviations=None, served=None)
+    given = state(unit, rivals=rivals, served=types.SimpleNamespace(reach=float(UNIT)))
     given.unit = 1.0
-    cap = center_quality.squared_bound(rivals)
-    costs = [module.quality(BLOCK, FRAME, centers, cap)[:1] for centers in (found, of_server)]
-    same(lloyd_rounds.server_statistic(BLOCK, given), costs[0] - costs[1])
-    assert costs[0] != costs[1]
+    gain = module.gain(BLOCK, FRAME, found, of_server, UNIT**2 // 2)
+    same(lloyd_rounds.server_statistic(BLOCK, given), gain)
+    assert gain[0] != 0
     same(lloyd_rounds.server_statistic(BLOCK, state(unit, rivals=None)), [0])
 
 

@@ -18,7 +18,7 @@ def test_the_share_between_centers_is_that_of_a_square():
 
 def test_a_uniform_cloud_explains_what_halves_of_a_uniform_do():
     # Two halves of a uniform interval explain 3/4 of its variance; a Gaussian 2 / pi.
-    found = structure.explained_of_clouds(np.diag([1.0, 0.0]), 2, 0)
+    found = structure._explained_of_clouds(np.array([1.0, 0.0]), 2, 0)
     np.testing.assert_allclose(found, 0.75, atol=0.03)
 
 

@@ -10,6 +10,7 @@ from tests.scenes import job_text
 
 def job(**settings):
     base = {
+        "experimental": True,
         "algorithm": "central_tree",
         "data": {"path": "lake", "features": "x", "client_id": "who"},
         "n_clusters": 3,

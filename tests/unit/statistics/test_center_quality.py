@@ -69,7 +69,29 @@ def test_a_client_of_many_rows_counts_like_one_of_few():
     )
 
 
+def test_the_gain_of_other_centers_by_hand():
+    # Squared distances to the first center alone: 1/16, 1/4, 9/16, 1 (clipped), 1; to both 1/16, 1/4, 1/16, 0, 1.
+    block, alone = ClientBlock(POINTS), CENTERS[:1]
+    found = center_quality.row_gain(block, FRAME, alone, CENTERS, UNIT**2)
+    np.testing.assert_array_equal(found, [3 * UNIT // 2])
+    np.testing.assert_array_equal(center_quality.row_gain(block, FRAME, CENTERS, alone, UNIT**2), -found)
+    # A difference of 1/2 and one of 1 both count as a quarter, which is what its units are of.
+    np.testing.assert_array_equal(center_quality.row_gain(block, FRAME, alone, CENTERS, UNIT**2 // 4), [2 * UNIT])
+
+
+def test_the_gain_of_clients_is_that_of_their_mean_rows():
+    clients = ClientBlock(POINTS, np.array([0, 2, 5]))
+    for before, after, sign in ((CENTERS[:1], CENTERS, 1), (CENTERS, CENTERS[:1], -1)):
+        found = center_quality.client_gain(clients, FRAME, before, after, UNIT**2)
+        np.testing.assert_array_equal(found, [sign * UNIT // 2])
+        found = center_quality.client_gain(clients, FRAME, before, after, UNIT**2 // 4)
+        np.testing.assert_array_equal(found, [sign * round(2 * UNIT / 3)])
+
+
 def test_no_rows_give_zeros():
     empty = np.zeros((0, 2))
     assert not center_quality.row_quality(ClientBlock(empty), FRAME, CENTERS, BOUND).any()
     assert not center_quality.client_quality(ClientBlock(empty, np.array([0])), FRAME, CENTERS, BOUND).any()
+    np.testing.assert_array_equal(center_quality.row_gain(ClientBlock(empty), FRAME, CENTERS, CENTERS, 1), [0])
+    clients = ClientBlock(empty, np.array([0]))
+    np.testing.assert_array_equal(center_quality.client_gain(clients, FRAME, CENTERS, CENTERS, 1), [0])

@@ -80,6 +80,7 @@ def statistics(module, block, frame, centers):
         found[name] = getattr(module, name)(block, frame, assigner, *limits)
     found["directions"] = module.direction_sums(block, frame, centers, 1 << 17, tight)
     found["quality"] = module.quality(block, frame, centers, center_quality.squared_bound(centers, 1.5 * 2.0**19))
+    found["gain"] = module.gain(block, frame, centers[:1], centers, 1 << 37)
     return found
 
 
@@ -99,6 +100,7 @@ PINNED = {
         "clipped_sums_and_counts": "fa2540fe50",
         "directions": "3e3dd4c847",
         "quality": "bf9662c8f5",
+        "gain": "13f21566cf",
     },
     ("few", "clients"): {
         "count": "46fed70119",
@@ -115,6 +117,7 @@ PINNED = {
         "clipped_sums_and_counts": "cd8e332a40",
         "directions": "17a541c87f",
         "quality": "a9e65f64c7",
+        "gain": "47700ced57",
     },
     ("many", "rows"): {
         "count": "902acf547b",
@@ -131,6 +134,7 @@ PINNED = {
         "clipped_sums_and_counts": "1be0aef01a",
         "directions": "98047f8ade",
         "quality": "6c98c26788",
+        "gain": "e48d1e9cbd",
     },
     ("many", "clients"): {
         "count": "cc5a0a6f5c",
@@ -147,6 +151,7 @@ PINNED = {
         "clipped_sums_and_counts": "dbb31c663e",
         "directions": "0d4e1f7f32",
         "quality": "e3a7e8c786",
+        "gain": "4acc6f4d5c",
     },
     ("box", "rows"): {
         "count": "134cabfe57",
@@ -163,6 +168,7 @@ PINNED = {
         "clipped_sums_and_counts": "48656fbb7a",
         "directions": "5f3020c5f4",
         "quality": "3fa339cfa4",
+        "gain": "ce955d936c",
     },
     ("box", "clients"): {
         "count": "24f8ff175e",
@@ -179,6 +185,7 @@ PINNED = {
         "clipped_sums_and_counts": "c7d9269e65",
         "directions": "c7ee81594c",
         "quality": "da7a18fcf4",
+        "gain": "047a54961f",
     },
     ("moved", "rows"): {
         "count": "7fc6e04ce0",
@@ -195,6 +202,7 @@ PINNED = {
         "clipped_sums_and_counts": "3f23e3cab4",
         "directions": "b6a83c31f4",
         "quality": "612fde581e",
+        "gain": "57c0eee3fe",
     },
     ("moved", "clients"): {
         "count": "0854082c3b",
@@ -211,6 +219,7 @@ PINNED = {
         "clipped_sums_and_counts": "c4fb6711de",
         "directions": "e959a2e74d",
         "quality": "6abaecf82f",
+        "gain": "0be1d9a3c9",
     },
 }
 

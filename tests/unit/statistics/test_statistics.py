@@ -225,6 +225,7 @@ def test_a_client_of_one_row_adds_what_the_row_adds():
         yield by.relative_sums(alone, frame(2), around, UNIT)
         yield by.norm_histogram(alone, np.zeros(2))
         yield by.quality(alone, frame(2), around.centers, center_quality.squared_bound(around.centers))
+        yield by.gain(alone, frame(2), around.centers, around.centers[:1], UNIT**2 // 9)
 
     for of_rows, of_clients in zip(everything(of_unit(Rows())), everything(of_unit(Clients())), strict=True):
         np.testing.assert_array_equal(of_rows, of_clients)

@@ -7,7 +7,7 @@ from schemas.errors import ConfigError
 from schemas.kmeans.pooled_config import is_pooled, pooled
 from schemas.trusted_zone.job_configs import load_assign_config, load_evaluate_config, load_prepare_config
 
-BASE = {"data": {"path": "lake", "features": "x", "client_id": "who"}, "n_clusters": 3}
+BASE = {"experimental": True, "data": {"path": "lake", "features": "x", "client_id": "who"}, "n_clusters": 3}
 K_FED, OPTIMAL = BASE | {"algorithm": "k_fed"}, BASE | {"algorithm": "optimal"}
 
 

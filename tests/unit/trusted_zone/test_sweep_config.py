@@ -11,6 +11,7 @@ from schemas.kmeans.pooled_config import PooledFitConfig
 from schemas.trusted_zone.sweep_config import load_sweep_config, merged, sweep_config
 
 BASE = {
+    "experimental": True,
     "data": {"path": "lake", "features": ["a", "b"], "client_id": "who"},
     "server_data": {"path": "server"},
     "n_clusters": 3,

@@ -21,6 +21,9 @@ from transforms.files.formats.parquet_footer import ColumnSize
 
 METADATA = b"dapple.packed"
 """Key-value metadata of a file: what its packed column holds, as JSON."""
+_BUFFER_BYTES = 1 << 16
+"""Bytes of a column that are read from a disk at a time, so that a large row group need not fit into memory. Of a file
+of a store all bytes of a row group are asked for at once: each request takes tens of milliseconds."""
 _TYPES = {"float": pa.float32(), "double": pa.float64()}
 
 
@@ -87,10 +90,11 @@ class PackedFile(pq.ParquetFile):
       source: as Arrow opens it.
       metadata: its footer.
       packing: what it says of the column.
+      buffer_size: bytes of a column that are read at a time; 0 for all of a row group.
     """
 
-    def __init__(self, source: Any, metadata: pq.FileMetaData, packing: Packing):
-        super().__init__(source, metadata=metadata, pre_buffer=False)
+    def __init__(self, source: Any, metadata: pq.FileMetaData, packing: Packing, buffer_size: int):
+        super().__init__(source, metadata=metadata, pre_buffer=False, buffer_size=buffer_size)
         self._packing = packing
 
     @property
@@ -145,10 +149,12 @@ def pack(points: NDArray[np.floating], column: str) -> tuple[pa.Array, Packing]:
     return pa.FixedSizeBinaryArray.from_buffers(binary, len(rows), [None, pa.py_buffer(rows)]), packing
 
 
-def opened(source: Any, file: pq.ParquetFile, refusal: Refusal) -> pq.ParquetFile:
-    """An open file, with lists if they are packed."""
+def opened(source: Any, refusal: Refusal) -> pq.ParquetFile:
+    """Opens a file, with lists if they are packed; its columns are read through a buffer if it is on a disk."""
+    buffer_size = _BUFFER_BYTES if isinstance(source, pa.OSFile) else 0
+    file = pq.ParquetFile(source, pre_buffer=False, buffer_size=buffer_size)
     packing = Packing.of(file.schema_arrow, refusal)
-    return file if packing is None else PackedFile(source, file.metadata, packing)
+    return file if packing is None else PackedFile(source, file.metadata, packing, buffer_size)
 
 
 def metadata_of(packing: Packing) -> dict[bytes, bytes]:

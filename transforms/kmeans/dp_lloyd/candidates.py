@@ -126,7 +126,7 @@ class CandidateState(LloydState):
     ) -> tuple[Self, NDArray[np.float64]]:
         """Moves that are shrunken in the subspace and across it, or blended with what server rows say."""
         if self.prior is None:
-            return self, moves.shrunken_in(sums, counts, stddev, self.subspace)
+            return LloydState.moved(self, sums, counts, stddev)
         origins = self.known_centers * self.unit
         noisy = NoisyMeans(sums + counts[:, None] * origins, counts, stddev, 0.0)
         prior = self.prior.widened(noisy, OFF)
@@ -376,7 +376,7 @@ def fine_step(state: CandidateState, releases: Releases, *, last: bool) -> Candi
     found = seeding.weighted_kmeans(
         points, weights, moved.settings.n_clusters, MERGE_RESTARTS, moved.settings.seed
     ).centers
-    return dataclasses.replace(moved, centers=np.rint(found), origins=None, sizes=None, inner=None)
+    return dataclasses.replace(moved, centers=np.rint(found), origins=None, sizes=None, inner=None, errors=None)
 
 
 class _Beyond(NamedTuple):
@@ -393,6 +393,6 @@ def _beyond(state: CandidateState, sums: Release, counts: Release) -> _Beyond:
     # A difference was stretched from the outer radius, and the unit of the release is that of the inner one.
     scale = stretch(state.inner or state.radius) / stretch(state.outer)
     weights = counts.decoded[size:][seen]
-    found = moves.shrunken_in(sums.decoded[size:][seen] * scale, weights, sums.stddev * scale, state.subspace)
+    found = moves.blended(sums.decoded[size:][seen] * scale, weights, sums.stddev * scale, state.subspace, None).moves
     points = folding.fold(origins[seen] * state.unit + found, state.settings.box.half_side) / state.unit
     return _Beyond(points, weights)

@@ -247,13 +247,11 @@ def relative_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int6
 
 
 def server_statistic(block: ClientBlock, state: CandidateState) -> NDArray[np.int64]:
-    """By how much capped squared distances to the centers of server rows are smaller than to those of candidates."""
+    """By how much squared distances to the centers of server rows are smaller than to those of candidates, capped."""
     if state.rivals is None:
         return np.zeros(1, dtype=np.int64)
-    form, cap = of_unit(state.privacy_unit).quality, rivals.cost_cap(state)
     found, of_server = np.split(state.rivals, 2)
-    cost = form(block, state.frame, found, cap)[0] - form(block, state.frame, of_server, cap)[0]
-    return np.array([cost], dtype=np.int64)
+    return of_unit(state.privacy_unit).gain(block, state.frame, found, of_server, rivals.gain_bound(state))
 
 
 def spread_statistic(block: ClientBlock, state: CandidateState) -> NDArray[np.int64]:

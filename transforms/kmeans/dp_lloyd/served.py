@@ -26,8 +26,6 @@ HEIRS = 2
 """Centers of weighted server points for each cluster that join the later histograms."""
 _FOLDS = 4
 _REACH = 0.95
-_CAP = 1.5
-"""Distance at which costs are capped, in distances that most server rows keep from their centers."""
 _MOST_ROWS = 10_000
 """Public rows that are read, at most: a random part of more."""
 _RESTARTS = 4
@@ -72,11 +70,6 @@ class ServerStart:
     def rows(self) -> NDArray[np.float64]:
         """Points, each as often as the rows that it stands for; shape (q, d)."""
         return np.repeat(self.points, self.masses.astype(np.int64), axis=0)
-
-    @property
-    def cap(self) -> float:
-        """Feature units: distance at which costs are capped."""
-        return _CAP * self.reach
 
     def prior(
         self, counts: NDArray[np.float64], stddev: float, basis: NDArray[np.float64], n_centers: int, seed: int

@@ -38,6 +38,7 @@ class LloydState:
       mean: integers, shape (d,), lattice units: noisy mean of the rows, after the round that finds it.
       near: frame around that mean in which the scatter is formed.
       grid: cells of the next histogram.
+      errors: of the centers after the last round, as of `moves.Blended`; None before it.
       releases: all so far, in order.
     """
 
@@ -52,6 +53,7 @@ class LloydState:
     mean: NDArray[np.float64] | None = None
     near: Frame | None = None
     grid: Grid | None = None
+    errors: NDArray[np.float64] | None = None
     releases: tuple[Release, ...] = ()
 
     @property
@@ -117,7 +119,13 @@ class LloydState:
           counts: shape (k,), > 0.
           stddev: of the noise of one entry of `sums`.
         """
-        return self, moves.shrunken(sums, counts, stddev)
+        found = moves.blended(sums, counts, stddev, self.subspace, self.errors)
+        return dataclasses.replace(self, errors=found.errors), found.moves
+
+    @property
+    def subspace(self) -> NDArray[np.float64] | None:
+        """Orthonormal basis, shape (d, n_dims), along which centers may differ; None where no release says."""
+        return None
 
     @property
     def center_stddevs(self) -> NDArray[np.float64] | None:

@@ -1,6 +1,18 @@
 """What clusters are called: terms that more of their units have than of all, by more than noise explains.
 
-Post-processing of one release of noisy counts, one for each cluster and term.
+Post-processing of two releases: noisy sizes of clusters, and noisy counts, one for each cluster and term. A name is
+false if n <= h * N: n of the cluster's units that count have the term, N of all, and the cluster has a share h of the
+units. At most `FALSE_NAMES` false ones are expected in a whole run, whatever the exact numbers are:
+
+- Given sizes, count - g * (counts of the term) has mean n - g * N and noise of stddev * sqrt((1 - g)^2 + (k - 1) * g^2)
+  for any g that follows from sizes alone, since counts have a noise of their own. If g >= h then this mean is at most 0
+  where a name would be false, and one of k * V cells is above `threshold` of these stddevs with odds of
+  (1 - OF_SHARES) * FALSE_NAMES / (k * V).
+- g is below h in one cluster with odds of OF_SHARES * FALSE_NAMES / (k * MOST_NAMES) (`largest_shares`), and then that
+  cluster has `MOST_NAMES` false ones at most.
+
+Noise is discrete, with a stddev of 2^10 lattice steps or more. So a tail from z stddevs has the odds of the normal law,
+but for a factor of about 1 + z / 2^11.
 """
 
 import statistics
@@ -18,6 +30,8 @@ from transforms.numerics.kmeans.centers import released_as
 
 FALSE_NAMES = 0.05
 """Names by noise alone that are expected in a whole run, at most."""
+OF_SHARES = 0.2
+"""Of these, those where the noise of sizes hides how large a cluster is; noise of counts may give the others."""
 MOST_NAMES = 5
 """Names of a cluster, at most."""
 
@@ -31,7 +45,7 @@ class ClusterNames(NamedTuple):
       counts: shape (n_names,): noisy numbers of units that count in the cluster with this term.
       excess: shape (n_names,): how many more these are than if the term were as frequent everywhere.
       count_stddev: of the noise of a count.
-      threshold: excess over its noise that a name has at least, in stddevs.
+      threshold: stddevs of noise that the excess of a name is above, for the largest share that its cluster may have.
     """
 
     clusters: NDArray[np.int64]
@@ -74,8 +88,13 @@ class ClusterNames(NamedTuple):
 
 
 def threshold(n_cells: int) -> float:
-    """Stddevs that noise exceeds in at most `FALSE_NAMES` of so many cells, as expected."""
-    return -statistics.NormalDist().inv_cdf(FALSE_NAMES / max(n_cells, 1))
+    """Stddevs that noise exceeds in (1 - `OF_SHARES`) * `FALSE_NAMES` of so many cells, as expected."""
+    return _exceeded_by((1.0 - OF_SHARES) * FALSE_NAMES / max(n_cells, 1))
+
+
+def _exceeded_by(probability: float) -> float:
+    """Stddevs that a normal number is above with this probability."""
+    return -statistics.NormalDist().inv_cdf(probability)
 
 
 def cluster_names(config: SphericalFit, releases: Sequence[Release]) -> ClusterNames | None:
@@ -109,10 +128,13 @@ def named(
       size_stddev: of the noise of each.
       vocabulary: the V terms.
     """
-    excess, deviation = excesses(counts, stddev, sizes, size_stddev)
     least = threshold(counts.size)
-    # Counts that are negative by noise cannot be names either, whatever is expected there.
-    above = (excess > least * deviation) & (counts > least * stddev)
+    positive = np.maximum(sizes, 0.0)
+    excess = excesses(counts, positive / max(float(positive.sum()), size_stddev, 1e-300))
+    largest = largest_shares(sizes, size_stddev)
+    # Sizes have noise of their own: given them, the noise of these differences is exactly that of counts.
+    deviation = stddev * np.sqrt((1.0 - largest) ** 2 + largest**2 * (len(sizes) - 1))
+    above = excesses(counts, largest) > least * deviation[:, None]
     strength = np.where(above, excess, -np.inf)
     order = np.argsort(-strength, axis=1, kind="stable")[:, :MOST_NAMES]
     clusters, places = np.nonzero(np.take_along_axis(above, order, axis=1))
@@ -127,24 +149,29 @@ def named(
     )
 
 
-def excesses(
-    counts: NDArray[np.float64], stddev: float, sizes: NDArray[np.float64], size_stddev: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """By how many units each cell is above the share of its cluster in all that have the term; and stddevs of noise.
+def excesses(counts: NDArray[np.float64], shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """By how many units each cell (k, V) is above the share (k,) of its cluster in all that have the term."""
+    return counts - shares[:, None] * np.maximum(counts.sum(axis=0), 0.0)
+
+
+def largest_shares(sizes: NDArray[np.float64], stddev: float) -> NDArray[np.float64]:
+    """The largest share of all units that each cluster may have, given noisy sizes; some is larger with little odds.
+
+    A share h is possible if size - h * (sum of sizes), of mean 0 where h is true, is above -z times its stddev. Each of
+    k clusters may get `MOST_NAMES` false names where its share is larger, so z is such that `OF_SHARES` of
+    `FALSE_NAMES` are expected of that. Source: Fieller (1954), "Some problems in interval estimation".
 
     Args:
-      counts: shape (k, V): units per cluster and term.
+      sizes: shape (k,), noisy.
       stddev: of the noise of each.
-      sizes: shape (k,): units per cluster.
-      size_stddev: of the noise of each.
 
     Returns:
-      Shapes (k, V): count - share * (count in all clusters), and by how much noise moves it, to first order.
+      Shape (k,), from 0 to 1.
     """
-    positive = np.maximum(sizes, 0.0)
-    total = max(float(positive.sum()), size_stddev, 1e-300)
-    share = (positive / total)[:, None]
-    everywhere = np.maximum(counts.sum(axis=0), 0.0)
-    own = stddev**2 * ((1.0 - share) ** 2 + share**2 * (len(sizes) - 1))
-    of_share = (everywhere * size_stddev / total) ** 2
-    return counts - share * everywhere, np.sqrt(own + of_share)
+    variance = (_exceeded_by(OF_SHARES * FALSE_NAMES / (len(sizes) * MOST_NAMES)) * stddev) ** 2
+    total = float(sizes.sum())
+    # The larger root of (size - h * total)**2 = variance * ((1 - h)**2 + (k - 1) * h**2).
+    square, half, rest = total**2 - len(sizes) * variance, sizes * total - variance, sizes**2 - variance
+    if total <= 0.0 or square <= 0.0:
+        return np.ones(len(sizes))
+    return np.clip((half + np.sqrt(np.maximum(half**2 - square * rest, 0.0))) / square, 0.0, 1.0)

@@ -42,13 +42,15 @@ class SphericalSettings:
     def from_config(cls, config: SphericalFit) -> "SphericalSettings":
         """Settings of a job."""
         seed, names, terms = (config.seed or 0) % 2**63, config.names, config.terms
-        given = config.server_data is not None
+        given, unit = config.server_data is not None, unit_of(config.privacy.unit, config.clipping.client_rows)
         return cls(
-            unit=unit_of(config.privacy.unit, config.clipping.client_rows),
+            unit=unit,
             n_clusters=config.max_clusters,
             fine_rounds=0 if given else config.spherical.n_steps // 2,
             client_norm=config.spherical.client_norm,
-            limits=None if names is None or terms is None else CellLimits(len(terms.vocabulary), names.per_unit, seed),
+            limits=None
+            if names is None or terms is None
+            else CellLimits(len(terms.vocabulary), names.cells_of(unit), seed),
             seed=seed,
         )
 

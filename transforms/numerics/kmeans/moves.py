@@ -1,9 +1,12 @@
 """From a noisy relative sum and a noisy count to the move of a center, plain or shrunken by its known noise."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from transforms.numerics.kmeans.centers import unexplained
 
 _FEWEST_SHARE = 0.1
 """Smallest count that a move is divided by, in shares of the mean count, unless `_FEWEST_STDDEVS` are less."""
@@ -55,24 +58,63 @@ def shrunken(sums: NDArray[np.float64], counts: NDArray[np.float64], stddev: flo
     return moves * (1.0 - noise / beyond)[:, None]
 
 
-def shrunken_in(
-    sums: NDArray[np.float64], counts: NDArray[np.float64], stddev: float, basis: NDArray[np.float64] | None
-) -> NDArray[np.float64]:
-    """`shrunken` moves inside a subspace and across it, each by what its own noise explains.
+class Blended(NamedTuple):
+    """Moves of centers, and what is left of their errors.
+
+    Attributes:
+      moves: shape (n_clusters, n_features).
+      errors: shape (2, n_clusters): expected squared error of the moved centers by noise, inside a subspace (or in all
+        directions) and across it; zero where no move has stood out of the noise yet.
+    """
+
+    moves: NDArray[np.float64]
+    errors: NDArray[np.float64]
+
+
+def blended(
+    sums: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    stddev: float,
+    basis: NDArray[np.float64] | None,
+    errors: NDArray[np.float64] | None,
+) -> Blended:
+    """Moves of centers that earlier rounds have moved: each round counts by its noise, as in a mean of all of them.
+
+    A center with an error moves by the share of it in error and noise together, so that noise averages out over rounds.
+    What a move shows beyond both, and two stddevs of them, counts as error. A center without one moves as `shrunken`
+    says. Inside a subspace and across it moves are taken apart.
 
     Args:
       sums: shape (n_clusters, n_features), and so the others as of `shrunken`.
       counts: shape (n_clusters,).
       stddev: of one entry of `sums`.
       basis: orthonormal, shape (n_features, n_dims); None, or one of all directions, for one factor.
+      errors: that of `Blended` after the round before; None before the first one.
+
+    Source: Efron and Morris (1973), empirical Bayes estimation, round by round.
     """
+    before = np.zeros((2, len(sums))) if errors is None else errors
     if basis is None or basis.shape[1] >= len(basis):
-        return shrunken(sums, counts, stddev)
+        found, left = _blended(sums, counts, stddev, before[0], sums.shape[1])
+        return Blended(found, np.stack([left, before[1]]))
     along = sums @ basis
-    inside = shrunken(along, counts, stddev)
-    rest = sums - along @ basis.T
-    factor = math.sqrt((len(basis) - basis.shape[1]) / len(basis))
-    return np.asarray(inside @ basis.T + shrunken(rest, counts, factor * stddev))
+    rest, n_dims = sums - along @ basis.T, basis.shape[1]
+    inside, left_inside = _blended(along, counts, stddev, before[0], n_dims)
+    across, left_across = _blended(rest, counts, stddev, before[1], len(basis) - n_dims)
+    return Blended(inside @ basis.T + across, np.stack([left_inside, left_across]))
+
+
+def _blended(
+    sums: NDArray[np.float64], counts: NDArray[np.float64], stddev: float, errors: NDArray[np.float64], n_dims: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Moves, shape of `sums`, and the errors they leave, shape (n_clusters,); noise lies in `n_dims` directions."""
+    moves = sums / counts[:, None]
+    noise = np.maximum(n_dims * (stddev / counts) ** 2, np.finfo(np.float64).tiny)
+    squared = (moves**2).sum(axis=1)
+    beyond = np.where(errors > 0.0, unexplained(squared, noise + errors, n_dims), squared - noise)
+    known = np.maximum(errors, np.maximum(beyond, 0.0))
+    share = known / (known + noise)
+    return moves * share[:, None], share * noise
 
 
 def total_rows(counts: NDArray[np.float64], stddev: float) -> float:

@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from transforms.numerics.kmeans.centers import unexplained
 from transforms.numerics.one_thread import one_thread
+from transforms.numerics.statistics import lattice
 
 
 def unpack_symmetric(triangle: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -16,9 +17,19 @@ def unpack_symmetric(triangle: NDArray[np.float64]) -> NDArray[np.float64]:
              [2., 3.]])
     """
     n_features = int((np.sqrt(8 * len(triangle) + 1) - 1) / 2)
-    matrix = np.zeros((n_features, n_features))
-    matrix[np.triu_indices(n_features)] = triangle
-    return matrix + np.triu(matrix, 1).T
+    matrix, start = np.empty((n_features, n_features)), 0
+    for row in range(n_features):
+        stop = start + n_features - row
+        matrix[row, row:] = matrix[row:, row] = triangle[start:stop]
+        start = stop
+    return matrix
+
+
+def trace_of(triangle: NDArray[np.float64]) -> float:
+    """Trace of the matrix that `unpack_symmetric` makes."""
+    n_features = int((np.sqrt(8 * len(triangle) + 1) - 1) / 2)
+    lengths = np.arange(n_features, 0, -1)
+    return float(triangle[np.cumsum(lengths) - lengths].sum())
 
 
 def shrink_to_public(
@@ -39,12 +50,14 @@ def shrink_to_public(
     n_public, n_features = public_rows.shape
     public = public_rows.T @ public_rows / n_public
     sampling_variance = (np.trace(public) / n_features) ** 2 / n_public
-    entries = (private_scatter - public)[np.triu_indices(n_features, 1 if n_features > 1 else 0)]
+    entries = lattice.upper_triangle(private_scatter - public, 1 if n_features > 1 else 0)
     total = np.array([(entries**2).sum()])
     difference = unexplained(total, np.array([len(entries) * entry_variance]), len(entries)) / len(entries)
     public_variance = max(sampling_variance, float(difference[0]))
     weight = entry_variance / (entry_variance + public_variance) if entry_variance > 0 else 0.0
-    return (1.0 - weight) * private_scatter + weight * public
+    blend = (1.0 - weight) * private_scatter
+    blend += weight * public
+    return blend
 
 
 def top_eigenvectors(matrix: NDArray[np.float64], n_dims: int) -> NDArray[np.float64]:

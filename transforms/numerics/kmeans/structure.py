@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transforms.numerics.kmeans.starts import seeding
+from transforms.numerics.one_thread import one_thread
 
 _DRAWS = 1_000
 """Rows of each cloud that stands for data without clusters."""
@@ -33,13 +34,14 @@ def n_found(
       covariance: shape (d, d), of the rows.
       seed: public.
     """
+    variances = _variances(covariance)
     for size in sorted({len(centers), *(each for each in (2, 3) if each < len(centers))}, reverse=True):
         groups = seeding.weighted_kmeans(centers, sizes, size, _RESTARTS, seed).labels
         members = (groups == np.arange(size)[:, None]) * sizes
         total = np.maximum(members.sum(axis=1, keepdims=True), 1e-300)
         shares = members / total
         found = explained(shares @ centers, total[:, 0], np.sqrt(shares**2 @ noise**2), float(np.trace(covariance)))
-        cloud = explained_of_clouds(covariance, size, seed)
+        cloud = _explained_of_clouds(variances, size, seed)
         if found - cloud > MARGIN * (1.0 - cloud):
             return size
     return 1
@@ -87,18 +89,23 @@ def explained(
     return float((shares @ ((offsets**2).sum(axis=1) - (noise**2).sum(axis=1))) / total)
 
 
-def explained_of_clouds(covariance: NDArray[np.float64], n_clusters: int, seed: int) -> float:
+def _variances(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of the rows along their principal directions, largest first; what is negative by noise counts as nothing."""
+    with one_thread():
+        return np.maximum(np.linalg.eigvalsh(covariance)[::-1], 0.0)
+
+
+def _explained_of_clouds(variances: NDArray[np.float64], n_clusters: int, seed: int) -> float:
     """The largest share of variance that k centers explain of rows without clusters: a Gaussian and a uniform cloud.
 
     Args:
-      covariance: shape (d, d), of the rows; what is negative of it by noise counts as nothing.
+      variances: shape (d,), of the rows along their principal directions, largest first, >= 0.
       n_clusters: k >= 1.
       seed: public.
 
     Source: after Tibshirani, Walther, Hastie (2001), "Estimating the number of clusters in a data set via the gap
       statistic", whose reference is uniform along the principal directions.
     """
-    variances = np.maximum(np.linalg.eigvalsh(covariance)[::-1], 0.0)
     total, used = float(variances.sum()), variances[: 2 * n_clusters]
     if not total > 0.0:
         return 1.0

@@ -29,7 +29,7 @@ class UnitStatistics(Protocol):
       RELATIVE_SENSITIVITY: of the sums in `relative_sums`, in L2.
       DIRECTION_SENSITIVITY: of the sums in `direction_sums`, in L2.
       TERMS_SENSITIVITY: of `term_cells`, in L2.
-      QUALITY_SENSITIVITY: of the cost and of the sizes in `quality`.
+      QUALITY_SENSITIVITY: of the cost and of the sizes in `quality`, and of `gain`.
     """
 
     OUTER_SENSITIVITY: int
@@ -86,6 +86,11 @@ class UnitStatistics(Protocol):
 
     def quality(self, block: ClientBlock, frame: Frame, centers: NDArray[np.float64], bound: int) -> NDArray[np.int64]:
         """Cost of the centers, then rows per nearest center."""
+
+    def gain(
+        self, block: ClientBlock, frame: Frame, before: NDArray[np.float64], after: NDArray[np.float64], bound: int, /
+    ) -> NDArray[np.int64]:
+        """By how much nearer a unit's rows are to other centers."""
 
 
 STATISTICS: dict[type[Unit], UnitStatistics] = {Rows: rows, Clients: clients}

@@ -1,7 +1,7 @@
-"""Exact cost and cluster sizes of given centers, at both privacy levels: one unit moves each by at most its bound.
+"""Exact cost and cluster sizes of given centers, and by how much others cost less, at both privacy levels.
 
-A squared distance is counted in units of its public bound / 2**SUM_BITS, rounded to the nearest and capped on the
-integers that are summed.
+One unit moves each by at most its bound. A squared distance, or the difference of two, is counted in units of its
+public bound / 2**SUM_BITS, rounded to the nearest and capped on the integers that are summed.
 """
 
 import math
@@ -80,10 +80,69 @@ def client_quality(block: ClientBlock, frame: Frame, centers: NDArray[np.float64
             np.add.at(costs, clients, costs_of_rows)
             counts += np.bincount(clients * len(centers) + labels, minlength=len(counts))
             start += len(labels)
-        # Rounded to the nearest, a mean of costs of at most SENSITIVITY is at most that; fractions are truncated.
-        total[0] += ((2 * costs + sizes) // (2 * sizes)).sum()
+        total[0] += _rounded_means(costs, sizes).sum()
+        # Fractions are truncated.
         total[1:] += (counts.reshape(len(sizes), -1) * SENSITIVITY // sizes[:, None]).sum(axis=0)
     return total
+
+
+def row_gain(
+    block: ClientBlock, frame: Frame, before: NDArray[np.float64], after: NDArray[np.float64], bound: int
+) -> NDArray[np.int64]:
+    """By how much nearer rows are to some centers than to others: differences of squared distances, each capped.
+
+    The cap is on the difference, not on either side: rows that are as far from both say nothing, whatever they cost.
+
+    Args:
+      block: rows.
+      frame: public frame.
+      before: integers, shape (n_clusters, n_features), at SUM_BITS, in the clipping ball; public.
+      after: as `before`, of any number of clusters.
+      bound: squared lattice units, >= 1; public: the largest difference that counts.
+
+    Returns:
+      int64, shape (1,): sum of squared distances to `before` less those to `after`, in units of bound / 2**SUM_BITS.
+      One row moves it by at most `SENSITIVITY`, either way.
+    """
+    total = sum(int(gains.sum()) for gains in _gains(block.points, frame, before, after, bound, lattice.BLOCK_ROWS))
+    return np.array([total], dtype=np.int64)
+
+
+def client_gain(
+    block: ClientBlock, frame: Frame, before: NDArray[np.float64], after: NDArray[np.float64], bound: int
+) -> NDArray[np.int64]:
+    """Sum over clients of the mean of `row_gain` over their rows, which takes the same arguments."""
+    total = 0
+    for chunk in client_chunks(block):
+        sizes, owner = owners(chunk)
+        sums, start = np.zeros(len(sizes), dtype=np.int64), 0
+        for gains in _gains(chunk.points, frame, before, after, bound, CLIENT_BLOCK_ROWS):
+            np.add.at(sums, owner[start : start + len(gains)], gains)
+            start += len(gains)
+        total += int(_rounded_means(sums, sizes).sum())
+    return np.array([total], dtype=np.int64)
+
+
+def _rounded_means(sums: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Means of numbers from -SENSITIVITY to SENSITIVITY, rounded to the nearest: so they are no larger than these."""
+    return (2 * sums + sizes) // (2 * sizes)
+
+
+def _gains(
+    points: NDArray[np.floating],
+    frame: Frame,
+    before: NDArray[np.float64],
+    after: NDArray[np.float64],
+    bound: int,
+    size: int,
+) -> Iterator[NDArray[np.int64]]:
+    """By how much nearer each row of a block is to `after` than to `before`, from -`SENSITIVITY` to that, exactly."""
+    for block in lattice.row_blocks(points, size):
+        rows = frame.quantize(block, lattice.SUM_BITS)
+        first, second = (assignment.nearest_squared(rows, each, assignment.ROW_NORM)[1] for each in (before, after))
+        # As of costs, the product is exact.
+        units = np.rint((first - second) * float(SENSITIVITY) / float(bound))
+        yield np.clip(units, -SENSITIVITY, SENSITIVITY).astype(np.int64)
 
 
 def _costs(

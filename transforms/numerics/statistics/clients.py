@@ -74,7 +74,7 @@ def outer_product(block: ClientBlock, frame: Frame, bound: float, *, relative: b
         else:
             rows = _clipped_rows(chunk, frame, stretches)
             total += (rows.T @ rows).astype(np.int64)
-    return total[np.triu_indices(n_features)]
+    return lattice.upper_triangle(total)
 
 
 def _clipped_rows(chunk: ClientBlock, frame: Frame, stretches: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -309,3 +309,4 @@ direction_sums = client_direction_sums
 term_cells = client_term_cells
 norm_histogram = norms.client_norm_histogram
 quality = center_quality.client_quality
+gain = center_quality.client_gain

@@ -177,6 +177,14 @@ def squared_norms(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.vecdot(vectors, vectors)
 
 
+def upper_triangle(matrix: NDArray, first: int = 0) -> NDArray:
+    """Upper triangle of a square matrix, row by row, from diagonal `first` on.
+
+    Indices of its entries, as NumPy makes them, would take twice the memory of the matrix.
+    """
+    return np.concatenate([row[start + first :] for start, row in enumerate(matrix)])
+
+
 _FEW_ROWS, _MANY_CELLS = 12, 16
 """Groups of no more rows than this on average are added up cell by cell; others, or more cells per number than this,
 after sorting."""

@@ -63,7 +63,7 @@ def outer_product(block: ClientBlock, frame: Frame, bound: float, *, relative: b
     total = np.zeros((n_features, n_features), dtype=np.int64)
     for integers in frame.integer_blocks(block.points, lattice.OUTER_BITS):
         add_outer(total, integers, float(lattice.OUTER_UNITS))
-    return total[np.triu_indices(n_features)]
+    return lattice.upper_triangle(total)
 
 
 def histogram(
@@ -174,3 +174,4 @@ direction_sums = row_direction_sums
 term_cells = row_term_cells
 norm_histogram = norms.row_norm_histogram
 quality = center_quality.row_quality
+gain = center_quality.row_gain
