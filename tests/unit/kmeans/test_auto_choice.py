@@ -94,7 +94,7 @@ def test_the_estimator_chooses_what_the_job_of_the_same_settings_chooses(more, e
 @pytest.mark.parametrize(
     ("more", "algorithm"),
     [
-        ({"allocation": "paper"}, "feddp_kmeans"),
+        ({"allocation": "paper", "settings": {"experimental": True}}, "feddp_kmeans"),
         ({"lloyd_steps": 2}, "feddp_kmeans"),
         ({"clipping_norm": 2.0}, "feddp_kmeans"),
         ({"clipping_norm": 2.0, "center": "none"}, "dp_lloyd"),
