@@ -42,11 +42,18 @@ def document(extras: list[str]) -> dict[str, Any]:
     return made
 
 
+def _extra(name: str) -> str:
+    # Not by `choices`: argparse would compare them with the empty list, too.
+    if name not in EXTRAS:
+        raise argparse.ArgumentTypeError(f"must be one of {', '.join(sorted(EXTRAS))}, got {name!r}")
+    return name
+
+
 def main() -> None:
     """Writes the document."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=pathlib.Path)
-    parser.add_argument("extras", nargs="*", choices=sorted(EXTRAS), default=[])
+    parser.add_argument("extras", nargs="*", type=_extra, metavar="EXTRA", help=f"of {', '.join(sorted(EXTRAS))}")
     given = parser.parse_args()
     given.file.write_text(json.dumps(document(given.extras), indent=2, sort_keys=True) + "\n")
 

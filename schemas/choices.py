@@ -180,13 +180,6 @@ class LloydStart(Choice):
     CANDIDATES = "candidates"
 
 
-class FedDPStart(Choice):
-    """Where the centers of FedDP-Lloyds start."""
-
-    FEDDP_INIT = "feddp_init"
-    CENTRAL_TREE = "central_tree"
-
-
 class StartSpace(Choice):
     """Where FedDP-Init clusters the server points: in the subspace of a released outer product, or as they are."""
 

@@ -188,11 +188,11 @@ FITS: dict[str, Callable[[Desk], Settings]] = {
     "tree-client": lambda desk: _tree(desk, "client", **STEP),
     "tree-random": lambda desk: _tree(desk, tree={"radius": 7.0, "directions": "random", "depth": 6}),
     "tree-elbow": lambda desk: _tree(desk, n_clusters={"max": 6, "choose": "elbow"}),
-    "tree-lloyds": lambda desk: _tree(desk, algorithm="feddp_kmeans", feddp_kmeans={"init": "central_tree"}, **STEP),
+    "tree-lloyds": lambda desk: _tree(desk, **STEP),
     "warm": lambda desk: _following(desk, "record"),
     "cold": lambda desk: _following(desk, "client", warm_start=False),
     "warm-dp_lloyd": lambda desk: _following(desk, "dp_lloyd-fast"),
-    "k_fed": lambda desk: _pooled(desk, "k_fed", k_fed={"restarts": 2, "local_clusters": 3}),
+    "k_fed": lambda desk: _pooled(desk, "k_fed"),
     "optimal": lambda desk: _pooled(desk, "optimal", optimal={"restarts": 3, "starts": 2, "steps": 2}),
     "lloyd": lambda desk: _lloyd(desk, private=False, variant="lloyd", init="sphere_packing", steps=2),
 }

@@ -42,7 +42,7 @@ def worker_python() -> pathlib.Path:
     folder = downloads.CACHE / "worker"
     python, stamp = folder / "bin" / "python", folder / _STAMP
     requirements = _digest([downloads.ROOT / "requirements.txt", pathlib.Path(sys.executable)])
-    wanted = f"{requirements} {_digest(_sources())}"
+    wanted = f"{requirements} {_digest(sources())}"
     have = stamp.read_text() if stamp.exists() else ""
     if have == wanted:
         return python
@@ -61,7 +61,7 @@ def worker_python() -> pathlib.Path:
 def build_wheel(folder: pathlib.Path) -> pathlib.Path:
     """The wheel of the sources as they are now, built from a copy so that nothing is left among them."""
     copy = folder / "source"
-    for path in _sources():
+    for path in sources():
         target = copy / path.relative_to(downloads.ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)
@@ -69,9 +69,9 @@ def build_wheel(folder: pathlib.Path) -> pathlib.Path:
     return next(folder.glob("dapple_dp-*.whl"))
 
 
-def _sources() -> list[pathlib.Path]:
+def sources() -> list[pathlib.Path]:
     """Files that make up the wheel."""
-    found = [downloads.ROOT / name for name in ("setup.py", "LICENSE", "README.md")]
+    found = [downloads.ROOT / name for name in ("setup.py", "pyproject.toml", "LICENSE", "README.md")]
     for package in _PACKAGES:
         found += [path for path in (downloads.ROOT / package).rglob("*") if _is_source(path)]
     return sorted(found)

@@ -34,7 +34,7 @@ def job_schema(name: str) -> dict[str, Any]:
     takes.
     """
     word = WORDS[name]
-    head = {"$schema": _DIALECT, "title": f"Settings of dapple {name}", "description": f"{word.line}."}
+    head: dict[str, Any] = {"$schema": _DIALECT, "title": f"Settings of dapple {name}", "description": f"{word.line}."}
     head |= {TIER_KEY: str(word.tier), "x-runners": {str(each): str(each.tier) for each in Runner}}
     return head | (_section(word) if word.section else _alternatives(word))
 
@@ -66,9 +66,6 @@ def _write_as_fits_are(kinds: dict[str, Any]) -> None:
     for kind in {kind.__name__ for kind in _BOUND_BY_THEMSELVES} & kinds.keys():
         kinds[kind]["required"].remove("clipping")
         kinds[kind]["properties"]["clipping"] = {"type": "object", "description": _NO_CLIPPING}
-    if CentralTreeFit.__name__ in kinds:
-        choice = kinds[CentralTreeFit.__name__]["properties"]["algorithm"]
-        choice["enum"] = [choice.pop("const"), str(Algorithm.FEDDP_KMEANS)]
 
 
 def _auto(kinds: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from schemas.privacy.unit import UNITS, Rows
+from schemas.settings.tiers import of_leaving
 
 HIGH_EPSILON = 10.0
 WHOLE_SHARES = (
@@ -23,7 +24,8 @@ def forewarnings(settings: object) -> tuple[str, ...] | None:
     if privacy is None:
         return None
     delta = getattr(privacy, "delta", None) or 0.0
-    return (*of_epsilon(float(privacy.epsilon)), *of_delta(float(delta), settings), *of_shares(settings))
+    of_privacy = (*of_epsilon(float(privacy.epsilon)), *of_delta(float(delta), settings), *of_shares(settings))
+    return (*of_privacy, *of_leaving(settings))
 
 
 def sentence(text: str) -> str:

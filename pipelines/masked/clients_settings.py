@@ -11,9 +11,9 @@ from schemas.choices import Trust
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig
 from schemas.masked.config import OFFICES
+from schemas.settings.digest import content_of
 
 _LOCAL = (
-    "experimental",
     "data.path",
     "data.table",
     "data.partitions",
@@ -78,7 +78,7 @@ def check_keys(config: FitConfig) -> None:
 
 def shared_digest(planned: PlannedFit) -> str:
     """SHA-256 of the settings that all clients share, and of the content of the server data."""
-    shared = planned.config.model_dump(mode="json")
+    shared = content_of(planned.config)
     for name in _LOCAL:
         section, _, key = name.rpartition(".")
         part = shared.get(section) if section else shared

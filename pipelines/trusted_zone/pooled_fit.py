@@ -61,9 +61,7 @@ def centers(
     """Adds the algorithm to a pipeline; one element, centers of shape (n_clusters, n_features), not private."""
     cluster: beam.PTransform
     if config.algorithm is PooledAlgorithm.K_FED:
-        cluster = ClusterByClient(
-            contract=contract, n_clusters=config.n_clusters, options=config.k_fed, seed=config.seed
-        )
+        cluster = ClusterByClient(contract=contract, n_clusters=config.n_clusters, seed=config.seed)
     elif config.algorithm is PooledAlgorithm.DP_LLOYD:
         cluster = RunPlainLloyd(contract=contract, initial=_lloyd_start(config, contract))
     else:

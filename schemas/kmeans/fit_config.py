@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from pydantic import Field
 
-from schemas.choices import Algorithm, Allocation, ClippingCenter, ClippingRule, FedDPStart, Preset, StartSpace
+from schemas.choices import Algorithm, Allocation, ClippingCenter, ClippingRule, Preset, StartSpace
 from schemas.errors import ConfigError
 from schemas.kmeans import auto_choice
 from schemas.kmeans.any_fit import AnyFit
@@ -49,11 +49,6 @@ class FedDPKMeansFit(AnyFit):
     def _check_algorithm(self) -> None:
         if self.preset is not None:
             self._check_published()
-        if self.feddp_kmeans.init is not FedDPStart.FEDDP_INIT:
-            raise ConfigError(
-                f"feddp_kmeans.init must be feddp_init in a FedDPKMeansFit, got {str(self.feddp_kmeans.init)!r}; "
-                "make a CentralTreeFit."
-            )
 
     def _check_published(self) -> None:
         if self.server_data is None:
@@ -250,14 +245,7 @@ def settled(data: Mapping[str, object]) -> dict[str, Any]:
         settings = auto_choice.chosen(settings)
     if settings.get("algorithm") == Algorithm.FEDDP_KMEANS and settings.get("preset") == Preset.PUBLISHED:
         settings |= {name: {**PUBLISHED[name], **auto_choice.section_of(settings, name)} for name in PUBLISHED}
-    return settings | ({"algorithm": Algorithm.CENTRAL_TREE} if _starts_with_tree(settings) else {})
-
-
-def _starts_with_tree(settings: Mapping[str, object]) -> bool:
-    """Whether it is FedDP-Lloyds after the tree, which is algorithm central_tree with Lloyd rounds."""
-    options = settings.get("feddp_kmeans")
-    start = options.get("init") if isinstance(options, Mapping) else getattr(options, "init", None)
-    return settings.get("algorithm") == Algorithm.FEDDP_KMEANS and start == FedDPStart.CENTRAL_TREE
+    return settings
 
 
 def load_config(text: str) -> FitConfig:

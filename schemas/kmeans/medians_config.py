@@ -1,33 +1,21 @@
 """Jobs of algorithm dp_medians: k-medians on a public box, from any start of DP-Lloyd."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from schemas.choices import Algorithm
 from schemas.errors import ConfigError
 from schemas.kmeans.lloyd_config import DPLloydConfig, DPLloydFit
-from schemas.settings.section import Positive, Section
 
 AUTO_STEPS = 8
 """Rounds of medians, if the job does not say how many."""
+LEAST_RADIUS = 1e-3
+"""Half diagonals of the domain: rows nearer to their center than this have no direction."""
+FIRST_LENGTH = 0.25
+"""How far a center may move in the first round, in distances from there to the nearest other center."""
 _MEANS_ONLY = ("variant", "radius", "radius_factor", "clip_moves", "update")
 """Settings of `dp_lloyd` about means."""
-
-
-class DPMediansConfig(Section):
-    """How centers move to medians."""
-
-    least_radius: Annotated[float, Field(strict=True, gt=0, lt=1, allow_inf_nan=False)] = Field(
-        default=1e-3,
-        description="rows nearer to their center than this have no direction, in half diagonals of the domain, "
-        "strictly between 0 and 1",
-    )
-    first_length: Positive = Field(
-        default=0.25,
-        description="how far a center may move in the first round, in distances from there to the nearest "
-        "other center, > 0",
-    )
 
 
 class DPMediansFit(DPLloydFit):
@@ -36,9 +24,6 @@ class DPMediansFit(DPLloydFit):
     algorithm: Literal[Algorithm.DP_MEDIANS] = Field(description="dp_medians")  # type: ignore[assignment]
     dp_lloyd: DPLloydConfig = Field(
         description="a section with domain for algorithm dp_medians, whose start and rounds it describes, too"
-    )
-    dp_medians: DPMediansConfig = Field(
-        default=DPMediansConfig(), description="a section of options for algorithm dp_medians, or leave it out"
     )
 
     @property

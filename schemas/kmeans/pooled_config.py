@@ -18,19 +18,6 @@ from schemas.tables.encoding import ColumnEncoding, Encodings, encodings_checked
 Restarts = Annotated[int, Field(strict=True, ge=1, le=1000), Scalar]
 
 
-class KFedOptions(Section):
-    """Options of algorithm k_fed (Dennis, Li, Smith 2021)."""
-
-    local_clusters: Count | None = Field(
-        default=None,
-        description="the number of centers each client finds among its own rows, an integer >= 1, "
-        "or leave it out for n_clusters",
-    )
-    restarts: Restarts = Field(
-        default=10, description="the number of restarts of k-means on each client, an integer from 1 to 1000"
-    )
-
-
 class OptimalOptions(Section):
     """Options of algorithm optimal: k-means of a sample, then Lloyd rounds over all rows from the best starts."""
 
@@ -60,7 +47,6 @@ class PooledFitConfig(JobSettings):
         default_factory=dict,
         description="a mapping of columns of data.features to a section with kind, or leave it out",
     )
-    k_fed: KFedOptions = Field(default=KFedOptions(), description="a section of options, or leave it out")
     optimal: OptimalOptions = Field(default=OptimalOptions(), description="a section of options, or leave it out")
     dp_lloyd: DPLloydConfig | None = Field(
         default=None, description="a section with variant: lloyd and domain for algorithm dp_lloyd, or leave it out"

@@ -7,12 +7,27 @@ from typing import Any
 
 import pydantic
 
-NO_MATTER: Mapping[str, Any] = {"experimental": True, "job": {"experimental": True}}
+_NO_MATTER: Mapping[str, Any] = {"experimental": True, "job": {"experimental": True}}
 """Settings that are no part of a job: a user who adds the word goes on with the run that had begun without it."""
+
+
+def content_of(config: pydantic.BaseModel) -> dict[str, Any]:
+    """What a job is known by, as JSON, with the last defaults of settings that are gone.
+
+    So a job that never named them has the digest that it had, and its run goes on.
+    """
+    found: dict[str, Any] = config.model_dump(mode="json", exclude=dict(_NO_MATTER))
+    if "feddp_kmeans" in found:
+        found["feddp_kmeans"]["init"] = "feddp_init"
+    if found.get("algorithm") == "dp_medians":
+        found["dp_medians"] = {"least_radius": 1e-3, "first_length": 0.25}
+    if "optimal" in found:
+        found["k_fed"] = {"local_clusters": None, "restarts": 10}
+    return found
 
 
 def config_digest(config: pydantic.BaseModel) -> str:
     """SHA-256, 64 hex digits, of the config as canonical JSON; equal configs have equal digests."""
-    content = config.model_dump(mode="json", exclude=dict(NO_MATTER))
+    content = content_of(config)
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()

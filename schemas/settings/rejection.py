@@ -30,6 +30,12 @@ _WORDS = (
     ("greater than or equal to", "at least"),
     ("less than or equal to", "at most"),
 )
+_GONE = {
+    "feddp_kmeans.init": "use algorithm central_tree with lloyd.steps",
+    "dp_medians": "leave it out: it was never better otherwise",
+    "k_fed": "leave it out: each client finds n_clusters centers",
+}
+"""Settings of earlier versions, and what to do without them."""
 _LONGEST_VALUE = 60
 Model = type[pydantic.BaseModel]
 _Checked = TypeVar("_Checked", bound=pydantic.BaseModel)
@@ -187,6 +193,8 @@ def _unknown_setting(location: Location, model: Model) -> str:
     section = _section(tuple(parents), model)
     siblings = list(_settings(section)) if section else []
     name = f"{_name(location)} is not a setting"
+    if _name(location) in _GONE:
+        return f"{name} any more; {_GONE[_name(location)]}."
     for match in difflib.get_close_matches(str(key), siblings, n=1):
         return f"{name}; did you mean {_name((*parents, match))}?"
     elsewhere = {str(names[-1]): names for names in _dotted_names(model)}

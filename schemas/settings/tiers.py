@@ -12,8 +12,15 @@ from pydantic.fields import FieldInfo
 from schemas.choices import TIER_KEY, Choice, Runner, Tier
 from schemas.errors import ConfigError
 
+INSTEAD_KEY = "x-instead"
+"""In a JSON Schema: what to do without a setting that is deprecated."""
 PAPER_ONLY: dict[str, Any] = {TIER_KEY: str(Tier.PAPER_ONLY)}
 """Of a field: `json_schema_extra=PAPER_ONLY`."""
+
+
+def leaving(instead: str) -> dict[str, Any]:
+    """Of a field that goes in the version after the next: `json_schema_extra=leaving("use lloyd.steps")`."""
+    return {"deprecated": True, INSTEAD_KEY: instead}
 
 
 class Found(NamedTuple):
@@ -53,6 +60,22 @@ def beyond(settings: Any, within: str = "") -> Iterator[Found]:
                 continue
             tier = tier_of(field)
             yield from [Found(dotted, tier)] if tier is not Tier.SUPPORTED else beyond(value, dotted)
+
+
+def of_leaving(settings: Any, within: str = "") -> Iterator[str]:
+    """A warning for each deprecated setting that a job names, wherever it is.
+
+    Args:
+      settings: as of `beyond`.
+      within: likewise.
+    """
+    if not isinstance(settings, pydantic.BaseModel):
+        return
+    for name, field in type(settings).model_fields.items():
+        dotted, more = f"{within}.{field.alias or name}".lstrip("."), field.json_schema_extra
+        if isinstance(more, Mapping) and INSTEAD_KEY in more and name in settings.model_fields_set:
+            yield f"{dotted} goes in the next version: {more[INSTEAD_KEY]}"
+        yield from of_leaving(getattr(settings, name), dotted)
 
 
 def check(settings: Any, allowed: bool) -> None:

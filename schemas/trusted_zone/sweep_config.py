@@ -16,7 +16,7 @@ from schemas.kmeans.fit_config import SETTINGS, FitConfig, validated
 from schemas.kmeans.pooled_config import PooledFitConfig, is_pooled, pooled
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection, tiers, yaml_text
-from schemas.settings.digest import NO_MATTER
+from schemas.settings.digest import content_of
 from schemas.settings.section import Count, Epsilon, Scalar, Section, Text, Whole, python_scalar
 
 _SHARED = ("path", "partitions", "table", "client_id", "features", "on_invalid_rows", "max_rows_per_client", "name")
@@ -98,7 +98,7 @@ class SweepCell:
     @property
     def digest(self) -> str:
         """SHA-256 of the cell's name and job, 64 hex digits."""
-        content = [self.method, self.config.model_dump(mode="json", exclude=dict(NO_MATTER))]
+        content = [self.method, content_of(self.config)]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @property

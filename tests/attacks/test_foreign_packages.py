@@ -14,6 +14,7 @@ import sys
 import pytest
 
 from dapple_dp import own_packages
+from deploy.cut import current
 from tests.scenes import installed, lake
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -100,7 +101,7 @@ def test_a_distribution_that_installs_its_own_is_named(tmp_path, wheel):
     user.uninstall("acme-etl")
     refused(user.run(user.dapple, "--version", cwd=tmp_path))
     user.install(wheel)
-    assert user.run(user.dapple, "--version", cwd=tmp_path).stdout == "dapple 0.1.0\n"
+    assert user.run(user.dapple, "--version", cwd=tmp_path).stdout == f"dapple {current()}\n"
 
 
 @pytest.mark.parametrize("name", own_packages.BEGINNINGS)

@@ -14,7 +14,7 @@ METHODS = {
     "rows": {"algorithm": "feddp_kmeans"},
     "clients": {"algorithm": "feddp_kmeans", "privacy": {"unit": "client"}},
     "packing": {"algorithm": "sphere_packing", "lloyd": {"steps": 2}},
-    "k-FED": {"algorithm": "k_fed", "k_fed": {"restarts": 2}},
+    "k-FED": {"algorithm": "k_fed"},
     "optimum": {"algorithm": "optimal", "optimal": {"steps": 2, "restarts": 3, "starts": 2}},
 }
 

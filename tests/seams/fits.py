@@ -179,7 +179,6 @@ FACTORS = (
         one_third={"feddp_kmeans.assignment": "one_third"},
         full={"feddp_kmeans.space": "full"},
         subspace={"feddp_kmeans.space": "subspace"},
-        tree={"feddp_kmeans.init": "central_tree"},
         diameter={"feddp_kmeans.reduce_diameter": {"w_min": 0.2, "sigma_max": 1.0, "share": 0.2}},
         simplify={"feddp_kmeans.simplify": {"w_min": 0.2, "rounds": 2, "share": 0.2}},
         restarts={"feddp_kmeans.restarts": 21},
@@ -206,12 +205,6 @@ FACTORS = (
         plain={"dp_lloyd.update": "plain"},
         shrunken={"dp_lloyd.update": "shrunken", "dp_lloyd.client_radius": 0.4},
         long_moves={"dp_lloyd.clip_moves": False},
-    ),
-    factor(
-        "medians",
-        usual={},
-        near={"dp_medians.least_radius": 0.1},
-        short={"dp_medians.first_length": 0.1},
     ),
     factor(
         "tree",
@@ -281,13 +274,13 @@ def _algorithm(row: Row) -> Settings:
     found: Settings = {}
     if name in ("dp_lloyd", "dp_medians", "auto"):
         found["dp_lloyd.domain"] = domain
-    if name == "central_tree" or row["feddp"] == "tree":
+    if name == "central_tree":
         found["tree.radius"] = 2.0 * high
     if row["tree"] == "centered":
         found["tree.center"] = [0.5] * {"one_hot": 3, "bins": 8}.get(row["columns"], 4)
     if name == "spherical":
         found["clipping.norm"] = high
-    elif name not in ("dp_lloyd", "dp_medians", "auto", "central_tree") and row["feddp"] != "tree":
+    elif name not in ("dp_lloyd", "dp_medians", "auto", "central_tree"):
         found |= (
             {"clipping.norm": 2.0 * high, "clipping.center": "none"}
             if no_server
@@ -384,7 +377,6 @@ BEYOND = {
 }
 """Levels that are refused without `experimental: true`; rows without any have no word."""
 OF_LLOYD = "dp_lloyd must be left out for algorithm"
-OF_MEDIANS = "dp_medians must be left out for algorithm"
 OF_TREE = "tree must be left out for algorithm"
 NOT_LLOYD = "feddp_kmeans|central_tree|server_kmeanspp|server_lloyds|sphere_packing|spherical"
 NOT_SPHERICAL = NOT_LLOYD.removesuffix("|spherical")
@@ -397,11 +389,6 @@ EXCLUDED = (
         OF_LLOYD, algorithm=NOT_LLOYD, init="best|candidates|sphere_packing|server_kmeanspp|feddp_init|central_tree"
     ),
     excluded(OF_LLOYD, algorithm=NOT_LLOYD, rounds="three|truncate|unfolded|constant|plain|shrunken|long_moves"),
-    excluded(
-        OF_MEDIANS,
-        algorithm=f"dp_lloyd|auto|{NOT_LLOYD}",
-        medians="near|short",
-    ),
     excluded("dp_lloyd.variant must be left out for algorithm dp_medians", algorithm="dp_medians", variant="su|g"),
     excluded(
         "dp_lloyd.* must be left out for algorithm dp_medians",
@@ -414,14 +401,12 @@ EXCLUDED = (
         OF_TREE,
         algorithm="feddp_kmeans",
         tree="shallow|random|centered",
-        feddp="usual|one_third|full|subspace|diameter|simplify|restarts",
     ),
     excluded(
         OPTIONS,
         algorithm=f"dp_lloyd|dp_medians|central_tree|spherical|{SERVER_STARTS}",
         feddp="one_third|full|subspace|diameter|simplify",
     ),
-    excluded(OF_TREE, algorithm=f"dp_lloyd|dp_medians|spherical|{SERVER_STARTS}", feddp="tree"),
     excluded("trust must be masked where there is a section masked", trust="central", noise_by="both|clients"),
     excluded(
         "n_clusters must be an integer for algorithm",
@@ -452,7 +437,6 @@ EXCLUDED = (
         for cells in (
             {"algorithm": f"dp_lloyd|dp_medians|central_tree|spherical|{SERVER_STARTS}"},
             {"algorithm": "auto", "server": "none"},
-            {"algorithm": "feddp_kmeans", "feddp": "tree"},
         )
     ),
     excluded("server_data must be given for preset", algorithm="feddp_kmeans", allocation="published", server="none"),
@@ -506,20 +490,6 @@ EXCLUDED = (
         init="usual|best|candidates|sphere_packing|server_kmeanspp|central_tree",
     ),
     excluded("clipping.center must be none where there is a tree.center", clipping="centered", tree="centered"),
-    excluded(
-        "algorithm must be one that can start from given centers for a warm start, got central_tree",
-        algorithm="feddp_kmeans",
-        start="warm|memory",
-        feddp="tree",
-    ),
-    excluded(
-        "privacy must hold no more than unit, epsilon and delta",
-        algorithm="feddp_kmeans",
-        feddp="tree",
-        allocation="paper|unguarded|bounds|shares|auto_shares",
-    ),
-    excluded("clipping.norm must be tree.radius", algorithm="feddp_kmeans", feddp="tree", clipping="number|private"),
-    excluded("tree must be given", algorithm="auto", feddp="tree"),
     excluded("n_clusters must be an integer for a warm start", start="warm|memory", n_clusters="elbow"),
     excluded("clipping.norm must be public for a warm start", start="warm|memory", clipping="private"),
     excluded("feddp_kmeans.reduce_diameter must be left out for a warm start", start="warm|memory", feddp="diameter"),

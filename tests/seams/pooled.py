@@ -39,7 +39,6 @@ FACTORS = (
         invalid={},
     ),
     factor("unit", "unit", "data.client_id", "data.max_rows_per_client", record={}, client={}, bounded={}, nobody={}),
-    factor("k_fed", usual={}, few={"k_fed.local_clusters": 2, "k_fed.restarts": 2}),
     factor(
         "optimal",
         usual={f"optimal.{name}": value for name, value in _SHORT.items()},

@@ -3,18 +3,22 @@
 import itertools
 
 import pytest
+from pydantic import Field
 
 from dapple_dp import DPKMeans
 from docs import generated
 from pipelines.command.help_pages import job_page
 from pipelines.command.job_schema import job_schema
 from pipelines.command.words import WORDS
+from pipelines.jobs.forewarnings import forewarnings
 from pipelines.kmeans.plan.fingerprint import settings_digest
 from schemas.choices import TIER_KEY, TIERS_KEY, Algorithm, Choice, LloydVariant, Runner, Tier
 from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import AnyFit, FedDPKMeansFit, load_config, validated
+from schemas.kmeans.fit_config import FITS, AnyFit, FedDPKMeansFit, load_config, validated
+from schemas.kmeans.sections.privacy_config import PrivacyConfig
 from schemas.settings import tiers, yaml_text
 from schemas.settings.digest import config_digest
+from schemas.settings.section import JobSettings, Section, Whole
 from schemas.trusted_zone.sweep_config import load_sweep_config
 from tests.scenes import lake
 from tests.seams import fits
@@ -30,6 +34,9 @@ dp_lloyd: {domain: [0, 100], VARIED}
 """
 VARIANT, WORD = JOB.replace("VARIED", "variant: su"), "experimental: true"
 REFUSAL = "^experimental must be true for {}, which is {}, got false; write experimental: true into the job, or use "
+
+
+FIT_KINDS = {"AutoFit", *(kind.__name__ for kind in FITS.values())}
 
 
 def choices(kind=Choice):
@@ -170,3 +177,34 @@ def test_rows_of_the_table_have_the_word_where_they_need_it(place):
         # What `auto` chooses leaves out the sections of others, and a sweep has methods.
         if row["start"] == "fresh" and row["algorithm"] != "auto" and row["command"] != "sweep":
             assert bool(list(tiers.beyond(validated(given)))) is given["experimental"], row
+
+
+def test_a_feature_enters_when_another_leaves():
+    """Properties of the schema of a fit: those of all its algorithms once, and those of its sections."""
+    sections = {name: each.get("properties", {}) for name, each in job_schema("fit")["$defs"].items()}
+    fits_own = set().union(*(each for name, each in sections.items() if name in FIT_KINDS))
+    assert len(fits_own) + sum(len(each) for name, each in sections.items() if name not in FIT_KINDS) <= 200
+
+
+class Rounds(Section):
+    """A section with a setting that is about to go."""
+
+    number: Whole = Field(default=1, json_schema_extra=tiers.leaving("use steps"), description="the number of rounds")
+    steps: Whole = Field(default=1, description="the number of steps")
+
+
+class Job(JobSettings):
+    """A job that has the section."""
+
+    rounds: Rounds = Field(default=Rounds(), description="a section")
+    privacy: PrivacyConfig = Field(description="a section")
+
+
+def test_a_job_that_names_a_deprecated_setting_is_warned_and_runs():
+    privacy = {"unit": "record", "epsilon": 1.0, "delta": 1e-6}
+    assert forewarnings(Job(privacy=privacy, rounds={"steps": 2})) == ()
+    assert forewarnings(Job(privacy=privacy, rounds={"number": 1})) == (
+        "rounds.number goes in the next version: use steps",
+    )
+    found = Job.model_json_schema()["$defs"]["Rounds"]["properties"]["number"]
+    assert (found["deprecated"], found[tiers.INSTEAD_KEY]) == (True, "use steps")

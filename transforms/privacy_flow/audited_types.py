@@ -205,7 +205,6 @@ _SETTINGS = frozenset(
         "schemas.kmeans.sections.feddp_config:SimplifyConfig",
         "schemas.kmeans.lloyd_config:DPLloydConfig",
         "schemas.kmeans.model:NoisyCost",
-        "schemas.kmeans.pooled_config:KFedOptions",
         "schemas.kmeans.pooled_config:OptimalOptions",
         "schemas.profile.config:CategoricalColumn",
         "schemas.profile.config:NumericColumn",

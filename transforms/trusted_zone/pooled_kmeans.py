@@ -13,7 +13,7 @@ import numpy as np
 from apache_beam.pvalue import AsSingleton
 
 from schemas.errors import InputError
-from schemas.kmeans.pooled_config import KFedOptions, OptimalOptions
+from schemas.kmeans.pooled_config import OptimalOptions
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import ShardRef
 from transforms.files.lean_fn import LeanFn
@@ -29,22 +29,23 @@ from transforms.trusted_zone.evaluate_models import EvaluateModels
 
 Starts = tuple[np.ndarray, ...]
 """Centers of every start, feature units."""
+_LOCAL_RESTARTS = 10
+"""Of k-means on the rows of one client."""
 
 
 class _LocalCentersFn(LeanFn):
     """Clusters every client of a shard on its own."""
 
-    def __init__(self, contract: TableContract, n_clusters: int, options: KFedOptions, seed: int):
+    def __init__(self, contract: TableContract, n_clusters: int, seed: int):
         self._contract = contract
-        self._n_clusters = options.local_clusters or n_clusters
-        self._restarts = options.restarts
+        self._n_clusters = n_clusters
         self._seed = seed
 
     def process(self, shard: ShardRef) -> Iterator[LocalCenters]:
         for block in read_blocks(shard, self._contract):
             for start, stop in zip(block.client_offsets[:-1], block.client_offsets[1:], strict=True):
                 if stop > start:
-                    yield local_centers(block.points[start:stop], self._n_clusters, self._restarts, self._seed)
+                    yield local_centers(block.points[start:stop], self._n_clusters, _LOCAL_RESTARTS, self._seed)
 
 
 def _merged(clients: list, n_clusters: int, seed: int) -> np.ndarray:
@@ -52,7 +53,7 @@ def _merged(clients: list, n_clusters: int, seed: int) -> np.ndarray:
     if found < n_clusters:
         raise InputError(
             f"n_clusters must be at most the number of centers that clients find, got {n_clusters}; "
-            "ask for fewer clusters or more k_fed.local_clusters."
+            "ask for fewer clusters."
         )
     return merged_centers(clients, n_clusters, seed)
 
@@ -63,8 +64,7 @@ class ClusterByClient(beam.PTransform):
 
     Attributes:
       contract: how shards are read; by client, clients whole in their shards.
-      n_clusters: >= 1.
-      options: of the algorithm.
+      n_clusters: >= 1, of each client, too.
       seed: public.
 
     Privacy: none. Cost: one pass; all clients' centers meet on one worker.
@@ -72,12 +72,11 @@ class ClusterByClient(beam.PTransform):
 
     contract: TableContract
     n_clusters: int
-    options: KFedOptions
     seed: int
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Clusters clients, then their centers."""
-        local = _LocalCentersFn(self.contract, self.n_clusters, self.options, self.seed)
+        local = _LocalCentersFn(self.contract, self.n_clusters, self.seed)
         return (
             shards
             | "Local" >> beam.ParDo(local)

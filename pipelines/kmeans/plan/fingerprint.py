@@ -16,7 +16,7 @@ from pipelines.kmeans.plan.planned_fit import PlannedFit
 from schemas.errors import InputError
 from schemas.kmeans.fit_config import FitConfig
 from schemas.privacy.charge import canonical
-from schemas.settings.digest import config_digest
+from schemas.settings.digest import config_digest, content_of
 from schemas.settings.refusal import Refusal
 from schemas.tables.columns import find
 from schemas.tables.contract import TableContract
@@ -35,7 +35,7 @@ _PLACES = (
     ("masked", "secret_uri"),
     ("", "key_uri"),
 )
-_NO_MATTER = ("experimental", "ledger", "state", "keep_staging", "chunks")
+_NO_MATTER = ("ledger", "state", "keep_staging", "chunks")
 
 
 def keyed_fingerprint(planned: PlannedFit, key_uri: str) -> str:
@@ -158,7 +158,7 @@ def _listed(source: Source) -> FileList:
 
 def settings_digest(config: FitConfig) -> str:
     """SHA-256, 64 hex digits, of what a job asks for, however its paths are spelled and whatever its ledger is."""
-    content = config.model_dump(mode="json", exclude=set(_NO_MATTER))
+    content = {name: each for name, each in content_of(config).items() if name not in _NO_MATTER}
     for section, name in _PLACES:
         holder = content[section] if section else content
         if holder and holder[name] is not None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from schemas.choices import Assignment, Auto, FedDPStart, StartSpace
+from schemas.choices import Assignment, Auto, StartSpace
 from schemas.settings.section import Positive, Scalar, Section, Share, auto_or_integer
 from schemas.settings.tiers import PAPER_ONLY
 
@@ -65,10 +65,6 @@ class FedDPOptions(Section):
 
     restarts: Annotated[int, Field(strict=True, ge=20, le=1000), Scalar] = Field(
         default=50, description="the number of restarts of k-means on the server, an integer from 20 to 1000"
-    )
-    init: FedDPStart = Field(
-        default=FedDPStart.FEDDP_INIT,
-        description="feddp_init, or central_tree for algorithm central_tree followed by FedDP-Lloyds",
     )
     assignment: Assignment = Field(
         default=Assignment.NEAREST,

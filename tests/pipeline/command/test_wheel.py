@@ -10,10 +10,12 @@ import zipfile
 
 import pytest
 
+from deploy.cut import current
 from pipelines.command import job_schema
 from pipelines.command.words import WORDS
 from tests.scenes import installed
 
+VERSION = current()
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
 FOLDERS = ("schemas", "transforms", "pipelines", "dapple_dp", "schedule", "examples")
@@ -83,9 +85,9 @@ def test_the_kernel_makes_the_wheel_one_for_a_platform_and_all_versions_of_pytho
     assert {f"{kernel}/{path.name}" for path in (ROOT / kernel).glob("*.c")} <= names
     if shutil.which("cc"):
         assert f"{kernel}/_rows.so" in names
-        assert wheel.name.startswith("dapple_dp-0.1.0-py3-none-linux_")
+        assert wheel.name.startswith(f"dapple_dp-{VERSION}-py3-none-linux_")
     else:
-        assert wheel.name == "dapple_dp-0.1.0-py3-none-any.whl"
+        assert wheel.name == f"dapple_dp-{VERSION}-py3-none-any.whl"
 
 
 def test_the_installed_packages_use_the_kernel(environment, tmp_path):
@@ -105,7 +107,7 @@ def test_nothing_else_lies_at_the_top(names):
 
 
 def test_the_installed_command_prints_version_schedule_and_schema(environment, tmp_path):
-    assert environment.run(environment.dapple, "--version", cwd=tmp_path).stdout == "dapple 0.1.0\n"
+    assert environment.run(environment.dapple, "--version", cwd=tmp_path).stdout == f"dapple {VERSION}\n"
     folder = pathlib.Path(environment.run(environment.dapple, "schedule", cwd=tmp_path).stdout.strip())
     assert folder == environment.packages / "dapple_dp" / "schedule"
     assert os.access(folder / "run_partition.sh", os.X_OK)
@@ -118,7 +120,7 @@ def test_the_public_module_shows_its_names_and_no_others(environment, tmp_path):
         "import dapple_dp\nprint(dapple_dp.__version__, dir(dapple_dp) == sorted([*dapple_dp.__all__, '__version__']))"
     )
     done = environment.run(environment.python, "-c", script, cwd=tmp_path)
-    assert done.stdout == "0.1.0 True\n", done.stderr
+    assert done.stdout == f"{VERSION} True\n", done.stderr
 
 
 @pytest.mark.slow

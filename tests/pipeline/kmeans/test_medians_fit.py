@@ -136,7 +136,6 @@ def test_the_next_run_starts_from_the_last_centers_with_the_whole_budget(place, 
 
 def test_an_estimator_finds_medians(place):
     given = {"epsilon": 8.0, "delta": 1e-6, "domain": (-1.0, 1.0), "lloyd_steps": 5, "random_state": 0}
-    settings = {"experimental": True, "dp_medians": {"first_length": 0.3}}
-    model = DPKMeans(3, algorithm="dp_medians", settings=settings, **given)
+    model = DPKMeans(3, algorithm="dp_medians", settings={"experimental": True}, **given)
     centers = model.fit(place.points).cluster_centers_
     assert np.linalg.norm(centers[:, None] - CENTERS[None], axis=2).min(axis=0).max() < 0.2

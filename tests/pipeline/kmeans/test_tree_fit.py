@@ -95,8 +95,7 @@ def test_the_elbow_finds_the_number_of_clusters(desk, tmp_path):
 
 
 def test_feddp_lloyds_start_with_the_tree(desk, tmp_path):
-    settings = desk.job("record", lloyd={"steps": 2}, feddp_kmeans={"init": "central_tree", "restarts": 20})
-    settings["algorithm"] = "feddp_kmeans"
+    settings = desk.job("record", lloyd={"steps": 2}, feddp_kmeans={"restarts": 20})
     model = lake.run_fit(settings, tmp_path / "out").model
     lake.assert_same(model, lake.chain(lake.planned(settings), desk.blocks["record"]).model())
     paths = [each.path for each in model.releases]

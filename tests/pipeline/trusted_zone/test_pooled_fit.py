@@ -81,7 +81,7 @@ def test_far_rows_do_not_blur_the_others(desk, tmp_path):
 def test_k_fed_on_clients_whose_rows_are_scattered(desk, tmp_path):
     """Clients are in both files and in any order, so they are grouped in a private copy first."""
     assert min(np.bincount(desk.clients)) > 3
-    found = desk.centers(tmp_path, "k_fed", k_fed={"local_clusters": 2})
+    found = desk.centers(tmp_path, "k_fed")
     assert desk.cost(found) < 1.1 * desk.least
     assert [path.name for path in tmp_path.iterdir() if "partial" in path.name] == []
 
@@ -166,7 +166,7 @@ def test_a_privacy_section_is_refused(desk, tmp_path):
 @pytest.mark.parametrize(
     ("algorithm", "changes", "sentence"),
     [
-        ("k_fed", {"n_clusters": 400, "k_fed": {"local_clusters": 1}}, "n_clusters must be at most the number of"),
+        ("k_fed", {"n_clusters": 1000}, "n_clusters must be at most the number of centers that clients find, got 1000"),
         ("optimal", {"n_clusters": 1000}, "n_clusters must be at most the number of rows, got 1000"),
     ],
 )

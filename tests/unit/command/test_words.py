@@ -84,7 +84,6 @@ def test_the_schema_of_fit_takes_fits(name):
 @pytest.mark.parametrize(
     "text",
     [
-        "{algorithm: feddp_kmeans, feddp_kmeans: {init: central_tree}, tree: {radius: 9.0}}",
         "{algorithm: central_tree, tree: {radius: 9.0}}",
         "{algorithm: central_tree, tree: {radius: 9.0}, clipping: {client_rows: 4}}",
     ],

@@ -267,6 +267,7 @@ UNKNOWN_KEYS = [
     ("data.client", "data.client is not a setting; did you mean data.client_id?"),
     ("data.w_min", "data.w_min is not a setting; did you mean feddp_kmeans.reduce_diameter.w_min?"),
     ("quality.shares", "quality.shares is not a setting; did you mean quality.share?"),
+    ("feddp_kmeans.init", "feddp_kmeans.init is not a setting any more; use algorithm central_tree with lloyd.steps."),
     ("lloyd.rate", "lloyd.rate is not a setting; the settings here are steps, share."),
     ("model", "model is not a setting; the settings here are experimental, algorithm, data, server_data, n_clusters,"),
     ("server_data.features", "server_data.features is not a setting; did you mean data.features?"),

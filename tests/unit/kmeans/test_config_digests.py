@@ -37,8 +37,6 @@ JOBS = {
     "feddp_kmeans that chooses and encodes": f"{{algorithm: feddp_kmeans, {DATA}, {SERVER}, "
     f"n_clusters: {{max: 20, choose: elbow}}, {PRIVACY}, clipping: {{norm: private, quantile: 0.9}}, "
     "encode: {age: {kind: standardize, from: server}, hours: {kind: one_hot, vocabulary: [1, 2]}}}",
-    "feddp_kmeans that starts with the tree": f"{{algorithm: feddp_kmeans, {DATA}, n_clusters: 3, {PRIVACY}, "
-    "tree: {radius: 2.0}, feddp_kmeans: {init: central_tree}, lloyd: {steps: 2}}",
     "central_tree": f"{{algorithm: central_tree, {DATA}, n_clusters: 3, {CLIENT}, tree: {{radius: 2, depth: 9, "
     "directions: random}, clipping: {client_rows: 5}, quality: {share: 0.1, max_distance: 3.0}, "
     "feddp_kmeans: {restarts: 20, simplify: null}, dp_lloyd: null}",
@@ -47,7 +45,7 @@ JOBS = {
     "dp_lloyd: {variant: fast, init: feddp_init, domain: [0, 10], steps: 4, radius: constant, radius_factor: 0.5, "
     "post_process: truncate, update: plain, start_share: 0.4, client_radius: 0.3}, "
     "clipping: {norm: server_radius, center: server_mean, client_rows: 8}, lloyd: {steps: 0, share: 0.4}, "
-    "feddp_kmeans: {init: central_tree, assignment: nearest}, quality: null, tree: null}",
+    "feddp_kmeans: {assignment: nearest}, quality: null, tree: null}",
     "server_lloyds": f"{{algorithm: server_lloyds, {DATA}, {SERVER}, n_clusters: 3, {PRIVACY}, "
     "clipping: {norm: 3}, lloyd: {steps: 3}, quality: {share: 0.3}, "
     "recurring: {previous: /last, warm_start: false}}",
@@ -73,7 +71,7 @@ sweep:
     plain: {{algorithm: dp_lloyd, dp_lloyd: {{variant: lloyd, domain: [0, 1]}}}}
     optimal: {{algorithm: optimal}}
 """
-POOLED = f"{{algorithm: k_fed, {DATA}, n_clusters: 3, k_fed: {{restarts: 3}}}}"
+POOLED = f"{{algorithm: k_fed, {DATA}, n_clusters: 3}}"
 
 CURATED = (
     {"plan": {"assumed_rows": 900}},
@@ -93,8 +91,31 @@ def test_the_digest_of_a_job_is_that_of_its_plain_dump(name):
     assert dumped["data"].keys() == {*type(config.data).model_fields, "except"} - {"excepted"}
     # A user who adds the word goes on with a run that had begun without it.
     del dumped["experimental"]
+    # A setting that is gone counts with its last default.
+    dumped["feddp_kmeans"]["init"] = "feddp_init"
     plain = json.dumps(dumped, sort_keys=True, separators=(",", ":"))
     assert config_digest(config) == hashlib.sha256(plain.encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("name", "digests"),
+    {
+        "dp_lloyd": (
+            "95fb137eac7f5351d38f7e33428eef67da1006df39312bd56b2d71b0ca2ab811",
+            "b5543cb4c392d33ea1d5cc3dd790bc163e0f3b9762cd570f753ed338188281c7",
+        ),
+        "dp_medians": (
+            "f4f258e6959197bf63f7ee64a271c681b2432d89eb5b8bbe0ed2976f8a288979",
+            "575973263ac67102c29f44e599e7a309179f2d36efd43a2afc17f6039979f4af",
+        ),
+    }.items(),
+)
+def test_a_job_has_the_digests_that_it_had_before_there_were_tiers(name, digests):
+    """So its ledger, its records of rounds and its masks know it: a run that had begun goes on."""
+    job = {"algorithm": name, "data": {"path": "/lake", "features": ["age", "hours"]}, "n_clusters": 3}
+    job |= {"privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6}, "dp_lloyd": {"domain": [-1.0, 1.0]}}
+    config = validated(job | {"experimental": True})
+    assert (config_digest(config), settings_digest(config)) == digests
 
 
 def test_every_job_has_digests_of_its_own():

@@ -9,7 +9,7 @@ from schemas.kmeans.medians_config import AUTO_STEPS
 from tests.scenes import job_text
 
 
-def job(lloyd=None, medians=None, **settings):
+def job(lloyd=None, **settings):
     """A job of algorithm dp_medians as plain data."""
     found = {
         "experimental": True,
@@ -19,7 +19,7 @@ def job(lloyd=None, medians=None, **settings):
         "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6},
         "dp_lloyd": {"domain": [-1.0, 1.0]} | (lloyd or {}),
     }
-    return found | ({} if medians is None else {"dp_medians": medians}) | settings
+    return found | settings
 
 
 def test_box_start_and_rounds_are_those_of_dp_lloyd():
@@ -32,7 +32,7 @@ def test_box_start_and_rounds_are_those_of_dp_lloyd():
 
 
 def test_a_job_survives_yaml():
-    config = validated(job({"init": "candidates"}, {"least_radius": 0.01, "first_length": 0.5}))
+    config = validated(job({"init": "candidates"}))
     assert load_config(job_text.rendered(config)) == config
 
 
@@ -44,14 +44,12 @@ def test_a_job_survives_yaml():
         ({"lloyd": {"radius_factor": 0.5}}, "dp_lloyd.radius_factor must be left out for algorithm dp_medians"),
         ({"lloyd": {"clip_moves": False}}, "dp_lloyd.clip_moves must be left out for algorithm dp_medians"),
         ({"lloyd": {"update": "plain"}}, "dp_lloyd.update must be left out for algorithm dp_medians"),
-        ({"medians": {"least_radius": 0.0}}, "dp_medians.least_radius must be"),
-        ({"medians": {"first_length": -1.0}}, "dp_medians.first_length must be"),
         ({"n_clusters": {"max": 5, "choose": "elbow"}}, "n_clusters must be an integer for algorithm dp_medians"),
         ({"quality": {"share": 0.1}}, "quality must be left out for algorithm dp_medians"),
         ({"privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6, "allocation": "paper"}}, "must be tuned"),
         ({"clipping": {"norm": "private"}}, "must be domain or a number for algorithm dp_medians, got 'private'"),
         ({"tree": {"radius": 1.0}}, "tree must be left out for algorithm dp_medians"),
-        ({"algorithm": "dp_lloyd", "medians": {}}, "dp_medians must be left out for algorithm dp_lloyd"),
+        ({"dp_medians": {}}, "dp_medians is not a setting any more; leave it out: it was never better otherwise"),
         ({"epoch": {"name": "e"}}, "epoch must be left out for algorithm dp_medians"),
         ({"recurring": {"previous": "x", "memory": 4}}, "recurring.memory must be left out for algorithm dp_medians"),
     ],

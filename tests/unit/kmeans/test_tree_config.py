@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.choices import Algorithm, Auto, ClippingCenter, TreeDirections
+from schemas.choices import Auto, ClippingCenter, TreeDirections
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FedDPKMeansFit, load_config, validated
 from tests.scenes import job_text
@@ -43,19 +43,6 @@ def test_the_ball_of_the_tree_bounds_the_rows():
 def test_what_is_allowed_is_accepted(settings):
     config = validated(job(**settings))
     assert load_config(job_text.rendered(config)) == config
-
-
-def test_feddp_lloyds_may_start_with_the_tree():
-    lloyd = {"steps": 2, "share": 0.4}
-    started = validated(job(algorithm="feddp_kmeans", feddp_kmeans={"init": "central_tree"}, lloyd=lloyd))
-    plain = validated(job(lloyd=lloyd))
-    assert started.algorithm is Algorithm.CENTRAL_TREE
-    assert started.model_copy(update={"feddp_kmeans": plain.feddp_kmeans}) == plain
-    assert load_config(job_text.rendered(started)) == started
-    with pytest.raises(ConfigError, match="give a section with radius for algorithm central_tree"):
-        validated(job(algorithm="feddp_kmeans", feddp_kmeans={"init": "central_tree"}, tree=None))
-    with pytest.raises(ConfigError, match=r"feddp_kmeans.init must be 'feddp_init' or 'central_tree', got 'tree'"):
-        validated(job(algorithm="feddp_kmeans", feddp_kmeans={"init": "tree"}, tree=None, clipping={"norm": 1.0}))
 
 
 RADIUS = "tree.radius must be a number from 1e-60 to 1e60"
@@ -113,13 +100,6 @@ def test_other_algorithms_have_no_tree():
     parts = {name: getattr(config, name) for name in type(config).model_fields}
     with pytest.raises(ConfigError, match="tree is not a setting"):
         FedDPKMeansFit(**parts, tree={"radius": 1.0})
-
-
-def test_a_start_with_the_tree_is_a_job_of_its_algorithm():
-    config = validated(job(algorithm="feddp_kmeans", tree=None, clipping={"norm": 1.0, "center": "none"}))
-    parts = {name: getattr(config, name) for name in type(config).model_fields}
-    with pytest.raises(ConfigError, match=r"feddp_kmeans\.init must be feddp_init in a FedDPKMeansFit"):
-        FedDPKMeansFit(**(parts | {"feddp_kmeans": {"init": "central_tree"}}))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ K_FED, OPTIMAL = BASE | {"algorithm": "k_fed"}, BASE | {"algorithm": "optimal"}
 
 
 def test_defaults():
-    assert pooled(K_FED).k_fed.local_clusters is None
+    assert pooled(K_FED).seed == 0
     assert pooled(OPTIMAL).optimal.sample_rows == 20_000
 
 
@@ -29,7 +29,7 @@ def test_other_jobs_are_not_pooled(settings):
         (K_FED | {"data": {"path": "lake", "features": "x"}}, "data.client_id must be given for algorithm k_fed"),
         (OPTIMAL | {"optimal": {"sample_rows": 2}}, "optimal.sample_rows must be at least n_clusters, got 2; sample"),
         (OPTIMAL | {"optimal": {"starts": 0}}, "optimal.starts must be at least 1, got 0; give how many of the best"),
-        (K_FED | {"k_fed": {"restart": 3}}, "k_fed.restart is not a setting; did you mean k_fed.restarts?"),
+        (K_FED | {"k_fed": {"restarts": 3}}, "k_fed is not a setting any more; leave it out: each client finds n_clus"),
         (K_FED | {"clipping": {"norm": 1.0}}, "clipping is not a setting"),
         (K_FED | {"n_clusters": {"max": 3, "choose": "elbow"}}, "n_clusters must be an integer, got "),
         (K_FED | {"seed": -1}, "seed must be at least 0, got -1; give the seed of the starts, an integer >= 0."),

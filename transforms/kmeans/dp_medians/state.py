@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.choices import PostProcess
-from schemas.kmeans.medians_config import DPMediansFit
+from schemas.kmeans.medians_config import FIRST_LENGTH, LEAST_RADIUS, DPMediansFit
 from schemas.kmeans.model import BEFORE_LAST_STEP, ClusterModel
 from schemas.privacy.release import Release
 from schemas.privacy.unit import Unit, unit_of
@@ -42,9 +42,9 @@ class MedianSettings:
             unit=unit_of(config.privacy.unit, config.clipping.client_rows),
             half_side=0.5 * (high - low),
             post_process=config.dp_lloyd.post_process,
-            least_radius=config.dp_medians.least_radius,
+            least_radius=LEAST_RADIUS,
             client_norm=config.dp_lloyd.client_radius,
-            first_length=config.dp_medians.first_length,
+            first_length=FIRST_LENGTH,
         )
 
 

@@ -1,0 +1,87 @@
+"""`python -m deploy.cut VERSION`: writes the next version into every file that names one, and dates the changelog.
+
+What was listed under `Unreleased` is then that of the version, its sections in the order of Keep a Changelog. Look at
+the difference, run the tests, and commit it as one commit; `python -m deploy.build` makes the files of the release.
+"""
+
+import argparse
+import datetime
+import pathlib
+import re
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+ORDER = ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
+_VERSION = r"\d+\.\d+\.\d+"
+_NAMED = {
+    "setup.py": 'version="{}"',
+    "CITATION.cff": "version: {}",
+    "docs/start/install.md": "dapple_dp-{}-py3",
+    **dict.fromkeys(("deploy/compose.yaml", "deploy/federation/compose.yaml"), "image: dapple-{}"),
+    **dict.fromkeys((f"deploy/kubernetes/base/{name}.yaml" for name in ("flink", "job", "stream")), "image: dapple-{}"),
+}
+"""How files name the version; images are `dapple-ROLE:VERSION`."""
+
+
+def current() -> str:
+    """The version of the sources."""
+    (found,) = re.findall(rf'version="({_VERSION})"', (ROOT / "setup.py").read_text())
+    return str(found)
+
+
+def texts(version: str, day: str, root: pathlib.Path = ROOT) -> dict[str, str]:
+    """Every file that changes, by path, as it is after the cut.
+
+    Args:
+      version: the new one, later than that of the sources.
+      day: of the cut, YYYY-MM-DD.
+      root: of the sources.
+
+    Raises:
+      ValueError: if it is no version, or no later one; or if a file does not name the version of the sources.
+    """
+    old = current()
+    if not re.fullmatch(_VERSION, version) or _parts(version) <= _parts(old):
+        raise ValueError(f"VERSION must be three numbers, later than {old}, got {version!r}; write 0.2.0.")
+    found = {"CHANGELOG.md": dated((root / "CHANGELOG.md").read_text(), version, day)}
+    for path, form in _NAMED.items():
+        text = (root / path).read_text()
+        pattern = re.escape(form).replace(r"\{\}", rf"([\w-]*:)?{re.escape(old)}")
+        if not re.search(pattern, text):
+            raise ValueError(f"{path} must name version {old}, got another one; correct it.")
+        found[path] = re.sub(pattern, lambda match: match[0].replace(old, version), text)
+    return found
+
+
+def dated(changelog: str, version: str, day: str) -> str:
+    """The changelog with an empty `Unreleased` above the new version, whose sections are in order, each once."""
+    head, _, rest = changelog.partition("## [Unreleased]\n")
+    own, mark, before = rest.partition("\n## [")
+    sections: dict[str, str] = {}
+    for part in re.split(r"^### ", own, flags=re.MULTILINE)[1:]:
+        name, _, entries = part.partition("\n")
+        sections[name] = sections.get(name, "") + entries.strip() + "\n"
+    unknown = sections.keys() - set(ORDER)
+    if unknown or not sections:
+        raise ValueError(f"sections under Unreleased must be some of {', '.join(ORDER)}, got {sorted(unknown)}.")
+    listed = "\n".join(f"### {name}\n\n{sections[name]}" for name in ORDER if name in sections)
+    return f"{head}## [Unreleased]\n\n## [{version}] - {day}\n\n{listed}{mark}{before}"
+
+
+def _parts(version: str) -> list[int]:
+    return list(map(int, version.split(".")))
+
+
+def main() -> None:
+    """Writes the files."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("version")
+    try:
+        found = texts(parser.parse_args().version, datetime.datetime.now(datetime.UTC).date().isoformat())
+    except ValueError as error:
+        raise SystemExit(str(error)) from None
+    for path, text in found.items():
+        (ROOT / path).write_text(text)
+
+
+if __name__ == "__main__":
+    main()
