@@ -34,7 +34,7 @@ def job_schema(name: str) -> dict[str, Any]:
     takes.
     """
     word = WORDS[name]
-    head = {"$schema": _DIALECT, "title": f"Settings of dapple {name}", "description": f"{word.line}."}
+    head: dict[str, Any] = {"$schema": _DIALECT, "title": f"Settings of dapple {name}", "description": f"{word.line}."}
     head |= {TIER_KEY: str(word.tier), "x-runners": {str(each): str(each.tier) for each in Runner}}
     return head | (_section(word) if word.section else _alternatives(word))
 
