@@ -107,7 +107,7 @@ def _row(claim: str, hits: int, made: int) -> str:
 
 
 def main() -> None:
-    """The command."""
+    """Runs what is missing, and writes the table of all runs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", type=Path, help="Markdown file for the results")
     parser.add_argument("--kept", type=Path, default=Path("coverage.jsonl"), help="file of finished runs")

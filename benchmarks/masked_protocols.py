@@ -215,7 +215,7 @@ class Fitted(NamedTuple):
 
 
 def fitted(folder: Path, kind: str, n_clients: int, rows: NDArray[np.float64]) -> Fitted:
-    """One job."""
+    """The result of one `fit` under a kind of masks, with its seconds."""
     settings = mixture.config(folder / "lake", "client", 4.0)
     if kind != "central":
         section = {"scheme": kind, "noise_by": "clients", "threshold": int(0.7 * n_clients)}

@@ -4,10 +4,11 @@ From the command's `main` names are followed, in and out of functions, to the fu
 repository that define them. A class counts with all its methods, a string that is a module's name with all of that
 module. The digest is that of their syntax trees in the order in which they are met, with a number for each name.
 
-So code that the command can reach changes it. Docstrings, comments, layout, the order of imports and other functions of
-the same files do not; nor do new names of functions, classes, constants, modules and variables inside of functions, or
-a function that moves to another file. New names of methods, fields and parameters do, since nobody can see from outside
-what they belong to. What only `getattr` or a string made of parts finds is not followed.
+So code that the command can reach changes it. Docstrings, comments, layout, the words of raised errors and of
+descriptions, the order of imports, and other functions of the same files do not; nor do new names of functions,
+classes, constants, modules and variables inside of functions, or a function that moves to another file. New names of
+methods, fields and parameters do, since those of other libraries look alike. What only `getattr` or a
+string made of parts finds is not followed, nor are the C files of the kernel.
 """
 
 import ast
@@ -23,6 +24,8 @@ PACKAGES = ("benchmarks", "dapple_dp", "deploy", "pipelines", "schemas", "tests"
 HEADS = ("benchmarks.machine", "benchmarks.measured_code")
 """Modules that write the head of a result and measure nothing."""
 _MODULE = re.compile(rf"({'|'.join(PACKAGES)})(\.\w+)*")
+_DESCRIBED = "description"
+"""The argument that says in words what a setting is."""
 _HOLE = "\0"
 _START = "__main__"
 """In place of a name: what happens if the file is started."""
@@ -221,6 +224,7 @@ class _Writer:
         self._tops = tops
         self._chains: list[Chain] = []
         self._locals: dict[str, str] = {}
+        self._quiet = False
 
     def part(self, statement: ast.stmt) -> Part:
         return Part(self._text(statement, top=True), tuple(self._chains))
@@ -236,9 +240,12 @@ class _Writer:
             return self._hole(chain)
         if isinstance(node, ast.Name):
             return self._locals.get(node.id, node.id)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and self._quiet:
+            return "words"
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _MODULE.fullmatch(node.value):
             return self._hole(("", node.value))
-        before, name = self._locals, ""
+        before, name, quiet = self._locals, "", self._quiet
+        self._quiet = quiet or isinstance(node, ast.Raise) or (isinstance(node, ast.keyword) and node.arg == _DESCRIBED)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not before:
             self._locals = _variables(node)
         if top and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -252,7 +259,7 @@ class _Writer:
             and not (name and field == "name")
         )
         told = f"{type(node).__name__}({name}{','.join(fields)})"
-        self._locals = before
+        self._locals, self._quiet = before, quiet
         return told
 
     def _hole(self, chain: Chain) -> str:

@@ -88,7 +88,7 @@ def measure(processes: int, count: int, kills: int) -> list[str]:
 
 
 def main(words: list[str]) -> None:
-    """The command."""
+    """Starts the writers, kills the server, and prints what the ledger holds afterwards."""
     asked = measurement.script(__doc__)
     asked.add_argument("--processes", type=int, default=8)
     asked.add_argument("--count", type=int, default=200)

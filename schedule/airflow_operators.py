@@ -26,7 +26,7 @@ class _ProcessOperator(BaseOperator):
     _process = None
 
     def words(self):
-        """The command."""
+        """Words of the command line, without the program's name."""
         raise NotImplementedError
 
     def variables(self):

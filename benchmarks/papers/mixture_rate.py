@@ -35,7 +35,7 @@ class Mixture(NamedTuple):
     shares: NDArray[np.float64]
 
     def vector(self) -> NDArray[np.float64]:
-        """All parameters."""
+        """Means, variance and shares in one vector."""
         return np.concatenate([self.means.ravel(), [self.variance], self.shares])
 
 

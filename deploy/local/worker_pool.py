@@ -32,7 +32,7 @@ class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         self._workers: list[subprocess.Popen[bytes]] = []
 
     def StartWorker(self, request: Any, context: Any) -> Any:  # noqa: N802 - the name of the service
-        """Starts a worker."""
+        """Starts a process that asks Flink's task manager for work, and drops those that have ended."""
         self._workers = [each for each in self._workers if each.poll() is None]
         words = [sys.executable, "-P", "-c", _WORKER, request.control_endpoint.url, request.worker_id]
         self._workers.append(subprocess.Popen(words))

@@ -93,7 +93,7 @@ class Overview(Words):
                 each.codes = {code: text for code, text in EXIT_CODES.items() if code not in never}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Jobs first."""
+        """Writes the words of the command in two sections: jobs, and those that read no private rows."""
         jobs = {name: word.line for name, word in WORDS.items()} | {PARTY: TOOLS[PARTY]}
         for title, words in {"Jobs": jobs, "Read no private rows": TOOLS}.items():
             with formatter.section(title):

@@ -62,7 +62,7 @@ class Command(click.Command):
         self.form = form
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The forms."""
+        """Writes a line of usage for each form of the command."""
         for form in self.form.split(OR):
             formatter.write_usage("dapple", form.removeprefix("dapple "), prefix="usage: ")
 

@@ -34,7 +34,7 @@ class CollectionManifest(NumberedContent):
 
 
 class WindowManifest(NumberedContent):
-    """The manifest of a window."""
+    """What `run.json` of a window says: the run and the digests of its files."""
 
     run_id: str
 

@@ -117,7 +117,7 @@ class TermsVector(EncodedColumn):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The same."""
+        """Names of the features, which pages show in place of labels."""
         return self.names
 
     @property

@@ -114,7 +114,7 @@ class Topic:
 
 
 def row_message(row: Iterable[float]) -> bytes:
-    """A row as a message."""
+    """The JSON of a row, as a producer sends it."""
     return json.dumps({"x": [float(value) for value in row]}).encode()
 
 

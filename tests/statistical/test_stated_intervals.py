@@ -67,6 +67,15 @@ def test_rows_without_clusters_are_told_and_clusters_are_not_denied():
     assert denied == 0
 
 
+def test_a_page_warns_of_a_start_that_failed_and_of_no_other():
+    """Fits at small epsilons: where the centers cost half as much again as the best ones, some warning says so."""
+    found = [coverage_clusters.of_starts(seed) for seed in range(30)]
+    told = [each["failed starts reported"][0] for each in found if "failed starts reported" in each]
+    assert sum(told) == len(told) > 10
+    denied = [each["clusters denied"][0] for each in found if "clusters denied" in each]
+    assert sum(denied) == 0 < len(denied)
+
+
 @pytest.mark.parametrize("name", ["record", "client", "warm"])
 def test_where_no_release_tells_of_the_spread_the_page_says_so(name):
     more, clients = {}, None

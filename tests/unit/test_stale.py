@@ -25,6 +25,8 @@ SUMS = """STDDEV = 2.0
 class Sum:
     def of(self, rows): return rows.sum()
 def total(rows):
+    if not len(rows):
+        raise ValueError(f"there are {len(rows)} rows", Field(description="some words"))
     # a comment
     found = Sum().of(rows)
     return found
@@ -44,6 +46,7 @@ def digest(command=COMMAND, sums=SUMS, **others):
     ("command", "sums"),
     [
         (COMMAND.replace("Words.", "Other words."), SUMS.replace("# a comment", "# another")),
+        (COMMAND, SUMS.replace("there are", "got").replace("some words", "others")),
         (COMMAND.replace("return 1", "return 2"), SUMS.replace("unused(): return None", "unused(): return 1")),
         (COMMAND.replace("rows", "points").replace("np", "numpy"), SUMS.replace("found", "it")),
         (COMMAND.replace("SCALE", "STDDEV"), SUMS.replace("Sum", "Total")),
@@ -63,6 +66,8 @@ def test_words_and_names_are_no_code(command, sums):
         (COMMAND, SUMS.replace("(self, rows): return rows", "(self, points): return points")),
         (COMMAND.replace("print(", "print(other() + "), SUMS),
         (COMMAND, SUMS + "STDDEV += 1.0\n"),
+        (COMMAND, SUMS.replace("{len(rows)}", "{rows}")),
+        (COMMAND.replace("SCALE)", "SCALE, 'words')"), SUMS),
         (COMMAND, SUMS + "print(Sum)\n"),
     ],
 )

@@ -120,7 +120,7 @@ class TrainPrivately(DeclaredMechanism):
         return self.number, self.setup.federation
 
     def expand(self, places: beam.PCollection) -> beam.PCollection:
-        """Trains."""
+        """The updates of all clients at `places`, each trained privately from the one state."""
         return places | "DpSgd" >> beam.ParDo(_TrainPrivatelyFn(self.setup, self.shared), AsSingleton(self.state))
 
 

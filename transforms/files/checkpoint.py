@@ -237,5 +237,5 @@ class SaveArrays(beam.PTransform):
     path: str
 
     def expand(self, arrays: beam.PCollection) -> beam.PCollection:
-        """Writes."""
+        """Writes the one element of `arrays` to `path`."""
         return arrays | "Write" >> beam.Map(_write_arrays, self.path)

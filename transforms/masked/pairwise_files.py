@@ -70,7 +70,7 @@ class PairwiseExchange(Exchange):
         return self._listed(index, Leg.KEYS, SenderKeys)
 
     def letters(self, index: int) -> list[Letter]:
-        """All letters."""
+        """The letters that the list of a round names, in its order."""
         return self._listed(index, Leg.LETTERS, Letter)
 
     def sound_messages(self, index: int, private: bytes) -> list[str]:

@@ -71,7 +71,7 @@ def recall(rounds: tuple[RoundPlan, ...], target: float, delta: float) -> float 
 
 
 def forget() -> None:
-    """Forgets all."""
+    """Empties the memory of this process, as tests need it."""
     _known.clear()
 
 

@@ -113,7 +113,7 @@ class EncodeClients(DeclaredMechanism):
     _encodes: ClassVar[type[KeyedClientFn]]
 
     def declared(self) -> Any:
-        """The law."""
+        """The parameters of the reports, which state the law of their noise."""
         return self.parameters
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:

@@ -87,7 +87,7 @@ class TotalFn(LeanFn):
     """Takes the one sum of all out of its pair; that of a branch is refused, since nobody may noise it on its own."""
 
     def process(self, keyed: tuple) -> Iterator[Any]:
-        """The sum."""
+        """The total without its key; raises PrivacyFlowError for that of a single branch."""
         key, total = keyed
         if key is not None:
             raise PrivacyFlowError(f"a sum must be that of all statistics, got that of branch {key}; gather them.")

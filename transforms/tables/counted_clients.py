@@ -47,7 +47,7 @@ class Roll:
     counted: Counted
 
     def to_bytes(self) -> bytes:
-        """The file."""
+        """The content of the file, as `from_bytes` reads it."""
         return arrays_to_bytes(
             {
                 "facts": np.frombuffer(json.dumps(self.facts, sort_keys=True).encode(), dtype=np.uint8),

@@ -30,13 +30,13 @@ from transforms.numerics.tables import partition, row_sampling
 from transforms.privacy.held_key import HeldKeyFn
 from transforms.tables import client_ids, hive
 from transforms.tables.prepared_files import write_prepared
-from transforms.tables.shard_rows import read_columns, shard_name
+from transforms.tables.shard_rows import read_batches, shard_name
 
 SHARD_BYTES = 1 << 26
 """Rows of one output file, about, in memory."""
 _ID, _POINT = "id", "point"
-Piece = tuple[str, int, bytes | Spilled]
-"""Path and row group the rows come from, and the rows as an Arrow stream or where that is."""
+Piece = tuple[str, int, int, bytes | Spilled]
+"""Path, row group and part of it that the rows come from, and the rows as an Arrow stream or where that is."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +74,33 @@ class Windows(NamedTuple):
 def _split(
     shard: ShardRef, n_shards: int, contract: TableContract, spill_folder: str | None, windows: Windows | None
 ) -> Iterator[tuple[int, Piece]]:
-    """Rows of one row group by shard of their client; without valid rows, an empty piece that gives the width."""
+    """Rows of one row group by shard of their client; a part without valid rows gives an empty piece with the width."""
     if shard == EMPTY_SHARD:
         return
     first = 0 if windows is None else windows.place(shard.path) * n_shards
-    points, column = contract.to_rows(read_columns(shard, contract.types), shard_name(shard))
+    for number, table in enumerate(_parts(shard, contract)):
+        origin = f"{shard_name(shard)}, part {number}"
+        for index, piece in _split_part(contract.to_rows(table, shard_name(shard)), n_shards, origin, spill_folder):
+            yield first + index, (shard.path, shard.row_group, number, piece)
+
+
+def _parts(shard: ShardRef, contract: TableContract) -> Iterator[pa.Table]:
+    """Rows of a row group, about `SHARD_BYTES` at a time: it may be larger than the memory."""
+    waiting: list[pa.Table] = []
+    for table in read_batches(shard, contract.types):
+        waiting.append(table)
+        if sum(each.nbytes for each in waiting) >= SHARD_BYTES:
+            yield pa.concat_tables(waiting)
+            waiting.clear()
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def _split_part(
+    rows: tuple[NDArray[np.floating], pa.ChunkedArray], n_shards: int, origin: str, spill_folder: str | None
+) -> Iterator[tuple[int, bytes | Spilled]]:
+    """Rows by shard of their client; `origin` names the file that they go through."""
+    points, column = rows
     ids = client_ids.canonical(column)
     shards = partition.shard_of(client_ids.digests(ids), n_shards)
     order = np.argsort(shards, kind="stable")
@@ -91,9 +113,8 @@ def _split(
     )
     pieces: Iterable[bytes | Spilled] = streams
     if spill_folder is not None:
-        pieces = row_spill.spill(spill_folder, shard_name(shard), streams)
-    for index, piece in zip(filled, pieces, strict=True):
-        yield first + index, (shard.path, shard.row_group, piece)
+        pieces = row_spill.spill(spill_folder, origin, streams)
+    yield from zip(filled, pieces, strict=True)
 
 
 def _encode(ids: pa.Array, points: NDArray[np.floating]) -> bytes:
@@ -129,7 +150,7 @@ class _WriteShardFn(HeldKeyFn):
 
     def process(self, element: tuple[int, Iterable[Piece]]) -> Iterator[PreparedFile]:
         index, pieces = element[0], list(element[1])
-        ids, points = _join(sorted(pieces, key=lambda piece: piece[:2]), str(self._contract.client_id))
+        ids, points = _join(sorted(pieces, key=lambda piece: piece[:3]), str(self._contract.client_id))
         order, offsets = _by_client(ids)
         if self._sampling is not None:
             clients = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
@@ -146,15 +167,15 @@ class _WriteShardFn(HeldKeyFn):
         if self._windows is None:
             return self._folder
         column, dates = self._windows
-        (place,) = {self._windows.place(path) for path, _, _ in pieces}
+        (place,) = {self._windows.place(path) for path, *_ in pieces}
         folder = FileSystems.join(self._folder, f"{column}={dates[place]}")
         make_folder(folder)
         return folder
 
 
 def _join(pieces: list[Piece], client_id: str) -> tuple[pa.Array, NDArray[np.floating]]:
-    decoded = [_decode(piece) for _, _, piece in pieces]
-    widths = {points.shape[1]: path for (_, points), (path, _, _) in zip(decoded, pieces, strict=True)}
+    decoded = [_decode(piece) for *_, piece in pieces]
+    widths = {points.shape[1]: path for (_, points), (path, *_) in zip(decoded, pieces, strict=True)}
     if len(widths) > 1:
         (first, path), (other, where) = sorted(widths.items())[:2]
         raise InputError(f"the features of {where} must have width {first} as in {path}, got {other}; correct a file.")

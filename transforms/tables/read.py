@@ -280,7 +280,7 @@ class _FilesFn(LeanFn):
         self._listing = listing
 
     def process(self, _: bytes) -> Iterator[ListedFile | ShardRef]:
-        """Once."""
+        """The empty shard, then the files or shards of the listing."""
         yield EMPTY_SHARD
         yield from read_listing(self._listing)
 

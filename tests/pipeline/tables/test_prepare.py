@@ -24,7 +24,7 @@ from schemas.tables.contract import TableContract
 from schemas.tables.data_section import DataConfig
 from schemas.tables.prepared_layout import MANIFEST_FILE, RUNS_KEY
 from tests.scenes import lake
-from transforms.tables import prepared_files
+from transforms.tables import group_clients, prepared_files, shard_rows
 from transforms.tables.file_seal import open_parquet
 from transforms.tables.source import Source
 
@@ -190,6 +190,18 @@ def test_retried_bundles_change_nothing(tmp_path, rows):
     assert all((once / name).read_bytes() == (twice / name).read_bytes() for name in os.listdir(once))
     expected = run_fit(tmp_path, data, name="fit-once")
     assert run_fit(tmp_path, data, "--direct_runner_bundle_repeat=2", name="fit-twice") == expected
+
+
+@pytest.mark.parametrize("part_bytes", [1, 3000])
+def test_a_large_row_group_is_split_in_parts(tmp_path, rows, monkeypatch, part_bytes):
+    points, clients = rows
+    data = write_lake(tmp_path / "lake", points, clients, n_files=1)
+    whole = run_prepare(tmp_path, data, name="whole")
+    monkeypatch.setattr(group_clients, "SHARD_BYTES", part_bytes)
+    monkeypatch.setattr(shard_rows, "_BATCH_ROWS", 37)
+    parts = run_prepare(tmp_path, data, name="parts")
+    assert sorted(os.listdir(whole)) == sorted(os.listdir(parts))
+    assert all((whole / name).read_bytes() == (parts / name).read_bytes() for name in os.listdir(whole))
 
 
 @pytest.mark.parametrize("spill", [False, True])

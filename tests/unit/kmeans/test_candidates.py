@@ -1,5 +1,6 @@
 """DP-Lloyd's start `candidates`: generations of public draws, shares, bounds of clients, rounds with spare centers."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -10,9 +11,9 @@ from schemas.tables.client_block import ClientBlock
 from transforms.kmeans.dp_lloyd import candidates, rounds
 from transforms.kmeans.lloyd.box import CANDIDATE_STEPS, LloydSettings
 from transforms.kmeans.protocols import PROTOCOLS
-from transforms.kmeans.simulated_fit import run_once
 from transforms.numerics.kmeans import moves
 from transforms.numerics.kmeans.starts import evolution
+from transforms.numerics.privacy.noise import draw_release
 from transforms.privacy import accounting
 
 
@@ -76,22 +77,74 @@ def test_few_features_leave_more_of_the_budget_to_the_candidates():
     assert "spread" not in candidates.shares(clients, 5)
 
 
-def test_a_few_rows_far_from_large_clusters_get_their_center():
+FAR = 0.85
+
+
+def far_rows(n_rows):
+    """Three large clusters, and 400 rows far from them."""
     rng = np.random.default_rng(3)
-    rows = rng.uniform(-0.6, 0.0, (3, 5))[rng.integers(0, 3, 30_000)] + rng.normal(0.0, 0.04, (30_000, 5))
-    rows[:400] = 0.85 + rng.normal(0.0, 0.02, (400, 5))
+    rows = rng.uniform(-0.6, 0.0, (3, 5))[rng.integers(0, 3, n_rows)] + rng.normal(0.0, 0.04, (n_rows, 5))
+    rows[:400] = FAR + rng.normal(0.0, 0.02, (400, 5))
+    return rows
+
+
+def states(rows, epsilon):
+    """State after each round, by the name of the round, and the rounds."""
     config = job(data={"features": [f"x{index}" for index in range(5)]})
-    protocol = PROTOCOLS[config.algorithm]
+    protocol, found = PROTOCOLS[config.algorithm], {}
     specs = protocol.round_specs(config, 5, 0)
-    plan = accounting.calibrate(config.privacy.unit, specs, 1.0, 1e-6, protocol.allocation(config))
-    model, _ = run_once(
-        protocol.initial_state(config, np.zeros((0, 5)), 5),
-        protocol.rounds(config, plan),
-        ClientBlock(rows),
-        1.0,
-        bytes(32),
-    )
-    assert np.linalg.norm(model.centers - 0.85, axis=1).min() < 0.1
+    plan = accounting.calibrate(config.privacy.unit, specs, epsilon, 1e-6, protocol.allocation(config))
+    state = protocol.initial_state(config, np.zeros((0, 5)), 5)
+    for each in protocol.rounds(config, plan):
+        name, noisy = each.plan.path.partition("/")[2], each.statistic(ClientBlock(rows), state)
+        state = each.step(state, draw_release(bytes(32), each.plan, noisy))
+        found[name] = state, each
+    return found
+
+
+def nearest(state):
+    """Distance of the nearest center from the far rows."""
+    return np.linalg.norm(state.centers * state.unit - FAR, axis=1).min()
+
+
+@pytest.mark.parametrize(("epsilon", "n_rows"), [(1.0, 30_000), (0.3, 90_000)])
+def test_a_few_rows_far_from_large_clusters_get_their_center(epsilon, n_rows):
+    found = states(far_rows(n_rows), epsilon)
+    assert nearest(found["lloyd_02"][0]) < 0.15
+
+
+def test_where_rows_are_many_half_of_the_first_candidates_lie_anywhere():
+    for n_rows, size in ((500, 40), (30_000, 80)):
+        state = states(far_rows(n_rows), 1.0)["directions"][0]
+        points = state.known_candidates.centers * state.unit
+        assert len(points) == size
+        spans = np.ptp(points[:40], axis=0), np.ptp(points[40:], axis=0) if size > 40 else None
+        assert spans[1] is None or (spans[1] > 1.2 * spans[0]).all()
+    points = evolution.anywhere(2.0, 3, 4000, 1)
+    np.testing.assert_array_equal(points, evolution.anywhere(2.0, 3, 4000, 1))
+    assert np.abs(points).max() <= 2.0
+    np.testing.assert_allclose(points.std(axis=0), 2.0 / math.sqrt(3.0), rtol=0.05)
+
+
+def test_a_center_whose_rows_are_all_far_from_it_goes_to_them_and_leaves_nothing_behind():
+    rows = far_rows(30_000)
+    found = states(rows, 1.0)
+    state, fine = found["spread"][0], found["fine_00"][1]
+    # One of the fine centers lies near the far rows; now it lies beside them.
+    centers = state.centers.copy()
+    own = np.linalg.norm(centers * state.unit - FAR, axis=1).argmin()
+    centers[np.linalg.norm(centers * state.unit - FAR, axis=1) < 0.5] = centers[0]
+    centers[own] = np.rint(np.array([FAR, FAR, FAR, 0.3, 0.3]) / state.unit)
+    state = dataclasses.replace(state, centers=centers)
+    exact = fine.statistic(ClientBlock(rows), state)
+    sums, counts = draw_release(bytes(32), fine.plan, exact)
+    values = np.split(exact, [sums.values.size])
+    noisy = [
+        dataclasses.replace(each, values=one.reshape(each.values.shape))
+        for each, one in zip((sums, counts), values, strict=True)
+    ]
+    assert state.inner * state.unit < 0.7
+    assert nearest(fine.step(state, noisy)) < 0.02
 
 
 @pytest.mark.parametrize("data", [{}, {"public_rows": 1000}])

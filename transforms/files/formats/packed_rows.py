@@ -22,8 +22,8 @@ from transforms.files.formats.parquet_footer import ColumnSize
 METADATA = b"dapple.packed"
 """Key-value metadata of a file: what its packed column holds, as JSON."""
 _BUFFER_BYTES = 1 << 16
-"""Bytes of a column that are read from a disk at a time, so that a large row group need not fit into memory. Of a file
-of a store all bytes of a row group are asked for at once: each request takes tens of milliseconds."""
+"""Bytes of a column that are read from a disk at a time, so that a large row group need not fit into memory. A store is
+asked for all bytes of a row group at once: each request takes tens of milliseconds."""
 _TYPES = {"float": pa.float32(), "double": pa.float64()}
 
 

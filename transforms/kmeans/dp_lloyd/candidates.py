@@ -40,7 +40,7 @@ HISTOGRAMS = 3
 PER_CLUSTER = 10
 """Candidates for each cluster, at least."""
 MOST_PER_CLUSTER = 20
-"""Candidates for each cluster, at most: where rows are many beside the noise of a bin."""
+"""Candidates for each cluster, at most: where rows are many beside the noise of a bin. These lie anywhere at first."""
 PLENTY = 50.0
 """Noise stddevs of a bin in the mean cluster from which on there are more of them, and cells of a fine round split."""
 STDDEVS_PER_CANDIDATE = 3.0
@@ -258,7 +258,10 @@ def scatter_step(state: CandidateState, releases: Releases) -> CandidateState:
     edge = math.sqrt(2.0 * n_features) * release.stddev / total
     used = np.maximum(variances[::-1][:n_dims] - 0.5 * edge, 0.5 * mean_variance)
     projection = Projection.from_basis(directions[:, ::-1][:, :n_dims])
-    points = evolution.first(np.sqrt(used), n_used(settings, n_features, total), settings.seed)
+    fewest, n_drawn = PER_CLUSTER * settings.n_clusters, n_used(settings, n_features, total)
+    anywhere = evolution.anywhere(settings.box.half_side, n_features, n_drawn - fewest, settings.seed)
+    around = anywhere - dp_lloyd_starts.known_mean(state) * state.unit
+    points = np.vstack([evolution.first(np.sqrt(used), fewest, settings.seed), around @ projection.basis])
     state = dataclasses.replace(
         state,
         radius=_radius(state, math.sqrt(mean_variance * n_features)),
@@ -372,7 +375,10 @@ def fine_step(state: CandidateState, releases: Releases, *, last: bool) -> Candi
     weights = moves.blended_counts(decoded, counts.stddev, total)
     if split:
         beyond = _beyond(state, *moved.releases[-2:])
+        # A center whose rows are all far from it is where they are, and no longer where it was.
+        left = beyond.origins[decoded[beyond.origins] <= SEEN_STDDEVS * counts.stddev]
         points, weights = np.vstack([points, beyond.points]), np.concatenate([weights, beyond.weights])
+        weights[left] = 0.0
     found = seeding.weighted_kmeans(
         points, weights, moved.settings.n_clusters, MERGE_RESTARTS, moved.settings.seed
     ).centers
@@ -380,10 +386,11 @@ def fine_step(state: CandidateState, releases: Releases, *, last: bool) -> Candi
 
 
 class _Beyond(NamedTuple):
-    """Where many rows lie beyond inner cells: their means, lattice units, and their noisy numbers."""
+    """Where many rows lie beyond inner cells: means in lattice units, noisy numbers, and whose cells these are."""
 
     points: NDArray[np.float64]
     weights: NDArray[np.float64]
+    origins: NDArray[np.int64]
 
 
 def _beyond(state: CandidateState, sums: Release, counts: Release) -> _Beyond:
@@ -395,4 +402,4 @@ def _beyond(state: CandidateState, sums: Release, counts: Release) -> _Beyond:
     weights = counts.decoded[size:][seen]
     found = moves.blended(sums.decoded[size:][seen] * scale, weights, sums.stddev * scale, state.subspace, None).moves
     points = folding.fold(origins[seen] * state.unit + found, state.settings.box.half_side) / state.unit
-    return _Beyond(points, weights)
+    return _Beyond(points, weights, seen)

@@ -74,7 +74,7 @@ class LloydSettings:
 
     @property
     def box(self) -> Box:
-        """The domain."""
+        """The public box of the rows, from the options."""
         return lloyd_rules.box_of(self.options)
 
     @property

@@ -23,7 +23,7 @@ class Bounds(NamedTuple):
 
     @classmethod
     def none(cls, n_features: int) -> "Bounds":
-        """No bounds."""
+        """Bounds that no center reaches: infinite on both sides."""
         return cls(np.full(n_features, -np.inf), np.full(n_features, np.inf))
 
     def inside(self, other: "Bounds") -> "Bounds":

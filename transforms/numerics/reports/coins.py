@@ -36,7 +36,7 @@ class SystemCoins:
         self._n_reports = n_reports
 
     def words(self, purpose: int, n_words: int) -> NDArray[np.uint64]:
-        """Fresh words."""
+        """Random words of the system's generator, shape (n_reports, n_words)."""
         raw = secrets.token_bytes(8 * self._n_reports * n_words)
         return np.frombuffer(raw, dtype="<u8").astype(np.uint64).reshape(self._n_reports, n_words)
 

@@ -30,6 +30,18 @@ def first(deviations: NDArray[np.float64], n_points: int, seed: int) -> NDArray[
     return np.random.default_rng([seed, 5]).normal(size=(n_points, len(deviations))) * (SPREAD * deviations)
 
 
+def anywhere(half_side: float, n_features: int, n_points: int, seed: int) -> NDArray[np.float64]:
+    """Points of a box around the origin, shape (n_points, n_features), any of them as likely: for what lies far off.
+
+    Args:
+      half_side: of the box, any unit.
+      n_features: d.
+      n_points: >= 0.
+      seed: public.
+    """
+    return np.random.default_rng([seed, 7]).uniform(-half_side, half_side, (n_points, n_features))
+
+
 def following(
     points: NDArray[np.float64],
     weights: NDArray[np.float64],
