@@ -236,7 +236,7 @@ def collected(kind: type[Collected], text: str) -> Collected:
     settings = rejection.mapping(yaml_text.parse(text), "reports")
     own: dict[str, object] = {name: settings[name] for name in kind.model_fields if name in settings and name != "job"}
     others = _of_encode(settings)
-    if others.keys() - {"reports"}:
+    if others.keys() - {"reports", "experimental"}:
         rejection.checked(EncodeConfig, others)
         own["job"] = others
     return rejection.checked(kind, own)

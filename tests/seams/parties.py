@@ -77,7 +77,7 @@ EXCLUDED = (
 )
 TABLE = table_of(FACTORS, EXCLUDED)
 UNVARIED = {
-    "experimental": "of the table of fits",
+    "experimental": "true where the algorithm needs it, and of the table of fits",
     "epoch": "of the windows of a stream, which are refused under masks",
     "state": "of the windows of a stream, which are refused under masks",
     "data.table": "refused or read as by a fit, which the table of fits has",
@@ -157,6 +157,8 @@ class Parties(ExchangingParties):
         }
         for each in FACTORS:
             found = changed(found, dict(each.levels[row[each.name]]))
+        if row["algorithm"] == "sphere_packing":
+            found["experimental"] = True
         if row["unit"] == "client":
             found = changed(found, {"data.client_id": "client_id", "clipping.client_rows": SENDER_ROWS})
         if row["algorithm"] == "dp_lloyd":
