@@ -281,7 +281,7 @@ def sweep(desk: Desk, name: str) -> Digests:
         "rows": {"algorithm": "feddp_kmeans"},
         "clients": {"algorithm": "feddp_kmeans", "privacy": {"unit": "client"}},
         "packing": {"algorithm": "sphere_packing", "lloyd": {"steps": 1}},
-        "k-FED": {"algorithm": "k_fed", "k_fed": {"restarts": 2}},
+        "k-FED": {"algorithm": "k_fed"},
         "optimum": {"algorithm": "optimal", "optimal": {"steps": 1, "restarts": 2, "starts": 1}},
     }
     settings = lake.job(desk.people, desk.server, "client")
