@@ -104,8 +104,12 @@ def test_the_first_steps_can_be_pasted_from_the_first_to_the_last(tmp_path, monk
     [shown] = blocks(FIRST_STEPS, "yaml")
     assert yaml.safe_load((tmp_path / "job.yaml").read_text()) == yaml.safe_load(shown)
     assert run_command(*fit).code == 0
-    printed = [ast.literal_eval(line) for line in pasted(centers, tmp_path).stdout.splitlines()]
-    found = np.array(sorted(each["center_in_units"] for each in printed))
+    printed = [line.rsplit(" ", 1) for line in pasted(centers, tmp_path).stdout.splitlines()]
+    found, sizes = (
+        np.array(sorted(ast.literal_eval(center) for center, _ in printed)),
+        [float(size) for _, size in printed],
+    )
+    assert all(2_500 < size < 3_500 for size in sizes)
     np.testing.assert_allclose(found, [[25, 10], [45, 40], [70, 20]], atol=1.0)
 
 
