@@ -30,7 +30,7 @@ from schemas.errors import ConfigError, DappleError
 from schemas.settings import json_schema
 from schemas.settings.json_schema import NumberedContent
 from schemas.settings.refusal import Refusal
-from schemas.settings.run_manifest import Digest, RunManifest
+from schemas.settings.run_manifest import ChargedManifest, RunManifest
 from transforms.files import gate
 
 SPEC = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
@@ -44,9 +44,8 @@ _ANSWER_SECONDS = 10.0
 _STORE = re.compile(r"(\w[\w+.-]*://[^/]+)/(.+)")
 
 
-class _Finished(RunManifest):
-    run_id: str
-    config_digest: Digest
+class _Finished(RunManifest, ChargedManifest):
+    """The files of a run, and what a ledger knows it by."""
 
 
 class _Stated(NumberedContent):

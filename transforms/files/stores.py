@@ -105,7 +105,7 @@ class _Ahead:
     """Files of a store that are opened before they are asked for.
 
     Args:
-      paths: in the order in which they will be asked for; what is not fails when it is opened.
+      paths: in the order in which they will be asked for; what is not is opened for nothing.
       pool: has `AT_ONCE` threads.
     """
 
