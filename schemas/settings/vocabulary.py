@@ -75,6 +75,8 @@ class VocabularySection(Section):
         """
         if self.words is not None or self.vocabulary is None:
             return self
-        lines = (line.strip() for line in read(self.vocabulary, f"{within}.vocabulary").splitlines())
+        # Editors on Windows put a mark before the first line.
+        text = read(self.vocabulary, f"{within}.vocabulary").removeprefix("\ufeff")
+        lines = (line.strip() for line in text.splitlines())
         words = [line for line in lines if line]
         return rejection.checked(type(self), dict(self) | {"words": words}, within=within)

@@ -80,6 +80,11 @@ def test_a_vocabulary_is_read_once_and_its_blank_lines_are_left_out():
     assert found.with_files(lambda *_: 1 / 0) == found
 
 
+def test_the_mark_of_an_editor_is_no_part_of_the_first_term():
+    job = validated(JOB | {"names": {"column": "tags", "vocabulary": "v.txt"}})
+    assert job.with_files(lambda *_: "\ufeffa\r\nb\r\n").terms.vocabulary == ("a", "b")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [("a\nb\na\n", "without duplicates"), ("\n", "non-empty list"), ("x" * 101, "at most 100 letters")],
