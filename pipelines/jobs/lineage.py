@@ -236,7 +236,7 @@ def _entry(ledger: str, run_id: str) -> dict[str, Any]:
     own = [entry for entry in Ledger(ledger).entries() if entry.run == run_id]
     if not own:
         raise ConfigError(
-            f"ledger must hold an entry of run {run_id}, got {ledger} without; name the run's own ledger."
+            f"ledger must hold an entry of run {run_id}, got none in {ledger}; name the run's own ledger."
         )
     return {"sequence": own[-1].sequence, "kind": own[-1].kind, "digest": own[-1].digest}
 

@@ -125,7 +125,7 @@ class RunAccount(OutputFolder):
             if fresh and clean and not self._started and not isinstance(error, LedgerRefusedError):
                 self._give_back(error)
             elif self._drew:
-                _LOGGER.info("run %s stays reserved: give --run_id %s to go on for free", self._run, self._run)
+                _LOGGER.info("run %s stays reserved: give --run_id %s to resume for free", self._run, self._run)
             raise
         finally:
             self.folder.release()
@@ -190,7 +190,7 @@ class RunAccount(OutputFolder):
                 )
             self._ledger.take_up(self._run)
             MEASURES.add(TAKEN_UP)
-            _LOGGER.info("run %s is %s: going on without a further charge", self._run, status.state)
+            _LOGGER.info("run %s is %s: resuming without a further charge", self._run, status.state)
             return False
         about: dict[str, Any] = {"config": self._config_digest, "versions": versions(), "output": self.folder.output}
         about["made"] = [uri for uri, made in self._secrets.values() if made]

@@ -201,7 +201,7 @@ def _verify(entries: Sequence[LedgerEntry], head: str | None, outputs: str | Non
 def _check_outputs(entries: Sequence[LedgerEntry], folder: str) -> int:
     """How many outputs below a folder were charged to this ledger, all of them as it names them."""
     if not os.path.isdir(folder):
-        raise ConfigError(f"--outputs must be a folder on a local disk, got {folder}; give that in which outputs are.")
+        raise ConfigError(f"--outputs must be a folder on a local disk, got {folder}; give the folder of the outputs.")
     found = 0
     for place, _, names in sorted(os.walk(folder)):
         if MANIFEST in names:

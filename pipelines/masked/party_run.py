@@ -257,8 +257,8 @@ def _take_turns(seat: Seat, own: str, play: Callable[[Turn], Summary]) -> Summar
             _LOGGER.info("%s waits for %s", own, turn.waits)
         if not waited < wait:
             raise AbsentError(
-                f"{turn.waits} must come within --wait_minutes {wait / 60.0:g}, got nothing to go on with; ask for it, "
-                "and give the same command again, which goes on from here."
+                f"{turn.waits} must come within --wait_minutes {wait / 60.0:g}, got nothing; ask for it, and "
+                "repeat the command, which resumes here."
             )
         seat.patience.pause(poll)
         waited += poll

@@ -113,8 +113,8 @@ _TOOLS = (
         Flag("--config", "the YAML file of a private fit or a stream", required=True, type=PATH),
         Flag("--rows", "assumed number of rows, never that of the data", type=int),
         Flag("--clients", "assumed number of clients, at unit client", type=int),
-        Flag("--accuracy", "finds epsilon: 0.05 lets noise cost five percent", type=float),
-        Flag("--epsilons", "sets the job at these side by side, such as 0.1,0.5,1,3"),
+        Flag("--accuracy", "finds the epsilon at which noise costs this share, such as 0.05", type=float),
+        Flag("--epsilons", "compares the job at these, such as 0.1,0.5,1,3"),
         Flag("--width", "number of features, for a list column of no public data", type=int),
     ),
     Tool(
@@ -124,7 +124,7 @@ _TOOLS = (
         click.Argument(["folder"], type=PATH),
         _LEDGER,
         Flag(
-            "--inputs", "the job's file: reads all input again and says whether it is still that of the run", type=PATH
+            "--inputs", "the job's file: reads all input again and says whether it has changed since the run", type=PATH
         ),
         Flag("--sign", "Ed25519 private key (PEM); writes signature.json if the run is whole", type=PATH),
         Flag("--key", "Ed25519 public key (PEM) that must have signed the run", type=PATH),

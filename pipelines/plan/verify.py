@@ -75,7 +75,9 @@ class RunCopy:
         """
         folder = folder.rstrip("/") or folder
         if not FileSystems.exists(folder) and not FileSystems.exists(FileSystems.join(folder, MANIFEST)):
-            raise ConfigError(f"the folder must be the output of a run, got {folder}, which is not there; check it.")
+            raise ConfigError(
+                f"the folder must be the output of a run, got {folder}, which does not exist; correct it."
+            )
         refusal = _refusal(MANIFEST, "be what a run wrote")
         _check_no_link(folder, MANIFEST)
         raw = gate.read_bytes(FileSystems.join(folder, MANIFEST), refusal)

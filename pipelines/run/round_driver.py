@@ -178,7 +178,7 @@ def resumable(folder: RunFolder) -> Iterator[None]:
         yield
     except BaseException:
         if is_sealed(folder) or has_begun(folder):
-            _LOGGER.info("what is done stays; the same command with --run_id %s goes on", folder.run_id)
+            _LOGGER.info("what is done stays; the same command with --run_id %s resumes", folder.run_id)
         else:
             folder.discard()
         raise

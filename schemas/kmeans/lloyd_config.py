@@ -71,8 +71,8 @@ class DPLloydConfig(Section):
     )
     domain: Annotated[Interval | tuple[Interval, ...] | dict[str, Interval], BeforeValidator(_domain)] = Field(
         union_mode="left_to_right",
-        description="the public interval of every feature, a list of two numbers in feature units; rows outside are "
-        "clipped to it; or one for each column, a mapping by name or a list in the order of data.features",
+        description="the public interval of every feature, a list of two numbers in feature units, or one for each "
+        "column, a mapping by name or a list in the order of data.features; rows outside are clipped to it",
     )
     steps: Annotated[Auto | int, auto_or_integer(50)] = Field(
         default=Auto.AUTO,

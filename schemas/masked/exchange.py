@@ -219,7 +219,7 @@ def messages_from_table(table: pa.Table, plan: RoundPlan) -> MaskedMessages:
     values: list[bytes] = table.column("values").to_pylist() if table.schema.equals(MESSAGE_SCHEMA) else [b""]
     if {len(each) for each in values} - {8 * plan.size} or set(table.column("round").to_pylist()) - {plan.path}:
         raise ProtocolError(
-            f"messages of round {plan.path} must hold {plan.size} words each, got others; take such files away."
+            f"messages of round {plan.path} must hold {plan.size} words each, got others; remove such files."
         )
     vectors = np.frombuffer(b"".join(values), dtype="<i8").astype(np.int64).reshape(len(values), plan.size)
     return MaskedMessages(tuple(table.column("sender").to_pylist()), tuple(table.column("tag").to_pylist()), vectors)

@@ -21,7 +21,7 @@ def _refusal(entry: int | str) -> Refusal:
     return Refusal(
         kind=LedgerRefusedError,
         rule=f"entry {entry} of the ledger must be one that this program wrote",
-        remedy="go back to a copy that `dapple ledger verify` accepts",
+        remedy="restore a copy that `dapple ledger verify` accepts",
     )
 
 
@@ -140,13 +140,13 @@ def check_chain(entries: Sequence[LedgerEntry], length: int, head: str) -> None:
             entry.digest,
         ):
             raise LedgerRefusedError(
-                f"entry {number} of the ledger must be as it was written, got a changed one; go back to a copy that "
+                f"entry {number} of the ledger must be as it was written, got a changed one; restore a copy that "
                 "`dapple ledger verify` accepts."
             )
         previous = entry.digest
     if length != len(entries) or head != previous:
         raise LedgerRefusedError(
-            f"the ledger must end with entry {length}, got {len(entries)} entries and another end; go back to a copy "
+            f"the ledger must end with entry {length}, got {len(entries)} entries and another end; restore a copy "
             "that `dapple ledger verify` accepts."
         )
     run_states(entries)

@@ -194,7 +194,7 @@ def test_the_key_of_another_party_signs_for_itself_only(run):
 def test_a_file_of_nobody_or_of_an_office_is_refused(run, name):
     """The aggregator would else be among the senders, as many times as it likes."""
     put(run.send(), run.exchange / MESSAGES.replace("north", name))
-    with pytest.raises(ProtocolError, match=f"must be of a client that parties list, got one of {name}; take it away"):
+    with pytest.raises(ProtocolError, match=f"must be of a client that parties list, got one of {name}; remove it"):
         run.read(name=name)
 
 

@@ -208,7 +208,7 @@ class Exchange:
         if content is None:
             raise ProtocolError(
                 f"{path} must be sealed for this aggregator, this round and the client it is called after, got another "
-                "file; take it away or have it sent again."
+                "file; remove it or have it sent again."
             )
         return messages_from_table(gate.table_of(content, table_refusal(path)), self.plan().rounds[index])
 
@@ -223,7 +223,7 @@ class Exchange:
 
     def _check_senders(self, index: int, path: str, senders: tuple[bytes, ...]) -> None:
         if len(set(senders)) < len(senders):
-            raise ProtocolError(f"{path} must have one message of a sender, got two; take it away.")
+            raise ProtocolError(f"{path} must have one message of a sender, got two; remove it.")
 
     @contextlib.contextmanager
     def leaving_out(self, path: str) -> Iterator[None]:
@@ -287,7 +287,7 @@ class Exchange:
             with self.leaving_out(path):
                 client = self._client(path)
                 rule = f"{path} must be a countersignature"
-                refusal = Refusal(kind=ProtocolError, rule=rule, remedy=f"take it away and ask {client} for its own")
+                refusal = Refusal(kind=ProtocolError, rule=rule, remedy=f"remove it and ask {client} for its own")
                 signers[client] = self._json(path, CountersignedContent, refusal, client, COUNTERSIGNED, index).shown
         for client, found in signers.items():
             if found != shown:
@@ -386,7 +386,7 @@ def read_table(path: str) -> pa.Table:
 def table_refusal(path: str) -> Refusal:
     """The refusal of a file that is no table."""
     rule = f"{path} must be a readable Parquet file"
-    return Refusal(kind=ProtocolError, rule=rule, remedy="take it away or have it sent again")
+    return Refusal(kind=ProtocolError, rule=rule, remedy="remove it or have it sent again")
 
 
 def _refusal(path: str) -> Refusal:

@@ -45,7 +45,7 @@ MOST_RUNS = 10_000
 _SCOPE = Refusal(
     kind=LedgerRefusedError,
     rule="the scope of a charge must be partitions by column",
-    remedy="go back to a copy that `dapple ledger verify` accepts",
+    remedy="restore a copy that `dapple ledger verify` accepts",
 )
 _TAIL_PART = 4e-4
 _SEARCH_STEPS = 30

@@ -123,7 +123,9 @@ class ServerFiles(NamedTuple):
                 blocks += [contract.to_block(table, shard_name(shard)).points for table in tables]
         widths = {block.shape[1] for block in blocks}
         if len(widths) != 1 or not sum(len(block) for block in blocks):
-            raise InputError(f"server_data must hold rows of one width, got {self.path} without; check the file.")
+            raise InputError(
+                f"server_data must hold rows of one width, got none or several in {self.path}; check the file."
+            )
         return np.concatenate(blocks).astype(np.float64)
 
     def rows(self, types: Types) -> pa.Table:
@@ -140,7 +142,7 @@ class ServerFiles(NamedTuple):
         tables = [columns_of(file, shard, types) for file, shards in self._files(check, types) for shard in shards]
         decoded = [pa.table({name: plain(table[name]) for name in types}) for table in tables]
         if not decoded:
-            raise InputError(f"server_data must hold rows, got {self.path} without; check the file.")
+            raise InputError(f"server_data must hold rows, got none in {self.path}; check the file.")
         try:
             return pa.concat_tables(decoded, promote_options="permissive")
         except pa.ArrowException:

@@ -200,8 +200,8 @@ def test_waiting_for_an_absent_party_ends_with_a_sentence(parties, name, waits):
     outcome = called(parties, name, "--wait_minutes", "0.002")
     assert outcome.code == 6
     assert outcome.lines[-1] == (
-        f"dapple: {waits} must come within --wait_minutes 0.002, got nothing to go on with; ask for it, and give the "
-        "same command again, which goes on from here."
+        f"dapple: {waits} must come within --wait_minutes 0.002, got nothing; ask for it, and repeat the command, "
+        "which resumes here."
     )
 
 

@@ -140,11 +140,11 @@ def test_the_plan_is_one_line_without_a_number_of_rows(monkeypatch):
     monkeypatch.setattr(row_cache, "_folder", lambda: "/var/tmp")
     limits = row_cache.WorkerLimits(run="r", cores=2, cache_bytes=8 << 30)
     assert resources._plan(limits, chosen=False) == (
-        "this job uses 2 threads (all cores it may use), and keeps rows: in memory up to 50 MiB of 200 that it may "
-        "still take, then up to 300 MiB in /var/tmp, of which a sixth stays free"
+        "this job uses 2 threads (all available cores) and keeps rows in memory, up to 50 MiB of 200 available, then "
+        "up to 300 MiB in /var/tmp, a sixth of which stays free"
     )
     none = row_cache.WorkerLimits(run="r", cores=1)
-    assert "1 thread (--cores), and reads rows again in every round" in resources._plan(none, chosen=True)
+    assert "1 thread (--cores) and reads rows again in every round" in resources._plan(none, chosen=True)
 
 
 def test_a_sixth_of_a_disk_stays_free(tmp_path, monkeypatch):

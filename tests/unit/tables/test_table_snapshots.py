@@ -185,7 +185,7 @@ def test_an_iceberg_table_without_a_snapshot(tmp_path):
     content = json.loads(path.read_text())
     content |= {"snapshots": [], "current-snapshot-id": None, "refs": {}, "snapshot-log": []}
     path.write_text(json.dumps(content))
-    with pytest.raises(InputError, match=r"data\.path must be a table with a snapshot, got .* without; write rows"):
+    with pytest.raises(InputError, match=r"data\.path must be a table with a snapshot, got none in .*; write rows"):
         resolve(data_of(path, "iceberg"))
 
 
