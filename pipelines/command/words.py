@@ -44,10 +44,10 @@ class Word:
 
     def loaded(self, text: str) -> Any:
         """The settings that a text asks for; raises ConfigError, in one sentence."""
-        return named(self.load)(text)
+        return import_name(self.load)(text)
 
 
-def named(path: str) -> Any:
+def import_name(path: str) -> Any:
     """What `module:name` says."""
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)

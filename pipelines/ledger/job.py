@@ -209,7 +209,7 @@ def _check_outputs(entries: Sequence[LedgerEntry], folder: str) -> int:
             kind, remedy = LedgerRefusedError, "the ledger was replaced or restored since, or is another run's"
             refusal = Refusal(kind=kind, rule=f"{path} must be of a run that this ledger holds", remedy=remedy)
             raw = gate.read_bytes(path, refusal)
-            manifest = json_schema.parsed(raw, VerifiedManifest, refusal)
+            manifest = json_schema.parse_as(raw, VerifiedManifest, refusal)
             if manifest.ledger is not None:
                 check_published(entries, manifest, digest_of(raw), refusal)
                 found += 1

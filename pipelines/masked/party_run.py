@@ -20,7 +20,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from pipelines.jobs.job import Job, Run
 from pipelines.jobs.place import Summary
-from pipelines.jobs.run_job import carried_out, with_signals
+from pipelines.jobs.run_job import carry_out, with_signals
 from pipelines.run.folder import MANIFEST
 from pipelines.run.options import JobOptions, parse_job, read_text
 from pipelines.run.signals.log_lines import of_run
@@ -226,7 +226,7 @@ def _to_the_end(job: Job[Any, Any, Any], settings: Any, options: JobOptions, sea
 def _call(job: Job[Any, Any, Any], settings: Any, options: JobOptions) -> Summary:
     """One call of the job."""
     run = Run(settings=settings, options=options, place=job.place(settings, options))
-    with carried_out(job, run) as (planned, result):
+    with carry_out(job, run) as (planned, result):
         return job.write(run, planned, result).summary
 
 

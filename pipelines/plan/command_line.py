@@ -30,7 +30,7 @@ class Tool(Command):
 
     def _run(self, **given: Any) -> Any:
         """What the module says; it is imported when what is given has been checked."""
-        return importlib.import_module(self._module).run(checked(given))
+        return importlib.import_module(self._module).run(check_flags(given))
 
 
 def _number(text: str) -> float:
@@ -144,7 +144,7 @@ _TOOLS = (
 TOOLS: Mapping[str, Tool] = {str(each.name): each for each in _TOOLS}
 
 
-def checked(given: Mapping[str, Any]) -> SimpleNamespace:
+def check_flags(given: Mapping[str, Any]) -> SimpleNamespace:
     """The values given for the flags of a word, read and checked; raises ConfigError, in one sentence."""
     found = SimpleNamespace(**given)
     for flag, kind in KINDS.items():

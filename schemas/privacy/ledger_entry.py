@@ -8,7 +8,7 @@ from typing import Any
 
 from schemas.errors import LedgerRefusedError
 from schemas.privacy.charge import Charge, canonical
-from schemas.settings.json_schema import parsed
+from schemas.settings.json_schema import parse_as
 from schemas.settings.refusal import Refusal
 
 CHAIN_START = "0" * 64
@@ -76,7 +76,7 @@ class LedgerEntry:
     @property
     def body(self) -> dict[str, Any]:
         """`content` as plain data."""
-        return parsed(self.content, dict[str, Any], _refusal(self.sequence))
+        return parse_as(self.content, dict[str, Any], _refusal(self.sequence))
 
     @property
     def row(self) -> tuple[Any, ...]:

@@ -67,4 +67,4 @@ class VocabularySection(Section):
             return self
         lines = (line.strip() for line in read(self.vocabulary, f"{within}.vocabulary").splitlines())
         words = [line for line in lines if line]
-        return rejection.checked(type(self), dict(self) | {"words": words}, within=within)
+        return rejection.check_config(type(self), dict(self) | {"words": words}, within=within)

@@ -53,7 +53,7 @@ def first_schema(source: Source, types: Types | None = None) -> tuple[str, pa.Sc
       InputError: if it is not the file that was listed, or was changed since.
     """
     if source.listed is None:
-        raise unlisted()
+        raise unlisted_refusal()
     if not len(source.listed.files):
         raise ConfigError(
             "data.features must be names of columns (of a list column with data.width) where there may be no file, got "
@@ -67,13 +67,13 @@ def first_schema(source: Source, types: Types | None = None) -> tuple[str, pa.Sc
 def guessed_schema(source: Source) -> pa.Schema:
     """`first_schema`, with types that the first rows have if the file has none; for people who will judge them."""
     if source.listed is None:
-        raise unlisted()
+        raise unlisted_refusal()
     path, real, seal = source.listed.files.first
     with open_sealed(real, seal, path) as (file, _):
         return file.guessed_schema() if isinstance(file, CsvFile) else file.schema_arrow
 
 
-def unlisted() -> PrivacyFlowError:
+def unlisted_refusal() -> PrivacyFlowError:
     """The error for a job that would read files which it has not listed."""
     return PrivacyFlowError(
         "a job must list its files once, by pipelines.tables.private_source, before it reads them, got files without "
@@ -262,7 +262,7 @@ class ListShards(beam.PTransform):
     def expand(self, root: beam.Pipeline) -> beam.PCollection:
         """Reads the listing of the files, then lists their row groups."""
         if self.source.listing is None:
-            raise unlisted()
+            raise unlisted_refusal()
         return (
             root
             | "Once" >> beam.Impulse()

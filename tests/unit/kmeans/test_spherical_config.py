@@ -81,7 +81,7 @@ def test_a_vocabulary_is_read_once_and_its_blank_lines_are_left_out():
     ("text", "said"),
     [("a\nb\na\n", "without duplicates"), ("\n", "non-empty list"), ("x" * 101, "at most 100 letters")],
 )
-def test_a_vocabulary_that_is_none_is_refused(text, said):
+def test_an_invalid_vocabulary_is_refused(text, said):
     job = validated(JOB | {"names": {"column": "tags", "vocabulary": "v.txt"}})
     with pytest.raises(ConfigError, match=said):
         job.with_files(lambda *_: text)

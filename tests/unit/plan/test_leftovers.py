@@ -41,7 +41,7 @@ def ledger(tmp_path):
     return book
 
 
-def test_it_lists_first_and_removes_when_told(tmp_path):
+def test_it_lists_first_and_removes_on_request(tmp_path):
     folder = left(tmp_path, "out.partial-r1", "run.key", "run.nonce")
     copy = left(tmp_path, "out.partial-r1.clients", "part-0.parquet")
     found = clean(tmp_path)

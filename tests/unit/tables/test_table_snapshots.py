@@ -14,7 +14,7 @@ from pyiceberg.manifest import DataFileContent
 from pyiceberg.types import LongType
 
 from schemas.errors import ConfigError, InputError, what_installs
-from schemas.settings.json_schema import checked
+from schemas.settings.json_schema import check_content
 from schemas.tables.data_section import DataConfig
 from schemas.tables.snapshot import Snapshot, TableConfig
 from tests.scenes import tables
@@ -66,7 +66,7 @@ def test_versions(table_format, delta, iceberg):
     assert resolve(data_of(path, table_format, ids[1])) == newest
     oldest = resolve(data_of(path, table_format, ids[0]))
     assert dataclasses.asdict(oldest.snapshot) == {"format": table_format, "version": ids[0]}
-    assert checked(dataclasses.asdict(oldest.snapshot), Snapshot) == oldest.snapshot
+    assert check_content(dataclasses.asdict(oldest.snapshot), Snapshot) == oldest.snapshot
     assert rows_of(oldest) == [1.0, 2.0, 3.0]
     with pytest.raises(
         InputError, match=r"data\.table\.version must be a .* that .* still has, got 77; choose another"
