@@ -230,6 +230,18 @@ def test_a_stored_level_is_used_just_within_the_budget(monkeypatch, spent, is_us
     assert found == ((1.0, spent) if is_used else None)
 
 
+@pytest.mark.parametrize(
+    ("spent", "ratio"), [(0.5, 0.5 / 0.9994), (1e-9, 1e-3), (1e-3, 1e-3 / 0.9994), (999.0, 999.0 / 0.9994), (1e9, 1e3)]
+)
+def test_what_a_level_spends_is_compared_with_the_aim_within_bounds(monkeypatch, spent, ratio):
+    found = []
+    monkeypatch.setattr(accounting, "_spent", lambda *given: spent)
+    monkeypatch.setattr(accounting, "_bracket", lambda excess, start: found.append((excess(start), start)))
+    with pytest.raises(ConfigError):
+        accounting._search(lambda level: (), 2.0, 1.0, 1e-6)
+    assert found == [(pytest.approx(math.log(ratio), abs=1e-9), math.log(2.0))]
+
+
 def test_a_search_without_an_end_is_given_up():
     asked = []
     assert accounting._bracket(lambda log_level: asked.append(log_level) or 1.0, 0.0) is None
