@@ -228,6 +228,25 @@ def test_what_is_known_is_not_tried_again(tmp_path: pathlib.Path) -> None:
     assert len((tmp_path / "coverage").read_text().splitlines()) == 1
 
 
+def test_a_single_test_of_a_file_may_be_asked_alone(tmp_path: pathlib.Path) -> None:
+    """By its own record: the other one fails, and is not run."""
+    text = "def half(value):\n    return value / 2\n"
+    (tmp_path / "planted_single.py").write_text(text)
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+    (tmp_path / "test_planted_single.py").write_text(
+        "import pytest\nfrom planted_single import half\n\n"
+        "def test_not_asked():\n    assert False\n\n"
+        "@pytest.mark.parametrize('n', [2, 4])\ndef test_it(n):\n    assert half(n) < n\n"
+    )
+    told: list[Outcome] = []
+    server = Server(mutants_of("planted_single.py", text), tmp_path, {"planted_single.py"}, tmp_path / "coverage")
+    server.run(("test_planted_single.py::test_it[4]",), told.append)
+    assert {each.noticed_by for each in told} == {"test_planted_single.py::test_it[4]", None}
+    assert {each.n_tests for each in told} == {1}
+    with pytest.raises(RuntimeError, match="must pass without a change"):
+        server.run(("test_planted_single.py",), told.append)
+
+
 def test_names_are_followed_to_where_they_are_used(tmp_path: pathlib.Path) -> None:
     text = "A = 2\nB = A + 1\n\n\nclass C:\n    size = 3\n\n\ndef f():\n    return B\n\n\ndef g():\n    return C.size\n"
     (tmp_path / "names.py").write_text(text)
