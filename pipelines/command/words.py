@@ -118,7 +118,7 @@ WORDS: Mapping[str, Word] = {
         about="write the nearest center of every row; not private, stays in the trusted zone",
         load="schemas.trusted_zone.job_configs:load_assign_config",
         models=("schemas.trusted_zone.job_configs:AssignConfig",),
-        flags=(*OUTPUT_FLAGS, "--level"),
+        flags=(*OUTPUT_FLAGS, "--level", "--least_size"),
         example="data: {path: lake, features: [age, hours]}\nmodel: runs/fit\n",
     ),
     "evaluate": Word(

@@ -147,7 +147,9 @@ def test_every_explanation_is_of_a_mutant() -> None:
 
 def test_every_room_has_tests_that_are_there() -> None:
     for room in lines.ROOMS.values():
-        assert [each for each in room.tests if not (lines.ROOT / each).exists()] == []
+        assert [each for each in room.tests if not (lines.ROOT / each.partition("::")[0]).exists()] == []
+        for file, _, test in (each.partition("::") for each in room.tests if "::" in each):
+            assert f"def {test.partition('[')[0]}(" in (lines.ROOT / file).read_text()
 
 
 def test_a_sample_is_drawn_by_its_seed_with_some_of_each_room() -> None:
@@ -224,6 +226,25 @@ def test_known_results_are_not_tried_again(tmp_path: pathlib.Path) -> None:
     server.run(("test_planted.py",), told.append, {_mutant("a", 1).name: None})
     assert told == []
     assert len((tmp_path / "coverage").read_text().splitlines()) == 1
+
+
+def test_a_single_test_of_a_file_may_be_asked_alone(tmp_path: pathlib.Path) -> None:
+    """By its own record: the other one fails, and is not run."""
+    text = "def half(value):\n    return value / 2\n"
+    (tmp_path / "planted_single.py").write_text(text)
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+    (tmp_path / "test_planted_single.py").write_text(
+        "import pytest\nfrom planted_single import half\n\n"
+        "def test_not_asked():\n    assert False\n\n"
+        "@pytest.mark.parametrize('n', [2, 4])\ndef test_it(n):\n    assert half(n) < n\n"
+    )
+    told: list[Outcome] = []
+    server = Server(mutants_of("planted_single.py", text), tmp_path, {"planted_single.py"}, tmp_path / "coverage")
+    server.run(("test_planted_single.py::test_it[4]",), told.append)
+    assert {each.noticed_by for each in told} == {"test_planted_single.py::test_it[4]", None}
+    assert {each.n_tests for each in told} == {1}
+    with pytest.raises(RuntimeError, match="must pass without a change"):
+        server.run(("test_planted_single.py",), told.append)
 
 
 def test_names_are_followed_to_where_they_are_used(tmp_path: pathlib.Path) -> None:

@@ -33,7 +33,7 @@ class SavedModel:
       digest: SHA-256 of the file with the centers, 64 hex digits.
       feature_names: of the coordinates of a center.
       encoder: turns raw columns into features; None if rows are features.
-      sizes: shape (n_clusters,): noisy sizes.
+      sizes: shape (n_clusters,): noisy sizes; NaN where none were released.
       numbers: of the clusters, ascending, in the order of `centers`; empty for 0, 1, ...
     """
 
@@ -159,7 +159,9 @@ def _centers(
             numbers = _numbers(table)
             ordered = table.sort_by("cluster") if "cluster" in table.column_names else table
             column, has_sizes = ordered.column("center"), _SIZE in table.column_names
-            sizes = ordered.column(_SIZE).to_numpy().astype(np.float64) if has_sizes else np.ones(table.num_rows)
+            sizes = (
+                ordered.column(_SIZE).to_numpy().astype(np.float64) if has_sizes else np.full(table.num_rows, np.nan)
+            )
             if not pa.types.is_nested(plain_type(column.type)):
                 raise MalformedError("no lists")
             points = TableContract(feature_list="center").to_points(pa.table({"center": column}), path)
