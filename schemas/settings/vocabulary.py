@@ -79,4 +79,4 @@ class VocabularySection(Section):
         text = read(self.vocabulary, f"{within}.vocabulary").removeprefix("\ufeff")
         lines = (line.strip() for line in text.splitlines())
         words = [line for line in lines if line]
-        return rejection.checked(type(self), dict(self) | {"words": words}, within=within)
+        return rejection.check_config(type(self), dict(self) | {"words": words}, within=within)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pipelines.jobs.forewarnings import counted
+from pipelines.jobs.forewarnings import plural
 from pipelines.kmeans.report import cluster_plots, own_units
 from pipelines.kmeans.report.center_tree import tree_blocks
 from pipelines.kmeans.report.fit_view import FitView
@@ -28,7 +28,7 @@ def clusters_section(view: FitView) -> Section:
         blocks += [] if view.is_projected else [_heat_map(view), *_profiles(view)]
         blocks += [_map(view), *tree_blocks(view)]
     blocks += [_words(view), _numbers(view)]
-    centers = f"{counted(summary.n_clusters, 'center')} of {counted(summary.n_features, 'feature')}"
+    centers = f"{plural(summary.n_clusters, 'center')} of {plural(summary.n_features, 'feature')}"
     lead = f"{centers}, and a noisy size of each, which may even be negative. {_counted(view)}{_grey(view)}"
     return Section(name="clusters", title="Clusters", lead=lead, blocks=tuple(blocks))
 

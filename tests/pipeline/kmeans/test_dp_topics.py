@@ -90,7 +90,7 @@ def test_it_is_refused_in_one_sentence(changes, given, said):
         topics(**changes).fit(POINTS, **given)
 
 
-def test_a_width_that_is_none_is_refused():
+def test_an_invalid_width_is_refused():
     with pytest.raises(ConfigError, match="width must be at least 8"):
         topics(width=4).vectors(TERMS)
 

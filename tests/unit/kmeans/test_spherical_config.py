@@ -89,7 +89,7 @@ def test_the_mark_of_an_editor_is_no_part_of_the_first_term():
     ("text", "said"),
     [("a\nb\na\n", "without duplicates"), ("\n", "non-empty list"), ("x" * 101, "at most 100 letters")],
 )
-def test_a_vocabulary_that_is_none_is_refused(text, said):
+def test_an_invalid_vocabulary_is_refused(text, said):
     job = validated(JOB | {"names": {"column": "tags", "vocabulary": "v.txt"}})
     with pytest.raises(ConfigError, match=said):
         job.with_files(lambda *_: text)
