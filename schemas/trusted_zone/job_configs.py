@@ -12,7 +12,7 @@ from pydantic import Field
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import validated
 from schemas.kmeans.model_job import ModelJob, parse_model_job
-from schemas.kmeans.pooled_config import is_pooled, pooled
+from schemas.kmeans.pooled_config import is_pooled, validated_pooled
 from schemas.settings import rejection, yaml_text
 from schemas.settings.section import Flag, JobSettings, Positive, Scalar, Section, Text
 from schemas.tables.data_section import DataConfig, PrepareOptions
@@ -132,10 +132,10 @@ def load_prepare_config(text: str) -> PrepareConfig:
     """
     settings = rejection.mapping(yaml_text.parse(text), "data and its path")
     if "algorithm" in settings:
-        fit = pooled(settings) if is_pooled(settings) else validated(settings)
+        fit = validated_pooled(settings) if is_pooled(settings) else validated(settings)
         if fit.encode:
             raise ConfigError(
                 "encode must be left out for prepare, got a section; fit groups encoded rows on its own where it must."
             )
         settings = {"experimental": fit.experimental, "data": fit.data, "prepare": fit.prepare}
-    return rejection.checked(PrepareConfig, settings)
+    return rejection.check_config(PrepareConfig, settings)

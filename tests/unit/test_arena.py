@@ -109,7 +109,7 @@ def test_a_worker_gives_centers_errors_and_attributes(tmp_path):
     np.testing.assert_array_equal(found["inertia"], [2.0, np.nan])
 
 
-def test_a_system_that_nobody_has_built_is_told(tmp_path):
+def test_a_system_that_is_not_built_is_reported(tmp_path):
     with pytest.raises(LookupError, match=r"benchmarks\.arena build emmc"):
         environments.environment(ADAPTERS["emmc"], tmp_path)
 

@@ -118,8 +118,8 @@ def _files(folder: str, setting: str, foreign: Refusal) -> tuple[ModelManifest, 
     rule = f"{setting} must be the output folder of a finished fit, with {MANIFEST} and {CENTERS_FILE}"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="check the path")
     raw = gate.read_bytes(FileSystems.join(folder, MANIFEST), refusal)
-    json_schema.parsed(raw, RunManifest, refusal)
-    manifest = json_schema.parsed(raw, ModelManifest, foreign)
+    json_schema.parse_as(raw, RunManifest, refusal)
+    manifest = json_schema.parse_as(raw, ModelManifest, foreign)
     return manifest, gate.read_bytes(FileSystems.join(folder, CENTERS_FILE), refusal)
 
 

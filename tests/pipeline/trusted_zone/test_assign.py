@@ -159,7 +159,7 @@ def test_ids_may_be_dictionaries_or_partition_folders(desk, tmp_path):
         ),
     ],
 )
-def test_what_cannot_be_used_is_told_in_one_sentence(desk, tmp_path, change, sentence):
+def test_unusable_input_is_refused_in_one_sentence(desk, tmp_path, change, sentence):
     refused = run_model_job("assign", desk.settings() | change, tmp_path)
     assert (refused.code, refused.out) == (2, "")
     last = refused.lines[-1].removeprefix("dapple: ")
