@@ -23,9 +23,9 @@ from benchmarks.arena.cells import Kept, digest
 from benchmarks.measured_code import Code
 
 FAILURE = 1e-3
-RUNS = {"diffprivlib": 300, "nvflare": 300, "emmc": 150, "opendp": 45}
+RUNS = {"diffprivlib": 600, "nvflare": 600, "dapple": 480, "cedskmeans": 90, "google_lsh": 120, "feddp_kmeans": 160}
 """Fits of each neighbor, for systems whose fits take much more or less than a hundredth of a second."""
-MOST = 60
+MOST = 240
 """Of the others."""
 CHOICE = 0.5
 """Failure probability of the bounds by which a test is chosen."""

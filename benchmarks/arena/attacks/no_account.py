@@ -12,7 +12,7 @@ PAIR = neighbors.added("at a corner", neighbors.middle(), [1.0, 1.0])
 TIMES = 5
 _JOBS = 45
 """Blocks of runs of Dapple, which are whole jobs."""
-_BLOCKS = 200
+_BLOCKS = 100
 """At most as many of the others."""
 
 
