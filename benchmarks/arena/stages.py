@@ -15,6 +15,8 @@ STAGES = {"start": "the start", "fine": "the rounds of many small cells", "lloyd
 """Words of each stage; a round is of that whose name its own begins with, or else of the start."""
 ALL = "all"
 DOORS = tuple(f"quiet {each}" for each in (*STAGES, ALL))
+_LEAST = 2.0 * MIN_RELEASE_SCALE
+"""Lattice units: what a release has at least, in the coordinates of a symmetric one as well."""
 
 
 def of_path(path: str) -> str:
@@ -31,7 +33,5 @@ def quiet(rounds: Iterable[Round], door: str) -> list[Round]:
 
 
 def _quiet(plan: RoundPlan) -> RoundPlan:
-    releases = (
-        dataclasses.replace(each, noise_multiplier=MIN_RELEASE_SCALE / each.spec.sensitivity) for each in plan.releases
-    )
+    releases = (dataclasses.replace(each, noise_multiplier=_LEAST / each.spec.sensitivity) for each in plan.releases)
     return dataclasses.replace(plan, releases=tuple(releases))

@@ -149,20 +149,30 @@ def test_a_worker_that_ends_early_is_said(tmp_path):
         list(environments.fits(system, here, [environments.Job(np.zeros((2, 2)), 1, 1.0, 1e-6, [1])]))
 
 
-def test_a_stage_without_noise_is_the_same_rounds(tmp_path):
+def test_a_stage_without_noise_is_the_same_rounds():
     from pipelines.kmeans.plan.public_fit import PublicFit
     from schemas.kmeans.fit_config import validated
+    from schemas.tables.client_block import ClientBlock
+    from transforms.kmeans.simulated_fit import mean_cost, run_once
 
-    privacy = {"unit": "record", "epsilon": 1.0, "delta": 1e-6}
-    settings = {"algorithm": "auto", "data": {"path": "x", "features": ["a", "b"]}, "n_clusters": 3, "privacy": privacy}
-    rounds = PublicFit.of(validated(settings | {"dp_lloyd": {"domain": [-1.0, 1.0]}}), np.zeros((0, 2))).rounds
-    assert stages.quiet(rounds, "rounds") == list(rounds)
+    names, privacy = [f"x{index}" for index in range(6)], {"unit": "record", "epsilon": 0.3, "delta": 1e-6}
+    settings = {"algorithm": "auto", "data": {"path": "x", "features": names}, "n_clusters": 4, "privacy": privacy}
+    plan = PublicFit.of(validated(settings | {"dp_lloyd": {"domain": [-1.0, 1.0]}}), np.zeros((0, 6)))
+    assert stages.quiet(plan.rounds, "rounds") == list(plan.rounds)
     for door in stages.DOORS:
-        for before, after in zip(rounds, stages.quiet(rounds, door), strict=True):
+        for before, after in zip(plan.rounds, stages.quiet(plan.rounds, door), strict=True):
             silent = door in (f"quiet {stages.of_path(before.plan.path)}", "quiet all")
             assert (after == before) != silent
             assert after.plan.path == before.plan.path
-    assert {stages.of_path(each.plan.path) for each in rounds} >= {"start", "lloyd"}
+    assert {stages.of_path(each.plan.path) for each in plan.rounds} >= {"start", "lloyd"}
+    rows = sets.drawn("rows_400", 0, None).rows
+    costs = [
+        mean_cost(
+            rows, run_once(plan.initial, stages.quiet(plan.rounds, door), ClientBlock(rows), 1.0, bytes(32))[0].centers
+        )
+        for door in ("rounds", "quiet all")
+    ]
+    assert costs[1] < costs[0]
 
 
 def test_lost_cells_say_why():
