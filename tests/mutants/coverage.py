@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import os
 import pathlib
 import resource
 import sys
@@ -57,7 +56,7 @@ def recorded(tests: tuple[str, ...], files: set[str], root: pathlib.Path, store:
     """Coverage of tests; files of them that the store does not know are run.
 
     Args:
-      tests: files and folders, relative to the root or whole paths.
+      tests: files, folders and `FILE::TEST` of single ones, relative to the root.
       files: whose lines are noted, whole paths.
       root: of the repository.
       store: a line of JSON for each file of tests.
@@ -65,13 +64,16 @@ def recorded(tests: tuple[str, ...], files: set[str], root: pathlib.Path, store:
     Raises:
       RuntimeError: if the tests do not pass.
     """
-    paths = {each: _digest(each, root, tuple(sorted(files))) for each in _test_files(tests, root)}
+    asked = _asked(tests, root)
+    paths = {each: _digest(each, root, tuple(sorted(files)), tuple(names)) for each, names in asked.items()}
     known = _known(store, paths)
     store.parent.mkdir(parents=True, exist_ok=True)
     if missing := [each for each in paths if each not in known]:
         recorder = functools.partial(_Recorder, files, root, store, paths)
         answer = in_child(
-            lambda: session((f"--rootdir={root}", *(os.fspath(root / each) for each in missing)), recorder()),
+            lambda: session(
+                (f"--rootdir={root}", *(f"{root}/{name}" for file in missing for name in asked[file])), recorder()
+            ),
             longest=1e5,
         )
         if answer["failed"]:
@@ -87,13 +89,15 @@ def recorded(tests: tuple[str, ...], files: set[str], root: pathlib.Path, store:
     return Coverage(found, imported)
 
 
-def _test_files(tests: tuple[str, ...], root: pathlib.Path) -> list[str]:
-    found: dict[str, None] = {}
+def _asked(tests: tuple[str, ...], root: pathlib.Path) -> dict[str, list[str]]:
+    """What pytest is asked for, by file: single tests, or the file itself."""
+    found: dict[str, list[str]] = {}
     for each in tests:
-        path = root / each
-        for file in [path] if path.is_file() else sorted(path.rglob("test_*.py")):
-            found[file.relative_to(root).as_posix()] = None
-    return list(found)
+        path, _, single = each.partition("::")
+        for file in sorted((root / path).rglob("test_*.py")) or [root / path]:
+            name = file.relative_to(root).as_posix()
+            found.setdefault(name, []).append(each if single else name)
+    return found
 
 
 @functools.cache
@@ -106,8 +110,9 @@ def _shared(root: pathlib.Path) -> bytes:
 
 
 @functools.cache
-def _digest(path: str, root: pathlib.Path, files: tuple[str, ...]) -> str:
-    return hashlib.sha256(_shared(root) + "\n".join(files).encode() + (root / path).read_bytes()).hexdigest()
+def _digest(path: str, root: pathlib.Path, files: tuple[str, ...], names: tuple[str, ...]) -> str:
+    said = "\n".join((*files, *(each for each in names if each != path)))
+    return hashlib.sha256(_shared(root) + said.encode() + (root / path).read_bytes()).hexdigest()
 
 
 def _known(store: pathlib.Path, paths: dict[str, str]) -> dict[str, Any]:

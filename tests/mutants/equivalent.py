@@ -18,17 +18,19 @@ _FEWER_DIGITS = (
     "far rows keep 25 of 26 bits where d is a power of 4, so the stated digits hold; nothing is released here"
 )
 _SMALLER = "the product that is checked next is larger for every model: its centers lie within 2**22 units"
+_CONSTANTS = "a check of constants, which hold; it speaks when one of them is changed"
+_SHORTCUT = "successive numbers are as far apart as they are many, so the other half of the condition says it alone"
+_COPIED = "clients that are next to each other are copied like any others, in place of a view of the same rows"
+_NO_MULTIPLIER = "an event without a multiplier has one that is not positive, of zero or less"
 _PROTOCOL = "a signature of a Protocol, which is never called"
 _STACKED = "np.maximum(np.sqrt(lattice.squared_norms(sums)) * stretch[0]"
 _STATISTICS = "transforms/numerics/statistics"
 
 EQUIVALENT: dict[str, str] = {
-    f"{_STATISTICS}/clients.py:histogram: max(1, _MAX_CELLS // assigner.size) => max(0, _MAX_CELLS // assigner.size)": (
-        _ONE_AT_A_TIME
-    ),
-    f"{_STATISTICS}/clients.py:_clipped_totals: max(1, _MAX_CELLS // len(sums)) => max(0, _MAX_CELLS // len(sums))": (
-        _ONE_AT_A_TIME
-    ),
+    f"{_STATISTICS}/nearest.py:NearestCenters.of: lattice.check_product(2.0 ** ROW_BITS + _ROUNDING, "
+    "2.0 ** ROW_BITS + _ROUNDING) => pass": _CONSTANTS,
+    "schemas/privacy/charge.py:Charge.is_gaussian: each.get('noise_multiplier', 0.0) => "
+    "each.get('noise_multiplier', -1.0)": _NO_MULTIPLIER,
     f"{_STATISTICS}/clients.py:outer_product: stretches[0] => stretches[-1]": _ONE_CLIENT,
     f"{_STATISTICS}/clients.py:mean_sums_and_counts.clip: {_STACKED}, 1.0) => {_STACKED}, 2.0)": (_TINY),
     f"{_STATISTICS}/relative_sums.py:client_relative_sums.differences: -1 => -2": _LEFT_OUT,
@@ -62,6 +64,41 @@ for (_file, _reason), _changes in _ALIKE.items():
     for _before, _afters in _changes.items():
         _given = _before.partition(" = ")[0] + " = " if " = " in _before else ""
         EQUIVALENT |= {f"{_STATISTICS}/{_file}:: {_before} => {_given}{_after}": _reason for _after in _afters}
+
+_PRODUCT = f"{_STATISTICS}/nearest.py:NearestCenters.of: "
+_LIMIT = "2.0 ** ROW_BITS + _ROUNDING"
+for _change in (
+    *(f"2.0 * ({_LIMIT}) => {each} ({_LIMIT})" for each in ("2.0 /", "1.0 *", "3.0 *", "4.0 *")),
+    f"2.0 * ({_LIMIT}) + largest => 2.0 * ({_LIMIT}) - largest",
+    *(f"{_LIMIT} => 2.0 ** ROW_BITS - _ROUNDING{place}" for place in ("", " (place 2)", " (place 3)")),
+    *(
+        f"2.0 ** ROW_BITS => {each} ROW_BITS{place}"
+        for each in ("1.0 **", "2.0 *")
+        for place in ("", " (place 2)", " (place 3)")
+    ),
+):
+    EQUIVALENT[_PRODUCT + _change] = _NO_VERDICT
+
+for _where, _cells in (
+    ("clients.py:histogram", "_MAX_CELLS // assigner.size"),
+    ("clients.py:_clipped_totals", "_MAX_CELLS // len(sums)"),
+    ("directions.py:client_direction_sums", "(1 << 21) // len(sums)"),
+    ("relative_sums.py:client_relative_sums", "(1 << 21) // len(sums)"),
+):
+    for _least, _reason in (("max(0", _ONE_AT_A_TIME), ("max(2", _BLOCKS), ("min(1", _ONE_AT_A_TIME)):
+        EQUIVALENT[f"{_STATISTICS}/{_where}: max(1, {_cells}) => {_least}, {_cells})"] = _reason
+    if _cells.startswith("("):
+        for _after in ("1 >> 21", "2 << 21", "0 << 21", "1 << 22", "1 << 20", "1 << 42"):
+            EQUIVALENT[f"{_STATISTICS}/{_where}: 1 << 21 => {_after}"] = _BLOCKS
+
+_TAKE = f"{_STATISTICS}/client_chunks.py:_take: "
+for _change, _reason in (
+    ("last - first == len(clients) - 1 => last - first != len(clients) - 1", _COPIED),
+    ("last - first => last + first", _SHORTCUT),
+    *((f"len(clients) - 1 => len(clients) {each}", _COPIED) for each in ("+ 1", "- 2", "- 0")),
+    *((f"np.diff(clients) == 1 => np.diff(clients) == {each}", _COPIED) for each in ("0", "2")),
+):
+    EQUIVALENT[_TAKE + _change] = _reason
 
 _EQUAL = "rows and clients state the same number, as test_constants pins, so the largest of them is the least"
 for _bound in ("OUTER", "SUM", "RELATIVE", "DIRECTION", "COUNT", "QUALITY"):

@@ -16,6 +16,8 @@ from transforms.privacy_flow.stated_sensitivity import STATED
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TABLES = "callables of the checker's tables"
+_MASKED = "tests/pipeline/masked/test_masked_rounds.py"
+_PROFILE = "tests/pipeline/profile/test_profile.py"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +26,7 @@ class Room:
 
     Attributes:
       sources: patterns of files; `TABLES` for whatever the checker's tables name elsewhere.
-      tests: files and folders whose tests are run.
+      tests: files, folders and `FILE::TEST` of those that are run: of pipelines quick ones, by which most lines run.
     """
 
     sources: tuple[str, ...]
@@ -123,14 +125,21 @@ ROOMS: dict[str, Room] = {
             "tests/unit/kmeans/test_central_tree.py",
             "tests/unit/kmeans/test_dp_medians.py",
             "tests/unit/kmeans/test_spherical.py",
-            "tests/property/kmeans",
-            "tests/property/reports",
-            "tests/property/profile",
             "tests/unit/profile",
-            "tests/pipeline/rounds/test_exactness.py",
-            "tests/attacks/test_asked_twice.py",
-            "tests/pipeline/masked",
-            "tests/pipeline/profile",
+            "tests/unit/trusted_zone/test_cell_statistics.py",
+            "tests/pipeline/trusted_zone/test_cells.py::test_cells_in_step_are_the_same_runs_as_alone[plain]",
+            "tests/pipeline/rounds/test_exactness.py::test_a_run_equals_the_chain_of_its_rounds",
+            f"{_MASKED}::test_the_unmasked_sum_is_the_plain_sum_of_those_present[record by shard-one]",
+            f"{_MASKED}::test_the_unmasked_sum_is_the_plain_sum_of_those_present[client tuned-nobody]",
+            f"{_MASKED}::test_pairwise_masks_leave_the_plain_sum_of_those_present[client tuned-one]",
+            f"{_PROFILE}::test_a_profile_of_rows_is_near_the_truth",
+            f"{_PROFILE}::test_a_profile_of_clients_is_near_the_truth",
+            f"{_PROFILE}::test_a_value_of_one_person_is_not_released",
+            f"{_PROFILE}::test_sums_of_rows_are_exact",
+            f"{_PROFILE}::test_clients_are_counted_once",
+            f"{_PROFILE}::test_a_large_client_moves_counts_by_no_more_than_the_bound",
+            f"{_PROFILE}::test_a_sample_is_of_units_at_the_public_rate",
+            f"{_PROFILE}::test_noise_of_small_budgets",
         ),
     ),
 }

@@ -195,7 +195,7 @@ def test_lost_cells_say_why():
     assert row == "| iris | 1 | 4 | other \u2020 1.5 | apart | dapple | 4 |"
 
 
-def test_a_system_that_nobody_has_built_is_told(tmp_path):
+def test_a_system_that_is_not_built_is_reported(tmp_path):
     with pytest.raises(LookupError, match=r"benchmarks\.arena build emmc"):
         environments.environment(ADAPTERS["emmc"], tmp_path)
 

@@ -2,16 +2,24 @@
 
 import dataclasses
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from schemas.clustered_fl.labeled_contract import LabeledContract
-from schemas.errors import InputError
+from schemas.errors import InputError, PrivacyFlowError
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import ShardRef
-from transforms.clustered_fl.labeled_clients import ClientGroup, ClientPart, Clients, RowCache, read_clients
+from transforms.clustered_fl.labeled_clients import (
+    ClientGroup,
+    ClientPart,
+    Clients,
+    ListClients,
+    RowCache,
+    read_clients,
+)
 from transforms.numerics.clustered_fl.bounded_rows import bounded_rows
 from transforms.tables.file_seal import seal_of
 
@@ -118,3 +126,24 @@ def test_a_cache_keeps_what_fits(place, most_bytes, kept):
     cache = RowCache()
     first = cache.rows(place, CONTRACT, most_bytes)
     assert (cache.rows(place, CONTRACT, most_bytes) is first) == kept
+
+
+TWO, OTHER = ClientGroup(clients=(("p", 0), ("q", 1)), shards=(FIRST, SECOND)), ClientGroup(clients=(), shards=(FIRST,))
+
+
+@pytest.mark.parametrize(
+    ("places", "once"),
+    [
+        ((TWO, OTHER), True),
+        ((TWO, dataclasses.replace(OTHER, clients=(("r", 2),))), True),
+        ((TWO, dataclasses.replace(OTHER, clients=(("r", 1),))), False),
+        ((TWO, dataclasses.replace(OTHER, shards=(SECOND, FIRST, SECOND))), False),
+    ],
+)
+def test_a_client_and_each_of_its_shards_are_listed_once(places, once):
+    root = beam.Pipeline()
+    if once:
+        assert isinstance(root | ListClients(places=places), beam.PCollection)
+        return
+    with pytest.raises(PrivacyFlowError, match="must be listed once, got some several times"):
+        root | ListClients(places=places)

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import textwrap
@@ -75,7 +76,7 @@ def test_a_tally_of_another_shape_is_refused(compiled, tally):
         compiled.add(tally, ROWS)
 
 
-def test_what_is_shortened_needs_sums(compiled):
+def test_shortening_needs_sums(compiled):
     with pytest.raises(ValueError, match="counts only"):
         compiled.add(Tally.zeros(2, 0), ROWS, radius=1, shortens=True)
 
@@ -111,7 +112,7 @@ def test_two_builds_are_the_same_bytes(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"no library", None])
-def test_what_is_no_library_is_not_used(tmp_path, content):
+def test_a_file_that_is_not_a_library_is_not_used(tmp_path, content):
     if content is not None:
         (tmp_path / "x.so").write_bytes(content)
     assert Library.of(tmp_path / "x.so", 4) is None
@@ -131,21 +132,25 @@ def _without_zig(folder: pathlib.Path) -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize(("text", "level"), [("baseline", 1), ("numpy", 0), ("", 4), ("nonsense", 4)])
+@pytest.mark.parametrize(
+    ("text", "level"), [("baseline", 1), ("avx2", 3), ("avx512", 4), ("numpy", 0), ("", 4), ("nonsense", 4)]
+)
 def test_a_variable_chooses_the_level(monkeypatch, text, level):
     monkeypatch.setenv("DAPPLE_KERNEL", text)
     library.cache_clear()
     try:
-        found = library()
-        assert found is None or found.level <= level
-        assert level or found is None
+        found, built = library(), Library.of(module._FOLDER / module._NAME, 4)
+        assert (found is None) == (built is None or level == 0)
+        assert found is None or built is None or found.level == min(level, built.level)
     finally:
         library.cache_clear()
 
 
 def test_the_names_of_levels_are_those_of_the_sources():
     text = (ROOT / "transforms" / "numerics" / "kernel" / "rows.c").read_text()
-    assert {f"level == {level})" in text for level in LEVELS.values() if level > 1} == {True}
+    assert {int(level) for level in re.findall(r"if \(level == (\d)\) return", text)} == {3, 4}
+    assert (LEVELS["avx2"], LEVELS["avx512"]) == (3, 4)
+    assert re.findall(r"(\d): AVX-512, (\d): AVX2", text) == [("4", "3")]
 
 
 SANITIZED = """

@@ -122,7 +122,7 @@ def test_a_graph_draws_what_was_planned_once_each():
     assert paths([A, C]) == "a, c"
 
 
-def test_a_mechanism_declares_nothing_by_itself():
+def test_a_mechanism_declares_nothing_on_its_own():
     found = DeclaredMechanism()
     assert (found.measured(), found.understatement()) == (None, None)
     with pytest.raises(NotImplementedError, match="must declare what it spends"):

@@ -165,5 +165,16 @@ def test_bounds_of_profiles(path, law, bound):
     assert said(math.nan) is not None
 
 
+def test_cells_of_a_client_are_of_distinct_clusters_and_values():
+    """Nine rows of a client move the cells of two clusters and two values by 1 each: four at most."""
+    columns = {"known": CategoricalColumn.model_construct(values=("a", "b"))}
+    plan = types.SimpleNamespace(unit_rows=9, n_clusters=2, categorical=columns)
+    for sensitivity, holds in [(2.0, True), (2.0 - 1e-9, False)]:
+        event = ProfileEvent(
+            path="profile/histograms/known", law=ProfileLaw.GAUSSIAN, shape=None, sensitivity=sensitivity, share=1.0
+        )
+        assert (profile_understatement(types.SimpleNamespace(events=[event], **vars(plan))) is None) is holds
+
+
 def test_every_statistic_has_parts():
     assert all(parts for parts in STATED.values())

@@ -1,13 +1,17 @@
 """Exact sums as runners form them, by hand: whose arrays are changed, and that no vector is lost or counted twice."""
 
+import types
+
 import apache_beam as beam
 import numpy as np
 import pytest
 from apache_beam.testing.util import assert_that
 
 from schemas.errors import PrivacyFlowError
-from transforms.rounds import exact_sums
+from schemas.tables.contract import TableContract
+from transforms.rounds import aggregation, exact_sums
 from transforms.rounds.exact_sums import SumKeyedStatistics, SumPresentVectorsFn, SumStatistics, SumVectorsFn
+from transforms.rounds.shard_sums import contract_digest
 
 
 def vector(*values):
@@ -68,6 +72,23 @@ def test_a_sum_is_one_vector_whatever_its_length(size, monkeypatch):
         keyed = pipeline | "Keyed" >> beam.Create([(1, vectors[0]), (2, vectors[1]), (1, vectors[2])])
         sums = keyed | SumKeyedStatistics() | "First" >> beam.MapTuple(lambda number, each: (number, int(each[0])))
         assert_that(sums, lambda found: _is(sorted(found), [(1, 4), (2, 2)]), label="keyed")
+
+
+def test_shards_are_added_up_a_few_at_a_time_and_none_is_left(monkeypatch):
+    readers = []
+    monkeypatch.setattr(aggregation, "_SHARDS_PER_CORE", 2)
+    monkeypatch.setattr(aggregation, "sum_shards", lambda reader, shards: readers.append(reader) or list(shards))
+    limits, contract = types.SimpleNamespace(cores=2), TableContract(features=("a",), n_features=1)
+    function = aggregation._StatisticFn(contract, "round", limits)
+    function.setup()
+    for numbers, whole in [(range(4), []), (range(5), [[0, 1, 2, 3, 4]]), (range(6), [[0, 1, 2, 3, 4]]), ((), [])]:
+        function.start_bundle()
+        assert [found for number in numbers for found in function.process(number, f"state {number}")] == whole
+        left = list(numbers)[5 * len(whole) :]
+        assert [each.value for each in function.finish_bundle()] == ([left] if left else [])
+    asked = [(each.contract, each.round, each.state, each.limits) for each in readers]
+    assert asked == [(contract, "round", f"state {last}", limits) for last in (3, 4, 4, 5)]
+    assert {each.identity for each in readers} == {contract_digest(contract)}
 
 
 def _is(found, expected):

@@ -138,6 +138,25 @@ def test_the_bound_of_the_frame_holds():
         np.testing.assert_array_equal(model.squared, lattice.squared_norms(model.doubled / 2))
 
 
+def test_no_unit_is_finer_than_the_finest():
+    """Centers 2**-895 apart would have units of 2**-917."""
+    model = NearestCenters.of(np.array([[0.0], [2.0**-895]]))
+    assert model.exponent == -900
+    np.testing.assert_array_equal(model.labels(np.array([[-1.0], [0.0], [2.0**-895], [1.0]])), [0, 0, 1, 1])
+    assert NearestCenters.of(np.zeros((2, 1))).exponent == -900
+    assert NearestCenters.of(np.array([[0.0], [2.0**-870]])).exponent == -892
+
+
+@pytest.mark.parametrize("middle", [0.0, 1.0])
+def test_rows_beyond_the_lattice_are_worked_on_alone(middle):
+    """A center at the middle of the model or one unit from it: nothing that is computed of far rows turns negative."""
+    model = NearestCenters.of(np.array([[-(2.0**21)], [2.0**21 - middle], [middle]]))
+    assert (model.exponent, model.squared[2]) == (0, middle**2)
+    found = model.rows(np.array([[2.0**30], [-(2.0**30)], [middle]]))
+    np.testing.assert_array_equal(found.labels, [1, 0, 2])
+    np.testing.assert_allclose(found.squared, [(2.0**30 - 2.0**21 + middle) ** 2, (2.0**30 - 2.0**21) ** 2, 0.0], 1e-7)
+
+
 def test_squared_distances_by_hand():
     points, centers = np.array([[3.0, 4.0], [1.0, 1.0]]), np.array([[0.0, 0.0], [1.0, 1.0]])
     np.testing.assert_array_equal(squared_distances(points, centers, np.array([0, 1])), [25.0, 0.0])

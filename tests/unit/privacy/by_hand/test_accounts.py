@@ -119,7 +119,7 @@ def test_what_a_formula_confirms_is_not_composed_again(monkeypatch):
     assert accounting._spent(plan.rounds, 1.0, 1e-6) > 7.0
 
 
-def test_what_is_stated_is_composed_with_its_slack():
+def test_the_statement_is_composed_with_its_slack():
     """A lattice so coarse that every term of the slack is seen, and a composition without it as the truth."""
     rounds = planned(2.0, shape=(50,), sensitivity=4)
     target = accounting._single_epsilon(rounds, 1e-6)
@@ -201,6 +201,45 @@ def test_a_bracket_is_around_the_zero(start):
     assert low <= 0.0 <= high
     assert high - low <= 1.05 * abs(start) + 0.0021
     assert len(asked) <= 6
+
+
+def test_a_bracket_that_starts_at_the_zero_is_the_zero():
+    assert accounting._bracket(lambda log_level: log_level - 1.0, 1.0) == (1.0, 1.0)
+    low, high = accounting._bracket(lambda log_level: log_level, 2.0)
+    assert (low, high) == (pytest.approx(2.0 - 0.002 - 1.05 * 2.0), 2.0)
+    low, high = accounting._bracket(lambda log_level: log_level, -2.0)
+    assert (low, high) == (-2.0, pytest.approx(-2.0 + 0.002 + 1.05 * 2.0))
+
+
+@pytest.mark.parametrize(("ratio", "composed"), [(0.00995, False), (0.01005, True), (99.5, True), (100.5, False)])
+def test_a_stored_level_far_from_the_first_guess_is_not_even_composed(monkeypatch, ratio, composed):
+    asked = []
+    monkeypatch.setattr(accounting, "_spent", lambda *given: asked.append(given) or 0.995)
+    rounds = tuple(planned(1.0, mechanism=LAPLACE))
+    stored = plan_cache.StoredLevel(ratio, 7.0)
+    found = accounting._recheck(stored, lambda level: rounds, lambda: 1.0, 1.0, 1e-6)
+    assert found == ((ratio, 0.995) if composed else None)
+    assert asked == ([(rounds, 1.0, 1e-6)] if composed else [])
+
+
+@pytest.mark.parametrize(("spent", "is_used"), [(0.99, True), (0.9899, False), (1.0, True), (1.0001, False)])
+def test_a_stored_level_is_used_just_within_the_budget(monkeypatch, spent, is_used):
+    monkeypatch.setattr(accounting, "_spent", lambda *given: spent)
+    rounds = tuple(planned(1.0, mechanism=LAPLACE))
+    found = accounting._recheck(plan_cache.StoredLevel(1.0, 7.0), lambda level: rounds, lambda: 1.0, 1.0, 1e-6)
+    assert found == ((1.0, spent) if is_used else None)
+
+
+@pytest.mark.parametrize(
+    ("spent", "ratio"), [(0.5, 0.5 / 0.9994), (1e-9, 1e-3), (1e-3, 1e-3 / 0.9994), (999.0, 999.0 / 0.9994), (1e9, 1e3)]
+)
+def test_what_a_level_spends_is_compared_with_the_aim_within_bounds(monkeypatch, spent, ratio):
+    found = []
+    monkeypatch.setattr(accounting, "_spent", lambda *given: spent)
+    monkeypatch.setattr(accounting, "_bracket", lambda excess, start: found.append((excess(start), start)))
+    with pytest.raises(ConfigError):
+        accounting._search(lambda level: (), 2.0, 1.0, 1e-6)
+    assert found == [(pytest.approx(math.log(ratio), abs=1e-9), math.log(2.0))]
 
 
 def test_a_search_without_an_end_is_given_up():
