@@ -166,7 +166,7 @@ def other(package: str, draws: int, pattern: str) -> dict[tuple[str, float], str
 
 
 def before_of(last: list[str] | None, now: str, draws: int) -> str:
-    """What the page said of a cell before: of a row of the page, as many draws, the last figure that is not this one."""
+    """The last figure of a cell that was not this one, by its row of the page, if that has as many draws."""
     if last is None or last[4] != str(draws):
         return "-"
     return last[2] if last[3] == now else f"{last[3]} at {last[5]}"
