@@ -25,7 +25,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Ledger:
-    """A ledger.
+    """Limits of data sets, and the charges of runs on them, in a file or a database.
 
     Args:
       place: a file on a local disk, or `postgresql://USER@HOST/DATABASE`.

@@ -39,7 +39,7 @@ _ANSWER = "split.json"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JobRows:
-    """The rows of a job.
+    """Where rows are before they are grouped by client, and how they are read.
 
     Attributes:
       data: what the job says of them.
