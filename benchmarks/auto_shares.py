@@ -37,7 +37,7 @@ EPSILONS = (0.3, 1.0, 3.0)
 OUTER, WEIGHTS, COUNTS = (0.05, 0.1, 0.25, 0.5), (0.03, 0.07, 0.15, 0.3), (0.1, 0.25)
 """Shares of outer product and weights, and that of counts in what is left."""
 LLOYD = (LloydConfig(), *(LloydConfig(steps=steps, share=share) for steps, share in ((1, 0.25), (1, 0.5), (2, 0.5))))
-FINALISTS = 16
+FINALISTS = 12
 """Vectors that run more than once."""
 
 
@@ -153,7 +153,7 @@ def shown(choice: Choice) -> str:
 
 def main() -> None:
     parser = measurement.script(__doc__)
-    parser.add_argument("--draws", type=int, default=4, help="of rows and server data")
+    parser.add_argument("--draws", type=int, default=3, help="of rows and server data")
     parser.add_argument("--repeats", type=int, default=5, help="runs on each in the end")
     parser.add_argument("--sets", default="", help="a regular expression of their names; default: all")
     parser.add_argument("--epsilons", type=float, nargs="+", default=list(EPSILONS))
