@@ -508,11 +508,13 @@ def memory(n_rows: int) -> list[str]:
     return ["", "## Memory", "", f"{said}: {found}; {named} of 30 clusters have a name."]
 
 
-def sentences(folder: Path) -> Texts:
-    """The texts by a sentence model."""
+def sentences(folder: Path, step: int) -> Texts:
+    """Each `step`-th text by the sentence model."""
     known = texts()
-    vectors = sentence_vectors.of_texts(said(), folder)[known.kept]
-    return known._replace(vectors=vectors)
+    places = np.flatnonzero(known.kept)
+    rows = np.flatnonzero(places % step == 0)
+    vectors = sentence_vectors.of_texts(said()[::step], folder)[places[rows] // step]
+    return Texts(vectors, known.codes[rows], known.sections[rows], known.people[rows], known.vocabulary)
 
 
 def parts(given: argparse.Namespace) -> Iterator[list[str]]:
@@ -531,7 +533,8 @@ def parts(given: argparse.Namespace) -> Iterator[list[str]]:
     if "memory" in given.only:
         yield memory(given.sparse_rows)
     if given.sentences is not None:
-        title, found = f"Unit record, texts by a sentence model, k = 30, {draws} draws", sentences(given.sentences)
+        found = sentences(given.sentences, given.step)
+        title = f"Unit record, {len(found.vectors):,} texts by a sentence model, k = 30, {draws} draws"
         yield table(title, 30, "record", epsilons, by_row(found), draws, found)
     if "texts" in given.only:
         title = f"Unit record, {len(texts().vectors):,} texts by TF-IDF, k = 30, {draws} draws"
@@ -555,7 +558,8 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=20_000)
     parser.add_argument("--client_draws", type=int, default=5)
     parser.add_argument("--sparse_rows", type=int, default=1_000_000)
-    parser.add_argument("--sentences", type=Path, help="folder of the environment and the vectors of a sentence model")
+    parser.add_argument("--sentences", type=Path, help="folder of the environment and the vectors of the model")
+    parser.add_argument("--step", type=int, default=1, help="the sentence model reads each text of so many")
     parser.add_argument("--only", nargs="*", choices=PARTS, default=PARTS)
     parser.add_argument("--runs", type=int, default=100_000, help="of noise where every name is false")
     parser.add_argument("--trials", type=int, default=1000)

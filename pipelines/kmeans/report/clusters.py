@@ -111,9 +111,9 @@ def names_sections(view: FitView) -> list[Section]:
         words=2,
         note=f"Terms of the public vocabulary that more of a cluster's {units} have than of all, strongest first: by "
         f"more than {names.threshold:.2f} noise stddevs, even if the cluster is as large as its noisy size allows. "
-        f"So noise alone gives at most {FALSE_NAMES:g} names in a whole run, as expected. Only this many terms of one "
-        f"{view.unit.word} count, so numbers are below exact ones; where "
-        "clients are units, one counts whole in such a number, and is split in sizes. "
+        f"So noise alone gives at most {FALSE_NAMES:g} names in a whole run, as expected. One {view.unit.word} counts "
+        "for no more terms than names.per_unit says, so numbers are below exact ones; where clients are units, one "
+        "counts whole in such a number, and is split in sizes. "
         f"“No name” says that no term stands out of the noise, not that the cluster is empty.{more}",
     )
     lead = "Each cluster by the terms that set it apart. No other term of a text is in this report."
