@@ -39,7 +39,7 @@ def promise(*plans, **more):
     return Promise(zone=Zone.PUBLIC, plans=plans, **more)
 
 
-def test_a_promise_of_numbers_that_are_none_is_refused_before_any_step():
+def test_a_promise_of_nan_is_refused_before_any_step():
     broken = dataclasses.replace(A, releases=(dataclasses.replace(A.releases[0], noise_multiplier=math.nan),))
     sound, other = PromisedPlan(rounds=(A, B)), PromisedPlan(rounds=(C, broken))
     for given in (promise(other), promise(sound, other), promise(other, chunk=(A,)), promise(sound, stages=(broken,))):
