@@ -56,7 +56,7 @@ def job(lake: Path, rounds: int, chunk: int) -> ClusteredFLConfig:
         },
         "chunks": {"rounds": chunk},
     }
-    return rejection.checked(ClusteredFLConfig, settings)
+    return rejection.check_config(ClusteredFLConfig, settings)
 
 
 def write_lake(folder: Path, data: Path, n_rows: int, side: int) -> None:

@@ -50,7 +50,7 @@ def of_starts(seed: int) -> Found:
     view = _view(kinds.job_of("dp_lloyd", privacy=privacy), rows, kinds.key_of("start", seed))
     costs = [_cost(rows, centers) for centers in (view.result.model.centers, kinds.MEANS)]
     if costs[0] > FAILED * costs[1]:
-        said = report_warnings.warnings(view, report_warnings.made(view))
+        said = report_warnings.warnings(view, report_warnings.run_checks(view))
         told = any(each.level is Level.WARNING for each in said)
         return {"failed starts reported": (int(told), 1)}
     if costs[0] > GOOD * costs[1]:

@@ -69,7 +69,7 @@ def command(lake: Path, checkout: Path, flags: tuple[str, ...], *, marked: bool 
         with (lake / "log").open("w") as log:
             child = subprocess.Popen(words, env=_environment(checkout), cwd=checkout, stdout=log, stderr=log)
             _, status, used = os.wait4(child.pid, 0)
-        found = {"wall": time.perf_counter() - start, "cpu": used.ru_utime + used.ru_stime}
+        found = {"wall": time.perf_counter() - start, "cpu": used.ru_utime + used.ru_stime, "system": used.ru_stime}
         if marked and not status:
             first, cpu = map(float, mark.read_text().split())
             found |= {"first": first - started, "first_cpu": cpu}

@@ -25,7 +25,7 @@ from benchmarks.central_tree import job as tree_job
 from benchmarks.machine import heading
 from benchmarks.papers.fastlloyd import Figure, lloyd_job, nicv
 from benchmarks.papers.fastlloyd_scaling import METHODS, Size, separable
-from pipelines.kmeans.fit import execute, released
+from pipelines.kmeans.fit import execute, read_release
 from pipelines.kmeans.plan.planned_fit import plan_fit
 from pipelines.run.options import beam_options
 from schemas.kmeans.fit_config import validated
@@ -224,7 +224,7 @@ def fitted(folder: Path, kind: str, n_clients: int, rows: NDArray[np.float64]) -
     job = plan_fit(validated(settings))
     wall, processors = time.perf_counter(), time.process_time()
     with tempfile.TemporaryDirectory() as out:
-        result = released(job, out, execute(job, beam_options([]), out))
+        result = read_release(job, out, execute(job, beam_options([]), out))
     seconds = time.perf_counter() - wall, time.process_time() - processors
     n_bytes = 0 if kind == "central" else sum(sent(each.plan.size, kind, n_clients) for each in job.rounds)
     return Fitted(*seconds, nicv(rows, result.model.centers), n_bytes)

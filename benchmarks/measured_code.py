@@ -68,17 +68,22 @@ class Code:
         """The files as they are now."""
         return cls(lambda path: (ROOT / path).read_text() if (ROOT / path).is_file() else None)
 
-    def digest(self, command: str) -> str:
-        """Of what `python -m` of a module measures: 16 hexadecimal digits, or nothing if there is no such module."""
+    def digest(self, command: str, name: str = "main") -> str:
+        """Of what `python -m` of a module measures: 16 hexadecimal digits, or nothing if there is no such module.
+
+        Args:
+          command: the module.
+          name: of its function from which names are followed; without such a one all of the module counts.
+        """
         hashed = hashlib.sha256()
-        for text in self.met(command):
+        for text in self.met(command, name):
             hashed.update(text.encode() + _HOLE.encode())
         return hashed.hexdigest()[:16] if self._started(command) else ""
 
-    def met(self, command: str) -> Iterator[str]:
-        """Trees of all that the `main` of a module reaches, with numbers for names."""
+    def met(self, command: str, name: str = "main") -> Iterator[str]:
+        """Trees of all that a function of a module reaches, with numbers for names."""
         root = self._started(command)
-        order: dict[Target, int] = {(root, "main" if "main" in self._names(root) else _ALL): 0} if root else {}
+        order: dict[Target, int] = {(root, name if name in self._names(root) else _ALL): 0} if root else {}
         done, modules = 0, dict[str, bool]()
         while done < len(order) or not all(modules.values()):
             for module, name in list(order)[done:]:

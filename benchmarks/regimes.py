@@ -2,9 +2,11 @@
 
 Cost (mean squared distance to the nearest center) over that of the best of some k-means runs without privacy: mean,
 largest of the draws. Only the box is public. Rows and noise are those of a fit, by its pure functions on arrays.
-`--package DIR` measures another checkout of the project with this script, for the column before a change.
+Rows that the page has and a run does not draw stay. `before` is what the page said of a row of as many draws, which are
+the same ones, or what `--package DIR` makes of them: another checkout of the project, measured by this script.
 
     python -m benchmarks.regimes --draws 10 --out benchmarks/results/regimes.md
+    python -m benchmarks.regimes --draws 10 --sets "k = 48" --out benchmarks/results/regimes.md
 """
 
 import argparse
@@ -19,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import machine, measurement
+from benchmarks import machine, measurement, pieces
 
 Rows = NDArray[np.float64]
 Make = Callable[[np.random.Generator], Rows]
@@ -163,6 +165,13 @@ def other(package: str, draws: int, pattern: str) -> dict[tuple[str, float], str
     return {(name, float(epsilon)): cell for name, epsilon, cell in rows}
 
 
+def before_of(last: list[str] | None, now: str, draws: int) -> str:
+    """The last figure of a cell that was not this one, by its row of the page, if that has as many draws."""
+    if last is None or last[4] != str(draws):
+        return "-"
+    return last[2] if last[3] == now else f"{last[3]} at {last[5]}"
+
+
 def main() -> None:
     parser = measurement.script(__doc__)
     parser.add_argument("--draws", type=int, default=10)
@@ -174,14 +183,18 @@ def main() -> None:
         for name, epsilon, mean, largest in measured(arguments.draws, arguments.sets):
             print(f"{name}\t{epsilon}\t{mean:.3f} ({largest:.2f})", flush=True)
         return
-    before = other(arguments.package, arguments.draws, arguments.sets) if arguments.package else {}
-    lines = machine.heading("auto by regime: cost over k-means without privacy")
-    lines += [f"Mean of {arguments.draws} draws, in brackets the largest. Unit record, delta {DELTA:g}.", ""]
-    lines += ["| set | epsilon | before | now |", "| --- | --- | --- | --- |"]
+    measured_before = other(arguments.package, arguments.draws, arguments.sets) if arguments.package else {}
+    page, drawn = pieces.rows_of(arguments.out), {}
     for name, epsilon, mean, largest in measured(arguments.draws, arguments.sets):
-        lines.append(f"| {name} | {epsilon} | {before.get((name, epsilon), '-')} | {mean:.3f} ({largest:.2f}) |")
-        print(lines[-1], flush=True)
-    measurement.show(lines, arguments.out)
+        key, now = (name, str(epsilon)), f"{mean:.3f} ({largest:.2f})"
+        told = before_of(page.get(key), now, arguments.draws)
+        drawn[key] = [*key, measured_before.get((name, epsilon), told), now]
+        print(*drawn[key], sep="\t", flush=True)
+    words = f"Mean of the draws, in brackets the largest. Unit record, delta {DELTA:g}. "
+    words += "`before`: the same draws at an earlier commit, the last one at which they gave something else."
+    columns = ("set", "epsilon", "before", "now")
+    heading = machine.heading("auto by regime: cost over k-means without privacy")
+    measurement.show(pieces.merged(heading, words, columns, drawn, arguments.draws, arguments.out), arguments.out)
 
 
 if __name__ == "__main__":

@@ -72,14 +72,14 @@ def main() -> None:
 
 def table(turns: dict[int, list[Figures]]) -> list[str]:
     """A line for each number of rows; the first one is the floor of the others."""
-    heads = ["rows", "wall s", "CPU s", "us of CPU a row", "over that of the line before", "peak RSS MB"]
+    heads = ["rows", "wall s", "CPU s", "of it the system's", "us of CPU a row", "over the line before", "peak RSS MB"]
     lines, before = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"], 0.0
     median = {
         size: {key: statistics.median(turn[key] for turn in each) for key in each[0]} for size, each in turns.items()
     }
     smallest = min(median)
     for size, each in median.items():
-        cells = [f"{size:,}", f"{each['wall']:.1f}", f"{each['cpu']:.1f}"]
+        cells = [f"{size:,}", f"{each['wall']:.1f}", f"{each['cpu']:.1f}", f"{each['system']:.1f}"]
         row = 1e6 * (each["cpu"] - median[smallest]["cpu"]) / max(size - smallest, 1)
         cells += [f"{row:.3f}" if row else "-", f"{row / before:.3f}" if before else "-", f"{each['rss']:.0f}"]
         lines.append(f"| {' | '.join(cells)} |")

@@ -38,7 +38,9 @@ tokenizer.no_padding()
 
 
 def linear(x, name):
-    return x @ weights[name + ".weight"].T + weights[name + ".bias"]
+    # NumPy multiplies three axes by many small products, which take several times as long as one.
+    rows = x.reshape(-1, x.shape[-1]) @ weights[name + ".weight"].T + weights[name + ".bias"]
+    return rows.reshape(*x.shape[:-1], -1)
 
 
 def norm(x, name):

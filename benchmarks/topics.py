@@ -20,6 +20,7 @@ attack was run, a language model takes no part, and its rate is no goal.
 """
 
 import argparse
+import dataclasses
 import functools
 import hashlib
 import json
@@ -30,7 +31,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,7 +65,7 @@ SILENT = 1e-6
 """Variance of the noise, over the planned one, of a run without any."""
 STEPS = 2048.0
 """Lattice steps of a stddev where names are false: hardly more than the noise stage asks for."""
-PARTS = ("false", "tags", "memory", "texts", "attack", "time", "clients")
+PARTS = ("false", "tags", "memory", "texts", "attack", "time", "maintainers", "clients")
 LEAST_TEXTS, LEAST_WITH_TERM = 25, 5
 """Of a heuristic pipeline: texts of a cluster, and those that have a term, for either to be published."""
 ODDS = np.array([0.22, 0.195, 0.195, 0.195, 0.195])
@@ -415,28 +416,48 @@ def _wilson(right: int, trials: int) -> tuple[float, float]:
 
 
 def speed(n_rows: int, turns: int = 3) -> list[str]:
-    """CPU time of the statistic of a round on rows in memory, over an iteration of scikit-learn's, in turns."""
+    """CPU time of the rounds of a fit on rows in memory, over an iteration of scikit-learn's, in turns."""
     rng, k, d = np.random.default_rng(0), 50, 384
     rows = normalize(rng.normal(size=(n_rows, d)).astype(np.float32))
     config = job(k, 1.0, "record", ("a",)).model_copy(update={"names": None})
     protocol = PROTOCOLS[config.algorithm]
-    initial = protocol.initial_state(config, np.zeros((0, d)), d)
+    fine = protocol.initial_state(config, np.zeros((0, d)), d)
     specs = protocol.round_specs(config, d, 0)
     plan = accounting.calibrate(config.privacy.unit, specs, 1.0, DELTA, protocol.allocation(config))
-    round_ = protocol.rounds(config, plan)[-2]
-    state = initial.broadcast()
+    statistic = protocol.rounds(config, plan)[0].statistic
+    states = [fine, dataclasses.replace(fine, centers=fine.centers[:k])]
     start, ours, theirs = rows[:k].astype(np.float64), [], []
     for _ in range(turns):
-        before = time.process_time()
-        round_.statistic(ClientBlock(rows), state)
-        between = time.process_time()
-        few = KMeans(k, init=start, n_init=1, max_iter=2, algorithm="lloyd", tol=0.0).fit(rows)
-        after = time.process_time()
-        ours.append(between - before)
-        theirs.append((after - between) / (few.n_iter_ + 1))
-    ratio = np.median(ours) / np.median(theirs)
-    words = f"{n_rows:,} rows of {d} numbers (float32), 2 x {k} centers against {k}: a round takes"
-    return ["", "## Time", "", f"{words} {np.median(ours):.2f} CPU s, {ratio:.2f} of an iteration of scikit-learn."]
+        ours.append([_seconds(functools.partial(statistic, ClientBlock(rows), each.broadcast())) for each in states])
+        few = [KMeans(k, init=start, n_init=1, max_iter=each, algorithm="lloyd", tol=0.0) for each in (1, 11)]
+        once, more = (_seconds(functools.partial(each.fit, rows)) for each in few)
+        theirs.append((more - once) / (few[1].n_iter_ - few[0].n_iter_))
+    iteration, (slow, quick) = np.median(theirs), np.median(ours, axis=0)
+    n_steps, n_fine = config.spherical.n_steps, fine.settings.fine_rounds
+    mean = (n_fine * slow + (n_steps - n_fine) * quick) / n_steps
+    lines = [
+        "",
+        "## Time",
+        "",
+        f"{n_rows:,} rows of {d} numbers (float32), k = {k}, one thread, medians of {turns}.",
+        "",
+    ]
+    lines += _head("what", "CPU s", "of an iteration of scikit-learn")
+    for title, found in (
+        ("an iteration of scikit-learn's k-means", iteration),
+        (f"a round with {len(fine.centers)} centers, {n_fine} of {n_steps}", slow),
+        (f"a round with {k} centers, {n_steps - n_fine} of {n_steps}", quick),
+        ("the mean of a fit's rounds", mean),
+    ):
+        lines.append(_line(title, f"{found:.2f}", f"{found / iteration:.2f}"))
+    return lines
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    """CPU seconds of some work."""
+    before = time.process_time()
+    work()
+    return time.process_time() - before
 
 
 def _head(*cells: str) -> list[str]:
@@ -487,11 +508,13 @@ def memory(n_rows: int) -> list[str]:
     return ["", "## Memory", "", f"{said}: {found}; {named} of 30 clusters have a name."]
 
 
-def sentences(folder: Path) -> Texts:
-    """The texts by a sentence model."""
+def sentences(folder: Path, step: int) -> Texts:
+    """Each `step`-th text by the sentence model."""
     known = texts()
-    vectors = sentence_vectors.of_texts(said(), folder)[known.kept]
-    return known._replace(vectors=vectors)
+    places = np.flatnonzero(known.kept)
+    rows = np.flatnonzero(places % step == 0)
+    vectors = sentence_vectors.of_texts(said()[::step], folder)[places[rows] // step]
+    return Texts(vectors, known.codes[rows], known.sections[rows], known.people[rows], known.vocabulary)
 
 
 def parts(given: argparse.Namespace) -> Iterator[list[str]]:
@@ -510,7 +533,8 @@ def parts(given: argparse.Namespace) -> Iterator[list[str]]:
     if "memory" in given.only:
         yield memory(given.sparse_rows)
     if given.sentences is not None:
-        title, found = f"Unit record, texts by a sentence model, k = 30, {draws} draws", sentences(given.sentences)
+        found = sentences(given.sentences, given.step)
+        title = f"Unit record, {len(found.vectors):,} texts by a sentence model, k = 30, {draws} draws"
         yield table(title, 30, "record", epsilons, by_row(found), draws, found)
     if "texts" in given.only:
         title = f"Unit record, {len(texts().vectors):,} texts by TF-IDF, k = 30, {draws} draws"
@@ -519,10 +543,11 @@ def parts(given: argparse.Namespace) -> Iterator[list[str]]:
         yield attack(given.trials)
     if "time" in given.only:
         yield speed(given.rows)
-    if "clients" in given.only:
+    if "maintainers" in given.only:
         _, people = np.unique(texts().people, return_inverse=True)
         title = f"Unit client, {people.max() + 1:,} maintainers, k = 20, {draws} draws"
         yield table(title, 20, "client", (1.0, 2.0, 4.0), [by_owner(people, np.arange(len(people)))], draws)
+    if "clients" in given.only:
         title = f"Unit client, {given.clients:,} clients of 1 to 20 texts, k = 20, {given.client_draws} draws"
         yield table(title, 20, "client", (2.0,), [assembled(given.clients)], given.client_draws)
 
@@ -533,7 +558,10 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=20_000)
     parser.add_argument("--client_draws", type=int, default=5)
     parser.add_argument("--sparse_rows", type=int, default=1_000_000)
-    parser.add_argument("--sentences", type=Path, help="folder of the environment and the vectors of a sentence model")
+    parser.add_argument("--sentences", type=Path, help="folder of the environment and the vectors of the model")
+    parser.add_argument(
+        "--step", type=int, default=1, help="1 if the sentence model reads every text, n for every n-th"
+    )
     parser.add_argument("--only", nargs="*", choices=PARTS, default=PARTS)
     parser.add_argument("--runs", type=int, default=100_000, help="of noise where every name is false")
     parser.add_argument("--trials", type=int, default=1000)

@@ -15,7 +15,7 @@ from dapple_dp.estimator.dp_topics import DPTopics
 from dapple_dp.estimator.private_scaler import PrivateScaler
 from pipelines.jobs.job import Job, Result, Run, Settings
 from pipelines.jobs.place import OutputFolder
-from pipelines.jobs.run_job import carried_out
+from pipelines.jobs.run_job import carry_out
 from pipelines.kmeans import fit as fit_job
 from pipelines.kmeans.plan.planned_fit import FitResult
 from pipelines.profile import job as profile_job
@@ -62,7 +62,7 @@ def _in_memory(
             beam=beam_options([]) if beam is None else beam,
         )
         run = Run(settings=settings, options=options, place=OutputFolder(options))
-        with carried_out(job, run) as (_, result):
+        with carry_out(job, run) as (_, result):
             yield result, run.folder
 
 

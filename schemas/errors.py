@@ -43,7 +43,7 @@ class InputError(DappleError, ValueError):
 
 
 class NoInputYetError(InputError):
-    """No file is where the input should be: it has not come yet, or the path is wrong."""
+    """No file is where the input should be: it has not arrived yet, or the path is wrong."""
 
     exit_code = 66
 
@@ -81,7 +81,7 @@ class NotYetError(ProtocolError):
 
 
 class AbsentError(DappleError):
-    """A party of masked aggregation has waited as long as it may, and a party has not come."""
+    """A party of masked aggregation has waited as long as it may, and another party has not answered."""
 
     exit_code = 6
 

@@ -1,8 +1,8 @@
 """Cells: a system's cost on a draw of a set at an epsilon; kept by the digest of what was asked and of the rows."""
 
 import hashlib
+import itertools
 import json
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -15,17 +15,15 @@ from benchmarks.arena import environments, sets
 from benchmarks.arena.environments import Job
 from benchmarks.separated_mixture import mean_cost
 
-TOGETHER = 48
-"""Cells that one process of a system runs; they are kept at its end."""
-
 
 class Cell(NamedTuple):
-    """A question: a system, a set, an epsilon, and the number of a draw."""
+    """A question: a system, a set, an epsilon, the number of a draw, and the door as of `Job`."""
 
     system: str
     name: str
     epsilon: float
     draw: int
+    door: str = "rounds"
 
 
 class Kept:
@@ -34,8 +32,11 @@ class Kept:
     def __init__(self, path: Path):
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        lines = path.read_text().splitlines() if path.exists() else []
-        self._found = {each["digest"]: each for each in map(json.loads, lines)}
+        text = path.read_text() if path.exists() else ""
+        whole = text[: text.rfind("\n") + 1]
+        if whole != text:  # a run ended while it wrote
+            path.write_text(whole)
+        self._found = {each["digest"]: each for each in map(json.loads, whole.splitlines())}
 
     def get(self, key: str) -> dict[str, Any] | None:
         """A result, or None."""
@@ -56,17 +57,18 @@ def digest(*what: Any) -> str:
 def key_of(system: ModuleType, cell: Cell, task: sets.Task) -> str:
     """The digest of a cell: the system, what it is asked for, and the rows."""
     server = None if task.server is None else data.digest(task.server)
-    asked = (cell.epsilon, cell.draw, task.k, task.delta, environments.LIMIT)
-    return digest(environments.fingerprint(system), *asked, data.digest(task.rows), server)
+    asked = (cell.epsilon, cell.draw, cell.door, task.k, task.delta, environments.LIMIT)
+    return digest(environments.fingerprint(system, cell.door), *asked, data.digest(task.rows), server)
 
 
 def costs(system: ModuleType, wanted: Sequence[tuple[Cell, sets.Task]], home: Path) -> Iterator[dict[str, Any]]:
-    """Runs cells of one system in one process of its environment."""
+    """Runs cells of one system in one process of its environment; each is reported when it is done."""
     where = environments.environment(system, home)
-    jobs = [Job(task.rows, task.k, cell.epsilon, task.delta, [_seed(cell)], task.server) for cell, task in wanted]
-    with tempfile.TemporaryDirectory() as folder:
-        found = environments.fits(system, where, jobs, Path(folder))
-    for (cell, task), each in zip(wanted, found, strict=True):
+    jobs = [
+        Job(task.rows, task.k, cell.epsilon, task.delta, [_seed(cell)], task.server, door=cell.door)
+        for cell, task in wanted
+    ]
+    for (cell, task), each in zip(wanted, environments.fits(system, where, jobs), strict=True):
         centers = each["centers"][0]
         centers = centers[np.isfinite(centers).all(axis=1)]
         error = str(each["error"][0]) or ("" if len(centers) else "no finite center")
@@ -75,7 +77,8 @@ def costs(system: ModuleType, wanted: Sequence[tuple[Cell, sets.Task]], home: Pa
 
 
 def _seed(cell: Cell) -> int:
-    return int(digest(*cell)[:7], 16)
+    """The same behind all doors."""
+    return int(digest(cell.system, cell.name, cell.epsilon, cell.draw)[:7], 16)
 
 
 def best_cost(name: str, task: sets.Task, kept: Kept) -> float:
@@ -89,19 +92,21 @@ def best_cost(name: str, task: sets.Task, kept: Kept) -> float:
 
 
 def measured(
-    systems: dict[str, ModuleType], names: Sequence[str], epsilons: Sequence[float], draws: int, options: Any
+    systems: dict[str, ModuleType], options: Any, doors: Sequence[str] = ("rounds",)
 ) -> Iterator[dict[str, Any]]:
     """All cells, those that are not kept after running them; each with its `ratio` to k-means without privacy."""
     kept = Kept(options.home / "cells.jsonl")
-    tasks = {(name, draw): sets.drawn(name, draw, options.data) for name in names for draw in range(draws)}
+    asked = itertools.product(range(options.draws), options.sets)
+    tasks = {(name, draw): sets.drawn(name, draw, options.data) for draw, name in asked}
     for title, system in systems.items():
         cells = {}
         for (name, draw), task in tasks.items():
-            for cell in (Cell(title, name, each, draw) for each in epsilons):
+            for epsilon, door in itertools.product(options.epsilons, doors):
+                cell = Cell(title, name, epsilon, draw, door)
                 cells[key_of(system, cell, task)] = (cell, task)
         missing = [key for key in cells if kept.get(key) is None and not options.only_kept]
-        for part in (missing[start : start + TOGETHER] for start in range(0, len(missing), TOGETHER)):
-            for key, found in zip(part, costs(system, [cells[key] for key in part], options.home), strict=True):
+        if missing:
+            for key, found in zip(missing, costs(system, [cells[key] for key in missing], options.home), strict=True):
                 kept.keep(key, found)
                 print(*found.values(), flush=True)
         for key, (cell, task) in cells.items():

@@ -3,13 +3,14 @@
 A repository is cloned at the commit that the adapter names, from its address or from a clone that is there already.
 """
 
+import functools
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.arena import worker
+from benchmarks.measured_code import Code
 from benchmarks.own_environment import ROOT, run, variables
 
 SYSTEMS = Path(__file__).with_name("systems")
@@ -42,16 +44,11 @@ def adapters() -> dict[str, ModuleType]:
     return {each.TITLE: each for each in sorted(found, key=lambda each: (each.TITLE in OURS, each.TITLE))}
 
 
-def fingerprint(system: ModuleType) -> str:
-    """What decides a system's answers: its adapter, which names packages and commit; of ours the code."""
-    ours = code() if system.TITLE == "dapple" else ""
-    return Path(worker.__file__).read_text() + Path(str(system.__file__)).read_text() + ours
-
-
-def code() -> str:
-    """The trees of the product's packages in the last commit."""
-    words = ["git", "rev-parse", *(f"HEAD:{name}" for name in ("pipelines", "schemas", "transforms", "dapple_dp"))]
-    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+@functools.cache
+def fingerprint(system: ModuleType, door: str) -> str:
+    """What decides a system's answers: its adapter, which names packages and commit; of ours the code behind a door."""
+    code, module = Code.here(), f"{__package__}.systems.{Path(str(system.__file__)).stem}"
+    return code.digest(worker.__name__) + code.digest(module, "_job" if door == "job" else "_rounds")
 
 
 def environment(system: ModuleType, home: Path) -> Environment:
@@ -105,7 +102,8 @@ class Job(NamedTuple):
       seeds: of each fit, None for what the system does if its user gives none.
       server: public points, shape (q, d), or None.
       bounds: of every column.
-      door: "job" as users run it, or "rounds", which are those of the job without files and ledger; for Dapple.
+      door: "job" as users run it, "rounds", which are those of the job without files and ledger, or one of
+        `stages.DOORS`; for Dapple.
       limit: CPU seconds that a fit may take.
       ledger: path of a ledger, for systems that have one.
     """
@@ -122,39 +120,51 @@ class Job(NamedTuple):
     ledger: str | None = None
 
 
-def fits(system: ModuleType, where: Environment, jobs: Sequence[Job], folder: Path) -> list[dict[str, NDArray[Any]]]:
-    """What a system publishes for every job: arrays by name, as `worker` says."""
-    arrays: list[NDArray[np.float64]] = []
+def fits(system: ModuleType, where: Environment, jobs: Sequence[Job]) -> Iterator[dict[str, NDArray[Any]]]:
+    """What a system publishes for every job, as soon as it is done: arrays by name, as `worker` says.
+
+    Raises:
+      SystemExit: if the worker ends early.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _write(jobs, folder / "jobs.npz")
+        with _started(system, where, folder) as process:
+            assert process.stdout is not None
+            try:
+                for path in (folder / f"{index}.npz" for index in range(len(jobs))):
+                    while not path.exists():
+                        if not process.stdout.readline() and not path.exists():
+                            raise SystemExit(f"{system.TITLE} ended: {(folder / 'errors').read_text()[-2000:]}")
+                    with np.load(path) as file:
+                        yield dict(file)
+                    path.unlink()
+            finally:
+                process.kill()
+
+
+def _write(jobs: Sequence[Job], path: Path) -> None:
+    """Jobs for the worker; rows that several jobs share are written once."""
+    arrays: dict[int, NDArray[np.float64]] = {}
     described = []
     for job in jobs:
         named: dict[str, Any] = job._asdict()
         for name in ("rows", "server"):
             if named[name] is not None:
-                arrays.append(named[name])
-                named[name] = len(arrays) - 1
+                arrays.setdefault(id(named[name]), named[name])
+                named[name] = list(arrays).index(id(named[name]))
         described.append(named)
-    found = {f"array_{index}": each for index, each in enumerate(arrays)}
-    np.savez(folder / "jobs.npz", jobs=json.dumps(described), **found)
-    words = [where.python, Path(worker.__file__), str(system.__file__), folder / "jobs.npz", folder / "fits.npz"]
-    _run(words, where)
-    with np.load(folder / "fits.npz") as file:
-        names = [name.rpartition("_") for name in file.files]
-        return [
-            {name: file[f"{name}_{index}"] for name, _, number in names if number == str(index)}
-            for index in range(len(jobs))
-        ]
+    found = {f"array_{index}": each for index, each in enumerate(arrays.values())}
+    np.savez(path, jobs=json.dumps(described), **found)
 
 
-def _run(words: Sequence[str | Path], where: Environment) -> None:
-    """Runs the worker where the system's modules are; its temporary home has nothing of the user's."""
-    with tempfile.TemporaryDirectory() as home:
-        given = variables(Path(home)) | {"PYTHONPATH": str(where.folder), "PYTHONDONTWRITEBYTECODE": "1"}
-        given |= (
-            {"PYTHONSAFEPATH": "1"} | THREADS | ({"TMPDIR": os.environ["TMPDIR"]} if "TMPDIR" in os.environ else {})
-        )
-        done = subprocess.run(words, cwd=where.folder, env=given, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"The worker of {words[2]} ended with {done.returncode}: {done.stderr[-2000:]}")
+def _started(system: ModuleType, where: Environment, folder: Path) -> subprocess.Popen[str]:
+    """The worker where the system's modules are; its home has nothing of the user's. It ends with its reader."""
+    given = variables(folder) | {"PYTHONPATH": str(where.folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    given |= {"PYTHONSAFEPATH": "1"} | THREADS | {name: os.environ[name] for name in ("TMPDIR",) if name in os.environ}
+    words = [where.python, Path(worker.__file__), str(system.__file__), folder]
+    with (folder / "errors").open("w") as errors:
+        return subprocess.Popen(words, cwd=where.folder, env=given, stdout=subprocess.PIPE, stderr=errors, text=True)
 
 
 def settings_of(system: ModuleType) -> SimpleNamespace:

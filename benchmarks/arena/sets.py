@@ -1,4 +1,4 @@
-"""The data of the arena: 17 sets in eight regimes, each draw scaled to the box [-1, 1], which is public.
+"""The data of the arena, each draw scaled to the box [-1, 1], which is public.
 
 Sets of more than 5,000 rows are sub-sampled to as many, so that every system can finish them.
 """
@@ -86,6 +86,26 @@ def roll(rng: np.random.Generator) -> Rows:
     return np.asarray(make_swiss_roll(MOST_ROWS, noise=0.3, random_state=int(rng.integers(2**31)))[0]) / 16.0
 
 
+def moons(rng: np.random.Generator) -> Rows:
+    """Two half circles that lie in each other."""
+    from sklearn.datasets import make_moons
+
+    return np.asarray(make_moons(1_000, noise=0.06, random_state=int(rng.integers(2**31)))[0]) / 2.5
+
+
+def photograph(rng: np.random.Generator) -> Rows:
+    """Colors of pixels of a photograph that scikit-learn ships."""
+    from sklearn.datasets import load_sample_image
+
+    return rng.permutation(load_sample_image("china.jpg").reshape(-1, 3))[:MOST_ROWS] / 127.5 - 1.0
+
+
+def heavy_tails(rng: np.random.Generator) -> Rows:
+    """Six clusters whose rows lie about their middles by Student's t with two degrees of freedom."""
+    means = rng.uniform(-0.8, 0.8, (6, 4))
+    return means[rng.integers(0, 6, 2_000)] + 0.05 * rng.standard_t(2, (2_000, 4))
+
+
 SETS: dict[str, tuple[str, Callable[[int, Path | None], Task]]] = {
     "iris": ("few rows", six("iris")),
     "wine": ("few rows", six("wine")),
@@ -95,12 +115,15 @@ SETS: dict[str, tuple[str, Callable[[int, Path | None], Task]]] = {
     "rows_400": ("few rows", shape(4, regimes.clusters(4, 6, 400, 0.15))),
     "house": ("few features", six("house")),
     "s1": ("few features", six("s1")),
+    "photograph": ("few features", shape(16, photograph)),
     "adult": ("many rows", six("adult")),
     "far_cluster": ("unequal sizes", shape(4, regimes.far_cluster(3, MOST_ROWS, 50))),
     "zipf": ("unequal sizes", shape(16, regimes.clusters(16, 4, MOST_ROWS, 0.04, 1.0))),
     "atoms": ("few distinct points", shape(12, regimes.atoms(30, 5, MOST_ROWS))),
     "clusters_40": ("many clusters", shape(40, regimes.clusters(40, 5, MOST_ROWS, 0.05))),
     "swiss_roll": ("manifold", shape(8, roll)),
+    "moons": ("manifold", shape(8, moons)),
+    "heavy_tails": ("heavy tails", shape(6, heavy_tails)),
     "digits": ("many features", shape(10, regimes.bundled("digits"))),
     "mixture": ("many features, server data", mixed),
     "census": ("many features, server data", census),

@@ -1,17 +1,18 @@
 """Runs an adapter on jobs; in the system's own environment, which has nothing of this project.
 
-    python worker.py ADAPTER.py JOBS.npz FITS.npz
+    python worker.py ADAPTER.py FOLDER
 
-JOBS has `jobs` (JSON: a list of settings, in which `rows` and `server` are indices of arrays) and arrays `array_I`.
-FITS has, of job number J: `centers_J` (fits, k, d), NaN where a fit has fewer centers or none; `error_J` and
-`seconds_J` (fits,); and `NAME_J` for whatever else the system publishes. NumPy's global stream begins with the seed of
-a fit, if there is one.
+FOLDER has `jobs.npz`: `jobs` (JSON: a list of settings, in which `rows` and `server` are indices of arrays) and arrays
+`array_I`. As soon as job J is done, `J.npz` is there, and a line says so: `centers` (fits, k, d), NaN where a fit has
+fewer centers or none; `error` and `seconds` (fits,); and whatever else the system publishes, by name. NumPy's global
+stream begins with the seed of a fit, if there is one.
 """
 
 import contextlib
 import importlib.util
 import io
 import json
+import os
 import signal
 import sys
 import time
@@ -82,16 +83,16 @@ def fits(fit, job, slow):
 
 
 def main():
-    """Runs all jobs of the file."""
+    """Runs all jobs of the folder."""
     warnings.simplefilter("ignore")
-    fit, whole, slow = adapter(sys.argv[1]).fit, {}, {}
-    with np.load(sys.argv[2]) as file:
+    fit, folder, slow = adapter(sys.argv[1]).fit, sys.argv[2], {}
+    with np.load(f"{folder}/jobs.npz") as file:
         for index, settings in enumerate(json.loads(str(file["jobs"]))):
             for name in ("rows", "server"):
                 settings[name] = None if settings[name] is None else file[f"array_{settings[name]}"]
-            for name, values in fits(fit, types.SimpleNamespace(**settings), slow).items():
-                whole[f"{name}_{index}"] = values
-    np.savez(sys.argv[3], **whole)
+            np.savez(f"{folder}/part.npz", **fits(fit, types.SimpleNamespace(**settings), slow))
+            os.replace(f"{folder}/part.npz", f"{folder}/{index}.npz")
+            print(index, flush=True)
 
 
 if __name__ == "__main__":

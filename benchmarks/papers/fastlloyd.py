@@ -156,12 +156,12 @@ def released_centers(rows: NDArray[np.float64], job: dict[str, Any], label: str)
 
 def plain_centers(rows: NDArray[np.float64], job: dict[str, Any]) -> NDArray[np.float64]:
     """Centers of variant lloyd: the same rounds without noise."""
-    from schemas.kmeans.pooled_config import pooled
+    from schemas.kmeans.pooled_config import validated_pooled
     from schemas.tables.client_block import ClientBlock
     from transforms.kmeans.dp_lloyd import rounds as dp_lloyd
     from transforms.trusted_zone import plain_lloyd
 
-    config = pooled({name: value for name, value in job.items() if name != "privacy"})
+    config = validated_pooled({name: value for name, value in job.items() if name != "privacy"})
     state = plain_lloyd.initial_state(config, np.zeros((0, rows.shape[1])))
     for _ in range(plain_lloyd.n_rounds(state)):
         state = plain_lloyd.moved(dp_lloyd.absolute_statistic(ClientBlock(rows), state), state)

@@ -31,7 +31,7 @@ class DPTopics(DPKMeans):
       n_clusters: number of topics, >= 1.
       epsilon: spent by one fit, > 0; has no default.
       delta: spent by one fit, in (0, 1); has no default.
-      vocabulary: public terms, of which alone names are made; None for topics without names.
+      vocabulary: public terms, a list or an array, of which alone names are made; None for topics without names.
       width: features of a text that has terms and no vector, from 8 to 8,192.
       client_rows: typical number of texts of a client, >= 1, public; needed by unit "client".
       unit: what one neighbor adds or removes: "client" (all texts of one group), or "record" (a text) with a reason.
@@ -56,7 +56,7 @@ class DPTopics(DPKMeans):
         *,
         epsilon: float,
         delta: float,
-        vocabulary: Sequence[str] | None = None,
+        vocabulary: Sequence[str] | NDArray | None = None,
         width: int = 256,
         client_rows: int | None = None,
         unit: str = "client",
@@ -139,13 +139,18 @@ class DPTopics(DPKMeans):
         return self._encoded(_listed(terms))
 
     def _encoded(self, terms: pa.Array) -> NDArray[np.float64]:
-        section = Terms(words=self.vocabulary, width=self.width)
+        section = Terms(words=self._words, width=self.width)
         return Encoder.learn((_TERMS,), {_TERMS: section}).encode(pa.table({_TERMS: terms}), "terms")
 
     @classmethod
     def load(cls, folder: str) -> Self:
         """Refused: `DPKMeans.load` reads the folder, and its file of names is a table."""
         raise ConfigError(f"DPTopics must be fitted, got {folder!r}; DPKMeans.load reads what save has written.")
+
+    @property
+    def _words(self) -> Any:
+        """The vocabulary as settings take it: vectorizers give theirs as an array."""
+        return self.vocabulary.tolist() if isinstance(self.vocabulary, np.ndarray) else self.vocabulary
 
     def _beside(self) -> dict[str, pa.Array]:
         return {} if self._terms is None else {_TERMS: self._terms}
@@ -157,9 +162,7 @@ class DPTopics(DPKMeans):
             raise ConfigError(
                 f"settings must be a mapping with sections {', '.join(_SECTIONS)} only, got {wrong!r}; use a parameter."
             )
-        named = (
-            None if self.vocabulary is None else {**more.get("names", {}), "column": _TERMS, "words": self.vocabulary}
-        )
+        named = None if self.vocabulary is None else {**more.get("names", {}), "column": _TERMS, "words": self._words}
         job: dict[str, Any] = {
             "algorithm": self.algorithm,
             "data": {

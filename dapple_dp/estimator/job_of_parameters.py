@@ -25,6 +25,7 @@ _PARAMETERS = {
     "data.features": "X",
     "data.public_rows": "public_rows",
     "data.name": "data_name",
+    "names.words": "vocabulary",
     "privacy.unit": "unit",
     "privacy.epsilon": "epsilon",
     "privacy.delta": "delta",

@@ -12,7 +12,7 @@ from dapple_dp.estimator.job_of_parameters import in_words
 from dapple_dp.estimator.memory_rows import POINT, made_names
 from pipelines.jobs.job import Run
 from pipelines.jobs.place import OutputFolder
-from pipelines.jobs.run_job import carried_out
+from pipelines.jobs.run_job import carry_out
 from pipelines.kmeans import fit as fit_job
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from pipelines.kmeans.plan.previous_run import PreviousRun, load_previous
@@ -72,7 +72,7 @@ def run_in_memory(config: FitConfig, folder: str) -> ReleasedRun:
     """
     options = JobOptions(config="", output=folder, run_id=new_run_id(), beam=beam_options([]))
     run = Run(settings=config, options=options, place=OutputFolder(options))
-    with carried_out(fit_job.JOB, run) as (planned, result):
+    with carry_out(fit_job.JOB, run) as (planned, result):
         outputs.write_outputs(run.folder, planned, result, report=False)
         run.place.publish(_without_places(outputs.manifest(planned, result, options.run_id)))
     return _released(planned, result, {name: _raw(folder, name) for name in sorted(os.listdir(folder))})
@@ -112,7 +112,7 @@ def _raw(folder: str, name: str) -> bytes:
 def _content(files: dict[str, bytes], name: str) -> dict[str, Any]:
     """A JSON file of a run; raises ConfigError if it is none."""
     refusal = Refusal(kind=ConfigError, rule=f"{name} must be that of a fit", remedy="fit again")
-    return json_schema.parsed(files[name], dict[str, Any], refusal)
+    return json_schema.parse_as(files[name], dict[str, Any], refusal)
 
 
 def write_run(run: ReleasedRun, folder: str) -> None:
@@ -140,7 +140,7 @@ def read_run(folder: str) -> ReleasedRun:
     refusal = Refusal(
         kind=ConfigError, rule=f"{MANIFEST} in {previous.folder} must be that of a fit", remedy="fit again"
     )
-    names = json_schema.parsed(raw, RunManifest, refusal).files
+    names = json_schema.parse_as(raw, RunManifest, refusal).files
     files = {name: _raw(previous.folder, name) for name in names} | {MANIFEST: raw}
     target = Refusal(kind=ConfigError, rule=f"{PRIVACY_FILE} must be that of a fit", remedy="fit again")
     with target.covers():

@@ -101,7 +101,7 @@ class _JobFn(beam.DoFn):
         if self._word == "encode":
             return [ReportsFolder(FileSystems.join(self._output, REPORTS_FOLDER), self._run_id)]
         path = FileSystems.join(self._output, CENTERS_FILE)
-        table = gate.read_table(path, gate.staged(path)).select(Center._fields)
+        table = gate.read_table(path, gate.staged_refusal(path)).select(Center._fields)
         return [Center(**row) for row in table.to_pylist()]
 
 

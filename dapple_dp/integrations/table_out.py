@@ -141,7 +141,7 @@ def read_rows(run: str) -> WrittenRows:
     rule = f"run must be the output folder of a finished fit, decode or assign, with {MANIFEST}"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="check the path")
     raw = gate.read_bytes(FileSystems.join(run, MANIFEST), refusal)
-    manifest, digest = json_schema.parsed(raw, _Named, refusal), hashlib.sha256(raw).hexdigest()
+    manifest, digest = json_schema.parse_as(raw, _Named, refusal), hashlib.sha256(raw).hexdigest()
     assigned = sorted(name for name in manifest.files if name.startswith(f"{ASSIGNMENTS}/"))
     names = [CENTERS_FILE] if CENTERS_FILE in manifest.files else assigned
     if not names:

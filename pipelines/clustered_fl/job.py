@@ -14,7 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipelines.clustered_fl import models_page as report_federation
 from pipelines.clustered_fl.models_page import FederationView, Judged
 from pipelines.clustered_fl.planned import PlannedFederation, plan_federation
-from pipelines.jobs.forewarnings import counted
+from pipelines.jobs.forewarnings import plural
 from pipelines.jobs.job import Job, Outcome, Run
 from pipelines.jobs.place import ChargedFolder
 from pipelines.ledger.spending import Draw, Reservation
@@ -97,7 +97,7 @@ def judge(
     with staged_listing(evaluation_source(evaluation.path), folder) as source:
         add = functools.partial(_build_judgment, planned=planned, used=used, source=source, path=path)
         run_graph(add, options, TRUSTED_ZONE)
-    counts = gate.read_json(path, list[tuple[str, int, int]], gate.staged(path))
+    counts = gate.read_json(path, list[tuple[str, int, int]], gate.staged_refusal(path))
     FileSystems.delete([path])
     return tuple(Judged(*each) for each in counts)
 
@@ -122,7 +122,7 @@ def execute(config: ClusteredFLConfig, options: PipelineOptions, folder: RunFold
     statement = planned.statement
     _LOGGER.info(
         "plan: %s, epsilon %.6g, delta %.3g",
-        counted(config.training.rounds, "round"),
+        plural(config.training.rounds, "round"),
         statement.epsilon,
         statement.delta,
     )

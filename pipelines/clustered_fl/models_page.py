@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipelines.jobs.forewarnings import counted, forewarnings, sentence
-from pipelines.page.page import Badge, Bar, Facts, Level, Notice, Page, PrivacyLabel, Section, Table, odds, rendered
+from pipelines.jobs.forewarnings import forewarnings, plural, sentence
+from pipelines.page.page import Badge, Bar, Facts, Level, Notice, Page, PrivacyLabel, Section, Table, odds, render_page
 from pipelines.page.stamp import RunStamp
 from schemas.choices import Adjacency, FederatedAlgorithm, WhenScarce
 from schemas.clustered_fl.config import ClusteredFLConfig
@@ -66,14 +66,14 @@ class FederationView(NamedTuple):
 
 def render(view: FederationView) -> str:
     """The report of a finished run; everything but what it labels as evaluation is released or public."""
-    return rendered("Clustered federated learning", lambda: page(view))
+    return render_page("Clustered federated learning", lambda: page(view))
 
 
 def page(view: FederationView) -> Page:
     """The page of a run."""
     config, federation = view.config, view.federation
     algorithm = _ALGORITHMS[config.algorithm]
-    models = counted(len(np.unique(view.state.assignments)), "model")
+    models = plural(len(np.unique(view.state.assignments)), "model")
     judged = " Accuracy is of the evaluation data and not private." if view.judged else ""
     return Page(
         title=f"Federated learning of {config.data.name}" if config.data.name else "Clustered federated learning",

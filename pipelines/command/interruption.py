@@ -13,7 +13,7 @@ INTERRUPTED = 130
 """The exit code."""
 SENTENCE = (
     "interrupted; what is in the output folder is complete or absent, and the same command, with the --run_id of this "
-    "run, starts again or goes on."
+    "run, resumes it or starts it over."
 )
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GRACE = 5.0

@@ -13,7 +13,7 @@ from typing import Any
 
 import pydantic
 
-from pipelines.command.words import WORDS, Word, named
+from pipelines.command.words import WORDS, Word, import_name
 from schemas.choices import TIER_KEY, TIERS_KEY, Algorithm, Runner
 from schemas.kmeans.fit_config import FITS, OWN_SECTIONS
 from schemas.kmeans.lloyd_config import DPLloydFit
@@ -41,7 +41,7 @@ def job_schema(name: str) -> dict[str, Any]:
 
 def _alternatives(word: Word) -> dict[str, Any]:
     """Of a job whose settings are of one of several types."""
-    kinds: tuple[Any, ...] = tuple(named(path) for path in word.models)
+    kinds: tuple[Any, ...] = tuple(import_name(path) for path in word.models)
     union: Any = kinds[0]
     for each in kinds[1:]:
         union = union | each
@@ -81,7 +81,7 @@ def _auto(kinds: Mapping[str, Any]) -> dict[str, Any]:
 
 def _section(word: Word) -> dict[str, Any]:
     """Of a job that adds a section to the settings of others."""
-    inner = pydantic.TypeAdapter(named(word.models[0])).json_schema(ref_template="#/$defs/{model}")
+    inner = pydantic.TypeAdapter(import_name(word.models[0])).json_schema(ref_template="#/$defs/{model}")
     definitions = inner.pop("$defs", {})
     found = {"type": "object", "properties": {word.section: inner}, "required": [word.section]}
     return found | ({"$defs": definitions} if definitions else {})

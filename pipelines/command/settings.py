@@ -2,7 +2,7 @@
 
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig, SphericalFit, validated
-from schemas.kmeans.pooled_config import PooledFitConfig, is_pooled, pooled
+from schemas.kmeans.pooled_config import PooledFitConfig, is_pooled, validated_pooled
 from schemas.masked.config import AggregateConfig, validated_aggregate
 from schemas.settings import yaml_text
 
@@ -10,7 +10,7 @@ from schemas.settings import yaml_text
 def fit(text: str) -> FitConfig | PooledFitConfig:
     """A fit, private or of the trusted zone; raises ConfigError, in one sentence."""
     settings = yaml_text.parse(text)
-    return pooled(settings) if is_pooled(settings) else validated(settings)  # type: ignore[arg-type]
+    return validated_pooled(settings) if is_pooled(settings) else validated(settings)  # type: ignore[arg-type]
 
 
 def topics(text: str) -> SphericalFit:

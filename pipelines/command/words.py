@@ -44,10 +44,10 @@ class Word:
 
     def loaded(self, text: str) -> Any:
         """The settings that a text asks for; raises ConfigError, in one sentence."""
-        return named(self.load)(text)
+        return import_name(self.load)(text)
 
 
-def named(path: str) -> Any:
+def import_name(path: str) -> Any:
     """What `module:name` says."""
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
@@ -118,12 +118,12 @@ WORDS: Mapping[str, Word] = {
         about="write the nearest center of every row; not private, stays in the trusted zone",
         load="schemas.trusted_zone.job_configs:load_assign_config",
         models=("schemas.trusted_zone.job_configs:AssignConfig",),
-        flags=(*OUTPUT_FLAGS, "--level"),
+        flags=(*OUTPUT_FLAGS, "--level", "--least_size"),
         example="data: {path: lake, features: [age, hours]}\nmodel: runs/fit\n",
     ),
     "evaluate": Word(
         module="pipelines.trusted_zone.evaluate",
-        about="score released centers by all rows; not private, stays in the trusted zone",
+        about="score released centers on all rows; not private, stays in the trusted zone",
         load="schemas.trusted_zone.job_configs:load_evaluate_config",
         models=("schemas.trusted_zone.job_configs:EvaluateConfig",),
         example="data: {path: lake, features: [age, hours]}\nmodel: runs/fit\n",
@@ -171,7 +171,7 @@ WORDS: Mapping[str, Word] = {
     ),
     "encode": Word(
         module="pipelines.reports.encode",
-        about="make one private report of each client, where no aggregator is trusted",
+        about="make one private report per client, where no aggregator is trusted",
         load="schemas.reports.config:load_encode_config",
         models=(_ENCODE,),
         more=_WITH_SEED,
@@ -189,7 +189,7 @@ WORDS: Mapping[str, Word] = {
     ),
     "decode": Word(
         module="pipelines.reports.windows",
-        about="make a model of collected reports, or one of each window as they arrive",
+        about="make a model from collected reports, or one per window as they arrive",
         load="schemas.reports.windows:load_any_decode",
         models=("schemas.reports.config:DecodeConfig", "schemas.reports.windows:WindowedDecode", _ENCODE),
         more=_WITH_SEED,
@@ -212,11 +212,11 @@ WORDS: Mapping[str, Word] = {
 """The jobs, in the order of the help page."""
 TOOLS: Mapping[str, str] = {
     "init": "write a first job with comments, from the names and types of columns",
-    "plan": "say what a fit will release, cost and spend, before it spends",
+    "plan": "show what a fit will release, cost and spend, before it spends anything",
     "verify": "check that the files of a run are whole and add up; sign them, or check the signature",
     "clean": "list, and remove, what killed runs left beside their outputs",
     "ledger": "set the limits of data sets; show, verify and export what runs have spent",
-    "party": "take a party through a masked run; make its key, enroll it, have it forget",
+    "party": "take a party through a masked run; make its key, enroll it, or delete what it keeps",
     "schema": "print the JSON Schema of a job's settings, for editors",
     "schedule": "print the folder of the files for cron, Airflow and Dataflow",
     "completion": "print the completion of a shell: bash, zsh or fish",

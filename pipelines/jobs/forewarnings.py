@@ -3,7 +3,7 @@
 from typing import Any
 
 from schemas.privacy.unit import UNITS, Rows
-from schemas.settings.tiers import of_leaving
+from schemas.settings.tiers import deprecations
 
 HIGH_EPSILON = 10.0
 WHOLE_SHARES = (
@@ -25,7 +25,7 @@ def forewarnings(settings: object) -> tuple[str, ...] | None:
         return None
     delta = getattr(privacy, "delta", None) or 0.0
     of_privacy = (*of_epsilon(float(privacy.epsilon)), *of_delta(float(delta), settings), *of_shares(settings))
-    return (*of_privacy, *of_leaving(settings))
+    return (*of_privacy, *deprecations(settings))
 
 
 def sentence(text: str) -> str:
@@ -33,7 +33,7 @@ def sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def counted(number: int, noun: str) -> str:
+def plural(number: int, noun: str) -> str:
     """A number of things, such as `1 round` and `2 rounds`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 

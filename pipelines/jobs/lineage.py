@@ -123,7 +123,7 @@ _RUNS = list[tuple[str, str]]()
 
 
 @contextlib.contextmanager
-def told(job: str, run_id: str, settings: Any, output: str, begun: datetime.datetime) -> Iterator[None]:
+def report_lineage(job: str, run_id: str, settings: Any, output: str, begun: datetime.datetime) -> Iterator[None]:
     """Reports the begin and the end of a run, where someone wants to know; a run does not depend on it.
 
     Args:
@@ -221,7 +221,7 @@ def _facet(run: str, manifest: _Finished, refusal: Refusal) -> dict[str, Any]:
     raw = gate.read_bytes(FileSystems.join(run, PRIVACY_FILE), refusal)
     if hashlib.sha256(raw).hexdigest() != manifest.files[PRIVACY_FILE]:
         raise ConfigError(f"{PRIVACY_FILE} in {run} must be the file that the job wrote, got another; run it again.")
-    stated = json_schema.parsed(raw, _Stated, refusal)
+    stated = json_schema.parse_as(raw, _Stated, refusal)
     return names | {
         "private": True,
         "epsilon": stated.epsilon,
@@ -236,7 +236,7 @@ def _entry(ledger: str, run_id: str) -> dict[str, Any]:
     own = [entry for entry in Ledger(ledger).entries() if entry.run == run_id]
     if not own:
         raise ConfigError(
-            f"ledger must hold an entry of run {run_id}, got {ledger} without; name the run's own ledger."
+            f"ledger must hold an entry of run {run_id}, got none in {ledger}; name the run's own ledger."
         )
     return {"sequence": own[-1].sequence, "kind": own[-1].kind, "digest": own[-1].digest}
 

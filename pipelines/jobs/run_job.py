@@ -12,7 +12,7 @@ from apache_beam.options.pipeline_options import StandardOptions
 
 from pipelines.jobs.forewarnings import forewarnings
 from pipelines.jobs.job import Job, JobChoice, Planned, Result, Run, Settings
-from pipelines.jobs.lineage import told
+from pipelines.jobs.lineage import report_lineage
 from pipelines.jobs.place import Summary
 from pipelines.jobs.warned import with_warnings
 from pipelines.run.options import JobOptions, parse_job, read_text
@@ -70,7 +70,7 @@ def with_signals(
     """
     with (
         MEASURES.run(job, options.run_id, public),
-        told(job, options.run_id, settings, options.output, options.begun),
+        report_lineage(job, options.run_id, settings, options.output, options.begun),
     ):
         summary = work()
         for name, metric in (("epsilon", EPSILON), ("warnings", WARNINGS)):
@@ -91,7 +91,7 @@ def _run(job: Job[Settings, Planned, Result], settings: Settings, options: JobOp
     if complete is not None:
         return with_warnings(complete, warned)
     run = Run(settings=settings, options=options, place=place)
-    with carried_out(job, run) as (planned, result):
+    with carry_out(job, run) as (planned, result):
         with MEASURES.phase("write"):
             outcome = job.write(run, planned, result)
         head = {"run_id": options.run_id, "started": run.started, "versions": versions()}
@@ -103,7 +103,7 @@ def _run(job: Job[Settings, Planned, Result], settings: Settings, options: JobOp
 
 
 @contextlib.contextmanager
-def carried_out(job: Job[Settings, Planned, Result], run: Run[Settings]) -> Iterator[tuple[Planned, Result]]:
+def carry_out(job: Job[Settings, Planned, Result], run: Run[Settings]) -> Iterator[tuple[Planned, Result]]:
     """Plans, charges and works; what a run has staged is there inside, and is to be published or used there.
 
     Yields:

@@ -9,7 +9,7 @@ from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.jobs.forewarnings import counted
+from pipelines.jobs.forewarnings import plural
 from pipelines.run.failures import describe_unexpected
 from schemas.errors import InputError
 from schemas.settings.refusal import Refusal
@@ -39,11 +39,11 @@ def with_warnings(summary: dict[str, Any], forewarned: tuple[str, ...] | None) -
         return ({} if forewarned is None else {"warnings": len(forewarned)}) | summary
     number = _number_in(page)
     if number:
-        _LOGGER.warning("the report has %s: read it before you trust the result", counted(number, "warning"))
+        _LOGGER.warning("the report has %s: read it before you trust the result", plural(number, "warning"))
     return summary | {"warnings": number}
 
 
-def in_all(numbers: list[int | None]) -> int | None:
+def total_warnings(numbers: list[int | None]) -> int | None:
     """Warnings of several pages; None if one of them is not known."""
     known = [number for number in numbers if number is not None]
     return sum(known) if len(known) == len(numbers) else None

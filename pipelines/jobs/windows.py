@@ -109,7 +109,7 @@ def _manifest(calendar: Calendar, output: str, index: int) -> str:
     return str(FileSystems.join(output, calendar.date(index), MANIFEST))
 
 
-def released_in_time(calendar: Calendar, due: Due, once: bool, release: Release) -> tuple[str, ...]:
+def release_in_time(calendar: Calendar, due: Due, once: bool, release: Release) -> tuple[str, ...]:
     """Releases windows as they are due, until there are no more, or the job is asked to end; their dates.
 
     Args:

@@ -23,7 +23,7 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
 from pipelines.jobs.place import OutputFolder, Summary
-from pipelines.kmeans.plan.fingerprint import content_fingerprint, resolved, settings_digest
+from pipelines.kmeans.plan.fingerprint import content_fingerprint, resolve_path, settings_digest
 from pipelines.kmeans.plan.planned_fit import PlannedFit
 from pipelines.ledger.private_state import State
 from pipelines.ledger.spending import Reservation, finish_words
@@ -67,7 +67,7 @@ class RunAccount(OutputFolder):
         self._ledger = Ledger(str(config.ledger))
         self._ledger.require_limit(str(config.data.name))
         self._run = options.run_id
-        self.folder = RunFolder(resolved(options.output), options.run_id)
+        self.folder = RunFolder(resolve_path(options.output), options.run_id)
         self._config_digest = settings_digest(config)
         self._keeps_copy = config.keep_staging
         self._secrets = _secrets(config, self.folder)
@@ -125,7 +125,7 @@ class RunAccount(OutputFolder):
             if fresh and clean and not self._started and not isinstance(error, LedgerRefusedError):
                 self._give_back(error)
             elif self._drew:
-                _LOGGER.info("run %s stays reserved: give --run_id %s to go on for free", self._run, self._run)
+                _LOGGER.info("run %s stays reserved: give --run_id %s to resume for free", self._run, self._run)
             raise
         finally:
             self.folder.release()
@@ -190,7 +190,7 @@ class RunAccount(OutputFolder):
                 )
             self._ledger.take_up(self._run)
             MEASURES.add(TAKEN_UP)
-            _LOGGER.info("run %s is %s: going on without a further charge", self._run, status.state)
+            _LOGGER.info("run %s is %s: resuming without a further charge", self._run, status.state)
             return False
         about: dict[str, Any] = {"config": self._config_digest, "versions": versions(), "output": self.folder.output}
         about["made"] = [uri for uri, made in self._secrets.values() if made]
@@ -269,7 +269,7 @@ class RunAccount(OutputFolder):
                 delete_key(uri)
             clear_rounds(folder.staging)
             folder.check()
-            folder.move([*json_schema.parsed(staged, RunManifest, _refusal(folder.path(MANIFEST))).files, MANIFEST])
+            folder.move([*json_schema.parse_as(staged, RunManifest, _refusal(folder.path(MANIFEST))).files, MANIFEST])
         if not _is(_read(FileSystems.join(folder.output, MANIFEST)), digest):
             raise LedgerRefusedError(
                 f"run {self._run} must have its release at {folder.output}, got none or another one; its budget is "
@@ -308,7 +308,7 @@ def _is_staged(folder: RunFolder, digest: str) -> bool:
     staged = _read(folder.path(MANIFEST))
     if staged is None or not _is(staged, digest):
         return False
-    files = json_schema.parsed(staged, RunManifest, _refusal(folder.path(MANIFEST))).files
+    files = json_schema.parse_as(staged, RunManifest, _refusal(folder.path(MANIFEST))).files
     places = (folder.staging, folder.output)
     return all(any(_is(_read(FileSystems.join(at, name)), each) for at in places) for name, each in files.items())
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.jobs.forewarnings import counted
+from pipelines.jobs.forewarnings import plural
 from pipelines.jobs.job import Job, Outcome, Run, charging
 from pipelines.jobs.place import OutputFolder
 from pipelines.kmeans.account import RunAccount
@@ -138,10 +138,10 @@ def _memory(source: Source) -> int:
     return found
 
 
-def released(planned: PlannedFit, folder: str, drawn: Drawn) -> FitResult:
+def read_release(planned: PlannedFit, folder: str, drawn: Drawn) -> FitResult:
     """What a run has released into its folder, after the runs that it follows; the centers there are the result's."""
     paths = [FileSystems.join(folder, name) for name in RELEASED_FILES]
-    tables = [gate.read_table(path, gate.staged(path)) for path in paths]
+    tables = [gate.read_table(path, gate.staged_refusal(path)) for path in paths]
     after = compare_to_previous(planned, model_from_tables(*tables))
     in_units = planned.in_units(after.model)
     if after.drift is not None or in_units is not None:
@@ -168,7 +168,7 @@ def _plan(run: Run[FitConfig]) -> PlannedFit:
     check_rounds(run.options.beam, n_rounds, "chunks.rounds")
     plan = planned.plan
     MEASURES.put(ROUNDS, len(planned.rounds))
-    rounds = counted(len(planned.rounds), "round")
+    rounds = plural(len(planned.rounds), "round")
     covers = planned.statement.covers
     of_all = "" if covers is None else f", for {covers}"
     _LOGGER.info("plan: %s, epsilon %.6g, delta %.3g%s", rounds, plan.epsilon, plan.delta, of_all)
@@ -182,7 +182,7 @@ def _charge(planned: PlannedFit) -> Charge:
 def _work(run: Run[FitConfig], planned: PlannedFit) -> FitResult:
     account = run.place if isinstance(run.place, RunAccount | FreeRun) else None
     folder = run.folder.staging
-    return released(planned, folder, execute(planned, run.options.beam, folder, account))
+    return read_release(planned, folder, execute(planned, run.options.beam, folder, account))
 
 
 def _write(run: Run[FitConfig], planned: PlannedFit, result: FitResult) -> Outcome:

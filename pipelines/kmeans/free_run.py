@@ -106,7 +106,7 @@ class FreeRun(OutputFolder):
         except BaseException:
             if rounds_recorded(self.folder) or self.folder.is_taken_over:
                 run = self.folder.run_id
-                _LOGGER.info("what is done stays; the same command with --run_id %s goes on", run)
+                _LOGGER.info("what is done stays; the same command with --run_id %s resumes", run)
             else:
                 self._delete_keys()
                 self.folder.discard()

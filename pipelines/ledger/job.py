@@ -201,7 +201,7 @@ def _verify(entries: Sequence[LedgerEntry], head: str | None, outputs: str | Non
 def _check_outputs(entries: Sequence[LedgerEntry], folder: str) -> int:
     """How many outputs below a folder were charged to this ledger, all of them as it names them."""
     if not os.path.isdir(folder):
-        raise ConfigError(f"--outputs must be a folder on a local disk, got {folder}; give that in which outputs are.")
+        raise ConfigError(f"--outputs must be a folder on a local disk, got {folder}; give the folder of the outputs.")
     found = 0
     for place, _, names in sorted(os.walk(folder)):
         if MANIFEST in names:
@@ -209,7 +209,7 @@ def _check_outputs(entries: Sequence[LedgerEntry], folder: str) -> int:
             kind, remedy = LedgerRefusedError, "the ledger was replaced or restored since, or is another run's"
             refusal = Refusal(kind=kind, rule=f"{path} must be of a run that this ledger holds", remedy=remedy)
             raw = gate.read_bytes(path, refusal)
-            manifest = json_schema.parsed(raw, VerifiedManifest, refusal)
+            manifest = json_schema.parse_as(raw, VerifiedManifest, refusal)
             if manifest.ledger is not None:
                 check_published(entries, manifest, digest_of(raw), refusal)
                 found += 1

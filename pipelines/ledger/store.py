@@ -16,7 +16,7 @@ from schemas.errors import LedgerRefusedError
 from schemas.privacy.charge import Charge, Limit, canonical
 from schemas.privacy.ledger_entry import CHAIN_START, EntryKind, LedgerEntry, RunStatus, run_states
 from schemas.privacy.ledger_place import is_on_server, ledger_place
-from schemas.settings.json_schema import checked
+from schemas.settings.json_schema import check_content
 from transforms.privacy import ledger_filter
 
 ROLLS = ".rolls"
@@ -25,7 +25,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Ledger:
-    """A ledger.
+    """Limits of data sets, and the charges of runs on them, in a file or a database.
 
     Args:
       place: a file on a local disk, or `postgresql://USER@HOST/DATABASE`.
@@ -285,7 +285,7 @@ def _refuse_known_keys(entries: Sequence[LedgerEntry], digests: dict[str, str]) 
 
 def limits_of(entries: Sequence[LedgerEntry]) -> dict[str, Limit]:
     """The last limit of every data set."""
-    return {each.dataset: checked(each.body, Limit) for each in entries if each.kind == EntryKind.LIMIT}
+    return {each.dataset: check_content(each.body, Limit) for each in entries if each.kind == EntryKind.LIMIT}
 
 
 def charges_of(entries: Sequence[LedgerEntry], dataset: str) -> list[Charge]:

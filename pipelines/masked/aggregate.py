@@ -133,7 +133,7 @@ def _close_list(exchange: PairwiseExchange, index: int, threshold: int) -> Leg |
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OpenRound:
-    """The round that is open.
+    """What the aggregator adds up or closes next.
 
     Attributes:
       exchange: where messages are and the sum goes.

@@ -10,7 +10,7 @@ import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.jobs.forewarnings import counted
+from pipelines.jobs.forewarnings import plural
 from pipelines.jobs.job import Job, Outcome, Run
 from pipelines.jobs.place import Place, Summary
 from pipelines.kmeans.plan.planned_fit import PlannedFit, plan_fit
@@ -340,7 +340,7 @@ class ClientsRole:
         """
         if index != self.n_released() or self.exchange.broadcast(index) != broadcast_digest(state):
             raise ProtocolError(
-                f"--released must hold the releases of the {counted(index, 'round')} before this one, got others; run "
+                f"--released must hold the releases of the {plural(index, 'round')} before this one, got others; run "
                 "`dapple unmask` first, and if there was an upgrade, use the versions that the run began with."
             )
         self._note(self.rounds[index].path, "broadcast", broadcast_digest(state), client)

@@ -20,7 +20,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from pipelines.jobs.job import Job, Run
 from pipelines.jobs.place import Summary
-from pipelines.jobs.run_job import carried_out, with_signals
+from pipelines.jobs.run_job import carry_out, with_signals
 from pipelines.run.folder import MANIFEST
 from pipelines.run.options import JobOptions, parse_job, read_text
 from pipelines.run.signals.log_lines import of_run
@@ -226,7 +226,7 @@ def _to_the_end(job: Job[Any, Any, Any], settings: Any, options: JobOptions, sea
 def _call(job: Job[Any, Any, Any], settings: Any, options: JobOptions) -> Summary:
     """One call of the job."""
     run = Run(settings=settings, options=options, place=job.place(settings, options))
-    with carried_out(job, run) as (planned, result):
+    with carry_out(job, run) as (planned, result):
         return job.write(run, planned, result).summary
 
 
@@ -257,8 +257,8 @@ def _take_turns(seat: Seat, own: str, play: Callable[[Turn], Summary]) -> Summar
             _LOGGER.info("%s waits for %s", own, turn.waits)
         if not waited < wait:
             raise AbsentError(
-                f"{turn.waits} must come within --wait_minutes {wait / 60.0:g}, got nothing to go on with; ask for it, "
-                "and give the same command again, which goes on from here."
+                f"{turn.waits} must come within --wait_minutes {wait / 60.0:g}, got nothing; ask for it, and "
+                "repeat the command, which resumes here."
             )
         seat.patience.pause(poll)
         waited += poll

@@ -27,7 +27,7 @@ def _line_width(line: str, size: float) -> float:
 
 
 class Axis:
-    """An axis.
+    """How numbers along one side of a plot are placed and written.
 
     Attributes:
       label: beside it.

@@ -326,7 +326,7 @@ def html(page: Page) -> str:
 _UNWRITTEN = "This report could not be written; the other files of the run are whole."
 
 
-def rendered(title: str, build: Callable[[], Page], lead: str = _UNWRITTEN, stamp: RunStamp | None = None) -> str:
+def render_page(title: str, build: Callable[[], Page], lead: str = _UNWRITTEN, stamp: RunStamp | None = None) -> str:
     """The page that `build` gives, as HTML; if it fails, one under the same title that says so by its lead.
 
     What a run has spent must not be lost to its report.

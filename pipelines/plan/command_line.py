@@ -30,7 +30,7 @@ class Tool(Command):
 
     def _run(self, **given: Any) -> Any:
         """What the module says; it is imported when what is given has been checked."""
-        return importlib.import_module(self._module).run(checked(given))
+        return importlib.import_module(self._module).run(check_flags(given))
 
 
 def _number(text: str) -> float:
@@ -113,8 +113,8 @@ _TOOLS = (
         Flag("--config", "the YAML file of a private fit or a stream", required=True, type=PATH),
         Flag("--rows", "assumed number of rows, never that of the data", type=int),
         Flag("--clients", "assumed number of clients, at unit client", type=int),
-        Flag("--accuracy", "finds epsilon: 0.05 lets noise cost five percent", type=float),
-        Flag("--epsilons", "sets the job at these side by side, such as 0.1,0.5,1,3"),
+        Flag("--accuracy", "finds the epsilon at which noise costs this share, such as 0.05", type=float),
+        Flag("--epsilons", "compares the job at these, such as 0.1,0.5,1,3"),
         Flag("--width", "number of features, for a list column of no public data", type=int),
     ),
     Tool(
@@ -124,7 +124,7 @@ _TOOLS = (
         click.Argument(["folder"], type=PATH),
         _LEDGER,
         Flag(
-            "--inputs", "the job's file: reads all input again and says whether it is still that of the run", type=PATH
+            "--inputs", "the job's file: reads all input again and says whether it has changed since the run", type=PATH
         ),
         Flag("--sign", "Ed25519 private key (PEM); writes signature.json if the run is whole", type=PATH),
         Flag("--key", "Ed25519 public key (PEM) that must have signed the run", type=PATH),
@@ -144,7 +144,7 @@ _TOOLS = (
 TOOLS: Mapping[str, Tool] = {str(each.name): each for each in _TOOLS}
 
 
-def checked(given: Mapping[str, Any]) -> SimpleNamespace:
+def check_flags(given: Mapping[str, Any]) -> SimpleNamespace:
     """The values given for the flags of a word, read and checked; raises ConfigError, in one sentence."""
     found = SimpleNamespace(**given)
     for flag, kind in KINDS.items():

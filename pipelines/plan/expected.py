@@ -46,7 +46,7 @@ from schemas.privacy.plan import ReleasePlan, Role
 from schemas.privacy.release import Release
 from schemas.privacy.unit import UNITS, unit_of
 from schemas.settings import yaml_text
-from schemas.settings.tiers import beyond
+from schemas.settings.tiers import unsupported
 from schemas.tables.encoder import Encoder
 from transforms.kmeans.protocols import PROTOCOLS
 from transforms.kmeans.simulated_fit import DRAWS, MOST_ROWS, SimulatedFit, probed_units
@@ -193,7 +193,7 @@ class Expected:
                 "seconds": simulated.seconds * max(1.0, self._rows / MOST_ROWS),
                 "statistic_bytes": _BYTES * max(each.size for each in plan.rounds),
                 "warnings": self.warnings,
-                "beyond": [each._asdict() for each in beyond(self.config)],
+                "beyond": [each._asdict() for each in unsupported(self.config)],
                 "sharp_edges": edges,
             }
             | self._shares_json()

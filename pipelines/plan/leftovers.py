@@ -72,7 +72,7 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
     """
     if not os.path.isdir(given.folder):
         raise ConfigError(
-            f"the folder must be one on a local disk, got {given.folder}; give that in which outputs are."
+            f"the folder must be one on a local disk, got {given.folder}; give the folder of the outputs."
         )
     states = None if given.ledger is None else run_states(Ledger(given.ledger).entries())
     going = () if given.flink_master is None else on_flink.running_jobs(given.flink_master)
@@ -144,9 +144,9 @@ def _kept(staging: str, run_id: str, states: Mapping[str, RunStatus] | None) -> 
         return "its release is complete: the same command with this --run_id puts it in place for free"
     again = status is not None and status.release is not None and os.path.exists(os.path.join(staging, KEY_FILE))
     if again or (status is not None and status.state == "reserved"):
-        return "its budget is spent: the same command with this --run_id takes it up for free"
+        return "its budget is spent: the same command with this --run_id resumes it for free"
     if os.path.exists(os.path.join(staging, MANIFEST_FILE)):
-        return "it has a checkpoint: the same command with this --run_id goes on"
+        return "it has a checkpoint: the same command with this --run_id resumes it"
     unknown = states is None and not os.path.exists(os.path.join(staging, NONCE_FILE))
     if unknown and any(os.path.exists(os.path.join(staging, name)) for name in (KEY_FILE, MANIFEST)):
         return "a ledger may hold it: give --ledger"

@@ -27,7 +27,7 @@ def text(summary: dict[str, Any]) -> str:
         f"Expected cost per row: {cost['mean']:.5g} (stddev {cost['stddev']:.2g} from run to run), "
         f"{cost['without_noise']:.5g} without noise, on {summary['simulated_on']}.",
         f"Statistics take about {summary['seconds']:.3g} core seconds and {summary['statistic_bytes']:,} bytes per "
-        "bundle, beside one row group per worker; reading takes its own time.",
+        "bundle, beside one row group per worker; reading rows comes on top.",
         *_stream(summary.get("stream")),
         *_ledger(summary["ledger"]),
         *(side_by_side.words(summary["epsilons"], _units(summary)) if "epsilons" in summary else ()),
@@ -71,7 +71,7 @@ def _noise(summary: dict[str, Any]) -> list[str]:
         unit = "encoded" if summary["encoded"] else "feature"
         lines.append(f"A coordinate of a center moves by about {summary['center_noise']:.4g} {unit} units.")
     if summary["size_noise"] is not None:
-        lines.append(f"A size is right to about {summary['size_noise']:.4g} of {share:,} {_units(summary)}.")
+        lines.append(f"A size is accurate to about {summary['size_noise']:.4g} of {share:,} {_units(summary)}.")
     return lines
 
 
@@ -129,7 +129,7 @@ def _stream(found: dict[str, Any] | None) -> list[str]:
 
 def _ledger(ledger: dict[str, Any] | None) -> list[str]:
     if ledger is None:
-        return ["", "Ledger: none, so nobody adds this run to others."]
+        return ["", "Ledger: none, so this run is not added to others."]
     if ledger["refused"] and ledger["largest_epsilon"] is None:
         return ["", f"Ledger: the run would be refused: {ledger['refused']}"]
     left = f"epsilon {ledger['left']:.4g} of {ledger['limit']:g} is left for {ledger['dataset']}"

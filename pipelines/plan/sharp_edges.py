@@ -15,7 +15,7 @@ PAGE = "Sharp edges"
 
 
 class SharpEdge(NamedTuple):
-    """A sharp edge.
+    """A way in which a job may promise less than its user thinks.
 
     Attributes:
       name: its target on the page is `edge-NAME`.

@@ -67,7 +67,9 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
     after = "fill in what says FILL IN, then " if missing else ""
     left_out = [f"Left out: {json.dumps(name)}, {reason}.\n" for name, reason in proposal.left_out.items()]
     sys.stdout.write("".join(left_out))
-    sys.stdout.write(f"Wrote {given.output}: {after}see what it will cost by `dapple plan --config {given.output}`.\n")
+    sys.stdout.write(
+        f"Wrote {given.output}: {after}see what it will cost with `dapple plan --config {given.output}`.\n"
+    )
     return {
         "output": given.output,
         "algorithm": given.algorithm,

@@ -32,7 +32,7 @@ from schemas.privacy.ledger_entry import run_states
 from schemas.privacy.plan import PrivacyPlan, PrivacyUnit, RoundPlan
 from schemas.privacy.release import RELEASE_SCHEMA, Release, releases_from_table
 from schemas.settings import json_schema
-from schemas.settings.format_number import numbered
+from schemas.settings.format_number import with_number
 from schemas.settings.json_schema import NumberedFile
 from schemas.settings.refusal import Refusal
 from schemas.settings.run_manifest import AccountFile, AskedFit, VerifiedManifest
@@ -75,12 +75,14 @@ class RunCopy:
         """
         folder = folder.rstrip("/") or folder
         if not FileSystems.exists(folder) and not FileSystems.exists(FileSystems.join(folder, MANIFEST)):
-            raise ConfigError(f"the folder must be the output of a run, got {folder}, which is not there; check it.")
+            raise ConfigError(
+                f"the folder must be the output of a run, got {folder}, which does not exist; correct it."
+            )
         refusal = _refusal(MANIFEST, "be what a run wrote")
         _check_no_link(folder, MANIFEST)
         raw = gate.read_bytes(FileSystems.join(folder, MANIFEST), refusal)
-        manifest = json_schema.parsed(raw, VerifiedManifest, refusal)
-        if manifest_digest(json_schema.parsed(raw, dict[str, Any], refusal)) != manifest.manifest_digest:
+        manifest = json_schema.parse_as(raw, VerifiedManifest, refusal)
+        if manifest_digest(json_schema.parse_as(raw, dict[str, Any], refusal)) != manifest.manifest_digest:
             raise refusal.because("a changed one")
         return cls(folder=folder, raw=raw, manifest=manifest)
 
@@ -154,7 +156,7 @@ def check_account(copy: RunCopy) -> AccountFile | None:
         if RELEASES_FILE in manifest.files and manifest.algorithm in set(Algorithm):
             raise _refusal(MANIFEST, "hold the settings of the fit").because("none")
         return None
-    account = json_schema.parsed(copy.content(PRIVACY_FILE), AccountFile, _refusal(PRIVACY_FILE, "be a guarantee"))
+    account = json_schema.parse_as(copy.content(PRIVACY_FILE), AccountFile, _refusal(PRIVACY_FILE, "be a guarantee"))
     refusal = _refusal(RELEASES_FILE, "be the releases of a run")
     releases = releases_from_table(gate.table_of(copy.content(RELEASES_FILE), refusal, RELEASE_SCHEMA))
     with refusal.covers():
@@ -309,7 +311,7 @@ def signed(manifest: bytes, key_path: str) -> bytes:
         "public_key": key.public_key().public_bytes_raw().hex(),
         "signature": key.sign(_LABEL + hashlib.sha256(manifest).digest()).hex(),
     }
-    return json.dumps(numbered(found), indent=2, sort_keys=True).encode()
+    return json.dumps(with_number(found), indent=2, sort_keys=True).encode()
 
 
 def check(manifest: bytes, signature: bytes, public_path: str | None) -> str:
@@ -330,7 +332,7 @@ def check(manifest: bytes, signature: bytes, public_path: str | None) -> str:
     """
     rule = f"{SIGNATURE_FILE} must be a signature of {_RUN}"
     refusal = Refusal(kind=ProtocolError, rule=rule, remedy="ask the signer of the run for another copy")
-    content = json_schema.parsed(signature, _Signature, refusal, _MOST_BYTES)
+    content = json_schema.parse_as(signature, _Signature, refusal, _MOST_BYTES)
     if public_path is not None and _public_key(public_path).public_bytes_raw().hex() != content.public_key:
         raise refusal.because("one by another key")
     key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(content.public_key))

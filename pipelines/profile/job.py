@@ -154,7 +154,7 @@ def _work(run: Run[ProfileConfig], found: tuple[PlannedProfile, SavedModel]) -> 
         raise ConfigError(
             f"--output must be a folder that workers and launcher share, got {folder}; choose another place."
         )
-    return ProfileResult(gate.read_table(path, gate.staged(path)), statement(planned.params.plan), fingerprint)
+    return ProfileResult(gate.read_table(path, gate.staged_refusal(path)), statement(planned.params.plan), fingerprint)
 
 
 def _plan(run: Run[ProfileConfig]) -> tuple[PlannedProfile, SavedModel]:

@@ -24,7 +24,7 @@ from pipelines.page.page import (
     Table,
     meaning,
     plot,
-    rendered,
+    render_page,
 )
 from pipelines.page.stamp import RunStamp
 from pipelines.run.versions import versions
@@ -116,7 +116,7 @@ class ProfileView:
 
 def render(view: ProfileView) -> str:
     """The report of a finished profile."""
-    return rendered("Private profile", lambda: page(view))
+    return render_page("Private profile", lambda: page(view))
 
 
 def page(view: ProfileView) -> Page:

@@ -14,7 +14,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from pipelines.jobs.job import Job, Outcome, Run
 from pipelines.kmeans.report.center_summary import CenterSummary
-from pipelines.page.page import Badge, Bar, Facts, Level, Notice, Page, PrivacyLabel, Section, Table, odds, rendered
+from pipelines.page.page import Badge, Bar, Facts, Level, Notice, Page, PrivacyLabel, Section, Table, odds, render_page
 from pipelines.page.stamp import RunStamp
 from pipelines.reports import outputs as report_outputs
 from pipelines.reports.shuffle import too_few
@@ -109,7 +109,7 @@ def _work(run: Run[DecodeConfig], job: PlannedDecode) -> DecodeResult:
     Raises:
       InputError: if there are no reports, or fewer than the guaranteed minimum of a shuffled batch.
     """
-    batch = decoded(run, job)
+    batch = decode_reports(run, job)
     if not batch.n_reports:
         raise InputError(f"reports.path must hold at least one report, got none in {job.path}; check the path.")
     if batch.model is None:
@@ -117,7 +117,7 @@ def _work(run: Run[DecodeConfig], job: PlannedDecode) -> DecodeResult:
     return DecodeResult(model=batch.model, n_reports=batch.n_reports)
 
 
-def decoded(run: Run[Any], job: PlannedDecode) -> DecodedBatch:
+def decode_reports(run: Run[Any], job: PlannedDecode) -> DecodedBatch:
     """What came of the reports, without a model if there are too few; its centers are in the staging folder."""
     options, folder = run.options.beam, run.folder.staging
     with spilling(folder, options) as spill:
@@ -126,20 +126,20 @@ def decoded(run: Run[Any], job: PlannedDecode) -> DecodedBatch:
     found = FileSystems.join(folder, _FOUND)
     if not FileSystems.exists(found):
         return DecodedBatch(n_reports=0, model=None)
-    n_reports = gate.read_json(found, int, gate.staged(found))
+    n_reports = gate.read_json(found, int, gate.staged_refusal(found))
     FileSystems.delete([found])
     centers = FileSystems.join(folder, CENTERS_FILE)
     if not FileSystems.exists(centers):
         return DecodedBatch(n_reports=n_reports, model=None)
-    model = model_from_tables(gate.read_table(centers, gate.staged(centers)), releases_to_table([]))
+    model = model_from_tables(gate.read_table(centers, gate.staged_refusal(centers)), releases_to_table([]))
     return DecodedBatch(n_reports=n_reports, model=model)
 
 
 def _stage(run: Run[DecodeConfig], job: PlannedDecode, result: DecodeResult) -> Outcome:
-    return staged(run, job, result, {})
+    return stage_outputs(run, job, result, {})
 
 
-def staged(run: Run[Any], job: PlannedDecode, result: DecodeResult, more: Mapping[str, Any]) -> Outcome:
+def stage_outputs(run: Run[Any], job: PlannedDecode, result: DecodeResult, more: Mapping[str, Any]) -> Outcome:
     """Stages what goes with the centers.
 
     Args:
@@ -160,7 +160,7 @@ def staged(run: Run[Any], job: PlannedDecode, result: DecodeResult, more: Mappin
 
 def render(parameters: CollectionParameters, model: ClusterModel, n_reports: int, stamp: RunStamp | None = None) -> str:
     """The report of a finished run; all of it is computed from private reports and public parameters."""
-    return rendered("Clustering of private reports", lambda: page(parameters, model, n_reports, stamp))
+    return render_page("Clustering of private reports", lambda: page(parameters, model, n_reports, stamp))
 
 
 def page(parameters: CollectionParameters, model: ClusterModel, n_reports: int, stamp: RunStamp | None = None) -> Page:

@@ -16,11 +16,11 @@ from typing import Any
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.jobs.forewarnings import counted
+from pipelines.jobs.forewarnings import plural
 from pipelines.jobs.job import Job, JobChoice, Outcome, Run
 from pipelines.jobs.run_job import run_settings
 from pipelines.jobs.waiting import Watch
-from pipelines.jobs.warned import in_all
+from pipelines.jobs.warned import total_warnings
 from pipelines.jobs.windows import (
     Due,
     Released,
@@ -29,7 +29,7 @@ from pipelines.jobs.windows import (
     due_windows,
     first_complete,
     of_window,
-    released_in_time,
+    release_in_time,
 )
 from pipelines.reports import decode
 from pipelines.reports import outputs as report_outputs
@@ -45,7 +45,7 @@ from schemas.privacy.flow import Zone
 from schemas.reports.parameters import MOST_PARAMETER_BYTES
 from schemas.reports.rows import PARAMETERS_FILE, message_columns
 from schemas.reports.split_parameters import SplitParameters, collection_from_json
-from schemas.reports.windows import DecodeWindow, WindowedDecode, has_windows, load_windowed_decode, shuffled_in_order
+from schemas.reports.windows import DecodeWindow, WindowedDecode, has_windows, load_windowed_decode, topic_refusal
 from schemas.settings.refusal import Refusal
 from schemas.settings.run_manifest import CollectionManifest
 from transforms.arrivals.consume import TopicClient
@@ -75,7 +75,7 @@ def _plan(run: Run[WindowedDecode]) -> Due:
     if run.settings.windows.kafka is None and is_local(root) and not os.path.isdir(local_path(root)):
         raise ConfigError(f"reports.path must be a folder with folders of dates, got {root}; check the path.")
     due = due_windows(run.settings.calendar, run.options.output)
-    _LOGGER.info("reports %s: %s due", run.settings.windows.name, counted(len(due.indices), "window"))
+    _LOGGER.info("reports %s: %s due", run.settings.windows.name, plural(len(due.indices), "window"))
     return due
 
 
@@ -85,7 +85,7 @@ def _work(run: Run[WindowedDecode], due: Due) -> Released:
         clear(_topic_windows(run.settings, run.options.beam))
     warned: list[int | None] = []
     release = functools.partial(_arrived, run, warned)
-    return Released(released_in_time(run.settings.calendar, due, run.options.once, release), warned)
+    return Released(release_in_time(run.settings.calendar, due, run.options.once, release), warned)
 
 
 def _arrived(
@@ -128,7 +128,7 @@ def _digest_of_others(run: Run[WindowedDecode]) -> str | None:
 def _write(run: Run[WindowedDecode], due: Due, released: Released) -> Outcome:
     done = due.done + len(released.dates)
     summary = {"output": run.options.output, "released": list(released.dates), "windows": done}
-    rest = {"windows_left": run.settings.calendar.windows - done, "warnings": in_all(released.warned)}
+    rest = {"windows_left": run.settings.calendar.windows - done, "warnings": total_warnings(released.warned)}
     return Outcome(summary | rest)
 
 
@@ -171,7 +171,7 @@ def _check_same(window: DecodeWindow, source: ReportSource) -> None:
 def _work_window(run: Run[DecodeWindow], planned: PlannedWindow) -> DecodedBatch:
     if planned.empty:
         return DecodedBatch(n_reports=0, model=None)
-    return decode.decoded(run, planned.decode)
+    return decode.decode_reports(run, planned.decode)
 
 
 def _stage_window(run: Run[DecodeWindow], planned: PlannedWindow, batch: DecodedBatch) -> Outcome:
@@ -179,9 +179,9 @@ def _stage_window(run: Run[DecodeWindow], planned: PlannedWindow, batch: Decoded
     job, n_reports = planned.decode, batch.n_reports
     more: dict[str, Any] = {"windows": report_outputs.in_many_windows(job.parameters)}
     if batch.model is not None:
-        outcome = decode.staged(run, job, decode.DecodeResult(model=batch.model, n_reports=n_reports), more)
+        outcome = decode.stage_outputs(run, job, decode.DecodeResult(model=batch.model, n_reports=n_reports), more)
     else:
-        _LOGGER.info("the window of %s has no model, since it has %s", run.settings.date, counted(n_reports, "report"))
+        _LOGGER.info("the window of %s has no model, since it has %s", run.settings.date, plural(n_reports, "report"))
         run.folder.write_privacy(report_outputs.privacy_json(job.parameters) | more)
         manifest = report_outputs.decode_manifest(job.parameters, job.config, n_reports)
         outcome = Outcome(report_outputs.spent(job.parameters), manifest)
@@ -204,7 +204,7 @@ def _topic_windows(config: WindowedDecode, options: PipelineOptions) -> TopicWin
         return None
     parameters = find_reports(config.window(0).config, config.root, "reports.path").parameters
     if isinstance(parameters, SplitParameters) or parameters.guarantee.mode is ReportMode.SHUFFLE:
-        raise ConfigError(shuffled_in_order())
+        raise ConfigError(topic_refusal())
     client, columns = TopicClient.of(given.kafka), message_columns(parameters)
     records = Records(client=client, folder=config.root, epoch=given.name, days=given.days, first=given.first)
     landing = Landing(records=records, columns=columns, column=given.column, setting="reports.path", options=options)

@@ -40,6 +40,12 @@ _OWN = (
     Flag("--released", "folder of the releases so far, out of the aggregator's reach", **_NEEDED),
     Flag("--client", "name of the client that sends", metavar="NAME", required=True),
     Flag("--level", "clusters that are left of the tree of centers; default: all", metavar="K", type=click.IntRange(1)),
+    Flag(
+        "--least_size",
+        "noisy size below which a cluster joins its nearest relative; default: none does",
+        metavar="N",
+        type=click.FloatRange(0.0, min_open=True),
+    ),
     Flag("--once", "do what is due and end, instead of waiting for more", is_flag=True, flag_value="once"),
     Flag("--drain", "finish what has begun and end, and charge nothing", is_flag=True, flag_value="drain"),
 )

@@ -17,7 +17,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from pipelines.run.versions import tell_others, versions
 from schemas.errors import ConfigError
-from schemas.settings.format_number import numbered
+from schemas.settings.format_number import with_number
 from schemas.settings.json_schema import NumberedFile
 from schemas.settings.refusal import Refusal
 from transforms.files import gate, new_file
@@ -183,7 +183,7 @@ class RunFolder:
         """Keeps the versions that a run begins with, and says if it goes on under others."""
         path = self.path(VERSIONS_FILE)
         if not FileSystems.exists(path):
-            content = json.dumps(numbered({"versions": self._began})).encode()
+            content = json.dumps(with_number({"versions": self._began})).encode()
             (new_file.put_in_place if self._local else write_bytes)(path, content)
         rule = f"{path} must be the file that the interrupted run wrote"
         refusal = Refusal(kind=ConfigError, rule=rule, remedy="start over with another --run_id")
@@ -248,7 +248,7 @@ class RunFolder:
     def write_privacy(self, statement: dict[str, Any]) -> None:
         """Stages `privacy.json`: the guarantee, as every release repeats it, and registered types it also rests on."""
         extended = extensions.marks()
-        content = numbered(statement | ({"extended": extended} if extended else {}))
+        content = with_number(statement | ({"extended": extended} if extended else {}))
         self._stage(PRIVACY_FILE, json.dumps(content, indent=2, sort_keys=True).encode())
 
     def adopt(self, name: str, content: bytes | None = None) -> None:
@@ -273,7 +273,7 @@ class RunFolder:
         """Stages the manifest, with the digest of every staged file; returns its own SHA-256."""
         self._check_claim()
         other = {} if self._began == versions() else {"began_with": self._began}
-        whole = numbered(manifest | other | {"files": self._published})
+        whole = with_number(manifest | other | {"files": self._published})
         whole["manifest_digest"] = manifest_digest(whole)
         content = json.dumps(whole, indent=2, sort_keys=True).encode()
         write_bytes(self.path(MANIFEST), content)

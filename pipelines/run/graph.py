@@ -114,7 +114,7 @@ def _followed(options: PipelineOptions, promise: Promise) -> contextlib.Abstract
     _LOGGER.info("the pipeline is in the cluster as %s", name)
     if not master or str(master).startswith("["):
         return contextlib.nullcontext()
-    return on_flink.followed(str(master), name, on_flink.Rounds.of(promise))
+    return on_flink.follow(str(master), name, on_flink.Rounds.of(promise))
 
 
 def _wait(running: PipelineResult) -> None:

@@ -142,7 +142,7 @@ class Rounds(NamedTuple):
 
 
 @contextlib.contextmanager
-def followed(master: str, name: str, rounds: Rounds) -> Iterator[None]:
+def follow(master: str, name: str, rounds: Rounds) -> Iterator[None]:
     """While a job is under way: says its id, its page, and the round that it is in; never how much it has done there.
 
     Args:
@@ -197,7 +197,7 @@ def _ask(master: str, path: str, method: str = "GET") -> dict[str, Any]:
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise _unreachable(master) from error
     refusal = Refusal(kind=RunnerError, rule=f"{_RULE} at {master}", remedy="correct it")
-    return json_schema.parsed(raw, dict[str, Any], refusal)
+    return json_schema.parse_as(raw, dict[str, Any], refusal)
 
 
 def _root(master: str) -> str:

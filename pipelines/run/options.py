@@ -86,6 +86,7 @@ class JobOptions:
       released: folder of the releases so far, for jobs of the clients' role.
       client: name of the client, for the job that sends.
       level: clusters that are left of the tree of centers; None for all.
+      least_size: noisy size below which a cluster joins its nearest relative; None for no such size.
       once: whether a job that waits for more ends instead.
       drain: whether it ends with what has begun.
       leaves: SHA-256 of private state that the caller of the job keeps for later runs, by what it is.
@@ -101,6 +102,7 @@ class JobOptions:
     released: str = ""
     client: str = ""
     level: int | None = None
+    least_size: float | None = None
     once: bool = False
     drain: bool = False
     leaves: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -113,14 +115,15 @@ def parse_job(job: str, argv: Sequence[str], flags: Sequence[str] = OUTPUT_FLAGS
     Args:
       job: its name.
       argv: words after it.
-      flags: of this job besides --config; all must be given but --run_id, --level, --once and --drain.
+      flags: of this job besides --config; all must be given but --run_id, --level, --least_size, --once and
+        --drain.
 
     Raises:
       ConfigError: for a missing or mistyped flag, with the nearest known one.
     """
     given, rest = parse_own(job, argv, flags)
     asked = {name for name in ("once", "drain") if given.pop(name, None) is not None}
-    level = given.pop("level", None)
+    level, least_size = given.pop("level", None), given.pop("least_size", None)
     given.setdefault("run_id", new_run_id())
     check_stores({f"--{name}": text for name, text in given.items()})
     beam = beam_options(rest)
@@ -132,6 +135,7 @@ def parse_job(job: str, argv: Sequence[str], flags: Sequence[str] = OUTPUT_FLAGS
         **texts,
         beam=beam,
         level=None if level is None else int(level),
+        least_size=None if least_size is None else float(least_size),
         once="once" in asked,
         drain="drain" in asked,
     )

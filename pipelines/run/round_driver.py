@@ -178,7 +178,7 @@ def resumable(folder: RunFolder) -> Iterator[None]:
         yield
     except BaseException:
         if is_sealed(folder) or has_begun(folder):
-            _LOGGER.info("what is done stays; the same command with --run_id %s goes on", folder.run_id)
+            _LOGGER.info("what is done stays; the same command with --run_id %s resumes", folder.run_id)
         else:
             folder.discard()
         raise
@@ -231,8 +231,8 @@ def sealed_manifest(folder: RunFolder) -> dict[str, Any]:
     rule = f"{folder.path(MANIFEST)} must be the manifest of the interrupted run"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="start over with another --run_id")
     content = gate.read_bytes(folder.path(MANIFEST), refusal)
-    json_schema.parsed(content, RunManifest, refusal)
-    return json_schema.parsed(content, dict[str, Any], refusal)
+    json_schema.parse_as(content, RunManifest, refusal)
+    return json_schema.parse_as(content, dict[str, Any], refusal)
 
 
 def finish(folder: RunFolder) -> dict[str, Any]:

@@ -39,7 +39,7 @@ _ANSWER = "split.json"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JobRows:
-    """The rows of a job.
+    """Where rows are before they are grouped by client, and how they are read.
 
     Attributes:
       data: what the job says of them.
@@ -153,7 +153,7 @@ def _any_split(rows: JobRows, options: PipelineOptions, folder: str) -> bool:
     params = None if rows.roll is None else rows.roll.params(folder)
     add = functools.partial(_build_inspection, source=rows.source, contract=contract, path=path, params=params)
     run_graph(add, options, TRUSTED_ZONE)
-    split = gate.read_json(path, bool, gate.staged(path))
+    split = gate.read_json(path, bool, gate.staged_refusal(path))
     FileSystems.delete([path])
     return split
 

@@ -111,8 +111,8 @@ class EpochRoll:
           copy: the folder of `params`.
         """
         path = os.path.join(copy, _CALLED)
-        content = gate.read_bytes(path, gate.staged(path))
-        Roll.from_bytes(content, self._facts(self.index, self._runs()), gate.staged(path))
+        content = gate.read_bytes(path, gate.staged_refusal(path))
+        Roll.from_bytes(content, self._facts(self.index, self._runs()), gate.staged_refusal(path))
         self._keep(content)
         return Participation(
             column=self.column,

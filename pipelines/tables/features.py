@@ -42,8 +42,8 @@ def with_features(settings: _Settings, listed: Source | None = None) -> _Setting
     columns = patterns.resolved(hive.with_field(schema, path, data.client_id).names, path)
     _LOGGER.info("data.features %s: %d columns", ", ".join(patterns.features), len(columns))
     changed = dict(data) | {"features": columns, "excepted": None}
-    named = rejection.checked(type(data), changed, within="data").found_by(patterns)
-    return rejection.checked(type(settings), dict(settings) | {"data": named})
+    named = rejection.check_config(type(data), changed, within="data").found_by(patterns)
+    return rejection.check_config(type(settings), dict(settings) | {"data": named})
 
 
 def _text(path: str, setting: str) -> str:

@@ -14,6 +14,7 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import ConfigError, InputError
+from schemas.settings.vocabulary import VocabularySection
 from schemas.tables.data_section import DataConfig
 from transforms.files.formats.csv_file import CsvFile
 from transforms.files.signals.measures import INPUT_BYTES, INPUT_FILES, MEASURES
@@ -62,7 +63,7 @@ PUBLIC = (
     PublicInput("reports", "parameters"),
     PublicInput("", "model"),
 )
-"""All settings of all jobs that name public files: a test compares them with the schemas."""
+"""All settings of all jobs that name public files, but those of encodings: a test compares them with the schemas."""
 
 
 def private_source(config: Any, listed: Source | None = None) -> Source:
@@ -84,11 +85,20 @@ def private_source(config: Any, listed: Source | None = None) -> Source:
     source = listed
     if source.path != config.data.path or source.listed is None:
         raise ConfigError(f"{_DATA} must be the same in all parts of a job, got {config.data.path}; run two jobs.")
+    for each, path in _called_public(config):
+        source.listed.check(functools.partial(_check_apart, public=each, path=path))
+    return source
+
+
+def _called_public(config: Any) -> Iterator[tuple[PublicInput, str]]:
+    """What a job calls public, and where that is: settings of `PUBLIC`, and vocabularies of its encodings."""
     for each in PUBLIC:
         path = each.path(config)
         if path is not None:
-            source.listed.check(functools.partial(_check_apart, public=each, path=path))
-    return source
+            yield each, path
+    for column, encoding in (getattr(config, "encode", None) or {}).items():
+        if isinstance(encoding, VocabularySection) and encoding.vocabulary is not None:
+            yield PublicInput(f"encode.{column}", "vocabulary", is_release=False), encoding.vocabulary
 
 
 def check_public(source: Source) -> None:

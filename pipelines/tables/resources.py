@@ -59,14 +59,14 @@ def check_room(listed: OneListing | None, folder: str) -> None:
 
 def _plan(limits: WorkerLimits, *, chosen: bool) -> str:
     """What the job takes and why; numbers of the machine only, none of the rows."""
-    reason = "all cores it may use" if limits.cores >= machine.cores() else "since memory is short"
+    reason = "all available cores" if limits.cores >= machine.cores() else "since memory is short"
     threads = f"{limits.cores} thread{'s' * (limits.cores != 1)} ({'--cores' if chosen else reason})"
     if not limits.cache_bytes:
-        return f"this job uses {threads}, and reads rows again in every round (--cache_megabytes 0)"
+        return f"this job uses {threads} and reads rows again in every round (--cache_megabytes 0)"
     folder, on_disk = disk_of(limits.cache_bytes)
     free = machine.free_memory()
-    of = "" if free is None else f" of {free >> 20} that it may still take"
+    of = "" if free is None else f" of {free >> 20} available"
     return (
-        f"this job uses {threads}, and keeps rows: in memory up to {memory_of(limits.cache_bytes) >> 20} MiB{of}, then "
-        f"up to {on_disk >> 20} MiB in {folder}, of which a sixth stays free"
+        f"this job uses {threads} and keeps rows in memory, up to {memory_of(limits.cache_bytes) >> 20} MiB{of}, then "
+        f"up to {on_disk >> 20} MiB in {folder}, a sixth of which stays free"
     )

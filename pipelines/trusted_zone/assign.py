@@ -12,10 +12,10 @@ from pipelines.tables.features import with_features
 from pipelines.trusted_zone.trusted_folder import apart, model_manifest, run_on_rows
 from schemas.errors import ConfigError
 from schemas.privacy.flow import NOT_PRIVATE, Zone
-from schemas.trusted_zone.job_configs import AssignConfig, load_assign_config
+from schemas.trusted_zone.job_configs import AssignConfig, AssignOptions, load_assign_config
 from transforms.files.file_bytes import LISTING_FILE, WrittenFile, written_files
 from transforms.files.saved_model import SavedModel, load_model
-from transforms.numerics.kmeans.center_tree import CenterTree
+from transforms.numerics.kmeans.center_tree import CenterTree, joined_below
 from transforms.numerics.statistics.nearest import NearestCenters
 from transforms.tables.read import CheckRows, ListShards
 from transforms.tables.source import Source
@@ -37,37 +37,49 @@ def build(root: beam.Pipeline, source: Source, params: AssignParams, folder: str
 def _work(run: Run[AssignConfig], model: SavedModel) -> list[WrittenFile]:
     """Writes `ASSIGNMENTS` into the staging folder; its files, sorted by name."""
     config, folder = run.settings, run.folder.staging
-    level = _level(run)
     params = AssignParams(
         model=NearestCenters.of(model.centers),
         digest=model.digest,
         contract=model.contract(config.data),
         id_columns=config.id_columns,
-        numbers=model.numbers if level is None else _groups(model, level),
+        numbers=_groups(model, _cut(run)),
     )
     FileSystems.mkdirs(FileSystems.join(folder, ASSIGNMENTS))
     run_on_rows(run, build, params=params)
     return written_files(folder)
 
 
-def _level(run: Run[AssignConfig]) -> int | None:
-    """Clusters that are left of the tree of centers; None for all."""
-    return run.settings.assign.level if run.options.level is None else run.options.level
+def _cut(run: Run[AssignConfig]) -> AssignOptions:
+    """Which clusters become one: by the flags, or else by the settings."""
+    flags = {"level": run.options.level, "least_size": run.options.least_size}
+    given = {name: value for name, value in flags.items() if value is not None}
+    return AssignOptions(**run.settings.assign.model_dump() | given)
 
 
-def _groups(model: SavedModel, level: int) -> tuple[int, ...]:
-    """For each cluster the lowest number of those that are one with it, where this many are left."""
+def _groups(model: SavedModel, cut: AssignOptions) -> tuple[int, ...]:
+    """For each cluster the lowest number of those that are one with it; empty for the index of each."""
+    if cut.level is not None:
+        groups = CenterTree.of(model.centers, model.sizes).cut(cut.level)
+    elif cut.least_size is not None:
+        groups = joined_below(model.centers, model.sizes, cut.least_size)
+    else:
+        return model.numbers
     numbers = np.array(model.numbers or range(len(model.centers)))
-    return tuple(numbers[CenterTree.of(model.centers, model.sizes).cut(level)].tolist())
+    return tuple(numbers[groups].tolist())
 
 
 def _plan(run: Run[AssignConfig]) -> SavedModel:
-    model = load_model(run.settings.model)
-    level, most = _level(run), len(model.centers)
-    if level is not None and level > most:
+    model, cut = load_model(run.settings.model), _cut(run)
+    most = len(model.centers)
+    if cut.level is not None and cut.level > most:
         raise ConfigError(
-            f"--level (assign.level) must be at most the number of clusters of {model.folder}, {most}, got {level}; "
-            "give a smaller one, or leave it out for all clusters."
+            f"--level (assign.level) must be at most the number of clusters of {model.folder}, {most}, got "
+            f"{cut.level}; give a smaller one, or leave it out for all clusters."
+        )
+    if cut.least_size is not None and not np.isfinite(model.sizes).all():
+        raise ConfigError(
+            f"--least_size (assign.least_size) must be left out where no sizes were released, got {cut.least_size:g} "
+            f"for {model.folder}; give --level instead."
         )
     _LOGGER.info("run %s: assigning rows, %s", run.options.run_id, NOT_PRIVATE["label"])
     return model
@@ -76,7 +88,8 @@ def _plan(run: Run[AssignConfig]) -> SavedModel:
 def _write(run: Run[AssignConfig], model: SavedModel, files: list[WrittenFile]) -> Outcome:
     for file in files:
         run.folder.record(f"{ASSIGNMENTS}/{file.name}", file.digest)
-    return Outcome(UNPROTECTED, model_manifest("assign", run.settings, model) | {"level": _level(run)})
+    cut = _cut(run).model_dump(include={"level", "least_size"})
+    return Outcome(UNPROTECTED, model_manifest("assign", run.settings, model) | cut)
 
 
 JOB = Job(
@@ -87,7 +100,7 @@ JOB = Job(
     _write,
     Zone.TRUSTED,
     shows=ASSIGNMENTS,
-    flags=(*OUTPUT_FLAGS, "--level"),
+    flags=(*OUTPUT_FLAGS, "--level", "--least_size"),
     place=apart("assign"),
     resolve=with_features,
 )

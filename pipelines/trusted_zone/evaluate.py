@@ -45,7 +45,7 @@ def _work(run: Run[EvaluateConfig], model: SavedModel) -> Metrics:
     params = _score_params(config, model)
     run_on_rows(run, build, params=params, centers=model.centers)
     path = FileSystems.join(folder, METRICS_FILE)
-    return Metrics.from_json(gate.read_bytes(path, gate.staged(path)))
+    return Metrics.from_json(gate.read_bytes(path, gate.staged_refusal(path)))
 
 
 def _plan(run: Run[EvaluateConfig]) -> SavedModel:

@@ -18,7 +18,7 @@ from pipelines.tables.private_source import private_source
 from pipelines.trusted_zone.trusted_folder import TrustedFolder
 from schemas.choices import LloydStart, PooledAlgorithm
 from schemas.kmeans.model import ClusterModel
-from schemas.kmeans.pooled_config import PooledFitConfig, pooled
+from schemas.kmeans.pooled_config import PooledFitConfig, validated_pooled
 from schemas.privacy.flow import NOT_PRIVATE, NOT_PRIVATE_METADATA, TRUSTED_ZONE, Zone
 from schemas.settings import yaml_text
 from schemas.settings.digest import config_digest
@@ -111,7 +111,7 @@ def _work(run: Run[PooledFitConfig], config: PooledFitConfig) -> Encoder | None:
 def _write(run: Run[PooledFitConfig], config: PooledFitConfig, encoder: Encoder | None) -> Outcome:
     run.folder.adopt(CENTERS_FILE)
     path = run.folder.path(CENTERS_FILE)
-    centers_table = gate.read_table(path, gate.staged(path))
+    centers_table = gate.read_table(path, gate.staged_refusal(path))
     return Outcome(UNPROTECTED, _manifest(config, encoder, centers_table.schema.field("center").type.list_size))
 
 
@@ -126,7 +126,7 @@ def _manifest(config: PooledFitConfig, encoder: Encoder | None, n_features: int)
 
 JOB = Job(
     name="fit",
-    load=lambda text: pooled(yaml_text.parse(text)),  # type: ignore[arg-type]
+    load=lambda text: validated_pooled(yaml_text.parse(text)),  # type: ignore[arg-type]
     plan=_plan,
     work=_work,
     write=_write,

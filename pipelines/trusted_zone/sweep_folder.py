@@ -17,7 +17,7 @@ from pipelines.run.versions import versions
 from pipelines.trusted_zone import sweep_page
 from schemas.errors import ConfigError, InputError
 from schemas.privacy.flow import NOT_PRIVATE
-from schemas.settings.format_number import numbered
+from schemas.settings.format_number import with_number
 from schemas.settings.json_schema import NumberedContent
 from schemas.settings.refusal import Refusal
 from schemas.trusted_zone.sweep_config import SweepConfig
@@ -71,7 +71,7 @@ class SweepFolder:
                     "it again."
                 )
         self._make()
-        content = numbered(NOT_PRIVATE | {"cells_digest": self._config.digest, "n_cells": len(self._config.cells)})
+        content = with_number(NOT_PRIVATE | {"cells_digest": self._config.digest, "n_cells": len(self._config.cells)})
         _write_atomically(state, json.dumps(content | {"versions": versions()}, indent=2).encode())
 
     def _is_begun(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipelines.jobs.forewarnings import counted
+from pipelines.jobs.forewarnings import plural
 from pipelines.page import plots
 from pipelines.page.page import Badge, Block, Facts, Level, Notice, Page, Plot, Section, Table, html, plot
 from pipelines.page.plots import Series
@@ -111,7 +111,7 @@ def _page(config: SweepConfig, curves: dict[tuple[str, str], list[Point]], drawn
         title=f"Sweep over {name}" if name else "Sweep",
         lead="What private clusterings of the same rows cost, computed from these rows without noise. This page is as "
         "private as the rows: keep it in the trusted zone.",
-        tags=(str(_BADGE), *(counted(len(each), word) for word, each in numbers.items())),
+        tags=(str(_BADGE), *(plural(len(each), word) for word, each in numbers.items())),
         label=None,
         sections=(_costs(curves, drawn), _areas(curves), _front(curves), _reading(config)),
         stamp=RunStamp.today("", config.digest, name),

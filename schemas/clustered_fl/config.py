@@ -31,7 +31,7 @@ from schemas.settings.section import (
     Whole,
     python_scalar,
 )
-from schemas.tables.data_section import DataConfig, LedgerPath, named_for_ledger
+from schemas.tables.data_section import DataConfig, LedgerPath, check_named
 
 _CLUSTERED = (FederatedAlgorithm.R_DPCFL, FederatedAlgorithm.IFCA)
 
@@ -273,7 +273,7 @@ class ClusteredFLConfig(JobSettings):
     ledger: LedgerPath = None
     seed: Whole = Field(default=0, description="the seed of public randomness (never of noise), an integer >= 0")
 
-    _ledger_knows_the_data = pydantic.model_validator(mode="after")(named_for_ledger)
+    _ledger_knows_the_data = pydantic.model_validator(mode="after")(check_named)
 
     @pydantic.model_validator(mode="after")
     def _clusters_belong_to_the_algorithm(self) -> Self:
@@ -316,4 +316,4 @@ def load_clustered_fl_config(text: str) -> ClusteredFLConfig:
       ConfigError: one sentence about the first wrong setting, or if the text is not YAML.
     """
     settings = rejection.mapping(yaml_text.parse(text), "algorithm, data, n_clusters, privacy and training")
-    return rejection.checked(ClusteredFLConfig, settings)
+    return rejection.check_config(ClusteredFLConfig, settings)

@@ -23,8 +23,8 @@ from schemas.privacy.curator import DeploymentConfig, PlanOptions, PublicText, S
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
 from schemas.settings.section import Flag, JobSettings, Text, Whole
-from schemas.tables.data_section import DataConfig, LedgerPath, OptionalServerData, PrepareOptions, named_for_ledger
-from schemas.tables.encoding import ColumnEncoding, Encodings, encodings_checked, with_vocabularies
+from schemas.tables.data_section import DataConfig, LedgerPath, OptionalServerData, PrepareOptions, check_named
+from schemas.tables.encoding import ColumnEncoding, Encodings, check_encodings, with_vocabularies
 
 if TYPE_CHECKING:
     from schemas.tables.terms_column import TermsColumn
@@ -220,7 +220,7 @@ class AnyFit(JobSettings):
         check_masked(self.trust, self.masked, self.key_uri)
         return self
 
-    _ledger_knows_the_data = pydantic.model_validator(mode="after")(named_for_ledger)
+    _ledger_knows_the_data = pydantic.model_validator(mode="after")(check_named)
 
     @pydantic.model_validator(mode="after")
     def _client_unit_knows_clients(self) -> Self:
@@ -249,7 +249,7 @@ class AnyFit(JobSettings):
             )
         return self
 
-    _encodings_fit_the_data = pydantic.model_validator(mode="after")(encodings_checked)
+    _encodings_fit_the_data = pydantic.model_validator(mode="after")(check_encodings)
 
     @pydantic.model_validator(mode="after")
     def _bounds_of_clients_are_those_of_the_printed_method(self) -> Self:

@@ -164,13 +164,13 @@ def section_of(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
     if isinstance(found, pydantic.BaseModel):
         return found.model_dump(exclude_unset=True)
     if found is not None and not isinstance(found, Mapping):
-        raise ConfigError(f"{name} must be a section of settings, got {rejection.shown(found)}; leave it out.")
+        raise ConfigError(f"{name} must be a section of settings, got {rejection.quote(found)}; leave it out.")
     return dict(found or {})
 
 
 def _check_unread(bounds: dict[str, Any], tree: dict[str, Any]) -> None:
     """Refuses sections that are wrong, whether or not the algorithm reads them; a bound may be in another one."""
     if bounds:
-        rejection.checked(DPLloydConfig, _ANYWHERE | bounds, "dp_lloyd")
+        rejection.check_config(DPLloydConfig, _ANYWHERE | bounds, "dp_lloyd")
     if tree:
-        rejection.checked(TreeConfig, _SOME_RADIUS | tree, "tree")
+        rejection.check_config(TreeConfig, _SOME_RADIUS | tree, "tree")

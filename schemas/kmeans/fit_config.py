@@ -223,21 +223,21 @@ def validated(data: Mapping[str, object]) -> FitConfig:
     Raises:
       ConfigError: one sentence about the first wrong setting.
     """
-    settings = settled(data)
+    settings = with_algorithm(data)
     algorithm = settings.get("algorithm")
     if not isinstance(algorithm, str) or algorithm not in FITS:
         # An algorithm that does not exist has no section of its own, and is refused itself.
         settings = {name: value for name, value in settings.items() if name not in OWN_SECTIONS}
-        return cast(FitConfig, rejection.checked(AnyFit, settings))
+        return cast(FitConfig, rejection.check_config(AnyFit, settings))
     for name, owner in OWN_SECTIONS.items():
         if name in settings and name not in FITS[algorithm].model_fields:
             raise ConfigError(
                 f"{name} must be left out for algorithm {algorithm}, got a section; use algorithm {owner}."
             )
-    return rejection.checked(FITS[algorithm], settings)
+    return rejection.check_config(FITS[algorithm], settings)
 
 
-def settled(data: Mapping[str, object]) -> dict[str, Any]:
+def with_algorithm(data: Mapping[str, object]) -> dict[str, Any]:
     """The settings of a job, with the algorithm that they mean and without sections that are null; errors as above."""
     given = rejection.mapping(data, "algorithm, data, n_clusters, privacy and clipping")
     settings = {name: value for name, value in given.items() if value is not None or name not in OWN_SECTIONS}

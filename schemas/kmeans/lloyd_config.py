@@ -40,7 +40,7 @@ def _domain(value: object) -> object:
     """One interval for all features, a tuple of one for each, or a mapping of columns to theirs."""
     if isinstance(value, Mapping):
         if not value or not all(isinstance(name, str) and name for name in value):
-            raise rejection.broken_rule("a mapping of every column to its two numbers", got=rejection.shown(value))
+            raise rejection.broken_rule("a mapping of every column to its two numbers", got=rejection.quote(value))
         return {name: _of_column(name, ends) for name, ends in value.items()}
     if isinstance(value, list | tuple) and value and all(isinstance(each, list | tuple) for each in value):
         return tuple(map(interval, value))
@@ -53,7 +53,7 @@ def _of_column(name: str, ends: object) -> Interval:
         return interval(ends)
     except PydanticCustomError as error:
         rule = (error.context or {})["rule"]
-        raise rejection.broken_rule(rule, got=f"{rejection.shown(ends)} for column {name!r}") from None
+        raise rejection.broken_rule(rule, got=f"{rejection.quote(ends)} for column {name!r}") from None
 
 
 class DPLloydConfig(Section):
@@ -71,8 +71,8 @@ class DPLloydConfig(Section):
     )
     domain: Annotated[Interval | tuple[Interval, ...] | dict[str, Interval], BeforeValidator(_domain)] = Field(
         union_mode="left_to_right",
-        description="the public interval of every feature, a list of two numbers in feature units; rows outside are "
-        "clipped to it; or one for each column, a mapping by name or a list in the order of data.features",
+        description="the public interval of every feature, a list of two numbers in feature units, or one for each "
+        "column, a mapping by name or a list in the order of data.features; rows outside are clipped to it",
     )
     steps: Annotated[Auto | int, auto_or_integer(50)] = Field(
         default=Auto.AUTO,

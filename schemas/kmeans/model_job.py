@@ -5,7 +5,7 @@ from typing import TypeVar
 from pydantic import Field
 
 from schemas.kmeans.fit_config import SETTINGS, validated
-from schemas.kmeans.pooled_config import PooledFitConfig, is_pooled, pooled
+from schemas.kmeans.pooled_config import PooledFitConfig, is_pooled, validated_pooled
 from schemas.settings import rejection, yaml_text
 from schemas.settings.section import JobSettings, Text
 from schemas.tables.data_section import DataConfig
@@ -47,6 +47,6 @@ def parse_model_job(text: str, kind: type[Job]) -> Job:
         settings = (
             own
             | {name: settings[name] for name in unknown}
-            | {"data": (pooled(fit) if is_pooled(fit) else validated(fit)).data}
+            | {"data": (validated_pooled(fit) if is_pooled(fit) else validated(fit)).data}
         )
-    return rejection.checked(kind, settings)
+    return rejection.check_config(kind, settings)

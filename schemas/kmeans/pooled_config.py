@@ -13,7 +13,7 @@ from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
 from schemas.settings.section import Count, JobSettings, Scalar, Section, Whole
 from schemas.tables.data_section import DataConfig, OptionalServerData, PrepareOptions
-from schemas.tables.encoding import ColumnEncoding, Encodings, encodings_checked
+from schemas.tables.encoding import ColumnEncoding, Encodings, check_encodings
 
 Restarts = Annotated[int, Field(strict=True, ge=1, le=1000), Scalar]
 
@@ -60,7 +60,7 @@ class PooledFitConfig(JobSettings):
 
     @pydantic.model_validator(mode="after")
     def _fits_together(self) -> Self:
-        encodings_checked(self)
+        check_encodings(self)
         if self.algorithm is PooledAlgorithm.K_FED and self.data.client_id is None:
             raise ConfigError(
                 "data.client_id must be given for algorithm k_fed, got nothing; name the column that names the client."
@@ -108,7 +108,7 @@ class PooledFitConfig(JobSettings):
         return self.dp_lloyd
 
 
-def pooled(settings: Mapping[str, object]) -> PooledFitConfig:
+def validated_pooled(settings: Mapping[str, object]) -> PooledFitConfig:
     """A job from plain data.
 
     Args:
@@ -124,7 +124,7 @@ def pooled(settings: Mapping[str, object]) -> PooledFitConfig:
             f"privacy must be left out for algorithm {settings.get('algorithm')}{lloyd}, got a section; "
             "this algorithm guarantees nothing, use feddp_kmeans for a private clustering."
         )
-    return rejection.checked(PooledFitConfig, settings)
+    return rejection.check_config(PooledFitConfig, settings)
 
 
 def is_pooled(settings: object) -> bool:

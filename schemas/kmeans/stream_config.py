@@ -11,7 +11,7 @@ from pydantic import Field
 from schemas.arrivals.topic import MessageColumns, RowTopicConfig, check_settle
 from schemas.choices import Algorithm
 from schemas.errors import ConfigError, LedgerRefusedError
-from schemas.kmeans.fit_config import FITS, settled, validated
+from schemas.kmeans.fit_config import FITS, validated, with_algorithm
 from schemas.kmeans.windows_config import EpochTerms, WindowsFit
 from schemas.settings import rejection, tiers, yaml_text
 from schemas.settings.calendar import Calendar, Date
@@ -115,7 +115,7 @@ def _fit(base: Mapping[str, Any], options: StreamOptions, index: int, output: st
         "short_memory": options.short_memory,
     }
     with in_stream_words(index):
-        settings = settled(dict(base) | {"recurring": recurring})
+        settings = with_algorithm(dict(base) | {"recurring": recurring})
         algorithm = settings.get("algorithm")
         if algorithm == Algorithm.DP_LLOYD:
             settings |= {"algorithm": Algorithm.WINDOWS, "epoch": epoch | {"window": options.date_of(index)}}
@@ -142,7 +142,7 @@ def stream_config(settings: object) -> StreamConfig:
     for name in ("recurring", "epoch"):
         if name in settings:
             raise ConfigError(f"{name} must be left out of a stream, got a section; its windows follow each other.")
-    options = rejection.checked(StreamOptions, settings["stream"], within="stream")
+    options = rejection.check_config(StreamOptions, settings["stream"], within="stream")
     base = {str(name): value for name, value in settings.items() if name != "stream"}
     template = _fit(base, options, 0, ".")
     tiers.check(options, template.experimental)

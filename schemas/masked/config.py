@@ -227,4 +227,4 @@ def validated_aggregate(data: Mapping[str, object]) -> AggregateConfig:
     Raises:
       ConfigError: one sentence about the first wrong setting.
     """
-    return rejection.checked(AggregateConfig, rejection.mapping(data, "key_uri"))
+    return rejection.check_config(AggregateConfig, rejection.mapping(data, "key_uri"))

@@ -18,8 +18,8 @@ from schemas.masked.config import PairwiseParams
 from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
 from schemas.privacy.release import MaskedReleases, Release
-from schemas.settings.format_number import NAME, numbered
-from schemas.settings.json_schema import FileContent, NumberedFile, parsed
+from schemas.settings.format_number import NAME, with_number
+from schemas.settings.json_schema import FileContent, NumberedFile, parse_as
 from schemas.settings.refusal import MalformedError, Refusal
 from schemas.settings.run_manifest import Digest
 
@@ -172,7 +172,7 @@ class ExchangePlan:
         found |= {"rounds": rounds, "pairwise": pairwise}
         found["collector"] = None if self.collector is None else self.collector.hex()
         found["shares"] = None if self.shares is None else dataclasses.asdict(self.shares)
-        return json.dumps(numbered(found), indent=2, sort_keys=True)
+        return json.dumps(with_number(found), indent=2, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: bytes | str) -> "ExchangePlan":
@@ -183,7 +183,7 @@ class ExchangePlan:
         """
         rule = "plan.json must be what `dapple unmask` wrote"
         refusal = Refusal(kind=ProtocolError, rule=rule, remedy="open a new run")
-        content = parsed(text, _PlanContent, refusal, _MOST_PLAN_BYTES)
+        content = parse_as(text, _PlanContent, refusal, _MOST_PLAN_BYTES)
         with refusal.covers():
             rounds = tuple(each.plan() for each in content.rounds)
             if len({each.path for each in rounds}) < len(rounds):
@@ -219,7 +219,7 @@ def messages_from_table(table: pa.Table, plan: RoundPlan) -> MaskedMessages:
     values: list[bytes] = table.column("values").to_pylist() if table.schema.equals(MESSAGE_SCHEMA) else [b""]
     if {len(each) for each in values} - {8 * plan.size} or set(table.column("round").to_pylist()) - {plan.path}:
         raise ProtocolError(
-            f"messages of round {plan.path} must hold {plan.size} words each, got others; take such files away."
+            f"messages of round {plan.path} must hold {plan.size} words each, got others; remove such files."
         )
     vectors = np.frombuffer(b"".join(values), dtype="<i8").astype(np.int64).reshape(len(values), plan.size)
     return MaskedMessages(tuple(table.column("sender").to_pylist()), tuple(table.column("tag").to_pylist()), vectors)

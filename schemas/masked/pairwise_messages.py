@@ -83,7 +83,7 @@ def sent_from_table(table: pa.Table, kind: type[Sent], path: str) -> list[Sent]:
     """
     rows = table.to_pylist() if table.schema.equals(_schema(kind)) else [{"round": ""}]
     if any(row.pop("round") != path for row in rows):
-        raise ProtocolError(f"files of round {path} must hold what its clients sent, got others; take them away.")
+        raise ProtocolError(f"files of round {path} must hold what its clients sent, got others; remove them.")
     return [kind(**row) for row in rows]
 
 

@@ -8,7 +8,7 @@ import pydantic
 
 from schemas.privacy.plan import Mechanism, PrivacyUnit
 from schemas.privacy.statement import PrivacyStatement
-from schemas.settings.json_schema import FILE_CONTENT, checked
+from schemas.settings.json_schema import FILE_CONTENT, check_content
 
 _KNOWN_CORRECTIONS = 1
 """Corrections of faults of earlier versions that this one knows. A charge holds how many its own version knew."""
@@ -149,7 +149,7 @@ class Charge:
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Charge":
         """Inverse of `to_json`; what does not name its corrections was written before there were any."""
-        return checked({"corrections": 0} | content, cls)
+        return check_content({"corrections": 0} | content, cls)
 
 
 def _is_relative(event: dict[str, Any]) -> bool:

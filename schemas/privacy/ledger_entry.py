@@ -8,7 +8,7 @@ from typing import Any
 
 from schemas.errors import LedgerRefusedError
 from schemas.privacy.charge import Charge, canonical
-from schemas.settings.json_schema import parsed
+from schemas.settings.json_schema import parse_as
 from schemas.settings.refusal import Refusal
 
 CHAIN_START = "0" * 64
@@ -21,7 +21,7 @@ def _refusal(entry: int | str) -> Refusal:
     return Refusal(
         kind=LedgerRefusedError,
         rule=f"entry {entry} of the ledger must be one that this program wrote",
-        remedy="go back to a copy that `dapple ledger verify` accepts",
+        remedy="restore a copy that `dapple ledger verify` accepts",
     )
 
 
@@ -76,7 +76,7 @@ class LedgerEntry:
     @property
     def body(self) -> dict[str, Any]:
         """`content` as plain data."""
-        return parsed(self.content, dict[str, Any], _refusal(self.sequence))
+        return parse_as(self.content, dict[str, Any], _refusal(self.sequence))
 
     @property
     def row(self) -> tuple[Any, ...]:
@@ -140,13 +140,13 @@ def check_chain(entries: Sequence[LedgerEntry], length: int, head: str) -> None:
             entry.digest,
         ):
             raise LedgerRefusedError(
-                f"entry {number} of the ledger must be as it was written, got a changed one; go back to a copy that "
+                f"entry {number} of the ledger must be as it was written, got a changed one; restore a copy that "
                 "`dapple ledger verify` accepts."
             )
         previous = entry.digest
     if length != len(entries) or head != previous:
         raise LedgerRefusedError(
-            f"the ledger must end with entry {length}, got {len(entries)} entries and another end; go back to a copy "
+            f"the ledger must end with entry {length}, got {len(entries)} entries and another end; restore a copy "
             "that `dapple ledger verify` accepts."
         )
     run_states(entries)

@@ -32,12 +32,12 @@ def ledger_place(ledger: str) -> str:
         raise ConfigError("ledger must be a path or a postgresql:// URL, got no such URL; correct it.") from None
     if parts.fragment or "@" in f"{parts.path}{parts.query}" or len(parts.path) < 2:
         raise ConfigError(
-            "ledger must be like postgresql://USER@HOST:PORT/DATABASE, got another URL; write other signs in it as "
-            "%23 for # and %40 for @."
+            "ledger must be like postgresql://USER@HOST:PORT/DATABASE, got another URL; write other characters in it "
+            "as %23 for # and %40 for @."
         )
     if parts.password is not None or options & set(_SECRET):
         raise ConfigError(
-            "ledger must be a URL without a password, got one with; put it into ~/.pgpass, mode 0600, which the "
-            "PostgreSQL library reads (PGPASSFILE names another file)."
+            "ledger must be a URL without a password, got one with a password; put that into ~/.pgpass, mode 0600, "
+            "which the PostgreSQL library reads (PGPASSFILE names another file)."
         )
     return address

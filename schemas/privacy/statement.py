@@ -13,7 +13,7 @@ from schemas.errors import PrivacyFlowError
 from schemas.privacy.flow import GraphPrivacy
 from schemas.privacy.plan import PrivacyPlan, PrivacyUnit
 from schemas.privacy.unit import UNITS
-from schemas.settings.json_schema import FILE_CONTENT, checked
+from schemas.settings.json_schema import FILE_CONTENT, check_content
 
 NEIGHBORING_RELATION = "add_or_remove_one"
 _Spent = Annotated[float, Field(ge=0.0)]
@@ -108,4 +108,4 @@ class PrivacyStatement:
 def statement_from_json(content: Mapping[str, Any]) -> PrivacyStatement:
     """Inverse of `PrivacyStatement.to_json`; raises MalformedError for another content."""
     names = {field.name for field in dataclasses.fields(PrivacyStatement)}
-    return checked({name: content[name] for name in names & content.keys()}, PrivacyStatement)
+    return check_content({name: content[name] for name in names & content.keys()}, PrivacyStatement)

@@ -12,7 +12,7 @@ from schemas.kmeans.model_job import ModelJob, parse_model_job
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
 from schemas.settings.section import Count, Epsilon, Finite, Positive, Scalar, Section, Share, Text, python_scalar
-from schemas.tables.data_section import LedgerPath, named_for_ledger
+from schemas.tables.data_section import LedgerPath, check_named
 from schemas.tables.encoding import Category, are_bounds
 
 MOST_PERCENTILES = 99
@@ -100,8 +100,8 @@ def _entry(name: str, settings: object, model: type[Section]) -> Section:
         return settings
     if not isinstance(settings, Mapping):
         known = " and ".join(model.model_fields)
-        raise ConfigError(f"{name} must be a section of settings, got {rejection.shown(settings)}; give {known}.")
-    return rejection.checked(model, settings, within=name)
+        raise ConfigError(f"{name} must be a section of settings, got {rejection.quote(settings)}; give {known}.")
+    return rejection.check_config(model, settings, within=name)
 
 
 class ProfilePrivacy(Section):
@@ -173,7 +173,7 @@ class ProfileConfig(ModelJob):
             return options.sampling_rate or 1.0
         return min(1.0, options.max_rows / (float(self.data.public_rows or 1) * self.unit_rows))
 
-    _ledger_knows_the_data = pydantic.model_validator(mode="after")(named_for_ledger)
+    _ledger_knows_the_data = pydantic.model_validator(mode="after")(check_named)
 
     @pydantic.model_validator(mode="after")
     def _columns_are_distinct(self) -> Self:

@@ -26,8 +26,8 @@ from schemas.settings.section import (
     auto_or_integer,
     number_from,
 )
-from schemas.tables.data_section import DataConfig, LedgerPath, OptionalServerData, named_for_ledger
-from schemas.tables.encoding import ColumnEncoding, Encodings, encodings_checked
+from schemas.tables.data_section import DataConfig, LedgerPath, OptionalServerData, check_named
+from schemas.tables.encoding import ColumnEncoding, Encodings, check_encodings
 
 
 class ReportTreeConfig(Section):
@@ -103,7 +103,7 @@ class EncodeConfig(JobSettings):
     )
     ledger: LedgerPath = None
 
-    _ledger_knows_the_data = pydantic.model_validator(mode="after")(named_for_ledger)
+    _ledger_knows_the_data = pydantic.model_validator(mode="after")(check_named)
 
     @pydantic.model_validator(mode="after")
     def _epsilon_is_small_enough(self) -> Self:
@@ -138,7 +138,7 @@ class EncodeConfig(JobSettings):
         """How columns become features; columns without an entry are features."""
         return self.encode
 
-    _encodings_fit_the_data = pydantic.model_validator(mode="after")(encodings_checked)
+    _encodings_fit_the_data = pydantic.model_validator(mode="after")(check_encodings)
 
     @pydantic.model_validator(mode="after")
     def _mode_has_what_it_needs(self) -> Self:
@@ -224,10 +224,10 @@ def load_encode_config(text: str) -> EncodeConfig:
       ConfigError: one sentence about the first wrong setting, or if the text is not YAML.
     """
     settings = rejection.mapping(yaml_text.parse(text), "reports")
-    return rejection.checked(EncodeConfig, _of_encode(settings))
+    return rejection.check_config(EncodeConfig, _of_encode(settings))
 
 
-def collected(kind: type[Collected], text: str) -> Collected:
+def load_collected(kind: type[Collected], text: str) -> Collected:
     """A job on collected reports from YAML text, alone or with the settings of its `encode` job.
 
     Raises:
@@ -237,14 +237,14 @@ def collected(kind: type[Collected], text: str) -> Collected:
     own: dict[str, object] = {name: settings[name] for name in kind.model_fields if name in settings and name != "job"}
     others = _of_encode(settings)
     if others.keys() - {"reports", "experimental"}:
-        rejection.checked(EncodeConfig, others)
+        rejection.check_config(EncodeConfig, others)
         own["job"] = others
-    return rejection.checked(kind, own)
+    return rejection.check_config(kind, own)
 
 
-load_decode_config = functools.partial(collected, DecodeConfig)
+load_decode_config = functools.partial(load_collected, DecodeConfig)
 """A `decode` job from YAML text; raises ConfigError."""
-load_shuffle_config = functools.partial(collected, ShuffleConfig)
+load_shuffle_config = functools.partial(load_collected, ShuffleConfig)
 """A `shuffle` job from YAML text; raises ConfigError."""
 
 

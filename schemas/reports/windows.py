@@ -10,7 +10,7 @@ from pydantic import Field
 from schemas.arrivals.topic import TopicConfig, check_settle
 from schemas.choices import ReportMode
 from schemas.errors import ConfigError
-from schemas.reports.config import DecodeConfig, collected, load_decode_config
+from schemas.reports.config import DecodeConfig, load_collected, load_decode_config
 from schemas.reports.rows import PARAMETERS_FILE
 from schemas.settings import yaml_text
 from schemas.settings.calendar import MOST_WINDOWS, Calendar, Date
@@ -65,7 +65,7 @@ class WindowedDecode(DecodeConfig):
                 f"{PARAMETERS_FILE}, outside of reports.path."
             )
         if self.reports.mode is ReportMode.SHUFFLE:
-            raise ConfigError(shuffled_in_order())
+            raise ConfigError(topic_refusal())
         return self
 
     @property
@@ -112,7 +112,7 @@ class DecodeWindow:
     parameters_digest: str | None = None
 
 
-def shuffled_in_order() -> str:
+def topic_refusal() -> str:
     """The error text on shuffled reports in a topic."""
     return (
         "reports.mode must be 'local' where reports come from a topic, got 'shuffle'; a topic keeps the order in which "
@@ -126,7 +126,7 @@ def has_windows(text: str) -> bool:
     return isinstance(settings, dict) and _SECTION in settings
 
 
-load_windowed_decode = functools.partial(collected, WindowedDecode)
+load_windowed_decode = functools.partial(load_collected, WindowedDecode)
 """A job with windows from YAML text, alone or with the settings of its `encode` job; raises ConfigError."""
 
 

@@ -14,7 +14,7 @@ METADATA = f"dapple.{NAME}".encode()
 """Key of the number in the metadata of a Parquet file."""
 
 
-def numbered(content: Mapping[str, Any]) -> dict[str, Any]:
+def with_number(content: Mapping[str, Any]) -> dict[str, Any]:
     """Content of a file with its number.
 
     Args:

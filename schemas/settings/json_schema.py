@@ -51,7 +51,7 @@ def _adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
     return pydantic.TypeAdapter(kind) if has_config else pydantic.TypeAdapter(kind, config=_EXACT)
 
 
-def checked(content: object, kind: type[_Content]) -> _Content:
+def check_content(content: object, kind: type[_Content]) -> _Content:
     """Plain data as a model.
 
     Args:
@@ -76,7 +76,7 @@ def _validated(text: bytes | str, kind: type[_Content]) -> _Content:
     return found
 
 
-def parsed(
+def parse_as(
     text: bytes | str,
     kind: type[_Content],
     refusal: Refusal,

@@ -71,7 +71,7 @@ def sentence(error: pydantic.ValidationError, model: Model, within: str = "") ->
     return f"{prefix}{name} must be {_rule(first)}, got {_got(first)}; give {description(name, model)}."
 
 
-def checked(model: type[_Checked], settings: object, within: str = "") -> _Checked:
+def check_config(model: type[_Checked], settings: object, within: str = "") -> _Checked:
     """A config from plain data.
 
     Args:
@@ -135,10 +135,10 @@ def _got(details: ErrorDetails) -> str:
     given = details.get("ctx", {}).get("got")
     if given is not None:
         return str(given)
-    return "nothing" if details["type"] == "missing" else shown(details["input"])
+    return "nothing" if details["type"] == "missing" else quote(details["input"])
 
 
-def shown(value: object) -> str:
+def quote(value: object) -> str:
     """A setting as messages quote it."""
     if value is None:
         return "nothing"

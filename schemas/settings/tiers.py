@@ -18,7 +18,7 @@ PAPER_ONLY: dict[str, Any] = {TIER_KEY: str(Tier.PAPER_ONLY)}
 """Of a field: `json_schema_extra=PAPER_ONLY`."""
 
 
-def leaving(instead: str) -> dict[str, Any]:
+def deprecated(instead: str) -> dict[str, Any]:
     """Of a field that goes in the version after the next: `json_schema_extra=leaving("use lloyd.steps")`."""
     return {"deprecated": True, INSTEAD_KEY: instead}
 
@@ -41,7 +41,7 @@ def tier_of(field: FieldInfo) -> Tier:
     return Tier(str(more[TIER_KEY])) if isinstance(more, Mapping) and TIER_KEY in more else Tier.SUPPORTED
 
 
-def beyond(settings: Any, within: str = "") -> Iterator[Found]:
+def unsupported(settings: Any, within: str = "") -> Iterator[Found]:
     """What a job asks for that is not supported; settings that have their defaults are no matter.
 
     Args:
@@ -52,21 +52,21 @@ def beyond(settings: Any, within: str = "") -> Iterator[Found]:
         yield Found(f"{within}: {settings}", settings.tier)
     elif isinstance(settings, Mapping):
         for key, value in settings.items():
-            yield from beyond(value, f"{within}.{key}")
+            yield from unsupported(value, f"{within}.{key}")
     elif isinstance(settings, pydantic.BaseModel):
         for name, field in type(settings).model_fields.items():
             dotted, value = f"{within}.{field.alias or name}".lstrip("."), getattr(settings, name)
             if value == field.get_default(call_default_factory=True, validated_data={}):
                 continue
             tier = tier_of(field)
-            yield from [Found(dotted, tier)] if tier is not Tier.SUPPORTED else beyond(value, dotted)
+            yield from [Found(dotted, tier)] if tier is not Tier.SUPPORTED else unsupported(value, dotted)
 
 
-def of_leaving(settings: Any, within: str = "") -> Iterator[str]:
+def deprecations(settings: Any, within: str = "") -> Iterator[str]:
     """A warning for each deprecated setting that a job names, wherever it is.
 
     Args:
-      settings: as of `beyond`.
+      settings: as of `unsupported`.
       within: likewise.
     """
     if not isinstance(settings, pydantic.BaseModel):
@@ -75,7 +75,7 @@ def of_leaving(settings: Any, within: str = "") -> Iterator[str]:
         dotted, more = f"{within}.{field.alias or name}".lstrip("."), field.json_schema_extra
         if isinstance(more, Mapping) and INSTEAD_KEY in more and name in settings.model_fields_set:
             yield f"{dotted} goes in the next version: {more[INSTEAD_KEY]}"
-        yield from of_leaving(getattr(settings, name), dotted)
+        yield from deprecations(getattr(settings, name), dotted)
 
 
 def check(settings: Any, allowed: bool) -> None:
@@ -88,7 +88,7 @@ def check(settings: Any, allowed: bool) -> None:
     Raises:
       ConfigError: naming the first of it.
     """
-    found = None if allowed else next(beyond(settings), None)
+    found = None if allowed else next(unsupported(settings), None)
     if found is not None:
         raise _refusal(*found)
 

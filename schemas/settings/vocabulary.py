@@ -1,6 +1,5 @@
 """A public vocabulary, written in a job or in a public text file: the only terms that anybody ever sees."""
 
-import collections
 import unicodedata
 from collections.abc import Callable
 from typing import Annotated, ClassVar, Self
@@ -21,16 +20,27 @@ def _words(value: object) -> object:
     if value is None:
         return None
     words = tuple(value) if isinstance(value, list | tuple) else ()
-    if not words or not all(isinstance(word, str) and word.strip() == word and word for word in words):
-        raise rejection.broken_rule("a non-empty list of terms without spaces around them")
+    plain = [isinstance(word, str) and word.strip() == word and word != "" for word in words]
+    if not all(plain) or not plain:
+        raise rejection.broken_rule("a non-empty list of terms without spaces around them", got=_place(plain))
     if len(words) > MOST_TERMS:
-        raise rejection.broken_rule(f"a list of at most {MOST_TERMS} terms", got=f"{len(words)}")
-    if any(len(word) > MOST_LETTERS or any(unicodedata.category(each)[0] == "C" for each in word) for word in words):
-        raise rejection.broken_rule(f"a list of terms of at most {MOST_LETTERS} letters, none a control character")
-    repeated = [word for word, times in collections.Counter(words).items() if times > 1]
-    if repeated:
-        raise rejection.broken_rule("a list without duplicates", got=f"{repeated[0]!r} more than once")
+        raise rejection.broken_rule(f"a list of at most {MOST_TERMS} terms", got="more")
+    shown = [
+        len(word) <= MOST_LETTERS and not any(unicodedata.category(each)[0] == "C" for each in word) for word in words
+    ]
+    if not all(shown):
+        rule = f"a list of terms of at most {MOST_LETTERS} letters, none a control character"
+        raise rejection.broken_rule(rule, got=_place(shown))
+    if len(set(words)) < len(words):
+        first = dict(zip(reversed(words), reversed(range(len(words))), strict=True))
+        once = [first[word] == place for place, word in enumerate(words)]
+        raise rejection.broken_rule("a list without duplicates", got=_place(once))
     return words
+
+
+def _place(right: list[bool]) -> str | None:
+    """Where the first fault is; None for no terms. Not quoted: a file may be a private one by mistake."""
+    return f"a fault in place {right.index(False) + 1}" if right else None
 
 
 class VocabularySection(Section):
@@ -65,6 +75,8 @@ class VocabularySection(Section):
         """
         if self.words is not None or self.vocabulary is None:
             return self
-        lines = (line.strip() for line in read(self.vocabulary, f"{within}.vocabulary").splitlines())
+        # Editors on Windows put a mark before the first line.
+        text = read(self.vocabulary, f"{within}.vocabulary").removeprefix("\ufeff")
+        lines = (line.strip() for line in text.splitlines())
         words = [line for line in lines if line]
-        return rejection.checked(type(self), dict(self) | {"words": words}, within=within)
+        return rejection.check_config(type(self), dict(self) | {"words": words}, within=within)

@@ -186,12 +186,14 @@ class DataConfig(Section):
         table = data.get("table") if isinstance(data, Mapping) else None
         if not isinstance(data, Mapping) or not isinstance(table, Mapping | TableConfig):
             return data
-        named = table if isinstance(table, TableConfig) else rejection.checked(TableConfig, table, within="data.table")
+        named = (
+            table if isinstance(table, TableConfig) else rejection.check_config(TableConfig, table, within="data.table")
+        )
         if named.path is None:
             return data
         if data.get("path") not in (None, named.path):
             raise ConfigError(
-                f"data.path must be left out for the table of a catalog, got {rejection.shown(data['path'])}; remove "
+                f"data.path must be left out for the table of a catalog, got {rejection.quote(data['path'])}; remove "
                 "it, or remove data.table.catalog and data.table.identifier."
             )
         return {**data, "path": named.path}
@@ -274,7 +276,7 @@ class _Charged(Protocol):
 _Job = TypeVar("_Job", bound=_Charged)
 
 
-def named_for_ledger(job: _Job) -> _Job:
+def check_named(job: _Job) -> _Job:
     """The job; raises ConfigError if it charges a ledger for data without a name."""
     if job.ledger is not None and job.data.name is None:
         raise ConfigError(

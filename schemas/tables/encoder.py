@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from schemas.errors import InputError
-from schemas.settings.json_schema import checked
+from schemas.settings.json_schema import check_content
 from schemas.settings.refusal import MalformedError, Refusal
 from schemas.tables import columns
 from schemas.tables.encoded_column import (
@@ -164,7 +164,7 @@ class Encoder:
 def _from_json(column: Mapping[str, object]) -> EncodedColumn:
     for kind in _KINDS:
         if {field.name for field in dataclasses.fields(kind)} == column.keys():
-            return checked(column, kind)
+            return check_content(column, kind)
     raise MalformedError("other parameters")
 
 

@@ -227,14 +227,14 @@ def _parsed_entry(column: object, settings: object) -> Section:
         return settings
     name = f"encode.{column}"
     if not isinstance(settings, Mapping):
-        got = rejection.shown(settings)
+        got = rejection.quote(settings)
         raise ConfigError(f"{name} must be a section of settings, got {got}; give a section with {_KINDS}.")
     kind = settings.get("kind")
     if not isinstance(kind, str) or kind not in _MODELS:
         rule = "'standardize', 'one_hot', 'quantile_bins', 'bounds' or 'terms'"
-        raise ConfigError(f"{name}.kind must be {rule}, got {rejection.shown(kind)}; give {_KINDS}.")
+        raise ConfigError(f"{name}.kind must be {rule}, got {rejection.quote(kind)}; give {_KINDS}.")
     model = _MODELS[kind]
-    return rejection.checked(model, settings, within=name)
+    return rejection.check_config(model, settings, within=name)
 
 
 Encodings = Annotated[dict[Text, ColumnEncoding], BeforeValidator(_parsed)]
@@ -289,7 +289,7 @@ def _check_terms(encodings: Mapping[str, ColumnEncoding], features: str | tuple[
 _Job = TypeVar("_Job", bound=Any)
 
 
-def encodings_checked(job: _Job) -> _Job:
+def check_encodings(job: _Job) -> _Job:
     """The job, with sections `data`, `encode` and `server_data`; raises ConfigError if they do not fit together."""
     _check_encodings(job.encode, job.data.features, has_server=job.server_data is not None)
     _check_terms(job.encode, job.data.features, getattr(job, "algorithm", None))

@@ -11,8 +11,8 @@ from typing import Annotated, NamedTuple
 from pydantic import Field
 
 from schemas.errors import InputError
-from schemas.settings.format_number import numbered
-from schemas.settings.json_schema import FileContent, FormatNumber, parsed
+from schemas.settings.format_number import with_number
+from schemas.settings.json_schema import FileContent, FormatNumber, parse_as
 from schemas.settings.refusal import Refusal
 from schemas.settings.run_manifest import Digest, FileName
 from schemas.tables.snapshot import Snapshot
@@ -59,7 +59,7 @@ class PreparedManifest(FileContent):
     def to_json(self) -> str:
         """Text of `manifest.json`."""
         marks = {"layout": LAYOUT, "files_digest": _files_digest(self)}
-        content = numbered(self.model_dump(mode="json", exclude={"files"}) | marks)
+        content = with_number(self.model_dump(mode="json", exclude={"files"}) | marks)
         content["files"] = [each._asdict() for each in self.files]
         return json.dumps(content, indent=2, sort_keys=True)
 
@@ -77,7 +77,7 @@ class PreparedManifest(FileContent):
         refusal = Refusal(
             kind=InputError, rule=f"{where} must be a manifest that prepare wrote", remedy="run prepare again"
         )
-        content = parsed(text, _Content, refusal)
+        content = parse_as(text, _Content, refusal)
         if (content.layout, content.files_digest) != (LAYOUT, _files_digest(content)):
             raise InputError(
                 f"{where} must be an unchanged manifest of layout {LAYOUT}, got another; run prepare again."
@@ -124,7 +124,7 @@ def decode_runs(metadata: dict[bytes, bytes] | None, n_row_groups: int, where: s
         return [1] * n_row_groups
     rule = f"{where} must have as many row groups as its metadata say"
     refusal = Refusal(kind=InputError, rule=rule, remedy="run prepare again")
-    runs = parsed(text, list[Annotated[int, Field(ge=1)]], refusal)
+    runs = parse_as(text, list[Annotated[int, Field(ge=1)]], refusal)
     if sum(runs) != n_row_groups:
         raise refusal.because("others")
     return runs

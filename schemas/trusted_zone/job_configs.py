@@ -12,9 +12,9 @@ from pydantic import Field
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import validated
 from schemas.kmeans.model_job import ModelJob, parse_model_job
-from schemas.kmeans.pooled_config import is_pooled, pooled
+from schemas.kmeans.pooled_config import is_pooled, validated_pooled
 from schemas.settings import rejection, yaml_text
-from schemas.settings.section import Flag, JobSettings, Scalar, Section, Text
+from schemas.settings.section import Flag, JobSettings, Positive, Scalar, Section, Text
 from schemas.tables.data_section import DataConfig, PrepareOptions
 
 CLUSTER = "cluster"
@@ -62,9 +62,22 @@ class AssignOptions(Section):
         description="the number of clusters that are left of the tree of centers, at most those of the model, or leave "
         "it out for all",
     )
+    least_size: Positive | None = Field(
+        default=None,
+        description="the noisy size that every cluster must have, > 0, or else join its nearest relative, or leave it "
+        "out for all clusters; not beside level",
+    )
     beside_released: Flag = Field(
         default=False, description="true to allow an output folder below that of a fit, or false"
     )
+
+    @pydantic.model_validator(mode="after")
+    def _joins_by_one_rule(self) -> Self:
+        if self.level is not None and self.least_size is not None:
+            raise ConfigError(
+                f"assign.least_size must be left out beside assign.level, got {self.least_size:g}; give one of them."
+            )
+        return self
 
 
 class AssignConfig(ModelJob):
@@ -119,10 +132,10 @@ def load_prepare_config(text: str) -> PrepareConfig:
     """
     settings = rejection.mapping(yaml_text.parse(text), "data and its path")
     if "algorithm" in settings:
-        fit = pooled(settings) if is_pooled(settings) else validated(settings)
+        fit = validated_pooled(settings) if is_pooled(settings) else validated(settings)
         if fit.encode:
             raise ConfigError(
                 "encode must be left out for prepare, got a section; fit groups encoded rows on its own where it must."
             )
         settings = {"experimental": fit.experimental, "data": fit.data, "prepare": fit.prepare}
-    return rejection.checked(PrepareConfig, settings)
+    return rejection.check_config(PrepareConfig, settings)

@@ -6,8 +6,8 @@ from typing import Any, Self
 
 from schemas.errors import InputError
 from schemas.privacy.flow import NOT_PRIVATE
-from schemas.settings.format_number import NAME, check_number, numbered
-from schemas.settings.json_schema import checked, parsed
+from schemas.settings.format_number import NAME, check_number, with_number
+from schemas.settings.json_schema import check_content, parse_as
 from schemas.settings.refusal import Refusal
 
 METRICS_FILE = "metrics.json"
@@ -88,7 +88,7 @@ class Metrics:
         content: dict[str, Any] = NOT_PRIVATE | {"nicv": self.nicv}
         for name, value in dataclasses.asdict(self).items():
             content |= value if isinstance(value, dict) else {} if value is None and name != "cost" else {name: value}
-        return json.dumps(numbered(content), indent=2, allow_nan=False)
+        return json.dumps(with_number(content), indent=2, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: bytes | str) -> Self:
@@ -99,10 +99,10 @@ class Metrics:
         """
         rule = f"{METRICS_FILE} must be the file that this run wrote"
         refusal = Refusal(kind=InputError, rule=rule, remedy="run the job again")
-        content = parsed(text, dict[str, Any], refusal)
+        content = parse_as(text, dict[str, Any], refusal)
         with refusal.covers():
             check_number(content.pop(NAME, None))
             parts: dict[str, Any] = {"separation": content}
             parts |= {"classes": content} if "adjusted_rand" in content else {}
             parts |= {"reference": content} if "centroid_mse" in content else {}
-            return checked(content | parts, cls)
+            return check_content(content | parts, cls)

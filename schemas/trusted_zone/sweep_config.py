@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field
 from schemas.choices import PooledAlgorithm, Trust
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import SETTINGS, FitConfig, validated
-from schemas.kmeans.pooled_config import PooledFitConfig, is_pooled, pooled
+from schemas.kmeans.pooled_config import PooledFitConfig, is_pooled, validated_pooled
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection, tiers, yaml_text
 from schemas.settings.digest import content_of
@@ -144,7 +144,7 @@ def sweep_config(settings: object) -> SweepConfig:
     """
     if not isinstance(settings, Mapping) or "sweep" not in settings:
         raise ConfigError("sweep must be given, got nothing; add a section with methods, epsilons and seeds.")
-    options = rejection.checked(SweepOptions, settings["sweep"], within="sweep")
+    options = rejection.check_config(SweepOptions, settings["sweep"], within="sweep")
     base = {name: value for name, value in settings.items() if name != "sweep"}
     tiers.check(options, base.get("experimental") is True)
     _check_varied(options)
@@ -189,7 +189,7 @@ def _cell(
     config: FitConfig | PooledFitConfig
     try:
         if epsilon is None:
-            config = pooled(_without_privacy(job))
+            config = validated_pooled(_without_privacy(job))
         else:
             config = validated(merged(job, {"privacy": {"epsilon": epsilon}}))
     except ConfigError as error:

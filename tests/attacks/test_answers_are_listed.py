@@ -16,7 +16,7 @@ ASKED_TWICE, PAIRWISE = "tests/attacks/test_asked_twice.py", "tests/pipeline/mas
 SHARES = "tests/pipeline/masked/test_noise_share_jobs.py"
 KEPT = {
     "Exchange._leave": (ASKED_TWICE, "test_a_message_that_was_taken_away_is_sent_again"),
-    "Exchange.send": (ASKED_TWICE, "test_a_replayed_run_is_told_nothing"),
+    "Exchange.send": (ASKED_TWICE, "test_a_replayed_run_learns_nothing"),
     "Exchange.send_again": (ASKED_TWICE, "test_the_summary_of_a_second_answer_is_that_of_the_first"),
     "PairwiseExchange.send_rows": (ASKED_TWICE, "test_a_leg_with_other_rows_is_the_first_one"),
 }

@@ -110,7 +110,7 @@ def test_a_message_that_was_taken_away_is_sent_again(parties, change):
 
 
 @pytest.mark.parametrize("noise_by", ["aggregator", "both"])
-def test_a_replayed_run_is_told_nothing(tmp_path, noise_by):
+def test_a_replayed_run_learns_nothing(tmp_path, noise_by):
     parties = opened(shared.Parties(tmp_path, masked={"noise_by": noise_by}))
     assert parties.upload(0).code == 0
     sent = files_of(parties, "messages")
@@ -185,7 +185,7 @@ def test_a_party_without_its_state_refuses_and_makes_none(parties):
 
 
 @pytest.mark.parametrize("key", ["seal.key", "noise.key"])
-def test_a_key_that_is_lost_is_not_made_anew(parties, key):
+def test_a_lost_key_is_not_replaced(parties, key):
     (state_of(parties, 0, "client-0") / key).unlink()
     state = PartyState.of(str(parties.folder / "state"), str(parties.folder / "secret"), "")
     outcome = parties.upload(0)
@@ -241,7 +241,7 @@ def test_a_party_is_enrolled_once(parties):
 
 
 @pytest.mark.parametrize("client", ["../x", "a b", ".x"])
-def test_a_name_that_is_none_is_not_enrolled(parties, client):
+def test_an_invalid_name_is_not_enrolled(parties, client):
     outcome = lake.run_command("party", "enroll", "--config", str(parties.folder / "client-0.yaml"), "--client", client)
     assert (outcome.code, "--client must be letters" in outcome.err) == (2, True)
 
@@ -283,7 +283,7 @@ def test_a_run_that_was_forgotten_before_it_was_answered_is_not_answered(parties
     assert not folder_of(parties, "messages").exists()
 
 
-def test_what_was_sent_goes_when_the_run_is_over(tmp_path):
+def test_sent_messages_go_when_the_run_is_over(tmp_path):
     """At the next question once the last round is closed, or when the party takes part in another run."""
     parties = shared.Parties(tmp_path)
     parties.play()
@@ -381,7 +381,7 @@ def test_a_pin_that_is_gone_is_not_made_of_other_rows(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", split.SCHEMES)
-def test_signed_files_of_last_night_are_told_nothing_of_noise_shares(tmp_path, scheme):
+def test_files_signed_last_night_reveal_nothing_of_noise_shares(tmp_path, scheme):
     parties = split.SplitParties(tmp_path, scheme)
     assert parties.collect().code == 0
     leg = Leg.KEYS if scheme == "pairwise" else Leg.MESSAGES

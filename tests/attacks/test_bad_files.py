@@ -119,7 +119,7 @@ def test_reports_have_no_epsilon_of_a_thousand():
     job = report_settings(privacy__epsilon=1000.0, privacy__delta=1e-6, reports__variant="split_and_mix")
     job["reports"]["mode"] = "shuffle"
     with pytest.raises(ConfigError, match=r"privacy\.epsilon must be at most 100 for reports"):
-        rejection.checked(EncodeConfig, job)
+        rejection.check_config(EncodeConfig, job)
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ class _Launcher:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("runs", [("a", "b"), ("a", "a")])
-def test_of_two_launchers_one_is_charged_and_works_in_every_order(steps, runs):
+def test_one_of_two_launchers_is_charged_and_works_in_every_order(steps, runs):
     root, step = steps
     tried = late = under_way = 0
     pair: list[_Launcher] = []

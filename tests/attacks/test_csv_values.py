@@ -133,7 +133,7 @@ def test_a_job_asked_for_a_column_that_is_not_there_shows_names_only(tmp_path):
     assert holds_nothing(outcome.err)
 
 
-def test_server_rows_are_told_alike(tmp_path):
+def test_server_rows_get_the_same_message(tmp_path):
     job = job_of(tmp_path, raw(GOOD))
     (tmp_path / "server.csv").write_text(f"{GOOD}{SECRET},2,3,4\n")
     job |= {"algorithm": "feddp_kmeans", "server_data": {"path": str(tmp_path / "server.csv")}}

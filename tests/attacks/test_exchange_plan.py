@@ -119,7 +119,7 @@ def test_a_plan_that_was_changed_after_the_sum_is_not_unmasked(parties, change):
     assert not pathlib.Path(parties.released, "00.parquet").exists()
 
 
-def test_what_is_released_has_the_noise_of_the_clients_own_plan(parties):
+def test_releases_have_the_noise_of_the_clients_own_plan(parties):
     """A plan that is false only while the sum is read changes nothing: the reader brings its own."""
     for client in range(2):
         assert parties.upload(client).code == 0
@@ -227,7 +227,7 @@ def test_a_client_answers_one_broadcast_under_a_nonce(parties, tmp_path):
     assert "a round must have one broadcast under one nonce, got a second one" in outcome.err
 
 
-def test_what_is_kept_is_the_owners_and_its_names_say_nothing(parties):
+def test_kept_files_are_the_owners_and_their_names_say_nothing(parties):
     assert parties.upload(0).code == 0
     state = parties.folder / "state"
     found = list(state.rglob("*"))
@@ -279,7 +279,7 @@ def test_rows_are_staged_in_no_folder_that_is_shared(tmp_path, monkeypatch):
     assert not leftover.exists()
 
 
-def test_of_two_writers_at_once_one_decides(tmp_path):
+def test_one_of_two_writers_at_once_decides(tmp_path):
     refused = []
 
     def write(number):

@@ -113,7 +113,7 @@ def test_times_of_windows_are_those_of_the_command(streams):
 
 
 @pytest.mark.parametrize(("day", "code"), [(90, 0), (5, 67)])
-def test_a_code_tells_of_a_producer_only_where_a_minimum_is_stated(streams, day, code):
+def test_a_code_reports_a_producer_only_where_a_minimum_is_stated(streams, day, code):
     """The windows are released in any case, and the next call has nothing to do."""
     name = f"short-{day}"
     rows = {date: lake.mixture(day if date == DATES[1] else 90) for date in DATES}

@@ -322,7 +322,7 @@ class Codec(PickleCoder):
 
 
 @pytest.mark.parametrize("kind", [np.ndarray, ShardRef])
-def test_a_coder_that_somebody_registered_is_refused(world, kind):
+def test_a_registered_coder_is_refused(world, kind):
     registry.register_coder(kind, Codec)
     try:
         job = world.job()

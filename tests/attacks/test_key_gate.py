@@ -262,5 +262,5 @@ def test_a_noise_stage_under_a_kept_key_is_not_run(world, monkeypatch, stage, el
 
 
 @pytest.mark.parametrize("spelled", ["{key}#run=", "{key}#run=abc", "{key}#RUN={salt}", "{key}#run={salt} ", "{key}"])
-def test_what_looks_like_a_place_is_none(world, spelled):
+def test_a_string_that_looks_like_a_place_is_none_of_ours(world, spelled):
     assert not keys.is_run_place(spelled.format(key=world.key, salt="0" * 64))

@@ -447,7 +447,7 @@ def test_a_listing_goes_before_anything_is_published(place):
     assert not pathlib.Path(staged.listing.path).exists()
 
 
-def test_files_of_a_store_are_told_by_their_names():
+def test_files_of_a_store_are_distinguished_by_their_names():
     found = [FoundFile("gs://lake/a.parquet", 5, "1.0"), FoundFile("gs://lake/./a.parquet", 5, "1.0")]
     with pytest.raises(InputError, match=r"must name every file once"):
         FileList.of(found, "data.path")

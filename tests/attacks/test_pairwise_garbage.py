@@ -43,7 +43,7 @@ def test_a_point_of_low_order_is_no_key(point):
 
 
 @pytest.mark.parametrize("length", [0, 1, 31, 33, 64])
-def test_a_key_of_another_length_is_none(length):
+def test_a_key_of_another_length_is_refused(length):
     assert not is_sound(bytes(range(1, length + 1)))
 
 
@@ -161,7 +161,7 @@ def test_sound_shares_of_other_seeds_are_refused(other):
         party.total(present, Party(6, threshold=3, **other).revealed(present))
 
 
-def test_a_tag_tells_neither_client_nor_statistic():
+def test_a_tag_reveals_neither_client_nor_statistic():
     """It differs wherever a mask does, and is the same where a message is sent again."""
     parties = [Party(5), Party(5, seed=1), Party(5, context=b"another run")]
     tags = [client.tag(party.statistics[client.number]) for party in parties for client in party.clients]

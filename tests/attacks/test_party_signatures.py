@@ -194,7 +194,7 @@ def test_the_key_of_another_party_signs_for_itself_only(run):
 def test_a_file_of_nobody_or_of_an_office_is_refused(run, name):
     """The aggregator would else be among the senders, as many times as it likes."""
     put(run.send(), run.exchange / MESSAGES.replace("north", name))
-    with pytest.raises(ProtocolError, match=f"must be of a client that parties list, got one of {name}; take it away"):
+    with pytest.raises(ProtocolError, match=f"must be of a client that parties list, got one of {name}; remove it"):
         run.read(name=name)
 
 
@@ -232,7 +232,7 @@ def test_a_client_can_write_no_file_of_an_office(run, file):
         READERS[file](run.of("south"))
 
 
-def test_who_may_not_write_a_file_may_find_it_there(run):
+def test_a_party_may_find_a_file_that_it_may_not_write(run):
     """A client that unmasks for itself finds the next round open, or waits until it is."""
     path = run.exchange / "00_weights" / "broadcast.json"
     content = path.read_bytes()
@@ -286,7 +286,7 @@ def test_a_job_without_parties_reads_no_signed_run_and_one_with_parties_no_unsig
         run.of("north").plan()
 
 
-def test_what_is_signed_is_bound_to_each_of_its_parts():
+def test_a_signature_is_bound_to_each_of_its_parts():
     one = Signed(party="a", kind="b", nonce=b"c", plan=b"d", round="e", broadcast=b"f")
     others = [
         one._replace(**{name: b"x" if isinstance(value, bytes) else "x"}) for name, value in one._asdict().items()

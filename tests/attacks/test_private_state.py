@@ -89,7 +89,7 @@ PLACES = {
 }
 """Files of the product that write or read files, by why what lasts there needs no register, or has one."""
 REGISTERED = {
-    "pipelines/tables/epoch_roll.py": {"before": "_register", "called": "gate.staged"},
+    "pipelines/tables/epoch_roll.py": {"before": "_register", "called": "gate.staged_refusal"},
     "pipelines/tables/arrivals/records.py": {"_raw": "register"},
     "pipelines/kmeans/plan/previous_run.py": {"load_previous": "manifest=digest_of(raw)", "_file": "manifest.files"},
 }
@@ -111,7 +111,7 @@ def calls(tree):
     return {each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "") for each in found}
 
 
-def test_whoever_writes_or_reads_files_is_listed():
+def test_all_writers_and_readers_of_files_are_listed():
     last = {name.rpartition(".")[2] for name in WRITERS} | READERS
     found = {path for path, tree in sources() if calls(tree) & last}
     listed = [path for paths in PLACES.values() for path in paths]
@@ -139,7 +139,7 @@ def test_nobody_else_finds_private_state(name):
     assert all(path.startswith(NAMES[name]) for path in paths)
 
 
-def test_the_name_of_rolls_is_used_by_the_roll_and_told_by_a_copy_of_the_ledger():
+def test_the_name_of_rolls_is_used_by_the_roll_and_named_by_a_copy_of_the_ledger():
     users = {path for path, _ in sources() if "ROLLS" in (ROOT / path).read_text()}
     assert users == {NAMES[".rolls"], "pipelines/tables/epoch_roll.py", "pipelines/ledger/job.py"}
 
@@ -230,7 +230,7 @@ def test_a_ledger_that_is_older_than_the_records_is_refused(topic):
         topic.release(4)
 
 
-def test_the_digest_in_the_ledger_tells_no_numbers(topic):
+def test_the_digest_in_the_ledger_reveals_no_numbers(topic):
     """The same offsets have another record, and another digest, wherever they are written down."""
     path = pathlib.Path(topic.records.path(DATES[0]))
     before = path.read_bytes()
@@ -305,7 +305,7 @@ def test_a_ledger_that_is_older_than_its_outputs_goes_no_further(stream, tmp_pat
     assert f"{WINDOWS[1]}/run.json must be of a run that this ledger holds" in told.lines[-1]
 
 
-def test_outputs_that_are_older_than_the_ledger_are_told(stream, tmp_path):
+def test_outputs_older_than_the_ledger_are_reported(stream, tmp_path):
     own = copy_of(stream, tmp_path)
     shutil.rmtree(own.folder / "january" / WINDOWS[1])
     outcome = own.release(WINDOWS[2])

@@ -24,6 +24,7 @@ from schemas.profile.config import ProfileConfig
 from schemas.reports.config import EncodeConfig
 from schemas.tables.contract import TableContract
 from schemas.tables.data_section import DataConfig
+from schemas.tables.encoding import Terms
 from schemas.trusted_zone.job_configs import AssignConfig, EvaluateConfig, PrepareConfig
 from tests.scenes import lake, tables
 from tests.scenes.models import run_model_job, write_model
@@ -258,6 +259,34 @@ def test_every_public_setting_is_compared(place, public):
     config = job_with(data=data, **({public.section: SimpleNamespace(**section)} if public.section else section))
     with pytest.raises(InputError, match=rf"{public.setting.replace('.', '[.]')} must be public"):
         _ = private_source(config).listed.files
+
+
+@pytest.mark.parametrize("alias", [one_file_of_it, hard_link], ids=lambda alias: alias.__name__)
+def test_vocabularies_of_encodings_are_compared(place, alias):
+    """The terms of an encoding are in run.json: a file of private tags once went there as a whole."""
+    encode = {"tags": Terms(vocabulary=alias(place), words=("a", "b"))}
+    data = DataConfig(path=str(place / "lake"), features=("tags",))
+    with pytest.raises(InputError, match=r"encode\.tags\.vocabulary must be public and no file of data\.path"):
+        _ = private_source(job_with(data=data, encode=encode)).listed.files
+
+
+def test_private_tags_are_never_the_vocabulary_of_their_own_job(tmp_path):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("".join(f"{each}\n" for each in ("tags", *(f"secret{index}" for index in range(60)))))
+    job = {
+        "algorithm": "spherical",
+        "data": {"path": str(rows), "features": ["tags"]},
+        "encode": {"tags": {"kind": "terms", "vocabulary": str(rows), "width": 16}},
+        "n_clusters": 2,
+        "privacy": {"unit": "record", "epsilon": 5.0, "delta": 1e-6},
+        "justification": {"privacy.unit": "made rows"},
+        "spherical": {"steps": 2},
+    }
+    outcome = lake.run_job(job, tmp_path)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "encode.tags.vocabulary must be public" in outcome.lines[-1]
+    assert "secret" not in outcome.err
+    assert not list(tmp_path.glob("out*"))
 
 
 def test_parts_of_a_job_have_the_same_data(place):

@@ -64,7 +64,7 @@ def test_a_copy_of_the_rows_is_not_made_among_them(place, data):
 
 
 @pytest.mark.parametrize("name", ["out.partial-nightly.clients", "out.partial-20261122T204006Z-86252fff"])
-def test_what_a_killed_run_left_among_the_rows_is_told(place, name):
+def test_files_that_a_killed_run_left_among_the_rows_are_reported(place, name):
     os.mkdir(place / "runs")
     shutil.copytree(place / "lake", place / "runs" / name)
     with pytest.raises(InputError, match=r"data\.path must hold no copies of rows that a run keeps or has left, got"):

@@ -159,7 +159,7 @@ def test_the_ledger_refuses_a_key_whatever_the_job(charged, job):
     assert ledgers.kinds(ledger) == ["limit", "reserve", "start", "commit", "reserve"]
 
 
-def test_every_job_that_charges_a_ledger_tells_it_the_key():
+def test_every_job_that_charges_a_ledger_records_its_key():
     """`fit` announces it in an account of its own."""
     root = pathlib.Path(__file__).resolve().parents[2]
     charging = [path for path in root.glob("pipelines/**/*.py") if "reserve=" in path.read_text()]
@@ -167,7 +167,7 @@ def test_every_job_that_charges_a_ledger_tells_it_the_key():
     assert (len(charging), silent) == (5, ["fit"])
 
 
-def test_a_key_is_told_to_the_ledger_of_an_open_run_only(tmp_path):
+def test_a_key_is_recorded_for_an_open_run_only(tmp_path):
     place = Place(JobOptions(config="", output=str(tmp_path / "out"), run_id="run", beam=beam_options([])))
     with pytest.raises(RuntimeError, match="inside of `opened`"):
         place.draws_with("key")
@@ -401,7 +401,7 @@ def test_the_nonce_is_private_and_whole_before_the_first_draw(place, monkeypatch
     assert not list(place.folder.glob("out*/**/*"))
 
 
-def test_a_full_disk_is_told_where_the_nonce_finds_no_room(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_if_the_nonce_finds_no_room(tmp_path, monkeypatch):
     """Another place on the same disk would not help."""
 
     def refuse(*_):

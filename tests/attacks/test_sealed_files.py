@@ -24,7 +24,7 @@ OWN, OTHER = bytes(range(32)), bytes(range(32, 64))
 LABEL = b"label"
 
 
-def test_what_is_sealed_opens_for_its_receiver_alone():
+def test_a_sealed_file_opens_for_its_receiver_alone():
     text = secrets.token_bytes(1000)
     raw = public_keys.seal(text, public_keys.public_key(OWN), OTHER, LABEL)
     assert public_keys.unseal(raw, OWN, LABEL) == text
@@ -106,7 +106,7 @@ def test_nothing_is_sent_before_the_aggregator_has_said_its_key(parties):
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"key": 5}', '{"key": "zz"}', '{"key": ""}'])
-def test_a_key_that_is_none_is_refused(parties, content):
+def test_a_malformed_key_is_refused(parties, content):
     pathlib.Path(parties.exchange, "aggregator.json").write_text(content)
     outcome = parties.upload(0)
     assert (outcome.code, "aggregator.json must hold a public key" in outcome.err) == (5, True), outcome.err

@@ -72,7 +72,7 @@ def test_a_link_to_a_file_of_a_table_is_refused(delta, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["checkpoint.parquet", "checkpoint.0a1b.json", "checkpoint.0001.0002.parquet"])
-def test_a_checkpoint_alone_tells_a_table(delta, name):
+def test_a_checkpoint_alone_reveals_a_table(delta, name):
     for log in (delta / "_delta_log").iterdir():
         log.unlink()
     (delta / "_delta_log" / f"{10:020d}.{name}").write_bytes(b"{}")
@@ -80,7 +80,7 @@ def test_a_checkpoint_alone_tells_a_table(delta, name):
 
 
 @pytest.mark.parametrize("spelled", [".", "./", "*.parquet"])
-def test_a_path_within_the_working_folder_is_told(delta, monkeypatch, spelled):
+def test_a_path_within_the_working_folder_is_reported(delta, monkeypatch, spelled):
     monkeypatch.chdir(delta)
     refused(spelled)
 

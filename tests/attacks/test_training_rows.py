@@ -232,7 +232,7 @@ def _federation(algorithm, kind):
 
 @pytest.mark.parametrize("kind", [ModelKind.SOFTMAX, ModelKind.MLP])
 @pytest.mark.parametrize("algorithm", list(FederatedAlgorithm))
-def test_no_key_tells_of_the_row(algorithm, kind):
+def test_no_key_reveals_the_row(algorithm, kind):
     federation, (points, labels) = _federation(algorithm, kind), _clients()
     for key in range(20):
         row = list(RUN_ROWS.values())[key % len(RUN_ROWS)]
@@ -300,7 +300,7 @@ def test_the_command_publishes_models_as_before(tmp_path, algorithm, model, row)
 
 def test_extreme_settings_are_refused():
     good = {"model": "softmax", "rounds": 1, "batch_size": 5, "learning_rate": 0.5, "clipping_norm": 1.0}
-    rejection.checked(TrainingConfig, good | {"feature_norm": 1.0})
+    rejection.check_config(TrainingConfig, good | {"feature_norm": 1.0})
     for change in (
         {"clipping_norm": 1e300},
         {"clipping_norm": 5e-324},
@@ -310,4 +310,4 @@ def test_extreme_settings_are_refused():
     ):
         (name,) = change
         with pytest.raises(ConfigError, match=name):
-            rejection.checked(TrainingConfig, good | change)
+            rejection.check_config(TrainingConfig, good | change)

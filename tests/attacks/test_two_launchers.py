@@ -36,7 +36,7 @@ def _kinds(place) -> list[str]:
 
 
 @pytest.mark.slow
-def test_of_two_attempts_of_one_run_one_works(tmp_path):
+def test_one_of_two_attempts_of_a_run_works(tmp_path):
     place = ledgers.Place(tmp_path)
     for number in range(_TIMES):
         words = place.words(f"out-{number}", f"run-{number}")
@@ -48,7 +48,7 @@ def test_of_two_attempts_of_one_run_one_works(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("charged", [True, False])
-def test_of_two_runs_to_one_output_one_works(tmp_path, charged):
+def test_one_of_two_runs_to_the_same_output_works(tmp_path, charged):
     place = ledgers.Place(tmp_path)
     if not charged:
         del place.job["ledger"]
@@ -63,7 +63,7 @@ def test_of_two_runs_to_one_output_one_works(tmp_path, charged):
 
 
 @pytest.mark.slow
-def test_of_two_aggregators_of_one_exchange_one_is_charged(tmp_path):
+def test_one_of_two_aggregators_of_an_exchange_is_charged(tmp_path):
     """Each would draw other noise, so each attempt is charged: a second one must find the round closed before it is."""
     for number in range(_TIMES):
         folder = tmp_path / str(number)
@@ -82,7 +82,7 @@ def test_of_two_aggregators_of_one_exchange_one_is_charged(tmp_path):
 
 
 @pytest.mark.slow
-def test_of_two_clients_jobs_of_one_exchange_none_writes_over_the_other(tmp_path):
+def test_two_clients_jobs_of_one_exchange_do_not_overwrite_each_other(tmp_path):
     """A plan has one nonce. Messages of a client are those that were pinned first."""
     parties = Parties(tmp_path)
     exchange = pathlib.Path(parties.exchange)
@@ -103,7 +103,7 @@ def test_of_two_clients_jobs_of_one_exchange_none_writes_over_the_other(tmp_path
 
 
 @pytest.mark.slow
-def test_of_two_launchers_of_one_stream_one_goes_on(tmp_path):
+def test_one_of_two_launchers_of_a_stream_goes_on(tmp_path):
     place = epochs.Place(tmp_path, unit="record", windows=2)
     for date in epochs.DATES[:2]:
         place.write(date, range(60))

@@ -363,7 +363,7 @@ def _roll(folder: pathlib.Path) -> None:
 
 
 def _of_roll(folder: pathlib.Path) -> object:
-    refusal = gate.staged("roll")
+    refusal = gate.staged_refusal("roll")
     return Roll.from_bytes(gate.read_bytes(str(folder / "roll.npz"), refusal), {"index": 1}, refusal)
 
 

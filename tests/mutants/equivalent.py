@@ -18,7 +18,7 @@ _FEWER_DIGITS = (
     "far rows keep 25 of 26 bits where d is a power of 4, so the stated digits hold; nothing is released here"
 )
 _SMALLER = "the product that is checked next is larger for every model: its centers lie within 2**22 units"
-_CONSTANTS = "a check of constants, which hold; it speaks when somebody changes one of them"
+_CONSTANTS = "a check of constants, which hold; it speaks when one of them is changed"
 _SHORTCUT = "successive numbers are as far apart as they are many, so the other half of the condition says it alone"
 _COPIED = "clients that are next to each other are copied like any others, in place of a view of the same rows"
 _NO_MULTIPLIER = "an event without a multiplier has one that is not positive, of zero or less"

@@ -74,7 +74,7 @@ def left(process: Process, last: int = 3, elsewhere: tuple[str, ...] = ()) -> li
 OLD: dict[str, bytes | None] = {"old": b"before"}
 
 
-def test_what_was_not_flushed_may_be_gone_whole_or_there(process):
+def test_unflushed_files_may_be_gone_whole_or_there(process):
     found = left(process.makes("new", b"content"))
     assert found == [OLD, OLD | {"new": b"content"}, OLD | {"new": b""}]
 
@@ -87,7 +87,7 @@ def test_a_flushed_name_may_lack_its_content(process):
     assert left(process.makes("new", b"content").flushes("")) == [OLD | {"new": b""}, OLD | {"new": b"content"}]
 
 
-def test_what_was_flushed_is_there(process):
+def test_flushed_files_are_there(process):
     assert left(process.makes("new", b"content").flushes("new").flushes("")) == [OLD | {"new": b"content"}]
 
 
@@ -102,7 +102,7 @@ def test_a_rename_to_another_folder_loses_no_file(process):
     assert left(process) == [OLD | {"folder": None}, moved, OLD | moved]
 
 
-def test_what_was_removed_may_come_back(process):
+def test_a_removed_file_may_come_back(process):
     assert left(process.removes("old")) == [OLD, {}]
 
 
@@ -149,7 +149,7 @@ class Careless(Job):
 
 
 @pytest.mark.parametrize(("flushed", "wrong"), [((), True), (("new",), True), (("new", ""), False)])
-def test_who_is_careless_is_found_out(tmp_path, monkeypatch, flushed, wrong):
+def test_a_careless_writer_is_found_out(tmp_path, monkeypatch, flushed, wrong):
     process = Process(tmp_path / "disk")
 
     def traced(*_):

@@ -29,7 +29,7 @@ STATES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(STATES))
-def test_what_was_charged_is_released_and_drawn_once(name: str, tmp_path: pathlib.Path) -> None:
+def test_a_charged_run_is_released_and_drawn_once(name: str, tmp_path: pathlib.Path) -> None:
     with needed("strace"):
         needs_strace()
     result = tried(name, JOBS[name], pathlib.Path(tmp_path.resolve()), most=STATES[name], seed=SEED)

@@ -86,7 +86,7 @@ class Place:
     def roll(self) -> Roll:
         """The last roll."""
         content = self.rolls()[-1].read_bytes()
-        refusal = gate.staged("roll")
+        refusal = gate.staged_refusal("roll")
         facts = json.loads(gate.arrays_of(content, refusal)["facts"].tobytes())
         return Roll.from_bytes(content, facts, refusal)
 

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from pipelines.command import main as command
-from pipelines.kmeans.fit import execute
-from pipelines.kmeans.fit import released as released_by
+from pipelines.kmeans.fit import execute, read_release
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, plan_fit
 from pipelines.run import run_keys
 from pipelines.run.failures import original_error
@@ -195,7 +194,7 @@ def run_fit(settings: dict[str, Any], folder: pathlib.Path, *flags: str) -> FitR
     """Runs a job without the command; its released files are in `folder`."""
     folder.mkdir()
     fit = planned(settings)
-    return released_by(fit, str(folder), execute(fit, beam_options(flags), str(folder)))
+    return read_release(fit, str(folder), execute(fit, beam_options(flags), str(folder)))
 
 
 def released(folder: str | pathlib.Path) -> dict[str, bytes]:

@@ -20,10 +20,12 @@ def write_model(
     centers: NDArray[np.float64],
     features: list[str] | None = None,
     encoding: list[dict[str, Any]] | None = None,
+    sizes: NDArray[np.float64] | None = None,
 ) -> str:
-    """A folder with centers and manifest; features default to the coordinates of the list column `x`."""
+    """A folder with centers and manifest; features default to the coordinates of the list column `x`, sizes to 1."""
     folder.mkdir(parents=True)
-    model = ClusterModel(centers=np.asarray(centers, float), noisy_sizes=np.ones(len(centers)), releases=())
+    sizes = np.ones(len(centers)) if sizes is None else sizes
+    model = ClusterModel(centers=np.asarray(centers, float), noisy_sizes=sizes, releases=())
     content = table_bytes(model.centers_table())
     (folder / "centers.parquet").write_bytes(content)
     manifest = {

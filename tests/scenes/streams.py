@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from schemas.kmeans.model import ClusterModel
 from schemas.kmeans.recurring.remembered import Memory
 from schemas.kmeans.stream_config import StreamConfig, stream_config
-from schemas.settings.format_number import numbered
+from schemas.settings.format_number import with_number
 from tests.scenes import lake
 from transforms.files.file_bytes import table_bytes
 
@@ -71,7 +71,7 @@ def write_window(
         "run.json": {"features": features, "encoding": None, "files": {}},
     }
     for name, content in contents.items():
-        (place / name).write_text(json.dumps(numbered(content)))
+        (place / name).write_text(json.dumps(with_number(content)))
     memory = Memory(
         origins=centers[None],
         sums=np.zeros((1, *centers.shape)),

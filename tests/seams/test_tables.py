@@ -41,7 +41,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Placed]:
 
 
 @pytest.mark.parametrize(("name", "index"), EACH)
-def test_a_row_is_told(name: str, index: int, place: Placed, tmp_path: pathlib.Path) -> None:
+def test_the_refusal_of_a_row_names_it(name: str, index: int, place: Placed, tmp_path: pathlib.Path) -> None:
     TABLES[name].story(ROWS[name][index], place(name), tmp_path / "story").tell()
 
 

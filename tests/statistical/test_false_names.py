@@ -26,7 +26,7 @@ def test_noise_alone_gives_no_more_names_than_is_said(title):
 
 
 @pytest.mark.slow
-def test_the_rule_is_no_stricter_than_it_must_be_and_another_noise_is_told_apart():
+def test_the_rule_is_no_stricter_than_it_must_be_and_another_noise_is_detected():
     assert given(SHARP) >= LEAST
     assert given(SHARP, 1.1) > 2 * MOST
     assert given(SHARP, 0.9) < LEAST / 2

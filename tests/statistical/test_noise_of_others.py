@@ -92,7 +92,7 @@ def difference(draws, others, scale):
 
 
 @pytest.mark.parametrize(("law", "scale"), [("gaussian", 1.3), ("gaussian", 5 * 2.0**20), ("laplace", 5)])
-def test_draws_of_both_libraries_cannot_be_told_apart(law, scale):
+def test_draws_of_both_libraries_cannot_be_distinguished(law, scale):
     n_draws = 60_000
     others = theirs(law, scale, n_draws)
     assert difference(ours(law, scale, n_draws), others, scale) > FRESH

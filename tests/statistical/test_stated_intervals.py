@@ -50,13 +50,13 @@ def test_intervals_hold_what_they_say(name):
 
 
 @pytest.mark.parametrize("stddevs", [1.4, 3.0])
-def test_intervals_of_another_noise_are_told_apart(stddevs):
+def test_intervals_of_another_noise_are_detected(stddevs):
     """As if the noise were stated too small, or too large."""
     found = tally(functools.partial(coverage_kinds.of_windows, stddevs=stddevs))
     assert not likely(*found["centers"]), found
 
 
-def test_rows_without_clusters_are_told_and_clusters_are_not_denied():
+def test_rows_without_clusters_are_noticed_and_clusters_are_not_denied():
     told = [coverage_clusters.of_one_cloud(name, seed) for name in ("round", "uniform") for seed in (1, 3, 5)]
     assert sum(hits for each in told for hits, _ in each.values()) == len(told)
     job = coverage_kinds.job_of("dp_lloyd")
@@ -77,7 +77,7 @@ def test_a_page_warns_of_a_start_that_failed_and_of_no_other():
 
 
 @pytest.mark.parametrize("name", ["record", "client", "warm"])
-def test_where_no_release_tells_of_the_spread_the_page_says_so(name):
+def test_where_no_release_shows_the_spread_the_page_says_so(name):
     more, clients = {}, None
     if name == "client":
         data = {"path": "none", "features": [f"x{each}" for each in range(6)], "client_id": "client"}
@@ -87,7 +87,7 @@ def test_where_no_release_tells_of_the_spread_the_page_says_so(name):
     job = coverage_kinds.Job.of(config, coverage_kinds.MEANS if name == "warm" else None)
     _, model, _ = job.run(ClientBlock(coverage_kinds.mixture(1), clients), coverage_kinds.key_of("spread"))
     view = job.view(model)
-    found = report_warnings.warnings(view, report_warnings.made(view))
+    found = report_warnings.warnings(view, report_warnings.run_checks(view))
     said = [each for each in found if "Whether there are clusters" in each.text]
     assert len(said) == (name != "record")
     assert all(each.level is Level.NOTE for each in said)

@@ -7,7 +7,7 @@ import types
 import numpy as np
 import pytest
 
-from benchmarks.arena import cells, environments, page, sets, verdicts
+from benchmarks.arena import cells, environments, lost, page, ranks, sets, stages, verdicts
 from benchmarks.arena.__main__ import parsed
 from benchmarks.arena.attacks import attributes, floating_point, insertion, neighbors
 
@@ -64,6 +64,11 @@ def test_a_leak_is_refuted_and_fair_noise_is_not():
 def test_few_runs_that_are_wholly_apart_refute():
     apart = neighbors.Told("x", 0.5, 0.0, np.zeros((2, 40)), np.stack([np.zeros(40), np.ones(40)]))
     assert verdicts.bound_of(apart) > apart.claim
+    assert (
+        verdicts.most_of(apart)
+        == verdicts.bound_of(apart)
+        < verdicts.most_of(apart._replace(without=np.zeros((2, 400))))
+    )
     alike = apart._replace(with_canary=apart.without)
     assert verdicts.bound_of(alike) == 0.0
 
@@ -88,10 +93,11 @@ def test_work_is_kept_by_what_decides_it(tmp_path):
         cells.key_of(ADAPTERS["diffprivlib"], cell, task),
         cells.key_of(ADAPTERS["emmc"], cell, task),
         cells.key_of(ADAPTERS["diffprivlib"], cell._replace(epsilon=3.0), task),
+        cells.key_of(ADAPTERS["diffprivlib"], cell._replace(door="job"), task),
         cells.key_of(ADAPTERS["diffprivlib"], cell, task._replace(rows=np.ones((3, 2)))),
         cells.key_of(ADAPTERS["diffprivlib"], cell, task._replace(server=np.ones((1, 2)))),
     }
-    assert len(keys) == 5
+    assert len(keys) == 6
     cells.Kept(tmp_path / "cells.jsonl").keep("a", {"cost": 1.0})
     assert cells.Kept(tmp_path / "cells.jsonl").get("a") == {"digest": "a", "cost": 1.0}
 
@@ -103,13 +109,93 @@ def test_a_worker_gives_centers_errors_and_attributes(tmp_path):
     system = types.SimpleNamespace(TITLE="x", __file__=str(tmp_path / "adapter.py"))
     here = environments.environment(ADAPTERS["not_private"], tmp_path)
     job = environments.Job(np.array([[0.5, 0.25], [1.0, 1.0]]), 2, 1.0, 1e-6, [1, 2])
-    [found] = environments.fits(system, here, [job], tmp_path)
+    [found] = environments.fits(system, here, [job])
     np.testing.assert_array_equal(found["centers"][0], [[0.5, 0.25], [np.nan, np.nan]])
     assert found["error"].tolist() == ["", "ValueError: no"]
     np.testing.assert_array_equal(found["inertia"], [2.0, np.nan])
 
 
-def test_a_system_that_nobody_has_built_is_told(tmp_path):
+def test_a_stopped_run_goes_on_where_it_was(tmp_path, monkeypatch):
+    calls, kept = tmp_path / "calls", tmp_path / "cells.jsonl"
+    source = f"""def fit(job, seed):
+    import os
+    with open({str(calls)!r}, "a+") as file:
+        file.write("x")
+        if file.tell() == 3:
+            os._exit(9)
+    return {{"centers": job.rows[:1]}}
+"""
+    (tmp_path / "adapter.py").write_text(source)
+    system = types.SimpleNamespace(TITLE="x", __file__=str(tmp_path / "adapter.py"))
+    here = environments.environment(ADAPTERS["not_private"], tmp_path)
+    monkeypatch.setattr(environments, "fingerprint", lambda *_: "x")
+    monkeypatch.setattr(environments, "environment", lambda *_: here)
+    options = parsed(["cells", "--sets", "wine", "--draws", "2", "--home", str(tmp_path)])
+    with pytest.raises(SystemExit, match="x ended"):
+        list(cells.measured({"x": system}, options))
+    first, second = kept.read_text().splitlines()
+    kept.write_text(first + "\n" + second[:20])
+    assert len(list(cells.measured({"x": system}, options))) == 6
+    assert len(calls.read_text()) == 3 + 5
+    assert len(list(cells.measured({"x": system}, options))) == 6
+    assert len(calls.read_text()) == 3 + 5
+
+
+def test_a_worker_that_ends_early_is_said(tmp_path):
+    (tmp_path / "adapter.py").write_text("import sys\n\ndef fit(job, seed):\n    sys.exit('gone')\n")
+    system = types.SimpleNamespace(TITLE="x", __file__=str(tmp_path / "adapter.py"))
+    here = environments.environment(ADAPTERS["not_private"], tmp_path)
+    with pytest.raises(SystemExit, match="x ended: gone"):
+        list(environments.fits(system, here, [environments.Job(np.zeros((2, 2)), 1, 1.0, 1e-6, [1])]))
+
+
+def test_a_stage_without_noise_is_the_same_rounds():
+    from pipelines.kmeans.plan.public_fit import PublicFit
+    from schemas.kmeans.fit_config import validated
+    from schemas.tables.client_block import ClientBlock
+    from transforms.kmeans.simulated_fit import mean_cost, run_once
+
+    names, privacy = [f"x{index}" for index in range(6)], {"unit": "record", "epsilon": 0.3, "delta": 1e-6}
+    settings = {"algorithm": "auto", "data": {"path": "x", "features": names}, "n_clusters": 4, "privacy": privacy}
+    plan = PublicFit.of(validated(settings | {"dp_lloyd": {"domain": [-1.0, 1.0]}}), np.zeros((0, 6)))
+    assert stages.quiet(plan.rounds, "rounds") == list(plan.rounds)
+    for door in stages.DOORS:
+        for before, after in zip(plan.rounds, stages.quiet(plan.rounds, door), strict=True):
+            silent = door in (f"quiet {stages.of_path(before.plan.path)}", "quiet all")
+            assert (after == before) != silent
+            assert after.plan.path == before.plan.path
+    assert {stages.of_path(each.plan.path) for each in plan.rounds} >= {"start", "lloyd"}
+    rows = sets.drawn("rows_400", 0, None).rows
+    costs = [
+        mean_cost(
+            rows, run_once(plan.initial, stages.quiet(plan.rounds, door), ClientBlock(rows), 1.0, bytes(32))[0].centers
+        )
+        for door in ("rounds", "quiet all")
+    ]
+    assert costs[1] < costs[0]
+
+
+def test_lost_cells_say_why():
+    def results(system, ratio, door="rounds"):
+        return [
+            {"system": system, "name": "iris", "epsilon": 1.0, "draw": draw, "door": door, "ratio": ratio}
+            for draw in (0, 1)
+        ]
+
+    found = [*results("dapple", 4.0), *results("other", 1.5)]
+    costs = {"quiet start": 1.4, "quiet fine": 4.0, "quiet lloyd": 3.0, "quiet all": 1.1}
+    staged = [each for door, ratio in costs.items() for each in results("dapple", ratio, door)]
+    *_, said = lost.why(found, staged, ["dapple", "other"], {"other"})
+    assert said.startswith("**few rows** (iris): lost to other \u2020 (1), at a cost of 4 against 1.5.")
+    assert said.endswith(
+        "Without any noise it is 1.1; the costliest is the noise of the start, without which it is 1.4."
+    )
+    assert "not run apart" in list(lost.why(found, [], ["dapple", "other"], set()))[-1]
+    [row] = list(lost.cells(found, ["dapple", "other"], {"other"}))[2:]
+    assert row == "| iris | 1 | 4 | other \u2020 1.5 | apart | dapple | 4 |"
+
+
+def test_a_system_that_is_not_built_is_reported(tmp_path):
     with pytest.raises(LookupError, match=r"benchmarks\.arena build emmc"):
         environments.environment(ADAPTERS["emmc"], tmp_path)
 
@@ -117,14 +203,17 @@ def test_a_system_that_nobody_has_built_is_told(tmp_path):
 def test_ranks_and_intervals_by_hand():
     ratios = {("iris", "a"): [2.0, 8.0], ("iris", "b"): [3.0, 3.0]}
     run = {("iris", "a"), ("iris", "b"), ("iris", "c")}
-    assert page.ranks(ratios, "iris", ["a", "b", "c", "d"], run) == {"a": 2, "b": 1, "c": 3}
-    mean, low, high = page.interval([2.0, 8.0])
+    assert ranks.ranks(ratios, "iris", ["a", "b", "c", "d"], run) == {"a": 2, "b": 1, "c": 3}
+    mean, low, high = ranks.interval([2.0, 8.0])
     assert (round(mean, 9), round(low * high, 6)) == (4.0, 16.0)
-    assert page.interval([2.0])[2] == np.inf
+    assert ranks.interval([2.0])[2] == np.inf
 
 
 def test_a_verdict_says_what_is_refuted():
-    cases = [{"case": "x", "claim": 1.0, "bound": 0.5}, {"case": "y", "claim": 1.0, "bound": 2.5}]
+    cases = [
+        {"case": "x", "claim": 1.0, "bound": 0.5, "most": 3.0},
+        {"case": "y", "claim": 1.0, "bound": 2.5, "most": 3.0},
+    ]
     told = {"system": "s", "attack": "a", "cases": cases, "errors": [], "runs": 5}
     assert "**refuted** (y" in page.verdict_line(told)
     assert "not refuted (x" in page.verdict_line(told | {"cases": cases[:1]})

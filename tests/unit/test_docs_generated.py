@@ -57,7 +57,7 @@ def test_the_attributes_of_the_api_page_are_those_of_a_fitted_model(generated):
         assert set(generated.learned_names()[type(fitted).__name__]) == found
 
 
-def test_a_page_that_loses_underscores_is_told(generated):
+def test_a_page_that_loses_underscores_is_found(generated):
     names = [name for names in generated.learned_names().values() for name in names]
     whole = " ".join(f"<strong>{name}</strong>" for name in names)
     assert generated.lost_names(whole) == []

@@ -61,7 +61,7 @@ def test_a_way_to_an_index_is_seen(text):
     assert FROM_AN_INDEX.search(text)
 
 
-def test_whoever_makes_an_environment_has_the_same_three_lines():
+def test_all_pages_that_make_an_environment_have_the_same_three_lines():
     """The README and first pages, too: a block with the second line has the other two beside it."""
     blocks = re.compile(r"^```console\n.*?^```$", re.DOTALL | re.MULTILINE)
     for path in PAGES:
@@ -95,7 +95,7 @@ def test_every_extra_of_the_metadata_is_on_the_page():
         ("jax", "pip install 'jax>=0.8'"),
     ],
 )
-def test_what_is_missing_is_installed_by_the_names_of_libraries(extra, command):
+def test_missing_extras_are_installed_by_the_names_of_libraries(extra, command):
     """True whether Dapple came from an index, a wheel or a checkout: Dapple's own name is not in it."""
     assert what_installs(extra) == command
 

@@ -86,7 +86,7 @@ def test_what_a_cell_shows_is_held_by_an_assertion(page):
         ("_ = model.fit(rows)", True),
     ],
 )
-def test_a_cell_that_shows_and_holds_nothing_is_told(cell, held):
+def test_a_cell_that_shows_and_holds_nothing_is_found(cell, held):
     assert unheld(f"```{{code-cell}}\n{cell}\n```\n") == ([] if held else [ast.unparse(ast.parse(cell))])
 
 

@@ -147,7 +147,7 @@ def test_decisions_are_sections_of_topics_with_their_day():
     assert len(set(titles)) == len(titles) > 40
 
 
-def test_a_decision_without_its_day_is_told():
+def test_a_decision_without_its_day_is_found():
     assert undated("# Topic\n\n## One\n\nDecided on 2026-11-21.\n\n## Two\n\nWhy.\n") == ["Two"]
 
 
@@ -163,7 +163,7 @@ def test_a_decision_without_its_day_is_told():
         "`transforms.privacy.noise_stage:NoSuchName`",
     ],
 )
-def test_a_name_without_a_thing_is_told(text):
+def test_a_name_without_a_thing_is_found(text):
     assert missing_names(text)
 
 
@@ -176,12 +176,12 @@ def test_a_name_without_a_thing_is_told(text):
         "`transforms.privacy.noise_stage:AddNoise`",
     ],
 )
-def test_a_name_with_a_thing_is_not_told(text):
+def test_a_name_with_a_thing_passes(text):
     assert missing_names(text) == []
 
 
 @pytest.mark.parametrize("target", ["nowhere.md", "README.md#no-such-heading", "#no-such-heading"])
-def test_a_link_to_nowhere_is_told(target):
+def test_a_link_to_nowhere_is_found(target):
     assert dead_links(ROOT / "README.md", f"[a link]({target})") == [target]
 
 

@@ -30,7 +30,7 @@ def test_the_results_have_every_question():
     assert rows == [(each.reader, each.text, each.page) for each in QUESTIONS]
 
 
-def test_an_answer_that_is_gone_is_told():
+def test_a_missing_answer_is_found():
     changed = dataclasses.replace(QUESTIONS[0], sentence="This sentence stands nowhere.")
     with pytest.raises(
         LookupError, match=re.escape("README.md must hold 'This sentence stands nowhere.' exactly once")
@@ -80,6 +80,6 @@ def test_ways_that_cost_the_same_need_no_order(pages):
     assert find(asked("page.md", "It is so.")).clicks == 1
 
 
-def test_a_page_without_a_way_is_told(pages):
+def test_a_page_without_a_way_is_found(pages):
     with pytest.raises(LookupError, match=r"links must lead from the README to island\.md"):
         find(asked("island.md", "Nobody comes."))

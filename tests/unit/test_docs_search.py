@@ -53,7 +53,7 @@ def index_of(folder, entries):
     (folder / "searchindex.js").write_text(f"Search.setIndex({text})")
 
 
-def test_a_word_that_the_index_loses_is_told(tmp_path):
+def test_a_word_that_the_index_loses_is_found(tmp_path):
     right = {word: [(page, True)] for word, page in searched.WORDS.items()}
     index_of(tmp_path, right | {"fit() (a method)": [("reference/api", False)]})
     assert searched.lost_words(tmp_path) == []

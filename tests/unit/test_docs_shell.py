@@ -10,7 +10,7 @@ import pytest
 from pipelines.command.main import COMMANDS, overview
 from pipelines.command.words import WORDS
 from pipelines.masked.command_line import RUN
-from pipelines.plan.command_line import checked
+from pipelines.plan.command_line import check_flags
 from pipelines.run import flags, options
 from schemas.errors import ConfigError
 from tests.scenes import pages
@@ -59,7 +59,7 @@ def _parse(name, rest, asks):
         if rest[0] not in command.commands:
             raise ConfigError(f"{name} must be followed by one of {[*command.commands]}, got {rest}.")
         command, rest = command.commands[rest[0]], rest[1:]
-    checked(flags.read(command, rest)[0])
+    check_flags(flags.read(command, rest)[0])
     if name == "schema" and rest[0] not in WORDS:
         raise ConfigError(f"schema must be asked of a job, got {rest}.")
 
@@ -123,7 +123,7 @@ def read_by(words):
         "for x in\n",
     ],
 )
-def test_what_cannot_be_pasted_is_told(text):
+def test_a_block_that_cannot_be_pasted_is_found(text):
     with pytest.raises(AssertionError):
         test_a_block_can_be_pasted(None, text)
 
@@ -145,11 +145,11 @@ def test_what_cannot_be_pasted_is_told(text):
         "RUNS=runs dapple aggregate --config job.yaml --exchange exchange --released released && dapple",
     ],
 )
-def test_words_that_no_command_takes_are_told(line):
+def test_words_that_no_command_takes_are_found(line):
     assert [why for why in map(refusal, calls(line)) if why]
 
 
-def test_a_file_from_nowhere_is_told(tmp_path):
+def test_a_file_from_nowhere_is_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("# Page\n\n```console\ndapple verify runs/week9\n```\n")
     with pytest.raises(AssertionError):

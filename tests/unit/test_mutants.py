@@ -138,7 +138,7 @@ def test_lines_are_those_of_the_tables() -> None:
     assert not [line for line in counted if line.startswith(("import ", "from ", "#"))]
 
 
-def test_what_is_explained_is_a_mutant() -> None:
+def test_every_explanation_is_of_a_mutant() -> None:
     found = {path: numbers for files in lines.listed().values() for path, numbers in files.items()}
     paths = {each.partition(":")[0] for each in EQUIVALENT}
     names = {each.name for path in paths for each in mutants_of(path, (lines.ROOT / path).read_text(), found[path])}
@@ -171,7 +171,7 @@ def test_rooms_count_by_their_mutants_and_whole_rooms_are_certain() -> None:
     assert 0.9 < low < share < high == 1.0
 
 
-def test_a_page_tells_survivors_and_rooms_without_a_trial() -> None:
+def test_a_page_lists_survivors_and_rooms_without_a_trial() -> None:
     lives = Outcome(name="a.py:f: x < 1 => x <= 1", noticed_by=None, n_tests=3, seconds=0.0)
     kills = [dataclasses.replace(lives, name=str(each), noticed_by="t.py::t") for each in range(3)]
     scores = {
@@ -207,7 +207,7 @@ def test_tests_that_fail_without_a_change_are_refused(tmp_path: pathlib.Path) ->
         Server([_mutant("a", 1)], tmp_path, {"a"}, tmp_path / "coverage").run(("test_planted_failure.py",), print)
 
 
-def test_a_test_that_fails_by_itself_is_not_believed(tmp_path: pathlib.Path) -> None:
+def test_a_test_that_fails_on_its_own_is_not_believed(tmp_path: pathlib.Path) -> None:
     (tmp_path / "planted_halves.py").write_text("def half(value):\n    return value / 2\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
     (tmp_path / "test_planted_halves.py").write_text(
@@ -235,7 +235,7 @@ def test_a_change_that_nothing_can_import_is_noticed(tmp_path: pathlib.Path) -> 
     assert [each.noticed_by for each in told] == ["collection"]
 
 
-def test_what_is_known_is_not_tried_again(tmp_path: pathlib.Path) -> None:
+def test_known_results_are_not_tried_again(tmp_path: pathlib.Path) -> None:
     (tmp_path / "test_planted.py").write_text("def test_it():\n    pass\n")
     told: list[Outcome] = []
     server = Server([_mutant("a", 1)], tmp_path, {"a"}, tmp_path / "coverage")

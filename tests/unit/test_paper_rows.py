@@ -79,7 +79,7 @@ def test_questions_become_users_of_one_pair_of_topics(tmp_path):
     np.testing.assert_array_equal(np.sort(together[:, 0]), rows[:, 0])
 
 
-def test_embeddings_may_lie_in_the_same_file(tmp_path):
+def test_embeddings_may_be_in_the_same_file(tmp_path):
     column = pa.array([[0.0, 1.0], [2.0, 3.0]])
     pq.write_table(
         pa.table({"user_id": [1, 2], "tags": ["pdf", "git"], "embedding": column}), tmp_path / "questions.parquet"

@@ -140,7 +140,7 @@ def test_another_file_under_the_name_is_refused(tmp_path):
         data.rows("lsun", tmp_path)
 
 
-def test_the_state_of_a_set_is_told(tmp_path, monkeypatch):
+def test_the_state_of_a_set_is_shown(tmp_path, monkeypatch):
     monkeypatch.setitem(data.SETS, "yeast", data.SETS["yeast"]._replace(digest=None))
     np.savez(tmp_path / "s1.npz", X=np.zeros((5000, 2)))
     np.savez(tmp_path / "yeast.npz", X=np.zeros((1484, 8)))

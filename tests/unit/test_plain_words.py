@@ -1,5 +1,9 @@
-"""Plain American English: no page, docstring, comment or message has a word of this list. CONTRIBUTING says why."""
+"""Plain American English: no page, docstring, comment, message or name of a test has a word of this list.
 
+CONTRIBUTING says why.
+"""
+
+import ast
 import io
 import pathlib
 import re
@@ -25,6 +29,11 @@ INSTEAD = {
     r"grey|behaviour|(neighbour|colour|organis|normalis)\w*|centres?": "American spelling",
 }
 LISTED = re.compile("|".join(rf"\b({word})\b" for word in INSTEAD) + '|"""What is', re.IGNORECASE)
+IN_NAMES = re.compile(
+    rf"{LISTED.pattern}|^(what (is|was)|who|of two)\b|\b(is|are) none$|\b(that|which|who) (is|are) none\b",
+    re.IGNORECASE,
+)
+"""Names of tests do not begin with a clause in the place of a noun either, and nothing in them is \"none\"."""
 NAMES = re.compile(r"`[^`\n]*`|\{[^{}\n]*\}|(?<=[\"'])\w+(?=[\"'])|\w+\[|^ +\w+: |#[\w-]+", re.MULTILINE)
 """What looks like a name of the code: in backticks, braces or quotes, an attribute that is described, an anchor."""
 
@@ -50,6 +59,18 @@ def files() -> list[pathlib.Path]:
 def test_no_listed_word_is_used():
     hits = [(str(path.relative_to(ROOT)), found[0]) for path in files() for found in LISTED.finditer(prose(path))]
     assert hits == []
+
+
+def test_no_test_has_a_listed_word_in_its_name():
+    modules = {path: ast.walk(ast.parse(path.read_text(encoding="utf-8"))) for path in (ROOT / "tests").rglob("*.py")}
+    names = [
+        (str(path.relative_to(ROOT)), node.name)
+        for path, nodes in modules.items()
+        for node in nodes
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    ]
+    assert [hit for hit in names if IN_NAMES.search(hit[1].removeprefix("test_").replace("_", " "))] == []
+    assert len(names) > 3000
 
 
 @pytest.mark.parametrize(

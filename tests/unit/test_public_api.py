@@ -15,7 +15,7 @@ def found():
     return public_api.public_api()
 
 
-def test_what_is_public_is_registered(found):
+def test_every_public_name_is_registered(found):
     """If this fails: may the change be made? The page says. Then `python -m tests.public_api --write`."""
     assert public_api.text_of(found) == public_api.REGISTER.read_text()
 
@@ -30,7 +30,7 @@ def test_a_lost_name_is_noticed(found, kind, name):
     assert public_api.text_of(without) != public_api.REGISTER.read_text()
 
 
-def test_the_page_tells_of_every_kind(found):
+def test_the_page_names_every_kind(found):
     page = PAGE.read_text()
     assert [kind for kind in found if f"`{kind}`" not in page] == []
 

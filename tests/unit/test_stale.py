@@ -71,7 +71,7 @@ def test_words_and_names_are_no_code(command, sums):
         (COMMAND, SUMS + "print(Sum)\n"),
     ],
 )
-def test_what_is_reached_is_code(command, sums):
+def test_reachable_modules_are_code(command, sums):
     assert digest(command, sums) != digest()
 
 
@@ -89,7 +89,7 @@ def test_a_string_that_names_a_module_is_followed():
     assert digest(command, __main__=started.format(1)) != digest(command, __main__=started.format(2))
 
 
-def test_what_is_no_module_has_no_digest():
+def test_a_name_without_a_module_has_no_digest():
     assert Code({}.get).digest("benchmarks.command") == ""
     assert len(digest()) == 16
 

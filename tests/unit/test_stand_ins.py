@@ -182,6 +182,6 @@ def test_files_in_which_written_keys_draw_are_there():
         ("patch.setattr(lake, 'KEY', 1)\nnoise.draw_release(key)", set()),
     ],
 )
-def test_what_is_replaced_is_found_however_it_is_written(line, names):
+def test_replacements_are_found_however_they_are_written(line, names):
     head = "import os, sys\nfrom tests.scenes import lake\nfrom transforms.numerics.privacy import noise\n"
     assert StandIns(head + line).names() == names

@@ -52,17 +52,17 @@ def choices(kind=Choice):
         ("init: feddp_init", "dp_lloyd.init: feddp_init", Tier.EXPERIMENTAL),
     ],
 )
-def test_what_is_not_supported_is_refused_without_the_word(varied, name, tier):
+def test_unsupported_settings_are_refused_without_the_word(varied, name, tier):
     text = JOB.replace("VARIED", varied).replace("n_clusters", "server_data: {path: s.parquet}\nn_clusters")
     with pytest.raises(ConfigError, match=REFUSAL.format(name, tier)):
         load_config(text)
-    assert [tuple(each) for each in tiers.beyond(load_config(f"{WORD}{text}"))] == [(name, tier)]
+    assert [tuple(each) for each in tiers.unsupported(load_config(f"{WORD}{text}"))] == [(name, tier)]
 
 
 def test_a_default_that_is_written_out_needs_no_word():
     config = load_config(JOB.replace("VARIED", "variant: fast, radius_factor: 0.8, clip_moves: true"))
-    assert not list(tiers.beyond(config))
-    assert not list(tiers.beyond(load_config(f"{WORD}{JOB.replace(', VARIED', '')}")))
+    assert not list(tiers.unsupported(config))
+    assert not list(tiers.unsupported(load_config(f"{WORD}{JOB.replace(', VARIED', '')}")))
 
 
 def test_the_word_is_no_part_of_what_a_run_is_known_by():
@@ -176,7 +176,7 @@ def test_rows_of_the_table_have_the_word_where_they_need_it(place):
         given = fits.settings(row, place) | ({"recurring": None} if row["start"] == "fresh" else {})
         # What `auto` chooses leaves out the sections of others, and a sweep has methods.
         if row["start"] == "fresh" and row["algorithm"] != "auto" and row["command"] != "sweep":
-            assert bool(list(tiers.beyond(validated(given)))) is given["experimental"], row
+            assert bool(list(tiers.unsupported(validated(given)))) is given["experimental"], row
 
 
 def test_a_feature_enters_when_another_leaves():
@@ -189,7 +189,9 @@ def test_a_feature_enters_when_another_leaves():
 class Rounds(Section):
     """A section with a setting that is about to go."""
 
-    number: Whole = Field(default=1, json_schema_extra=tiers.leaving("use steps"), description="the number of rounds")
+    number: Whole = Field(
+        default=1, json_schema_extra=tiers.deprecated("use steps"), description="the number of rounds"
+    )
     steps: Whole = Field(default=1, description="the number of steps")
 
 

@@ -135,5 +135,5 @@ def test_a_wait_without_a_limit_is_found(source):
         *("fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)", "os.path.join(a, b)", "table.select(names)"),
     ],
 )
-def test_a_wait_with_a_limit_is_none(source):
+def test_a_wait_with_a_limit_passes(source):
     assert waits(source) == []

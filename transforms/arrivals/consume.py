@@ -172,7 +172,7 @@ def chunks_of(place: RecordPlace) -> Iterator[tuple[str, Chunk]]:
     content = gate.read_bytes(place.path, refusal)
     if hashlib.sha256(content).hexdigest() != place.digest:
         raise refusal.because("another one")
-    record = json_schema.parsed(content, WindowOffsets, refusal)
+    record = json_schema.parse_as(content, WindowOffsets, refusal)
     yield from ((place.folder, chunk) for chunk in record.chunks())
 
 

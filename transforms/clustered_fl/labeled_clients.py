@@ -142,7 +142,7 @@ class InspectClients(beam.PTransform):
 
 def read_parts(path: str) -> list[ClientPart]:
     """What `InspectClients` wrote; raises InputError for another file."""
-    refusal = gate.staged(path)
+    refusal = gate.staged_refusal(path)
     found = gate.read_json(path, list[dict[str, Any]], refusal)
     with refusal.covers():
         return [ClientPart(**row | {"shard": ShardRef(**row["shard"])}) for row in found]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from schemas.errors import ConfigError, InputError, PrivacyFlowError
-from schemas.settings.format_number import numbered
+from schemas.settings.format_number import with_number
 from schemas.settings.json_schema import FILE_CONTENT, FileContent, NumberedFile
 from schemas.settings.refusal import Refusal
 from transforms.files import gate, new_file, stores
@@ -142,7 +142,7 @@ class CheckpointFolder:
             "arrays": {"file": name, "sha256": hashlib.sha256(content).hexdigest()},
         }
         before = self._manifest()
-        text = json.dumps(numbered(manifest), indent=2, sort_keys=True, allow_nan=False)
+        text = json.dumps(with_number(manifest), indent=2, sort_keys=True, allow_nan=False)
         _put(self._path(MANIFEST_FILE), text.encode())
         if before is not None and before.arrays.file != name:
             _delete(self._path(before.arrays.file))

@@ -38,7 +38,7 @@ RowFile: TypeAlias = pq.ParquetFile | CsvFile
 """An open file of rows; `shard_rows` and `read` of `transforms.tables` alone ask of which format it is."""
 
 
-def staged(path: str) -> Refusal:
+def staged_refusal(path: str) -> Refusal:
     """The refusal of a file in a run's own folder that is not as the workers wrote it."""
     return Refusal(kind=InputError, rule=f"{path} must be the file that this run wrote", remedy="run the job again")
 
@@ -92,7 +92,7 @@ def read_json(path: str, kind: type[_Content], refusal: Refusal, most_bytes: int
       refusal: for another file.
       most_bytes: of the file.
     """
-    return json_schema.parsed(read_bytes(path, refusal, most_bytes), kind, refusal, most_bytes)
+    return json_schema.parse_as(read_bytes(path, refusal, most_bytes), kind, refusal, most_bytes)
 
 
 def read_table(path: str, refusal: Refusal, schema: pa.Schema | None = None) -> pa.Table:
@@ -136,7 +136,7 @@ def parquet_of(source: Any, refusal: Refusal) -> pq.ParquetFile:
     try:
         parquet_footer.check_depth(source)
         source.seek(0)
-        return packed_rows.opened(source, refusal)
+        return packed_rows.open_rows(source, refusal)
     except Exception as error:
         raise refusal.because() from error
 

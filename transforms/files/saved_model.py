@@ -33,7 +33,7 @@ class SavedModel:
       digest: SHA-256 of the file with the centers, 64 hex digits.
       feature_names: of the coordinates of a center.
       encoder: turns raw columns into features; None if rows are features.
-      sizes: shape (n_clusters,): noisy sizes.
+      sizes: shape (n_clusters,): noisy sizes; NaN where none were released.
       numbers: of the clusters, ascending, in the order of `centers`; empty for 0, 1, ...
     """
 
@@ -118,8 +118,8 @@ def _files(folder: str, setting: str, foreign: Refusal) -> tuple[ModelManifest, 
     rule = f"{setting} must be the output folder of a finished fit, with {MANIFEST} and {CENTERS_FILE}"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="check the path")
     raw = gate.read_bytes(FileSystems.join(folder, MANIFEST), refusal)
-    json_schema.parsed(raw, RunManifest, refusal)
-    manifest = json_schema.parsed(raw, ModelManifest, foreign)
+    json_schema.parse_as(raw, RunManifest, refusal)
+    manifest = json_schema.parse_as(raw, ModelManifest, foreign)
     return manifest, gate.read_bytes(FileSystems.join(folder, CENTERS_FILE), refusal)
 
 
@@ -159,7 +159,9 @@ def _centers(
             numbers = _numbers(table)
             ordered = table.sort_by("cluster") if "cluster" in table.column_names else table
             column, has_sizes = ordered.column("center"), _SIZE in table.column_names
-            sizes = ordered.column(_SIZE).to_numpy().astype(np.float64) if has_sizes else np.ones(table.num_rows)
+            sizes = (
+                ordered.column(_SIZE).to_numpy().astype(np.float64) if has_sizes else np.full(table.num_rows, np.nan)
+            )
             if not pa.types.is_nested(plain_type(column.type)):
                 raise MalformedError("no lists")
             points = TableContract(feature_list="center").to_points(pa.table({"center": column}), path)

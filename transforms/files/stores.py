@@ -371,7 +371,7 @@ class _Object(io.RawIOBase):
 
 def _say_again(*_: object) -> None:
     """What Beam would log has bytes of private files counted."""
-    _LOGGER.warning("a store does not answer, or not to the end; it is asked again")
+    _LOGGER.warning("a store did not answer in full; retrying")
 
 
 def _passes(error: BaseException) -> bool:

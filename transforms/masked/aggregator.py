@@ -68,7 +68,7 @@ class SumMessagesFn(beam.CombineFn):
 def _checked(total: MaskedSum, threshold: int) -> MaskedSum:
     """Stops at two messages of one sender, or at too few messages."""
     if any(left == right for left, right in zip(total.senders[:-1], total.senders[1:], strict=True)):
-        raise ProtocolError("a sender must send one message in a round, got two of the same; take one of them away.")
+        raise ProtocolError("a sender must send one message in a round, got two of the same; remove one of them.")
     if len(total.senders) < threshold:
         raise NotYetError(
             f"a round must be the sum of at least {threshold} messages (threshold), got fewer; wait for more clients."

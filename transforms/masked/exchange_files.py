@@ -38,7 +38,7 @@ from schemas.masked.exchange import (
 from schemas.privacy.plan import RoundPlan
 from schemas.privacy.release import MaskedReleases
 from schemas.settings import json_schema, json_text
-from schemas.settings.format_number import numbered
+from schemas.settings.format_number import with_number
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
 from transforms.files.file_bytes import table_bytes
@@ -107,7 +107,7 @@ class Exchange:
     def publish_key(self, public: bytes) -> bool:
         """Says what messages are sealed to; False if it was said before, ProtocolError if there is another key."""
         said = self.has_key()
-        self._write(self._path(_AGGREGATOR), json.dumps(numbered({"key": public.hex()})).encode(), AGGREGATOR, "key")
+        self._write(self._path(_AGGREGATOR), json.dumps(with_number({"key": public.hex()})).encode(), AGGREGATOR, "key")
         return not said
 
     def aggregator_key(self) -> bytes:
@@ -130,7 +130,7 @@ class Exchange:
 
     def open_round(self, index: int, digest: bytes) -> None:
         """Says that messages under this broadcast may be sent."""
-        content = numbered({"broadcast": digest.hex(), "round": self.plan().rounds[index].path})
+        content = with_number({"broadcast": digest.hex(), "round": self.plan().rounds[index].path})
         path = self._path(self._round(index), _BROADCAST)
         self._write(path, json.dumps(content).encode(), COLLECTOR, "broadcast", index)
 
@@ -208,7 +208,7 @@ class Exchange:
         if content is None:
             raise ProtocolError(
                 f"{path} must be sealed for this aggregator, this round and the client it is called after, got another "
-                "file; take it away or have it sent again."
+                "file; remove it or have it sent again."
             )
         return messages_from_table(gate.table_of(content, table_refusal(path)), self.plan().rounds[index])
 
@@ -223,7 +223,7 @@ class Exchange:
 
     def _check_senders(self, index: int, path: str, senders: tuple[bytes, ...]) -> None:
         if len(set(senders)) < len(senders):
-            raise ProtocolError(f"{path} must have one message of a sender, got two; take it away.")
+            raise ProtocolError(f"{path} must have one message of a sender, got two; remove it.")
 
     @contextlib.contextmanager
     def leaving_out(self, path: str) -> Iterator[None]:
@@ -264,7 +264,7 @@ class Exchange:
 
     def countersign(self, index: int, client: str, shown: str) -> None:
         """Signs what was shown to a client of a closed round; raises ProtocolError if it has signed something else."""
-        content = json.dumps(numbered({"shown": shown})).encode()
+        content = json.dumps(with_number({"shown": shown})).encode()
         self._write(self._countersigned(index, client), content, client, COUNTERSIGNED, index)
 
     def has_countersigned(self, index: int, client: str) -> bool:
@@ -287,7 +287,7 @@ class Exchange:
             with self.leaving_out(path):
                 client = self._client(path)
                 rule = f"{path} must be a countersignature"
-                refusal = Refusal(kind=ProtocolError, rule=rule, remedy=f"take it away and ask {client} for its own")
+                refusal = Refusal(kind=ProtocolError, rule=rule, remedy=f"remove it and ask {client} for its own")
                 signers[client] = self._json(path, CountersignedContent, refusal, client, COUNTERSIGNED, index).shown
         for client, found in signers.items():
             if found != shown:
@@ -364,7 +364,9 @@ class Exchange:
         index: int | None = None,
         most_bytes: int = json_text.MOST_BYTES,
     ) -> _Content:
-        return json_schema.parsed(self._raw(path, refusal, party, kind, index, most_bytes), model, refusal, most_bytes)
+        return json_schema.parse_as(
+            self._raw(path, refusal, party, kind, index, most_bytes), model, refusal, most_bytes
+        )
 
     def _path(self, *parts: str) -> str:
         return FileSystems.join(self.folder, *parts)
@@ -384,7 +386,7 @@ def read_table(path: str) -> pa.Table:
 def table_refusal(path: str) -> Refusal:
     """The refusal of a file that is no table."""
     rule = f"{path} must be a readable Parquet file"
-    return Refusal(kind=ProtocolError, rule=rule, remedy="take it away or have it sent again")
+    return Refusal(kind=ProtocolError, rule=rule, remedy="remove it or have it sent again")
 
 
 def _refusal(path: str) -> Refusal:

@@ -91,7 +91,7 @@ class PairwiseExchange(Exchange):
         found = sorted(each for each in arrived if each.sender and is_sound(each.mask) and is_sound(each.letters))
         _check_enough(len(found), max(threshold, FEWEST_CLIENTS))
         if len({each.sender for each in found}) < len(found):
-            raise ProtocolError("a sender must send its keys once in a round, got two of the same; take one away.")
+            raise ProtocolError("a sender must send its keys once in a round, got two of the same; remove one.")
         neighbors.parameters(len(found), *self._params())
         self._close(index, Leg.KEYS, found, SenderKeys)
 
@@ -105,7 +105,7 @@ class PairwiseExchange(Exchange):
         found = sorted(each for each in self._gathered(index, Leg.LETTERS, Letter) if _is_letter(each, numbers))
         _check_enough(len({each.sender for each in found}), self.fewest(index, threshold))
         if len({each[:2] for each in found}) < len(found):
-            raise ProtocolError("a sender must send one letter to a neighbor, got two; take one of them away.")
+            raise ProtocolError("a sender must send one letter to a neighbor, got two; remove one of them.")
         self._close(index, Leg.LETTERS, found, Letter)
 
     def n_listed(self, index: int) -> int:
@@ -121,7 +121,7 @@ class PairwiseExchange(Exchange):
         """Raises ProtocolError if a message is of a sender who has not shared: its mask could not be taken away."""
         shared = {each.sender.to_bytes(8, "big") for each in self.letters(index)}
         if not shared.issuperset(senders):
-            raise ProtocolError("messages must be of senders whose letters are listed, got another; take it away.")
+            raise ProtocolError("messages must be of senders whose letters are listed, got another; remove it.")
 
     def _check_senders(self, index: int, path: str, senders: tuple[bytes, ...]) -> None:
         """Refuses a file of senders who have not shared, or are another client's."""

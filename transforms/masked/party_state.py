@@ -25,13 +25,13 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import ConfigError, ProtocolError
-from schemas.settings.format_number import numbered
-from schemas.settings.json_schema import NumberedFile, parsed
+from schemas.settings.format_number import with_number
+from schemas.settings.json_schema import NumberedFile, parse_as
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
 from transforms.files.file_bytes import make_folder
 from transforms.files.new_file import write_once
-from transforms.masked.sealing import Sealing, opened
+from transforms.masked.sealing import Sealing, open_own
 from transforms.numerics.privacy.keystream import encode_label
 from transforms.privacy.keys import is_made, key_digest, make_key
 
@@ -125,7 +125,7 @@ class RunState:
         if not FileSystems.exists(path + _PIN_KEY):
             raise _REFUSAL.because("none")
         sealed = gate.read_bytes(path + _PINNED, _REFUSAL)
-        content = opened(sealed, path + _PIN_KEY, _PURPOSE, _label(round_path))
+        content = open_own(sealed, path + _PIN_KEY, _PURPOSE, _label(round_path))
         if content is None:
             raise _REFUSAL.because("another file")
         return content
@@ -232,7 +232,7 @@ class PartyState:
         content = b"{}"
         if FileSystems.exists(path := FileSystems.join(found.folder, _FORMAT)):
             content = gate.read_bytes(path, refusal)
-        parsed(content, NumberedFile, refusal)
+        parse_as(content, NumberedFile, refusal)
         return found
 
     @classmethod
@@ -256,7 +256,7 @@ class PartyState:
                 f"a party must be enrolled once, got {client or 'who unmasks'} that is enrolled in {state_uri}; "
                 "use it as it is."
             )
-        write_once(FileSystems.join(found.folder, _FORMAT), json.dumps(numbered({})).encode(), private=True)
+        write_once(FileSystems.join(found.folder, _FORMAT), json.dumps(with_number({})).encode(), private=True)
         _make_key(found.noise_uri)
         make_key(found.seal_uri, f"the key in {_SETTING}")
         return found

@@ -24,7 +24,7 @@ class Sealing:
 
     @classmethod
     def to_itself(cls, secret_uri: str, purpose: str) -> Self:
-        """How a party seals what it reads again itself, see `opened`."""
+        """How a party seals what it reads again itself, see `open_own`."""
         return cls(receiver=public_key(_own_key(secret_uri, purpose)), secret_uri=secret_uri)
 
     def seal(self, content: bytes, label: bytes) -> bytes:
@@ -32,7 +32,7 @@ class Sealing:
         return seal(content, self.receiver, read_key(self.secret_uri, "the key beside masked.secret_uri"), label)
 
 
-def opened(sealed: bytes, secret_uri: str, purpose: str, label: bytes) -> bytes | None:
+def open_own(sealed: bytes, secret_uri: str, purpose: str, label: bytes) -> bytes | None:
     """What a party has sealed to itself for a purpose; None if it was changed, is another one, or another party's."""
     return unseal(sealed, _own_key(secret_uri, purpose), label)
 

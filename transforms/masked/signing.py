@@ -90,7 +90,7 @@ class Parties:
           ProtocolError: naming the party.
         """
         if name not in self.keys or name in OFFICES:
-            raise ProtocolError(f"{path} must be of a client that parties list, got one of {name}; take it away.")
+            raise ProtocolError(f"{path} must be of a client that parties list, got one of {name}; remove it.")
 
     def sign(self, content: bytes, what: Signed, path: str) -> bytes:
         """The content and its signature.

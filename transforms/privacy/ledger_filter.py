@@ -35,7 +35,7 @@ import numpy as np
 from schemas.errors import BudgetExceededError, LedgerRefusedError
 from schemas.privacy.charge import Charge, LatticeNoise, Limit, canonical
 from schemas.privacy.plan import Mechanism
-from schemas.settings.json_schema import parsed
+from schemas.settings.json_schema import parse_as
 from schemas.settings.refusal import Refusal
 from transforms.numerics.privacy.gaussian_mechanism import log_delta
 from transforms.privacy.discretization import upper_ratio
@@ -45,7 +45,7 @@ MOST_RUNS = 10_000
 _SCOPE = Refusal(
     kind=LedgerRefusedError,
     rule="the scope of a charge must be partitions by column",
-    remedy="go back to a copy that `dapple ledger verify` accepts",
+    remedy="restore a copy that `dapple ledger verify` accepts",
 )
 _TAIL_PART = 4e-4
 _SEARCH_STEPS = 30
@@ -233,7 +233,7 @@ def _touches(charge: Charge, scope: str | None) -> bool:
 @functools.lru_cache(maxsize=MOST_RUNS)
 def _values(scope: str) -> str:
     """A scope by the values that its folders stand for: `a b` and `a%20b` are two folders of one value."""
-    folders = parsed(scope, dict[str, str], _SCOPE)
+    folders = parse_as(scope, dict[str, str], _SCOPE)
     return canonical({column: urllib.parse.unquote(folder) for column, folder in folders.items()})
 
 
@@ -307,7 +307,7 @@ def _of_all(epoch: dict[str, Any]) -> dict[str, Any]:
 
 
 def _columns(scope: str) -> str:
-    return ",".join(sorted(parsed(scope, dict[str, str], _SCOPE)))
+    return ",".join(sorted(parse_as(scope, dict[str, str], _SCOPE)))
 
 
 def _has_gaussian_part(limit: Limit) -> bool:

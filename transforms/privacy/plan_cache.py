@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field
 
 from schemas.errors import InputError
-from schemas.settings.format_number import numbered
+from schemas.settings.format_number import with_number
 from schemas.settings.json_schema import NumberedFile
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
@@ -69,7 +69,7 @@ def store(request_digest: str, found: StoredLevel) -> None:
         handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
         try:
             with open(handle, "w", encoding="utf-8") as file:
-                json.dump(numbered(found._asdict()), file)
+                json.dump(with_number(found._asdict()), file)
             os.replace(temporary, path)
         except BaseException:
             os.unlink(temporary)

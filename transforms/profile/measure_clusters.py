@@ -178,7 +178,7 @@ def _join(pieces: list[Piece], client_id: str) -> pa.Table:
         pa.ipc.open_stream(row_spill.load(piece) if isinstance(piece, Spilled) else piece).read_all()
         for _, _, piece in pieces
     ]
-    ids = client_ids.concatenated([client_ids.canonical(rows.column(CLIENT)) for rows in tables], client_id)
+    ids = client_ids.concatenate([client_ids.canonical(rows.column(CLIENT)) for rows in tables], client_id)
     joined = pa.concat_tables([rows.drop_columns([CLIENT]) for rows in tables])
     return joined.append_column(CLIENT, ids).combine_chunks()
 

@@ -18,7 +18,7 @@ from transforms.files.lean_fn import LeanFn
 from transforms.rounds import bound_broadcast
 from transforms.rounds.aggregation import Aggregation
 from transforms.rounds.protocol import Round
-from transforms.rounds.staged_state import StagedArrays, begin, lightened, restored
+from transforms.rounds.staged_state import StagedArrays, begin, drop_arrays, restore
 
 
 class ServerFn(LeanFn):
@@ -42,7 +42,7 @@ class ServerFn(LeanFn):
         if self._staged is None:
             following = self._round.step(state, releases)
         else:
-            following = lightened(self._round.step(restored(state, self._staged), releases), self._staged)
+            following = drop_arrays(self._round.step(restore(state, self._staged), releases), self._staged)
         yield following if self._path is None else bound_broadcast.bind(following, self._path)
 
 

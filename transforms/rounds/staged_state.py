@@ -78,13 +78,13 @@ def begin(state: Any, staged: StagedArrays) -> Any:
     return dataclasses.replace(state, **read) if read else state
 
 
-def restored(state: Any, staged: StagedArrays) -> Any:
+def restore(state: Any, staged: StagedArrays) -> Any:
     """A state with the arrays that it left in the file."""
     found = {name: value for name, value in _arrays(staged).items() if _is_absent(getattr(state, name, None), value)}
     return dataclasses.replace(state, **found) if found else state
 
 
-def lightened(state: Any, staged: StagedArrays) -> Any:
+def drop_arrays(state: Any, staged: StagedArrays) -> Any:
     """A state without the arrays that the file has; those that a step has changed, or statistics read, stay."""
     file = {name: value for name, value in _arrays(staged).items() if name not in _READ}
     names = [name for name, value in file.items() if getattr(state, name, None) is value]

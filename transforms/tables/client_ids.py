@@ -70,7 +70,7 @@ def check_one_kind(kinds: set[IdKind], client_id: str) -> None:
         raise InputError(f"column {client_id!r} must hold one kind of client ids in all files, got {got}; cast them.")
 
 
-def concatenated(pieces: list[pa.Array], client_id: str) -> pa.Array:
+def concatenate(pieces: list[pa.Array], client_id: str) -> pa.Array:
     """Canonical ids of several files as one array.
 
     Raises:

@@ -70,7 +70,7 @@ class Roll:
         """
         arrays = gate.arrays_of(content, refusal)
         with refusal.covers():
-            if json_schema.parsed(arrays["facts"].tobytes(), dict[str, Any], refusal) != facts:
+            if json_schema.parse_as(arrays["facts"].tobytes(), dict[str, Any], refusal) != facts:
                 raise MalformedError("that of another window")
             counted = Counted(arrays["digests"], arrays["windows"].astype(np.int64), arrays["times"].astype(np.int64))
             salt = arrays["salt"].tobytes()
@@ -132,9 +132,9 @@ def _only(block: ClientBlock, keeps: NDArray[np.bool_]) -> ClientBlock:
 
 @functools.lru_cache(maxsize=2)
 def _read(path: str, digest: str) -> Roll:
-    refusal = gate.staged(path)
+    refusal = gate.staged_refusal(path)
     content = gate.read_bytes(path, refusal)
     if hashlib.sha256(content).hexdigest() != digest:
         raise refusal.because("another one")
-    facts = json_schema.parsed(gate.arrays_of(content, refusal)["facts"].tobytes(), dict[str, Any], refusal)
+    facts = json_schema.parse_as(gate.arrays_of(content, refusal)["facts"].tobytes(), dict[str, Any], refusal)
     return Roll.from_bytes(content, facts, refusal)

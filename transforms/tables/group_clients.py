@@ -179,7 +179,7 @@ def _join(pieces: list[Piece], client_id: str) -> tuple[pa.Array, NDArray[np.flo
     if len(widths) > 1:
         (first, path), (other, where) = sorted(widths.items())[:2]
         raise InputError(f"the features of {where} must have width {first} as in {path}, got {other}; correct a file.")
-    ids = client_ids.concatenated([ids for ids, _ in decoded], client_id)
+    ids = client_ids.concatenate([ids for ids, _ in decoded], client_id)
     return ids, np.concatenate([points for _, points in decoded])
 
 

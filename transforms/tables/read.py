@@ -53,7 +53,7 @@ def first_schema(source: Source, types: Types | None = None) -> tuple[str, pa.Sc
       InputError: if it is not the file that was listed, or was changed since.
     """
     if source.listed is None:
-        raise unlisted()
+        raise unlisted_refusal()
     if not len(source.listed.files):
         raise ConfigError(
             "data.features must be names of columns (of a list column with data.width) where there may be no file, got "
@@ -67,13 +67,13 @@ def first_schema(source: Source, types: Types | None = None) -> tuple[str, pa.Sc
 def guessed_schema(source: Source) -> pa.Schema:
     """`first_schema`, with types that the first rows have if the file has none; for people who will judge them."""
     if source.listed is None:
-        raise unlisted()
+        raise unlisted_refusal()
     path, real, seal = source.listed.files.first
     with open_sealed(real, seal, path) as (file, _):
         return file.guessed_schema() if isinstance(file, CsvFile) else file.schema_arrow
 
 
-def unlisted() -> PrivacyFlowError:
+def unlisted_refusal() -> PrivacyFlowError:
     """The error for a job that would read files which it has not listed."""
     return PrivacyFlowError(
         "a job must list its files once, by pipelines.tables.private_source, before it reads them, got files without "
@@ -123,7 +123,9 @@ class ServerFiles(NamedTuple):
                 blocks += [contract.to_block(table, shard_name(shard)).points for table in tables]
         widths = {block.shape[1] for block in blocks}
         if len(widths) != 1 or not sum(len(block) for block in blocks):
-            raise InputError(f"server_data must hold rows of one width, got {self.path} without; check the file.")
+            raise InputError(
+                f"server_data must hold rows of one width, got none or several in {self.path}; check the file."
+            )
         return np.concatenate(blocks).astype(np.float64)
 
     def rows(self, types: Types) -> pa.Table:
@@ -140,7 +142,7 @@ class ServerFiles(NamedTuple):
         tables = [columns_of(file, shard, types) for file, shards in self._files(check, types) for shard in shards]
         decoded = [pa.table({name: plain(table[name]) for name in types}) for table in tables]
         if not decoded:
-            raise InputError(f"server_data must hold rows, got {self.path} without; check the file.")
+            raise InputError(f"server_data must hold rows, got none in {self.path}; check the file.")
         try:
             return pa.concat_tables(decoded, promote_options="permissive")
         except pa.ArrowException:
@@ -262,7 +264,7 @@ class ListShards(beam.PTransform):
     def expand(self, root: beam.Pipeline) -> beam.PCollection:
         """Reads the listing of the files, then lists their row groups."""
         if self.source.listing is None:
-            raise unlisted()
+            raise unlisted_refusal()
         return (
             root
             | "Once" >> beam.Impulse()

@@ -64,7 +64,7 @@ def resolve(data: DataConfig) -> Source:
         )
     if not paths:
         raise NoInputYetError(
-            f"data.path must be a table with at least one file, got {data.path} without; check version and partitions."
+            f"data.path must be a table with at least one file, got none in {data.path}; check version and partitions."
         )
     snapshot = Snapshot(format=table.format, version=version)
     return Source(path=data.path, partitions=partitions, snapshot=snapshot, files=tuple(paths))
@@ -190,7 +190,7 @@ def _iceberg_files(data: DataConfig) -> tuple[int, list[_DataFile]]:
     with _refusing(_unreadable(data, "an Iceberg table whose snapshots can be read")):
         snapshot = table.current_snapshot() if wanted is None else table.snapshot_by_id(wanted)
     if snapshot is None and wanted is None:
-        raise InputError(f"data.path must be a table with a snapshot, got {data.path} without; write rows to it first.")
+        raise InputError(f"data.path must be a table with a snapshot, got none in {data.path}; write rows to it first.")
     if snapshot is None:
         raise InputError(_unknown_version(data, wanted, "snapshot id"))
     _check_names(table, data)

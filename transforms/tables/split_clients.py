@@ -141,7 +141,7 @@ class RollParams:
 
     def roll_before(self) -> Roll:
         """The roll of the window before, on a worker."""
-        refusal = gate.staged(self.before)
+        refusal = gate.staged_refusal(self.before)
         return Roll.from_bytes(gate.read_bytes(self.before, refusal), self.facts, refusal)
 
 

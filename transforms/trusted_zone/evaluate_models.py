@@ -82,7 +82,7 @@ class EvaluateModels(beam.PTransform):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScoreParams:
-    """The scores.
+    """What an evaluation computes beside the cost.
 
     Attributes:
       contract: how shards are read; not by client.

@@ -5,8 +5,8 @@ import numpy as np
 from benchmarks.arena.attacks import neighbors
 
 WHAT = "a row more, far from the others"
-MOST = 60
-"""Fits of each neighbor where there are many rows."""
+FEWEST = 60
+"""Fits of each neighbor where there are many rows, or a quarter of the others if that is more."""
 
 
 def heaps():
@@ -16,9 +16,13 @@ def heaps():
 
 
 def fewer(asked):
-    """The same runs, but at most `MOST` of those on many rows."""
-    few = [each.job.seeds[:MOST] if len(each.job.rows) > 1000 else each.job.seeds for each in asked]
-    return [each._replace(job=each.job._replace(seeds=seeds)) for each, seeds in zip(asked, few, strict=True)]
+    """The same runs, but fewer of those on many rows."""
+
+    def less(job):
+        many = len(job.rows) > 1000
+        return job._replace(seeds=job.seeds[: max(FEWEST, len(job.seeds) // 4)]) if many else job
+
+    return [each._replace(job=less(each.job)) for each in asked]
 
 
 PAIRS = (

@@ -10,18 +10,20 @@ from benchmarks.arena.attacks import neighbors
 WHAT = "five runs on the same rows, each stating epsilon .5; the claim is that of one"
 PAIR = neighbors.added("at a corner", neighbors.middle(), [1.0, 1.0])
 TIMES = 5
-_RUNS = 45
+_JOBS = 45
+"""Blocks of runs of Dapple, which are whole jobs."""
+_BLOCKS = 100
+"""At most as many of the others."""
 
 
 def asked(system, runs):
     """Blocks of runs; those of Dapple name a ledger for each block, which is one set of rows."""
-    n_runs = min(runs, _RUNS)
     if system.TITLE != "dapple":
-        return neighbors.asked_of_pairs([PAIR], n_runs * TIMES)
+        return neighbors.asked_of_pairs([PAIR], min(runs, _BLOCKS) * TIMES)
     return [
         neighbors.Asked(PAIR.case, side, each.job._replace(seeds=[None] * 2, ledger=f"{side}-{index}.sqlite"))
         for side, each in enumerate(neighbors.asked_of_pairs([PAIR], 1, door="job"))
-        for index in range(n_runs)
+        for index in range(_JOBS)
     ]
 
 

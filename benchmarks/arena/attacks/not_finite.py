@@ -9,12 +9,13 @@ PAIRS = (
     neighbors.added("NaN", neighbors.middle(), [np.nan, 0.0]),
     neighbors.added("infinity", neighbors.middle(), [np.inf, 0.0]),
 )
-_RUNS = 36
+_JOBS = 6
+"""Runs of Dapple, which are whole jobs."""
 
 
 def asked(system, runs):
     """Through the door that users take, where input is looked at."""
-    n_runs = 6 if system.TITLE == "dapple" else min(runs, _RUNS)
+    n_runs = _JOBS if system.TITLE == "dapple" else runs
     return neighbors.asked_of_pairs(PAIRS, n_runs, door="job")
 
 

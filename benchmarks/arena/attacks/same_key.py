@@ -10,12 +10,13 @@ from benchmarks.arena.attacks import neighbors
 
 WHAT = "two runs under one seed, the second with a row more or not; claimed is twice epsilon"
 PAIR = neighbors.added("at a corner", neighbors.middle(), [1.0, 1.0], epsilon=0.25)
-_RUNS = 40
+_JOBS = 40
+"""Runs of Dapple, which are whole jobs."""
 
 
 def asked(system, runs):
     """First runs and second runs of both sides, with equal seeds."""
-    n_runs = min(runs, _RUNS)
+    n_runs = _JOBS if system.TITLE == "dapple" else runs
     first = neighbors.asked_of_pairs([PAIR], n_runs, door="job")
     again = [neighbors.Asked("again", side, each.job) for side, each in enumerate(first)]
     same = [neighbors.Asked("first", side, first[0].job._replace(seeds=first[side].job.seeds)) for side in (0, 1)]

@@ -9,12 +9,11 @@ from benchmarks.arena.attacks import neighbors
 
 WHAT = "noise of the seed that a system has by default"
 PAIRS = (neighbors.added("at a corner, no seed given", neighbors.middle(), [1.0, 1.0]),)
-_RUNS = 60
 
 
 def asked(system, runs):
     """No seeds; and the attacker's own runs, likewise."""
-    found = neighbors.asked_of_pairs(PAIRS, min(runs, _RUNS), seeded=False)
+    found = neighbors.asked_of_pairs(PAIRS, runs, seeded=False)
     own = [each._replace(case="attacker", job=each.job._replace(seeds=[None, None])) for each in found]
     return [*found, *own]
 

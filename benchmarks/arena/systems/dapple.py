@@ -15,7 +15,7 @@ def fit(job, seed):
     import logging
 
     logging.disable(logging.WARNING)
-    return _rounds(job, seed) if job.door == "rounds" else _job(job)
+    return _job(job) if job.door == "job" else _rounds(job, seed)
 
 
 def _job(job):
@@ -40,6 +40,7 @@ def _rounds(job, seed):
 
     import numpy as np
 
+    from benchmarks.arena.stages import quiet
     from pipelines.kmeans.plan.public_fit import PublicFit
     from schemas.kmeans.fit_config import validated
     from schemas.tables.client_block import ClientBlock
@@ -55,5 +56,5 @@ def _rounds(job, seed):
         _PLANNED[terms] = PublicFit.of(validated(settings | served | {"dp_lloyd": {"domain": job.bounds}}), server)
     plan = _PLANNED[terms]
     key = secrets.token_bytes(32) if seed is None else hashlib.sha256(f"{terms}{seed}".encode()).digest()
-    model, _ = run_once(plan.initial, plan.rounds, ClientBlock(job.rows), 1.0, key)
+    model, _ = run_once(plan.initial, quiet(plan.rounds, job.door), ClientBlock(job.rows), 1.0, key)
     return {"centers": model.centers, "noisy_sizes": model.noisy_sizes}

@@ -128,9 +128,9 @@ def _staged_digests(place: str) -> Iterator[str]:
     """What `_build` wrote, in the order of the listing; raises InputError where there is none."""
     for block in itertools.count():
         path = f"{place}-{block}"
-        content = gate.read_bytes(path, gate.staged(path), DIGEST_BYTES * FILES_IN_BLOCK)
+        content = gate.read_bytes(path, gate.staged_refusal(path), DIGEST_BYTES * FILES_IN_BLOCK)
         for start in range(0, DIGEST_BYTES * FILES_IN_BLOCK, DIGEST_BYTES):
             digest = content[start : start + DIGEST_BYTES]
             if len(digest) != DIGEST_BYTES:
-                raise gate.staged(path).because("fewer digests than files")
+                raise gate.staged_refusal(path).because("fewer digests than files")
             yield digest.hex()

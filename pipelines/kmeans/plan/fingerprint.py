@@ -25,7 +25,7 @@ from transforms.files import gate
 from transforms.privacy.keys import read_key
 from transforms.tables import hive
 from transforms.tables.listing import FileList, ListedFile
-from transforms.tables.read import first_schema, unlisted
+from transforms.tables.read import first_schema, unlisted_refusal
 from transforms.tables.source import Source
 
 _PLACES = (
@@ -90,7 +90,7 @@ def content_fingerprint(planned: PlannedFit, digest: str, key_uri: str, options:
     return found.hexdigest()
 
 
-def resolved(path: str) -> str:
+def resolve_path(path: str) -> str:
     """A path as it is spelled without links, dots and trailing slashes; one of another filesystem keeps its links."""
     if FileSystems.get_scheme(path) in (None, "file"):
         return os.path.realpath(path.removeprefix("file://"))
@@ -122,7 +122,7 @@ def _manifest(source: Source) -> Iterator[bytes]:
     content = gate.read_bytes(path, refusal)
     if PreparedManifest.from_json(content, path) != listed:
         raise refusal.because("another one")
-    yield _entry(resolved(path), hashlib.sha256(content).hexdigest())
+    yield _entry(resolve_path(path), hashlib.sha256(content).hexdigest())
 
 
 def _other_folders(each: ListedFile, columns: tuple[str, ...]) -> str:
@@ -152,7 +152,7 @@ def _columns(source: Source, contract: TableContract) -> Iterator[str]:
 def _listed(source: Source) -> FileList:
     """The files that the job has listed, by path."""
     if source.listed is None:
-        raise unlisted()
+        raise unlisted_refusal()
     return source.listed.files
 
 
@@ -162,5 +162,5 @@ def settings_digest(config: FitConfig) -> str:
     for section, name in _PLACES:
         holder = content[section] if section else content
         if holder and holder[name] is not None:
-            holder[name] = resolved(holder[name])
+            holder[name] = resolve_path(holder[name])
     return hashlib.sha256(canonical(content).encode()).hexdigest()

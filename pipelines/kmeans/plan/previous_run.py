@@ -157,18 +157,18 @@ def load_previous(folder: str) -> PreviousRun:
     rule = f"{MANIFEST} in {saved.folder} must name clusters, frame and privacy unit"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="fit again")
     raw = gate.read_bytes(where, refusal)
-    if json_schema.parsed(raw, dict[str, Any], refusal).get("private") is False:
+    if json_schema.parse_as(raw, dict[str, Any], refusal).get("private") is False:
         raise ConfigError(
             f"{_SETTING} must be a private fit, got one without privacy in {saved.folder}; its centers are not "
             "released, so nothing may follow from them."
         )
-    manifest = json_schema.parsed(raw, PreviousManifest, refusal)
+    manifest = json_schema.parse_as(raw, PreviousManifest, refusal)
     centers, releases, privacy = (
         _file(saved.folder, manifest, name) for name in (CENTERS_FILE, RELEASES_FILE, _PRIVACY)
     )
     tables = gate.table_of(centers, refusal), gate.table_of(releases, refusal, RELEASE_SCHEMA)
     with refusal.covers():
-        run = _run_of(saved, manifest, model_from_tables(*tables), json_schema.parsed(privacy, PrivacyFile, refusal))
+        run = _run_of(saved, manifest, model_from_tables(*tables), json_schema.parse_as(privacy, PrivacyFile, refusal))
         run = dataclasses.replace(run, manifest=digest_of(raw))
     if MEMORY_FILE not in manifest.files:
         return run

@@ -81,12 +81,12 @@ class PublicFit(NamedTuple):
         """
         asked = config
         if protocol is None:
-            protocol, config = PROTOCOLS[config.algorithm], resolved(config, server)
+            protocol, config = PROTOCOLS[config.algorithm], resolve_settings(config, server)
         privacy, n_features = config.privacy, server.shape[1]
         initial = protocol.initial_state(config, server, n_features)
         specs = protocol.round_specs(config, n_features, len(server))
         plan = accounting.calibrate(privacy.unit, specs, privacy.epsilon, privacy.delta, protocol.allocation(config))
-        check_told(plan)
+        check_meanings(plan)
         if config.masked.shares is not None:
             plan = _with_shares(plan, privacy.epsilon)
         chosen = None if config.privacy.shares == asked.privacy.shares else simulated_shares.to_json(config)
@@ -122,7 +122,7 @@ class PublicFit(NamedTuple):
         )
 
 
-def check_told(plan: PrivacyPlan) -> None:
+def check_meanings(plan: PrivacyPlan) -> None:
     """Refuses a plan of which a release does not say what it means: pages and files would have no word for it.
 
     Raises:
@@ -136,7 +136,7 @@ def check_told(plan: PrivacyPlan) -> None:
                 )
 
 
-def resolved(config: FitConfig, server: NDArray[np.float64]) -> FitConfig:
+def resolve_settings(config: FitConfig, server: NDArray[np.float64]) -> FitConfig:
     """The job with what it leaves to public data decided: the space of its start, then its shares.
 
     Args:
@@ -151,7 +151,7 @@ def resolved(config: FitConfig, server: NDArray[np.float64]) -> FitConfig:
     config = feddp_space.decided(config, server)
     if config.privacy.shares is not Auto.AUTO:
         return config
-    return simulated_shares.chosen(config, server, PROTOCOLS[config.algorithm])
+    return simulated_shares.choose_shares(config, server, PROTOCOLS[config.algorithm])
 
 
 def _with_shares(plan: PrivacyPlan, target: float) -> PrivacyPlan:

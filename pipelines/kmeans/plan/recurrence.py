@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from pipelines.kmeans.plan.previous_run import PreviousRun, frame_json
-from pipelines.kmeans.plan.remember import remembered
+from pipelines.kmeans.plan.remember import apply_memory
 from schemas.choices import ClippingRule
 from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.model import ClusterModel
@@ -47,7 +47,7 @@ def compare_to_previous(planned: PlannedFit, model: ClusterModel) -> Followed:
     old = previous.model
     matching = match_centers(model.centers, old.centers, old.cluster_numbers, previous.next_number)
     found = model.renumbered(matching.rows, matching.numbers)
-    found, kept = remembered(planned, previous, found, tuple(matching.rows.tolist()))
+    found, kept = apply_memory(planned, previous, found, tuple(matching.rows.tolist()))
     return Followed(found, _drift(planned, previous, found, matching), kept)
 
 

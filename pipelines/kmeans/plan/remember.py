@@ -23,7 +23,7 @@ from transforms.numerics.kmeans.centers import last_means
 from transforms.numerics.kmeans.recurring.memory import drift_scores, memory_of, most_runs, recalled
 
 
-def remembered(
+def apply_memory(
     planned: PlannedFit, previous: PreviousRun, model: ClusterModel, rows: tuple[int, ...]
 ) -> tuple[ClusterModel, Remembered | None]:
     """A model whose centers are remembered means, and what it remembers; as it is if the job asks for no memory.

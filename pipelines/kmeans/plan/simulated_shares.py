@@ -89,7 +89,7 @@ def _with(config: FitConfig, shares: SharesConfig, lloyd: LloydConfig) -> FitCon
     return config.model_copy(update={"privacy": privacy, "lloyd": lloyd})
 
 
-def chosen(config: FitConfig, server: NDArray[np.float64], protocol: RoundsProtocol) -> FitConfig:
+def choose_shares(config: FitConfig, server: NDArray[np.float64], protocol: RoundsProtocol) -> FitConfig:
     """The candidate with the lowest mean simulated cost; half of them and more leave after each few worlds.
 
     Args:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipelines.jobs.forewarnings import counted
+from pipelines.jobs.forewarnings import plural
 from pipelines.kmeans.report.cluster_plots import MOST_BARS
 from pipelines.kmeans.report.fit_view import FitView
 from pipelines.page.chart import INK, MUTED, WARM, Chart, Look
@@ -34,7 +34,7 @@ def tree_blocks(view: FitView) -> list[Block]:
         plot(
             "tree",
             "Tree of the centers",
-            f"Dendrogram of {counted(len(names), 'cluster')} by Ward linkage; {advice}.",
+            f"Dendrogram of {plural(len(names), 'cluster')} by Ward linkage; {advice}.",
             Badge.RELEASED,
             lambda: dendrogram(tree, names, groups, shown, view.unit_words),
             "From the left, those two groups merge whose union costs least. The axis shows the root of what a merge "
@@ -60,7 +60,7 @@ def _words(tree: CenterTree, names: Sequence[str], groups: int | None) -> str:
     joined = [", ".join(each) for each in members if len(each) > 1]
     together = f" Together are then: {'; '.join(joined)}." if len(joined) <= _MOST_NAMED else ""
     return (
-        f"The widest gap (dashed line) leaves {counted(groups, 'cluster')}: the next merge costs "
+        f"The widest gap (dashed line) leaves {plural(groups, 'cluster')}: the next merge costs "
         f"{tree.gap(groups):.0f} times as much as the one before.{together} dapple assign --level {groups} writes "
         "these. The tree cannot tell whether there are more clusters than were asked for."
     )

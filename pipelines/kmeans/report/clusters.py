@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pipelines.jobs.forewarnings import counted
+from pipelines.jobs.forewarnings import plural
 from pipelines.kmeans.report import cluster_plots, own_units
 from pipelines.kmeans.report.center_tree import tree_blocks
 from pipelines.kmeans.report.fit_view import FitView
@@ -28,7 +28,7 @@ def clusters_section(view: FitView) -> Section:
         blocks += [] if view.is_projected else [_heat_map(view), *_profiles(view)]
         blocks += [_map(view), *tree_blocks(view)]
     blocks += [_words(view), _numbers(view)]
-    centers = f"{counted(summary.n_clusters, 'center')} of {counted(summary.n_features, 'feature')}"
+    centers = f"{plural(summary.n_clusters, 'center')} of {plural(summary.n_features, 'feature')}"
     lead = f"{centers}, and a noisy size of each, which may even be negative. {_counted(view)}{_grey(view)}"
     return Section(name="clusters", title="Clusters", lead=lead, blocks=tuple(blocks))
 
@@ -111,9 +111,9 @@ def names_sections(view: FitView) -> list[Section]:
         words=2,
         note=f"Terms of the public vocabulary that more of a cluster's {units} have than of all, strongest first: by "
         f"more than {names.threshold:.2f} noise stddevs, even if the cluster is as large as its noisy size allows. "
-        f"So noise alone gives at most {FALSE_NAMES:g} names in a whole run, as expected. Only this many terms of one "
-        f"{view.unit.word} count, so numbers are below exact ones; where "
-        "clients are units, one counts whole in such a number, and is split in sizes. "
+        f"So noise alone gives at most {FALSE_NAMES:g} names in a whole run, as expected. One {view.unit.word} counts "
+        "for no more terms than names.per_unit says, so numbers are below exact ones; where clients are units, one "
+        "counts whole in such a number, and is split in sizes. "
         f"“No name” says that no term stands out of the noise, not that the cluster is empty.{more}",
     )
     lead = "Each cluster by the terms that set it apart. No other term of a text is in this report."

@@ -30,7 +30,7 @@ from schemas.privacy.noise_shares import ZEROED_OUT
 from schemas.privacy.plan import Mechanism
 from schemas.privacy.unit import UNITS
 from schemas.settings.digest import config_digest
-from schemas.settings.format_number import numbered
+from schemas.settings.format_number import with_number
 from transforms.files.file_bytes import table_bytes
 from transforms.files.publish import RELEASED_FILES
 from transforms.kmeans.protocols import PROTOCOLS
@@ -122,7 +122,7 @@ def _when_given(**content: Any) -> dict[str, Any]:
 
 def _drift_json(model: ClusterModel, drift: Drift, remembered: Remembered | None) -> bytes:
     memory = {} if remembered is None else {"memory": remembered.to_json(model.cluster_numbers)}
-    return json.dumps(numbered(drift.to_json() | memory), indent=2, sort_keys=True).encode()
+    return json.dumps(with_number(drift.to_json() | memory), indent=2, sort_keys=True).encode()
 
 
 def _settings(config: FitConfig) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """`report.html` of `fit`: one file, no network, that people want to open."""
 
-from pipelines.jobs.forewarnings import counted
+from pipelines.jobs.forewarnings import plural
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from pipelines.kmeans.report.clusters import counted_words
 from pipelines.kmeans.report.fit_view import FitView
 from pipelines.kmeans.report.sections import fit_sections
 from pipelines.ledger.remaining import Remaining, left_words
-from pipelines.page.page import Page, PrivacyLabel, meaning, rendered
+from pipelines.page.page import Page, PrivacyLabel, meaning, render_page
 from pipelines.page.stamp import RunStamp
 from schemas.choices import ClippingRule
 from schemas.privacy.noise_shares import ZEROED_OUT
@@ -26,14 +26,14 @@ def render(
     """
     spent = f"({result.privacy.epsilon:.6g}, {result.privacy.delta:.3g})"
     lead = f"This report could not be written. The run spent {spent}; its other files are whole."
-    return rendered("Private clustering", lambda: page(FitView.of(planned, result), remaining, stamp), lead, stamp)
+    return render_page("Private clustering", lambda: page(FitView.of(planned, result), remaining, stamp), lead, stamp)
 
 
 def page(view: FitView, remaining: Remaining | None, stamp: RunStamp | None = None) -> Page:
     """The page of a run."""
     config, summary = view.planned.config, view.summary
     algorithm = PROTOCOLS[config.algorithm].title
-    clusters, features = counted(summary.n_clusters, "cluster"), counted(summary.n_features, "feature")
+    clusters, features = plural(summary.n_clusters, "cluster"), plural(summary.n_features, "feature")
     return Page(
         title=f"Private clustering of {config.data.name}" if config.data.name else "Private clustering",
         lead=f"{clusters} of {features}, found by {algorithm} from noised sums. No row of the private data, and "
@@ -41,7 +41,7 @@ def page(view: FitView, remaining: Remaining | None, stamp: RunStamp | None = No
         tags=(
             algorithm,
             f"{config.privacy.allocation} allocation",
-            f"{counted(len(view.planned.rounds), 'round')}, {counted(len(view.releases), 'release')}",
+            f"{plural(len(view.planned.rounds), 'round')}, {plural(len(view.releases), 'release')}",
         ),
         label=_label(view, remaining),
         sections=fit_sections(view),

@@ -33,7 +33,7 @@ Found = list[Notice] | None
 """What a check has to say; nothing if it passed, None if the run has not released what it needs."""
 
 
-def made(view: FitView) -> tuple[tuple[str, Found], ...]:
+def run_checks(view: FitView) -> tuple[tuple[str, Found], ...]:
     """Every check of a run by name, with what it found; made once, since some look at whole matrices."""
     return tuple((name, check(view)) for name, check in _checks_of(view))
 
@@ -68,7 +68,7 @@ def texts(planned: PlannedFit, result: FitResult) -> tuple[str, ...]:
     """Warnings in the report of a finished run, for callers without one; none if they could not be found."""
     try:
         view = FitView.of(planned, result)
-        found = warnings(view, made(view))
+        found = warnings(view, run_checks(view))
     except Exception as error:  # noqa: BLE001 - what a run has spent must not be lost to its warnings
         _LOGGER.warning("the warnings could not be found: %s", describe_unexpected(error))
         return ()

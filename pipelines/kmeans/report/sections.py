@@ -6,7 +6,7 @@ from pipelines.kmeans.report import cluster_plots
 from pipelines.kmeans.report.clusters import clusters_section, names_sections
 from pipelines.kmeans.report.drift_plots import drift_sections
 from pipelines.kmeans.report.fit_view import FitView
-from pipelines.kmeans.report.report_warnings import checks, made, warnings
+from pipelines.kmeans.report.report_warnings import checks, run_checks, warnings
 from pipelines.page import plots
 from pipelines.page.page import Badge, Bar, Block, Code, Facts, Level, Notice, Section, Table, plot
 from pipelines.run.versions import versions
@@ -107,7 +107,7 @@ def _event(release: Release, share: float) -> tuple[str | Bar, ...]:
 
 def _warnings(view: FitView) -> Section:
     lead = "Checks of the releases against their noise, and of the settings against the public data."
-    found = made(view)
+    found = run_checks(view)
     return Section(
         name="warnings", title="Before you trust it", lead=lead, blocks=(*warnings(view, found), checks(found))
     )

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.jobs.forewarnings import counted
+from pipelines.jobs.forewarnings import plural
 from pipelines.jobs.job import Job, Outcome, Run
 from pipelines.jobs.run_job import run_settings
 from pipelines.jobs.waiting import Watch
-from pipelines.jobs.warned import in_all
-from pipelines.jobs.windows import Due, Released, WindowsFolder, due_windows, of_window, released_in_time
+from pipelines.jobs.warned import total_warnings
+from pipelines.jobs.windows import Due, Released, WindowsFolder, due_windows, of_window, release_in_time
 from pipelines.kmeans import fit
 from pipelines.kmeans.stream.arriving import window_rows
 from pipelines.kmeans.stream.windows_page import PAGE, write_page
@@ -37,7 +37,7 @@ def _plan(run: Run[StreamConfig]) -> Due:
         begun = Ledger(str(run.settings.ledger)).windows(str(run.settings.template.data.name), name)
         due = dataclasses.replace(due, indices=tuple(index for index in due.indices if index in begun))
     _count_windows(run.settings, due.done)
-    _LOGGER.info("stream %s: %s %s", name, counted(len(due.indices), "window"), "begun" if run.options.drain else "due")
+    _LOGGER.info("stream %s: %s %s", name, plural(len(due.indices), "window"), "begun" if run.options.drain else "due")
     return due
 
 
@@ -51,7 +51,7 @@ def _work(run: Run[StreamConfig], due: Due) -> Released:
         clear(window_rows(config, run.options.beam))
     warned: list[int | None] = []
     release = functools.partial(_arrived, run, warned)
-    return Released(released_in_time(config.calendar, due, run.options.once or run.options.drain, release), warned)
+    return Released(release_in_time(config.calendar, due, run.options.once or run.options.drain, release), warned)
 
 
 def _arrived(run: Run[StreamConfig], warned: list[int | None], indices: tuple[int, ...], watch: Watch) -> Iterator[str]:
@@ -103,7 +103,7 @@ def _write(run: Run[StreamConfig], due: Due, released: Released) -> Outcome:
     rest = run.settings.options.windows - done
     summary = {"output": run.options.output, "released": list(released.dates), "windows": done, "windows_left": rest}
     summary |= {"drained": len(released.dates)} if run.options.drain else {}
-    return Outcome(summary | {"warnings": in_all(released.warned)})
+    return Outcome(summary | {"warnings": total_warnings(released.warned)})
 
 
 JOB = Job(

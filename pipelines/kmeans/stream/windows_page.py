@@ -4,7 +4,7 @@ import hashlib
 
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.jobs.forewarnings import counted
+from pipelines.jobs.forewarnings import plural
 from pipelines.kmeans.stream import center_plots
 from pipelines.kmeans.stream.history import History, read_history
 from pipelines.ledger.remaining import left_words, remaining
@@ -19,7 +19,7 @@ from pipelines.page.page import (
     Section,
     Table,
     plot,
-    rendered,
+    render_page,
 )
 from pipelines.page.stamp import RunStamp
 from schemas.kmeans.recurring.remembered import MEMORY_DRIFT_SCORE
@@ -41,7 +41,7 @@ def write_page(config: StreamConfig, output: str, done: int) -> None:
       done: how many windows are complete, at least 1.
     """
     history = read_history(config, output, done)
-    page = rendered("Stream", lambda: _page(config, history, done))
+    page = render_page("Stream", lambda: _page(config, history, done))
     write_bytes(FileSystems.join(output, PAGE), page.encode())
 
 
@@ -63,7 +63,7 @@ def _page(config: StreamConfig, history: History, done: int) -> Page:
     return Page(
         title=f"Stream {options.name}",
         lead=f"Windows up to {last.date}. Each has a report of its own in the folder of its date. {history.thinning}",
-        tags=(counted(done, "window"), counted(len(last.sizes), "cluster")),
+        tags=(plural(done, "window"), plural(len(last.sizes), "cluster")),
         label=label,
         sections=(
             _centers(history.overall, done),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from pipelines.run.versions import version
 from schemas.errors import DISTRIBUTION
-from schemas.settings.format_number import numbered
+from schemas.settings.format_number import with_number
 from transforms.files.signals.measures import MEASURES, Kind, Metric, RunMeasures, Sample
 
 _LOGGER = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class Exports:
 
     def _write(self, code: int | None = None) -> None:
         text = prometheus_text(MEASURES.runs, MEASURES.total, code, private=self.wanted.private)
-        content = json.dumps(numbered(_for_operator(code)), indent=2)
+        content = json.dumps(with_number(_for_operator(code)), indent=2)
         try:
             _put(self.wanted.metrics, text, 0o666)
             _put(self.operators_file, f"{content}\n", 0o600)

@@ -69,7 +69,7 @@ class Records:
         path = self.path(date)
         if not FileSystems.exists(path):
             return None
-        found = json_schema.parsed(self._raw(date), WindowOffsets, record_refusal(path))
+        found = json_schema.parse_as(self._raw(date), WindowOffsets, record_refusal(path))
         if (found.topic, found.window, found.cut) != (self.client.topic, date, self._begins(date) + self.days * _DAY):
             raise record_refusal(path).because("one of another topic or window")
         return found

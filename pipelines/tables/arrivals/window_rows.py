@@ -19,7 +19,7 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TopicWindows:
-    """Windows of a topic.
+    """How messages of a topic become the rows of windows.
 
     Attributes:
       calendar: of them.

@@ -50,7 +50,7 @@ def test_messages_give_the_releases_of_the_same_rows_in_folders(place, topic):
     assert topic.committed("dapple-epoch") == [241, 241, 240]
 
 
-def test_offsets_that_did_not_move_are_told_to_the_operator_alone(place, topic, tmp_path):
+def test_offsets_that_did_not_move_are_shown_to_the_operator_alone(place, topic, tmp_path):
     """Of the third day: its window is released, and nothing that is exported differs."""
     outcome = place.stream("silent", topic, "--metrics", str(tmp_path / "m.prom"), expected_rows=200)
     assert outcome.code == 67, outcome.err
@@ -70,7 +70,7 @@ def test_an_epoch_in_several_calls_is_that_of_one_call(place, topic):
     assert place.released("calls") == place.released("folders")
 
 
-def test_offsets_of_a_group_that_somebody_resets_decide_nothing(place, topic):
+def test_resetting_the_offsets_of_a_group_decides_nothing(place, topic):
     """They are sent to the broker for its tools; which messages a window has stands in its record."""
     assert place.stream("reset", topic, until=DATES[1]).code == 0
     with connected(TopicClient(topic.broker.servers, topic.name, ""), "dapple-epoch") as asked:
@@ -149,7 +149,7 @@ def test_copies_of_a_killed_call_go_when_nothing_is_due(place, topic, monkeypatc
     assert place.private_files("left") == [f"_offsets/epoch/{DATES[0]}.json"]
 
 
-def test_what_is_appended_after_the_cut_is_in_the_next_window(place, broker, monkeypatch):
+def test_messages_appended_after_the_cut_are_in_the_next_window(place, broker, monkeypatch):
     """Each message is in one window, also one whose time says an earlier one."""
     topic = Topic(broker)
     topic.send_days({0: ROWS[0]})
@@ -239,7 +239,7 @@ def test_messages_that_the_broker_has_dropped_are_missed(place, topic):
         list(messages(TopicClient(topic.broker.servers, topic.name, ""), 0, 10, 60))
 
 
-def test_a_topic_that_was_made_anew_is_refused(place, broker):
+def test_a_recreated_topic_is_refused(place, broker):
     topic = Topic(broker, partitions=1)
     topic.send_days({0: ROWS[0]})
     assert place.stream("again", topic.closed(), until=DATES[0]).code == 0
@@ -295,7 +295,7 @@ def test_a_copy_that_an_attempt_left_is_made_again(place, topic):
     assert not left.exists()
 
 
-def test_a_broker_that_starts_anew_is_waited_for(place, topic, broker):
+def test_a_job_waits_for_a_broker_that_restarts(place, topic, broker):
     broker.kill()
     broker.up()
     outcome = place.stream("restarts", topic, until=DATES[0])

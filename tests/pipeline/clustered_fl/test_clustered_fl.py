@@ -40,7 +40,7 @@ def run_job(settings: dict, folder: pathlib.Path, *flags: str) -> Outcome:
 
 def expected(settings: dict, folder: pathlib.Path, key: bytes = KEY) -> FederatedState:
     """What the loop without Beam makes of the job."""
-    config = rejection.checked(ClusteredFLConfig, settings)
+    config = rejection.check_config(ClusteredFLConfig, settings)
     folder.mkdir(exist_ok=True)
     return federation.looped(plan_federation(config, beam_options([]), str(folder)).federation, key)
 
@@ -248,7 +248,7 @@ def with_label(table: pa.Table, label: int | None) -> pa.Table:
     ],
     ids=["no labels", "NaN", "null label", "large label", "negative label", "small client", "float label", "no ids"],
 )
-def test_bad_input_is_told_in_one_sentence(tmp_path, change, sentence):
+def test_bad_input_is_refused_in_one_sentence(tmp_path, change, sentence):
     outcome = run_job(federation.job(spoiled(tmp_path, change)), tmp_path)
     assert outcome.code == 2
     assert sentence in outcome.lines[-1]
@@ -300,7 +300,7 @@ def test_every_client_declares_its_rows_or_none(data, tmp_path):
         ({"key_uri": "no/such/key"}, "key_uri must be a readable file"),
     ],
 )
-def test_bad_settings_are_told_in_one_sentence(data, tmp_path, settings, sentence):
+def test_bad_settings_are_refused_in_one_sentence(data, tmp_path, settings, sentence):
     outcome = run_job(federation.job(data, **settings), tmp_path)
     assert outcome.code == 2
     assert sentence in outcome.lines[-1]

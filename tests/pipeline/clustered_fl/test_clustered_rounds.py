@@ -86,7 +86,7 @@ def test_chunks_and_caches_do_not_matter(tmp_path, clients, chunk, cache_bytes):
     assert state.digest() == federation.looped(terms).digest()
 
 
-def test_a_client_may_lie_in_several_shards(tmp_path):
+def test_a_client_may_be_in_several_shards(tmp_path):
     found = clients_of(tmp_path, federation.write_lake(tmp_path / "lake", split=True))
     assert max(len(place.shards) for place in found.places) > 1
     terms = federation.federation(FederatedAlgorithm.R_DPCFL, rounds=3)

@@ -56,7 +56,7 @@ def test_a_retry_is_the_same_run(world, monkeypatch):
             step(other).process(0)
 
 
-def test_an_unforeseen_error_tells_no_value(world, monkeypatch):
+def test_an_unforeseen_error_reveals_no_value(world, monkeypatch):
     def fail(*_):
         raise ValueError("the row of Ada Lovelace")
 

@@ -216,7 +216,7 @@ def test_the_lake_of_another_day_is_like_the_first():
     np.testing.assert_allclose(*means, atol=0.2)
 
 
-def test_who_routes_by_exit_codes_knows_those_of_the_errors():
+def test_routes_by_exit_codes_know_those_of_the_errors():
     """No error that a retry cannot change is tried again by systemd or Airflow, and all others are."""
     kinds = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, errors.DappleError)]
     found = {each.exit_code for each in kinds}

@@ -139,7 +139,7 @@ def test_an_unknown_name_is_an_attribute_error():
         dapple_dp.DPMeans  # noqa: B018
 
 
-def test_nobody_is_told_to_install_the_package_of_somebody_else():
+def test_no_message_recommends_a_foreign_package():
     """`dapple` on PyPI is not this project."""
     code = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".sh", ".yaml")]
     for path in [*PAGES, *code]:

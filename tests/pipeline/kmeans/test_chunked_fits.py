@@ -229,7 +229,7 @@ def test_a_given_key_beside_the_staging_folder_is_kept(tmp_path):
     assert pathlib.Path(key).read_bytes() == lake.KEY
 
 
-def test_a_run_without_a_ledger_that_is_complete_is_told_so(place):
+def test_a_complete_run_without_a_ledger_is_reported_as_complete(place):
     """A process stopped between the last rename and the last line may ask again; no other run is taken for it."""
     words = place.words("done", 2)
     assert (first := lake.run_command(*words)).code == 0, first.err

@@ -462,12 +462,12 @@ def test_ids_of_different_kinds_have_different_digests():
     assert salted_digests(ids[0], bytes(31) + b"1").tolist() != found[:1]
 
 
-def test_settings_of_the_contract_are_told(place):
+def test_settings_of_the_contract_are_shown(place):
     manifest = json.loads((place.folder / "january" / DATES[0] / "run.json").read_text())
     assert manifest["epoch"]["max_windows"] == 2
 
 
-def test_plan_tells_what_daily_clients_lose(place):
+def test_plan_says_what_daily_clients_lose(place):
     """Figures as in the table of the page: 365 windows, a memory of 30."""
     noise, warned = {}, {}
     for separation, times in ((7, 53), (30, 13)):

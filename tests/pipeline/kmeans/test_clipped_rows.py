@@ -44,7 +44,7 @@ def told(folder, columns, epsilon=2.0, clients=None, **settings):
         job["clipping"] = {"client_rows": 2}
     fit = lake.planned(job | {"data": data} | settings)
     view = FitView.of(fit, lake.finished(fit, fit.contract.to_block(table, "rows")))
-    return [(str(each.level), each.text) for each in report_warnings.warnings(view, report_warnings.made(view))]
+    return [(str(each.level), each.text) for each in report_warnings.warnings(view, report_warnings.run_checks(view))]
 
 
 def of_bounds(found, level="warning"):
@@ -153,7 +153,7 @@ def test_mixtures_are_left_alone(tmp_path):
         assert of_bounds(found) == []
 
 
-def test_a_ball_that_is_too_small_is_told_by_centers_where_no_scatter_is(tmp_path):
+def test_centers_show_a_ball_that_is_too_small_where_there_is_no_scatter(tmp_path):
     """DP-Lloyd in a ball: all rows lie far out on one side, and are shortened to its sphere."""
     points = lake.mixture(3000, means=np.array([[20.0, 2.0, 0.0], [20.0, -2.0, 0.0], [20.0, 0.0, 2.0]]))
     columns = {f"x{index}": points[:, index] for index in range(3)}

@@ -41,6 +41,14 @@ def test_texts_without_vectors_are_their_terms():
     assert [found.names_[label][0] for label in labels] == ["dog", "dog", "cat"]
 
 
+def test_a_vocabulary_may_be_the_array_of_a_vectorizer():
+    found = topics(vocabulary=np.array(WORDS, dtype=object), width=32, settings=None).fit(
+        None, terms=TERMS, groups=GROUPS
+    )
+    assert sorted(names[0] for names in found.names_) == ["bird", "cat", "dog"]
+    np.testing.assert_array_equal(found.vectors(TERMS), topics(width=32).vectors(TERMS))
+
+
 def test_terms_may_be_iterators():
     once = (iter(each) for each in TERMS)
     found = topics(width=32, settings=None).fit(None, terms=once, groups=GROUPS)
@@ -62,6 +70,12 @@ def test_topics_without_a_vocabulary_have_no_names(tmp_path):
         ({}, {"groups": GROUPS, "terms": TERMS[:-1]}, "terms must have one list for each row"),
         ({}, {"groups": GROUPS, "terms": [[1]] * N_ROWS}, "terms must hold a list of strings"),
         ({}, {"groups": GROUPS, "terms": ["dog"] * N_ROWS}, "terms must hold a list of strings"),
+        (
+            {"vocabulary": ("a", "a")},
+            {"terms": TERMS, "groups": GROUPS},
+            "^vocabulary must be a list without duplicates",
+        ),
+        ({"vocabulary": ()}, {"terms": TERMS, "groups": GROUPS}, "^vocabulary must be a non-empty list"),
         ({}, {"terms": TERMS}, "groups must be given for unit 'client'"),
         ({"unit": "record"}, {"terms": TERMS}, "unit must be client for algorithm spherical unless"),
         (
@@ -76,7 +90,7 @@ def test_it_is_refused_in_one_sentence(changes, given, said):
         topics(**changes).fit(POINTS, **given)
 
 
-def test_a_width_that_is_none_is_refused():
+def test_an_invalid_width_is_refused():
     with pytest.raises(ConfigError, match="width must be at least 8"):
         topics(width=4).vectors(TERMS)
 

@@ -323,7 +323,7 @@ def test_where_epsilons_add_up_an_epoch_counts_with_its_largest(first, second, e
     assert ledger_filter.total(ledgers.basic_limit(9.0), charges).basic_epsilon == pytest.approx(epsilon)
 
 
-def test_the_innermost_folder_is_the_date_and_other_spellings_are_none(place):
+def test_the_innermost_folder_is_the_date_and_other_spellings_are_refused(place):
     """Only listed files count for a window: a folder in a folder, and a date with escaped letters."""
     fit = plan_fit(validated(place.settings(2)))
     spelled = [f"dt={DATES[0]}/dt={DATES[1]}", "dt=2026%2D01%2D01", "dt=2026-1-01", f"DT={DATES[0]}"]
@@ -337,7 +337,7 @@ def test_the_innermost_folder_is_the_date_and_other_spellings_are_none(place):
     assert fit.initial.at(listed[0]).age == 1
 
 
-def test_a_window_that_somebody_removed_is_not_drawn_again(place):
+def test_a_removed_window_is_not_drawn_again(place):
     kept = place.folder / "kept"
     shutil.move(place.folder / "january" / DATES[2], kept)
     try:

@@ -75,7 +75,7 @@ def test_an_easy_mixture_is_found_and_two_fits_differ(temporary):
     assert not np.array_equal(first, estimator.fit(points).cluster_centers_)
 
 
-def test_what_is_spent_and_released_is_told():
+def test_spending_and_releases_are_shown():
     estimator = model(algorithm="feddp_kmeans", epsilon=3.0, lloyd_steps=1, public_rows=3000).fit(mixture()[0])
     assert 2.9 < estimator.privacy_.epsilon <= 3.0
     assert estimator.privacy_.delta == 1e-6
@@ -129,7 +129,7 @@ def test_float32_rows_stay_float32_on_their_way(kept):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_rows_lie_in_a_private_folder_that_is_gone_even_after_a_failure(temporary, kept, fails):
+def test_rows_are_in_a_private_folder_that_is_gone_even_after_a_failure(temporary, kept, fails):
     if fails:
         kept["fails"] = MemoryError()
     with pytest.raises(MemoryError) if fails else contextlib.nullcontext():

@@ -158,7 +158,7 @@ def test_bounds_that_scale_nothing_are_refused(bounds, rule):
         PrivateScaler(bounds=bounds).fit(people())
 
 
-def test_what_is_told_of_rows():
+def test_messages_about_rows():
     rows = people()
     model = DPKMeans(2, **BUDGET, domain=(0, 99)).fit(rows)
     distances = model.transform(rows)
@@ -179,7 +179,7 @@ def test_weights_and_parts_are_no_parameters(asked):
     assert not asked
 
 
-def test_a_search_is_told_what_its_fits_spend(asked):
+def test_a_search_learns_what_its_fits_spend(asked):
     search = GridSearchCV(DPKMeans(2, **BUDGET, domain=(0, 99)), {"n_clusters": [2, 3]}, cv=2)
     with pytest.warns(
         PrivacyWarning, match="this is fit 5 of this estimator and its clones.* epsilon 25 and delta 5e-06"
@@ -215,7 +215,7 @@ def overlapping(folder):
 
 
 @pytest.mark.parametrize("case", range(6))
-def test_memory_is_told_behind_maps_views_and_tables(asked, tmp_path, case):
+def test_shared_memory_is_found_behind_maps_views_and_tables(asked, tmp_path, case):
     rows, server = list(overlapping(tmp_path))[case]
     with pytest.raises(InputError, match="server_data must be public and no part of X"):
         DPKMeans(2, **BUDGET).fit(rows, server_data=server)
@@ -262,7 +262,7 @@ def test_a_saved_model_is_loaded_as_it_was(fitted, tmp_path):
         DPKMeans.load(str(tmp_path / "model"))
 
 
-def test_what_is_kept_holds_no_rows_and_no_number_of_them(fitted):
+def test_the_kept_state_holds_no_rows_and_no_number_of_them(fitted):
     model, rows = fitted
     kept = pickle.dumps(model)
     again = pickle.loads(kept)

@@ -45,7 +45,7 @@ def test_an_unknown_algorithm_is_answered_by_their_names(algorithm, bounds):
 
 
 @pytest.mark.filterwarnings("ignore::schemas.errors.PrivacyWarning")
-def test_save_and_load_speak_of_their_folder(tmp_path):
+def test_save_and_load_name_their_folder(tmp_path):
     fitted = model().fit(ROWS)
     fitted.save(str(tmp_path / "model"))
     (tmp_path / "file").touch()
@@ -58,7 +58,7 @@ def test_save_and_load_speak_of_their_folder(tmp_path):
 
 
 @pytest.mark.parametrize("domain", [{"age": (0, 1)}, [(0, 1)], {"age": (0, 1), "hours": (0, 1), "z": (0, 1)}])
-def test_bounds_of_other_columns_are_told_of_x(domain):
+def test_bounds_of_other_columns_are_reported_as_bounds_of_x(domain):
     table = pa.table(dict(zip(("age", "hours"), ROWS.T, strict=True)))
     with pytest.raises(ConfigError, match="every column of X and of no other") as error:
         model(domain=domain).fit(table)
@@ -66,7 +66,7 @@ def test_bounds_of_other_columns_are_told_of_x(domain):
 
 
 @pytest.mark.filterwarnings("ignore::schemas.errors.PrivacyWarning")
-def test_what_a_ledger_refuses_speaks_of_parameters(tmp_path):
+def test_the_refusal_of_a_ledger_names_parameters(tmp_path):
     new_ledger(tmp_path, Limit(epsilon=1.0, delta=1e-5))
     with pytest.raises(BudgetExceededError, match=r"so lower epsilon or raise the limit") as error:
         model(ledger=str(tmp_path / "ledger.sqlite"), data_name="census").fit(ROWS)
@@ -79,7 +79,7 @@ SETTINGS = re.compile(
 
 
 @pytest.mark.filterwarnings("ignore::schemas.errors.PrivacyWarning")
-def test_warnings_speak_of_parameters_and_of_no_page():
+def test_warnings_name_parameters_and_no_page():
     rows = np.random.default_rng(0).normal(0.0, [1.0, 1.0, 5000.0], (3000, 3))
     clipped = DPKMeans(3, epsilon=8.0, delta=1e-6, clipping_norm=1.0).fit(rows, server_data=rows[::7].copy())
     wide = DPKMeans(3, epsilon=8.0, delta=1e-6).fit(rows, server_data=rows[::7].copy())
@@ -114,7 +114,7 @@ class Column:
         return iter([(0, 0.5), (1, 0.25)])
 
 
-def test_a_single_column_is_told_its_shape():
+def test_the_message_on_a_single_column_gives_its_shape():
     with pytest.raises(InputError, match=r"X must be a matrix, got shape \(2,\)"):
         model().fit(Column())
 

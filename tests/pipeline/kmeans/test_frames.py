@@ -107,12 +107,12 @@ def test_an_array_of_times_is_none_of_numbers(kind):
         DPKMeans(3, epsilon=1.0, delta=1e-6, domain=(0, 1)).fit(np.zeros((5, 2), kind))
 
 
-def test_server_rows_are_told_alike(read):
+def test_server_rows_get_the_same_message(read):
     with pytest.raises(InputError, match="server_data must hold numbers only, got others in column 'town'"):
         DPKMeans(3, epsilon=1.0, delta=1e-6).fit(read("age", "income"), server_data=read("age", "town"))
 
 
-def test_nulls_of_tables_are_told_as_those_of_arrays():
+def test_nulls_of_tables_are_reported_as_those_of_arrays():
     table = pa.table({"age": [1.0, None], "income": [2, 3]})
     with pytest.raises(InputError, match="X must be finite, got NaN or infinity"):
         DPKMeans(1, epsilon=1.0, delta=1e-6, domain=(0, 1)).fit(table)

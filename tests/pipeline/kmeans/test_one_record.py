@@ -62,7 +62,7 @@ def test_epsilon_and_delta_are_said_alike(files):
     assert f"{epsilon:.4g}" in files.label
 
 
-def test_every_release_is_told_with_its_noise(files):
+def test_every_release_is_shown_with_its_noise(files):
     assert [each["path"] for each in files.privacy["events"]] == [each["path"] for each in files.releases]
     for event, release in zip(files.privacy["events"], files.releases, strict=True):
         assert event["tells"] == release["tells"] != ""

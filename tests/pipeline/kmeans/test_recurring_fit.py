@@ -17,7 +17,7 @@ from pipelines.kmeans.plan.recurrence import compare_to_previous
 from schemas.kmeans.fit_config import validated
 from schemas.kmeans.model import model_from_tables
 from schemas.privacy.plan import PrivacyUnit
-from schemas.settings.format_number import numbered
+from schemas.settings.format_number import with_number
 from schemas.tables.client_block import ClientBlock
 from tests.scenes import lake
 from tests.scenes.models import run_model_job
@@ -105,7 +105,7 @@ def test_the_manifest_names_the_earlier_run_not_its_place(series):
     assert not (series.folder / "first" / "drift.json").exists()
 
 
-def test_numbers_last_when_centers_are_found_anew(series):
+def test_numbers_last_when_centers_are_found_again(series):
     """The cold run has another order of its own; each center keeps the number of the cluster that it is in."""
     first, cold = series.model("first"), series.model("cold")
     assert np.linalg.norm(first.centers - cold.centers, axis=1).max() < 1.0
@@ -126,12 +126,12 @@ def test_drift_is_made_of_the_two_releases(series):
         assert abs(each["movement_score"]) < 6.0
 
 
-def test_whoever_has_both_folders_can_write_the_drift_report(series):
+def test_both_folders_are_enough_to_write_the_drift_report(series):
     """So it holds nothing but what was released."""
     fit = dataclasses.replace(lake.planned(series.settings), previous=load_previous(str(series.folder / "first")))
     again = compare_to_previous(fit, series.model("warm"))[1]
     assert again.rows == (0, 1, 2)
-    assert numbered(again.to_json()) == series.json("warm", "drift.json")
+    assert with_number(again.to_json()) == series.json("warm", "drift.json")
 
 
 def test_the_report_has_a_section_on_drift(series):

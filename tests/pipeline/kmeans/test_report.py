@@ -11,7 +11,7 @@ from pipelines.kmeans.plan.replay import replay
 from pipelines.kmeans.report import report_page as report
 from pipelines.kmeans.report.assumptions import Assumptions, assumptions, largest_spread
 from pipelines.kmeans.report.fit_view import FitView
-from pipelines.kmeans.report.report_warnings import checks, made, warnings
+from pipelines.kmeans.report.report_warnings import checks, run_checks, warnings
 from pipelines.page.stamp import RunStamp
 from schemas.settings.digest import config_digest
 from schemas.tables.client_block import ClientBlock
@@ -57,7 +57,7 @@ class Run:
     @property
     def warnings(self):
         view = FitView.of(self.fit, self.result)
-        found = warnings(view, made(view))
+        found = warnings(view, run_checks(view))
         return " ".join(notice.text for notice in found if notice.level == "warning")
 
 
@@ -244,7 +244,7 @@ def test_the_run_its_day_its_data_and_its_job_are_named(run):
 
 
 def test_all_checks_are_listed_with_their_outcome(run):
-    outcomes = dict(checks(made(FitView.of(run.fit, run.result))).pairs)
+    outcomes = dict(checks(run_checks(FitView.of(run.fit, run.result))).pairs)
     assert len(outcomes) >= 10
     assert outcomes.pop("Assumptions of the theorem on FedDP-KMeans") in ("passed", "a note")  # 300 rows are few
     assert outcomes.pop("Clipping norm against the public rows") == "a note"
@@ -255,7 +255,7 @@ def test_all_checks_are_listed_with_their_outcome(run):
 def test_checks_that_say_nothing_of_a_run_are_not_listed(tmp_path):
     path = lake.write_lake(tmp_path / "lake", lake.mixture(300))
     fit = lake.planned(lake.job(path, None, data__public_rows=300, privacy__epsilon=20.0))
-    outcomes = dict(checks(made(FitView.of(fit, lake.finished(fit, ClientBlock(lake.mixture(300)))))).pairs)
+    outcomes = dict(checks(run_checks(FitView.of(fit, lake.finished(fit, ClientBlock(lake.mixture(300)))))).pairs)
     assert "Clipping norm against the public rows" not in outcomes
     assert "Assumptions of the theorem on FedDP-KMeans" not in outcomes
     assert outcomes["Epsilon at most 10"] == "1 warning"
@@ -277,7 +277,7 @@ def test_the_largest_spread_is_that_of_a_cluster_in_any_direction():
 def test_a_run_that_the_theorem_does_not_speak_for_has_a_note(tmp_path):
     crowd = np.repeat(lake.mixture(60, seed=99), 20, axis=0)
     run = Run(tmp_path, server=crowd, privacy__epsilon=0.5)
-    outcomes = dict(checks(made(FitView.of(run.fit, run.result))).pairs)
+    outcomes = dict(checks(run_checks(FitView.of(run.fit, run.result))).pairs)
     assert outcomes["Assumptions of the theorem on FedDP-KMeans"] == "a note"
     assert "server rows (there are 1,200), up to constants. So it does not speak for this run." in run.text
 
@@ -310,7 +310,7 @@ def test_rows_that_are_nearly_all_clipped_are_warned_of(tmp_path, scale, setting
     assert ("Almost all rows are clipped" in found.warnings) is clipped
 
 
-def test_the_tree_tells_clipped_rows_of_clients_too(tmp_path):
+def test_the_tree_reveals_clipped_rows_of_clients_too(tmp_path):
     points = lake.mixture(3000, means=CLIPPED)
     for unit in ("record", "client"):
         path = lake.write_lake(tmp_path / unit, points, np.arange(3000) // 10)

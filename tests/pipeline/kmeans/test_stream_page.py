@@ -107,7 +107,7 @@ def test_ways_and_features_follow_the_centers(place):
     np.testing.assert_allclose(history.path(1), START[1] + np.arange(8)[:, None] * STEP[1])
 
 
-def test_windows_are_told_by_their_dates(place):
+def test_windows_are_named_by_their_dates(place):
     page = drawn(*place, 8)
     for title in ("Distance from the first window", "Centers by feature", "Noisy sizes", "Drift scores"):
         found = svg(page, title)

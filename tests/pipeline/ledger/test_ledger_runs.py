@@ -285,7 +285,7 @@ def test_partitions_that_are_not_declared_share_a_budget(tmp_path):
 def test_only_hive_folders_can_be_declared_disjoint(more):
     settings = {"path": "lake", "features": "x", "disjoint_partitions": "because"}
     with pytest.raises(ConfigError, match=r"data.partitions must name Hive folders"):
-        rejection.checked(DataConfig, settings | more)
+        rejection.check_config(DataConfig, settings | more)
 
 
 def test_the_fingerprint_is_of_the_content(place):

@@ -137,7 +137,7 @@ def test_the_file_is_its_owners(ledger):
     assert stat.S_IMODE(os.stat(ledger.path).st_mode) == 0o600
 
 
-def test_what_is_no_ledger_is_refused(tmp_path):
+def test_a_file_that_is_not_a_ledger_is_refused(tmp_path):
     (tmp_path / "text").write_text("no database, but long enough to be taken for one" * 50)
     with pytest.raises(LedgerRefusedError, match="ledger must be a ledger that can be read and written"):
         Ledger(str(tmp_path / "text")).entries()
@@ -292,7 +292,7 @@ def test_verify_knows_a_ledger_that_was_started_over(ledger, tmp_path):
         ),
     ],
 )
-def test_wrong_words_are_told(given, message, tmp_path, monkeypatch):
+def test_wrong_words_are_refused(given, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     outcome = run_command("ledger", *given)
     assert outcome.code == 2

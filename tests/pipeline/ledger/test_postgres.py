@@ -71,7 +71,7 @@ def test_it_says_what_a_file_says(server, tmp_path):
     assert 0.0 < left.epsilon < 3.0
 
 
-def test_what_was_changed_is_seen_and_the_server_itself_refuses(server, ledger):
+def test_changes_are_seen_and_the_server_itself_refuses(server, ledger):
     ledger.reserve("a", charge(1.0), {})
     name = ledger.path.rpartition("/")[2]
     for statement in ("UPDATE dapple.entries SET run = 'b'", "DELETE FROM dapple.entries", "TRUNCATE dapple.entries"):

@@ -72,7 +72,7 @@ def lost(tmp_path):
 def test_it_is_drawn_again_for_free_and_the_same(lost):
     done = lost.run(SECOND)
     assert done.code == 0, done.err
-    assert "is committed: going on without a further charge" in done.err
+    assert "is committed: resuming without a further charge" in done.err
     assert lake.released(lost.output) == lost.whole
     assert lost.kinds() == ["reserve", "start", "commit", "commit"]
     before = lost.ledger.entries()

@@ -119,7 +119,7 @@ def test_the_result_says_what_fit_would_and_that_roles_were_apart(played):
     assert "jobs of their own" in (folder / "report.html").read_text()
 
 
-def test_what_lies_in_the_exchange_is_uniform_and_holds_no_secret(played):
+def test_the_exchange_holds_uniform_numbers_and_no_secret(played):
     words = played.words(4)
     assert looks_uniform(words, FRESH)
     assert len(np.unique(words)) == len(words)
@@ -228,7 +228,7 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("kind", GARBAGE)
-def test_a_message_that_is_none_is_left_out_by_name(parties, kind):
+def test_a_malformed_message_is_left_out_by_name(parties, kind):
     """One party that sends garbage stops nobody, if the others are enough."""
     for client in range(2):
         assert parties.upload(client).code == 0

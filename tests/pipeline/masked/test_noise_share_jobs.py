@@ -220,7 +220,7 @@ def test_a_server_that_shows_two_lists_gets_neither_answered(summed):
     assert not pathlib.Path(summed.released, "00.parquet").exists()
 
 
-def test_a_countersignature_of_somebody_else_does_not_count(summed):
+def test_a_countersignature_of_another_party_does_not_count(summed):
     (folder,) = pathlib.Path(summed.exchange).glob("00_*")
     assert summed.upload(0).code == 0
     shutil.copyfile(folder / "countersigned" / "holder-0.json", folder / "countersigned" / "holder-1.json")

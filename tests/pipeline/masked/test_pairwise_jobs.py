@@ -164,7 +164,7 @@ def test_a_client_is_shared_out_by_its_seed_or_by_its_key(played):
         assert {each.holder for each in shares} == present
 
 
-def test_what_lies_in_the_exchange_is_uniform_and_holds_no_secret(played):
+def test_the_exchange_holds_uniform_numbers_and_no_secret(played):
     words = played.words(3)
     assert looks_uniform(words, FRESH)
     assert len(np.unique(words)) == len(words)
@@ -278,7 +278,7 @@ def test_a_second_list_is_not_answered(parties, what):
     assert f"00.{what} must be written once, got other content for it" in outcome.err
 
 
-def test_messages_of_somebody_else_or_of_who_has_not_shared_are_left_out(parties):
+def test_messages_of_strangers_and_of_senders_without_shares_are_left_out(parties):
     parties.leg()
     parties.leg([0, 1])
     parties.leg([0, 1], close=False)

@@ -89,7 +89,7 @@ def events_of(path):
 
 
 @pytest.mark.slow
-def test_every_party_tells_the_begin_and_the_end_of_its_part_and_of_each_round(played):
+def test_every_party_reports_the_start_and_end_of_its_part_and_of_each_round(played):
     """The one that was killed has reported a begin without an end."""
     for name, word in {"north": "upload", AGGREGATOR: "aggregate", COLLECTOR: "unmask"}.items():
         events = events_of(played.folder / name / "events.jsonl")
@@ -111,7 +111,7 @@ def test_every_party_tells_the_begin_and_the_end_of_its_part_and_of_each_round(p
     assert not list(pathlib.Path(played.released).rglob("*.operator.json"))
 
 
-def test_a_party_in_vain_tells_of_its_call_and_of_its_own_failure(parties, tmp_path):
+def test_a_failing_party_reports_its_call_and_its_own_failure(parties, tmp_path):
     target = tmp_path / "events.jsonl"
     words = ("--wait_minutes", "0", "--lineage", str(target), "--metrics", str(tmp_path / "m.prom"))
     assert called(parties, COLLECTOR, *words).code == 6
@@ -128,7 +128,7 @@ def test_a_party_in_vain_tells_of_its_call_and_of_its_own_failure(parties, tmp_p
 
 
 @pytest.mark.slow
-def test_what_was_sent_is_destroyed_when_the_run_is_over(played):
+def test_sent_messages_are_destroyed_when_the_run_is_over(played):
     assert not [path for name in HOSPITALS for path in (played.folder / name / "state").rglob("*.sent")]
 
 
@@ -196,16 +196,16 @@ def test_a_client_that_comes_too_late_joins_the_next_round():
         (COLLECTOR, "the sum of round 0 from aggregator"),
     ],
 )
-def test_whoever_waits_for_somebody_who_never_comes_ends_with_a_sentence(parties, name, waits):
+def test_waiting_for_an_absent_party_ends_with_a_sentence(parties, name, waits):
     outcome = called(parties, name, "--wait_minutes", "0.002")
     assert outcome.code == 6
     assert outcome.lines[-1] == (
-        f"dapple: {waits} must come within --wait_minutes 0.002, got nothing to go on with; ask for it, and give the "
-        "same command again, which goes on from here."
+        f"dapple: {waits} must come within --wait_minutes 0.002, got nothing; ask for it, and repeat the command, "
+        "which resumes here."
     )
 
 
-def test_whoever_waits_leaves_no_trace(parties):
+def test_a_waiting_party_leaves_no_trace(parties):
     assert called(parties, COLLECTOR, "--wait_minutes", "0").code == 6
     before = files_of(parties.exchange, parties.released, parties.folder / "north")
     assert called(parties, "north", "--wait_minutes", "0.005").code == 6
@@ -227,7 +227,7 @@ def test_too_few_messages_are_waited_for_and_are_not_lost(parties):
 
 
 @pytest.mark.parametrize(("wait", "poll"), [(float("nan"), 1.0), (0.0, 1.0), (0.05, 1.0)])
-def test_a_wait_that_is_no_number_of_seconds_is_none(parties, wait, poll):
+def test_a_wait_must_be_a_number_of_seconds(parties, wait, poll):
     waited = []
     patience = party_run.Patience(wait, poll, 0.0, waited.append)
     with pytest.raises(party_run.AbsentError):

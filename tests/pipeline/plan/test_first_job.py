@@ -186,7 +186,7 @@ def test_init_reads_names_and_types_of_csv(place, ending):
 @pytest.mark.parametrize(
     ("key", "code", "said"), [(INTERRUPT, 130, "interrupted; "), (END, 2, "every question must be answered")]
 )
-def test_who_leaves_is_told_in_a_sentence(place, key, code, said):
+def test_leaving_is_confirmed_in_a_sentence(place, key, code, said):
     with on_terminal(*words(place)) as terminal:
         terminal.wait_for('"age", such as 0,100: ')
         terminal.type("0,100\n")

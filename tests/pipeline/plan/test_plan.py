@@ -124,7 +124,7 @@ def test_server_data_that_are_the_private_rows_are_refused(place):
     assert (done.code, "server_data.path must be public" in done.err) == (2, True)
 
 
-def test_what_is_said_of_releases_noise_and_cost(place):
+def test_plan_describes_releases_noise_and_cost(place):
     found = summary(place, job(place), "--rows", "3000")
     releases = {each["path"].rpartition("/")[2]: each for each in found["releases"]}
     assert (releases["sums"]["shape"], releases["counts"]["shape"]) == ([3, 4], [3])

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from pipelines.plan import expected
-from pipelines.plan.command_line import TOOLS, checked
+from pipelines.plan.command_line import TOOLS, check_flags
 from pipelines.run.flags import read
 from schemas.privacy.charge import Limit
 from tests.scenes import example_jobs, lake, pages
@@ -101,7 +101,7 @@ def test_the_other_way_round_starts_as_the_job_does(settings, tmp_path, monkeypa
     planned = []
     for epsilon in (1.0, 0.1):
         pathlib.Path("job.yaml").write_text(yaml.safe_dump(job | {"privacy": job["privacy"] | {"epsilon": epsilon}}))
-        given = checked(read(TOOLS["plan"], ["--config", "job.yaml", "--rows", "2000"])[0])
+        given = check_flags(read(TOOLS["plan"], ["--config", "job.yaml", "--rows", "2000"])[0])
         planned.append(expected.Expected.of(expected._config("job.yaml")[0], given))
     found = planned[1].fit.simulated(planned[1].config, planned[1].server, 2000, draws=3)
     excess = found.mean / found.without_noise - 1.0
@@ -117,7 +117,7 @@ def test_the_next_window_of_a_stream_costs_what_its_epoch_has_not_paid(tmp_path,
     example_jobs.write_public(job)
     pathlib.Path("job.yaml").write_text(yaml.safe_dump(job))
     book = new_ledger(tmp_path, Limit(epsilon=1.05, delta=1.1e-6), "visits")
-    given = checked(read(TOOLS["plan"], ["--config", "job.yaml", "--rows", "2000"])[0])
+    given = check_flags(read(TOOLS["plan"], ["--config", "job.yaml", "--rows", "2000"])[0])
     planned = expected.Expected.of(expected._config("job.yaml")[0], given)
     for window in ("2026-01-01", "2026-01-02"):
         charge = planned.charge(in_stream=True)

@@ -120,7 +120,7 @@ def test_a_changed_file_is_named(copy, name):
 
 
 @pytest.mark.parametrize("key", ["started", "run_id", "noisy_cost", "config_digest"])
-def test_a_changed_manifest_is_told(copy, key):
+def test_a_changed_manifest_is_found(copy, key):
     edit_json(copy, "run.json", lambda content: content.update({key: "other"}))
     assert refused(copy).startswith("dapple: run.json must")
 
@@ -238,7 +238,7 @@ def test_a_ledger_knows_what_was_committed(runs, copy):
     assert "ledger must be an existing file" in refused(copy, "--ledger", str(copy / "none.sqlite"))
 
 
-def test_a_ledger_that_was_cut_is_told(runs, copy, tmp_path):
+def test_a_truncated_ledger_is_found(runs, copy, tmp_path):
     other = Ledger(str(tmp_path / "other.sqlite"))
     other.set_limit("census", Limit(epsilon=20.0, delta=1e-5))
     status = Ledger(str(runs / "ledger.sqlite")).status("a")
@@ -272,7 +272,7 @@ def test_a_run_that_is_not_whole_is_not_signed(copy, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"algorithm": "none"}', b"[" * 100000])
-def test_a_broken_signature_is_told(copy, content):
+def test_a_broken_signature_is_found(copy, content):
     (copy / "signature.json").write_bytes(content)
     assert "signature.json must be a signature of run.json" in refused(copy)
 

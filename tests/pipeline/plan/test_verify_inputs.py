@@ -35,7 +35,7 @@ def test_input_that_was_left_alone_is_that_of_the_run(released):
 
 
 @pytest.mark.parametrize("change", ["changed", "added", "removed"])
-def test_other_input_is_told(released, change):
+def test_other_input_is_found(released, change):
     place, job = released
     first, *_ = sorted(pathlib.Path(place.lake).rglob("*.parquet"))
     kept, more = first.read_bytes(), first.with_name("more.parquet")
@@ -71,7 +71,7 @@ def test_what_cannot_be_compared_is_said(released, changes, told, tmp_path):
     assert (found.code, told in found.err) == (2, True)
 
 
-def test_another_key_is_told(released, tmp_path):
+def test_another_key_is_found(released, tmp_path):
     place, job = released
     settings = yaml.safe_load(pathlib.Path(job).read_text())
     settings["key_uri"] = lake.write_key(tmp_path / "key", bytes(range(32)))

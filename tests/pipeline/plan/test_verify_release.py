@@ -73,7 +73,7 @@ def test_sentences_are_of_what_was_run(runs, passed):
 
 
 @pytest.mark.parametrize("name", [name for name in BY_FILES if FORGERIES[name].caught])
-def test_what_was_altered_is_refused(forged, name):
+def test_an_altered_release_is_refused(forged, name):
     (said,) = forged[name]
     assert said.startswith("REFUSED: ")
     assert FORGERIES[name].caught in said
@@ -91,7 +91,7 @@ def test_what_files_cannot_tell_is_said(forged, name):
         assert any("one moved by whole lattice steps is not seen" in line for line in said)
 
 
-def test_a_signature_tells_what_digests_do_not(runs, empty, tmp_path):
+def test_a_signature_reveals_what_digests_do_not(runs, empty, tmp_path):
     copy = shutil.copytree(runs["dp_lloyd, record"], tmp_path / "a" / "run")
     key = published.signed(copy)
     place, _ = published.forge(runs, "page and digests changed, signed", tmp_path / "b")
@@ -104,7 +104,7 @@ def test_a_signature_tells_what_digests_do_not(runs, empty, tmp_path):
     assert said[str(place)] == ["REFUSED: signature.json must be a signature of run.json, got one of another file."]
 
 
-def test_a_later_run_tells_that_an_earlier_one_was_altered(runs, empty, tmp_path):
+def test_a_later_run_reveals_that_an_earlier_one_was_altered(runs, empty, tmp_path):
     """Anyone who recomputes all digests of one night does not reach the next night's manifest."""
     copy = shutil.copytree(runs["dp_lloyd, record"], tmp_path / "run")
     published.edit_rows("centers.parquet", lambda rows: rows[0].update(noisy_size=rows[0]["noisy_size"]))(copy)
@@ -154,7 +154,7 @@ def test_hostile_folders_are_refused_in_a_sentence(runs, empty, tmp_path):
     assert all(len(lines) == 1 and lines[0].startswith("REFUSED: ") for lines in said.values()), said
 
 
-def test_wrong_usage_is_told(runs, empty):
+def test_wrong_usage_is_refused(runs, empty):
     for words in ((), ("nowhere",), (str(runs["dp_lloyd, record"]), "--key", "officer.pub")):
         done = published.check(*words, cwd=empty)
         assert (done.returncode, done.stdout) == (2, "")

@@ -237,7 +237,7 @@ def test_a_profile_whose_plan_understates_throughout_is_refused(world, tmp_path,
         assert event.path in sentence
 
 
-def test_what_is_inside_of_a_declared_mechanism_stays_private(world, tmp_path):
+def test_the_inside_of_a_declared_mechanism_stays_private(world, tmp_path):
     profile = Profile(world, tmp_path)
 
     def build(root):
@@ -295,7 +295,7 @@ def test_pooled_centers_reach_no_private_round(world):
     def build(root):
         scene = Scene(world, root)
         data = {"path": world.path, "features": "x"}
-        config = pooled_fit.pooled({"algorithm": "optimal", "data": data, "n_clusters": 3})
+        config = pooled_fit.validated_pooled({"algorithm": "optimal", "data": data, "n_clusters": 3})
         return scene.statistics(state=pooled_fit.centers(scene.shards, config, scene.job.contract))
 
     assert "must stay out of a job whose outputs are public" in refused(build, world.job().promise)

@@ -223,7 +223,7 @@ def test_the_registry_entry_has_the_sections_of_a_fit(desk, by_record):
     assert not re.search(r"dapple unknown|PipelineDP unknown", str(entry))
 
 
-def test_nothing_but_progress_is_told(desk, by_record, caplog):
+def test_the_log_shows_progress_only(desk, by_record, caplog):
     assert [line.split(":")[1][:5] for line in by_record.lines] == [" warn", " run ", " plan", " the ", " done"]
     caplog.set_level(logging.INFO)
     desk.run(sampling_rate=0.9)

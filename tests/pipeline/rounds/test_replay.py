@@ -101,7 +101,7 @@ def test_every_replay_draws_the_same_noise(replayed):
     assert recorder.repeated() == set()
 
 
-def test_what_is_released_is_what_was_drawn(replayed):
+def test_the_release_is_the_one_that_was_drawn(replayed):
     recorder, result = replayed
     for release in result.model.releases:
         for draw in recorder.by_path()[release.path]:

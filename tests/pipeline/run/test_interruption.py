@@ -58,12 +58,12 @@ def test_an_interrupted_run_goes_on_without_a_further_charge(command, tmp_path, 
     assert (done.returncode, done.stdout) == (130, ""), done.stderr
     assert run_states(book.entries())[RUN].started is not None
     assert done.stderr.endswith(f"dapple: {SENTENCE}\n")
-    assert f"run {RUN} stays reserved: give --run_id {RUN} to go on for free" in done.stderr
+    assert f"run {RUN} stays reserved: give --run_id {RUN} to resume for free" in done.stderr
     assert not (tmp_path / "out").exists()
     words = [sys.executable, "-m", "dapple_dp", *command]
     again = subprocess.run(words, capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
-    assert f"run {RUN} is reserved: going on without a further charge" in again.stderr
+    assert f"run {RUN} is reserved: resuming without a further charge" in again.stderr
     assert [status.state for status in run_states(book.entries()).values()] == ["committed"]
     assert {path.name for path in tmp_path.iterdir()} == {"out", "job.yaml", "ledger.sqlite"}
 

@@ -142,7 +142,7 @@ def test_a_delta_table_on_the_store_is_that_on_the_disk(place):
     assert len(list(found.listed.files)) == 2
 
 
-def test_an_output_that_was_not_finished_is_none(place, store, monkeypatch):
+def test_an_unfinished_output_does_not_count(place, store, monkeypatch):
     beam_options([])
     folder = RunFolder(f"{ROOT}/half", "r")
     folder.open()

@@ -63,7 +63,7 @@ def test_a_store_that_ignores_conditions_is_refused_before_the_charge(place, sto
 
 
 @pytest.mark.parametrize(("run", "code", "who"), [("run", 3, "this run has"), ("other", 2, "another run has")])
-def test_a_second_launcher_is_told_while_the_first_one_works(place, run, code, who):
+def test_a_second_launcher_is_refused_while_the_first_one_works(place, run, code, who):
     outcomes, honest = [], RunFolder.seal
 
     def seal(folder, manifest):

@@ -59,7 +59,7 @@ def test_a_charged_fit_goes_on_to_the_same_release(tmp_path, upgrade):
     assert reserved["versions"]["numpy"] == importlib.metadata.version("numpy")
 
 
-def test_a_run_under_its_own_versions_tells_nothing(tmp_path):
+def test_a_run_under_its_own_versions_does_not_warn(tmp_path):
     place = ledgers.Place(tmp_path)
     outcome = place.fit()
     assert (outcome.code, TOLD in outcome.err, began_with(tmp_path / "out")) == (0, False, None)
@@ -155,7 +155,7 @@ def test_drain_finishes_what_was_charged_and_charges_nothing(begun, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_window_that_cannot_go_on_is_told_in_words_of_a_stream(begun, tmp_path, upgrade, monkeypatch):
+def test_a_window_that_cannot_go_on_is_refused_in_words_of_a_stream(begun, tmp_path, upgrade, monkeypatch):
     place = copied(begun, tmp_path)
     killed_in_the_second(place)
     upgrade()

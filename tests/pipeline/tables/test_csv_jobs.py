@@ -228,7 +228,7 @@ def test_a_column_of_lists_is_refused(desk, tmp_path):
     assert "must be a list of numbers, got string" in outcome.err
 
 
-def test_a_csv_file_of_another_name_is_told_how_to_be_called(desk, tmp_path):
+def test_the_message_on_a_csv_file_of_another_name_says_how_to_name_it(desk, tmp_path):
     shutil.copy(desk.folder / "csv/part-00.csv", tmp_path / "people.txt")
     outcome = desk.run("fit", desk.job("csv", data__path=str(tmp_path / "people.txt")), f"{tmp_path.name}-txt")
     assert outcome.code == 2

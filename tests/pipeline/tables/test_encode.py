@@ -95,7 +95,7 @@ def fitted(config, folder):
     key.chmod(0o600)
     config = validated(config.model_dump(mode="json") | {"key_uri": str(key)})
     planned = plan_fit(config)
-    return fit_job.released(planned, str(folder), fit_job.execute(planned, beam_options([]), str(folder)))
+    return fit_job.read_release(planned, str(folder), fit_job.execute(planned, beam_options([]), str(folder)))
 
 
 @pytest.mark.slow

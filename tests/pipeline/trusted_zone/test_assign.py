@@ -159,7 +159,7 @@ def test_ids_may_be_dictionaries_or_partition_folders(desk, tmp_path):
         ),
     ],
 )
-def test_what_cannot_be_used_is_told_in_one_sentence(desk, tmp_path, change, sentence):
+def test_unusable_input_is_refused_in_one_sentence(desk, tmp_path, change, sentence):
     refused = run_model_job("assign", desk.settings() | change, tmp_path)
     assert (refused.code, refused.out) == (2, "")
     last = refused.lines[-1].removeprefix("dapple: ")
@@ -208,3 +208,33 @@ def test_the_level_of_the_settings_is_that_of_the_flag(desk):
 
 def test_a_level_above_the_clusters_of_the_model_is_refused(desk, tmp_path):
     assert_job_refused("assign", desk.settings(level=99), tmp_path, "must be at most the number of clusters")
+
+
+def test_small_clusters_join_their_nearest_relatives(desk, tmp_path):
+    sizes = np.array([300.0] * len(CENTERS) + [-2.0] * len(CENTERS))
+    model = write_model(tmp_path / "fit", np.vstack([CENTERS, CENTERS + 0.01]), sizes=sizes)
+    settings = desk.settings() | {"model": model}
+    assert run_model_job("assign", settings, tmp_path, "--least_size", "100").code == 0
+    found = pq.read_table(tmp_path / "assign" / "assignments.parquet").column("cluster").to_numpy()
+    np.testing.assert_array_equal(np.sort(found), np.sort(desk.expected))
+    manifest = json.loads((tmp_path / "assign" / "run.json").read_text())
+    assert (manifest["level"], manifest["least_size"]) == (None, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"least_size": 10.0}, "must be left out where no sizes were released, got 10 for"),
+        ({"least_size": 10.0, "level": 2}, "assign.least_size must be left out beside assign.level, got 10"),
+        ({"least_size": 0.0}, "> 0"),
+    ],
+)
+def test_a_least_size_is_refused_where_it_says_nothing(desk, tmp_path, options, words):
+    model = write_model(tmp_path / "fit", CENTERS, sizes=np.full(len(CENTERS), np.nan))
+    assert_job_refused("assign", desk.settings(**options) | {"model": model}, tmp_path, words)
+
+
+def test_a_flag_beside_the_other_setting_is_refused(desk, tmp_path):
+    refused = run_model_job("assign", desk.settings(level=2), tmp_path, "--least_size", "10")
+    assert refused.code == 2
+    assert "must be left out beside" in refused.lines[-1]

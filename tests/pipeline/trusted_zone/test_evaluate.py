@@ -275,7 +275,7 @@ def private_tables(value=None, **columns):
         ),
     ],
 )
-def test_what_cannot_be_used_is_told_in_one_sentence(desk, tmp_path, tables, options, start):
+def test_unusable_input_is_refused_in_one_sentence(desk, tmp_path, tables, options, start):
     path = lake.write_files(tmp_path / "lake", tables)
     options = {name: value.format(lake=path) for name, value in options.items()}
     refused = run_model_job("evaluate", desk.settings(path, **options), tmp_path)

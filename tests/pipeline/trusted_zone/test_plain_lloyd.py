@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from schemas.errors import ConfigError
-from schemas.kmeans.pooled_config import is_pooled, pooled
+from schemas.kmeans.pooled_config import is_pooled, validated_pooled
 from tests.scenes import lake
 from transforms.numerics.kmeans.starts import seeding, sphere_packing
 
@@ -174,7 +174,7 @@ def test_bad_jobs_are_refused_in_one_sentence(changes, sentence):
         "dp_lloyd": {"variant": "lloyd", "domain": [0.0, 1.0]},
     } | changes
     with pytest.raises(ConfigError) as caught:
-        pooled(settings)
+        validated_pooled(settings)
     assert str(caught.value).startswith(sentence)
 
 

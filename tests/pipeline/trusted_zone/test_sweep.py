@@ -77,7 +77,7 @@ def test_a_sweep_of_all_kinds_of_methods(done):
     assert all(row["n_clusters"] == 3 for row in found)
 
 
-def test_cells_that_are_done_are_told(done):
+def test_finished_cells_are_reported(done):
     lines = done[1].lines
     counted = [line for line in lines if " cells are done" in line]
     assert counted[0].startswith("dapple: round 1 of ")

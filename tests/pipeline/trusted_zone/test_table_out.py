@@ -142,7 +142,7 @@ def test_a_folder_without_such_rows_is_refused(tmp_path, manifest, got):
     assert got in str(caught.value)
 
 
-def test_what_the_path_or_the_machine_lacks_is_told(tmp_path, monkeypatch):
+def test_missing_tables_and_libraries_are_reported(tmp_path, monkeypatch):
     run = finished(tmp_path / "fit", "night-1")
     with pytest.raises(ConfigError, match="path must be without '%'"):
         write_delta(run, str(tmp_path / "a%20b"))

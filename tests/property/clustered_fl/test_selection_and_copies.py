@@ -63,7 +63,7 @@ def test_no_row_leaves_more_than_its_bound(logits):
     assert ((found >= 0) & (found <= MOST)).all()
 
 
-def test_what_is_left_is_that_of_the_cross_entropy():
+def test_the_rest_is_that_of_the_cross_entropy():
     logits = np.random.default_rng(0).normal(size=(200, 5)) * 3.0
     labels = np.random.default_rng(1).integers(5, size=200)
     losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(200), labels]

@@ -123,7 +123,7 @@ def test_rows_at_or_near_their_center_have_no_direction_and_ties_go_to_the_lowes
 
 
 @pytest.mark.parametrize("unit", [ROWS, CLIENTS])
-def test_what_is_no_number_is_refused_before_it_is_summed(unit):
+def test_non_numbers_are_refused_before_they_are_summed(unit):
     frame, block = Frame.of_box(Box(-1.0, 1.0), D), ClientBlock(np.full((1, D), np.nan), np.array([0, 1]))
     with pytest.raises(LatticeOverflowError):
         unit.direction_sums(block, frame, np.zeros((K, D)), 1, 1.0)

@@ -60,6 +60,6 @@ def test_no_threshold_is_within_reach_of_those_who_collude(n, corrupt, dropout):
 
 
 @given(st.integers(1, 300), st.integers(0, 500))
-def test_whoever_colludes_makes_no_second_quorum(n, corrupt):
+def test_colluders_form_no_second_quorum(n, corrupt):
     law = ShareLaw(threshold=1, corrupt=corrupt / 1000, dropout=0.0)
     assert 2 * law.quorum(n) > n + corrupt * n // 1000

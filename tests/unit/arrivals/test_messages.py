@@ -149,4 +149,4 @@ def test_parts_of_a_window():
 )
 def test_refused_records(changes):
     with pytest.raises(InputError, match="must be the record of offsets"):
-        json_schema.parsed(json.dumps(RECORD | changes), WindowOffsets, record_refusal("a.json"))
+        json_schema.parse_as(json.dumps(RECORD | changes), WindowOffsets, record_refusal("a.json"))

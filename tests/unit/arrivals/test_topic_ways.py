@@ -34,7 +34,7 @@ def naming(*names: str) -> dict[str, set[str]]:
     return found
 
 
-def test_who_comes_to_a_topic_comes_by_the_check():
+def test_every_way_to_a_topic_goes_through_the_check():
     """A library of Kafka in another file, or another caller of these, would be another way; nobody makes a topic."""
     rows, broker = "pipelines/tables/arrivals/window_rows.py", "pipelines/tables/arrivals/broker.py"
     copies, reads = "pipelines/tables/arrivals/landing.py", "transforms/arrivals/consume.py"
@@ -105,20 +105,20 @@ def test_a_topic_that_is_kept_otherwise_is_refused_before_it_is_cut(name):
     assert scene.done == ["asked"]
 
 
-def test_what_is_altered_while_messages_are_copied_is_refused_before_they_are_used():
+def test_changes_while_messages_are_copied_are_refused_before_they_are_used():
     scene = _Scene(TopicState("id", 1, KEPT), TopicState("id", 1, UNCLEAN))
     with pytest.raises(ConfigError, match=r"^unclean\.leader\.election\.enable of the topic visits must be false"):
         scene.ready()
     assert scene.done == ["asked", "cut", "copied", "asked"]
 
 
-def test_a_topic_that_was_made_anew_meanwhile_is_refused():
+def test_a_topic_recreated_meanwhile_is_refused():
     scene = _Scene(TopicState("id", 1, KEPT), TopicState("other", 1, KEPT))
     with pytest.raises(InputError, match="gone"):
         scene.ready()
 
 
-def test_nobody_waits_for_ever_for_a_broker_that_answers_with_errors_only(monkeypatch):
+def test_waiting_ends_for_a_broker_that_answers_with_errors_only(monkeypatch):
     confluent_kafka = pytest.importorskip("confluent_kafka")
     passes = types.SimpleNamespace(code=lambda: confluent_kafka.KafkaError._ALL_BROKERS_DOWN, retriable=lambda: True)
     asked = []

@@ -68,13 +68,13 @@ def _updates(federation, state, key=7):
 
 
 @pytest.mark.parametrize("algorithm", ["r_dpcfl", "oracle", "local", "ifca"])
-def test_who_knows_the_clusters_learns(algorithm):
+def test_clients_with_known_clusters_learn(algorithm):
     federation = _federation(algorithm)
     assert min(_accuracy(federation, run_rounds(federation, _clients(), _stream()))) > 0.9
 
 
 @pytest.mark.parametrize("algorithm", ["r_dpcfl", "ifca"])
-def test_who_selects_by_loss_learns(algorithm):
+def test_clients_that_select_by_loss_learn(algorithm):
     federation = _federation(algorithm, select_by=SelectionScore.LOSS)
     found = run_rounds(federation, _clients(), _stream())
     assert min(_accuracy(federation, found)) > 0.9

@@ -112,7 +112,7 @@ def test_large_clients_weigh_more():
     assert takers(answers, n_rows, np.full(4, 9.0)).all()
 
 
-def test_few_clients_are_told_apart_by_their_models():
+def test_few_clients_are_distinguished_by_their_models():
     random, truth = np.random.default_rng(0), np.repeat([0, 1, 2, 3], 3)
     models = np.eye(4, 60)[truth] * 3.0 + random.normal(scale=0.3, size=(12, 60))
     for search in (False, True):
@@ -166,7 +166,7 @@ def test_the_first_rounds_are_charged_the_answers_that_they_have(rounds, count):
         ({"when_scarce": WhenScarce.APART, "min_separation": 0.0}, (3, 9), 0),
     ],
 )
-def test_who_may_have_a_model_of_its_own_is_made_offers(changes, offers, selections):
+def test_clients_that_may_have_models_of_their_own_get_offers(changes, offers, selections):
     asked = dataclasses.replace(R_DPCFL, selection_rounds=2, **changes)
     found = begin(TRAINING, asked, BUDGET, [200] * 6, SHAPE.n_parameters, bytes(32)).clustering
     assert (found.offer_rounds, found.selection_rounds) == (offers, selections)

@@ -31,7 +31,7 @@ def view(algorithm: str = "r_dpcfl", judged: tuple[Judged, ...] = (), groups: st
     adjacency = Adjacency.ADD_REMOVE
     statement = SiloStatement(adjacency=adjacency, epsilon=7.9, delta=1e-3, accountant="rdp", events=())
     return FederationView(
-        config=rejection.checked(ClusteredFLConfig, federation.job("lake", algorithm)),
+        config=rejection.check_config(ClusteredFLConfig, federation.job("lake", algorithm)),
         federation=federation.federation(FederatedAlgorithm(algorithm)),
         state=dataclasses.replace(STATE, **state),
         groups=tuple(groups) or ("",) * federation.N_CLIENTS,
@@ -40,7 +40,7 @@ def view(algorithm: str = "r_dpcfl", judged: tuple[Judged, ...] = (), groups: st
     )
 
 
-def test_clusters_and_guarantee_are_told():
+def test_clusters_and_guarantee_are_shown():
     page = report_federation.render(view())
     assert "6 clients trained 2 models by R-DPCFL" in page
     assert "per-silo DP-SGD" in page

@@ -51,7 +51,7 @@ def test_a_dump_holds_every_setting_and_is_the_same_section_again():
     assert ClusteringConfig().model_dump().keys() == ClusteringConfig.model_fields.keys()
     given = ClusteringConfig(min_separation=0.0, switch_round=3, selection_share=0.2, select_by="loss")
     assert ClusteringConfig.model_validate(given.model_dump()) == given
-    training = rejection.checked(ClusteredFLConfig, federation.job("lake", training__first_copies=5)).training
+    training = rejection.check_config(ClusteredFLConfig, federation.job("lake", training__first_copies=5)).training
     assert TrainingConfig.model_validate(training.model_dump()) == training
 
 
@@ -65,7 +65,7 @@ def test_noise_of_copies_stays_below_the_largest():
 def test_clusters_are_left_in_a_round_that_there_is():
     job = federation.job("lake", training__rounds=4) | {"clustering": {"switch_round": 5}}
     with pytest.raises(ConfigError, match=r"clustering.switch_round must be at most training.rounds = 4, got 5"):
-        rejection.checked(ClusteredFLConfig, job)
+        rejection.check_config(ClusteredFLConfig, job)
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.1, 20), (0.05, 10), (0.001, 1), (1.0, 200)])

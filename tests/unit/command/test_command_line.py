@@ -118,7 +118,7 @@ def test_other_words_have_a_page(capsys, name):
         (["schema", "ledger"], "got ledger; run dapple --help."),
     ],
 )
-def test_an_unknown_job_is_told_with_the_nearest(capsys, words, remedy):
+def test_an_unknown_job_is_refused_with_the_nearest_name(capsys, words, remedy):
     code, out, said = answer(capsys, *words)
     assert (code, out) == (2, "")
     assert said.startswith("dapple: the job must be one of fit, ")
@@ -239,7 +239,7 @@ def interrupted_job(monkeypatch, job):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("turned", [None, RuntimeError, InputError])
-def test_an_interruption_is_told_as_one_whatever_libraries_make_of_it(capsys, monkeypatch, number, turned):
+def test_an_interruption_is_reported_as_one_whatever_libraries_make_of_it(capsys, monkeypatch, number, turned):
     def job():
         try:
             os.kill(os.getpid(), number)
@@ -273,7 +273,7 @@ def test_a_signal_that_was_switched_off_stays_so(capsys, monkeypatch, number):
         signal.signal(number, before)
 
 
-def test_an_error_before_a_signal_is_told_as_itself(capsys, folder):
+def test_an_error_before_a_signal_is_reported_as_that_error(capsys, folder):
     code, out, said = answer(capsys, "fit", "--config", str(folder / "none.yaml"), "--output", str(folder / "out"))
     assert (code, out) == (2, "")
     assert said.startswith("dapple: --config must be")

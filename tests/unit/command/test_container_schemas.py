@@ -54,7 +54,7 @@ def test_what_kustomize_makes_is_what_kubernetes_takes(overlay, gone):
     assert all(re.fullmatch(r"registry\.example\.org/dapple-[a-z-]+@sha256:[0-9a-f]{64}", each) for each in images)
 
 
-def test_a_field_that_is_none_is_told():
+def test_an_unknown_field_is_found():
     import kubernetes_validate
 
     job = next(each for each in manifests() if each["kind"] == "Job")

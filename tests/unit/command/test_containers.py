@@ -108,7 +108,7 @@ def test_images_are_pinned_and_not_root(dockerfile):
         ("COPY requirements.txt", "ADD requirements.txt", "build: ADD"),
     ],
 )
-def test_a_worse_file_is_told(dockerfile, old, new, fault):
+def test_a_worse_file_is_found(dockerfile, old, new, fault):
     assert old in dockerfile
     assert fault in faults(dockerfile.replace(old, new))
 
@@ -127,7 +127,7 @@ def copied(dockerfile):
     return [source for words in steps if not words[0].startswith("--from") for source in words[:-1]]
 
 
-def test_what_is_copied_is_there_and_nothing_else_is_sent(dockerfile):
+def test_all_copied_files_exist_and_nothing_else_is_sent(dockerfile):
     lines = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
     rules = [line for line in lines if line and not line.startswith("#")]
     assert rules[0] == "*"
@@ -215,7 +215,7 @@ def test_no_service_can_be_reached_from_outside(compose, manifests, of_kind):
     assert set(policies) - {"nobody", "names", "driver", "ledger"} == set(pods(manifests)) - DRIVERS
 
 
-def test_whoever_may_send_is_heard(of_kind):
+def test_every_allowed_sender_reaches_the_receiver(of_kind):
     """Each rule for what leaves a pod of the cluster has one for what comes to it, and the other way round."""
     sent, heard = set(), set()
     for name in ("jobmanager", "taskmanager", "job-server", "driver"):

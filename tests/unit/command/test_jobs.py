@@ -31,7 +31,7 @@ def test_a_job_has_no_way_around(name, monkeypatch, tmp_path):
     monkeypatch.setattr("pipelines.jobs.run_job.run_job", lambda job, argv: asked.append((job, list(argv))))
     config = tmp_path / "job.yaml"
     config.write_text(WORDS[name].example)
-    given = {"--level": "1"}
+    given = {"--level": "1", "--least_size": "1"}
     flags = (flag if FLAGS[flag].is_flag else f"{flag}={given.get(flag, 'x')}" for flag in WORDS[name].flags)
     words = [f"--config={config}", *flags]
     assert command.main([name, *words]) == 0

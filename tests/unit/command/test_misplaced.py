@@ -38,13 +38,13 @@ def refusal(capsys, *words):
         (["--steps", "3"], "write it there as dp_lloyd.steps or lloyd.steps"),
     ],
 )
-def test_a_setting_given_as_a_flag_is_told_its_place(capsys, rest, flags, told):
+def test_the_refusal_of_a_setting_given_as_a_flag_names_its_place(capsys, rest, flags, told):
     said = refusal(capsys, "fit", *rest, *flags)
     assert told in said
     assert "did you mean" not in said
 
 
-def test_a_plan_tells_the_place_of_a_setting_and_takes_its_own_flags(capsys):
+def test_plan_names_the_place_of_a_setting_and_takes_its_own_flags(capsys):
     for flag in ("--epsilon", "--n_clusters", "--domain"):
         assert f"{flag} must be a setting of the job file" in refusal(capsys, "plan", "--config", "job.yaml", flag, "3")
     own = [flag for each in planning.TOOLS["plan"].params for flag in each.opts]

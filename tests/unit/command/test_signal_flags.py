@@ -18,7 +18,7 @@ from schemas.errors import ConfigError
 from tests.scenes import lake
 from tests.scenes.ledgers import Place
 from transforms.files.signals import measures
-from transforms.files.signals.measures import MEASURES, METRICS, Measures, RunMeasures, added
+from transforms.files.signals.measures import MEASURES, METRICS, Measures, RunMeasures, add_up
 
 SAMPLE = re.compile(r'dapple_[a-z_]+(\{([a-z_]+="([^"\\\n]|\\.)*",?)+\})? -?[\d.e+-]+')
 
@@ -50,7 +50,7 @@ def test_other_places_are_refused(words, said):
 
 @pytest.mark.parametrize("flag", ["--metrics", "--lineage"])
 @pytest.mark.parametrize("content", [b"algorithm: dp_lloyd\n", b"PAR1\x00\xff", b'{"format": 1}\n'])
-def test_no_file_of_somebody_else_is_written_over(tmp_path, flag, content):
+def test_no_foreign_file_is_overwritten(tmp_path, flag, content):
     """A slip of the shell's completion would cost a job, or a table of private rows."""
     (tmp_path / "mine").write_bytes(content)
     with pytest.raises(ConfigError, match=f"{flag} must be a new file or one that it has written"):
@@ -66,7 +66,7 @@ def test_files_of_commands_before_are_written_again(place, tmp_path):
     assert [each["eventType"] for each in events] == ["START", "COMPLETE"] * 2
 
 
-def test_what_is_written_is_as_it_was_when_it_was_asked_for():
+def test_exports_are_as_they_were_when_they_were_asked_for():
     """Threads of a run count on while its numbers are written."""
     found = Measures()
     with found.run("fit", "night-1", ""):
@@ -90,7 +90,7 @@ def test_every_metric_is_named_as_prometheus_asks():
 
 def test_counters_add_up_and_of_gauges_the_last_counts():
     parts = [{(measures.PHASES, "plan"): 1.0, (measures.WINDOWS, ""): 1.0}, {(measures.PHASES, "plan"): 2.0}]
-    assert added([*parts, {(measures.WINDOWS, ""): 5.0}]) == {
+    assert add_up([*parts, {(measures.WINDOWS, ""): 5.0}]) == {
         (measures.PHASES, "plan"): 3.0,
         (measures.WINDOWS, ""): 5.0,
     }
@@ -145,7 +145,7 @@ def test_the_operators_file_is_for_its_owner_beside_the_staging_folder(place, tm
     assert {each.name for each in tmp_path.glob("*oper*")} == {mine.name}
 
 
-def test_what_is_private_is_exported_where_somebody_asks_for_it(place, tmp_path):
+def test_private_numbers_are_exported_only_on_request(place, tmp_path):
     assert fit(place, "--metrics", str(tmp_path / "m.prom"), "--export_private_metrics").code == 0
     assert {"dapple_rows_total 60", "dapple_input_files_total 2"} <= set((tmp_path / "m.prom").read_text().splitlines())
 
@@ -166,7 +166,7 @@ def test_a_run_that_is_refused_says_so(place, tmp_path):
     assert [each for each in lines if "phases_total{" in each] == ['dapple_phases_total{phase="plan"} 1']
 
 
-def test_a_disk_that_takes_nothing_is_told_and_ends_no_run(place, tmp_path):
+def test_a_full_disk_is_reported_and_ends_no_run(place, tmp_path):
     (tmp_path / "m.prom").mkdir()
     done = fit(place, "--metrics", str(tmp_path / "m.prom"))
     assert done.code == 0
@@ -201,7 +201,7 @@ def marquez():
     thread.join()
 
 
-def test_a_run_tells_its_begin_and_its_end(place, marquez, monkeypatch):
+def test_a_run_reports_its_start_and_its_end(place, marquez, monkeypatch):
     monkeypatch.setenv("OPENLINEAGE_API_KEY", "letmein")
     assert fit(place, "--lineage", marquez[0]).code == 0
     begin, end = marquez[1].events
@@ -214,7 +214,7 @@ def test_a_run_tells_its_begin_and_its_end(place, marquez, monkeypatch):
     assert marquez[1].keys == ["Bearer letmein"] * 2
 
 
-def test_a_failure_is_told_by_its_code_alone(place, tmp_path):
+def test_a_failure_is_reported_by_its_code_alone(place, tmp_path):
     target = tmp_path / "events.jsonl"
     assert fit(place, "--lineage", str(target), data=place.job["data"] | {"features": "nothing"}).code == 2
     begin, end = map(json.loads, target.read_text().splitlines())

@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.command import help_pages, job_schema, settings
 from pipelines.command import main as command
-from pipelines.command.words import WORDS, named
+from pipelines.command.words import WORDS, import_name
 from pipelines.jobs.job import JobChoice
 from schemas import errors
 from schemas.errors import DappleError
@@ -98,7 +98,7 @@ def test_the_schema_of_fit_knows_that_a_tree_bounds_rows(text):
 def test_models_and_loaders_are_imported_without_beam():
     for word in WORDS.values():
         for path in (word.load, *word.models):
-            assert named(path) is not None
+            assert import_name(path) is not None
             assert path.startswith(("schemas.", "pipelines.command.settings:"))
 
 

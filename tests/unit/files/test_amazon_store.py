@@ -95,7 +95,7 @@ def beams(path: str) -> bytes:
 
 
 def gates(path: str) -> bytes:
-    return gate.read_bytes(path, gate.staged(path))
+    return gate.read_bytes(path, gate.staged_refusal(path))
 
 
 def shard_of(path: str) -> ShardRef:
@@ -341,7 +341,7 @@ def test_a_listing_and_an_opening_tell_the_same_state(store):
         assert seal_of(path)[:2] == state
 
 
-def test_what_is_not_there_or_empty_is_an_error_of_a_file(store):
+def test_a_missing_or_empty_object_is_an_error_of_a_file(store):
     for path in (f"{ROOT}/none", "s3://no-such-bucket/none"):
         with pytest.raises(OSError, match="cannot be read"):
             stores.open_store(path)

@@ -32,7 +32,7 @@ def left(tmp_path, work):
 
 
 @pytest.mark.parametrize("name", list(WRITERS))
-def test_what_was_written_outlasts_a_power_cut(tmp_path, name):
+def test_written_files_outlast_a_power_cut(tmp_path, name):
     path = str(tmp_path / "file")
     assert left(tmp_path, lambda: WRITERS[name](path, b"content")) == {"file": b"content"}
 
@@ -49,7 +49,7 @@ def test_so_does_a_folder(tmp_path):
     assert stat.S_IMODE(os.stat(tmp_path / "a" / "b").st_mode) == 0o700
 
 
-def test_who_comes_second_knows_that_the_first_is_on_the_disk(tmp_path):
+def test_the_second_writer_knows_that_the_first_is_on_the_disk(tmp_path):
     """The first one may have been killed between making the name and flushing it."""
     path = str(tmp_path / "file")
     disk = Disk(tmp_path)
@@ -62,7 +62,7 @@ def test_who_comes_second_knows_that_the_first_is_on_the_disk(tmp_path):
     assert disk.cuts[-1].tree == {"file": b"content"}
 
 
-def test_a_key_that_somebody_has_just_written_outlasts_a_power_cut(tmp_path):
+def test_a_key_written_just_before_outlasts_a_power_cut(tmp_path):
     (tmp_path / "kept").mkdir()
 
     def work():
@@ -103,7 +103,7 @@ def test_where_folders_cannot_be_flushed_all_is(tmp_path, monkeypatch, code):
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
-def test_a_disk_that_fails_is_told(tmp_path, monkeypatch, code):
+def test_a_failing_disk_is_reported(tmp_path, monkeypatch, code):
     def broken(_):
         raise OSError(code, "disk")
 
@@ -151,7 +151,7 @@ def test_a_kept_key_is_looked_for_without_harm(in_the_way):
     assert not os.path.isfile(in_the_way) or os.path.getsize(in_the_way) == 1 << 40
 
 
-def test_an_empty_key_of_a_killed_run_is_made_anew(tmp_path):
+def test_an_empty_key_of_a_killed_run_is_made_again(tmp_path):
     (tmp_path / "key").touch(0o600)
     with kept_key(str(tmp_path / "key")) as place:
         assert len(read_key(place)) == 32

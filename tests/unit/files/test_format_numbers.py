@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from schemas.errors import ConfigError, InputError, LedgerRefusedError
-from schemas.settings.format_number import FORMAT, check_number, numbered
-from schemas.settings.json_schema import NumberedFile, parsed
+from schemas.settings.format_number import FORMAT, check_number, with_number
+from schemas.settings.json_schema import NumberedFile, parse_as
 from schemas.settings.refusal import OtherFormatError, Refusal
 from tests.scenes import lake, ledgers
 from transforms.files import gate
@@ -42,7 +42,7 @@ WRITERS = {
     "write_text",
 }
 """Calls that leave a file; `write` is that of a run's folder and of open files."""
-NUMBERING = {"numbered", "table_bytes", "arrays_to_bytes", "FORMAT", "registry_yaml", "to_json", "to_bytes"}
+NUMBERING = {"with_number", "table_bytes", "arrays_to_bytes", "FORMAT", "registry_yaml", "to_json", "to_bytes"}
 """What puts the number in."""
 _HANDED = "content comes numbered from its callers"
 _RUN = "is read by its own run only, whose processes are of one version"
@@ -128,7 +128,7 @@ UNNUMBERED = {
         "pipelines/plan/starter.py:_ask",
         "pipelines/plan/starter.py:_is_answered",
         "pipelines/plan/verify.py:run",
-        "pipelines/reports/decode.py:staged",
+        "pipelines/reports/decode.py:stage_outputs",
         "pipelines/run/flags.py:format_epilog",
         "dapple_dp/command.py:main",
     ),
@@ -179,12 +179,12 @@ ADVICE = r"^format must be 1, got .*, where .* must .*; read it with the version
 def test_json_of_another_number_is_refused(number):
     content = json.dumps({} if number is None else {"format": number})
     with pytest.raises(InputError, match=ADVICE):
-        parsed(content, NumberedFile, REFUSAL)
-    assert parsed(json.dumps(numbered({})), NumberedFile, REFUSAL).format == FORMAT
+        parse_as(content, NumberedFile, REFUSAL)
+    assert parse_as(json.dumps(with_number({})), NumberedFile, REFUSAL).format == FORMAT
 
 
 @pytest.mark.parametrize("number", [None, 0, 2, "1", True, 1.0, b"", b"x", b"2", b"1" * 20])
-def test_other_numbers_are_told_without_their_content(number):
+def test_files_of_other_formats_are_refused_without_their_content(number):
     with pytest.raises(OtherFormatError, match=r"^format must be 1, got (none|no number|0|2)$"):
         check_number(number)
 

@@ -241,5 +241,5 @@ def test_a_planted_opener_is_found(source):
         "import pyarrow.parquet as pq\ndef rows(file: pq.ParquetFile) -> pq.ParquetFile: ...",
     ],
 )
-def test_other_code_is_none(source):
+def test_other_code_is_not_listed(source):
     assert not openers(source)

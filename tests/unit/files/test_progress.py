@@ -31,7 +31,7 @@ def read_shards(found, clock, n_shards, seconds):
             clock.now += seconds
 
 
-def test_shares_and_seconds_left_are_told_every_ten_seconds(told):
+def test_shares_and_seconds_left_are_logged_every_ten_seconds(told):
     clock = Clock()
     found = Progress(clock=clock)
     with found.pipeline():
@@ -82,7 +82,7 @@ def test_what_failed_is_not_counted(told):
     ]
 
 
-def test_a_step_is_told_once(told):
+def test_a_step_is_logged_once(told):
     found = Progress(clock=Clock())
     with found.pipeline():
         found.step("one")
@@ -98,7 +98,7 @@ def test_durations(seconds, words):
     assert duration(seconds) == words
 
 
-def test_a_fit_tells_shares_and_no_number_of_rows(tmp_path, monkeypatch):
+def test_a_fit_logs_shares_and_no_number_of_rows(tmp_path, monkeypatch):
     """Rows are read in the first round and kept for the others, and every round is a pass."""
     clock = Clock()
     found = Progress(seconds=-1.0, clock=clock)

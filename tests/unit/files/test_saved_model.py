@@ -75,7 +75,7 @@ def test_a_model_of_encoded_columns(tmp_path):
         ("centers.parquet", b"other", "centers.parquet in .* must be the file that fit wrote, got another; fit again"),
     ],
 )
-def test_what_is_no_fit_is_refused(tmp_path, name, content, sentence):
+def test_a_folder_without_a_fit_is_refused(tmp_path, name, content, sentence):
     folder = write_model(tmp_path / "fit", CENTERS)
     (tmp_path / "fit" / name).unlink()
     if content is not None:

@@ -76,7 +76,7 @@ def test_a_tally_of_another_shape_is_refused(compiled, tally):
         compiled.add(tally, ROWS)
 
 
-def test_what_is_shortened_needs_sums(compiled):
+def test_shortening_needs_sums(compiled):
     with pytest.raises(ValueError, match="counts only"):
         compiled.add(Tally.zeros(2, 0), ROWS, radius=1, shortens=True)
 
@@ -112,7 +112,7 @@ def test_two_builds_are_the_same_bytes(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"no library", None])
-def test_what_is_no_library_is_not_used(tmp_path, content):
+def test_a_file_that_is_not_a_library_is_not_used(tmp_path, content):
     if content is not None:
         (tmp_path / "x.so").write_bytes(content)
     assert Library.of(tmp_path / "x.so", 4) is None

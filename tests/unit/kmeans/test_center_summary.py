@@ -54,7 +54,7 @@ def test_any_magnitude(scale):
     np.testing.assert_allclose(scaled_stddev(np.array([[0.0], [2.0]]) * scale), [scale])
 
 
-def test_what_is_not_finite_becomes_finite():
+def test_non_finite_centers_become_finite():
     found = summary([[np.nan, np.inf], [1.0, 2.0]], sizes=[np.nan, 1.0])
     assert np.isfinite(found.centers).all()
     assert np.isfinite(found.sizes).all()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.cluster.hierarchy import cut_tree, linkage
 
-from transforms.numerics.kmeans.center_tree import CenterTree, ward_tree
+from transforms.numerics.kmeans.center_tree import CenterTree, joined_below, ward_tree
 
 LINE = np.array([[0.0], [1.0], [10.0], [12.0]])
 
@@ -95,3 +95,29 @@ def test_huge_centers_do_not_overflow():
     tree = ward_tree(LINE * 1e200, np.ones(4))
     assert np.isfinite(tree).all()
     np.testing.assert_allclose(tree[:, :2], ward_tree(LINE, np.ones(4))[:, :2])
+
+
+def test_small_clusters_join_their_nearest_relatives():
+    # 10 and 12 cost 3/4 * 4 = 3 together; 1 and 10 cost 3/4 * 81 more than 0 and 1.
+    sizes = np.array([2.0, 1.0, 3.0, 1.0])
+    assert joined_below(LINE, sizes, 1.0).tolist() == [0, 1, 2, 3]
+    assert joined_below(LINE, sizes, 1.5).tolist() == [0, 0, 2, 2]
+    assert joined_below(LINE, sizes, 3.5).tolist() == [0, 0, 0, 0]
+    assert joined_below(LINE, sizes, 1e9).tolist() == [0, 0, 0, 0]
+    assert joined_below(LINE[:1], sizes[:1], 1e9).tolist() == [0]
+
+
+def test_a_small_cluster_far_off_leaves_all_others_as_they_are():
+    centers, sizes = np.vstack([LINE, [[100.0]]]), np.array([50.0, 50.0, 50.0, 50.0, -3.0])
+    assert CenterTree.of(centers, sizes).cut(2).tolist() == [0, 0, 0, 0, 4]
+    assert joined_below(centers, sizes, 10.0).tolist() == [0, 1, 2, 3, 3]
+
+
+@pytest.mark.parametrize("least", [5.0, 40.0, 150.0])
+def test_groups_are_as_large_as_asked_and_named_by_their_lowest(least):
+    rng = np.random.default_rng(7)
+    centers, sizes = rng.normal(size=(40, 3)), rng.exponential(20.0, 40) - 5.0
+    groups = joined_below(centers, sizes, least)
+    assert (np.bincount(groups, sizes)[np.unique(groups)] >= least).all()
+    assert all((groups[: first + 1] == first).tolist() == [False] * first + [True] for first in np.unique(groups))
+    np.testing.assert_array_equal(groups[sizes >= 1e9], np.flatnonzero(sizes >= 1e9))

@@ -89,7 +89,7 @@ def test_a_shallow_tree_has_few_cells_and_leaves():
     }
 
 
-def test_what_is_public_is_not_bought():
+def test_public_numbers_are_not_bought():
     assert "shape/rows" not in specs(config(data__public_rows=9))
     assert not any(name.startswith("shape") for name in specs(config(tree__directions="random")))
 

@@ -360,7 +360,7 @@ def test_settings_that_contradict_each_other_are_refused(changes, start):
         CLIENT | {"clipping.bounds": {"sums": 2.0, "lloyd_counts": 7}, "privacy.allocation": "paper"},
     ],
 )
-def test_what_is_allowed_is_accepted_and_survives_yaml(changes):
+def test_allowed_settings_are_accepted_and_survive_yaml(changes):
     config = validated(changed(changes | {"experimental": True}))
     assert load_config(job_text.rendered(config)) == config
 

@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.kmeans.plan.fingerprint import settings_digest
 from schemas.kmeans.fit_config import load_config, validated
-from schemas.kmeans.pooled_config import pooled
+from schemas.kmeans.pooled_config import validated_pooled
 from schemas.settings import yaml_text
 from schemas.settings.digest import config_digest
 from schemas.trusted_zone.sweep_config import load_sweep_config
@@ -147,5 +147,9 @@ def test_a_dump_is_the_same_job_again():
 def test_a_sweep_and_a_pooled_job_have_digests_of_what_they_run():
     sweep, pooled_job = load_sweep_config(SWEEP), yaml_text.parse(POOLED)
     assert sweep.digest == load_sweep_config(SWEEP).digest != load_sweep_config(SWEEP.replace("0.5", "0.6")).digest
-    assert config_digest(pooled(pooled_job)) == config_digest(pooled(dict(reversed(pooled_job.items()))))
-    assert config_digest(pooled(pooled_job)) != config_digest(pooled(pooled_job | {"n_clusters": 4}))
+    assert config_digest(validated_pooled(pooled_job)) == config_digest(
+        validated_pooled(dict(reversed(pooled_job.items())))
+    )
+    assert config_digest(validated_pooled(pooled_job)) != config_digest(
+        validated_pooled(pooled_job | {"n_clusters": 4})
+    )

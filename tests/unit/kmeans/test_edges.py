@@ -22,7 +22,7 @@ BOX = Bounds(np.array([0.0, -np.inf]), np.array([100.0, np.inf]))
         (100.0, np.nan, False, False, False),
     ],
 )
-def test_a_center_at_an_end_is_told_unless_noise_is_too_large(center, noise, judged, lower, upper):
+def test_a_center_at_an_end_is_noticed_unless_noise_is_too_large(center, noise, judged, lower, upper):
     found = at_ends(np.array([[center, center]]), BOX, np.array([noise]))
     assert [found.judged[0, 0], found.lower[0, 0], found.upper[0, 0]] == [judged, lower, upper]
     assert not found.judged[0, 1]

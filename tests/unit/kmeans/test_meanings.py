@@ -58,7 +58,7 @@ def test_every_algorithm_but_twins_is_there():
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_every_release_says_what_it_tells(name):
+def test_every_release_says_what_it_means(name):
     releases = [release for each in specs_of(name) for release in each.releases]
     assert all(release.meaning.tells for release in releases)
 
@@ -145,7 +145,7 @@ def test_means_are_found_by_what_releases_are_and_never_by_their_names():
 
 
 def test_a_plan_of_a_release_that_says_nothing_is_refused():
-    from pipelines.kmeans.plan.public_fit import check_told
+    from pipelines.kmeans.plan.public_fit import check_meanings
 
     plan = accounting.calibrate(
         PrivacyUnit.RECORD,
@@ -154,7 +154,7 @@ def test_a_plan_of_a_release_that_says_nothing_is_refused():
         1e-6,
         "tuned",
     )
-    check_told(plan)
+    check_meanings(plan)
     unsaid = accounting.calibrate(
         PrivacyUnit.RECORD,
         [RoundSpec(path="p/r", releases=(ReleaseSpec(**plan.rounds[0].releases[0].spec.law),))],
@@ -163,4 +163,4 @@ def test_a_plan_of_a_release_that_says_nothing_is_refused():
         "tuned",
     )
     with pytest.raises(PrivacyFlowError, match="p/r/a must say what it means"):
-        check_told(unsaid)
+        check_meanings(unsaid)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.settings.json_schema import checked
+from schemas.settings.json_schema import check_content
 from schemas.settings.refusal import MalformedError
 from schemas.settings.run_manifest import PreviousManifest
 
@@ -21,6 +21,6 @@ FOLLOWED = {
     "epoch", [{}, {"weights": [], "index": 0}, {"weights": [1, 0], "index": 0}, {"weights": [1], "index": -1}]
 )
 def test_an_epoch_without_weights_is_refused_where_it_is_read(epoch):
-    assert checked(FOLLOWED | {"epoch": {"weights": [16, 6], "index": 2}}, PreviousManifest).epoch is not None
+    assert check_content(FOLLOWED | {"epoch": {"weights": [16, 6], "index": 2}}, PreviousManifest).epoch is not None
     with pytest.raises(MalformedError):
-        checked(FOLLOWED | {"epoch": epoch}, PreviousManifest)
+        check_content(FOLLOWED | {"epoch": epoch}, PreviousManifest)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipelines.kmeans.plan import simulated_shares
-from pipelines.kmeans.plan.public_fit import PublicFit, resolved
+from pipelines.kmeans.plan.public_fit import PublicFit, resolve_settings
 from schemas.choices import Allocation, Auto, StartSpace
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import validated
@@ -160,13 +160,13 @@ def test_the_better_candidate_is_chosen_and_said(two_candidates, unit):
 
 
 def test_the_choice_repeats_itself(two_candidates):
-    first, again = (resolved(feddp(**AUTO), SERVER) for _ in range(2))
+    first, again = (resolve_settings(feddp(**AUTO), SERVER) for _ in range(2))
     assert first == again
 
 
 def test_no_share_of_an_impossible_epsilon_is_chosen(two_candidates):
     with pytest.raises(ConfigError, match=r"privacy.epsilon must be such that the noise of some shares fits"):
-        resolved(feddp(**AUTO | {"privacy__epsilon": 1e-6}), SERVER)
+        resolve_settings(feddp(**AUTO | {"privacy__epsilon": 1e-6}), SERVER)
 
 
 def test_a_job_that_gives_its_shares_says_nothing_of_a_choice():

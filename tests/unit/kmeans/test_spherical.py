@@ -89,7 +89,7 @@ def test_the_last_fine_step_leaves_one_center_for_each_cluster():
     assert sorted(found.positions.argmax(axis=1).tolist()) == [0, 2]
 
 
-def test_a_lost_center_starts_anew_beside_the_most_crowded_one():
+def test_a_lost_center_restarts_beside_the_most_crowded_one():
     before = state()
     unit = before.sums_bound / lattice.SUM_UNITS
     sums = np.array([[100.0, 0.0, 0.0], [0.0, 50.0, 0.0], [0.0, 0.0, 40.0], [1e-3, 0.0, 0.0]])

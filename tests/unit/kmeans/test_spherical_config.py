@@ -41,7 +41,10 @@ NAMES = {"column": "tags", "words": ["a", "b"]}
         ({"names": {"column": "tags"}}, "names.vocabulary must be given where there are no names.words"),
         ({"names": NAMES | {"column": "who"}}, "names.column must be another column than data.client_id"),
         ({"names": NAMES | {"column": "x"}}, "names.column must be another column than data.client_id"),
-        ({"names": NAMES | {"words": ["a", "a"]}}, "names.words must be a list without duplicates, got 'a' more"),
+        (
+            {"names": NAMES | {"words": ["a", "a"]}},
+            "names.words must be a list without duplicates, got a fault in place 2",
+        ),
         ({"names": NAMES | {"words": ["a "]}}, "names.words must be a non-empty list of terms without spaces"),
         ({"names": NAMES | {"words": ["a\x07b"]}}, "none a control character"),
         ({"names": NAMES | {"words": []}}, "names.words must be a non-empty list"),
@@ -77,14 +80,30 @@ def test_a_vocabulary_is_read_once_and_its_blank_lines_are_left_out():
     assert found.with_files(lambda *_: 1 / 0) == found
 
 
+def test_the_mark_of_an_editor_is_no_part_of_the_first_term():
+    job = validated(JOB | {"names": {"column": "tags", "vocabulary": "v.txt"}})
+    assert job.with_files(lambda *_: "\ufeffa\r\nb\r\n").terms.vocabulary == ("a", "b")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [("a\nb\na\n", "without duplicates"), ("\n", "non-empty list"), ("x" * 101, "at most 100 letters")],
 )
-def test_a_vocabulary_that_is_none_is_refused(text, said):
+def test_an_invalid_vocabulary_is_refused(text, said):
     job = validated(JOB | {"names": {"column": "tags", "vocabulary": "v.txt"}})
     with pytest.raises(ConfigError, match=said):
         job.with_files(lambda *_: text)
+
+
+@pytest.mark.parametrize(
+    "text", ["private\nb\nprivate\n", "private\n" + "x" * 101, "private\x07\nb", "private\n" * 66_000]
+)
+def test_the_terms_of_a_file_are_not_quoted_before_anybody_knows_that_it_is_public(text):
+    job = validated(JOB | {"names": {"column": "tags", "vocabulary": "v.txt"}})
+    with pytest.raises(ConfigError) as refused:
+        job.with_files(lambda *_: text)
+    assert "private" not in str(refused.value)
+    assert "66000" not in str(refused.value)
 
 
 def test_a_long_vocabulary_is_refused_for_many_clusters():

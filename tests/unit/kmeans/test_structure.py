@@ -36,7 +36,7 @@ def test_two_clusters_in_four_parts_are_two():
     assert structure.cut_pairs(centers, SIZES, NO_NOISE, np.diag([30.0, 4.0])) == [(0, 1), (2, 3)]
 
 
-def test_halves_of_one_cluster_are_told_from_clusters():
+def test_halves_of_one_cluster_are_distinguished_from_clusters():
     centers = np.array([[-0.8, 0.0], [0.8, 0.0], [10.0, 0.0], [0.0, 10.0]])
     offsets = centers - centers.mean(axis=0)
     covariance = offsets.T @ offsets / 4.0 + np.diag([0.7, 1.0])

@@ -40,7 +40,7 @@ def test_the_ball_of_the_tree_bounds_the_rows():
         {"feddp_kmeans": {"restarts": 20}, "data": {"path": "lake", "features": "x", "public_rows": 9}},
     ],
 )
-def test_what_is_allowed_is_accepted(settings):
+def test_allowed_settings_are_accepted(settings):
     config = validated(job(**settings))
     assert load_config(job_text.rendered(config)) == config
 
@@ -87,7 +87,7 @@ DEPTH = "tree.depth must be 'auto' or an integer from 1 to 60"
         ),
     ],
 )
-def test_what_is_wrong_is_refused_in_one_sentence(settings, sentence):
+def test_wrong_settings_are_refused_in_one_sentence(settings, sentence):
     with pytest.raises(ConfigError) as refused:
         validated(job(**settings))
     assert str(refused.value).startswith(sentence), refused.value

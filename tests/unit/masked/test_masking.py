@@ -141,7 +141,7 @@ def test_a_secret_has_32_bytes():
     assert not hasattr(round_masks(), "__dict__")
 
 
-def test_a_tag_tells_whoever_has_the_secret_whether_a_guess_of_a_message_is_right():
+def test_a_tag_confirms_a_right_guess_of_a_message_to_a_holder_of_the_secret():
     """Why `privacy.json` promises nothing against clients who read the list of those present."""
     secret, guesses = statistics_of(1), statistics_of(3, seed=1)
     seen = round_masks().mask([b"a"], secret).tags

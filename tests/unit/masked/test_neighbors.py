@@ -34,7 +34,7 @@ def test_a_degree_out_of_range_is_refused(k):
 
 
 @pytest.mark.parametrize("n", [100, 1000, 10_000])
-def test_what_is_promised_holds(n):
+def test_the_promise_holds(n):
     """The three tails, worked out one by one."""
     k, threshold = parameters(n, 0.05, 0.3)
     corrupt, gone = int(0.05 * n), int(np.ceil(0.3 * n))
@@ -46,7 +46,7 @@ def test_what_is_promised_holds(n):
 
 
 @pytest.mark.parametrize("n", [100, 130, 200])
-def test_whoever_sends_keys_last_may_try_many(n):
+def test_the_last_sender_of_keys_may_try_many(n):
     """A try is another circle; 2**40 of them together fail with probability 2**-40, in exact numbers."""
     k, threshold = parameters(n, 0.05, 0.3)
     corrupt, gone, tries = 5 * n // 100, -(-30 * n // 100), 2**40

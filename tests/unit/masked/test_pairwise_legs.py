@@ -108,7 +108,7 @@ def test_the_sum_of_those_present_comes_back(legs, places):
     assert [each.path for each in found] == ["test/sums", "test/counts"]
 
 
-def test_who_is_not_in_the_sum_hands_out_nothing(legs):
+def test_a_client_outside_the_sum_hands_out_nothing(legs):
     (messages,) = legs.messages()
     masked = added(messages, [0, 1, 2])
     present, gone = legs.keys[0].sender, legs.keys[3].sender
@@ -147,7 +147,7 @@ def test_a_message_has_neighbors_enough_to_take_its_mask_away(legs):
         legs.messages(legs.listed._replace(shared=frozenset({0, 1})))
 
 
-def test_what_is_pinned_is_read_as_it_was_formed(masking, tmp_path):
+def test_pinned_files_are_read_as_they_were_written(masking, tmp_path):
     kept = RunState(folder=str(tmp_path / "state"))
     pairwise_legs.pin([(NAMES[:1], STATISTICS[:1]), (NAMES[1:], STATISTICS[1:])], PLAN.path, kept)
     function = pairwise_legs._PinnedFn(kept, None, types.SimpleNamespace(plan=PLAN))

@@ -41,7 +41,7 @@ def ledger(tmp_path):
     return book
 
 
-def test_it_lists_first_and_removes_when_told(tmp_path):
+def test_it_lists_first_and_removes_on_request(tmp_path):
     folder = left(tmp_path, "out.partial-r1", "run.key", "run.nonce")
     copy = left(tmp_path, "out.partial-r1.clients", "part-0.parquet")
     found = clean(tmp_path)
@@ -64,7 +64,7 @@ def test_what_a_ledger_holds_is_given_up_by_name_only(tmp_path, ledger):
         left(tmp_path, f"out.partial-{run}", "run.key", *(["run.json"] if run == "sealed" else []))
     found = clean(tmp_path, "--ledger", ledger.path, "--delete")
     assert {path.rpartition("-")[2] for path in found["deleted"]} == {"done", "void"}
-    assert "takes it up for free, or --delete --abandon removes it" in found["text"]
+    assert "resumes it for free, or --delete --abandon removes it" in found["text"]
     assert "puts it in place for free" in found["text"]
     found = clean(tmp_path, "--ledger", ledger.path, "--delete", "--abandon")
     assert {path.rpartition("-")[2] for path in found["deleted"]} == {"open", "sealed"}
@@ -130,7 +130,7 @@ def test_a_committed_run_whose_key_is_there_can_be_drawn_again(tmp_path, ledger)
     folder = left(tmp_path, "out.partial-again", "run.key")
     found = clean(tmp_path, "--ledger", ledger.path, "--delete")
     assert found["deleted"] == []
-    assert "takes it up for free" in found["text"]
+    assert "resumes it for free" in found["text"]
     (folder / "run.key").unlink()
     (folder / "mask.secret").touch()
     assert clean(tmp_path, "--ledger", ledger.path, "--delete", "--hours", "0")["deleted"] == [str(folder)]

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from pipelines.plan import proposal, starter
-from pipelines.plan.command_line import TOOLS, checked
+from pipelines.plan.command_line import TOOLS, check_flags
 from pipelines.plan.proposal import Proposal
 from pipelines.run.flags import read
 from schemas.errors import ConfigError
@@ -82,7 +82,7 @@ def text_of(given, schema):
 
 
 def test_features_may_have_any_name_or_be_a_list(place):
-    given = checked(read(TOOLS["init"], words(place, "--domain", "0,1"))[0])
+    given = check_flags(read(TOOLS["init"], words(place, "--domain", "0,1"))[0])
     for odd in (
         "a: [b]\n# c, 'd' \"e\" " + 40 * "long ",
         "\x1b[2J",
@@ -118,7 +118,7 @@ IDS += ["__index_level_0__", "Unnamed: 0", "PersonID"]
 DATES = ["date", "birth_date", "event_ts", "createdTimestamp", "dt"]
 
 
-def test_ids_and_dates_are_told_by_name_and_type():
+def test_ids_and_dates_are_recognized_by_name_and_type():
     numbers = {name: pa.int64() for name in (*FEATURES, *IDS, *DATES)}
     others = {
         "when": pa.timestamp("us"),
@@ -184,7 +184,7 @@ def test_wrong_flags_are_refused(place, flags, said):
     assert (done.code, said in done.err, (place / "job.yaml").exists()) == (2, True, False)
 
 
-def test_data_that_are_not_there_yet_are_told_so(place):
+def test_missing_data_are_reported_as_missing(place):
     done = lake.run_command("init", *words(place, "--data", "nowhere.parquet"))
     assert (done.code, "data.path" in done.err, (place / "job.yaml").exists()) == (66, True, False)
 

@@ -185,7 +185,7 @@ def _cached(tmp_path):
 
 
 @pytest.mark.parametrize("allocation", list(Allocation))
-def test_a_stored_level_gives_the_same_plan_and_is_composed_where_no_formula_tells(compositions, tmp_path, allocation):
+def test_a_stored_level_gives_the_same_plan_and_is_composed_without_a_formula(compositions, tmp_path, allocation):
     request = (init_specs(allocation), 1.0, 1e-6, allocation)
     first, plan = compositions.of(*request)
     assert first > 1
@@ -293,14 +293,14 @@ def _single(rounds):
     return [dataclasses.replace(each, releases=(release,)) for each in rounds for release in each.releases]
 
 
-def test_no_formula_tells_of_laplace_releases():
+def test_no_formula_covers_laplace_releases():
     plan = calibrate(init_specs(PAPER), 1.0, 1e-6, PAPER)
     assert not known_epsilons.is_tight(plan.rounds, plan.epsilon, 1.0, 1e-6)
     known_epsilons.propose(plan.rounds, 1.0, 1e-6, 0.1)
     assert known_epsilons.recall(plan.rounds, 1.0, 1e-6) is None
 
 
-def test_what_is_proposed_for_rounds_is_not_believed():
+def test_a_proposal_for_rounds_is_not_believed():
     plan = calibrate(init_specs(TUNED), 1.0, 1e-6)
     for spent in (0.5 * plan.epsilon, math.nan, math.inf, -1.0, 0.0):
         known_epsilons.propose(plan.rounds, 1.0, 1e-6, spent)

@@ -18,7 +18,7 @@ def test_bound_without_false_alarms_by_hand():
     assert found == pytest.approx(math.log((edge - 0.2) / (1.0 - edge)))
 
 
-def test_a_test_that_tells_nothing_bounds_nothing():
+def test_an_uninformative_test_bounds_nothing():
     hits, false_alarms = np.array([0, 0, 50, 100, 3]), np.array([0, 9, 50, 100, 0])
     np.testing.assert_array_equal(epsilon_lower_bounds(hits, false_alarms, 100, 0.1), np.zeros(5))
 

@@ -59,7 +59,7 @@ def test_no_value_of_the_discrete_law_is_less_likely_than_the_upper_bound_says(s
         assert -log_ratio(stddev, value) <= total + value**2 / (8.0 * stddev**4) + 1e-9
 
 
-def test_windows_that_one_unit_moves_count_as_so_many_releases():
+def test_windows_that_one_unit_moves_count_as_that_many_releases():
     (round_plan,) = planned(1.0, shape=(7,), sensitivity=1, geometry=Geometry.VECTOR)
     (release,) = round_plan.releases
     windows = dataclasses.replace(release, spec=dataclasses.replace(release.spec, windows=16))

@@ -123,7 +123,7 @@ def test_declared_partitions_compose_in_parallel():
         check(limit, held, monday)
 
 
-def test_what_is_not_declared_is_charged_to_every_partition():
+def test_an_undeclared_run_is_charged_to_every_partition():
     limit = basic_limit(2.0)
     monday, tuesday = (charge(1.0, scope=f'{{"dt": "{day}"}}') for day in ("mon", "tue"))
     with pytest.raises(BudgetExceededError):
@@ -203,7 +203,7 @@ def test_nothing_fits_a_spent_budget():
         (basic_limit(3.0, 0.5), [], charge(1e-5), MOST_RUNS),
     ],
 )
-def test_so_many_runs_fit(limit, held, one, runs):
+def test_as_many_runs_fit_as_the_filter_says(limit, held, one, runs):
     assert how_many(limit, held, one) == runs
 
 

@@ -81,7 +81,7 @@ def test_a_row_says_what_was_promised_in_feature_units():
     }
 
 
-def test_laplace_noise_is_told_by_its_stddev():
+def test_laplace_noise_is_recorded_by_its_stddev():
     row = releases_to_table(RELEASES[2:]).to_pylist()[0]
     assert row["noise_stddev_lattice"] == pytest.approx(math.sqrt(2) * 2.5 * 2**20)
 

@@ -39,7 +39,7 @@ def promise(*plans, **more):
     return Promise(zone=Zone.PUBLIC, plans=plans, **more)
 
 
-def test_a_promise_of_numbers_that_are_none_is_refused_before_any_step():
+def test_a_promise_of_nan_is_refused_before_any_step():
     broken = dataclasses.replace(A, releases=(dataclasses.replace(A.releases[0], noise_multiplier=math.nan),))
     sound, other = PromisedPlan(rounds=(A, B)), PromisedPlan(rounds=(C, broken))
     for given in (promise(other), promise(sound, other), promise(other, chunk=(A,)), promise(sound, stages=(broken,))):
@@ -132,7 +132,7 @@ def test_a_graph_draws_what_was_planned_once_each():
     assert paths([A, C]) == "a, c"
 
 
-def test_a_mechanism_declares_nothing_by_itself():
+def test_a_mechanism_declares_nothing_on_its_own():
     found = DeclaredMechanism()
     assert (found.measured(), found.understatement()) == (None, None)
     with pytest.raises(NotImplementedError, match="must declare what it spends"):

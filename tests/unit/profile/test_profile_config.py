@@ -125,7 +125,7 @@ def test_the_rate_is_that_of_public_numbers():
         ),
     ],
 )
-def test_wrong_settings_are_told_in_a_sentence(found, message):
+def test_wrong_settings_are_refused_in_a_sentence(found, message):
     with pytest.raises(ConfigError, match=message) as raised:
         load(found)
     assert "\n" not in str(raised.value)

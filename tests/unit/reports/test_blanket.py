@@ -152,7 +152,7 @@ def test_more_reports_and_a_larger_epsilon_never_hurt():
 @pytest.mark.parametrize(
     ("epsilon", "delta", "local"), [(5e-324, 1e-6, 1.0), (1e-12, 1e-6, 1.0), (1.0, 1e-300, 3.0), (1.0, 5e-324, 3.0)]
 )
-def test_a_certificate_that_would_take_long_is_none(epsilon, delta, local):
+def test_there_is_no_certificate_that_would_take_long(epsilon, delta, local):
     assert blanket_delta(codeword_choice(local), epsilon, 10**6, delta) == 1
 
 

@@ -64,7 +64,7 @@ def test_wrong_windows_of_a_topic(reports, windows, message):
     assert load_any_decode(yaml.safe_dump(settings | {"windows": WINDOWS, "reports": {"path": "inbox"}}))
 
 
-def test_the_section_tells_which_job_it_is():
+def test_the_section_decides_which_job_it_is():
     assert type(load_any_decode("reports: {path: inbox}")) is DecodeConfig
     assert type(load_any_decode(text())) is WindowedDecode
 

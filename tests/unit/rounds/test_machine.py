@@ -118,7 +118,7 @@ def test_an_address_space_that_is_limited_counts(system, monkeypatch):
     assert system.free == 256 * MIB
 
 
-def test_what_is_kept_follows_from_what_is_free(monkeypatch):
+def test_the_size_of_the_cache_follows_from_free_memory(monkeypatch):
     for free, kept in ((None, 128 * MIB), (4096 * MIB, 128 * MIB), (100 * MIB, 25 * MIB), (0, 0)):
         monkeypatch.setattr(machine, "free_memory", lambda free=free: free)
         assert row_cache.memory_of(8 << 30) == kept
@@ -140,11 +140,11 @@ def test_the_plan_is_one_line_without_a_number_of_rows(monkeypatch):
     monkeypatch.setattr(row_cache, "_folder", lambda: "/var/tmp")
     limits = row_cache.WorkerLimits(run="r", cores=2, cache_bytes=8 << 30)
     assert resources._plan(limits, chosen=False) == (
-        "this job uses 2 threads (all cores it may use), and keeps rows: in memory up to 50 MiB of 200 that it may "
-        "still take, then up to 300 MiB in /var/tmp, of which a sixth stays free"
+        "this job uses 2 threads (all available cores) and keeps rows in memory, up to 50 MiB of 200 available, then "
+        "up to 300 MiB in /var/tmp, a sixth of which stays free"
     )
     none = row_cache.WorkerLimits(run="r", cores=1)
-    assert "1 thread (--cores), and reads rows again in every round" in resources._plan(none, chosen=True)
+    assert "1 thread (--cores) and reads rows again in every round" in resources._plan(none, chosen=True)
 
 
 def test_a_sixth_of_a_disk_stays_free(tmp_path, monkeypatch):
@@ -164,7 +164,7 @@ def test_a_sixth_of_a_disk_stays_free(tmp_path, monkeypatch):
         RuntimeError("pyarrow.lib.ArrowMemoryError: malloc of size 1234 failed"),
     ],
 )
-def test_memory_that_is_short_is_told_by_its_sentence(error):
+def test_a_lack_of_memory_is_recognized_by_its_sentence(error):
     assert str(original_error(error)) == machine.NO_MEMORY
     if isinstance(error, MemoryError):
         assert describe_unexpected(error) == machine.NO_MEMORY

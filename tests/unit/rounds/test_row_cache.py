@@ -139,7 +139,7 @@ def test_a_shard_that_nobody_reads_to_its_end_is_not_kept():
     assert cache._memory == room
 
 
-def test_of_two_workers_on_one_shard_the_first_counts():
+def test_the_first_of_two_workers_on_a_shard_counts():
     cache = in_memory()
     cache._memory = 3 * N_BYTES
     fill(cache)

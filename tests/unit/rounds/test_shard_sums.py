@@ -129,7 +129,7 @@ def test_a_state_of_a_file_is_never_left_out(world, run):
 
 
 @pytest.mark.parametrize("cores", [2, 3])
-def test_so_many_threads_read_at_once(world, run, compiled, monkeypatch, cores):
+def test_that_many_threads_read_at_once(world, run, compiled, monkeypatch, cores):
     fit, barrier = world.planned("record"), threading.Barrier(cores)
     read, waited = shard_sums.read_blocks, []
 

@@ -19,7 +19,7 @@ from transforms.privacy_flow.checker import check_graph
 from transforms.rounds import staged_state as module
 from transforms.rounds.protocol import measure
 from transforms.rounds.round import ServerFn
-from transforms.rounds.staged_state import begin, lightened, restored, staged_state
+from transforms.rounds.staged_state import begin, drop_arrays, restore, staged_state
 
 MOVED = {"feddp_kmeans": {"reduce_diameter": {"sigma_max": 1.0, "w_min": 0.1}, "restarts": 20}}
 
@@ -66,7 +66,7 @@ def test_rounds_find_what_they_left_in_the_file(places, tmp_path, monkeypatch, c
             plain = bound.step(plain, releases)
             assert len(state.server) == len(plain.server)
             assert state.server.size == 0
-        np.testing.assert_array_equal(restored(state, staged).server, plain.server)
+        np.testing.assert_array_equal(restore(state, staged).server, plain.server)
         np.testing.assert_array_equal(state.centers, plain.centers)
     assert [path.name for path in tmp_path.iterdir()] == [module.STATE_FILE]  # for further attempts
 
@@ -93,12 +93,12 @@ def test_what_a_step_has_changed_is_sent_on(places, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_LARGE", 0)
     fit = planned(places)
     with staged_state(fit.initial, str(tmp_path)) as (light, staged):
-        whole = restored(light, staged)
+        whole = restore(light, staged)
         moved = dataclasses.replace(whole, server=2.0 * whole.server)
-        found = lightened(moved, staged)
+        found = drop_arrays(moved, staged)
         assert found.server is moved.server
         assert found.active.size == 0
-        assert restored(found, staged).server is moved.server
+        assert restore(found, staged).server is moved.server
 
 
 @pytest.mark.parametrize("content", [b"", b"other", None], ids=["empty", "other", "other arrays"])
@@ -109,7 +109,7 @@ def test_another_file_is_refused(places, tmp_path, monkeypatch, content):
         raw = module.arrays_to_bytes({"server": np.zeros((3, 4))}) if content is None else content
         pathlib.Path(staged.path).write_bytes(raw)
         with pytest.raises(InputError, match="must stay as the launcher wrote them"):
-            restored(light, staged)
+            restore(light, staged)
 
 
 def test_a_graph_is_small_whatever_the_server_data(places, tmp_path):

@@ -80,7 +80,7 @@ def test_other_arrays_are_refused(fit, states, name):
 
 
 @pytest.mark.parametrize("tree", [b"", b"[]", b"{", b"[" * 100_000, b'{"type": "builtins:tuple", "items": 3}'])
-def test_what_is_no_tree_is_refused(fit, states, tree):
+def test_data_that_are_not_a_tree_are_refused(fit, states, tree):
     arrays = state_to_arrays(states[1]) | {"tree": np.frombuffer(tree, dtype=np.uint8)}
     with pytest.raises(MalformedError):
         state_from_arrays(arrays, (fit.config, fit.initial), fit_rounds._audited_type)

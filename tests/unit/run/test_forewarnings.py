@@ -6,7 +6,7 @@ import pytest
 
 from pipelines.command import main as command
 from pipelines.command.words import WORDS
-from pipelines.jobs.forewarnings import counted, forewarnings
+from pipelines.jobs.forewarnings import forewarnings, plural
 from schemas.kmeans.fit_config import validated
 from tests.scenes import lake
 
@@ -64,4 +64,4 @@ def test_they_are_said_before_a_run_is_refused(tmp_path, capsys):
 
 
 def test_one_thing_is_not_plural():
-    assert (counted(1, "round"), counted(2, "round"), counted(0, "warning")) == ("1 round", "2 rounds", "0 warnings")
+    assert (plural(1, "round"), plural(2, "round"), plural(0, "warning")) == ("1 round", "2 rounds", "0 warnings")

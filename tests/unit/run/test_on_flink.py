@@ -24,7 +24,7 @@ def test_only_jobs_of_dapple_that_are_not_over_are_found(flink):
     assert [job.id for job in on_flink.running_jobs(flink[0])] == ["a1", "a2"]
 
 
-def test_a_run_is_told_from_one_whose_id_differs_in_a_letter(flink):
+def test_a_run_is_distinguished_from_one_whose_id_differs_in_a_letter(flink):
     """Names have small letters only; another run must not be canceled for that."""
     (job,) = on_flink.running_jobs(f"http://{flink[0]}/", run=("fit", "Night-1"))
     assert job.id == "a2"
@@ -77,7 +77,7 @@ def test_a_name_that_dapple_did_not_make_is_of_no_run(flink, jobs):
 
 
 @pytest.mark.parametrize("answer", [[], {}, {"jobs": 3}, {"jobs": [1]}, {"jobs": [{"jid": "a1"}]}])
-def test_what_is_no_flink_is_told_so(flink, answer, monkeypatch):
+def test_a_server_that_is_not_flink_is_reported(flink, answer, monkeypatch):
     monkeypatch.setattr(flink[1], "do_GET", lambda self: self._answer(200, answer))
     with pytest.raises(RunnerError, match="--flink_master must be the address of a Flink cluster"):
         on_flink.running_jobs(flink[0])
@@ -89,7 +89,7 @@ def test_whose_job_it_is_follows_from_the_whole_name():
     assert not any(job.is_of(run) for run in ("a", "b", "A-b", "fl-a-b", "a-b-", "a_b", ""))
 
 
-def test_a_job_that_does_not_end_is_told(flink, monkeypatch):
+def test_a_job_that_does_not_end_is_reported(flink, monkeypatch):
     monkeypatch.setattr(on_flink, "_LOOK_SECONDS", 0.0)
     monkeypatch.setattr(on_flink, "_SECONDS", 5.0)
     on_flink.stop(flink[0], on_flink.running_jobs(flink[0]))
@@ -138,7 +138,7 @@ def test_a_job_that_is_followed_is_named_with_its_page_and_its_round(flink, monk
         f"its id on Flink is a1, its page http://{flink[0]}/#/job/running/a1",
         "round 4 of 9",
     ]
-    with on_flink.followed(flink[0], job_name("fit", "night-1"), on_flink.Rounds(("Rows", "Mean"), 3, 9)):
+    with on_flink.follow(flink[0], job_name("fit", "night-1"), on_flink.Rounds(("Rows", "Mean"), 3, 9)):
         end = time.monotonic() + 600
         while len(caplog.messages) < 2 and time.monotonic() < end:
             time.sleep(0.01)
@@ -147,6 +147,6 @@ def test_a_job_that_is_followed_is_named_with_its_page_and_its_round(flink, monk
 
 def test_a_cluster_that_does_not_answer_is_not_followed_and_ends_nothing(monkeypatch, caplog):
     monkeypatch.setattr(on_flink, "_FOLLOW_SECONDS", 0.01)
-    with on_flink.followed("127.0.0.1:1", job_name("fit", "night-1"), on_flink.Rounds((), 1, 0)):
+    with on_flink.follow("127.0.0.1:1", job_name("fit", "night-1"), on_flink.Rounds((), 1, 0)):
         time.sleep(0.05)
     assert caplog.messages == []

@@ -52,7 +52,7 @@ def test_flags_are_parsed_once_for_a_class_of_options(monkeypatch):
     assert parsed == [DirectOptions, SetupOptions]
 
 
-def test_what_is_set_in_a_view_is_seen_in_all_and_not_in_other_options():
+def test_an_option_set_in_one_view_is_in_all_views_and_not_in_other_options():
     """As with Beam's own options, whose pipelines copy them and change the copy."""
     given, other = options.beam_options(["--streaming"]), options.beam_options(["--streaming"])
     given.view_as(StandardOptions).streaming = False

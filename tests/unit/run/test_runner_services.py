@@ -69,7 +69,7 @@ def test_what_a_client_says_is_the_reason_and_nothing_is_left(cache):
     assert list(cache.iterdir()) == []
 
 
-def test_what_was_fetched_is_not_fetched_again(cache):
+def test_fetched_files_are_not_fetched_again(cache):
     command(cache, "go", """echo prism >"$GOBIN/prism" """)
     first = downloads.prism_binary()
     command(cache, "go", "exit 1")

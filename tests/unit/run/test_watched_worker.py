@@ -30,7 +30,7 @@ class _Still(watched_worker.WatchedWorker):
         self.over.wait(600)
 
 
-def test_who_interrupts_a_run_does_not_wait_for_a_process_that_stands_still(monkeypatch):
+def test_interrupting_a_run_does_not_wait_for_a_process_that_stands_still(monkeypatch):
     monkeypatch.setattr(watched_worker, "_HASTE_SECONDS", 0.1)
     worker = _Still()
     try:
@@ -42,7 +42,7 @@ def test_who_interrupts_a_run_does_not_wait_for_a_process_that_stands_still(monk
     worker.close()
 
 
-def test_nobody_waits_for_ever_for_a_worker_that_stands_still(monkeypatch):
+def test_waiting_ends_for_a_worker_that_stands_still(monkeypatch):
     monkeypatch.setattr(watched_worker, "_PATIENCE_SECONDS", 0.1)
     worker = _Still()
     worker.close()

@@ -103,7 +103,7 @@ EDUCATION = OneHot(vocabulary=(" HS-grad", "Bachelors"), weight=0.5)
         ((-1.25e-7, 3.0e-7), ["up to -1.2e-07", "-1.2e-07 to 3e-07", "above 3e-07"]),
     ],
 )
-def test_ends_of_bins_have_as_few_digits_as_tell_them_apart(edges, ends):
+def test_ends_of_bins_have_as_few_digits_as_distinguish_them(edges, ends):
     assert BinnedColumn(column="a", edges=edges).labels == tuple(f"a {end}" for end in ends)
 
 
@@ -118,7 +118,7 @@ def test_names_of_different_edges_differ():
     assert column.names == ("a<=0.1", "0.1<a<=0.10000000000000002", "a>0.10000000000000002")
 
 
-def test_parameters_are_told_as_json():
+def test_parameters_are_stored_as_json():
     encoder = Encoder.learn(("a", "b"), {"b": OneHot(vocabulary=("x", "y"))})
     scaled = {"column": "a", "weight": 1.0, "mean": 0.0, "stddev": 1.0}
     assert json.loads(json.dumps(encoder.to_json())) == [
@@ -344,7 +344,7 @@ def test_bounds_become_0_and_1_or_minus_1_and_1_and_clip_what_lies_beyond():
     np.testing.assert_array_equal(one_column(symmetric).decoded(np.array([[-3.0], [3.0], [0.0]]))[:, 0], [17, 90, 53.5])
 
 
-def test_what_is_not_finite_is_invalid_and_not_clipped():
+def test_non_finite_values_are_invalid_and_not_clipped():
     values = encoded(Bounds(lower=0, upper=1), [INF, -INF, NAN, None, 0.25])[:, 0]
     np.testing.assert_array_equal(values, [NAN, NAN, NAN, NAN, 0.25])
 

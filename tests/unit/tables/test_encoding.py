@@ -59,7 +59,7 @@ ALLOWED = [
 
 
 @pytest.mark.parametrize("entry", ALLOWED, ids=str)
-def test_what_is_allowed_survives_yaml_and_travels(entry):
+def test_allowed_encodings_survive_yaml_and_travel(entry):
     config = validated(with_entry("age", entry))
     again = load_config(job_text.rendered(config))
     assert again == config

@@ -80,7 +80,7 @@ def test_a_long_pattern_comes_to_an_end():
 )
 def test_sections_that_make_no_sense_are_refused(settings, match):
     with pytest.raises(ConfigError, match=match):
-        rejection.checked(DataConfig, {"path": "p"} | settings, within="data")
+        rejection.check_config(DataConfig, {"path": "p"} | settings, within="data")
 
 
 JOB = """
@@ -126,7 +126,7 @@ def test_every_file_has_the_columns_of_the_first():
     contract.features_only().check_schema(pa.schema(fields | {"c3": pa.float64()}), "server")
 
 
-def test_no_file_tells_no_columns():
+def test_without_a_file_there_are_no_columns():
     """A window to which nobody came, where earlier ones are not read."""
     nothing = types.SimpleNamespace(path="lake", listed=types.SimpleNamespace(files=[]))
     with pytest.raises(

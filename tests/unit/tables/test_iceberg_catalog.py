@@ -72,7 +72,7 @@ def test_the_newest_snapshot_is_read_or_the_one_that_is_asked_for(catalog):
 @pytest.mark.parametrize(
     "identifier", ["clinic.nothing", "elsewhere.visits", "clinic.visits.snapshots", "a.b.branch_x"]
 )
-def test_what_is_no_table_is_refused(catalog, identifier):
+def test_a_path_that_is_not_a_table_is_refused(catalog, identifier):
     with pytest.raises(InputError, match=r"data\.table must name a table of a catalog that the configuration of"):
         resolve(data_of(identifier))
 
@@ -106,7 +106,7 @@ NAMED = {"format": "iceberg", "catalog": "prod", "identifier": "clinic.visits"}
 )
 def test_sections_that_make_no_sense_are_refused(settings, match):
     with pytest.raises(ConfigError, match=match):
-        rejection.checked(DataConfig, {"features": ["x"]} | settings, within="data")
+        rejection.check_config(DataConfig, {"features": ["x"]} | settings, within="data")
 
 
 @pytest.mark.parametrize("name", ["branch", "tag", "ref"])

@@ -42,11 +42,11 @@ def _value_type(stored: pa.DataType) -> pa.DataType:
 
 def test_large_unsigned_ids_stay_what_they_are():
     ids = client_ids.canonical(pa.chunked_array([pa.array([2**64 - 1, 5], pa.uint64())]))
-    joined = client_ids.concatenated([ids, pa.array([5])], "id")
+    joined = client_ids.concatenate([ids, pa.array([5])], "id")
     assert joined.to_pylist() == [2**64 - 1, 5, 5]
     assert client_ids.digests(joined)[1] == client_ids.digests(pa.array([5]))[0]
     with pytest.raises(InputError, match="column 'id' must hold client ids of one integer type"):
-        client_ids.concatenated([ids, pa.array([-1])], "id")
+        client_ids.concatenate([ids, pa.array([-1])], "id")
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_large_unsigned_ids_stay_what_they_are():
 )
 def test_ids_of_two_kinds_are_refused(other):
     with pytest.raises(InputError, match="column 'id' must hold one kind of client ids in all files, got"):
-        client_ids.concatenated([pa.array([1]), other], "id")
+        client_ids.concatenate([pa.array([1]), other], "id")
 
 
 @pytest.mark.parametrize("n_shards", [0, partition.MAX_SHARDS + 1])

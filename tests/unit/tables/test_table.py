@@ -76,7 +76,7 @@ def test_names_of_a_list_column_say_how_wide_it_is():
 )
 def test_names_of_a_list_column_are_checked(changes, message):
     with pytest.raises(ConfigError, match=message):
-        rejection.checked(DataConfig, {"path": "lake", "features": "x"} | changes)
+        rejection.check_config(DataConfig, {"path": "lake", "features": "x"} | changes)
 
 
 def test_names_and_width_are_dumped():

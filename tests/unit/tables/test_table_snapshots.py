@@ -14,7 +14,7 @@ from pyiceberg.manifest import DataFileContent
 from pyiceberg.types import LongType
 
 from schemas.errors import ConfigError, InputError, what_installs
-from schemas.settings.json_schema import checked
+from schemas.settings.json_schema import check_content
 from schemas.tables.data_section import DataConfig
 from schemas.tables.snapshot import Snapshot, TableConfig
 from tests.scenes import tables
@@ -66,7 +66,7 @@ def test_versions(table_format, delta, iceberg):
     assert resolve(data_of(path, table_format, ids[1])) == newest
     oldest = resolve(data_of(path, table_format, ids[0]))
     assert dataclasses.asdict(oldest.snapshot) == {"format": table_format, "version": ids[0]}
-    assert checked(dataclasses.asdict(oldest.snapshot), Snapshot) == oldest.snapshot
+    assert check_content(dataclasses.asdict(oldest.snapshot), Snapshot) == oldest.snapshot
     assert rows_of(oldest) == [1.0, 2.0, 3.0]
     with pytest.raises(
         InputError, match=r"data\.table\.version must be a .* that .* still has, got 77; choose another"
@@ -185,7 +185,7 @@ def test_an_iceberg_table_without_a_snapshot(tmp_path):
     content = json.loads(path.read_text())
     content |= {"snapshots": [], "current-snapshot-id": None, "refs": {}, "snapshot-log": []}
     path.write_text(json.dumps(content))
-    with pytest.raises(InputError, match=r"data\.path must be a table with a snapshot, got .* without; write rows"):
+    with pytest.raises(InputError, match=r"data\.path must be a table with a snapshot, got none in .*; write rows"):
         resolve(data_of(path, "iceberg"))
 
 

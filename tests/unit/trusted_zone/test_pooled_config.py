@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from schemas.errors import ConfigError
-from schemas.kmeans.pooled_config import is_pooled, pooled
+from schemas.kmeans.pooled_config import is_pooled, validated_pooled
 from schemas.trusted_zone.job_configs import load_assign_config, load_evaluate_config, load_prepare_config
 
 BASE = {"experimental": True, "data": {"path": "lake", "features": "x", "client_id": "who"}, "n_clusters": 3}
@@ -12,8 +12,8 @@ K_FED, OPTIMAL = BASE | {"algorithm": "k_fed"}, BASE | {"algorithm": "optimal"}
 
 
 def test_defaults():
-    assert pooled(K_FED).seed == 0
-    assert pooled(OPTIMAL).optimal.sample_rows == 20_000
+    assert validated_pooled(K_FED).seed == 0
+    assert validated_pooled(OPTIMAL).optimal.sample_rows == 20_000
 
 
 @pytest.mark.parametrize("settings", [{"algorithm": "feddp_kmeans"}, {"algorithm": ["k_fed"]}, {}, [], None, "k_fed"])
@@ -37,7 +37,7 @@ def test_other_jobs_are_not_pooled(settings):
 )
 def test_bad_jobs_are_refused_in_one_sentence(settings, sentence):
     with pytest.raises(ConfigError) as caught:
-        pooled(settings)
+        validated_pooled(settings)
     assert str(caught.value).startswith(sentence)
     assert "\n" not in str(caught.value)
 
@@ -46,6 +46,6 @@ def test_bad_jobs_are_refused_in_one_sentence(settings, sentence):
 def test_other_jobs_read_the_same_file(fit):
     assert load_prepare_config(yaml.safe_dump(fit)).data.client_id == "who"
     text = yaml.safe_dump(fit | {"model": "out"})
-    assert load_evaluate_config(text).data == load_assign_config(text).data == pooled(fit).data
+    assert load_evaluate_config(text).data == load_assign_config(text).data == validated_pooled(fit).data
     with pytest.raises(ConfigError, match=r"^clipping is not a setting"):
         load_evaluate_config(yaml.safe_dump(fit | {"model": "out", "clipping": {}}))

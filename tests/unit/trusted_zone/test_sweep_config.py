@@ -105,7 +105,7 @@ def test_the_digest_of_a_sweep_is_that_of_its_cells():
     assert plain.digest != sweep_config(job(sweep__seeds=[1, 0])).digest
 
 
-def test_what_is_scored_is_part_of_the_digest_of_a_sweep():
+def test_the_scores_are_part_of_the_digest_of_a_sweep():
     methods = {"rows": {"algorithm": "feddp_kmeans"}}
     plain = sweep_config(job(sweep__methods=methods))
     scored = sweep_config(job(sweep__methods=methods, sweep__evaluate={}))
@@ -196,6 +196,6 @@ def test_bad_sweeps_are_refused_in_one_sentence(changes, sentence):
 
 
 @pytest.mark.parametrize("settings", [None, [], "sweep", {"algorithm": "optimal"}])
-def test_what_is_no_sweep_at_all(settings):
+def test_a_job_that_is_not_a_sweep_is_refused(settings):
     with pytest.raises(ConfigError, match=r"^sweep must be given, got nothing"):
         sweep_config(settings)

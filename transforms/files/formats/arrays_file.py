@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.settings.format_number import numbered
+from schemas.settings.format_number import with_number
 
 
 def arrays_to_bytes(arrays: Mapping[str, NDArray]) -> bytes:
@@ -16,5 +16,5 @@ def arrays_to_bytes(arrays: Mapping[str, NDArray]) -> bytes:
       ValueError: for an array of objects.
     """
     buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **dict(sorted(numbered(arrays).items())))
+    np.savez(buffer, allow_pickle=False, **dict(sorted(with_number(arrays).items())))
     return buffer.getvalue()

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from schemas.settings.json_schema import parsed
+from schemas.settings.json_schema import parse_as
 from schemas.settings.refusal import Refusal
 from transforms.files.formats.parquet_footer import ColumnSize
 
@@ -48,7 +48,7 @@ class Packing(BaseModel):
         text = (schema.metadata or {}).get(METADATA)
         if text is None:
             return None
-        found = parsed(text, cls, refusal)
+        found = parse_as(text, cls, refusal)
         n_bytes = found.width * found.dtype.itemsize
         if schema.names.count(found.column) != 1 or schema.field(found.column).type != pa.binary(n_bytes):
             raise refusal.because("a packed column of another size")
@@ -149,7 +149,7 @@ def pack(points: NDArray[np.floating], column: str) -> tuple[pa.Array, Packing]:
     return pa.FixedSizeBinaryArray.from_buffers(binary, len(rows), [None, pa.py_buffer(rows)]), packing
 
 
-def opened(source: Any, refusal: Refusal) -> pq.ParquetFile:
+def open_rows(source: Any, refusal: Refusal) -> pq.ParquetFile:
     """Opens a file, with lists if they are packed; its columns are read through a buffer if it is on a disk."""
     buffer_size = _BUFFER_BYTES if isinstance(source, pa.OSFile) else 0
     file = pq.ParquetFile(source, pre_buffer=False, buffer_size=buffer_size)

@@ -105,7 +105,7 @@ class RunMeasures:
         return dataclasses.replace(self, samples=dict(self.samples), notes=list(self.notes))
 
 
-def added(parts: list[dict[Sample, float]]) -> dict[Sample, float]:
+def add_up(parts: list[dict[Sample, float]]) -> dict[Sample, float]:
     """Numbers of several runs, in their order, as one."""
     found: dict[Sample, float] = {}
     for part in parts:
@@ -167,7 +167,7 @@ class Measures:
         with self._lock:
             open_runs = [each.samples for each in reversed(self._open)]
             parts = [self._folded, self._outside.samples, *(each.samples for each in self._done), *open_runs]
-            return added(parts)
+            return add_up(parts)
 
     @contextlib.contextmanager
     def run(self, job: str, run_id: str, output: str) -> Iterator[None]:
@@ -191,7 +191,7 @@ class Measures:
                 self._open.remove(found)
                 self._done.append(found)
                 while len(self._done) > MOST_RUNS:
-                    self._folded = added([self._folded, self._done.popleft().samples])
+                    self._folded = add_up([self._folded, self._done.popleft().samples])
             self.tell()
 
     @contextlib.contextmanager

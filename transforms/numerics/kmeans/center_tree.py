@@ -72,6 +72,33 @@ def _costs(
     return np.asarray(weight * weights / (weight + weights) * ((places - place) ** 2).sum(axis=1))
 
 
+def joined_below(centers: NDArray[np.float64], sizes: NDArray[np.float64], least: float) -> NDArray[np.int64]:
+    """Groups of centers with noisy sizes of at least `least`, as far as all of them together have that.
+
+    While there is a smaller group, the smallest one joins the one with which its union costs least. So a small cluster
+    that lies far off joins its nearest relative alone, and not all that a cut of the tree would leave as one with it.
+
+    Args:
+      centers: shape (k, d), finite, any unit.
+      sizes: shape (k,), noisy, finite; that of a group is the sum of its own.
+      least: in units of `sizes`.
+
+    Returns:
+      Shape (k,): the lowest index of the centers that are one with each.
+    """
+    groups, places, counts, weights = np.arange(len(centers)), centers.copy(), sizes.astype(float), weights_of(sizes)
+    while (left := np.unique(groups)).size > 1 and counts[left].min() < least:
+        one = left[counts[left].argmin()]
+        others = left[left != one]
+        other = others[_costs(places[one], weights[one], places[others], weights[others]).argmin()]
+        first, gone = sorted((one, other))
+        total = weights[first] + weights[gone]
+        places[first] += (places[gone] - places[first]) * (weights[gone] / total)
+        weights[first], counts[first] = total, counts[first] + counts[gone]
+        groups[groups == gone] = first
+    return groups
+
+
 def noise_heights(
     tree: NDArray[np.float64], sizes: NDArray[np.float64], variances: NDArray[np.float64], n_features: int
 ) -> NDArray[np.float64]:

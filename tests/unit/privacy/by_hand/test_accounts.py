@@ -119,7 +119,7 @@ def test_what_a_formula_confirms_is_not_composed_again(monkeypatch):
     assert accounting._spent(plan.rounds, 1.0, 1e-6) > 7.0
 
 
-def test_what_is_stated_is_composed_with_its_slack():
+def test_the_statement_is_composed_with_its_slack():
     """A lattice so coarse that every term of the slack is seen, and a composition without it as the truth."""
     rounds = planned(2.0, shape=(50,), sensitivity=4)
     target = accounting._single_epsilon(rounds, 1e-6)

@@ -149,7 +149,7 @@ def _relative(features, path="run/round/sums", sensitivity=1 << 26, mechanism="d
         (charge(), None),
     ],
 )
-def test_what_earlier_versions_charged_too_little_is_told(found, said):
+def test_too_small_charges_of_earlier_versions_are_reported(found, said):
     assert (found.correction is None) is (said is None)
     assert said is None or said in found.correction
 
@@ -284,7 +284,7 @@ def test_units_as_values():
 # Shares of noise.
 
 
-def test_who_may_collude_or_drop_out_is_counted_in_decimal_digits():
+def test_colluders_and_dropouts_are_counted_in_decimal_digits():
     assert [n_corrupt(0.07, n) for n in (99, 100, 101)] == [6, 7, 7]
     assert [n_gone(0.07, n) for n in (99, 100, 101)] == [7, 7, 8]
     assert (n_corrupt(0.29, 100), n_gone(0.29, 100)) == (29, 29)
@@ -303,7 +303,7 @@ def test_a_share_is_whole_if_one_sender_is_enough(settings, whole):
     assert ShareLaw(**settings).is_whole is whole
 
 
-def test_colluders_count_only_where_somebody_is_listed():
+def test_colluders_count_only_where_clients_are_listed():
     law = ShareLaw(threshold=10, corrupt=0.5, dropout=0.25)
     assert (law.counted(None), law.fewest(None)) == (10, 10)
     assert law.counted(40) == 30 - 20

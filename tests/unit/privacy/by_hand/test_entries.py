@@ -109,7 +109,7 @@ def test_another_release_of_a_committed_run_is_refused():
         run_states(unknown)
 
 
-def test_a_run_that_is_reserved_again_begins_anew():
+def test_a_run_that_is_reserved_again_starts_over():
     first, _ = entries_of("reserve", "start", "void", content={"a": 1})
     again, _ = entries_of("reserve", content={"b": 2})
     (status,) = run_states([*first, *again]).values()

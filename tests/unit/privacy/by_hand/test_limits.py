@@ -19,7 +19,7 @@ CONTINUOUS = (1.0 - 4e-4) * 3e-6 * math.exp(-2e-5 * 2.0)
 """Delta that is left for continuous noise under it."""
 
 
-def test_what_is_spent_is_the_curve_at_the_delta_that_is_left():
+def test_the_spending_is_the_curve_at_the_delta_that_is_left():
     spent = Spent(precision=0.04, ratio=0.125, n_gaussian=1, basic_epsilon=0.5, basic_delta=2e-7)
     epsilon, delta = spent_epsilon(LIMIT, spent)
     assert delta == pytest.approx(3e-6 + 2e-7, rel=1e-12)

@@ -1,0 +1,83 @@
+"""Cells in which another system has the lower mean, and which of Dapple's stages makes them dear."""
+
+import collections
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.arena import sets, stages
+from benchmarks.arena.ranks import US, Results, by_cell, interval, marked, winners
+
+_STAGES = ", ".join(f"{words} ({name})" for name, words in stages.STAGES.items())
+_HOW = (
+    "Dapple's runs again, under the same keys, with next to no noise in one stage or in all: what a stage costs is how "
+    "much cheaper they are without its noise. Geometric means of the cost over that of k-means without privacy, over "
+    f"all draws of the lost cells of a regime. Stages are {_STAGES}."
+)
+
+
+def cells(found: Results, systems: Sequence[str], broken: set[str]) -> Iterator[str]:
+    """Cells in which another system has a lower mean: the best one, and the best whose claim no attack refutes."""
+    standing = [each for each in systems if each not in broken]
+    yield from ("| set | epsilon | dapple | the best | intervals | the best not refuted | |", "| --- " * 7 + "|")
+    for epsilon in sorted({each["epsilon"] for each in found}):
+        ratios = by_cell(found, epsilon)
+        for name, best in winners(ratios, systems).items():
+            if best != US:
+                means = {each: interval(ratios[name, each]) for each in systems if (name, each) in ratios}
+                apart = "apart" if means[best][2] < means[US][1] else "overlap"
+                fair = min((each for each in standing if each in means), key=lambda each: means[each][0], default=US)
+                told = f"{marked([best], broken)[0]} {means[best][0]:.4g} | {apart} | {fair} | {means[fair][0]:.4g}"
+                yield f"| {name} | {epsilon:g} | {means[US][0]:.4g} | {told} |"
+
+
+def why(found: Results, staged: Results, systems: Sequence[str], broken: set[str]) -> Iterator[str]:
+    """What the same runs cost with next to no noise in a stage, and a paragraph for each regime."""
+    lost: dict[str, dict[tuple[str, float], str]] = collections.defaultdict(dict)
+    for epsilon in sorted({each["epsilon"] for each in found}):
+        for name, best in winners(by_cell(found, epsilon), systems).items():
+            if best != US:
+                lost[sets.SETS[name][0]][name, epsilon] = best
+    runs = {"as it is": [each for each in found if each["system"] == US]}
+    runs |= {door: [each for each in staged if each["door"] == door] for door in stages.DOORS}
+    yield from (_HOW, "", f"| regime | epsilon | cells | {' | '.join(runs)} |", "| --- " * (3 + len(runs)) + "|")
+    for regime, bests in lost.items():
+        for epsilon in sorted({epsilon for _, epsilon in bests}):
+            part = {cell for cell in bests if cell[1] == epsilon}
+            costs = " | ".join(f"{_mean(each, part):.3g}" for each in runs.values())
+            yield f"| {regime} | {epsilon:g} | {len(part)} | {costs} |"
+    for regime, bests in lost.items():
+        winning = {cell: [each for each in found if each["system"] == system] for cell, system in bests.items()}
+        theirs = _mean([each for cell, one in winning.items() for each in one if _cell(each) == cell], set(bests))
+        yield from ("", _paragraph(regime, bests, [_mean(each, set(bests)) for each in runs.values()], theirs, broken))
+
+
+def _cell(result: dict[str, Any]) -> tuple[str, float]:
+    return result["name"], result["epsilon"]
+
+
+def _mean(results: Results, cells_of: set[tuple[str, float]]) -> float:
+    """Geometric mean of the ratios in some cells; NaN without any."""
+    logs = [math.log(each["ratio"]) for each in results if _cell(each) in cells_of and each["ratio"]]
+    return math.exp(np.mean(logs)) if logs else math.nan
+
+
+def _paragraph(
+    regime: str, best: dict[tuple[str, float], str], means: Sequence[float], theirs: float, broken: set[str]
+) -> str:
+    """A loss: what, to whom, and which of the stages' noise it is, or none."""
+    to = ", ".join(f"{marked([each], broken)[0]} ({n})" for each, n in collections.Counter(best.values()).most_common())
+    names = ", ".join(dict.fromkeys(name for name, _ in best))
+    whole, *quiet, nothing = means
+    told = f"**{regime}** ({names}): lost to {to}, at a cost of {whole:.3g} against {theirs:.3g}. "
+    if math.isnan(nothing):
+        return f"{told}Its stages were not run apart."
+    least = int(np.argmin(quiet))
+    noise = f"the noise of {list(stages.STAGES.values())[least]}, without which it is {quiet[least]:.3g}"
+    if math.log(nothing) > math.log(whole) / 2:
+        return (
+            f"{told}Without any noise it is {nothing:.3g}, so most of it is what its steps find at best; then {noise}."
+        )
+    return f"{told}Without any noise it is {nothing:.3g}; the costliest is {noise}."
