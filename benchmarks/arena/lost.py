@@ -67,7 +67,7 @@ def _mean(results: Results, cells_of: set[tuple[str, float]]) -> float:
 def _paragraph(
     regime: str, best: dict[tuple[str, float], str], means: Sequence[float], theirs: float, broken: set[str]
 ) -> str:
-    """What is lost and to whom, and which of the stages' noise it is, or none."""
+    """A loss: what, to whom, and which of the stages' noise it is, or none."""
     to = ", ".join(f"{marked([each], broken)[0]} ({n})" for each, n in collections.Counter(best.values()).most_common())
     names = ", ".join(dict.fromkeys(name for name, _ in best))
     whole, *quiet, nothing = means
