@@ -77,7 +77,7 @@ QUESTIONS = (
     *_of(
         "newcomer",
         ("What is Dapple?", "README.md", "Dapple is differentially private k-means"),
-        ("What do I need to install?", "README.md", "Nothing is needed but Python 3.11, 3.12 or 3.13."),
+        ("What do I need to install?", "README.md", "All you need is Python 3.11, 3.12 or 3.13."),
         (
             "How do I see it run?",
             "docs/start/five-minutes.md",
@@ -140,7 +140,7 @@ QUESTIONS = (
         (
             "A night was killed: what now?",
             "docs/how-to/schedule.md",
-            "it goes on without a second charge if the",
+            "it resumes without a second charge if the",
         ),
         ("My clients are scattered over files", "docs/jobs/data.md", "If you fit often, then group once:"),
         ("What happens to nulls?", "docs/topics/units.md", "A row that has one is invalid."),

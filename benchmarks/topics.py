@@ -559,7 +559,9 @@ def main() -> None:
     parser.add_argument("--client_draws", type=int, default=5)
     parser.add_argument("--sparse_rows", type=int, default=1_000_000)
     parser.add_argument("--sentences", type=Path, help="folder of the environment and the vectors of the model")
-    parser.add_argument("--step", type=int, default=1, help="1 if the sentence model reads every text, n for every n-th")
+    parser.add_argument(
+        "--step", type=int, default=1, help="1 if the sentence model reads every text, n for every n-th"
+    )
     parser.add_argument("--only", nargs="*", choices=PARTS, default=PARTS)
     parser.add_argument("--runs", type=int, default=100_000, help="of noise where every name is false")
     parser.add_argument("--trials", type=int, default=1000)

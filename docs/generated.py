@@ -54,12 +54,12 @@ _CODES = {
     3: "The ledger refused the run. No row was read. A retry changes nothing.",
     4: "The graph of the job would let private data around the noise. The sentence names the way.",
     5: "A file of masked aggregation is not what the protocol lets be sent now, or `verify` found a run altered.",
-    6: "A party has waited as long as it may (`--wait_minutes`). The sentence says for whom. The same command goes on.",
+    6: "A party has waited as long as it may (`--wait_minutes`). The sentence says for whom. The same command resumes.",
     66: "No input yet: there is no file at the path. Try again when the data have come, or correct the path.",
     67: "All windows that were due are released; one had fewer rows than `stream.expected_rows`. The guarantee does "
     "not cover this code: it depends on rows. Look at the producer.",
     75: "Something outside did not answer. Nothing was lost. Try again later, with the same `--run_id`.",
-    130: "The job was interrupted. It goes on under the same `--run_id`.",
+    130: "The job was interrupted. The same `--run_id` resumes it.",
 }
 
 
@@ -110,7 +110,7 @@ def tiers_page() -> str:
             "",
             "A job that holds what is not supported says `experimental: true`. Without it the job is refused in one",
             "sentence, before anything is read or charged. The word changes nothing that is released, and a run that",
-            "began without it goes on. `dapple plan` lists what of a job is not supported.",
+            "began without it can be resumed. `dapple plan` lists what of a job is not supported.",
             "",
             *_table("command", ((f"`{name}`", tier) for name, tier in sorted(commands.items()))),
             "",

@@ -62,7 +62,7 @@ def key_of(system: ModuleType, cell: Cell, task: sets.Task) -> str:
 
 
 def costs(system: ModuleType, wanted: Sequence[tuple[Cell, sets.Task]], home: Path) -> Iterator[dict[str, Any]]:
-    """Runs cells of one system in one process of its environment; each is told when it is done."""
+    """Runs cells of one system in one process of its environment; each is reported when it is done."""
     where = environments.environment(system, home)
     jobs = [
         Job(task.rows, task.k, cell.epsilon, task.delta, [_seed(cell)], task.server, door=cell.door)
