@@ -2,7 +2,7 @@
 
 Cost (mean squared distance to the nearest center) over that of the best of some k-means runs without privacy: mean,
 largest of the draws. Only the box is public. Rows and noise are those of a fit, by its pure functions on arrays.
-Rows that the page has and a run does not draw stay; `before` is what the page said of a row of as many draws, which are
+Rows that the page has and a run does not draw stay. `before` is what the page said of a row of as many draws, which are
 the same ones, or what `--package DIR` makes of them: another checkout of the project, measured by this script.
 
     python -m benchmarks.regimes --draws 10 --out benchmarks/results/regimes.md
@@ -165,6 +165,13 @@ def other(package: str, draws: int, pattern: str) -> dict[tuple[str, float], str
     return {(name, float(epsilon)): cell for name, epsilon, cell in rows}
 
 
+def before_of(last: list[str] | None, now: str, draws: int) -> str:
+    """The last figure of a cell that was not this one, by its row of the page, if that has as many draws."""
+    if last is None or last[4] != str(draws):
+        return "-"
+    return last[2] if last[3] == now else f"{last[3]} at {last[5]}"
+
+
 def main() -> None:
     parser = measurement.script(__doc__)
     parser.add_argument("--draws", type=int, default=10)
@@ -179,13 +186,12 @@ def main() -> None:
     measured_before = other(arguments.package, arguments.draws, arguments.sets) if arguments.package else {}
     page, drawn = pieces.rows_of(arguments.out), {}
     for name, epsilon, mean, largest in measured(arguments.draws, arguments.sets):
-        key, last = (name, str(epsilon)), page.get((name, str(epsilon)), ["-"] * 7)
-        told = f"{last[3]} at {last[5]}" if last[4] == str(arguments.draws) else "-"
-        before = measured_before.get((name, epsilon), told)
-        drawn[key] = [*key, before, f"{mean:.3f} ({largest:.2f})"]
+        key, now = (name, str(epsilon)), f"{mean:.3f} ({largest:.2f})"
+        told = before_of(page.get(key), now, arguments.draws)
+        drawn[key] = [*key, measured_before.get((name, epsilon), told), now]
         print(*drawn[key], sep="\t", flush=True)
     words = f"Mean of the draws, in brackets the largest. Unit record, delta {DELTA:g}. "
-    words += "`before`: the same draws at another commit."
+    words += "`before`: the same draws at an earlier commit, the last one at which they gave something else."
     columns = ("set", "epsilon", "before", "now")
     heading = machine.heading("auto by regime: cost over k-means without privacy")
     measurement.show(pieces.merged(heading, words, columns, drawn, arguments.draws, arguments.out), arguments.out)

@@ -429,7 +429,7 @@ def speed(n_rows: int, turns: int = 3) -> list[str]:
     start, ours, theirs = rows[:k].astype(np.float64), [], []
     for _ in range(turns):
         ours.append([_seconds(functools.partial(statistic, ClientBlock(rows), each.broadcast())) for each in states])
-        few = [KMeans(k, init=start, n_init=1, max_iter=each, algorithm="lloyd", tol=0.0) for each in (1, 4)]
+        few = [KMeans(k, init=start, n_init=1, max_iter=each, algorithm="lloyd", tol=0.0) for each in (1, 11)]
         once, more = (_seconds(functools.partial(each.fit, rows)) for each in few)
         theirs.append((more - once) / (few[1].n_iter_ - few[0].n_iter_))
     iteration, (slow, quick) = np.median(theirs), np.median(ours, axis=0)
@@ -559,11 +559,13 @@ def main() -> None:
     parser.add_argument("--client_draws", type=int, default=5)
     parser.add_argument("--sparse_rows", type=int, default=1_000_000)
     parser.add_argument("--sentences", type=Path, help="folder of the environment and the vectors of the model")
-    parser.add_argument("--step", type=int, default=1, help="the sentence model reads one text in this many")
+    parser.add_argument(
+        "--step", type=int, default=1, help="1 if the sentence model reads every text, n for every n-th"
+    )
     parser.add_argument("--only", nargs="*", choices=PARTS, default=PARTS)
     parser.add_argument("--runs", type=int, default=100_000, help="of noise where every name is false")
     parser.add_argument("--trials", type=int, default=1000)
-    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rows", type=int, default=250_000)
     arguments = parser.parse_args()
     lines = machine.heading("Private topics of public texts")
     with threadpool_limits(limits=1):

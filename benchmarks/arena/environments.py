@@ -159,7 +159,7 @@ def _write(jobs: Sequence[Job], path: Path) -> None:
 
 
 def _started(system: ModuleType, where: Environment, folder: Path) -> subprocess.Popen[str]:
-    """The worker where the system's modules are; its home has nothing of the user's. It ends with the process that reads it."""
+    """The worker where the system's modules are; its home has nothing of the user's. It ends with its reader."""
     given = variables(folder) | {"PYTHONPATH": str(where.folder), "PYTHONDONTWRITEBYTECODE": "1"}
     given |= {"PYTHONSAFEPATH": "1"} | THREADS | {name: os.environ[name] for name in ("TMPDIR",) if name in os.environ}
     words = [where.python, Path(worker.__file__), str(system.__file__), folder]

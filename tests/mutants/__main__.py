@@ -4,7 +4,7 @@
     python -m tests.mutants --sample 400 --seed 1        # of all rooms in proportion, at least 40 of each
     python -m tests.mutants --room noise                 # all of one room
     python -m tests.mutants --only lattice.py:clip       # those whose names hold this text
-    python -m tests.mutants --write FILE                 # the results as a page
+    python -m tests.mutants --write FILE                 # the results as a page; other rooms stay on it
     python -m tests.mutants --again                      # once more those that no test noticed
     python -m tests.mutants --quick                      # by unit tests only; what these miss is left for another run
 
@@ -15,6 +15,7 @@ is neither noticed nor explained in `tests/mutants/equivalent.py`.
 
 import argparse
 import dataclasses
+import datetime
 import hashlib
 import importlib
 import json
@@ -28,7 +29,7 @@ from typing import Any
 from tests.mutants.children import in_child
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.operators import Mutant, mutants_of
-from tests.mutants.page import Score, page
+from tests.mutants.page import Score, page, remembered
 from tests.mutants.trial import Outcome, Server
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -173,30 +174,44 @@ def main() -> int:
     rooms = in_child(_all)
     mutants = {room: [Mutant(**each) for each in found["mutants"]] for room, found in rooms.items()}
     files = sorted({each.path for found in mutants.values() for each in found})
+    drawn = f"--sample {options.sample} --seed {options.seed} --least {options.least}" if options.sample else "all"
+    today = datetime.datetime.now(datetime.UTC).date()
     chosen = sampled(mutants, options.sample, options.seed, options.least)
     scores = {}
     for room, found in rooms.items():
         sys.stderr.write(f"{room}: {found['lines']} lines, {len(mutants[room])} mutants, {len(chosen[room])} to try\n")
-        if options.list or (options.room and room not in options.room):
+        if options.list or (options.room and room not in options.room and options.write is None):
+            continue
+        if options.room and room not in options.room:
+            there = options.write.read_text() if options.write.exists() else ""
+            outcomes, earlier = remembered(there, room, {each.path for each in mutants[room]})
+            scores[room] = Score(lines=found["lines"], mutants=len(mutants[room]), outcomes=outcomes, sample=earlier)
             continue
         wanted = [each for each in chosen[room] if options.only in each.name]
         scores[room] = Score(
             lines=found["lines"],
             mutants=len(mutants[room]),
             outcomes=tried(wanted, found | {"files": files}, options),
+            sample=f"{drawn}, {today}",
         )
     if options.write is not None:
         looked = {}
         if options.looked is not None:
             before, options.tell = sampled(mutants, options.looked[1], options.looked[0]), True
             looked = {
-                room: dataclasses.replace(scores[room], outcomes=tried(before[room], found, options))
+                room: dataclasses.replace(
+                    scores[room],
+                    outcomes=tried(before[room], found, options),
+                    sample=f"--sample {options.looked[1]} --seed {options.looked[0]}, {today}",
+                )
                 for room, found in rooms.items()
+                if not options.room or room in options.room
             }
         told = map(json.loads, options.log.read_text().splitlines())
         minutes = sum(each.get("processor_seconds", 0.0) for each in told) / 60.0
-        sample = f" --sample {options.sample} --seed {options.seed} --least {options.least}" if options.sample else ""
-        options.write.write_text(page(scores, f"python -m tests.mutants{sample}", minutes, looked))
+        asked = [f"--room {' '.join(options.room)}"] if options.room else []
+        command = " ".join(["python -m tests.mutants", *asked, *([drawn] if options.sample else [])])
+        options.write.write_text(page(scores, command, minutes, looked))
     return int(any(each.killed < each.counted for each in scores.values()))
 
 

@@ -6,6 +6,8 @@ import datetime
 import math
 import os
 import platform
+import re
+from collections.abc import Collection
 
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.trial import CRASH, NO_END, Outcome
@@ -19,11 +21,13 @@ class Score:
       lines: that count.
       mutants: of these lines.
       outcomes: of those that were tried.
+      sample: of which they are, and when.
     """
 
     lines: int
     mutants: int
     outcomes: list[Outcome]
+    sample: str = ""
 
     @property
     def equivalent(self) -> int:
@@ -55,6 +59,27 @@ def interval(scores: list[Score]) -> tuple[float, float, float]:
         variance += (each.mutants / total) ** 2 * careful * (1.0 - careful) / max(1, each.counted) * missing
     spread = 1.96 * math.sqrt(variance)
     return share, max(0.0, share - spread), min(1.0, share + spread)
+
+
+def remembered(text: str, room: str, files: Collection[str]) -> tuple[list[Outcome], str]:
+    """Outcomes of a room by a page, and of which sample they are; those that were noticed have no names there.
+
+    Args:
+      text: of the page.
+      room: its name.
+      files: whose mutants are those of the room.
+    """
+    row = re.search(rf"^\| {room} \|(?: \d+ \|){{2}} (\d+) \| (\d+) \|(?: \d+ \|){{2}}(.*)$", text, re.MULTILINE)
+    if row is None:
+        return [], ""
+    survivors = [
+        Outcome(name.replace("\\|", "|"), None, int(n_tests), 0.0, quick=reason.endswith("others were not asked"))
+        for name, n_tests, reason in re.findall(r"^\| `` (.*) `` \| (\d+) \| (.*) \|$", text, re.MULTILINE)
+        if name.partition(":")[0] in files
+    ]
+    kills = [Outcome("", "an earlier run", 1, 0.0)] * (int(row[1]) - len(survivors))
+    head = re.search(r"^(\S+), `python -m tests.mutants ?(.*?)`", text, re.MULTILINE)
+    return survivors + kills, row[3].strip(" |") or (f"{head[2]}, {head[1]}" if head else "")
 
 
 def page(scores: dict[str, Score], command: str, minutes: float, looked: dict[str, Score]) -> str:
@@ -95,7 +120,7 @@ def page(scores: dict[str, Score], command: str, minutes: float, looked: dict[st
         share, low, high = interval([each for each in looked.values() if each.outcomes])
         text += ["", "## The sample by which tests were written", ""]
         text += [f"What it left was looked at, so its share of {share:.1%} says little of the others.", ""]
-        text += _table(looked)
+        text += _table({room: each for room, each in looked.items() if each.outcomes})
     text += ["", "## Not noticed", "", "| mutant | tests that execute it | reason |", "| --- | --- | --- |"]
     survivors = {
         each.name: each
@@ -116,11 +141,11 @@ def page(scores: dict[str, Score], command: str, minutes: float, looked: dict[st
 
 
 def _table(scores: dict[str, Score]) -> list[str]:
-    text = ["| room | lines | mutants | tried | noticed | equivalent | not noticed |"]
-    text += ["| --- | --- | --- | --- | --- | --- | --- |"]
+    text = ["| room | lines | mutants | tried | noticed | equivalent | not noticed | sample |"]
+    text += ["| --- | --- | --- | --- | --- | --- | --- | --- |"]
     return text + [
         f"| {room} | {each.lines} | {each.mutants} | {len(each.outcomes)} | {each.killed} | {each.equivalent} | "
-        f"{each.counted - each.killed} |"
+        f"{each.counted - each.killed} | {each.sample} |"
         for room, each in scores.items()
     ]
 

@@ -14,7 +14,7 @@ from tests.mutants.children import in_child
 from tests.mutants.choice import used_at
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.operators import Mutant, mutants_of
-from tests.mutants.page import Score, interval, page
+from tests.mutants.page import Score, interval, page, remembered
 from tests.mutants.trial import Outcome, Server
 
 BOUNDED = '''"""A module."""
@@ -182,7 +182,23 @@ def test_a_page_lists_survivors_and_rooms_without_a_trial() -> None:
     assert "**75.0% are noticed**" in text
     assert "Not tried yet, and not in this figure: steps." in text
     assert "| `` a.py:f: x < 1 => x <= 1 `` | 3 | open |" in text
-    assert "| noise | 9 | 4 | 4 | 3 | 0 | 1 |" in text
+    assert "| noise | 9 | 4 | 4 | 3 | 0 | 1 |  |" in text
+
+
+def test_a_page_keeps_rooms_that_were_not_tried_again() -> None:
+    lives = Outcome(name="a.py:f: x < 1 | y => x <= 1 | y", noticed_by=None, n_tests=3, seconds=0.0, quick=True)
+    kills = [dataclasses.replace(lives, name=str(each), noticed_by="t.py::t", quick=False) for each in range(3)]
+    scores = {"noise": Score(lines=9, mutants=8, outcomes=[lives, *kills], sample="--seed 1, 2026-01-02")}
+    text = page(scores, "python -m tests.mutants --seed 1", 1.0, {})
+    outcomes, sample = remembered(text, "noise", {"a.py"})
+    assert sample == "--seed 1, 2026-01-02"
+    again = {"noise": Score(lines=9, mutants=8, outcomes=outcomes, sample=sample)}
+    assert again["noise"].outcomes[0] == lives
+    rows = [
+        [line for line in each.splitlines() if line.startswith("| noise")] for each in (text, page(again, "", 1.0, {}))
+    ]
+    assert rows[0] == rows[1]
+    assert remembered(text, "steps", {"a.py"}) == ([], "")
 
 
 def test_tests_that_fail_without_a_change_are_refused(tmp_path: pathlib.Path) -> None:

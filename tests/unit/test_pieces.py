@@ -1,6 +1,8 @@
 """Tables of results that are drawn piece by piece."""
 
-from benchmarks import pieces
+import pytest
+
+from benchmarks import pieces, regimes
 
 HEADING = ["# Costs", "", "- commit: 22222222", "- code: 2222222222222222", ""]
 COLUMNS = ("set", "epsilon", "auto")
@@ -35,3 +37,13 @@ def test_a_page_of_new_rows_has_the_code_of_its_run(tmp_path):
     (tmp_path / "page.md").write_text("\n".join(lines) + "\n")
     assert merged([["b", "0.3", "1.1"]], tmp_path / "page.md") == lines
     assert merged([["b", "0.3", "1.1"]], tmp_path / "none.md") == lines
+
+
+@pytest.mark.parametrize(
+    ("now", "draws", "before"),
+    [("1.5", 10, "1.9 at 00000000"), ("1.4", 10, "1.5 at 11111111"), ("1.4", 20, "-")],
+)
+def test_before_is_the_last_figure_that_was_another(now, draws, before):
+    last = ["a", "0.3", "1.9 at 00000000", "1.5", "10", "11111111", "1111111111111111"]
+    assert regimes.before_of(last, now, draws) == before
+    assert regimes.before_of(None, now, draws) == "-"

@@ -95,6 +95,16 @@ def test_what_a_step_was_handed_is_found_in_containers_and_partial_functions():
     assert found == [local, print, len]
 
 
+@pytest.mark.parametrize("name", audited_code._CONVERTERS)
+def test_a_wrapper_with_one_converter_runs_something_else(name):
+    step = beam.Map(local)
+    assert not audited_code.is_altered(step)
+    setattr(step.fn, name, None)
+    assert not audited_code.is_altered(step)
+    setattr(step.fn, name, print)
+    assert audited_code.is_altered(step)
+
+
 def test_fields_that_hold_functions_are_no_methods():
     masked = PairwiseReleases(round=None, state=None, contract=None, key_uri="", masking=None, deliver=local)
     assert not audited_code.is_altered(masked)

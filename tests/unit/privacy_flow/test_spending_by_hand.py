@@ -15,6 +15,7 @@ from schemas.privacy.plan import Geometry, Mechanism, PrivacyUnit
 from schemas.tables.contract import TableContract
 from tests.scenes.plans import PAPER, TUNED, calibrate, init_specs, planned
 from transforms.privacy import accounting
+from transforms.privacy_flow.checker import _Walk
 from transforms.privacy_flow.declared_mechanism import DeclaredMechanism
 from transforms.privacy_flow.graph_spending import check_chunk, check_spent, check_values, composed, paths
 from transforms.privacy_flow.rules import Level, Rule
@@ -36,6 +37,15 @@ def test_chunks_are_the_next_rounds_of_the_plan():
 
 def promise(*plans, **more):
     return Promise(zone=Zone.PUBLIC, plans=plans, **more)
+
+
+def test_a_promise_of_nan_is_refused_before_any_step():
+    broken = dataclasses.replace(A, releases=(dataclasses.replace(A.releases[0], noise_multiplier=math.nan),))
+    sound, other = PromisedPlan(rounds=(A, B)), PromisedPlan(rounds=(C, broken))
+    for given in (promise(other), promise(sound, other), promise(other, chunk=(A,)), promise(sound, stages=(broken,))):
+        with pytest.raises(PrivacyFlowError, match="a finite noise multiplier above 0"):
+            _Walk(given).check_promise()
+    _Walk(promise(sound, stages=(A,))).check_promise()
 
 
 def test_rounds_are_composed_where_the_job_composes_them():
