@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import pathlib
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -80,7 +81,7 @@ class Topic:
             self.send((index % self.partitions, at, row_message(row)) for index, row in enumerate(points))
 
     def alter(self, **settings: str) -> "Topic":
-        """Changes settings of the topic."""
+        """Changes settings of the topic, and waits until the broker that appends messages knows them."""
         from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
         entries = [
@@ -89,7 +90,13 @@ class Topic:
         ]
         resource = ConfigResource(ConfigResource.Type.TOPIC, self.name, incremental_configs=entries)
         self._admin.incremental_alter_configs([resource])[resource].result(60)
-        return self
+        asked = ConfigResource(ConfigResource.Type.TOPIC, self.name)
+        for _ in range(600):
+            known = self._admin.describe_configs([asked])[asked].result(60)
+            if all(known[name.replace("_", ".")].value == value for name, value in settings.items()):
+                return self
+            time.sleep(0.1)
+        raise TimeoutError(f"the broker has not taken {settings} in a minute")
 
     def closed(self) -> "Topic":
         """From now on the broker says when a message was appended."""
