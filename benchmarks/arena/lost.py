@@ -14,7 +14,7 @@ _STAGES = ", ".join(f"{words} ({name})" for name, words in stages.STAGES.items()
 _HOW = (
     "Dapple's runs again, under the same keys, with next to no noise in one stage or in all: what a stage costs is how "
     "much cheaper they are without its noise. Geometric means of the cost over that of k-means without privacy, over "
-    f"all draws of the lost cells of a regime. Stages are {_STAGES}."
+    f"all draws of the lost cells of a regime that were run so. Stages are {_STAGES}."
 )
 
 
@@ -42,6 +42,8 @@ def why(found: Results, staged: Results, systems: Sequence[str], broken: set[str
                 lost[sets.SETS[name][0]][name, epsilon] = best
     runs = {"as it is": [each for each in found if each["system"] == US]}
     runs |= {door: [each for each in staged if each["door"] == door] for door in stages.DOORS}
+    whole = set.intersection(*({_draw(each) for each in results} for results in runs.values()))
+    runs = {door: [each for each in results if _draw(each) in whole] for door, results in runs.items()}
     yield from (_HOW, "", f"| regime | epsilon | cells | {' | '.join(runs)} |", "| --- " * (3 + len(runs)) + "|")
     for regime, bests in lost.items():
         for epsilon in sorted({epsilon for _, epsilon in bests}):
@@ -49,9 +51,17 @@ def why(found: Results, staged: Results, systems: Sequence[str], broken: set[str
             costs = " | ".join(f"{_mean(each, part):.3g}" for each in runs.values())
             yield f"| {regime} | {epsilon:g} | {len(part)} | {costs} |"
     for regime, bests in lost.items():
-        winning = {cell: [each for each in found if each["system"] == system] for cell, system in bests.items()}
-        theirs = _mean([each for cell, one in winning.items() for each in one if _cell(each) == cell], set(bests))
-        yield from ("", _paragraph(regime, bests, [_mean(each, set(bests)) for each in runs.values()], theirs, broken))
+        ours = _mean([each for each in found if each["system"] == US], set(bests))
+        theirs = _mean([each for each in found if each["system"] == bests.get(_cell(each))], set(bests))
+        costs_of = [_mean(each, set(bests)) for each in runs.values()]
+        yield from (
+            "",
+            f"{_lost_to(regime, bests, broken)}, at a cost of {ours:.3g} against {theirs:.3g}. {_stage(*costs_of)}",
+        )
+
+
+def _draw(result: dict[str, Any]) -> tuple[str, float, int]:
+    return *_cell(result), result["draw"]
 
 
 def _cell(result: dict[str, Any]) -> tuple[str, float]:
@@ -64,20 +74,19 @@ def _mean(results: Results, cells_of: set[tuple[str, float]]) -> float:
     return math.exp(np.mean(logs)) if logs else math.nan
 
 
-def _paragraph(
-    regime: str, best: dict[tuple[str, float], str], means: Sequence[float], theirs: float, broken: set[str]
-) -> str:
-    """A loss: what, to whom, and which of the stages' noise it is, or none."""
-    to = ", ".join(f"{marked([each], broken)[0]} ({n})" for each, n in collections.Counter(best.values()).most_common())
-    names = ", ".join(dict.fromkeys(name for name, _ in best))
-    whole, *quiet, nothing = means
-    told = f"**{regime}** ({names}): lost to {to}, at a cost of {whole:.3g} against {theirs:.3g}. "
+def _lost_to(regime: str, bests: dict[tuple[str, float], str], broken: set[str]) -> str:
+    counts = collections.Counter(bests.values()).most_common()
+    to = ", ".join(f"{marked([each], broken)[0]} ({count})" for each, count in counts)
+    return f"**{regime}** ({', '.join(dict.fromkeys(name for name, _ in bests))}): lost to {to}"
+
+
+def _stage(whole: float, *costs: float) -> str:
+    """Which stage's noise it is, or none, by the cost as it is, without noise in each stage, and without any."""
+    *quiet, nothing = costs
     if math.isnan(nothing):
-        return f"{told}Its stages were not run apart."
+        return "Its stages were not run apart."
     least = int(np.argmin(quiet))
-    noise = f"the noise of {list(stages.STAGES.values())[least]}, without which it is {quiet[least]:.3g}"
+    noise = f"the noise of {list(stages.STAGES.values())[least]}, without which {whole:.3g} become {quiet[least]:.3g}"
     if math.log(nothing) > math.log(whole) / 2:
-        return (
-            f"{told}Without any noise it is {nothing:.3g}, so most of it is what its steps find at best; then {noise}."
-        )
-    return f"{told}Without any noise it is {nothing:.3g}; the costliest is {noise}."
+        return f"Without any noise {nothing:.3g} are left, so most of it is what its steps find at best; then {noise}."
+    return f"Without any noise {nothing:.3g} are left; the costliest is {noise}."

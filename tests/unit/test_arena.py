@@ -188,7 +188,7 @@ def test_lost_cells_say_why():
     *_, said = lost.why(found, staged, ["dapple", "other"], {"other"})
     assert said.startswith("**few rows** (iris): lost to other \u2020 (1), at a cost of 4 against 1.5.")
     assert said.endswith(
-        "Without any noise it is 1.1; the costliest is the noise of the start, without which it is 1.4."
+        "Without any noise 1.1 are left; the costliest is the noise of the start, without which 4 become 1.4."
     )
     assert "not run apart" in list(lost.why(found, [], ["dapple", "other"], set()))[-1]
     [row] = list(lost.cells(found, ["dapple", "other"], {"other"}))[2:]

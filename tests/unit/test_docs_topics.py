@@ -1,0 +1,89 @@
+"""What the page on topics says of sizes and figures is what the code plans and what the results hold."""
+
+import pathlib
+import re
+
+import pytest
+
+from schemas.kmeans.fit_config import validated
+from transforms.kmeans.protocols import PROTOCOLS
+from transforms.kmeans.spherical import reach
+from transforms.privacy import accounting
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+LINES = (ROOT / "docs" / "jobs" / "topics.md").read_text().splitlines()
+TEXT = " ".join(LINES)
+WIDTH, N_TERMS = 384, 5000
+
+
+def found_from(epsilon, unit):
+    """Units that a center and a name need, as `plan` says it."""
+    job = {
+        "algorithm": "spherical",
+        "data": {"path": "texts", "features": "x", "client_id": "who"},
+        "n_clusters": 30,
+        "privacy": {"unit": unit, "epsilon": epsilon, "delta": 1e-6},
+        "clipping": {"client_rows": 10},
+        "names": {"column": "tags", "words": list(map(str, range(N_TERMS)))},
+        "justification": {"privacy.unit": "a test"},
+    }
+    config = validated(job)
+    protocol = PROTOCOLS[config.algorithm]
+    specs = protocol.round_specs(config, WIDTH, 0)
+    plan = accounting.calibrate(unit, specs, epsilon, 1e-6, protocol.allocation(config))
+    center, name = reach.units_of_a_center(config, plan, WIDTH), reach.units_of_a_name(config, plan)
+    return f"{center:,} / {name:,}"
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
+def test_the_page_says_how_many_people_a_topic_needs_as_the_plan_does(epsilon):
+    assert f"| {epsilon:g} | {found_from(epsilon, 'record')} | {found_from(epsilon, 'client')} |" in LINES
+
+
+def tables(result):
+    """Rows of cells below each heading of a result."""
+    found, rows = {}, []
+    for line in (RESULTS / result).read_text().splitlines():
+        if line.startswith("## "):
+            rows = found.setdefault(line.removeprefix("## "), [])
+        elif line.startswith("| ") and "---" not in line:
+            rows.append([each.strip() for each in line.strip("|").split("|")])
+    return found
+
+
+def row_of(said, cells):
+    """A measured row as the page has it: the cosine and the names that are right."""
+    epsilon, cosine, _, right, _, named = cells
+    return f"| {said} | {epsilon} | {cosine} | {right.split('%')[0]} % | {named} |"
+
+
+@pytest.mark.parametrize(
+    ("result", "start", "said"),
+    [
+        (
+            "topics_of_sentences.md",
+            r"Unit record, ([\d,]+) texts by a sentence model, k = 30",
+            "{} texts by a sentence model",
+        ),
+        ("topics.md", r"Unit record, ([\d,]+) texts by TF-IDF, k = 30", "{} texts by TF-IDF"),
+        ("topics_of_terms.md", r"Unit record, ([\d,]+) packages by their \d+ tags, k = 20", "{} rows of tags"),
+        ("topics_of_clients.md", r"Unit client, ([\d,]+) clients of 1 to 20 texts, k = 20", "{} clients"),
+    ],
+)
+def test_the_page_has_the_figures_of_the_results(result, start, said):
+    titles = {title: re.match(start + r", (\d+) draws$", title) for title in tables(result)}
+    (title, match), *more = ((title, match) for title, match in titles.items() if match)
+    assert not more
+    assert int(match[2]) >= 5
+    for cells in tables(result)[title][1:]:
+        assert row_of(said.format(match[1]), cells) in LINES
+
+
+def test_the_page_has_the_figures_of_the_attack():
+    (_, *rows) = tables("topics.md")["The insertion attack"]
+    for _, guessed, interval, bound in rows:
+        low, high = interval.replace("%", "").split(" to ")
+        assert f"{guessed.replace('%', ' %')} ({low} to {high})" in TEXT
+        if bound != "-":
+            assert f"{float(bound.rstrip('%')):.0f} %" in TEXT
