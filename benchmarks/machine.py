@@ -61,13 +61,16 @@ def _clocks() -> tuple[float, float]:
 
 
 _begun = (time.perf_counter(), 0.0)
+_ROOTS = ("benchmarks", "tests")
+"""Folders of scripts that write results."""
 
 
 def _module() -> str:
     """Name of the script that runs, as `python -m` takes it."""
     path = Path(sys.argv[0]).with_suffix("")
     parts = (path.parent if path.name == "__main__" else path).parts
-    return ".".join(parts[parts.index("benchmarks") :] if "benchmarks" in parts else ("benchmarks", parts[-1]))
+    root = next((each for each in _ROOTS if each in parts), None)
+    return ".".join(parts[parts.index(root) :] if root else (_ROOTS[0], parts[-1]))
 
 
 def _shown(word: str) -> str:

@@ -125,6 +125,11 @@ def test_a_head_says_what_was_measured_and_what_it_took(tmp_path, monkeypatch):
     assert machine.took("- seconds: 3\n") is None
 
 
+def test_a_head_names_scripts_beside_the_benchmarks_as_well(monkeypatch):
+    monkeypatch.setattr(machine.sys, "argv", ["/place/tests/seams/__main__.py", "--every"])
+    assert machine.heading("Title")[2] == "- command: `python -m tests.seams --every`"
+
+
 PATH = stale.RESULTS / "mixture.md"
 
 

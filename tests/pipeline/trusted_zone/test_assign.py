@@ -234,6 +234,22 @@ def test_a_least_size_is_refused_where_it_says_nothing(desk, tmp_path, options, 
     assert_job_refused("assign", desk.settings(**options) | {"model": model}, tmp_path, words)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--least_size", "nan"), "must be a finite number, got nan"),
+        (("--least_size", "1e400"), "must be a finite number, got inf"),
+        (("--least_size", "-1"), "is not in the range x>0.0"),
+        (("--least_size", "10", "--level", "2"), "must be left out beside assign.level"),
+    ],
+)
+def test_no_spelling_of_a_least_size_passes_that_a_job_would_refuse(desk, tmp_path, words, said):
+    refused = run_model_job("assign", desk.settings(), tmp_path, *words)
+    assert refused.code == 2
+    assert said in refused.lines[-1]
+    assert not (tmp_path / "assign").exists()
+
+
 def test_a_flag_beside_the_other_setting_is_refused(desk, tmp_path):
     refused = run_model_job("assign", desk.settings(level=2), tmp_path, "--least_size", "10")
     assert refused.code == 2

@@ -113,6 +113,12 @@ def test_a_small_cluster_far_off_leaves_all_others_as_they_are():
     assert joined_below(centers, sizes, 10.0).tolist() == [0, 1, 2, 3, 3]
 
 
+@pytest.mark.parametrize("unit", [1e-200, 1e200])
+def test_no_unit_of_the_centers_changes_who_joins_whom(unit):
+    centers, sizes = np.vstack([LINE, [[100.0]]]), np.array([50.0, 50.0, 50.0, 50.0, -3.0])
+    assert joined_below(unit * centers, sizes, 10.0).tolist() == [0, 1, 2, 3, 3]
+
+
 @pytest.mark.parametrize("least", [5.0, 40.0, 150.0])
 def test_groups_are_as_large_as_asked_and_named_by_their_lowest(least):
     rng = np.random.default_rng(7)

@@ -86,7 +86,8 @@ def joined_below(centers: NDArray[np.float64], sizes: NDArray[np.float64], least
     Returns:
       Shape (k,): the lowest index of the centers that are one with each.
     """
-    groups, places, counts, weights = np.arange(len(centers)), centers.copy(), sizes.astype(float), weights_of(sizes)
+    groups, counts, weights = np.arange(len(centers)), sizes.astype(float), weights_of(sizes)
+    places = centers / max(float(np.abs(centers).max(initial=0.0)), 1e-300)
     while (left := np.unique(groups)).size > 1 and counts[left].min() < least:
         one = left[counts[left].argmin()]
         others = left[left != one]
