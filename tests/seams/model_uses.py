@@ -13,6 +13,8 @@ from tests.seams.desk import Desk, RowStory, table_of
 from tests.seams.fits import factor
 from tests.seams.places import CLIENT_ROWS, DAYS, N_ROWS, Place, Settings, changed
 
+LEAST_SIZE = 1e6
+"""More than any model has, so that all clusters join one."""
 _NUMERIC = {"lower": -8, "upper": 8}
 FACTORS = (
     factor(
@@ -84,10 +86,12 @@ FACTORS = (
         "assign.id_columns",
         "assign.beside_released",
         "assign.level",
+        "assign.least_size",
         none={},
         work={"id_columns": ["work"]},
         beside={"beside_released": True},
         merged={"level": 1},
+        joined={"least_size": LEAST_SIZE},
     ),
 )
 EXCLUDED = (excluded("profile.max_rows_per_client must be", unit="unbounded"),)
@@ -189,7 +193,8 @@ class ModelStory(RowStory):
         n_rows = {"hive": 100, "invalid": N_ROWS - len(range(0, N_ROWS, 7))}.get(self.row["data"], N_ROWS)
         assert table.num_rows == n_rows
         assert set(ids.get("id_columns", ())) <= set(table.column_names)
-        assert "level" not in ids or len(table.column("cluster").unique()) <= ids["level"]
+        most = 1 if "least_size" in ids else ids.get("level", len(table))
+        assert len(table.column("cluster").unique()) <= most
 
     def _evaluate(self) -> None:
         scored = dict(_levels("scored")[self.row["scored"]])
