@@ -229,15 +229,26 @@ def command_arms(n: int, lake: Path, before: Path | None) -> Arms:
     flags: dict[str, tuple[str, ...]] = {ALL_CORES: (), ONE_CORE: ("--cores", "1")}
     if n <= LARGE:
         flags["one core, rows read again"] = ("--cores", "1", "--cache_megabytes", "0")
-    where = {arm: (ROOT, each) for arm, each in flags.items()}
+    where = {arm: (lake, ROOT, each) for arm, each in flags.items()}
     if before is not None:
-        where = {BEFORE: (before, ())} | where
+        where = {BEFORE: (known_to(before, lake), before, ())} | where
 
-    def bound(checkout: Path, words: tuple[str, ...]) -> Callable[[], Figures]:
-        return lambda: engine_turns.command(lake, checkout, words, marked=n < SMALL)
+    def bound(job: Path, checkout: Path, words: tuple[str, ...]) -> Callable[[], Figures]:
+        return lambda: engine_turns.command(job, checkout, words, marked=n < SMALL)
 
     found = {arm: bound(*each) for arm, each in where.items()}
     return found if by_client(lake) or n < SMALL else found | {FLOOR: lambda: engine_turns.alone(lake, "floor")}
+
+
+def known_to(checkout: Path, lake: Path) -> Path:
+    """A folder whose job a checkout knows: before commit b16810be there was no setting `experimental`."""
+    job = json.loads((lake / "engine.yaml").read_text())
+    if not (checkout / "schemas" / "settings" / "tiers.py").exists():
+        del job["experimental"]
+    place = lake / BEFORE
+    place.mkdir(exist_ok=True)
+    (place / "engine.yaml").write_text(json.dumps(job))
+    return place
 
 
 def by_client(lake: Path) -> bool:
