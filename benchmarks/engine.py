@@ -14,6 +14,7 @@ Every turn is written to a JSON file beside `--out` as soon as it is over; the s
 """
 
 import argparse
+import concurrent.futures
 import contextlib
 import functools
 import json
@@ -58,7 +59,9 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         record = Record((arguments.out or Path(temporary) / "engine").with_suffix(".json"))
-        lakes = made(arguments, arguments.data or Path(temporary))
+        # In another process: the peak of a command starts with the memory of the process that starts it.
+        with concurrent.futures.ProcessPoolExecutor(1) as pool:
+            lakes = pool.submit(made, arguments, arguments.data or Path(temporary)).result()
         if "passes" in arguments.parts:
             where = {BEFORE: arguments.before, AFTER: ROOT}
             checkouts = {arm: checkout for arm, checkout in where.items() if checkout is not None}
