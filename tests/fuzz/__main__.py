@@ -13,7 +13,7 @@ from tests.fuzz.formats import FORMATS
 from tests.fuzz.trial import tried
 
 ABOUT = (
-    "A good file of each format is broken at random: cut off, octets changed, brackets and quotes inserted, parts "
+    "A good file of each format is broken at random: cut off, bytes changed, brackets and quotes inserted, parts "
     "repeated or removed, and in JSON values of other types and sizes, keys that are missing or there twice, or values "
     "deep within each other. Whoever reads the file in a job reads it, in one process, with an alarm. Seeds count from "
     "0, so the same command gives the same files.",
