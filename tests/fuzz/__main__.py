@@ -15,7 +15,7 @@ from tests.fuzz.trial import tried
 ABOUT = (
     "A good file of each format is broken at random: cut off, bytes changed, brackets and quotes inserted, parts "
     "repeated or removed, and in JSON values of other types and sizes, keys that are missing or there twice, or values "
-    "deep within each other. Whoever reads the file in a job reads it, in one process, with an alarm. Seeds count from "
+    "deep within each other. The reader of a job reads the file, in one process, with an alarm. Seeds count from "
     "0, so the same command gives the same files.",
     "",
     "A file fails if its reader raises anything but an error with a sentence and exit code 2, 3, 4 or 5, takes longer "
