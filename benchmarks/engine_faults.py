@@ -133,6 +133,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=faults.N_ROWS)
     parser.add_argument("--only", default="", help="a regular expression for the names of trials")
     arguments = parser.parse_args()
+    os.environ["DAPPLE_LOG_FORMAT"] = "plain"
     # In the background of a shell it may be switched off, and runs would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     lines: dict[pieces.Key, list[str]] = {}
