@@ -21,8 +21,13 @@ _HOW = (
 def cells(found: Results, systems: Sequence[str], broken: set[str]) -> Iterator[str]:
     """Cells in which another system has a lower mean: the best one, and the best whose claim no attack refutes."""
     standing = [each for each in systems if each not in broken]
+    epsilons = sorted({each["epsilon"] for each in found})
+    for those, whose in ((systems, "all systems"), (standing, "the systems whose claim of one run no attack refutes")):
+        firsts = [best for epsilon in epsilons for best in winners(by_cell(found, epsilon), those).values()]
+        yield f"Of {whose}, Dapple has the lowest mean in {firsts.count(US)} of {len(firsts)} cells."
+    yield ""
     yield from ("| set | epsilon | dapple | the best | intervals | the best not refuted | |", "| --- " * 7 + "|")
-    for epsilon in sorted({each["epsilon"] for each in found}):
+    for epsilon in epsilons:
         ratios = by_cell(found, epsilon)
         for name, best in winners(ratios, systems).items():
             if best != US:

@@ -191,7 +191,8 @@ def test_lost_cells_say_why():
         "Without any noise 1.1 are left; the costliest is the noise of the start, without which 4 become 1.4."
     )
     assert "not run apart" in list(lost.why(found, [], ["dapple", "other"], set()))[-1]
-    [row] = list(lost.cells(found, ["dapple", "other"], {"other"}))[2:]
+    *counts, _, _, _, row = lost.cells(found, ["dapple", "other"], {"other"})
+    assert [each.rpartition("mean in ")[2] for each in counts] == ["0 of 1 cells.", "1 of 1 cells."]
     assert row == "| iris | 1 | 4 | other \u2020 1.5 | apart | dapple | 4 |"
 
 
@@ -200,10 +201,17 @@ def test_a_system_that_is_not_built_is_reported(tmp_path):
         environments.environment(ADAPTERS["emmc"], tmp_path)
 
 
-def test_ranks_and_intervals_by_hand():
-    ratios = {("iris", "a"): [2.0, 8.0], ("iris", "b"): [3.0, 3.0]}
-    run = {("iris", "a"), ("iris", "b"), ("iris", "c")}
-    assert ranks.ranks(ratios, "iris", ["a", "b", "c", "d"], run) == {"a": 2, "b": 1, "c": 3}
+def test_places_and_intervals_by_hand():
+    assert ranks.ranks({"a": 8.0, "b": 3.0, "c": None}) == {"a": 2, "b": 1, "c": 3}
+    ratios = {"a": [2.0, 8.0], "b": [3.0, 3.0], "c": [None, 9.0], "d": [1.0, 1.0]}
+    found = [
+        {"system": system, "name": "iris", "draw": draw, "ratio": ratio}
+        for system, both in ratios.items()
+        for draw, ratio in enumerate(both)
+    ]
+    by_hand = {"a": (1.5, 1.0, 3.0), "b": (1.5, 1.0, 3.0), "c": (3.0, 3.0, 3.0)}
+    assert ranks.places(found, ["a", "b", "c"]) == by_hand
+    assert ranks.places(found[:1], ["a"]) == {"a": (1.0, 1.0, 1.0)}
     mean, low, high = ranks.interval([2.0, 8.0])
     assert (round(mean, 9), round(low * high, 6)) == (4.0, 16.0)
     assert ranks.interval([2.0])[2] == np.inf
