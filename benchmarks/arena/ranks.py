@@ -16,8 +16,12 @@ CONFIDENCE = 0.95
 """Of intervals."""
 
 
-def marked(systems: Sequence[str], broken: set[str]) -> list[str]:
-    return [f"{each} \u2020" if each in broken else each for each in systems]
+REFUTED, BEYOND = "\u2020", "\u2021"
+"""Marks of systems whose claim of one run an attack refutes: by rows in the box, or by rows beyond it alone."""
+
+
+def marked(systems: Sequence[str], marks: dict[str, str]) -> list[str]:
+    return [f"{each} {marks[each]}" if each in marks else each for each in systems]
 
 
 def interval(ratios: Sequence[float]) -> tuple[float, float, float]:
@@ -78,13 +82,13 @@ def winners(ratios: dict[tuple[str, str], list[float]], systems: Sequence[str]) 
     return {name: min(means, key=lambda each: means[each]) for name, means in found.items() if US in means}
 
 
-def regime_table(found: Results, systems: Sequence[str], epsilon: float, broken: set[str]) -> Iterator[str]:
+def regime_table(found: Results, systems: Sequence[str], epsilon: float, marks: dict[str, str]) -> Iterator[str]:
     """A row per regime, a column per system."""
     ratios = by_cell(found, epsilon)
     regimes: dict[str, list[str]] = collections.defaultdict(list)
     for name in dict.fromkeys(each["name"] for each in found):
         regimes[sets.SETS[name][0]].append(name)
-    yield f"| epsilon {epsilon:g} | {' | '.join(marked(systems, broken))} |"
+    yield f"| epsilon {epsilon:g} | {' | '.join(marked(systems, marks))} |"
     yield "| --- " * (1 + len(systems)) + "|"
     for regime, names in regimes.items():
         means = places([each for each in found if each["epsilon"] == epsilon and each["name"] in names], systems)
@@ -98,10 +102,12 @@ def regime_table(found: Results, systems: Sequence[str], epsilon: float, broken:
         yield f"| {regime} | {' | '.join(shown)} |"
 
 
-def cell_table(found: Results, systems: Sequence[str], above: str, epsilon: float, broken: set[str]) -> Iterator[str]:
+def cell_table(
+    found: Results, systems: Sequence[str], above: str, epsilon: float, marks: dict[str, str]
+) -> Iterator[str]:
     """A row per set, a column per system, and one for what is not private."""
     ratios = by_cell(found, epsilon)
-    yield f"| epsilon {epsilon:g} | {' | '.join([*marked(systems, broken), above])} |"
+    yield f"| epsilon {epsilon:g} | {' | '.join([*marked(systems, marks), above])} |"
     yield "| --- " * (2 + len(systems)) + "|"
     for name in dict.fromkeys(each["name"] for each in found):
         means = {each: interval(ratios[name, each]) for each in [*systems, above] if (name, each) in ratios}
