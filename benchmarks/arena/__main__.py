@@ -48,7 +48,7 @@ def parsed(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("systems", nargs="*", metavar="SYSTEM", help="titles of systems; default: all")
     parser.add_argument("--sets", nargs="+", choices=tuple(sets.SETS), default=list(sets.SETS), metavar="SET")
     parser.add_argument("--epsilons", type=float, nargs="+", default=list(EPSILONS))
-    parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--attacks", nargs="+", metavar="ATTACK", help="names of attacks; default: all")
     parser.add_argument("--data", type=Path, help="folder of npz files (`benchmarks.data` says which)")
     parser.add_argument("--home", type=Path, default=environments.HOME, help="where environments and results are kept")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.arena import sets, stages
-from benchmarks.arena.ranks import US, Results, by_cell, interval, marked, winners
+from benchmarks.arena.ranks import REFUTED, US, Results, by_cell, interval, marked, winners
 
 _STAGES = ", ".join(f"{words} ({name})" for name, words in stages.STAGES.items())
 _HOW = (
@@ -18,22 +18,27 @@ _HOW = (
 )
 
 
-def cells(found: Results, systems: Sequence[str], broken: set[str]) -> Iterator[str]:
-    """Cells in which another system has a lower mean: the best one, and the best whose claim no attack refutes."""
-    standing = [each for each in systems if each not in broken]
-    yield from ("| set | epsilon | dapple | the best | intervals | the best not refuted | |", "| --- " * 7 + "|")
-    for epsilon in sorted({each["epsilon"] for each in found}):
+def cells(found: Results, systems: Sequence[str], marks: dict[str, str]) -> Iterator[str]:
+    """Cells in which another system has a lower mean: the best, and the best whose claim no row in the box refutes."""
+    standing = [each for each in systems if marks.get(each) != REFUTED]
+    epsilons = sorted({each["epsilon"] for each in found})
+    for those, whose in ((systems, "all private systems"), (standing, f"those without {REFUTED}")):
+        firsts = [best for epsilon in epsilons for best in winners(by_cell(found, epsilon), those).values()]
+        yield f"Of {whose}, Dapple has the lowest mean in {firsts.count(US)} of {len(firsts)} cells."
+    yield ""
+    yield from (f"| set | epsilon | dapple | the best | intervals | the best without {REFUTED} | |", "| --- " * 7 + "|")
+    for epsilon in epsilons:
         ratios = by_cell(found, epsilon)
         for name, best in winners(ratios, systems).items():
             if best != US:
                 means = {each: interval(ratios[name, each]) for each in systems if (name, each) in ratios}
                 apart = "apart" if means[best][2] < means[US][1] else "overlap"
                 fair = min((each for each in standing if each in means), key=lambda each: means[each][0], default=US)
-                told = f"{marked([best], broken)[0]} {means[best][0]:.4g} | {apart} | {fair} | {means[fair][0]:.4g}"
+                told = f"{marked([best], marks)[0]} {means[best][0]:.4g} | {apart} | {fair} | {means[fair][0]:.4g}"
                 yield f"| {name} | {epsilon:g} | {means[US][0]:.4g} | {told} |"
 
 
-def why(found: Results, staged: Results, systems: Sequence[str], broken: set[str]) -> Iterator[str]:
+def why(found: Results, staged: Results, systems: Sequence[str], marks: dict[str, str]) -> Iterator[str]:
     """What the same runs cost with next to no noise in a stage, and a paragraph for each regime."""
     lost: dict[str, dict[tuple[str, float], str]] = collections.defaultdict(dict)
     for epsilon in sorted({each["epsilon"] for each in found}):
@@ -56,7 +61,7 @@ def why(found: Results, staged: Results, systems: Sequence[str], broken: set[str
         costs_of = [_mean(each, set(bests)) for each in runs.values()]
         yield from (
             "",
-            f"{_lost_to(regime, bests, broken)}, at a cost of {ours:.3g} against {theirs:.3g}. {_stage(*costs_of)}",
+            f"{_lost_to(regime, bests, marks)}, at a cost of {ours:.3g} against {theirs:.3g}. {_stage(*costs_of)}",
         )
 
 
@@ -74,9 +79,9 @@ def _mean(results: Results, cells_of: set[tuple[str, float]]) -> float:
     return math.exp(np.mean(logs)) if logs else math.nan
 
 
-def _lost_to(regime: str, bests: dict[tuple[str, float], str], broken: set[str]) -> str:
+def _lost_to(regime: str, bests: dict[tuple[str, float], str], marks: dict[str, str]) -> str:
     counts = collections.Counter(bests.values()).most_common()
-    to = ", ".join(f"{marked([each], broken)[0]} ({count})" for each, count in counts)
+    to = ", ".join(f"{marked([each], marks)[0]} ({count})" for each, count in counts)
     return f"**{regime}** ({', '.join(dict.fromkeys(name for name, _ in bests))}): lost to {to}"
 
 

@@ -7,15 +7,18 @@ from typing import Any
 
 from benchmarks import machine
 from benchmarks.arena import cells, environments, lost, ranks, sets, stages, verdicts
-from benchmarks.arena.ranks import US, Results
+from benchmarks.arena.attacks.neighbors import BOX
+from benchmarks.arena.ranks import BEYOND, REFUTED, US, Results
 
 OF_TWO_RUNS = ("same_key", "no_account")
 """Attacks on what users do with several runs: they refute no claim of one run."""
+ABOVE = "not_private"
 _HOW_RANKED = (
-    "Mean place among the private systems on the sets of a regime, and in brackets the cost over that of k-means "
-    "without privacy: the geometric mean of all draws of all sets that the system finished and its 95% interval. A "
-    "system that gave no answer on a set has the last place there, and none where it was not run. The best of a row "
-    "is bold. Attacks refute what systems with \u2020 claim of one run: theirs are no places of private clustering."
+    "Mean place among the private systems on all draws of the sets of a regime, and its 95% interval. In brackets is "
+    "the cost over that of k-means without privacy: the geometric mean of all draws of all sets that the system "
+    "finished, and its 95% interval. A system that gave no answer to a draw has the last place there, and none where "
+    f"it was not run. The best of a row is bold. Attacks refute what systems with {REFUTED} claim of one run: theirs "
+    f"are no places of private clustering. With {BEYOND} only rows beyond the bounds that users stated do that."
 )
 _HOW_REFUTED = (
     "Lower bounds on epsilon with their claims; a refuted claim is bold. All bounds on one system together exceed a "
@@ -27,29 +30,44 @@ _HOW_REFUTED = (
     "over."
 )
 _HOW_CELLS = (
-    "Cost over that of k-means without privacy: the geometric mean of the draws, and its 95% interval. The least of a "
-    "row is bold. `-` is a cell without an answer, and an empty one was not run."
+    "Cost over that of k-means without privacy, the best of some starts: the geometric mean of the draws, and its 95% "
+    "interval. The least of a private system is bold. `-` is a cell without an answer, and an empty one was not run. "
+    f"`{ABOVE}` is the line above."
 )
 
 
 def lines(systems: dict[str, ModuleType], options: Any) -> list[str]:
     """Markdown lines of the whole page."""
     told = list(verdicts.measured(systems, options.attacks or verdicts.attacks(), options))
-    broken = {each["system"] for each in told if _is_refuted(each) and each["attack"] not in OF_TWO_RUNS}
+    marks = marks_of(told)
     found = list(cells.measured(systems, options))
     staged = cells.measured({US: systems[US]} if US in systems else {}, options, stages.DOORS)
     ranked = [name for name, each in systems.items() if each.CLAIM is not None]
     page = [*machine.heading("The arena"), *_systems(systems, found), *_sets(found), *_commands()]
     page += ["## Ranks by regime", "", _HOW_RANKED, ""]
     for epsilon in options.epsilons:
-        page += [*ranks.regime_table(found, ranked, epsilon, broken), ""]
+        page += [*ranks.regime_table(found, ranked, epsilon, marks), ""]
     page += ["## Every cell", "", _HOW_CELLS, ""]
     for epsilon in options.epsilons:
-        page += [*ranks.cell_table(found, ranked, epsilon, broken), ""]
-    page += ["## Cells that Dapple loses", "", *lost.cells(found, ranked, broken), ""]
-    page += ["### Why", "", *lost.why(found, list(staged), ranked, broken), ""]
+        page += [*ranks.cell_table(found, ranked, ABOVE, epsilon, marks), ""]
+    page += ["## Cells that Dapple loses", "", *lost.cells(found, ranked, marks), ""]
+    page += ["### Why", "", *lost.why(found, list(staged), ranked, marks), ""]
     page += ["## Cells without an answer", "", *missing(found), ""]
     return [*page, "## Claimed and refuted", "", *claims(told)]
+
+
+def marks_of(told: Results) -> dict[str, str]:
+    """Marks of systems whose claim of one run is refuted."""
+    found: dict[str, str] = {}
+    for each in told:
+        if each["attack"] not in OF_TWO_RUNS:
+            pairs = {pair.case: pair for pair in verdicts.loaded(each["attack"]).PAIRS}
+            for case in each["cases"]:
+                if case["bound"] > case["claim"]:
+                    row = pairs[case["case"]].with_canary[-1]
+                    is_inside = bool(((row >= BOX[0]) & (row <= BOX[1])).all())
+                    found[each["system"]] = REFUTED if is_inside else found.get(each["system"], BEYOND)
+    return found
 
 
 def _worst(verdict: dict[str, Any]) -> dict[str, Any] | None:
@@ -86,8 +104,14 @@ def _commands() -> Iterator[str]:
     yield from ("", "```console", "python -m benchmarks.arena build", "python -m benchmarks.arena cells --data data")
     yield from ("python -m benchmarks.arena attacks", "python -m benchmarks.arena stages --data data", "```", "")
     yield "One cell is named by the words of its row and column:"
-    yield from ("", "```console", "python -m benchmarks.arena cells SYSTEM --sets SET --epsilons EPSILON --draws DRAWS")
+    yield from ("", "```console", "python -m benchmarks.arena cells SYSTEM --sets SET --epsilons EPSILON --data data")
     yield from ("python -m benchmarks.arena attacks SYSTEM --attacks ATTACK", "```", "")
+    yield (
+        "What is kept is found by the digest of the adapter (of Dapple: of all the code that its fit reaches), of the "
+        "attack, of what was asked and of the rows. So nothing here is of other code than that of the commit above, "
+        "whenever it was run."
+    )
+    yield ""
 
 
 def missing(found: Results) -> Iterator[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.arena import cells, environments, lost, page, ranks, sets, stages, verdicts
 from benchmarks.arena.__main__ import parsed
-from benchmarks.arena.attacks import attributes, floating_point, insertion, neighbors
+from benchmarks.arena.attacks import attributes, far_neighbors, floating_point, insertion, neighbors
 
 ADAPTERS = environments.adapters()
 ATTACKS = verdicts.attacks()
@@ -185,13 +185,14 @@ def test_lost_cells_say_why():
     found = [*results("dapple", 4.0), *results("other", 1.5)]
     costs = {"quiet start": 1.4, "quiet fine": 4.0, "quiet lloyd": 3.0, "quiet all": 1.1}
     staged = [each for door, ratio in costs.items() for each in results("dapple", ratio, door)]
-    *_, said = lost.why(found, staged, ["dapple", "other"], {"other"})
+    *_, said = lost.why(found, staged, ["dapple", "other"], {"other": ranks.REFUTED})
     assert said.startswith("**few rows** (iris): lost to other \u2020 (1), at a cost of 4 against 1.5.")
     assert said.endswith(
         "Without any noise 1.1 are left; the costliest is the noise of the start, without which 4 become 1.4."
     )
-    assert "not run apart" in list(lost.why(found, [], ["dapple", "other"], set()))[-1]
-    [row] = list(lost.cells(found, ["dapple", "other"], {"other"}))[2:]
+    assert "not run apart" in list(lost.why(found, [], ["dapple", "other"], {}))[-1]
+    *counts, _, _, _, row = lost.cells(found, ["dapple", "other"], {"other": ranks.REFUTED})
+    assert [each.rpartition("mean in ")[2] for each in counts] == ["0 of 1 cells.", "1 of 1 cells."]
     assert row == "| iris | 1 | 4 | other \u2020 1.5 | apart | dapple | 4 |"
 
 
@@ -200,10 +201,17 @@ def test_a_system_that_is_not_built_is_reported(tmp_path):
         environments.environment(ADAPTERS["emmc"], tmp_path)
 
 
-def test_ranks_and_intervals_by_hand():
-    ratios = {("iris", "a"): [2.0, 8.0], ("iris", "b"): [3.0, 3.0]}
-    run = {("iris", "a"), ("iris", "b"), ("iris", "c")}
-    assert ranks.ranks(ratios, "iris", ["a", "b", "c", "d"], run) == {"a": 2, "b": 1, "c": 3}
+def test_places_and_intervals_by_hand():
+    assert ranks.ranks({"a": 8.0, "b": 3.0, "c": None}) == {"a": 2, "b": 1, "c": 3}
+    ratios = {"a": [2.0, 8.0], "b": [3.0, 3.0], "c": [None, 9.0], "d": [1.0, 1.0]}
+    found = [
+        {"system": system, "name": "iris", "draw": draw, "ratio": ratio}
+        for system, both in ratios.items()
+        for draw, ratio in enumerate(both)
+    ]
+    by_hand = {"a": (1.5, 1.0, 3.0), "b": (1.5, 1.0, 3.0), "c": (3.0, 3.0, 3.0)}
+    assert ranks.places(found, ["a", "b", "c"]) == by_hand
+    assert ranks.places(found[:1], ["a"]) == {"a": (1.0, 1.0, 1.0)}
     mean, low, high = ranks.interval([2.0, 8.0])
     assert (round(mean, 9), round(low * high, 6)) == (4.0, 16.0)
     assert ranks.interval([2.0])[2] == np.inf
@@ -218,6 +226,23 @@ def test_a_verdict_says_what_is_refuted():
     assert "**refuted** (y" in page.verdict_line(told)
     assert "not refuted (x" in page.verdict_line(told | {"cases": cases[:1]})
     assert "no release: NaN" in page.verdict_line(told | {"cases": [], "errors": ["NaN"]})
+
+
+def test_marks_tell_rows_in_the_box_from_those_beyond_it():
+    def told(system, attack, case, bound):
+        return {"system": system, "attack": attack, "cases": [{"case": case, "claim": 0.5, "bound": bound}]}
+
+    corner, beyond = (each.case for each in far_neighbors.PAIRS[:2])
+    found = [
+        told("a", "huge_row", "of 1e6", 0.6),
+        told("b", "not_finite", "NaN", 0.6),
+        told("b", "far_neighbors", corner, 0.6),
+        told("b", "huge_row", "of 1e6", 0.6),
+        told("c", "far_neighbors", beyond, 0.4),
+        told("d", "same_key", "at a corner", 9.0),
+    ]
+    assert page.marks_of(found) == {"a": ranks.BEYOND, "b": ranks.REFUTED}
+    assert page.marks_of([told("c", "far_neighbors", beyond, 0.6)]) == {"c": ranks.BEYOND}
 
 
 def test_a_small_arena_from_end_to_end(tmp_path):
