@@ -56,6 +56,7 @@ def job(lake: Path, radius: float, n_clusters: int, **sections: Any) -> dict[str
     """Settings of a fit without server data."""
     return {
         "algorithm": "central_tree",
+        "experimental": True,
         "data": {"path": str(lake), "features": "x"},
         "n_clusters": n_clusters,
         "privacy": PRIVACY,

@@ -5,15 +5,13 @@ steps of the job on arrays in this process; masked fits and profiles run as user
 rows (of clients: from their exact bounded sums). An interval is two noise stddevs either way, as pages draw it, so
 it should hold 95.4% of the truths. Clusters that a page calls maybe empty have none.
 
-    python -m benchmarks.coverage --write benchmarks/results/coverage.md --kept coverage.jsonl
+    python -m benchmarks.coverage --kept coverage.jsonl --out benchmarks/results/coverage.md
 
 Runs that are finished are kept, so a command that was stopped goes on where it was.
 """
 
-import argparse
 import collections
 import json
-import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -23,7 +21,7 @@ import scipy.stats
 
 from benchmarks import coverage_clusters as clusters
 from benchmarks import coverage_kinds as kinds
-from benchmarks import machine
+from benchmarks import machine, measurement
 from benchmarks.coverage_kinds import Found
 
 RUNS = 200
@@ -108,8 +106,7 @@ def _row(claim: str, hits: int, made: int) -> str:
 
 def main() -> None:
     """Runs what is missing, and writes the table of all runs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", type=Path, help="Markdown file for the results")
+    parser = measurement.script(__doc__)
     parser.add_argument("--kept", type=Path, default=Path("coverage.jsonl"), help="file of finished runs")
     parser.add_argument("--runs", type=int, default=RUNS, help="of each kind")
     parser.add_argument("--minutes", type=float, default=60.0, help="when to stop")
@@ -119,9 +116,7 @@ def main() -> None:
     runs = read(given.kept)
     minutes = sum(float(each["seconds"]) for each in runs) / 60.0  # type: ignore[arg-type]
     lines = [*machine.heading("Coverage"), f"{len(runs):,} runs, {minutes:.1f} CPU minutes.", "", *table(runs), ""]
-    sys.stdout.write("\n".join(lines))
-    if given.write is not None:
-        machine.write(lines, given.write)
+    measurement.show(lines, given.out)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-r"""What a fit of 11 rounds takes: before and after, with one core and all, over scikit-learn and over a floor.
+"""What a fit of 11 rounds takes: before and after, with one core and all, over scikit-learn and over a floor.
 
 Passes: microseconds of CPU per row and round, as multiples of one iteration of scikit-learn's Lloyd on the same rows,
 by one thread. Whole commands: each turn is a process of its own, from its start to its end, with all it starts; the
@@ -9,15 +9,13 @@ turn starts a cluster, whose first job is measured apart from the one after it, 
 took the CPU time.
 
 Every turn is written to a JSON file beside `--out` as soon as it is over; the same command goes on where it stopped.
-The size of a graph is measured for few server rows and for many.
 
-    python -m benchmarks.engine --before CHECKOUT --rows 10000 1000000 10000000 --clients 50000 \
-        --out benchmarks/results/engine.md
+    python -m benchmarks.engine --before CHECKOUT --rows 10000 10000000 --out benchmarks/results/engine.md
 """
 
 import argparse
+import concurrent.futures
 import contextlib
-import dataclasses
 import functools
 import json
 import os
@@ -30,7 +28,7 @@ from typing import Any
 
 import joblib
 
-from benchmarks import engine_turns, large_lakes, machine, measurement, mixture, runners
+from benchmarks import engine_turns, large_lakes, machine, measurement, runners
 from benchmarks.engine_turns import ROOT
 from benchmarks.measurement import Figures
 
@@ -38,8 +36,7 @@ LLOYD = {"steps": 8, "share": 0.5}
 """With the three rounds of the start these are 11 rounds."""
 SMALL, LARGE = 100_000, 5_000_000
 """Rows below which nothing but the command is measured, and above which turns are few."""
-PARTS = ("passes", "commands", "rounds", "flink", "graph")
-SERVER_ROWS = (500, 100_000)
+PARTS = ("passes", "commands", "rounds", "flink")
 Arms = dict[str, Callable[[], Figures]]
 BEFORE, AFTER, ALL_CORES, ONE_CORE = "before", "after", "all cores, rows kept", "one core, rows kept"
 FLOOR = "decode, and 11 iterations of scikit-learn"
@@ -62,9 +59,9 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         record = Record((arguments.out or Path(temporary) / "engine").with_suffix(".json"))
-        lakes = made(arguments, arguments.data or Path(temporary))
-        if "graph" in arguments.parts:
-            record.measure(GRAPHS, graph_arms(arguments.data or Path(temporary)), 1)
+        # In another process: the peak of a command starts with the memory of the process that starts it.
+        with concurrent.futures.ProcessPoolExecutor(1) as pool:
+            lakes = pool.submit(made, arguments, arguments.data or Path(temporary)).result()
         if "passes" in arguments.parts:
             where = {BEFORE: arguments.before, AFTER: ROOT}
             checkouts = {arm: checkout for arm, checkout in where.items() if checkout is not None}
@@ -79,7 +76,7 @@ def main() -> None:
         measurement.show([*machine.heading("The engine: a fit of 11 rounds"), *record.lines()], arguments.out)
 
 
-GRAPHS, PASSES = "Bytes of the graph", "A round per row, over scikit-learn's iteration"
+PASSES = "A round per row, over scikit-learn's iteration"
 TITLES = {"commands": "the whole command", "rounds": "the rounds alone", "flink": "on Flink"}
 
 
@@ -132,16 +129,20 @@ class Record:
                 *(passes_table(turns) if title == PASSES else table(turns)),
                 "",
                 *shares(turns),
-                *(f"- {line}" for line in (() if title == PASSES else ratios(turns))),
+                *(f"- {line}" for line in (() if title == PASSES else ratios(turns, self._start()))),
                 "",
             ]
         return found
+
+    def _start(self) -> float | None:
+        """CPU seconds of the command on few rows; None if it was not measured."""
+        turns = [turn[ALL_CORES] for each in self._sections.values() for turn in each["turns"] if ALL_CORES in turn]
+        return min((turn["cpu"] for turn in turns if "first" in turn), default=None)
 
 
 def table(turns: list[dict[str, Figures]]) -> list[str]:
     """A line for each arm."""
     keys = {"wall": "wall s", "cpu": "CPU s", "first": "s to the first round", "first_cpu": "CPU s to the first round"}
-    keys |= {"bytes": "bytes"}
     shown = {key: name for key, name in keys.items() if key in next(iter(turns[0].values()))}
     lines = ["| arm | " + " | ".join([*shown.values(), "peak RSS MB"]) + " |", "| --- " * (len(shown) + 2) + "|"]
     for arm in turns[0]:
@@ -180,14 +181,23 @@ def shares(turns: list[dict[str, Figures]]) -> list[str]:
     return [*lines, ""]
 
 
-def ratios(turns: list[dict[str, Figures]]) -> list[str]:
-    """What the goals are about, as medians over turns."""
+def ratios(turns: list[dict[str, Figures]], start: float | None) -> list[str]:
+    """What the goals are about, as medians over turns.
+
+    Args:
+      turns: of a section.
+      start: CPU seconds of the command on few rows, which are a part of the floor.
+    """
 
     def over(one: str, other: str, key: str) -> float:
         return statistics.median(each[one][key] / each[other][key] for each in turns)
 
     arms = list(turns[0])
-    found = [f"{arm} over {FLOOR}: CPU {over(arm, FLOOR, 'cpu'):.2f}" for arm in arms if FLOOR in arms and arm != FLOOR]
+    found = []
+    if FLOOR in arms and start is not None:
+        for arm in arms[:-1]:
+            share = statistics.median(each[arm]["cpu"] / (start + each[FLOOR]["cpu"]) for each in turns)
+            found.append(f"{arm} over the floor, a start of {start:.1f} s with it: CPU {share:.2f}")
     found += [
         f"{one} over {other}: wall {over(one, other, 'wall'):.2f}, CPU {over(one, other, 'cpu'):.2f}"
         for one, other in ((ALL_CORES, BEFORE), (ONE_CORE, BEFORE), (FLINK_FIRST, IN_MEMORY), (FLINK, IN_MEMORY))
@@ -202,8 +212,6 @@ def ratios(turns: list[dict[str, Figures]]) -> list[str]:
 
 
 def _spread(values: list[float]) -> str:
-    if min(values) == max(values) >= 1000:
-        return f"{values[0]:,.0f}"
     return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
@@ -224,15 +232,26 @@ def command_arms(n: int, lake: Path, before: Path | None) -> Arms:
     flags: dict[str, tuple[str, ...]] = {ALL_CORES: (), ONE_CORE: ("--cores", "1")}
     if n <= LARGE:
         flags["one core, rows read again"] = ("--cores", "1", "--cache_megabytes", "0")
-    where = {arm: (ROOT, each) for arm, each in flags.items()}
+    where = {arm: (lake, ROOT, each) for arm, each in flags.items()}
     if before is not None:
-        where = {BEFORE: (before, ())} | where
+        where = {BEFORE: (known_to(before, lake), before, ())} | where
 
-    def bound(checkout: Path, words: tuple[str, ...]) -> Callable[[], Figures]:
-        return lambda: engine_turns.command(lake, checkout, words, marked=n < SMALL)
+    def bound(job: Path, checkout: Path, words: tuple[str, ...]) -> Callable[[], Figures]:
+        return lambda: engine_turns.command(job, checkout, words, marked=n < SMALL)
 
     found = {arm: bound(*each) for arm, each in where.items()}
     return found if by_client(lake) or n < SMALL else found | {FLOOR: lambda: engine_turns.alone(lake, "floor")}
+
+
+def known_to(checkout: Path, lake: Path) -> Path:
+    """A folder whose job a checkout knows: before commit b16810be there was no setting `experimental`."""
+    job = json.loads((lake / "engine.yaml").read_text())
+    if not (checkout / "schemas" / "settings" / "tiers.py").exists():
+        del job["experimental"]
+    place = lake / BEFORE
+    place.mkdir(exist_ok=True)
+    (place / "engine.yaml").write_text(json.dumps(job))
+    return place
 
 
 def by_client(lake: Path) -> bool:
@@ -279,38 +298,6 @@ def on_cluster(lake: Path, cluster: runners.Runner) -> Figures:
     used = [after - before for after, before in zip(runners.cpu_by_server(cluster), start, strict=True)]
     split = {DRIVER: found["cpu"]} | {CPU_OF + name: each for name, each in zip(cluster.names, used, strict=True)}
     return found | split | {"cpu": found["cpu"] + sum(used), "rss": found["rss"] + runners.rss_of(cluster)}
-
-
-def graph_arms(data: Path) -> Arms:
-    """How large the graph of a fit is, by its number of server rows."""
-    return {f"{n:,} server rows x {large_lakes.ROW_FEATURES}": functools.partial(graph, data, n) for n in SERVER_ROWS}
-
-
-def graph(data: Path, n_server: int) -> Figures:
-    """Bytes of the graph that a runner is sent."""
-    import apache_beam as beam
-    import pyarrow.parquet as pq
-
-    from pipelines.kmeans.fit import aggregation_of
-    from pipelines.kmeans.fit_rounds import FitRounds
-    from pipelines.run.options import beam_options
-    from tests.scenes import lake as scenes
-    from transforms.rounds.staged_state import staged_state
-
-    lake = large_lakes.record_lake(data, 10_000)
-    job = json.loads((lake / "job.yaml").read_text())
-    with tempfile.TemporaryDirectory() as folder:
-        server = Path(folder) / "server.parquet"
-        pq.write_table(mixture.table(mixture.draw(1, n_server, large_lakes.ROW_FEATURES).rows), server)
-        planned = scenes.ready(job | {"lloyd": LLOYD, "server_data": {"path": str(server)}}, folder)
-        with staged_state(planned.initial, folder) as (light, staged):
-            pipeline = beam.Pipeline(options=beam_options([]))
-            key = scenes.write_key(Path(folder) / "key")
-            aggregation = aggregation_of(planned, key)
-            rounds = FitRounds(dataclasses.replace(planned, initial=light), aggregation, folder, staged=staged)
-            rounds.add_rounds(pipeline, {}, 1, rounds.n_rounds)
-            raw = len(pipeline.to_runner_api().SerializeToString())
-    return {"bytes": float(raw), "rss": measurement.peak_rss()}
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ fails is taken up in memory under its --run_id. All runs draw under one key, so 
 those of a run that nobody disturbed.
 
     python -m benchmarks.engine_faults --out benchmarks/results/engine_faults.md
+    python -m benchmarks.engine_faults --only ^two --out benchmarks/results/engine_faults.md    # other lines stay
 """
 
 import contextlib
@@ -24,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow.parquet as pq
 
-from benchmarks import measurement
+from benchmarks import measurement, pieces
 from benchmarks.machine import heading
 from deploy.local import downloads
 from deploy.local.flink_cluster import FlinkCluster, Ports
@@ -132,9 +133,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=faults.N_ROWS)
     parser.add_argument("--only", default="", help="a regular expression for the names of trials")
     arguments = parser.parse_args()
+    os.environ["DAPPLE_LOG_FORMAT"] = "plain"
     # In the background of a shell it may be switched off, and runs would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    lines = [*heading("Faults: runs that are disturbed half-way"), *_HEAD]
+    lines: dict[pieces.Key, list[str]] = {}
     failed = 0
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, contextlib.ExitStack() as stack:
         bench = Bench(pathlib.Path(folder), arguments.rows)
@@ -146,26 +148,26 @@ def main() -> None:
                 trial, work = bench.trial(cluster.flags), fault(cluster)
             else:
                 trial, work = bench.trial(flags), fault
-            line, good = judged(name, bench, trial, work)
+            cells, good = judged(name, bench, trial, work)
             failed += not good
-            lines.append(line)
-            print(line, file=sys.stderr, flush=True)
+            lines[cells[0], cells[1]] = cells
+            print(*cells, sep=" | ", file=sys.stderr, flush=True)
             shutil.rmtree(trial.folder, ignore_errors=True)
-    lines += ["", f"{len(wanted)} trials, {failed} of them not as promised."]
-    measurement.show(lines, arguments.out)
+    head = heading("Faults: runs that are disturbed half-way")
+    measurement.show(pieces.merged(head, _ABOUT, _COLUMNS, lines, 1, arguments.out), arguments.out)
+    if failed:
+        raise SystemExit(f"{failed} of {len(wanted)} trials were not as promised.")
 
 
-_HEAD = (
+_ABOUT = (
     '"Taken up" is the same --run_id, in memory, afterwards. Right: the released bytes are those of a run that nobody '
-    "disturbed, the ledger has one reserve and one commit, and nothing else is left.",
-    "",
-    "| trial | exit code | s to the end | what it said last | taken up | right |",
-    "| --- " * 6 + "|",
+    "disturbed, the ledger has one reserve and one commit, and nothing else is left."
 )
+_COLUMNS = ("runs", "trial", "exit code", "s to the end", "what it said last", "taken up", "right")
 
 
-def judged(name: str, bench: Bench, trial: Trial, fault: Fault) -> tuple[str, bool]:
-    """The line of a trial, and whether all was as promised."""
+def judged(name: str, bench: Bench, trial: Trial, fault: Fault) -> tuple[list[str], bool]:
+    """The cells of a trial, and whether all was as promised."""
     said, code, taken = "", "HANG", ""
     start = time.monotonic()
     try:
@@ -191,7 +193,7 @@ def judged(name: str, bench: Bench, trial: Trial, fault: Fault) -> tuple[str, bo
     good = code != "HANG" and whole and not left and not said.startswith("not disturbed")
     said = "; ".join([said, *trial.notes, *(f"left: {each}" for each in sorted(left))])
     right = "given back" if voided and whole else "yes" if good else "NO"
-    return f"| {name} | {code} | {seconds:.0f} | {said} | {taken} | {right} |", good
+    return [*name.split(": ", 1), code, f"{seconds:.0f}", said, taken, right], good
 
 
 @contextlib.contextmanager

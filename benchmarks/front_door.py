@@ -2,7 +2,8 @@
 
 Everything is typed on a terminal, in a fresh checkout, in an environment that knows nothing of this one. A question is
 answered as the page says: a row such as ``| `age` | `18,100` |`` of a table answers the question about that column.
-With `--out` the section "Minutes" of a file of results is replaced.
+
+    python -m benchmarks.front_door docs/tutorials/csv.md --out benchmarks/results/front_door.md
 """
 
 import contextlib
@@ -21,7 +22,7 @@ from benchmarks.own_environment import CONSOLE, INSTALL, ROOT, Done, checkout, i
 _ANSWER = re.compile(r"^\| `(\w+)` \| `([^`]+)` \|", re.MULTILINE)
 _KEPT = '[ ! -f ~/.state ] || {{ . ~/.state; cd "$PWD"; }}\n{}\ncode=$?; export -p > ~/.state; exit $code'
 """A command as the next one in one shell: an environment stays activated, and a folder entered."""
-_HEADING, _PATIENCE = "## Minutes", 900.0
+_PATIENCE = 900.0
 
 
 def commands(text: str) -> list[str]:
@@ -70,15 +71,13 @@ def shown(command: str) -> str:
     return command.partition("\\\n")[0].partition("\n")[0].strip().replace("|", "\\|")
 
 
-def section(page: Path, done: list[tuple[str, Done]], n_installing: int, size: float) -> list[str]:
+def results(page: Path, done: list[tuple[str, Done]], n_installing: int, size: float) -> list[str]:
     """The lines of the results."""
-    head = machine.heading("Minutes")
     rows = [f"| `{shown(command)}` | {each.wall:.1f} | {each.cpu:.1f} |" for command, each in done]
     parts = (done[:n_installing], done[n_installing:])
     sums = [(sum(each.wall for _, each in part), sum(each.cpu for _, each in part)) for part in parts]
     return [
-        f"#{head[0]}",
-        *head[1:],
+        *machine.heading("The front door: minutes from a checkout to a result"),
         f"The lines of `{INSTALL.relative_to(ROOT)}`, and then the commands of `{page}`, on a terminal in a "
         f"fresh checkout. Nothing had been downloaded before. Installing took {sums[0][0] / 60:.1f} minutes "
         f"({sums[0][1] / 60:.1f} of CPU time), and the commands of the page {sums[1][0] / 60:.1f} "
@@ -90,21 +89,8 @@ def section(page: Path, done: list[tuple[str, Done]], n_installing: int, size: f
     ]
 
 
-def replaced(text: str, lines: list[str]) -> list[str]:
-    """A file of results with another section."""
-    before, _, rest = f"\n{text}".partition(f"\n{_HEADING}\n")
-    after = rest.partition("\n## ")
-    return [
-        *(before.strip() or "# The front door").splitlines(),
-        "",
-        *lines,
-        "",
-        *"".join(after[1:]).strip().splitlines(),
-    ]
-
-
 def main() -> None:
-    """Installs, follows the page, and writes the section."""
+    """Installs, follows the page, and writes the results."""
     parser = measurement.script(__doc__)
     parser.add_argument("page", type=Path, help="page whose console blocks are run, such as docs/tutorials/csv.md")
     options = parser.parse_args()
@@ -115,9 +101,7 @@ def main() -> None:
         done = [(line, typed(line, home, sources, {})) for line in lines]
         done += [(line, typed(line, home, sources, answers(text))) for line in commands(text)]
         size = megabytes(home / "dapple-env")
-    out = options.out
-    found = section(options.page, done, len(lines), size)
-    measurement.show(replaced(out.read_text() if out and out.exists() else "", found) if out else found, out)
+    measurement.show(results(options.page, done, len(lines), size), options.out)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
 """What a fit of many small objects on a store costs: CPU seconds of the job alone, and requests per object.
 
 The store is moto's server, in a process of its own on loopback. The job is the command, with a ledger, as a user would
-start it; nothing is patched. With `--delay` the store waits before each answer, as one that is far away. For figures of
-an earlier commit copy this file into a checkout of it, run it there with `--out COMMIT.md`, and name that file here.
+start it; nothing is patched. With `--delay` the store waits before each answer, as one that is far away.
 
-    python -m benchmarks.object_store --objects 30 300 --before COMMIT.md --out benchmarks/results/object_store.md
+    python -m benchmarks.object_store --objects 30 300 --out benchmarks/results/object_store.md
     python -m benchmarks.object_store --objects 1000 --delay 30 --out benchmarks/results/object_store_far.md
 """
 
@@ -14,7 +13,6 @@ import io
 import itertools
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -171,7 +169,6 @@ def main() -> None:
     parser.add_argument("--objects", type=int, nargs="+", default=[300])
     parser.add_argument("--delay", type=float, default=0.0, help="milliseconds before each answer of the store")
     parser.add_argument("--flags", nargs="*", default=[], help="of Beam's runner, without the two dashes")
-    parser.add_argument("--before", type=Path, help="results of an earlier commit, which is the file's name")
     words = parser.parse_args()
     lines = [
         *heading("Many small objects on a store"),
@@ -192,9 +189,6 @@ def main() -> None:
                 lines.append(row(n_objects, found))
         finally:
             server.kill()
-    if words.before:
-        lines += ["", f"At {words.before.stem}, by the same command in a checkout of it:", "", *TABLE]
-        lines += [line for line in words.before.read_text().splitlines() if re.match(r"\| \d", line)]
     measurement.show(lines, words.out)
 
 

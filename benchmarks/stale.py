@@ -7,8 +7,9 @@ beside it (otherwise it is dirty). Results without a command and either of both 
 
 `--redraw` runs the command of every result that is not current: those whose seconds are known in their order, then the
 others. Commands of figures come from `benchmarks.papers`, other ones from the result's head, as long as they read no
-other files than those of `--data`. A command that fails leaves its result as it was. An interrupted call loses the one
-that runs, and may be repeated. It wants everything committed but results.
+other files than those of `--data`; a new file is begun where finished runs are kept as JSON lines. A command that fails
+leaves its result as it was. An interrupted call loses the one that runs, and may be repeated. It wants everything
+committed but results.
 
     python -m benchmarks.stale --out benchmarks/results/states.md
     python -m benchmarks.stale --redraw --data DATA --seconds 300
@@ -25,15 +26,16 @@ from typing import NamedTuple
 
 from benchmarks import machine, measurement
 from benchmarks.measured_code import Code
-from benchmarks.papers.figures import FIGURES
+from benchmarks.papers.figures import FIGURES, WORK
 from benchmarks.papers.figures import seconds as seconds_of
 
 RESULTS = Path(machine.RESULTS)
 LIST = RESULTS / "states.md"
 """The list of all others."""
 CURRENT = "current"
-READ = {"--before", "--kept", "--only-kept", "--package", "--reference"}
-"""Options of files that only the machine of the result had."""
+READ = {"--before", "--finished_only", "--only-kept", "--package", "--reference"}
+"""Options by which it needs files that only the machine of the result had."""
+_MODULE = r"python -m ((?:benchmarks|tests)[\w.]*)"
 
 
 class Result(NamedTuple):
@@ -99,7 +101,7 @@ def redraw(found: Sequence[Result], limit: float | None) -> None:
     old = [each for each in found if each.state != CURRENT and each.command]
     for each in sorted(old, key=lambda each: (each.seconds is None, each.seconds or 0.0)):
         with tempfile.TemporaryDirectory() as work:
-            words = [work if word == "WORK" else word.replace("WORK/", f"{work}/") for word in each.command]
+            words = [work if word == WORK else word.replace(f"{WORK}/", f"{work}/") for word in each.command]
             try:
                 code = str(
                     subprocess.run([sys.executable, *words], stdout=subprocess.DEVNULL, timeout=limit).returncode
@@ -112,7 +114,7 @@ def redraw(found: Sequence[Result], limit: float | None) -> None:
 
 def judge(text: str) -> tuple[str, str]:
     """State of a result by its text, and why: current, stale, dirty, lost (an unknown commit) or unnamed."""
-    command = re.search(r"python -m (benchmarks[\w.]*)", text)
+    command = re.search(_MODULE, text)
     code = re.search(r"^- code: ([0-9a-f]{16})$", text, re.MULTILINE)
     commit = re.search(r"^- commit: (?:\S*-g)?([0-9a-f]{7,40})(-dirty)?$", text, re.MULTILINE)
     if command is None or not (code or commit):
@@ -141,10 +143,11 @@ def command(path: Path, text: str, name: str, data: Path | None) -> tuple[str, .
         if FIGURES[name].needs_data and data is None:
             return ()
         return ("-m", "benchmarks.papers", "--draw", name, *(("--data", str(data)) if data else ()))
-    head = re.match(r"# .*\n\n- command: `python (-m benchmarks[^`]*)`\n", text)
-    words = head[1].split() if head else []
-    if words[-2:] != ["--out", str(path)] or any(each in READ or each.endswith(".jsonl") for each in words):
+    head = re.match(rf"# .*\n\n- command: `{_MODULE}([^`]*)`\n", text)
+    words = ["-m", head[1], *head[2].split()] if head else []
+    if words[-2:] != ["--out", str(path)] or READ.intersection(words):
         return ()
+    words = [f"{WORK}/{each}" if each.endswith(".jsonl") else each for each in words]
     if "--data" in words:
         if data is None:
             return ()

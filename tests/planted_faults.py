@@ -2,30 +2,30 @@
 
     python -m tests.planted_faults                     # all faults; exit code 1 if any is not noticed
     python -m tests.planted_faults --only accounting noise   # those whose names start so
-    python -m tests.planted_faults --write FILE        # the results as a page; rows of faults that were not run stay
+    python -m tests.planted_faults --out FILE          # the results as a page; rows of faults that were not run stay
 
 Each fault replaces one piece of text in a temporary copy of the repository, in which the named tests then run. A fault
 counts as noticed if one of them fails, and as not noticed if all pass. Tests that do not end count as noticed: a search
 without an end is seen.
 """
 
-import argparse
 import dataclasses
-import datetime
 import os
 import pathlib
-import platform
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 
+from benchmarks import machine, measurement, pieces
 from tests.seams import fits
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 COPIED = ("schemas", "transforms", "pipelines", "dapple_dp", "tests", "examples", "deploy", "docs", "pyproject.toml")
 MOST_SECONDS = 300
+_ABOUT = "Faults in files that decide privacy, planted one at a time. On a busy machine seconds are upper bounds."
+_COLUMNS = ("fault", "file", "first test that fails", "s")
 MASKED = "tests/unit/masked"
 STATISTICS = "tests/unit/statistics"
 NOISE = "tests/unit/privacy/test_noise.py"
@@ -108,7 +108,7 @@ FAULTS = (
     ),
     Fault(
         "terms: lengths of rows by other rows",
-        "schemas/tables/encoded_column.py",
+        "schemas/tables/terms_column.py",
         "sums / np.maximum(lengths, 1.0)",
         "sums / max(lengths.max(initial=1.0), 1.0)",
         "tests/property/tables/test_encoded_rows.py",
@@ -407,7 +407,7 @@ FAULTS = (
     Fault(
         "rounds: any shape of a statistic is added up",
         "transforms/rounds/protocol.py",
-        "if found.shape != (bound.plan.size,) or found.dtype != np.int64:",
+        "if found.shape != (round_.plan.size,) or found.dtype != np.int64:",
         "if found.dtype != np.int64:",
         "tests/attacks/test_job_objects.py",
     ),
@@ -441,10 +441,10 @@ FAULTS = (
     ),
     Fault(
         "epoch: a window begins with any roll whose facts fit",
-        "pipelines/tables/epoch_roll.py",
-        "if named != hashlib.sha256(content).hexdigest():",
-        "if not named:",
-        "tests/pipeline/kmeans/test_client_epoch.py",
+        "pipelines/ledger/private_state.py",
+        "if _named(runs, state, index) != digest:",
+        "if not _named(runs, state, index):",
+        "tests/attacks/test_private_state.py tests/pipeline/kmeans/test_client_epoch.py",
     ),
     Fault(
         "epoch: rows are read by the roll of another run",
@@ -582,9 +582,9 @@ FAULTS = (
     ),
     Fault(
         "topic: two jobs share a folder of copies",
-        "pipelines/tables/arrivals/landing.py",
-        "            if not locked(descriptor):",
-        "            if False:",
+        "transforms/files/claims.py",
+        "        if not locked(descriptor):",
+        "        if False:",
         "tests/unit/arrivals/test_cuts.py",
     ),
     Fault(
@@ -720,51 +720,10 @@ def copied(folder: pathlib.Path) -> pathlib.Path:
     return folder
 
 
-def rows_of(path: pathlib.Path) -> dict[str, str]:
-    """Rows of a page by the names of their faults, each with the day on which it was run."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    found = {line.split(" | ")[0].removeprefix("| "): line for line in lines if line.startswith("| ")}
-    return {each.name: found[each.name] for each in FAULTS if each.name in found}
-
-
-def page(results: list[Result], before: dict[str, str]) -> str:
-    """The results as Markdown.
-
-    Args:
-      results: of this run.
-      before: rows of earlier runs, by the names of their faults.
-    """
-    today = datetime.datetime.now(datetime.UTC).date()
-    known = before | {
-        each.fault.name: f"| {each.fault.name} | `{each.fault.path}` | "
-        f"{f'`{each.noticed_by}`' if each.noticed_by else 'not noticed'} | {each.seconds:.0f} | {today} |"
-        for each in results
-    }
-    rows = [known[each.name] for each in FAULTS if each.name in known]
-    noticed = sum(" | not noticed | " not in row for row in rows)
-    return "\n".join(
-        [
-            "# Planted faults",
-            "",
-            f"{len(rows)} faults in files that decide privacy, one at a time; {noticed} are noticed by a test.",
-            "",
-            f"{today}, `python -m tests.planted_faults`, {os.cpu_count()} cores, Python {platform.python_version()}; "
-            f"{len(results)} were run that day last, in {sum(each.seconds for each in results):.0f} s. Other processes "
-            "shared the machine, so times are upper bounds.",
-            "",
-            "| fault | file | first test that fails | s | run on |",
-            "| --- | --- | --- | --- | --- |",
-            *rows,
-            "",
-        ]
-    )
-
-
 def main() -> int:
     """Plants, runs and reports."""
-    parser = argparse.ArgumentParser(description="Faults planted one at a time, and the tests that notice them.")
+    parser = measurement.script(__doc__)
     parser.add_argument("--only", nargs="*", default=[""], help="how the names of faults start")
-    parser.add_argument("--write", type=pathlib.Path, help="the page to write")
     options = parser.parse_args()
     results = []
     with tempfile.TemporaryDirectory(prefix="dapple-faults-") as folder:
@@ -772,8 +731,19 @@ def main() -> int:
         for fault in (each for each in FAULTS if each.name.startswith(tuple(options.only))):
             results.append(run(fault, copy))
             sys.stderr.write(f"{fault.name}: {results[-1].noticed_by or 'NOT NOTICED'} {results[-1].seconds:.0f} s\n")
-    if options.write is not None:
-        options.write.write_text(page(results, rows_of(options.write)))
+    rows = {
+        (each.fault.name, f"`{each.fault.path}`"): [
+            each.fault.name,
+            f"`{each.fault.path}`",
+            f"`{each.noticed_by}`" if each.noticed_by else "not noticed",
+            f"{each.seconds:.0f}",
+        ]
+        for each in results
+    }
+    page = pieces.merged(machine.heading("Planted faults"), _ABOUT, _COLUMNS, rows, 1, options.out)
+    known = pieces.rows_of(options.out) | rows
+    noticed = sum(cells[2] != "not noticed" for cells in known.values())
+    measurement.show([*page, "", f"{len(known)} faults; {noticed} are noticed by a test."], options.out)
     return int(any(each.noticed_by is None for each in results))
 
 

@@ -1,14 +1,13 @@
 """The table of results of power cuts."""
 
 import collections
-import datetime
 from collections.abc import Sequence
 
+from benchmarks.machine import heading
 from tests.power_cuts.replay import Result
 from tests.power_cuts.uncut import reason
 
-_HEAD = """# Power cuts
-
+_ABOUT = """\
 A command is recorded call by call, the disk is rebuilt as a cut could leave it after each call that changed it, and the
 command is called again there. What was flushed is there. Of what was not flushed there is nothing, all, or one of the
 last three changes. A state is counted once, however many calls leave it.
@@ -18,12 +17,11 @@ release, or says in a sentence what to do, and that helps.
 """
 
 
-def report(results: Sequence[Result], sites: Sequence[str], words: str, day: datetime.date) -> str:
-    """Markdown: a row per job, what was refused, what is wrong, and durable writes that no job makes."""
+def report(results: Sequence[Result], sites: Sequence[str]) -> list[str]:
+    """Lines of Markdown: a row per job, what was refused, what is wrong, and durable writes that no job makes."""
     reached = set().union(*(each.reached for each in results)) & set(sites)
     cut = set().union(*(each.cut for each in results)) & set(sites)
-    lines = [_HEAD]
-    lines += [f"Measured on {day} on an AMD EPYC with 2 cores and 24 GiB under Linux by `{words}`.\n"]
+    lines = [*heading("Power cuts"), _ABOUT]
     lines += ["| job | calls that changed the disk | states | states tried | writes cut of those made | faults | s |"]
     lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
     for each in results:
@@ -49,4 +47,4 @@ def report(results: Sequence[Result], sites: Sequence[str], words: str, day: dat
             absent[path, reason(site)].append(f"{function} ({line})")
     lines += ["## Writes in the source that these jobs do not cut, and why none needs to\n"]
     lines += [f"- `{path}`: {', '.join(found)}: {why}" for (path, why), found in absent.items()]
-    return "\n".join(lines) + "\n"
+    return lines

@@ -4,7 +4,7 @@
     python -m tests.seams --random 300 --seed 2            # others: levels at random, so that triples meet, too
     python -m tests.seams --table fit --only 7 12          # some rows of a table
     python -m tests.seams --table kafka                    # a table on demand, which needs a broker
-    python -m tests.seams --every --write FILE             # a page of results; lines of tables that did not run stay
+    python -m tests.seams --every --out FILE               # a page of results; lines of tables that did not run stay
 
 Without `--random` and `--only`, jobs that hold what is excluded are refused, too, as in the suite.
 
@@ -13,7 +13,6 @@ Rows run one after the other, each in a folder of its own, which stays if `--kee
 
 import argparse
 import contextlib
-import datetime
 import functools
 import os
 import pathlib
@@ -25,14 +24,13 @@ import traceback
 import warnings
 from collections.abc import Callable
 
-from benchmarks.machine import heading
+from benchmarks import machine, pieces
 from tests.scenes import lake
 from tests.seams.array import Row
 from tests.seams.places import Place
 from tests.seams.tables import ON_DEMAND, TABLES, Told
 
-_COLUMNS = "table | factors | levels | jobs | pairs of levels | refused | failed | CPU seconds | seconds | run on"
-_HEAD = (f"| {_COLUMNS} |", "|" + " --- |" * 10)
+_COUNTS = ("factors", "levels", "jobs", "pairs of levels", "refused", "failed", "CPU seconds", "seconds")
 
 
 def main() -> int:
@@ -47,24 +45,26 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of these")
     parser.add_argument("--only", type=int, nargs="*", help="numbers of rows")
     parser.add_argument("--keep", help="a folder for what runs leave; default: none")
-    parser.add_argument("--write", help="a page of results")
+    parser.add_argument("--out", type=pathlib.Path, help="a page of results")
     options = parser.parse_args()
-    lines = list(_HEAD)
+    lines: dict[pieces.Key, list[str]] = {}
     failed: list[str] = []
     with contextlib.ExitStack() as stack:
         root = options.keep or stack.enter_context(tempfile.TemporaryDirectory())
         for name in known if options.every else options.table or TABLES:
-            line, found = _table(name, known[name], pathlib.Path(root) / name, options)
-            sys.stdout.write(f"{line}\n")
-            lines.append(line)
+            cells, found = _table(name, known[name], pathlib.Path(root) / name, options)
+            sys.stdout.write(f"| {' | '.join(cells)} |\n")
+            lines[cells[0], cells[1]] = cells
             failed += found
-    if options.write:
-        _write(pathlib.Path(options.write), lines[2:], failed)
+    if options.out:
+        head = machine.heading("Seams: pairs that ran together")
+        page = pieces.merged(head, "Each job ran once.", ("table", "rows", *_COUNTS), lines, 1, options.out)
+        machine.write([*page, "", *failed], options.out)
     return int(bool(failed))
 
 
-def _table(name: str, told: Told, folder: pathlib.Path, options: argparse.Namespace) -> tuple[str, list[str]]:
-    """Runs a table; returns its line of the page, and what failed."""
+def _table(name: str, told: Told, folder: pathlib.Path, options: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """Runs a table; returns cells of its line of the page, and what failed."""
     rng, table, start = random.Random(options.seed), told.table, (_cpu(), time.perf_counter())
     rows = [table.drawn(rng) for _ in range(options.random)] or table.rows()
     refused = 0
@@ -73,21 +73,10 @@ def _table(name: str, told: Told, folder: pathlib.Path, options: argparse.Namesp
         if not options.random and options.only is None:
             refused = _refuse(name, told, place, folder, failed)
     levels = sum(len(each.levels) for each in table.factors)
-    shown = f"{name}, at random, seed {options.seed}" if options.random else name
+    shown = f"at random, seed {options.seed}" if options.random else "of CI"
     spent = (round(_cpu() - start[0]), round(time.perf_counter() - start[1]))
     counts = (len(table.factors), levels, len(rows), table.holds(rows), refused, len(failed))
-    cells = (shown, *counts, *spent, datetime.datetime.now(datetime.UTC).date())
-    return f"| {' | '.join(map(str, cells))} |", failed
-
-
-def _write(path: pathlib.Path, rows: list[str], failed: list[str]) -> None:
-    """The page of results; rows of tables that were not run stay."""
-    before = path.read_text().splitlines() if path.exists() else []
-    known = {line.split(" | ")[0]: line for line in before if line.startswith("| ")}
-    known |= {line.split(" | ")[0]: line for line in rows}
-    found = [line for line in known.values() if line not in _HEAD and line.count("|") == _HEAD[0].count("|")]
-    text = [*heading("Seams: pairs that ran together"), *_HEAD, *found, "", *failed]
-    path.write_text("\n".join(text).rstrip() + "\n")
+    return [name, shown, *map(str, (*counts, *spent))], failed
 
 
 def _run(name: str, rows: list[Row], told: Told, place: Place, root: pathlib.Path, only: list[int] | None) -> list[str]:

@@ -66,27 +66,5 @@ def test_a_command_that_fails_stops_all(tmp_path):
         typed(tmp_path, "echo no; false")
 
 
-def test_another_section_of_the_results_stays():
-    text = "# The front door\n\n## Minutes\n\nold\n\n## Steps\n\nseven\n"
-    assert front_door.replaced(text, ["## Minutes", "", "new"]) == [
-        "# The front door",
-        "",
-        "## Minutes",
-        "",
-        "new",
-        "",
-        "## Steps",
-        "",
-        "seven",
-    ]
-    assert front_door.replaced("# The front door\n\nabove\n", ["## Minutes"])[:5] == [
-        "# The front door",
-        "",
-        "above",
-        "",
-        "## Minutes",
-    ]
-
-
 def test_a_pipe_is_no_border_of_a_cell():
     assert front_door.shown("dapple fit --help | head \\\n  -3") == r"dapple fit --help \| head"

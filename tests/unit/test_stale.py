@@ -139,7 +139,12 @@ PATH = stale.RESULTS / "mixture.md"
         (f"python -m benchmarks.mixture --out {PATH}", f"-m benchmarks.mixture --out {PATH}"),
         (f"python -m benchmarks.mixture --data data --out {PATH}", f"-m benchmarks.mixture --data folder --out {PATH}"),
         (f"python -m benchmarks.mixture --before old.md --out {PATH}", ""),
-        (f"python -m benchmarks.mixture --runs runs.jsonl --out {PATH}", ""),
+        (
+            f"python -m benchmarks.mixture --runs x.jsonl --out {PATH}",
+            f"-m benchmarks.mixture --runs WORK/x.jsonl --out {PATH}",
+        ),
+        (f"python -m benchmarks.mixture --runs x.jsonl --finished_only --out {PATH}", ""),
+        (f"python -m tests.fuzz --number 5 --out {PATH}", f"-m tests.fuzz --number 5 --out {PATH}"),
         ("python -m benchmarks.mixture --out part.md", ""),
     ],
 )
