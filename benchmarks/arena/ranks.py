@@ -92,7 +92,7 @@ def regime_table(found: Results, systems: Sequence[str], epsilon: float, marks: 
     yield "| --- " * (1 + len(systems)) + "|"
     for regime, names in regimes.items():
         means = places([each for each in found if each["epsilon"] == epsilon and each["name"] in names], systems)
-        best, shown = min(mean for mean, *_ in means.values()), []
+        best, shown = min((mean for mean, *_ in means.values()), default=math.inf), []
         for each in systems:
             values = [ratio for name in names for ratio in ratios.get((name, each), [])]
             cost = "-" if not values else "{:.3g}, {:.3g} to {:.3g}".format(*interval(values))

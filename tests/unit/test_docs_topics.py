@@ -81,7 +81,7 @@ def test_the_page_has_the_figures_of_the_results(result, start, said):
 
 
 def test_the_page_has_the_figures_of_the_attack():
-    (_, *rows) = tables("topics.md")["The insertion attack"]
+    (_, *rows) = tables("topics_attack.md")["The insertion attack"]
     for _, guessed, interval, bound in rows:
         low, high = interval.replace("%", "").split(" to ")
         assert f"{guessed.replace('%', ' %')} ({low} to {high})" in TEXT
