@@ -117,9 +117,8 @@ class Job:
         """What the page of a run is written from."""
         config, fit = self.config, self.fit
         by_client = config.privacy.unit is PrivacyUnit.CLIENT
-        contract = TableContract.from_config(
-            config.data, n_features=None if self.encoder else N_FEATURES, by_client=by_client, encoder=self.encoder
-        )
+        width = None if self.encoder else model.centers.shape[1]
+        contract = TableContract.from_config(config.data, n_features=width, by_client=by_client, encoder=self.encoder)
         planned = PlannedFit(
             config=config,
             source=None,  # type: ignore[arg-type]

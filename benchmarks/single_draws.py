@@ -22,15 +22,12 @@ from threadpoolctl import threadpool_limits
 from benchmarks import machine, measurement, pieces, regimes
 from benchmarks.coverage_kinds import Job, key_of
 from benchmarks.regimes import Make, Rows
-from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from pipelines.kmeans.plan.public_fit import PublicFit
 from pipelines.kmeans.report import report_warnings
-from pipelines.kmeans.report.fit_view import FitView
 from pipelines.page.page import Level
 from schemas.kmeans.fit_config import validated
 from schemas.kmeans.model import ClusterModel
 from schemas.tables.client_block import ClientBlock
-from schemas.tables.contract import TableContract
 
 BAD = 1.2
 """A draw is bad above this many medians."""
@@ -87,17 +84,7 @@ def model_of(given: Job, rows: Rows, *label: object) -> ClusterModel:
 
 def warned(given: Job, model: ClusterModel) -> bool:
     """Whether the report of a run has a warning."""
-    config, fit = given.config, given.fit
-    contract = TableContract.from_config(config.data, n_features=model.centers.shape[1], by_client=False, encoder=None)
-    planned = PlannedFit(
-        config=config,
-        source=None,  # type: ignore[arg-type]
-        contract=contract,
-        initial=fit.initial,
-        plan=fit.plan,
-        rounds=fit.rounds,
-    )
-    view = FitView.of(planned, FitResult(model, planned.statement, ""))
+    view = given.view(model)
     return any(each.level is Level.WARNING for each in report_warnings.warnings(view, report_warnings.run_checks(view)))
 
 

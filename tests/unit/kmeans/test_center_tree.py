@@ -113,7 +113,7 @@ def test_a_small_cluster_far_off_leaves_all_others_as_they_are():
     assert joined_below(centers, sizes, 10.0).tolist() == [0, 1, 2, 3, 3]
 
 
-@pytest.mark.parametrize("unit", [1e-200, 1e200])
+@pytest.mark.parametrize("unit", [1e-310, 1e-200, 1e200, 1.7e306])
 def test_no_unit_of_the_centers_changes_who_joins_whom(unit):
     centers, sizes = np.vstack([LINE, [[100.0]]]), np.array([50.0, 50.0, 50.0, 50.0, -3.0])
     assert joined_below(unit * centers, sizes, 10.0).tolist() == [0, 1, 2, 3, 3]
