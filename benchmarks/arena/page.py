@@ -59,14 +59,13 @@ def lines(systems: dict[str, ModuleType], options: Any) -> list[str]:
 def marks_of(told: Results) -> dict[str, str]:
     """Marks of systems whose claim of one run is refuted."""
     found: dict[str, str] = {}
-    for each in told:
-        if each["attack"] not in OF_TWO_RUNS:
-            pairs = {pair.case: pair for pair in verdicts.loaded(each["attack"]).PAIRS}
-            for case in each["cases"]:
-                if case["bound"] > case["claim"]:
-                    row = pairs[case["case"]].with_canary[-1]
-                    is_inside = bool(((row >= BOX[0]) & (row <= BOX[1])).all())
-                    found[each["system"]] = REFUTED if is_inside else found.get(each["system"], BEYOND)
+    for verdict in told:
+        if verdict["attack"] in OF_TWO_RUNS or not _is_refuted(verdict):
+            continue
+        rows = {pair.case: pair.with_canary[-1] for pair in verdicts.loaded(verdict["attack"]).PAIRS}
+        refuting = [rows[case["case"]] for case in verdict["cases"] if case["bound"] > case["claim"]]
+        is_inside = any(((row >= BOX[0]) & (row <= BOX[1])).all() for row in refuting)
+        found[verdict["system"]] = REFUTED if is_inside else found.get(verdict["system"], BEYOND)
     return found
 
 
