@@ -28,13 +28,11 @@ def current() -> str:
     return str(found)
 
 
-def texts(version: str, day: str, root: pathlib.Path = ROOT) -> dict[str, str]:
-    """Every file that changes, by path, as it is after the cut.
+def texts(version: str) -> dict[str, str]:
+    """Every file that names the version, by path, as it is after the cut.
 
     Args:
       version: the new one, later than that of the sources.
-      day: of the cut, YYYY-MM-DD.
-      root: of the sources.
 
     Raises:
       ValueError: if it is no version, or no later one; or if a file does not name the version of the sources.
@@ -42,9 +40,9 @@ def texts(version: str, day: str, root: pathlib.Path = ROOT) -> dict[str, str]:
     old = current()
     if not re.fullmatch(_VERSION, version) or _parts(version) <= _parts(old):
         raise ValueError(f"VERSION must be three numbers, later than {old}, got {version!r}; write 0.2.0.")
-    found = {"CHANGELOG.md": dated((root / "CHANGELOG.md").read_text(), version, day)}
+    found = {}
     for path, form in _NAMED.items():
-        text = (root / path).read_text()
+        text = (ROOT / path).read_text()
         pattern = re.escape(form).replace(r"\{\}", rf"([\w-]*:)?{re.escape(old)}")
         if not re.search(pattern, text):
             raise ValueError(f"{path} must name version {old}, got another one; correct it.")
@@ -75,8 +73,10 @@ def main() -> None:
     """Writes the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("version")
+    version, changelog = parser.parse_args().version, ROOT / "CHANGELOG.md"
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
     try:
-        found = texts(parser.parse_args().version, datetime.datetime.now(datetime.UTC).date().isoformat())
+        found = texts(version) | {changelog.name: dated(changelog.read_text(), version, today)}
     except ValueError as error:
         raise SystemExit(str(error)) from None
     for path, text in found.items():
