@@ -43,7 +43,7 @@ def lines(systems: dict[str, ModuleType], options: Any) -> list[str]:
     found = list(cells.measured(systems, options))
     staged = cells.measured({US: systems[US]} if US in systems else {}, options, stages.DOORS)
     ranked = [name for name, each in systems.items() if each.CLAIM is not None]
-    page = [*machine.heading("The arena"), *_systems(systems, found), *_sets(found), *_commands()]
+    page = [*machine.heading("The arena"), *_systems(systems, found), *_sets(found), *_commands(found, told)]
     page += ["## Ranks by regime", "", _HOW_RANKED, ""]
     for epsilon in options.epsilons:
         page += [*ranks.regime_table(found, ranked, epsilon, marks), ""]
@@ -98,13 +98,17 @@ def _sets(found: Results) -> Iterator[str]:
     yield from ("", f"Sets with more than {sets.MOST_ROWS:,} rows are sub-sampled to as many.", "")
 
 
-def _commands() -> Iterator[str]:
+def _commands(found: Results, told: Results) -> Iterator[str]:
     yield from ("## Commands", "", "Environments, then all cells, then all attacks; each goes on where it was stopped:")
     yield from ("", "```console", "python -m benchmarks.arena build", "python -m benchmarks.arena cells --data data")
     yield from ("python -m benchmarks.arena attacks", "python -m benchmarks.arena stages --data data", "```", "")
-    yield "One cell is named by the words of its row and column:"
-    yield from ("", "```console", "python -m benchmarks.arena cells SYSTEM --sets SET --epsilons EPSILON --data data")
-    yield from ("python -m benchmarks.arena attacks SYSTEM --attacks ATTACK", "```", "")
+    asked = [
+        f"cells {each['system']} --sets {each['name']} --epsilons {each['epsilon']:g} --data data" for each in found
+    ]
+    asked += [f"attacks {each['system']} --attacks {each['attack']}" for each in told]
+    yield from ("<details><summary>One for each cell of the tables below</summary>", "", "```console")
+    yield from (f"python -m benchmarks.arena {words}" for words in dict.fromkeys(asked))
+    yield from ("```", "", "</details>", "")
     yield (
         "What is kept is found by the digest of the adapter (of Dapple: of all the code that its fit reaches), of the "
         "attack, of what was asked and of the rows. So nothing here is of other code than that of the commit above, "
