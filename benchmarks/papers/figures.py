@@ -189,7 +189,7 @@ FIGURES: dict[str, Figure] = {
         ONE_ROUND,
         "Figures 1 and 2",
         "papers.one_round",
-        "--runs WORK/one_round.jsonl --out OUT/one_round.md",
+        "--seeds 2 --runs WORK/one_round.jsonl --out OUT/one_round.md",
         "--runs WORK/one_round.jsonl --seeds 1 --largest 10000 --figures shuffle --methods shuffle --speed "
         "--out OUT/one_round.md",
         result="one_round.md",
