@@ -28,13 +28,14 @@ from benchmarks.papers import federated_clients
 from pipelines.clustered_fl.job import train
 from pipelines.clustered_fl.planned import PlannedFederation, plan_federation
 from pipelines.run.options import beam_options
+from pipelines.run.run_keys import own_key
 from schemas.clustered_fl.config import ClusteredFLConfig
 from schemas.clustered_fl.records import ClientRows, FederatedState
 from schemas.settings import rejection
 from tests.scenes.federation import run_rounds
 from transforms.clustered_fl.labeled_clients import read_clients
 from transforms.clustered_fl.rounds import run_stream
-from transforms.privacy.keys import create_key, read_key
+from transforms.privacy.keys import read_key
 
 SETTINGS = {"small": (1_000, 14, 40), "large": (6_600, 28, 20)}
 """Rows per silo, pixels of a side, and rounds."""
@@ -93,8 +94,6 @@ def in_beam(planned: PlannedFederation, key_uri: str) -> FederatedState:
 def measure(name: str, data: Path, folder: Path, repeats: int, chunks: list[int]) -> list[str]:
     n_rows, side, rounds = SETTINGS[name]
     write_lake(folder / name, data, n_rows, side)
-    key_uri = str(folder / f"{name}.key")
-    create_key(key_uri)
     options, lines = beam_options([]), []
     for chunk in chunks:
         work = folder / f"{name}-{chunk}"
@@ -103,13 +102,14 @@ def measure(name: str, data: Path, folder: Path, repeats: int, chunks: list[int]
         found = [read_clients(place, planned.contract) for place in planned.clients.places]
         rows = [own for _, own in sorted({k: v for place in found for k, v in place.items()}.items())]
         turns = []
-        for _ in range(repeats):
-            loop, loop_wall, loop_cpu = timed(lambda: in_loop(planned, rows, read_key(key_uri)))  # noqa: B023
-            beam, beam_wall, beam_cpu = timed(lambda: in_beam(planned, key_uri))  # noqa: B023
-            if loop.digest() != beam.digest():
-                raise SystemExit("Beam and the loop must give one digest, got two.")
-            turns.append((loop_wall, beam_wall, beam_wall / loop_wall, loop_cpu, beam_cpu, beam_cpu / loop_cpu))
-            print(name, chunk, turns[-1], flush=True)
+        with own_key(str(work)) as key_uri:
+            for _ in range(repeats):
+                loop, loop_wall, loop_cpu = timed(lambda: in_loop(planned, rows, read_key(key_uri)))  # noqa: B023
+                beam, beam_wall, beam_cpu = timed(lambda: in_beam(planned, key_uri))  # noqa: B023
+                if loop.digest() != beam.digest():
+                    raise SystemExit("Beam and the loop must give one digest, got two.")
+                turns.append((loop_wall, beam_wall, beam_wall / loop_wall, loop_cpu, beam_cpu, beam_cpu / loop_cpu))
+                print(name, chunk, turns[-1], flush=True)
         cells = " | ".join(f"{statistics.median(column):.2f}" for column in zip(*turns, strict=True))
         lines.append(f"| {name}: {n_rows:,} rows, {rounds} rounds, {chunk} per pipeline | {cells} |")
     return lines
