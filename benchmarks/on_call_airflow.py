@@ -7,6 +7,7 @@ are made up by a backfill.
 """
 
 import contextlib
+import datetime
 import json
 import os
 import pathlib
@@ -27,8 +28,10 @@ from tests.own_environments import CACHE, ROOT
 from tests.scenes import lake, object_store
 
 SCHEDULE, DAG = ROOT / "schedule", "dapple_daily"
-NIGHTS = ("2026-11-20", "2026-11-21", "2026-11-22", "2026-11-23")
-BEFORE = ("2026-11-18", "2026-11-19")
+_TODAY = datetime.datetime.now(datetime.UTC).date()
+_DATES = [(_TODAY - datetime.timedelta(days)).isoformat() for days in range(6, 0, -1)]
+BEFORE, NIGHTS = _DATES[:2], _DATES[2:]
+"""Two nights for a backfill, and four after them; the scheduler makes the run of the last one, which was yesterday."""
 LATE, BAD = NIGHTS[1], NIGHTS[2]
 LATE_SECONDS, MOST_SECONDS = 45.0, 1500.0
 
