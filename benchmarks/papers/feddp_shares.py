@@ -73,7 +73,7 @@ class Run(NamedTuple):
 
 def main() -> None:
     parser = measurement.script(__doc__, "folder for the table")
-    parser.add_argument("--sets", nargs="*", choices=MIXTURES, default=list(MIXTURES)[:3])
+    parser.add_argument("--sets", nargs="*", choices=MIXTURES, default=list(MIXTURES))
     parser.add_argument("--lakes", type=Path, nargs="*", default=[], help="folders that feddp_real wrote")
     arguments = parser.parse_args()
     found: dict[str, list[Run]] = {}
