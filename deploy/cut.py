@@ -51,18 +51,23 @@ def texts(version: str) -> dict[str, str]:
 
 
 def dated(changelog: str, version: str, day: str) -> str:
-    """The changelog with an empty `Unreleased` above the new version, whose sections are in order, each once."""
+    """The changelog with an empty `Unreleased` above the new version, whose summary comes before its sections.
+
+    These are in order, each once.
+    """
     head, _, rest = changelog.partition("## [Unreleased]\n")
     own, mark, before = rest.partition("\n## [")
     sections: dict[str, str] = {}
-    for part in re.split(r"^### ", own, flags=re.MULTILINE)[1:]:
+    summary, *parts = re.split(r"^### ", own, flags=re.MULTILINE)
+    for part in parts:
         name, _, entries = part.partition("\n")
         sections[name] = sections.get(name, "") + entries.strip() + "\n"
     unknown = sections.keys() - set(ORDER)
     if unknown or not sections:
         raise ValueError(f"sections under Unreleased must be some of {', '.join(ORDER)}, got {sorted(unknown)}.")
     listed = "\n".join(f"### {name}\n\n{sections[name]}" for name in ORDER if name in sections)
-    return f"{head}## [Unreleased]\n\n## [{version}] - {day}\n\n{listed}{mark}{before}"
+    summary = f"{summary.strip()}\n\n" if summary.strip() else ""
+    return f"{head}## [Unreleased]\n\n## [{version}] - {day}\n\n{summary}{listed}{mark}{before}"
 
 
 def _parts(version: str) -> list[int]:

@@ -53,6 +53,11 @@ def test_unreleased_changes_become_those_of_the_version_in_order():
     assert cut.dated(CHANGELOG, "0.2.0", "2026-12-01") == f"# Changelog\n\n{DATED}"
 
 
+def test_a_summary_before_the_sections_stays_before_them():
+    found = cut.dated(CHANGELOG.replace("### Fixed", "In short.\n\n### Fixed", 1), "0.2.0", "2026-12-01")
+    assert found == f"# Changelog\n\n{DATED}".replace("### Added", "In short.\n\n### Added", 1)
+
+
 @pytest.mark.parametrize("changelog", ["## [Unreleased]\n", "## [Unreleased]\n\n### News\n\n- A.\n"])
 def test_an_empty_or_unknown_list_is_refused(changelog):
     with pytest.raises(ValueError, match="sections under Unreleased must be some of Added, Changed"):
@@ -75,3 +80,15 @@ def test_no_file_of_the_repository_still_names_the_old_version():
             assert "99.0.0" in changed[path], path
         elif not of_time and path.endswith(KINDS):
             assert not re.search(rf"dapple\S*{re.escape(old)}\b", (cut.ROOT / path).read_text()), path
+
+
+def test_the_changelog_of_the_repository_can_be_cut_again():
+    """Whatever is listed as unreleased at the moment, nothing included."""
+    listed = (
+        (cut.ROOT / "CHANGELOG.md")
+        .read_text()
+        .replace("## [Unreleased]\n", "## [Unreleased]\n\n### Fixed\n\n- C.\n", 1)
+    )
+    found = cut.dated(listed, "99.0.0", "2026-12-01")
+    assert found.index("## [Unreleased]") < found.index("## [99.0.0] - 2026-12-01") < found.index("\n- C.\n")
+    assert found.index("\n- C.\n") < found.index(f"## [{cut.current()}] - ")
