@@ -10,7 +10,10 @@ stamp=$venv/.installed
 usage() {
   cat <<'TEXT'
 Usage: ./run_local.sh               run the census example end to end
-       ./run_local.sh test [ARGS]   run the whole test suite; ARGS go to pytest
+       ./run_local.sh test          run the quick tests
+       ./run_local.sh test all      run the slow ones as well, as .ci/run does
+       ./run_local.sh test nightly  run those that are rare or long, as before a release
+       ./run_local.sh test ARGS     run parts of the suite; ARGS go to pytest, after a tier or without one
        ./run_local.sh lint          ruff check, ruff format --check, mypy
        ./run_local.sh docs          build the site, notebooks executed, and say where it is
        ./run_local.sh JOB [ARGS]    run a job, the same as `dapple JOB ARGS`
@@ -89,9 +92,17 @@ case ${1:-} in
   test)
     set_up dev
     cd "$root"
-    # The whole suite runs on all cores, a file at a time on each, and says what it skips; parts are left to pytest.
-    [[ $# -gt 1 ]] || set -- test -n auto --dist loadfile -rs
-    exec "$python" -m pytest "${@:2}"
+    shift
+    # A tier runs on all cores, a file at a time on each, and says what it skips; parts are left to pytest.
+    tier=()
+    case ${1:-quick} in
+      quick) tier=(-m 'not slow and not nightly') ;;
+      all) tier=(-m 'not nightly') ;;
+      nightly) tier=(-m nightly) ;;
+    esac
+    [[ $# -eq 0 || ${#tier[@]} -eq 0 ]] || shift
+    [[ $# -gt 0 ]] || tier+=(-n auto --dist loadfile -rs)
+    exec "$python" -m pytest ${tier[@]+"${tier[@]}"} "$@"
     ;;
   lint)
     set_up dev

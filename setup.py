@@ -74,9 +74,11 @@ EXTRAS = {
     "postgres": POSTGRES_REQUIRES,
     "test": TEST_REQUIRES,
 }
-TOPS = ("dapple_dp", "schemas", "transforms", "pipelines")
-PACKAGES = find_packages(include=[each for top in TOPS for each in (top, f"{top}.*")])
-KERNEL = "transforms.numerics.kernel._rows"
+HOUSE = ("schemas", "transforms", "pipelines")
+"""Folders beside `dapple_dp` that are imported as its packages; its links of these names are for type checkers."""
+PACKAGES = find_packages(include=["dapple_dp", "dapple_dp.*"], exclude=[f"dapple_dp.{top}*" for top in HOUSE])
+PACKAGES += [f"dapple_dp.{each}" for top in HOUSE for each in find_packages(include=[top, f"{top}.*"])]
+KERNEL = "dapple_dp.transforms.numerics.kernel._rows"
 KERNEL_SOURCES = sorted((ROOT / "transforms" / "numerics" / "kernel").glob("*.c"))
 # One by one, never -ffast-math: that would switch off small numbers in the whole process. What is divided, rooted or
 # truncated is in a file of its own, which is compiled without contraction.
@@ -162,14 +164,12 @@ setup(
     python_requires=">=3.11,<3.14",
     # Dapple imports none of the files of `schedule/`; they come along as a folder of the public package.
     packages=[*PACKAGES, "dapple_dp.schedule"],
-    package_dir={"dapple_dp.schedule": "schedule"},
+    package_dir={f"dapple_dp.{folder}": folder for folder in (*HOUSE, "schedule")},
     package_data={
-        **{top: ["py.typed"] for top in TOPS},
         "dapple_dp": ["py.typed", "__init__.pyi"],
         "dapple_dp.schedule": ["*"],
-        "pipelines.page": ["templates/*.html.j2", "templates/*.css"],
-        "schemas": ["py.typed", "json/*.json"],
-        "transforms.numerics.kernel": ["*.c"],
+        "dapple_dp.pipelines.page": ["templates/*.html.j2", "templates/*.css"],
+        "dapple_dp.transforms.numerics.kernel": ["*.c"],
     },
     ext_modules=[Extension(KERNEL, [str(path.relative_to(ROOT)) for path in KERNEL_SOURCES], optional=True)],
     cmdclass={"build_ext": BuildKernel, "bdist_wheel": PlatformWheel},

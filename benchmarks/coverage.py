@@ -6,6 +6,7 @@ rows (of clients: from their exact bounded sums). An interval is two noise stdde
 it should hold 95.4% of the truths. Clusters that a page calls maybe empty have none.
 
     python -m benchmarks.coverage --kept coverage.jsonl --out benchmarks/results/coverage.md
+    python -m benchmarks.coverage --part pages --kept pages.jsonl --out benchmarks/results/coverage_pages.md
 
 Runs that are finished are kept, so a command that was stopped goes on where it was.
 """
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import scipy.stats
 
@@ -23,15 +25,33 @@ from benchmarks import coverage_clusters as clusters
 from benchmarks import coverage_kinds as kinds
 from benchmarks import machine, measurement
 from benchmarks.coverage_kinds import Found
+from dapple_dp.schemas.choices import Algorithm
+from dapple_dp.schemas.core.plan import PrivacyUnit
 
 RUNS = 200
-BOX = {"dp_lloyd": {"domain": [0.0, 1.0]}}
-KINDS: dict[str, Callable[[int], Found]] = {
-    "record, dp_lloyd": lambda seed: kinds.fitted("dp_lloyd", seed),
-    "record, feddp_kmeans": lambda seed: kinds.fitted("feddp_kmeans", seed, **kinds.SERVER),
-    "client, dp_lloyd": lambda seed: kinds.of_clients("dp_lloyd", seed, **BOX),
-    "client, feddp_kmeans": lambda seed: kinds.of_clients("feddp_kmeans", seed, **kinds.SERVER),
-    "windows": kinds.of_windows,
+BOX: dict[str, Any] = {"dp_lloyd": {"domain": [0.0, 1.0]}}
+FROM_SERVER: dict[str, Any] = kinds.SERVER | {"lloyd": {"steps": 2}}
+MORE: dict[Algorithm, dict[str, Any]] = {
+    Algorithm.DP_LLOYD: BOX,
+    Algorithm.DP_MEDIANS: BOX,
+    Algorithm.FEDDP_KMEANS: kinds.SERVER,
+    Algorithm.SERVER_KMEANSPP: FROM_SERVER,
+    Algorithm.SERVER_LLOYDS: FROM_SERVER,
+    Algorithm.SPHERE_PACKING: FROM_SERVER,
+}
+"""Settings of algorithms whose last round sums rows by their nearest center."""
+JOBS: dict[str, Callable[[str, int], Found]] = {
+    **{str(name): partial(kinds.of_fit, str(name), more) for name, more in MORE.items()},
+    str(Algorithm.CENTRAL_TREE): kinds.of_trees,
+    str(Algorithm.SPHERICAL): kinds.of_directions,
+    str(Algorithm.WINDOWS): lambda unit, seed: kinds.of_windows(seed, unit=unit),
+    "topics": partial(kinds.of_directions, topics=True),
+}
+"""Every algorithm of `fit`, and `topics`: a run by privacy unit and seed. `auto` becomes one of them."""
+FITS: dict[str, Callable[[int], Found]] = {
+    f"{unit}, {name}": partial(run, str(unit)) for name, run in JOBS.items() for unit in PrivacyUnit
+}
+PAGES: dict[str, Callable[[int], Found]] = {
     "recurring": kinds.of_nights,
     "masked, noise by both": partial(kinds.of_masks, "both"),
     "masked, noise by clients": partial(kinds.of_masks, "clients"),
@@ -40,6 +60,10 @@ KINDS: dict[str, Callable[[int], Found]] = {
     **{f"no clusters, {name}": partial(clusters.of_one_cloud, name) for name in clusters.CLOUDS},
     "starts": clusters.of_starts,
 }
+PARTS = {"fits": FITS, "pages": PAGES}
+KINDS = FITS | PAGES
+UNKNOWN = frozenset(f"{unit}, {Algorithm.DP_MEDIANS}" for unit in PrivacyUnit)
+"""Kinds of jobs that state no interval of a center, and name no feature, since its noise is unknown."""
 LIMITS = {
     "sizes": (0.93, 0.97),
     "centers": (0.93, 0.97),
@@ -47,6 +71,7 @@ LIMITS = {
     "values": (0.93, 0.97),
     "false features": (0.0, 0.05),
     "false names": (0.0, 0.05),
+    "runs with a false name": (0.0, 0.05),
     "said that there are none": (0.9, 1.0),
     "clusters denied": (0.0, 0.05),
     "failed starts reported": (0.9, 1.0),
@@ -98,7 +123,7 @@ def _row(claim: str, hits: int, made: int) -> str:
         f"at most {high:.0%}" if low == 0.0 else f"at least {low:.0%}" if high == 1.0 else f"{low:.0%} to {high:.0%}"
     )
     if not made:
-        return f"none made | | {asked} | yes"
+        return f"unknown, none stated | | {asked} | yes"
     share, found = hits / made, scipy.stats.binomtest(hits, made).proportion_ci(0.95)
     kept = "yes" if low <= share <= high else "**no**"
     return f"{share:.1%} | {found.low:.1%} to {found.high:.1%} | {asked} | {kept}"
@@ -110,9 +135,10 @@ def main() -> None:
     parser.add_argument("--kept", type=Path, default=Path("coverage.jsonl"), help="file of finished runs")
     parser.add_argument("--runs", type=int, default=RUNS, help="of each kind")
     parser.add_argument("--minutes", type=float, default=60.0, help="when to stop")
+    parser.add_argument("--part", choices=PARTS, default="fits", help="every algorithm and unit, or other pages")
     parser.add_argument("--only", default="", help="kinds that start so")
     given = parser.parse_args()
-    run(given.kept, [name for name in KINDS if name.startswith(given.only)], given.runs, given.minutes)
+    run(given.kept, [name for name in PARTS[given.part] if name.startswith(given.only)], given.runs, given.minutes)
     runs = read(given.kept)
     minutes = sum(float(each["seconds"]) for each in runs) / 60.0  # type: ignore[arg-type]
     lines = [*machine.heading("Coverage"), f"{len(runs):,} runs, {minutes:.1f} CPU minutes.", "", *table(runs), ""]

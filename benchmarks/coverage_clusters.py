@@ -5,10 +5,10 @@ import pyarrow as pa
 
 from benchmarks import coverage_kinds as kinds
 from benchmarks.coverage_kinds import Found, Job, Rows
-from pipelines.kmeans.report import assumptions, report_warnings
-from pipelines.kmeans.report.fit_view import FitView
-from pipelines.page.page import Level
-from schemas.tables.client_block import ClientBlock
+from dapple_dp.pipelines.kmeans.report import assumptions, report_warnings
+from dapple_dp.pipelines.kmeans.report.fit_view import FitView
+from dapple_dp.pipelines.page.page import Level
+from dapple_dp.schemas.core.block import ClientBlock
 
 WIDTHS = np.array([0.2, 0.1, 0.05, 0.05, 0.05, 0.05])
 CLOUDS = ("round", "uniform", "long", "skewed")

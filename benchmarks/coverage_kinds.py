@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
 import math
 import pathlib
@@ -18,23 +19,28 @@ from numpy.typing import NDArray
 
 import dapple_dp
 from benchmarks import continual
-from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, learned_encoder
-from pipelines.kmeans.plan.public_fit import PublicFit
-from pipelines.kmeans.report.fit_view import FitView
-from schemas.kmeans.fit_config import FitConfig, validated
-from schemas.kmeans.model import ClusterModel
-from schemas.kmeans.recurring.remembered import Memory
-from schemas.privacy.plan import PrivacyUnit
-from schemas.profile.config import ProfileConfig
-from schemas.tables.client_block import ClientBlock
-from schemas.tables.contract import TableContract
-from schemas.tables.encoder import Encoder
-from transforms.kmeans.protocols import warm_protocol
-from transforms.numerics.kmeans.centers import NoisyMeans, last_means
-from transforms.numerics.kmeans.recurring.memory import memory_of, most_runs, recalled
-from transforms.numerics.one_thread import one_thread
-from transforms.numerics.privacy.noise import draw_release
-from transforms.rounds.protocol import measure
+from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, learned_encoder
+from dapple_dp.pipelines.kmeans.plan.public_fit import PublicFit
+from dapple_dp.pipelines.kmeans.plan.replay import replayed
+from dapple_dp.pipelines.kmeans.report.fit_view import FitView
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.schemas.kmeans.fit_config import FitConfig, validated
+from dapple_dp.schemas.kmeans.model import ClusterModel
+from dapple_dp.schemas.kmeans.recurring.remembered import Memory
+from dapple_dp.schemas.privacy.meaning import Role
+from dapple_dp.schemas.profile.config import ProfileConfig
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.encoder import Encoder
+from dapple_dp.transforms.core import loop
+from dapple_dp.transforms.core.round import measure
+from dapple_dp.transforms.kmeans.central_tree import server as tree_server
+from dapple_dp.transforms.kmeans.protocols import warm_protocol
+from dapple_dp.transforms.kmeans.spherical.names import ClusterNames, cluster_names
+from dapple_dp.transforms.kmeans.spherical.server import KEPT
+from dapple_dp.transforms.numerics.kmeans.centers import NoisyMeans, last_means, released_as
+from dapple_dp.transforms.numerics.kmeans.recurring.memory import memory_of, most_runs, recalled
+from dapple_dp.transforms.numerics.one_thread import one_thread
 
 Rows = NDArray[np.float64]
 Found = dict[str, tuple[int, int]]
@@ -99,19 +105,21 @@ class Job:
         """A job, from the centers of an earlier run if there are some."""
         protocol = None if centers is None else warm_protocol(config, centers)
         encoder = learned_encoder(config, None)
-        width = N_FEATURES if encoder is None else encoder.n_features
+        width = len(config.data.features) if encoder is None else encoder.n_features
         server = server_rows() if config.server_data is not None else np.zeros((0, width))
         return cls(config=config, fit=PublicFit.of(config, server, protocol), encoder=encoder)
 
     def run(self, block: ClientBlock, key: bytes) -> tuple[Any, ClusterModel, NDArray[np.int64]]:
         """The state before the last round, what is released, and the exact sum of the last round."""
-        state = before = self.fit.initial
-        exact = np.zeros(0, dtype=np.int64)
+        *_, (before, after, exact) = self.steps(block, key)
+        return before, after.model(), exact
+
+    def steps(self, block: ClientBlock, key: bytes) -> list[tuple[Any, Any, NDArray[np.int64]]]:
+        """The states before and after each round, and its exact sum."""
         with one_thread():
-            for each in self.fit.rounds:
-                before, exact = state, measure(each, block, state.broadcast())
-                state = each.step(state, draw_release(key, each.plan, exact))
-            return before, state.model(), exact
+            states = loop.simulate(self.fit.initial, self.fit.rounds, [block], key).states
+            pairs = zip(self.fit.rounds, itertools.pairwise(states), strict=True)
+            return [(before, after, measure(each, block, before.broadcast())) for each, (before, after) in pairs]
 
     def view(self, model: ClusterModel) -> FitView:
         """What the page of a run is written from."""
@@ -136,14 +144,13 @@ def nearest(rows: Rows, centers: Rows) -> NDArray[np.int64]:
 
 
 def within(model: ClusterModel, sizes: NDArray[np.float64], means: Rows, stddevs: float = 2.0) -> Found:
-    """How many intervals of clusters that are no empty ones hold their truths."""
+    """How many intervals of clusters that are no empty ones hold their truths; none where the noise is unknown."""
     there = model.noisy_sizes >= 2.0 * model.size_stddevs
     right = np.abs(model.noisy_sizes - sizes) <= stddevs * model.size_stddevs
-    found = {"sizes": (int(right[there].sum()), int(there.sum()))}
-    if model.noisy_means is not None:
-        close = np.abs(model.noisy_means - means) <= stddevs * model.center_stddevs
-        found["centers"] = (int(close[there].sum()), int(close[there].size))
-    return found
+    known, plain = np.isfinite(model.center_stddevs), model.centers if model.noisy_means is None else model.noisy_means
+    known &= there[:, None]
+    close = known & (np.abs(plain - means) <= stddevs * model.center_stddevs)
+    return {"sizes": (int(right[there].sum()), int(there.sum())), "centers": (int(close.sum()), int(known.sum()))}
 
 
 def truth_of(before: Any, rows: Rows) -> tuple[NDArray[np.float64], Rows]:
@@ -193,25 +200,128 @@ def job_of(algorithm: str, **more: Any) -> Job:
     return _JOBS[name]
 
 
-SERVER = {"server_data": {"path": "server"}, "clipping": {"norm": "server_radius"}}
+SERVER: dict[str, Any] = {"server_data": {"path": "server"}, "clipping": {"norm": "server_radius"}}
+
+
+def of_fit(algorithm: str, more: dict[str, Any], unit: str, seed: int) -> Found:
+    """A fit whose last round sums rows, or directions to rows, by their nearest center."""
+    return (fitted if unit == "record" else of_clients)(algorithm, seed, **more)
+
+
+def by_client(n_features: int = N_FEATURES, /, **more: Any) -> dict[str, Any]:
+    """Settings of a job at client level."""
+    return more | {
+        "privacy": {"unit": "client", "epsilon": 1.0, "delta": 1e-6},
+        "data": {"path": "none", "features": [f"x{index}" for index in range(n_features)], "client_id": "client"},
+        "clipping": dict(more.get("clipping", {})) | {"client_rows": CLIENT_ROWS},
+    }
+
+
+def of_unit(unit: str, seed: int) -> ClientBlock:
+    """Rows around `MEANS`, of as many clients as there are thousands, or of none."""
+    if unit == "record":
+        return ClientBlock(mixture(seed))
+    offsets = np.arange(N_CLIENTS + 1, dtype=np.int64) * CLIENT_ROWS
+    return ClientBlock(mixture(seed, N_CLIENTS * CLIENT_ROWS), offsets)
 
 
 def of_clients(algorithm: str, seed: int, /, **more: Any) -> Found:
     """A fit at client level: a size is the weight that clients have within their bounds, so the exact sum is true."""
-    clipping = dict(more.get("clipping", {})) | {"client_rows": CLIENT_ROWS}
-    unit = {"unit": "client", "epsilon": 1.0, "delta": 1e-6}
-    data = {"path": "none", "features": [f"x{index}" for index in range(N_FEATURES)], "client_id": "client"}
-    job = job_of(algorithm, **(more | {"privacy": unit, "data": data, "clipping": clipping}))
-    rows = mixture(seed, N_CLIENTS * CLIENT_ROWS)
-    block = ClientBlock(rows, np.arange(N_CLIENTS + 1, dtype=np.int64) * CLIENT_ROWS)
+    job, block = job_of(algorithm, **by_client(**more)), of_unit("client", seed)
     _, model, exact = job.run(block, key_of("client", algorithm, seed))
     sums, counts = model.releases[-2:]
     k = model.n_clusters
     sizes = exact[sums.values.size :][:k] * counts.lattice_unit
-    moved = exact[: sums.values.size].reshape(sums.values.shape)[:k] * sums.lattice_unit
-    middle = model.noisy_means - sums.decoded[:k] / np.maximum(model.noisy_sizes, counts.stddev)[:, None]
-    found = within(model, sizes, middle + moved / sizes[:, None])
-    return found | told_of(job.view(model), rows)
+    means = np.full_like(model.centers, np.nan)
+    if model.noisy_means is not None:
+        moved = exact[: sums.values.size].reshape(sums.values.shape)[:k] * sums.lattice_unit
+        middle = model.noisy_means - sums.decoded[:k] / np.maximum(model.noisy_sizes, counts.stddev)[:, None]
+        means = middle + moved / np.maximum(sizes, 1e-9)[:, None]
+    return within(model, sizes, means) | told_of(job.view(model), block.points)
+
+
+TREE: dict[str, Any] = {"tree": {"radius": 1.0, "center": [0.5] * N_FEATURES}}
+
+
+def of_trees(unit: str, seed: int) -> Found:
+    """A fit whose clusters are leaves of a tree: truths are the rows in the leaves of each."""
+    job, block = job_of("central_tree", **(by_client(**TREE) if unit == "client" else TREE)), of_unit(unit, seed)
+    before, model, exact = job.run(block, key_of("tree", unit, seed))
+    sums, counts = model.releases[-2:]
+    leaves = tree_server.noisy_leaves(before, (sums, counts))
+    labels = tree_server.clustered_leaves(before, leaves).clustering.labels[: len(leaves.counts)]
+    parts = exact[: sums.values.size].reshape(sums.values.shape)[: len(labels)] * sums.lattice_unit
+    weights = exact[sums.values.size :][: len(labels)] * counts.lattice_unit
+    members = (labels[:, None] == np.arange(model.n_clusters)).T.astype(np.float64)
+    sizes = members @ weights
+    means = members @ parts / np.maximum(sizes, 1e-9)[:, None] + job.fit.initial.frame.lattice.center
+    return within(model, sizes, means) | told_of(job.view(model), block.points)
+
+
+WIDE = 24
+"""Features of rows with directions."""
+TERMS, MOST_TERMS = 20, 12
+NAMED: dict[str, Any] = {"names": {"column": "tags", "words": [f"w{index}" for index in range(TERMS)]}}
+
+
+def of_directions(unit: str, seed: int, *, topics: bool = False) -> Found:
+    """A spherical fit: truths are the very sums of its rounds without their noise, made as long as a center."""
+    names = [f"x{index}" for index in range(WIDE)]
+    record = {"data": {"path": "none", "features": names}, "justification": {"privacy.unit": "rows of a benchmark"}}
+    more = (by_client(WIDE) if unit == "client" else record) | (NAMED if topics else {})
+    job, (block, codes) = job_of("spherical", **more), _directions(unit, seed)
+    rows, given = block.points, block._replace(points=np.hstack([block.points, codes])) if topics else block
+    totals, sizes, state = np.zeros((0, WIDE)), np.zeros(0), job.fit.initial
+    for before, state, exact in job.steps(given, key_of("topics" if topics else "directions", unit, seed)):
+        if state.step == before.step:
+            counts = released_as(state.releases, Role.CLUSTER_COUNTS)
+            sizes = exact[: state.sizes.size] * counts.lattice_unit
+            continue
+        sums = state.releases[-1]
+        earlier = totals if len(totals) else np.zeros(sums.values.shape)
+        totals = KEPT * earlier + exact.reshape(sums.values.shape) * sums.lattice_unit
+        # Centers that were merged, or start over, forget what was summed.
+        kept = state.totals.any(axis=1)[:, None]
+        totals = np.where(kept, totals if len(totals) == len(kept) else 0.0, 0.0)
+    lengths, model = np.maximum(np.linalg.norm(totals, axis=1, keepdims=True), 1e-300), state.model()
+    found = within(model, sizes, totals / lengths * state.frame.lattice.clipping_norm)
+    if topics:
+        false = _false_names(cluster_names(job.config, model.releases), (rows @ state.centers.T).argmax(axis=1), codes)
+        found |= {"runs with a false name": (int(false > 0), 1)}
+    return found
+
+
+def _directions(unit: str, seed: int) -> tuple[ClientBlock, Rows]:
+    """Rows of length 1 in four directions, and the terms of each, -1 for none, shape (n, `MOST_TERMS`).
+
+    Of three seeds one has terms that are alike in all clusters, one a term in half of two clusters of which one has
+    long lists, and one a term of each cluster's own.
+    """
+    rng, n_rows = np.random.default_rng([seed, 12]), N_ROWS if unit == "record" else N_CLIENTS * CLIENT_ROWS
+    means = np.random.default_rng(12).normal(size=(N_CLUSTERS, WIDE))
+    labels = rng.choice(N_CLUSTERS, n_rows, p=WEIGHTS)
+    rows = means[labels] + rng.normal(0.0, 0.5, (n_rows, WIDE))
+    offsets = np.arange(N_CLIENTS + 1, dtype=np.int64) * CLIENT_ROWS if unit == "client" else None
+    alike = np.where(rng.random((n_rows, MOST_TERMS)) < 0.3, np.arange(float(MOST_TERMS)), -1.0)
+    if seed % 3 == 1:
+        alike[:, 0] = np.where((labels < 2) & (rng.random(n_rows) < 0.5), 0.0, -1.0)
+        alike[labels == 0, 1:] = -1.0
+    if seed % 3 == 2:
+        alike[:, 0] = np.where(rng.random(n_rows) < 0.6, MOST_TERMS + labels, -1.0)
+    return ClientBlock(rows / np.linalg.norm(rows, axis=1, keepdims=True), offsets), alike
+
+
+def _false_names(found: ClusterNames | None, labels: NDArray[np.int64], codes: Rows) -> int:
+    """How many names are of terms that are no more frequent in their cluster than in all rows.
+
+    All clients have the same number of rows, so that rows weigh alike at both units.
+    """
+    if found is None:
+        raise ValueError("the job must name clusters; check its settings.")
+    has = np.stack([(codes == term).any(axis=1) for term in range(TERMS)], axis=1)
+    near = labels[:, None] == np.arange(N_CLUSTERS)
+    false = near.T.astype(float) @ has <= near.mean(axis=0)[:, None] * has.sum(axis=0)
+    return sum(bool(false[cluster, int(term[1:])]) for cluster, term in zip(found.clusters, found.terms, strict=True))
 
 
 NIGHTS = 4
@@ -244,16 +354,27 @@ def _true_night(job: Job, rows: Rows) -> Memory:
     return memory_of(NoisyMeans((means - start) * counts[:, None], counts, 1e-12, 1e-12), means)
 
 
-def of_windows(seed: int, stddevs: float = 2.0) -> Found:
+def of_windows(seed: int, stddevs: float = 2.0, unit: str = "record") -> Found:
     """The last window of an epoch, whose own part is solved from releases that hold earlier windows, too."""
     setting = continual.Setting(
         name="coverage", n_features=N_FEATURES, n_clusters=N_CLUSTERS, n_rows=0, spread=0.0, domain=(0.0, 1.0)
     )
-    stream = continual.Stream(setting, MEANS, 12)
+    epoch = {"once": None, "max_windows": 1, "min_separation": 1}
+    more = by_client(epoch=epoch) if unit == "client" else {}
+    if more:
+        more["data"] |= {"name": "windows"}
+    stream = continual.Stream(setting, MEANS, 12, **more)
     for window in range(NIGHTS):
-        rows = mixture(1000 * seed + window)
-        stream.window(rows, key_of("window", seed, window))
-    return within(stream.state.model(), *truth_of(stream.state, rows), stddevs)
+        block = of_unit(unit, 1000 * seed + window)
+        stream.window(block, key_of("window", seed, window))
+    model, start = stream.state.model(), stream.state.positions
+    if unit == "record":
+        return within(model, *truth_of(stream.state, block.points), stddevs)
+    sums, counts = stream.state.releases[-2:]
+    own = stream.own_exact / stream.weights[0]
+    sizes = own[sums.values.size :] * counts.lattice_unit
+    moved = own[: sums.values.size].reshape(sums.values.shape) * sums.lattice_unit
+    return within(model, sizes, start + moved / np.maximum(sizes, 1e-9)[:, None], stddevs)
 
 
 SHARDS = 8
@@ -272,10 +393,7 @@ def of_masks(noise_by: str, seed: int) -> Found:
         )
         model = dapple_dp.fit(config).model
     job = Job.of(config)
-    state = before = job.fit.initial
-    given = iter(model.releases)
-    for each in job.fit.rounds:
-        before, state = state, each.step(state, tuple(next(given) for _ in each.plan.releases))
+    *_, before, _ = replayed(job.fit.initial, job.fit.rounds, model.releases)
     sizes, means = truth_of(before, rows)
     return within(model, sizes, means)
 
@@ -312,7 +430,7 @@ def _model() -> str:
     job |= {"privacy": {"unit": "record", "epsilon": 4.0, "delta": 1e-6}, "dp_lloyd": {"domain": [0.0, 1.0]}}
     pathlib.Path(folder, "job.yaml").write_text(json.dumps(job))
     words = ["fit", "--config", f"{folder}/job.yaml", "--output", f"{folder}/fit"]
-    subprocess.run([sys.executable, "-m", "pipelines", *words], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "dapple_dp", *words], check=True, capture_output=True)
     return f"{folder}/fit"
 
 

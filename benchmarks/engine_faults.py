@@ -25,13 +25,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow.parquet as pq
 
-from benchmarks import measurement, pieces
+from benchmarks import measurement
 from benchmarks.machine import heading
+from dapple_dp.pipelines.ledger.store import Ledger
+from dapple_dp.pipelines.run import on_flink
+from dapple_dp.schemas.privacy.charge import Limit
 from deploy.local import downloads
 from deploy.local.flink_cluster import FlinkCluster, Ports
-from pipelines.ledger.store import Ledger
-from pipelines.run import on_flink
-from schemas.privacy.charge import Limit
 from tests.scenes import faults, lake
 
 MEMORY: tuple[str, ...] = ("--runner=FnApiRunner",)
@@ -136,7 +136,7 @@ def main() -> None:
     os.environ["DAPPLE_LOG_FORMAT"] = "plain"
     # In the background of a shell it may be switched off, and runs would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    lines: dict[pieces.Key, list[str]] = {}
+    rows = []
     failed = 0
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, contextlib.ExitStack() as stack:
         bench = Bench(pathlib.Path(folder), arguments.rows)
@@ -150,11 +150,11 @@ def main() -> None:
                 trial, work = bench.trial(flags), fault
             cells, good = judged(name, bench, trial, work)
             failed += not good
-            lines[cells[0], cells[1]] = cells
+            rows.append(cells)
             print(*cells, sep=" | ", file=sys.stderr, flush=True)
             shutil.rmtree(trial.folder, ignore_errors=True)
     head = heading("Faults: runs that are disturbed half-way")
-    measurement.show(pieces.merged(head, _ABOUT, _COLUMNS, lines, 1, arguments.out), arguments.out)
+    measurement.show([*head, _ABOUT, "", *measurement.table(_COLUMNS, rows)], arguments.out)
     if failed:
         raise SystemExit(f"{failed} of {len(wanted)} trials were not as promised.")
 

@@ -14,10 +14,11 @@ os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"  # befo
 import numpy as np
 from sklearn.cluster._k_means_lloyd import lloyd_iter_chunked_dense
 
-from schemas.tables.client_block import ClientBlock
-from transforms.numerics.statistics import clients, lattice, relative_sums, rows
-from transforms.numerics.statistics.assignment import Assigner
-from transforms.numerics.statistics.frame import Frame, QuantizedFrame
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.transforms.core.statistics import clients, differences, lattice, rows
+from dapple_dp.transforms.core.statistics.assignment import Assigner
+from dapple_dp.transforms.core.statistics.frame import Frame
+from dapple_dp.transforms.rounds.kept_frame import QuantizedFrame
 
 CASES = [*((k, d) for k in (10, 64, 500) for d in (8, 50, 200)), (10, 32)]
 CLIENT_ROWS, REPEATS, RADIUS = 20, 5, 0.35
@@ -49,7 +50,7 @@ def arms(k: int, d: int) -> tuple[int, dict[str, Work]]:
     integers = lattice.quantize(points, frame.lattice, lattice.SUM_BITS).astype(np.int32)
     centers = lattice.quantize(means, frame.lattice, lattice.SUM_BITS)
     known, radius = QuantizedFrame.of(frame, lattice.SUM_BITS), int(RADIUS * lattice.SUM_UNITS)
-    around = relative_sums.Neighborhoods(centers, radius, True)
+    around = differences.Neighborhoods(centers, radius, True)
     block, nearest = ClientBlock(integers, np.arange(0, n + 1, CLIENT_ROWS)), Assigner(centers)
     found: dict[str, Work] = {
         "absolute": lambda: rows.sums_and_counts(block, known, nearest, 1.0, 1.0),

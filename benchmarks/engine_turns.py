@@ -19,7 +19,8 @@ place = pathlib.Path(sys.argv.pop(1))
 
 class Mark:
     def find_spec(self, name, path=None, target=None):
-        if name not in ("transforms.rounds", "transforms.rounds.round", "transforms.rounds.aggregation"):
+        rounds = "transforms.rounds"
+        if name.removeprefix("dapple_dp.") not in (rounds, f"{rounds}.round", f"{rounds}.aggregation"):
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
@@ -43,11 +44,8 @@ class Mark:
         return exec_module
 
 sys.meta_path.insert(0, Mark())
-try:
-    from pipelines.command.process import main
-except ModuleNotFoundError:
-    from pipelines.command import main
-sys.exit(getattr(main, "main", main)())
+from dapple_dp.command import main
+sys.exit(main())
 """
 """The command, which leaves the time at which the statistic of the first round is set up, and what CPU that took."""
 
@@ -63,7 +61,7 @@ def command(lake: Path, checkout: Path, flags: tuple[str, ...], *, marked: bool 
     """
     with tempfile.TemporaryDirectory(dir=lake) as work:
         mark = Path(work) / "first"
-        words = [sys.executable, "-c", _MARKED, str(mark)] if marked else [sys.executable, "-m", "pipelines"]
+        words = [sys.executable, "-c", _MARKED, str(mark)] if marked else [sys.executable, "-m", "dapple_dp"]
         words += ["fit", "--config", str(lake / "engine.yaml"), "--output", f"{work}/out", *flags]
         started, start = time.time(), time.perf_counter()
         with (lake / "log").open("w") as log:
@@ -115,10 +113,10 @@ def measure(arguments: argparse.Namespace) -> Figures:
     """One measurement in this process."""
     if arguments.measure == "floor":
         return floor(arguments.lake)
-    from pipelines.kmeans.fit import execute
-    from pipelines.kmeans.plan.planned_fit import plan_fit
-    from pipelines.run.options import beam_options
-    from schemas.kmeans.fit_config import validated
+    from dapple_dp.pipelines.kmeans.fit import execute
+    from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+    from dapple_dp.pipelines.run.options import beam_options
+    from dapple_dp.schemas.kmeans.fit_config import validated
 
     planned = plan_fit(validated(json.loads((arguments.lake / "engine.yaml").read_text())))
     with tempfile.TemporaryDirectory() as folder:

@@ -9,15 +9,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.measured_code import Code
-
 RESULTS = "benchmarks/results"
-_CODE = "- code: "
+_COMMIT = "- commit: "
 """Begins the line of a head after which `write` says what the results took."""
 
 
 def heading(title: str) -> list[str]:
-    """Lines that name machine, date, versions, command and the digest of what it measures."""
+    """Lines that name command, date, machine, versions and commit."""
     import apache_beam
     import numpy as np
 
@@ -28,8 +26,7 @@ def heading(title: str) -> list[str]:
         f"- date: {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}",
         f"- machine: {_cpu()}, {os.cpu_count()} cores, {_memory_gib():.0f} GiB, {platform.system()}",
         f"- Python {platform.python_version()}, NumPy {np.__version__}, Beam {apache_beam.__version__}",
-        f"- commit: {commit()}",
-        f"{_CODE}{Code.here().digest(_module()) or 'unknown'}",
+        f"{_COMMIT}{commit()}",
         "",
     ]
 
@@ -39,7 +36,7 @@ def write(lines: Sequence[str], out: Path) -> None:
     wall, cpu = (now - then for now, then in zip(_clocks(), _begun, strict=True))
     told = []
     for line in lines:
-        told += [line, f"- took: {wall:.1f} s, {cpu:.1f} s of CPU"] if line.startswith(_CODE) else [line]
+        told += [line, f"- took: {wall:.1f} s, {cpu:.1f} s of CPU"] if line.startswith(_COMMIT) else [line]
     out.write_text("\n".join(told).rstrip() + "\n")
 
 

@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,11 @@ def show(lines: Sequence[str], out: Path | None) -> None:
         machine.write(lines, out)
 
 
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines of a Markdown table."""
+    return [f"| {' | '.join(cells)} |" for cells in (columns, ["---"] * len(columns), *rows)]
+
+
 def in_a_process(module: str, *words: str) -> Any:
     """What a benchmark that measures one thing prints last, as JSON, in a process of its own."""
     command = [sys.executable, "-m", module, *words]
@@ -44,7 +49,7 @@ def measured(work: Callable[[], object]) -> Figures:
 
 def command(*words: str) -> Figures:
     """A `dapple` command in this process, which does nothing else: its CPU seconds are all since the process began."""
-    from pipelines.command.main import main as dapple
+    from dapple_dp.pipelines.command.main import main as dapple
 
     start = time.perf_counter()
     if code := dapple(words):

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import machine, measurement, pieces
+from benchmarks import machine, measurement
 
 Rows = NDArray[np.float64]
 Make = Callable[[np.random.Generator], Rows]
@@ -102,7 +102,7 @@ more for those that lie far off, whose rule was tuned on other draws of such gen
 
 def cost(rows: Rows, centers: Rows) -> float:
     """Mean squared distance to the nearest center."""
-    from transforms.numerics.statistics.nearest import NearestCenters
+    from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
 
     return float(NearestCenters.of(np.asarray(centers)).rows(rows).squared.mean())
 
@@ -121,26 +121,26 @@ def best_cost(rows: Rows, k: int) -> float:
 
 def fitted(rows: Rows, k: int, epsilon: float, label: str) -> Rows:
     """Centers of one run of `auto`."""
-    from schemas.kmeans.fit_config import validated
-    from schemas.tables.client_block import ClientBlock
-    from transforms.kmeans.protocols import PROTOCOLS
-    from transforms.kmeans.simulated_fit import run_once
-    from transforms.numerics.one_thread import one_thread
-    from transforms.privacy import accounting
+    from dapple_dp.schemas.core.block import ClientBlock
+    from dapple_dp.schemas.kmeans.fit_config import validated
+    from dapple_dp.transforms.core import accounting, loop
+    from dapple_dp.transforms.kmeans.protocols import protocol_of
+    from dapple_dp.transforms.numerics.kernel import row_pass
+    from dapple_dp.transforms.numerics.one_thread import one_thread
 
     data = {"path": "rows", "features": [f"x{index}" for index in range(rows.shape[1])]}
     privacy = {"unit": "record", "epsilon": epsilon, "delta": DELTA}
     settings: dict[str, Any] = {"algorithm": "auto", "data": data, "n_clusters": k, "privacy": privacy}
     config = validated(settings | {"dp_lloyd": {"domain": [-1.0, 1.0]}})
-    protocol, server = PROTOCOLS[config.algorithm], np.zeros((0, rows.shape[1]))
+    protocol, server = protocol_of(config.algorithm), np.zeros((0, rows.shape[1]))
     specs = protocol.round_specs(config, rows.shape[1], 0)
     plan = accounting.calibrate(config.privacy.unit, specs, epsilon, DELTA, protocol.allocation(config))
     initial = protocol.initial_state(config, server, rows.shape[1])
+    row_pass.start()
+    key = hashlib.sha256(label.encode()).digest()
     with one_thread():
-        model, _ = run_once(
-            initial, protocol.rounds(config, plan), ClientBlock(rows), 1.0, hashlib.sha256(label.encode()).digest()
-        )
-    return np.asarray(model.centers)
+        found = loop.simulate(initial, protocol.rounds(config, plan), [ClientBlock(rows)], key)
+    return np.asarray(found.model().centers)
 
 
 def measured(draws: int, pattern: str) -> Iterator[tuple[str, float, float, float]]:
@@ -165,13 +165,6 @@ def other(package: str, draws: int, pattern: str) -> dict[tuple[str, float], str
     return {(name, float(epsilon)): cell for name, epsilon, cell in rows}
 
 
-def before_of(last: list[str] | None, now: str, draws: int) -> str:
-    """The last figure of a cell that was not this one, by its row of the page, if that has as many draws."""
-    if last is None or last[4] != str(draws):
-        return "-"
-    return last[2] if last[3] == now else f"{last[3]} at {last[5]}"
-
-
 def main() -> None:
     parser = measurement.script(__doc__)
     parser.add_argument("--draws", type=int, default=10)
@@ -184,17 +177,16 @@ def main() -> None:
             print(f"{name}\t{epsilon}\t{mean:.3f} ({largest:.2f})", flush=True)
         return
     measured_before = other(arguments.package, arguments.draws, arguments.sets) if arguments.package else {}
-    page, drawn = pieces.rows_of(arguments.out), {}
+    rows = []
     for name, epsilon, mean, largest in measured(arguments.draws, arguments.sets):
-        key, now = (name, str(epsilon)), f"{mean:.3f} ({largest:.2f})"
-        told = before_of(page.get(key), now, arguments.draws)
-        drawn[key] = [*key, measured_before.get((name, epsilon), told), now]
-        print(*drawn[key], sep="\t", flush=True)
-    words = f"Mean of the draws, in brackets the largest. Unit record, delta {DELTA:g}. "
-    words += "`before`: the same draws at an earlier commit, the last one at which they gave something else."
-    columns = ("set", "epsilon", "before", "now")
+        before = measured_before.get((name, epsilon), "-")
+        rows.append([name, str(epsilon), before, f"{mean:.3f} ({largest:.2f})"])
+        print(*rows[-1], sep="\t", flush=True)
+    words = f"Mean of {arguments.draws} draws, in brackets the largest. Unit record, delta {DELTA:g}. "
+    words += "`before`: the same draws in another checkout."
     heading = machine.heading("auto by regime: cost over k-means without privacy")
-    measurement.show(pieces.merged(heading, words, columns, drawn, arguments.draws, arguments.out), arguments.out)
+    lines = measurement.table(("set", "epsilon", "before", "now"), rows)
+    measurement.show([*heading, words, "", *lines], arguments.out)
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ def used(desk: Desk, folder: Path) -> list[str]:
     home.mkdir()
     shutil.copy(ROOT / "examples" / "customers" / "customers.csv", home)
     dapple = str(own / "dapple")
-    init = ("init", "--data", "customers.csv", "--output", "job.yaml", "--clusters", "4")
+    init = ("init", "--data", "customers.csv", "--output", "job.yaml", "--clusters", "4", "--unit", "record")
     desk.run("dapple init", dapple, *init, cwd=home)
     _fill_in(home / "job.yaml")
     desk.run("dapple plan", dapple, "plan", "--config", "job.yaml", "--rows", "4000", cwd=home)

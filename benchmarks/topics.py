@@ -6,9 +6,9 @@ also those of a sentence model (`benchmarks.sentence_vectors`). Tags are the deb
 of 256 numbers by `encode` of kind terms.
 Terms are their words; the 5,000 most frequent ones stand for a public vocabulary. `cosine` is the mean inner product of
 a text with its center over that of the same rounds without noise; `NMI` is with sections, over the same. A name is
-`right` if it is among the three strongest by exact counts of the same clusters, without a limit per unit; clusters of
-300 texts and more. It is `false` if exact counts are not above the cluster's share. Runs are those of a fit, by its
-pure functions on arrays.
+`right` if it is among the three strongest by exact counts of the same clusters; clusters of 300 texts and more. It is
+`false` if exact counts are not above the cluster's share (`benchmarks.false_names` counts these where all are false).
+Runs are those of a fit, by its pure functions on arrays.
 
 The attack is after Cliopatra (arXiv 2603.09781): its author knows the vector of one text, and inserts 50 copies of it,
 without terms, so that they have a cluster of their own which the text falls into. Then the noisy counts of that cluster
@@ -20,24 +20,17 @@ attack was run, a language model takes no part, and its rate is no goal.
 """
 
 import argparse
-import dataclasses
 import functools
 import hashlib
-import json
 import math
 import re
-import resource
 import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.decomposition import TruncatedSVD
@@ -47,37 +40,31 @@ from sklearn.preprocessing import normalize
 from threadpoolctl import threadpool_limits
 
 from benchmarks import machine, measurement, sentence_vectors
-from schemas.kmeans.fit_config import validated
-from schemas.kmeans.model import ClusterModel
-from schemas.privacy.plan import ReleasePlan, RoundPlan
-from schemas.tables.client_block import ClientBlock
-from schemas.tables.encoder import Encoder
-from schemas.tables.encoding import Terms
-from transforms.kmeans.lloyd.specs import COUNTS, vector_spec
-from transforms.kmeans.protocols import PROTOCOLS
-from transforms.kmeans.simulated_fit import run_once
-from transforms.kmeans.spherical import names
-from transforms.numerics.privacy import noise
-from transforms.privacy import accounting
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.kmeans.model import ClusterModel
+from dapple_dp.schemas.tables.encoder import Encoder
+from dapple_dp.schemas.tables.encoding import Terms
+from dapple_dp.transforms.core import accounting, loop
+from dapple_dp.transforms.kmeans.protocols import protocol_of
+from dapple_dp.transforms.kmeans.spherical import names
+from dapple_dp.transforms.numerics.kernel import row_pass
 
 DELTA, MOST_PER_ROW = 1e-6, 16
 SILENT = 1e-6
 """Variance of the noise, over the planned one, of a run without any."""
-STEPS = 2048.0
-"""Lattice steps of a stddev where names are false: hardly more than the noise stage asks for."""
-PARTS = ("false", "tags", "memory", "texts", "attack", "time", "maintainers", "clients")
+PARTS = ("tags", "texts", "attack", "clients")
 LEAST_TEXTS, LEAST_WITH_TERM = 25, 5
 """Of a heuristic pipeline: texts of a cluster, and those that have a term, for either to be published."""
 ODDS = np.array([0.22, 0.195, 0.195, 0.195, 0.195])
 
 
 class Texts(NamedTuple):
-    """Vectors (n, d), codes of terms (n, MOST_PER_ROW), sections (n,), maintainers (n,), vocabulary, who is kept."""
+    """Vectors (n, d), codes of terms (n, MOST_PER_ROW), sections (n,), vocabulary, who is kept."""
 
     vectors: NDArray[np.float32]
     codes: NDArray[np.float32]
     sections: NDArray[Any]
-    people: NDArray[Any]
     vocabulary: tuple[str, ...]
     kept: Any = None
 
@@ -102,8 +89,8 @@ def tags() -> Texts:
     vocabulary = tuple(sorted({each for row in terms for each in row}))
     encoder = Encoder.learn(("t",), {"t": Terms(words=vocabulary)})
     vectors = encoder.encode(pa.table({"t": terms}), "packages").astype(np.float32)
-    sections, people = (np.array([row[name] for row in rows]) for name in ("Section", "Maintainer"))
-    return Texts(vectors, _codes(terms, vocabulary), sections, people, vocabulary)
+    sections = np.array([row["Section"] for row in rows])
+    return Texts(vectors, _codes(terms, vocabulary), sections, vocabulary)
 
 
 def said() -> list[str]:
@@ -122,8 +109,8 @@ def texts() -> Texts:
     vocabulary = tuple(weigh.get_feature_names_out()[frequent])
     codes = _codes(map(weigh.build_analyzer(), said()), vocabulary)
     kept = np.linalg.norm(vectors, axis=1) > 0.5
-    sections, people = (np.array([row[name] for row in rows]) for name in ("Section", "Maintainer"))
-    return Texts(vectors[kept], codes[kept], sections[kept], people[kept], vocabulary, kept)
+    sections = np.array([row["Section"] for row in rows])
+    return Texts(vectors[kept], codes[kept], sections[kept], vocabulary, kept)
 
 
 def _codes(terms: Iterable[list[str]], vocabulary: tuple[str, ...]) -> NDArray[np.float32]:
@@ -151,13 +138,15 @@ def job(k: int, epsilon: float, unit: str, vocabulary: tuple[str, ...], **spheri
 def run(config: Any, block: ClientBlock, n_features: int, draw: int, variance: float = 1.0) -> ClusterModel:
     """One run; `draw` names its noise and its public start."""
     config = config.model_copy(update={"seed": draw})
-    protocol = PROTOCOLS[config.algorithm]
+    protocol = protocol_of(config.algorithm)
     initial = protocol.initial_state(config, np.zeros((0, n_features)), n_features)
     privacy = config.privacy
     specs = protocol.round_specs(config, n_features, 0)
     plan = accounting.calibrate(privacy.unit, specs, privacy.epsilon, privacy.delta, protocol.allocation(config))
     key = hashlib.sha256(b"topics/%d" % draw).digest()
-    return run_once(initial, protocol.rounds(config, plan), block, 1.0, key, variance)[0]
+    row_pass.start()
+    found: ClusterModel = loop.simulate(initial, protocol.rounds(config, plan), [block], key, variance=variance).model()
+    return found
 
 
 class Score(NamedTuple):
@@ -177,12 +166,11 @@ def score(config: Any, model: ClusterModel, found: Texts, rows: NDArray[np.int64
     similar = vectors @ model.centers.T.astype(np.float32)
     labels = similar.argmax(axis=1)
     size, n_terms = len(model.centers), len(found.vocabulary)
-    known = codes >= 0
+    known, weights = codes >= 0, 1.0 / np.bincount(owner)[owner]
     cells = (labels[:, None] * n_terms + codes)[known]
-    units = np.broadcast_to(owner[:, None], codes.shape)[known]
-    distinct = np.unique(units * (size * n_terms) + cells) % (size * n_terms)
-    exact = np.bincount(distinct, minlength=size * n_terms).reshape(size, n_terms).astype(np.float64)
-    sizes = np.bincount(labels, 1.0 / np.bincount(owner)[owner], size)
+    weighed = np.broadcast_to(weights[:, None], codes.shape)[known]
+    exact = np.bincount(cells, weighed, size * n_terms).reshape(size, n_terms)
+    sizes = np.bincount(labels, weights, size)
     excess = names.excesses(exact, sizes / sizes.sum())
     given = names.cluster_names(config, model.releases)
     place = {word: code for code, word in enumerate(found.vocabulary)}
@@ -259,70 +247,6 @@ def assembled(n_clients: int) -> Any:
         at = np.flatnonzero((own[owner] == section) & (rng.random(len(owner)) < 0.8))
         rows[at] = rng.choice(np.flatnonzero(found.sections == section), len(at))
     return by_owner(owner, rows)
-
-
-class World(NamedTuple):
-    """Exact numbers where each term is exactly as frequent in each cluster, so that every name is a false one.
-
-    Attributes:
-      sizes: shape (k,): units of each cluster.
-      term: units that have each of the terms.
-      n_terms: V.
-      stddev: of the noise of a count, in units.
-      size_stddev: of that of a size.
-    """
-
-    sizes: NDArray[np.float64]
-    term: float
-    n_terms: int
-    stddev: float
-    size_stddev: float
-
-    def names(self, runs: int, seed: int, multiplier: float = 1.0) -> NDArray[np.int64]:
-        """Names in each of this many runs, by the noise stage; of `multiplier` times the stddev that the rule gets."""
-        k, steps = len(self.sizes), STEPS * multiplier
-        exact = np.outer(self.sizes / self.sizes.sum(), np.full(self.n_terms, self.term))
-        numbers = [np.broadcast_to(self.sizes, (runs, k)), np.broadcast_to(exact, (runs, k, self.n_terms))]
-        units = [self.size_stddev / STEPS, self.stddev / STEPS]
-        specs = [vector_spec(str(index), each.shape, 0.5, meaning=COUNTS) for index, each in enumerate(numbers)]
-        plans = [ReleasePlan(spec=each, noise_multiplier=steps / each.sensitivity) for each in specs]
-        summed = [np.floor(each / unit).astype(np.int64).ravel() for each, unit in zip(numbers, units, strict=True)]
-        plan = RoundPlan(path="false", releases=tuple(plans))
-        key = hashlib.sha256(b"false names/%d" % seed).digest()
-        sizes, counts = noise.draw_release(key, plan, np.concatenate(summed))
-        words = tuple(map(str, range(self.n_terms)))
-        drawn = zip(sizes.values * units[0], counts.values * units[1], strict=True)
-        given = (names.named(found, self.stddev, size, self.size_stddev, words) for size, found in drawn)
-        return np.array([len(each.terms) for each in given])
-
-
-WORLDS = {
-    "ten alike, sharp sizes": World(np.full(10, 1000.0), 500.0, 20, 20.0, 0.02),
-    "ten alike, noisy sizes": World(np.full(10, 1000.0), 500.0, 20, 20.0, 20.0),
-    "one of ten has nine in ten": World(np.array([9000.0] + [111.0] * 9), 5000.0, 20, 5.0, 40.0),
-    "two of twenty, the others empty": World(np.array([5000.0] * 2 + [0.0] * 18), 5000.0, 20, 5.0, 40.0),
-    "few units": World(np.array([50.0] + [10.0] * 9), 100.0, 20, 5.0, 40.0),
-    "thirty, 100 terms": World(np.full(30, 300.0), 200.0, 100, 40.0, 40.0),
-}
-
-
-def false_names(runs: int) -> list[str]:
-    """How many names noise alone gives."""
-    lines = [
-        "",
-        "## False names",
-        "",
-        f"{runs:,} runs of the noise stage; each term is exactly as frequent in each cluster, so every name is false.",
-        "",
-    ]
-    lines += _head("clusters", "names a run", "95 % interval", "no more than")
-    for title, world in WORLDS.items():
-        drawn = np.concatenate([world.names(1000, seed) for seed in range(runs // 1000)])
-        mean, half = drawn.mean(), 1.96 * max(drawn.std(), 1.0 / math.sqrt(len(drawn))) / math.sqrt(len(drawn))
-        lines.append(
-            _line(title, f"{mean:.4f}", f"{max(mean - half, 0.0):.4f} to {mean + half:.4f}", names.FALSE_NAMES)
-        )
-    return lines
 
 
 def attack(trials: int) -> list[str]:
@@ -415,51 +339,6 @@ def _wilson(right: int, trials: int) -> tuple[float, float]:
     return middle - half, middle + half
 
 
-def speed(n_rows: int, turns: int = 3) -> list[str]:
-    """CPU time of the rounds of a fit on rows in memory, over an iteration of scikit-learn's, in turns."""
-    rng, k, d = np.random.default_rng(0), 50, 384
-    rows = normalize(rng.normal(size=(n_rows, d)).astype(np.float32))
-    config = job(k, 1.0, "record", ("a",)).model_copy(update={"names": None})
-    protocol = PROTOCOLS[config.algorithm]
-    fine = protocol.initial_state(config, np.zeros((0, d)), d)
-    specs = protocol.round_specs(config, d, 0)
-    plan = accounting.calibrate(config.privacy.unit, specs, 1.0, DELTA, protocol.allocation(config))
-    statistic = protocol.rounds(config, plan)[0].statistic
-    states = [fine, dataclasses.replace(fine, centers=fine.centers[:k])]
-    start, ours, theirs = rows[:k].astype(np.float64), [], []
-    for _ in range(turns):
-        ours.append([_seconds(functools.partial(statistic, ClientBlock(rows), each.broadcast())) for each in states])
-        few = [KMeans(k, init=start, n_init=1, max_iter=each, algorithm="lloyd", tol=0.0) for each in (1, 11)]
-        once, more = (_seconds(functools.partial(each.fit, rows)) for each in few)
-        theirs.append((more - once) / (few[1].n_iter_ - few[0].n_iter_))
-    iteration, (slow, quick) = np.median(theirs), np.median(ours, axis=0)
-    n_steps, n_fine = config.spherical.n_steps, fine.settings.fine_rounds
-    mean = (n_fine * slow + (n_steps - n_fine) * quick) / n_steps
-    lines = [
-        "",
-        "## Time",
-        "",
-        f"{n_rows:,} rows of {d} numbers (float32), k = {k}, one thread, medians of {turns}.",
-        "",
-    ]
-    lines += _head("what", "CPU s", "of an iteration of scikit-learn")
-    for title, found in (
-        ("an iteration of scikit-learn's k-means", iteration),
-        (f"a round with {len(fine.centers)} centers, {n_fine} of {n_steps}", slow),
-        (f"a round with {k} centers, {n_steps - n_fine} of {n_steps}", quick),
-        ("the mean of a fit's rounds", mean),
-    ):
-        lines.append(_line(title, f"{found:.2f}", f"{found / iteration:.2f}"))
-    return lines
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    """CPU seconds of some work."""
-    before = time.process_time()
-    work()
-    return time.process_time() - before
-
-
 def _head(*cells: str) -> list[str]:
     return [_line(*cells), _line(*["---"] * len(cells))]
 
@@ -478,51 +357,19 @@ def _unprojected(found: Texts) -> list[str]:
     return ["", f"k-means of scikit-learn on the tags themselves: NMI {known:.3f} (median of three)."]
 
 
-def memory(n_rows: int) -> list[str]:
-    """A whole `dapple topics` on rows of 8 of 20,000 terms, in a process of its own."""
-    rng, n_terms, size = np.random.default_rng(0), 20_000, 8
-    words = [f"code{index}" for index in range(n_terms)]
-    with tempfile.TemporaryDirectory() as folder:
-        codes = rng.integers(0, 400, (n_rows, size)) + 400 * rng.integers(0, 50, n_rows)[:, None]
-        lists = pa.ListArray.from_arrays(np.arange(0, size * n_rows + 1, size, dtype=np.int32), pa.array(codes.ravel()))
-        terms = pa.ListArray.from_arrays(lists.offsets, pa.array(words).take(lists.values))
-        pq.write_table(pa.table({"codes": terms}), f"{folder}/rows.parquet", row_group_size=100_000)
-        Path(folder, "vocabulary.txt").write_text("\n".join(words))
-        settings = {
-            "algorithm": "spherical",
-            "data": {"path": f"{folder}/rows.parquet", "features": ["codes"]},
-            "encode": {"codes": {"kind": "terms", "vocabulary": f"{folder}/vocabulary.txt"}},
-            "n_clusters": 30,
-            "privacy": {"unit": "record", "epsilon": 1.0, "delta": DELTA},
-            "names": {"column": "codes", "vocabulary": f"{folder}/vocabulary.txt"},
-            "spherical": {"steps": 3},
-            "justification": {"privacy.unit": "made rows"},
-        }
-        Path(folder, "job.yaml").write_text(json.dumps(settings))
-        words_of = ("topics", "--config", f"{folder}/job.yaml", "--output", f"{folder}/out")
-        subprocess.run([sys.executable, "-m", "pipelines", *words_of], check=True, capture_output=True)
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        named = len(set(pq.read_table(f"{folder}/out/names.parquet")["cluster"].to_pylist()))
-    said = f"{n_rows:,} rows of {size} of {n_terms:,} terms, k = 30, 3 rounds and names, unit record"
-    found = f"peak of the process {used.ru_maxrss / 1024:,.0f} MiB, {used.ru_utime + used.ru_stime:.0f} CPU s"
-    return ["", "## Memory", "", f"{said}: {found}; {named} of 30 clusters have a name."]
-
-
 def sentences(folder: Path, step: int) -> Texts:
     """Each `step`-th text by the sentence model."""
     known = texts()
     places = np.flatnonzero(known.kept)
     rows = np.flatnonzero(places % step == 0)
     vectors = sentence_vectors.of_texts(said()[::step], folder)[places[rows] // step]
-    return Texts(vectors, known.codes[rows], known.sections[rows], known.people[rows], known.vocabulary)
+    return Texts(vectors, known.codes[rows], known.sections[rows], known.vocabulary)
 
 
 def parts(given: argparse.Namespace) -> Iterator[list[str]]:
     """Markdown lines, a part at a time."""
     epsilons, draws = (0.5, 1.0, 4.0), given.draws
     yield ["Medians over draws of the noise and of the start, with the range."]
-    if "false" in given.only:
-        yield false_names(given.runs)
     if "tags" in given.only:
         found = tags()
         title = (
@@ -530,8 +377,6 @@ def parts(given: argparse.Namespace) -> Iterator[list[str]]:
         )
         yield table(title, 20, "record", epsilons, by_row(found), draws, found)
         yield _unprojected(found)
-    if "memory" in given.only:
-        yield memory(given.sparse_rows)
     if given.sentences is not None:
         found = sentences(given.sentences, given.step)
         title = f"Unit record, {len(found.vectors):,} texts by a sentence model, k = 30, {draws} draws"
@@ -541,12 +386,6 @@ def parts(given: argparse.Namespace) -> Iterator[list[str]]:
         yield table(title, 30, "record", epsilons, by_row(texts()), draws)
     if "attack" in given.only:
         yield attack(given.trials)
-    if "time" in given.only:
-        yield speed(given.rows)
-    if "maintainers" in given.only:
-        _, people = np.unique(texts().people, return_inverse=True)
-        title = f"Unit client, {people.max() + 1:,} maintainers, k = 20, {draws} draws"
-        yield table(title, 20, "client", (1.0, 2.0, 4.0), [by_owner(people, np.arange(len(people)))], draws)
     if "clients" in given.only:
         title = f"Unit client, {given.clients:,} clients of 1 to 20 texts, k = 20, {given.client_draws} draws"
         yield table(title, 20, "client", (2.0,), [assembled(given.clients)], given.client_draws)
@@ -557,15 +396,12 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--clients", type=int, default=20_000)
     parser.add_argument("--client_draws", type=int, default=5)
-    parser.add_argument("--sparse_rows", type=int, default=1_000_000)
     parser.add_argument("--sentences", type=Path, help="folder of the environment and the vectors of the model")
     parser.add_argument(
         "--step", type=int, default=1, help="1 if the sentence model reads every text, n for every n-th"
     )
     parser.add_argument("--only", nargs="*", choices=PARTS, default=PARTS)
-    parser.add_argument("--runs", type=int, default=100_000, help="of noise where every name is false")
     parser.add_argument("--trials", type=int, default=1000)
-    parser.add_argument("--rows", type=int, default=250_000)
     arguments = parser.parse_args()
     lines = machine.heading("Private topics of public texts")
     with threadpool_limits(limits=1):

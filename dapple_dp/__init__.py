@@ -2,8 +2,7 @@
 
 `from dapple_dp import DPKMeans` is the estimator; `fit`, `assign`, `evaluate`, `profile` and `decode` are the jobs of
 the command, each with the class or function that checks its settings. Everything is imported when it is first asked
-for, and comes from Dapple's own packages even where another `pipelines`, `transforms` or `schemas` is on the path.
-The file `__init__.pyi` says what is public and where it is, to type checkers and to this module.
+for. The file `__init__.pyi` says what is public and where it is, to type checkers and to this module.
 """
 
 import ast
@@ -12,20 +11,24 @@ import importlib.metadata
 import pathlib
 from typing import Any
 
-from dapple_dp import own_packages as _own_packages
+_FOLDER = pathlib.Path(__file__).resolve().parent
+if not (_FOLDER / "schemas").is_dir() or (_FOLDER / "schemas").is_symlink():
+    # In a checkout the packages are beside this one. The links to them are for type checkers and editors.
+    __path__.insert(0, str(_FOLDER.parent))
 
-_STUB = ast.parse(pathlib.Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+_STUB = ast.parse(_FOLDER.joinpath("__init__.pyi").read_text(encoding="utf-8"))
 _HOME_OF = {each.name: node.module for node in _STUB.body if isinstance(node, ast.ImportFrom) for each in node.names}
 __all__ = sorted(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:
-    """An attribute asked for the first time; raises ForeignPackageError if a package of Dapple is another's."""
+    """An attribute asked for the first time."""
     if name == "__version__":
         found: Any = _version()
     elif name in _HOME_OF:
-        _own_packages.claim()
-        with _own_packages.without_gaps():
+        from dapple_dp.quiet_imports import without_gaps
+
+        with without_gaps():
             found = getattr(importlib.import_module(str(_HOME_OF[name])), name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -35,7 +38,7 @@ def __getattr__(name: str) -> Any:
 
 def _version() -> str:
     try:
-        return importlib.metadata.version(_own_packages.DISTRIBUTION)
+        return importlib.metadata.version("dapple-dp")
     except importlib.metadata.PackageNotFoundError:
         return "unknown"
 

@@ -13,25 +13,25 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from dapple_dp.estimator.dp_kmeans import DPKMeans
 from dapple_dp.estimator.dp_topics import DPTopics
 from dapple_dp.estimator.private_scaler import PrivateScaler
-from pipelines.jobs.job import Job, Result, Run, Settings
-from pipelines.jobs.place import OutputFolder
-from pipelines.jobs.run_job import carry_out
-from pipelines.kmeans import fit as fit_job
-from pipelines.kmeans.plan.planned_fit import FitResult
-from pipelines.profile import job as profile_job
-from pipelines.reports import decode as decode_job
-from pipelines.reports.decode import DecodeResult
-from pipelines.run.folder import RunFolder
-from pipelines.run.options import JobOptions, beam_options, new_run_id
-from pipelines.trusted_zone import assign as assign_job
-from pipelines.trusted_zone import evaluate as evaluate_job
-from schemas.kmeans.fit_config import FitConfig
-from schemas.profile.config import ProfileConfig
-from schemas.profile.plan import ProfileResult
-from schemas.reports.config import DecodeConfig
-from schemas.trusted_zone.job_configs import AssignConfig, EvaluateConfig
-from schemas.trusted_zone.metrics import Metrics
-from transforms.privacy_flow.extensions import register_audited
+from dapple_dp.pipelines.jobs.job import Job, Result, Run, Settings
+from dapple_dp.pipelines.jobs.place import OutputFolder
+from dapple_dp.pipelines.jobs.run_job import carry_out
+from dapple_dp.pipelines.kmeans import fit as fit_job
+from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult
+from dapple_dp.pipelines.profile import job as profile_job
+from dapple_dp.pipelines.reports import decode as decode_job
+from dapple_dp.pipelines.reports.decode import DecodeResult
+from dapple_dp.pipelines.run.folder import RunFolder, new_run_id
+from dapple_dp.pipelines.run.options import JobOptions, beam_options
+from dapple_dp.pipelines.trusted_zone import assign as assign_job
+from dapple_dp.pipelines.trusted_zone import evaluate as evaluate_job
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.profile.config import ProfileConfig
+from dapple_dp.schemas.profile.plan import ProfileResult
+from dapple_dp.schemas.reports.config import DecodeConfig
+from dapple_dp.schemas.trusted_zone.job_configs import AssignConfig, EvaluateConfig
+from dapple_dp.schemas.trusted_zone.metrics import Metrics
+from dapple_dp.transforms.privacy.extensions import register_audited
 
 __all__ = [
     "DPKMeans",

@@ -1,18 +1,8 @@
-"""The `dapple` command, as it is installed: it is Dapple's packages that run, whatever else is on the path."""
-
-import sys
-
-from dapple_dp import own_packages
+"""The `dapple` command, as it is installed."""
 
 
 def main() -> int:
-    """Runs the command of this process; returns its exit code, 2 if a package of Dapple is another's."""
-    try:
-        own_packages.claim()
-    except own_packages.ForeignPackageError as error:
-        sys.stderr.write(f"dapple: {error}\n")
-        return 2
-    own_packages.lend_to_children()
-    from pipelines.command import process
+    """Runs the command of this process; returns its exit code."""
+    from dapple_dp.pipelines.command import process
 
     return process.main()

@@ -12,18 +12,18 @@ import pydantic
 from pydantic.fields import FieldInfo
 
 from dapple_dp import DPKMeans, PrivateScaler
-from pipelines.command.words import PARTY, TOOLS, WORDS
-from schemas import errors
-from schemas.choices import Choice, Runner, Tier
-from schemas.clustered_fl.config import ClusteredFLConfig
-from schemas.kmeans.fit_config import FITS
-from schemas.kmeans.pooled_config import PooledFitConfig
-from schemas.masked.config import AggregateConfig
-from schemas.profile.config import ProfileConfig
-from schemas.reports.config import DecodeConfig, EncodeConfig, ShuffleConfig
-from schemas.reports.windows import WindowedDecode
-from schemas.settings.tiers import tier_of
-from schemas.trusted_zone.job_configs import AssignConfig, EvaluateConfig, PrepareConfig
+from dapple_dp.pipelines.command.words import PARTY, TOOLS, WORDS
+from dapple_dp.schemas import errors
+from dapple_dp.schemas.choices import Choice, Runner, Tier
+from dapple_dp.schemas.clustered_fl.config import ClusteredFLConfig
+from dapple_dp.schemas.kmeans.fit_config import FITS
+from dapple_dp.schemas.kmeans.pooled_config import PooledFitConfig
+from dapple_dp.schemas.masked.config import AggregateConfig
+from dapple_dp.schemas.profile.config import ProfileConfig
+from dapple_dp.schemas.reports.config import DecodeConfig, EncodeConfig, ShuffleConfig
+from dapple_dp.schemas.reports.windows import WindowedDecode
+from dapple_dp.schemas.settings.tiers import tier_of
+from dapple_dp.schemas.trusted_zone.job_configs import AssignConfig, EvaluateConfig, PrepareConfig
 
 Model = type[pydantic.BaseModel]
 

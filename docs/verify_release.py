@@ -195,9 +195,11 @@ class Bounds:
             return one
         if kind == "spherical":
             share = 1.0 if self.record else self.settings["spherical"]["client_norm"]
-            most = (self.settings["names"] or {}).get("per_unit", 1)
-            rows = 1 if self.record else self.settings["clipping"]["client_rows"]
-            most = min(8 * rows, 32) if most == "auto" else most
+            named = self.settings["names"] or {"most_per_row": 1, "words": "-"}
+            most = min(named["most_per_row"], len(named["words"]))
+            if "per_unit" in named:  # a run of 0.2.0
+                rows = 1 if self.record else self.settings["clipping"]["client_rows"]
+                most = min(8 * rows, 32) if named["per_unit"] == "auto" else named["per_unit"]
             return {"sums": share * norm * one, "terms": 1.0 / max(1, math.isqrt(SUM**2 // most))}.get(name, one)
         if not self.boxed or kind not in ("dp_lloyd", "dp_medians", "windows"):
             if name == "cost" or norm is None or self.boxed or not (self.record or part == "shape"):

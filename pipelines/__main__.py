@@ -1,11 +1,12 @@
-"""`python -m pipelines JOB` is the command `dapple JOB`; callers in Python have `main`, which takes words."""
+"""`python -m pipelines` in a checkout, the old name of `dapple`, until 2027-05-31."""
 
 import sys
 
-from pipelines.command import process
-from pipelines.command.main import main
-
-__all__ = ["main"]
+from dapple_dp.pipelines.command import process
 
 if __name__ == "__main__":
+    sys.stderr.write(
+        "dapple: `python -m pipelines` is deprecated and will be removed on 2027-05-31; "
+        "use `dapple` or `python -m dapple_dp`.\n"
+    )
     sys.exit(process.main())

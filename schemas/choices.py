@@ -96,13 +96,6 @@ class Preset(Choice):
     PUBLISHED = "published", Tier.PAPER_ONLY
 
 
-class Allocation(Choice):
-    """How the budget is split: Gaussian noise everywhere and shrinkage, or as Scott et al. do."""
-
-    TUNED = "tuned"
-    PAPER = "paper", Tier.PAPER_ONLY
-
-
 class ClippingRule(Choice):
     """Where a clipping norm comes from that is not given as a number."""
 

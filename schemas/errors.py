@@ -16,14 +16,18 @@ def what_installs(extra: str) -> str:
     return f"pip install {' '.join(map(repr, wanted))}"
 
 
+def one_line(text: str) -> str:
+    """A text in one line that can be encoded; line ends, halves of characters and what a terminal obeys are escaped."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
 class DappleError(Exception):
     """Base of the errors Dapple raises on purpose; `exit_code` is what the command returns."""
 
     exit_code = 1
 
     def __init__(self, *sentence: str):
-        # One line: a name that is quoted may hold line ends, or what a terminal obeys.
-        super().__init__(*("".join(c if c.isprintable() else repr(c)[1:-1] for c in each) for each in sentence))
+        super().__init__(*map(one_line, sentence))
 
 
 class PrivacyWarning(UserWarning):
@@ -80,10 +84,26 @@ class NotYetError(ProtocolError):
     """Another party must act first in a run of masked aggregation; what was refused may be right later."""
 
 
+class JobDiffersError(ProtocolError):
+    """A party's job is not that of the run; `keys` are the settings that differ, as far as they are known."""
+
+    keys: tuple[str, ...] = ()
+
+
 class AbsentError(DappleError):
     """A party of masked aggregation has waited as long as it may, and another party has not answered."""
 
     exit_code = 6
+
+
+class StoreAwayError(DappleError, OSError):
+    """What holds the files, such as an object store, does not answer; the same command may go on later."""
+
+    exit_code = 75
+
+
+class StoreDeniedError(ConfigError, OSError):
+    """What holds the files refuses access; no retry helps."""
 
 
 class RunnerError(DappleError):

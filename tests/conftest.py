@@ -1,7 +1,9 @@
 """Plans that tests calibrate are cached for the session; examples are the same in every run, however long it takes.
 
+Every test is in one tier: quick if it has no marker, `slow`, or `nightly`.
+
 Files that take long come first, so that no core waits for the last one: those of runners, then those with most tests
-that are marked as slow.
+that are marked as slow or nightly.
 
 Keys that runs make follow from the name of the test or of the fixture. Keys that tests write draw as they are in the
 files of `tests/scenes/written_keys.py`; tests of the derivation take that back by `lake.keys_of_runs`.
@@ -46,13 +48,20 @@ def pytest_configure(config: pytest.Config) -> None:
             signal.signal(number, handler)
 
 
+TIERS = {"slow", "nightly"}
+"""Markers of tests that are not quick; a test has one of them or none."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The order of files; tests stay as they are within a file."""
+    """The tiers, and the order of files; tests stay as they are within a file."""
+    if torn := [each.nodeid for each in items if {mark.name for mark in each.iter_markers()} >= TIERS]:
+        raise pytest.UsageError(f"a test must be in one tier, got slow and nightly on {', '.join(torn)}.")
     marked: collections.Counter[tuple[pathlib.Path, str]] = collections.Counter()
     for each in items:
         marked.update((each.path, name) for name in {mark.name for mark in each.iter_markers()})
     ranks = {each.path: rank for rank, each in reversed(list(enumerate(items)))}
-    items.sort(key=lambda it: (not marked[it.path, "runner"], -marked[it.path, "slow"], ranks[it.path]))
+    long = {path: sum(marked[path, tier] for tier in TIERS) for path in ranks}
+    items.sort(key=lambda it: (not marked[it.path, "runner"], -long[it.path], ranks[it.path]))
 
 
 def pytest_collection_finish() -> None:

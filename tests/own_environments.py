@@ -129,7 +129,7 @@ def run(name: str) -> int:
     words = [python, "-m", "pytest", *flags, *(str(ROOT / each) for each in way.tests.split())]
     own = python if not way.alone else sys.executable
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    variables = {"DAPPLE": f"{own} -m pipelines", "PYTHONPATH": path}
+    variables = {"DAPPLE": f"{own} -m dapple_dp", "PYTHONPATH": path}
     return subprocess.run(words, cwd=ROOT, env=os.environ | variables, check=False).returncode
 
 

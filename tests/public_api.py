@@ -8,6 +8,7 @@ The page `docs/reference/stability.md` says what may change, and when.
 
 import argparse
 import difflib
+import hashlib
 import inspect
 import json
 import pathlib
@@ -21,16 +22,19 @@ import pyarrow as pa
 import pydantic
 
 import dapple_dp
-from pipelines.command.help_pages import EXIT_CODES
-from pipelines.command.main import overview
-from pipelines.command.signal_flags import EXPORT_FLAG, FLAGS
-from schemas import errors
-from schemas.kmeans.recurring.remembered import MEMORY_SCHEMA
-from schemas.privacy.release import RELEASE_SCHEMA
-from schemas.profile.plan import PROFILE_SCHEMA
-from schemas.reports.parameters import FORMAT_VERSION
-from schemas.settings.format_number import FORMAT
-from schemas.trusted_zone.sweep_results import POINT_SCHEMA, SCORED_CELL_SCHEMA
+from dapple_dp.pipelines.command.help_pages import EXIT_CODES
+from dapple_dp.pipelines.command.job_schema import job_schema
+from dapple_dp.pipelines.command.job_schema import text_of as schema_text
+from dapple_dp.pipelines.command.main import overview
+from dapple_dp.pipelines.command.signal_flags import EXPORT_FLAG, FLAGS
+from dapple_dp.pipelines.command.words import WORDS
+from dapple_dp.schemas import errors
+from dapple_dp.schemas.kmeans.recurring.remembered import MEMORY_SCHEMA
+from dapple_dp.schemas.privacy.release_table import RELEASE_SCHEMA
+from dapple_dp.schemas.profile.plan import PROFILE_SCHEMA
+from dapple_dp.schemas.reports.parameters import FORMAT_VERSION
+from dapple_dp.schemas.settings.format_number import FORMAT
+from dapple_dp.schemas.trusted_zone.sweep_results import POINT_SCHEMA, SCORED_CELL_SCHEMA
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 REGISTER = ROOT / "docs" / "reference" / "public-api.json"
@@ -52,6 +56,7 @@ def public_api() -> dict[str, Any]:
         "formats": {"files": FORMAT, "parameters of reports": FORMAT_VERSION},
         "tables": {name: {each.name: str(each.type) for each in schema} for name, schema in _TABLES.items()},
         "settings": _settings(),
+        "schemas": {name: _digest(job_schema(name)) for name in sorted(WORDS)},
     }
 
 
@@ -75,7 +80,7 @@ def _python(public: Any) -> Any:
 
 
 def _is_ours(base: type) -> bool:
-    return base.__module__.partition(".")[0] in ("dapple_dp", "pipelines", "schemas", "transforms")
+    return base.__module__.partition(".")[0] == "dapple_dp"
 
 
 def _parameters(called: Any) -> list[str]:
@@ -103,11 +108,16 @@ def _exit_codes() -> dict[int, list[str]]:
 def _settings() -> dict[str, dict[str, Any]]:
     """Defaults of the settings of all jobs, by section; a setting without one must be given."""
     found: dict[str, dict[str, Any]] = {}
-    for path in sorted((ROOT / "schemas" / "json").glob("*.json")):
-        for name, section in json.loads(path.read_text())["$defs"].items():
+    for word in sorted(WORDS):
+        for name, section in json.loads(schema_text(job_schema(word)))["$defs"].items():
             values = {key: each.get("default", "no default") for key, each in section.get("properties", {}).items()}
             found.setdefault(name, {}).update(values if values else {"one of": section.get("enum", [])})
     return {name: dict(sorted(each.items())) for name, each in sorted(found.items())}
+
+
+def _digest(schema: Mapping[str, Any]) -> str:
+    """Of a schema as `dapple schema` prints it, descriptions included."""
+    return hashlib.sha256(schema_text(schema).encode()).hexdigest()[:16]
 
 
 def main() -> int:

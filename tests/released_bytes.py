@@ -34,11 +34,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from pipelines.ledger.store import Ledger
-from schemas.privacy.charge import Limit
+from dapple_dp.pipelines.ledger.store import Ledger
+from dapple_dp.schemas.privacy.charge import Limit
+from dapple_dp.transforms.masked.party_state import PartyState
 from tests.scenes import federation, lake
 from tests.scenes.byte_digests import FOLDER, Digests, digests_of
-from transforms.masked.party_state import PartyState
 
 N_ROWS, CLIENT_ROWS = 360, 10
 N_CLIENTS = N_ROWS // CLIENT_ROWS
@@ -233,7 +233,7 @@ def _stream(desk: Desk, name: str, start: str, settings: Settings, contract: Set
     calendar |= {"start": str(desk.released(f"fit/{start}")), "name": "days"}
     settings |= {"ledger": str(ledger), "stream": calendar}
     with lake.keys_of_runs():
-        return digests_of(desk.run(name, "stream", settings))
+        return digests_of(desk.run(name, "stream", settings, "--catch_up", "2026-01-02"))
 
 
 def prepare(desk: Desk, name: str) -> Digests:

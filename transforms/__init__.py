@@ -1,1 +1,1 @@
-"""Beam transforms: thin adapters around `transforms.numerics`."""
+"""Beam transforms: thin adapters around `dapple_dp.transforms.numerics`."""

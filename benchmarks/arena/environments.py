@@ -4,6 +4,7 @@ A repository is cloned at the commit that the adapter names, from its address or
 """
 
 import functools
+import hashlib
 import json
 import os
 import shutil
@@ -19,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.arena import worker
-from benchmarks.measured_code import Code
 from benchmarks.own_environment import ROOT, run, variables
 
 SYSTEMS = Path(__file__).with_name("systems")
 HOME = ROOT / "out" / "arena"
 OURS = ("dapple", "not_private")
 """They run in the project's own environment."""
+PACKAGES = ("schemas", "transforms", "pipelines", "dapple_dp")
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 LIMIT = 10
 """CPU seconds that a fit may take."""
@@ -46,9 +47,16 @@ def adapters() -> dict[str, ModuleType]:
 
 @functools.cache
 def fingerprint(system: ModuleType, door: str) -> str:
-    """What decides a system's answers: its adapter, which names packages and commit; of ours the code behind a door."""
-    code, module = Code.here(), f"{__package__}.systems.{Path(str(system.__file__)).stem}"
-    return code.digest(worker.__name__) + code.digest(module, "_job" if door == "job" else "_rounds")
+    """What decides a system's answers: its adapter, which names packages and commit; of ours all code of Dapple."""
+    files = [Path(str(worker.__file__)), Path(str(system.__file__))]
+    if system.TITLE in OURS:
+        files += [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    return source_digest(files) + door
+
+
+def source_digest(files: Sequence[Path]) -> str:
+    """Digest of the text of files."""
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:16]
 
 
 def environment(system: ModuleType, home: Path) -> Environment:

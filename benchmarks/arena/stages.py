@@ -7,9 +7,9 @@ draws at least. Nothing else differs: rounds, candidates and cells are those of 
 import dataclasses
 from collections.abc import Iterable
 
-from schemas.privacy.plan import RoundPlan
-from transforms.numerics.privacy.noise import MIN_RELEASE_SCALE
-from transforms.rounds.protocol import Round
+from dapple_dp.schemas.core.plan import RoundPlan
+from dapple_dp.transforms.core.noise import MIN_RELEASE_SCALE
+from dapple_dp.transforms.core.round import Round
 
 STAGES = {"start": "the start", "fine": "the rounds of many small cells", "lloyd": "the Lloyd rounds"}
 """Words of each stage; a round is of that whose name its own begins with, or else of the start."""

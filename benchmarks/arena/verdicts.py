@@ -20,7 +20,6 @@ from benchmarks import data
 from benchmarks.arena import environments
 from benchmarks.arena.attacks.neighbors import Asked, Fits, Told
 from benchmarks.arena.cells import Kept, digest
-from benchmarks.measured_code import Code
 
 FAILURE = 1e-3
 RUNS = {"diffprivlib": 600, "nvflare": 600, "dapple": 600, "fastlloyd": 240, "google_lsh": 100, "cedskmeans": 60}
@@ -78,8 +77,7 @@ def key_of(system: ModuleType, name: str, asked: Sequence[Asked]) -> str:
 @functools.cache
 def _source(name: str) -> str:
     """Digest of the code of an attack, and of what counts its scores."""
-    code = Code.here()
-    return code.digest(loaded(name).__name__) + code.digest(__name__, "_verdict")
+    return environments.source_digest([Path(str(loaded(name).__file__)), Path(__file__)])
 
 
 def measured(systems: dict[str, ModuleType], names: Sequence[str], options: Any) -> Iterator[dict[str, Any]]:

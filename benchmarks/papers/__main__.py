@@ -1,7 +1,7 @@
 """Lists every figure of the papers with its command and the seconds that it took last, or draws some.
 
-Seconds are those that a result's head names, on the machine that stands there. Results from before heads had them have
-those of `papers_seconds.json`, or a dash. At toy size a figure runs on next to nothing, to see that it runs.
+Seconds are those that a result's head names, on the machine that stands there, or a dash. At toy size a figure runs on
+next to nothing, to see that it runs.
 
     python -m benchmarks.papers
     python -m benchmarks.papers --draw r-dpcfl-noise

@@ -22,9 +22,17 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.machine import heading, write
 from benchmarks.papers.federated_clients import CLUSTER_SIZES, SHIFTS, TRUTH, Clients, Images, clients, load
-from schemas.choices import Adjacency, FederatedAlgorithm, ModelKind, ModelStart, SiloAccountant, UpdateView, WhenScarce
-from schemas.clustered_fl.plan import SiloBudget
-from schemas.clustered_fl.records import (
+from dapple_dp.schemas.choices import (
+    Adjacency,
+    FederatedAlgorithm,
+    ModelKind,
+    ModelStart,
+    SiloAccountant,
+    UpdateView,
+    WhenScarce,
+)
+from dapple_dp.schemas.clustered_fl.plan import SiloBudget
+from dapple_dp.schemas.clustered_fl.records import (
     GIVEN_SEPARATION,
     SEARCHED_SEPARATION,
     ClusteringParams,
@@ -34,11 +42,11 @@ from schemas.clustered_fl.records import (
     Silo,
     TrainingParams,
 )
+from dapple_dp.transforms.clustered_fl.scarce_rows import begin
+from dapple_dp.transforms.clustered_fl.silo_accounting import selection_rounds, silo_plan
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label
+from dapple_dp.transforms.numerics.clustered_fl.dp_sgd import model_of
 from tests.scenes.federation import run_rounds
-from transforms.clustered_fl.scarce_rows import begin
-from transforms.clustered_fl.silo_accounting import selection_rounds, silo_plan
-from transforms.numerics.clustered_fl.dp_sgd import model_of
-from transforms.numerics.privacy.keystream import KeyStream, encode_label
 
 EPSILONS = (1.0, 2.0, 4.0, 10.0)
 MIDDLE = 4.0

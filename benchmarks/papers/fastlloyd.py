@@ -137,29 +137,25 @@ def lloyd_job(
 
 def released_centers(rows: NDArray[np.float64], job: dict[str, Any], label: str) -> NDArray[np.float64]:
     """Centers of one run: the rounds of the `fit` job one after the other; `label` makes the noise its own."""
-    from pipelines.kmeans.plan.planned_fit import plan_fit
-    from schemas.kmeans.fit_config import validated
-    from schemas.kmeans.pooled_config import is_pooled
-    from schemas.tables.client_block import ClientBlock
-    from transforms.numerics.privacy.noise import draw_release
+    from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+    from dapple_dp.schemas.core.block import ClientBlock
+    from dapple_dp.schemas.kmeans.fit_config import is_pooled, validated
+    from dapple_dp.transforms.core import loop
 
     if is_pooled(job):
         return plain_centers(rows, job)
     fit = plan_fit(validated(job))
     key = hashlib.sha256(label.encode()).digest()
-    state: Any = fit.initial
-    for each in fit.rounds:
-        state = each.step(state, draw_release(key, each.plan, each.statistic(ClientBlock(rows), state)))
-    centers: NDArray[np.float64] = state.model().centers
+    centers: NDArray[np.float64] = loop.simulate(fit.initial, fit.rounds, [ClientBlock(rows)], key).model().centers
     return centers
 
 
 def plain_centers(rows: NDArray[np.float64], job: dict[str, Any]) -> NDArray[np.float64]:
     """Centers of variant lloyd: the same rounds without noise."""
-    from schemas.kmeans.pooled_config import validated_pooled
-    from schemas.tables.client_block import ClientBlock
-    from transforms.kmeans.dp_lloyd import rounds as dp_lloyd
-    from transforms.trusted_zone import plain_lloyd
+    from dapple_dp.schemas.core.block import ClientBlock
+    from dapple_dp.schemas.kmeans.pooled_config import validated_pooled
+    from dapple_dp.transforms.kmeans.dp_lloyd import rounds as dp_lloyd
+    from dapple_dp.transforms.trusted_zone import plain_lloyd
 
     config = validated_pooled({name: value for name, value in job.items() if name != "privacy"})
     state = plain_lloyd.initial_state(config, np.zeros((0, rows.shape[1])))
@@ -189,11 +185,11 @@ def speed_section() -> list[str]:
 
 def step_times(n_rows: int, n_clusters: int, n_features: int) -> tuple[float, float]:
     """Seconds of the plain loop and of the exact step on the same rows."""
-    from schemas.tables.client_block import ClientBlock
-    from transforms.kmeans.lloyd.box import lattice_centers, lattice_radius
-    from transforms.numerics.kmeans import lloyd_rules
-    from transforms.numerics.statistics.frame import Box, Frame
-    from transforms.numerics.statistics.relative_sums import Neighborhoods, row_relative_sums
+    from dapple_dp.schemas.core.block import ClientBlock
+    from dapple_dp.transforms.core.statistics.differences import Neighborhoods, row_relative_sums
+    from dapple_dp.transforms.core.statistics.frame import Box, Frame
+    from dapple_dp.transforms.kmeans.lloyd.box import lattice_centers, lattice_radius
+    from dapple_dp.transforms.numerics.kmeans import lloyd_rules
 
     rng = np.random.default_rng(0)
     rows = rng.uniform(-1.0, 1.0, (n_rows, n_features))

@@ -21,8 +21,7 @@ from benchmarks import data as data_sets
 from benchmarks import measurement
 from benchmarks.machine import heading
 from benchmarks.papers.fastlloyd import EPSILONS, METHODS, N_CLUSTERS, Figure, lloyd_job, nicv, released_centers, scaled
-from benchmarks.papers.fastlloyd_scores import davies_bouldin, nearest
-from transforms.numerics.trusted_zone import clustering_scores
+from dapple_dp.transforms.numerics.trusted_zone import clustering_scores
 
 NAMES = ("Lloyd, not private", "SuLloyd", "GLloyd", "FastLloyd")
 FEWER = {"mnist_784": 10, "birch2": 50}
@@ -125,6 +124,21 @@ def scores(data: DataSet, centers: NDArray[np.float64]) -> dict[str, float]:
         "davies_bouldin": np.nan if index is None else index,
         "center_error": clustering_scores.matched_error(centers, data.optimum)[0],
     }
+
+
+def nearest(rows: NDArray[np.float64], centers: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Number of the nearest center of each row."""
+    return ((centers**2).sum(axis=1) - 2.0 * rows @ centers.T).argmin(axis=1)
+
+
+def davies_bouldin(rows: NDArray[np.float64], labels: NDArray[np.int64], n_clusters: int) -> float | None:
+    """The index, of sizes, means and mean distances."""
+    sizes = np.bincount(labels, minlength=n_clusters)
+    known = np.maximum(sizes, 1)
+    sums = np.stack([np.bincount(labels, column, minlength=n_clusters) for column in rows.T], axis=1)
+    means = sums / known[:, None]
+    distances = np.bincount(labels, np.linalg.norm(rows - means[labels], axis=1), minlength=n_clusters)
+    return clustering_scores.davies_bouldin(sizes, means, distances / known)
 
 
 def silhouette(distances: NDArray[np.float32], labels: NDArray[np.int64], n_clusters: int) -> float:

@@ -20,9 +20,8 @@ from threadpoolctl import threadpool_limits
 from benchmarks import measurement
 from benchmarks.machine import heading
 from benchmarks.papers import in_memory
-from pipelines.kmeans.plan.public_fit import PublicFit
-from transforms.numerics.privacy.noise import draw_release
-from transforms.rounds.protocol import measure
+from dapple_dp.pipelines.kmeans.plan.public_fit import PublicFit
+from dapple_dp.transforms.core import loop
 
 N_CLUSTERS, N_FEATURES, ROUNDS = 5, 20, 8
 SEPARATIONS = (4.0, 6.0, 8.0)
@@ -78,12 +77,9 @@ def private(rows: Rows, start: Rows, means: Rows, epsilon: float, seed: int) -> 
     config = in_memory.job("server_kmeanspp", "record", epsilon, N_CLUSTERS, seed, **sections)
     fit = PublicFit.of(config, start)
     key = hashlib.sha256(b"papers in memory, a public key/%d" % seed).digest()
-    state, block = fit.initial, in_memory.client_block(rows, None)
-    found = [worst(start, means)]
-    for each in fit.rounds:
-        state = each.step(state, draw_release(key, each.plan, measure(each, block, state.broadcast())))
-        found.append(worst(np.asarray(state.model().centers, dtype=np.float64), means))
-    return found
+    _, *states = loop.simulate(fit.initial, fit.rounds, [in_memory.client_block(rows, None)], key).states
+    models = [np.asarray(each.model().centers, dtype=np.float64) for each in states]
+    return [worst(each, means) for each in (start, *models)]
 
 
 def worst(centers: Rows, means: Rows) -> float:

@@ -33,12 +33,12 @@ from benchmarks import mixture
 from benchmarks.machine import heading, write
 from benchmarks.measurement import measured
 from dapple_dp.api import fit
-from pipelines.run.options import beam_options
-from pipelines.trusted_zone import sweep
-from pipelines.trusted_zone.sweep_folder import RESULTS_FILE
-from schemas.kmeans.fit_config import validated
-from schemas.trusted_zone.sweep_config import sweep_config
-from transforms.numerics.trusted_zone.curves import confidence_band
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.pipelines.trusted_zone import sweep
+from dapple_dp.pipelines.trusted_zone.sweep_folder import RESULTS_FILE
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.trusted_zone.sweep_config import sweep_config
+from dapple_dp.transforms.numerics.trusted_zone.curves import confidence_band
 
 EPSILONS = [0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0]
 FEW_EPSILONS = [0.4, 1.0, 2.0]

@@ -24,8 +24,8 @@ from threadpoolctl import threadpool_limits
 from benchmarks import measurement, mixture
 from benchmarks.machine import heading
 from benchmarks.papers import in_memory
-from transforms.numerics.statistics.nearest import NearestCenters
-from transforms.numerics.trusted_zone import clustering_scores
+from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
+from dapple_dp.transforms.numerics.trusted_zone import clustering_scores
 
 LEVELS = {"record": (100_000, None), "client": (100_000, 50)}
 """Rows, and rows of each client."""
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def draw(n_rows: int) -> Drawn:
-    """The mixture that all figures of FedDP-KMeans share, with its labels and its optimum."""
+    """The mixture that all figures of FedDP-KMeans share, with its labels and k-means from its true means."""
     drawn = mixture.draw(0, n_rows)
     rng = np.random.default_rng(0)
     rng.uniform(0.0, 1.0, drawn.means.shape)
@@ -149,7 +149,11 @@ def missing(seeds: int) -> list[str]:
         found[str(n_missing), epsilon, method] = np.array([costs[best], best])
     lines = heading("FedDP-KMeans: components that the server data lack")
     steps = ", ".join(map(str, MISSING_STEPS))
-    lines += [f"Cost / n, means of {seeds} seeds; the best T of {steps}, in brackets. Optimum: {optimum:.2f}.", ""]
+    lines += [
+        f"Cost / n, means of {seeds} seeds; the best T of {steps}, in brackets. k-means from the true means: "
+        f"{optimum:.2f}.",
+        "",
+    ]
     for n_missing in N_MISSING:
         lines += [f"## {n_missing} of 10 components missing", ""]
         lines += [*_table(found, str(n_missing), LARGE_EPSILONS, WITH_SERVER, _cost_and_steps), ""]

@@ -24,9 +24,9 @@ from threadpoolctl import threadpool_limits
 from benchmarks import measurement, mixture
 from benchmarks.machine import heading
 from benchmarks.papers import in_memory
-from schemas.tables.client_block import ClientBlock
-from transforms.numerics.statistics.nearest import NearestCenters
-from transforms.numerics.trusted_zone.curves import on_front
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
+from dapple_dp.transforms.numerics.trusted_zone.curves import on_front
 
 MIXTURES = {"record": (100_000, None), "client-1000": (50_000, 50), "client-2000": (100_000, 50)}
 MIXTURES |= {"client-5000": (250_000, 50)}

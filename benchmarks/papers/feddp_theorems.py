@@ -2,8 +2,8 @@
 
 Data: k spherical Gaussians of stddev 1 whose means are as far apart as Definition 1 asks with c = 1 at the largest n;
 server data: five rows of each. Assumptions (1) and (2) are printed with constants of 1. Per n and number of Lloyd steps
-T the tables have the largest distance of a center to its mean, the excess of the cost over the optimum, and the rows in
-wrong clusters. `bound` is the right side of (4) with zeta_2 = 1.
+T the tables have the largest distance of a center to its mean, the excess over the cost of the means of the true
+clusters, and the rows in wrong clusters. `bound` is the right side of (4) with zeta_2 = 1.
 
 - FedDP-KMeans: Algorithms 1 and 2 as printed (`allocation: paper`, `guards: false`).
 - Algorithm 5: diameter, projection, start and means get a quarter of epsilon each; see `algorithm_5`.
@@ -27,8 +27,8 @@ from threadpoolctl import threadpool_limits
 from benchmarks import measurement
 from benchmarks.machine import heading
 from benchmarks.papers import in_memory
-from transforms.numerics.kmeans.server_points import thinning_rounds
-from transforms.numerics.kmeans.starts import seeding
+from dapple_dp.transforms.numerics.kmeans.server_points import thinning_rounds
+from dapple_dp.transforms.numerics.kmeans.starts import seeding
 
 EPSILON, DELTA = 1.0, 1e-6
 N_CLUSTERS, N_FEATURES, SERVER_ROWS = 5, 20, 5
@@ -52,7 +52,7 @@ class Drawn(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """`distance` of the worst center to its mean, `excess` of the cost over the optimum's, rows in `wrong` clusters."""
+    """`distance` of the worst center to its mean, `excess` over the cost of the true clusters, rows in `wrong` ones."""
 
     distance: float
     excess: float
@@ -162,7 +162,7 @@ def outcomes(n_rows: int, most_rows: int, seed: int) -> dict[tuple[str, Any], Ou
 
 
 def judged(drawn: Drawn, centers: Rows) -> Outcome:
-    """Centers beside the means of the mixture, and beside the means of its rows, which cost least."""
+    """Centers beside the means of the mixture, and beside the means of its clusters' rows."""
     apart = cdist(drawn.means, centers)
     order = linear_sum_assignment(apart)[1]
     nearest = cdist(drawn.rows, centers[order], "sqeuclidean")
@@ -203,7 +203,7 @@ def report(found: dict[int, list[dict[tuple[str, Any], Outcome]]]) -> list[str]:
     radius = assumptions(most, most)[0]
     titles = (
         "Distance of the worst center to its mean",
-        "Excess of the cost over the optimum",
+        "Excess over the cost of the means of the true clusters",
         "Rows in wrong clusters",
     )
     for index, title in enumerate(titles):

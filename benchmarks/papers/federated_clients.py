@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.clustered_fl.records import ClientRows
-from transforms.numerics.clustered_fl.bounded_rows import bounded_rows
+from dapple_dp.schemas.clustered_fl.records import ClientRows
+from dapple_dp.transforms.numerics.clustered_fl.bounded_rows import bounded_rows
 
 CLUSTER_SIZES = (3, 6, 6, 6)
 """Clients per cluster; the first is the minority."""

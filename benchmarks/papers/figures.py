@@ -4,7 +4,6 @@ import contextlib
 import importlib
 import importlib.util
 import itertools
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +14,6 @@ from benchmarks import machine
 from benchmarks.papers.one_round import Cell
 
 RESULTS = Path("benchmarks/results")
-_SECONDS = RESULTS / "papers_seconds.json"
 DATA, OUT, WORK = "DATA", "OUT", "WORK"
 """Words of a command that stand for folders."""
 FEDDP, REVIEWS, ONE_ROUND = "FedDP-KMeans", "FedDP-KMeans, reviews", "One round"
@@ -279,15 +277,6 @@ FIGURES: dict[str, Figure] = {
         "--datasets wine --seeds 2 --work WORK --out OUT",
         result="fastlloyd_real.md",
     ),
-    "fastlloyd-scores": Figure(
-        FASTLLOYD,
-        "Figures 6 to 8, with methods of our own",
-        "papers.fastlloyd_scores",
-        "--data DATA --out OUT",
-        "--datasets iris --seeds 1 --out OUT",
-        {"METHODS": {"FastLloyd": {"variant": "fast", "init": "sphere_packing"}}},
-        "fastlloyd_scores.md",
-    ),
     "fastlloyd-synthetic-small": Figure(
         FASTLLOYD,
         "Figure 3 with the paper's 100 draws",
@@ -312,15 +301,6 @@ FIGURES: dict[str, Figure] = {
         "--seeds 1 --sides 2 --factors 0.8 --out OUT/fastlloyd_ablation.md",
         {"SEPARATIONS": (0.5,)},
         "fastlloyd_ablation.md",
-    ),
-    "fastlloyd-scaling": Figure(
-        FASTLLOYD,
-        "Figure 3, on mixtures of our own",
-        "papers.fastlloyd_scaling",
-        "--out OUT",
-        "--rows 500 --seeds 1 --mixture-seeds 1 --out OUT",
-        {"FEATURES": (2,), "CLUSTERS": (2,), "MIXTURE_ROWS": 500, "MIXTURE_EPSILONS": (1.0,)},
-        "fastlloyd_scaling.md",
     ),
     "fastlloyd-messages": Figure(
         FASTLLOYD,
@@ -359,7 +339,7 @@ FIGURES: dict[str, Figure] = {
     "r-dpcfl-label-flip": _digits("Figures 6 to 8, 9 left", "label flip", "small", 4, "dp_clustered_fl_label_flip.md"),
     "r-dpcfl-rotation-paper": _digits("Figure 6, 28 x 28", "rotation", "paper", 1, "dp_clustered_fl_paper.md"),
     "r-dpcfl-label-flip-paper": _digits(
-        "Figure 6, 28 x 28", "label flip", "paper", 1, "dp_clustered_fl_paper_label_flip.md"
+        "Figure 6, 28 x 28", "label flip", "paper", 1, "dp_clustered_fl_paper_label_flip.md", drawn=False
     ),
     "r-dpcfl-rotation-replaced": _digits(
         "Figure 6, 28 x 28, by Definition 3.1", "rotation", "replaced", 1, "dp_clustered_fl_replaced.md", drawn=False
@@ -423,11 +403,9 @@ def draw(name: str, out: Path, work: Path, data: Path | None = None, *, toy: boo
 
 
 def seconds(name: str) -> float | None:
-    """Wall seconds of the last drawing: those in its result, or those that were kept before results had them."""
+    """Wall seconds of the last drawing, by the head of its result; None if that does not say."""
     result = RESULTS / (FIGURES[name].result or "")
-    told = machine.took(result.read_text()) if result.is_file() else None
-    kept: dict[str, dict[str, float]] = json.loads(_SECONDS.read_text()) if told is None and _SECONDS.is_file() else {}
-    return kept.get(name, {}).get("seconds", told)
+    return machine.took(result.read_text()) if result.is_file() else None
 
 
 def _placed(word: str, folders: Mapping[str, Path]) -> str:

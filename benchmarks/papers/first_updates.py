@@ -21,11 +21,11 @@ from benchmarks import measurement
 from benchmarks.machine import heading
 from benchmarks.papers.dp_clustered_fl import METHODS, SMALL, federation_of, mean, run, table
 from benchmarks.papers.federated_clients import CLUSTER_SIZES, TRUTH, Clients, clients, load
-from schemas.clustered_fl.records import UPDATE_UNIT, Federation
+from dapple_dp.schemas.clustered_fl.records import UPDATE_UNIT, Federation
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label
+from dapple_dp.transforms.numerics.clustered_fl.round import client_step, initial_state
+from dapple_dp.transforms.numerics.clustered_fl.update_clusters import overlap
 from tests.scenes.federation import run_rounds
-from transforms.numerics.clustered_fl.round import client_step, initial_state
-from transforms.numerics.clustered_fl.update_clusters import overlap
-from transforms.numerics.privacy.keystream import KeyStream, encode_label
 
 N_ROWS = 1_000
 LEMMA_EPSILON = 1.0

@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from pipelines.kmeans.plan.public_fit import PublicFit
-from schemas.kmeans.fit_config import FitConfig, validated
-from schemas.tables.client_block import ClientBlock
-from transforms.numerics.privacy.noise import draw_release
-from transforms.rounds.protocol import measure
+from dapple_dp.pipelines.kmeans.plan.public_fit import PublicFit
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.kmeans.fit_config import FitConfig, validated
+from dapple_dp.transforms.core import loop
 
 Rows = NDArray[np.float64]
 
@@ -59,9 +58,6 @@ def centers(config: FitConfig, server: Rows, block: ClientBlock, seed: int) -> R
     """
     fit = PublicFit.of(config, server)
     key = hashlib.sha256(b"papers in memory, a public key/%d" % seed).digest()
-    state = fit.initial
     with threadpool_limits(limits=1):
-        for each in fit.rounds:
-            found = measure(each, block, state.broadcast())
-            state = each.step(state, draw_release(key, each.plan, found))
-    return np.asarray(state.model().centers, dtype=np.float64)
+        found = loop.simulate(fit.initial, fit.rounds, [block], key)
+    return np.asarray(found.model().centers, dtype=np.float64)

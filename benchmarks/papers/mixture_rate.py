@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from benchmarks import measurement
 from benchmarks.machine import heading
 from benchmarks.papers.federated_clients import CLUSTER_SIZES
-from transforms.numerics.clustered_fl.update_clusters import overlap
+from dapple_dp.transforms.numerics.clustered_fl.update_clusters import overlap
 
 DISTANCES = (3.0, 4.0, 5.0, 6.0, 7.0)
 """Of neighboring means, in stddevs: twice the separation score."""

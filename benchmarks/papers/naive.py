@@ -63,9 +63,9 @@ def projected(seeds: int) -> list[str]:
     columns = ["noise on projected rows, stddev", "its cost", *methods, feddp_answers.TREE]
     lines = heading("Noise on every projected row, beside methods of sums")
     lines += [
-        f"Cost / n, {len(drawn.rows):,} rows, d = 100, k = 10; mean (standard deviation) of {seeds} draws; optimum "
+        f"Cost / n, {len(drawn.rows):,} rows, d = 100, k = 10; mean (standard deviation) of {seeds} draws; k-means "
     ]
-    lines[-1] += f"{feddp_answers.cost(drawn, drawn.best):.2f}."
+    lines[-1] += f"from the true means: {feddp_answers.cost(drawn, drawn.best):.2f}."
     lines += ["", f"| epsilon | {' | '.join(columns)} |", "| --- " * (len(columns) + 1) + "|"]
     for epsilon in MIXTURE_EPSILONS:
         cells = [f"{2.0 * radius(drawn) * get_sigma_gaussian(epsilon, DELTA):.3g}"]

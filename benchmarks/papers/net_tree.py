@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from transforms.numerics.kmeans.starts.seeding import weighted_kmeans
+from dapple_dp.transforms.numerics.kmeans.starts.seeding import weighted_kmeans
 
 MOST_FEATURES = 9
 """Beyond them cells of a cubic lattice pack worse than Lemma 10 asks."""

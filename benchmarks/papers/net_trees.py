@@ -4,10 +4,11 @@
 - Theorem 20: nodes, transport cost and coreset error of the tree with exact frequencies and the printed constants. If
   these split at least as many nodes of a level as there are rows, then every node with a row is split, and the leaves
   that count are cells of the last level: they are taken without the tree around them.
-- Theorems 1 and 22: excess of the cost over the optimum as n grows; the theorems allow it to fall like n to -0.5.
+- Theorems 1 and 22: excess of the cost over k-means from the true means as n grows; the theorems allow it to fall
+  like n to -0.5.
 - nets beside hyperplanes: variant `paper` by SimHash, and by nets of the rows, or of their random projection (Theorem
   21), with half of epsilon for frequencies as Algorithm 3 prints. `one level` splits clients over levels, `all levels`
-  splits epsilon (Lemma 25). The optimum is the cost of the true means.
+  splits epsilon (Lemma 25). Beside it stands k-means from the true means.
 
 Frequencies and vector sums of nets are drawn from their law: the exact sums of 20,000 rows that stand for all clients,
 and normal noise of the variance of the published mechanisms (Algorithms 5 to 8). Nothing here is a release.
@@ -27,9 +28,9 @@ from benchmarks import measurement, separated_mixture
 from benchmarks.machine import heading
 from benchmarks.papers import net_tree, published_protocol
 from benchmarks.papers.one_round import Cell, parameters_of
-from transforms.numerics.kmeans.starts.seeding import weighted_kmeans
-from transforms.numerics.reports.decoding.decode_tree import in_ball
-from transforms.numerics.reports.published_protocol import sphere_norm
+from dapple_dp.transforms.numerics.kmeans.starts.seeding import weighted_kmeans
+from dapple_dp.transforms.numerics.reports.decoding.decode_tree import in_ball
+from dapple_dp.transforms.numerics.reports.published_protocol import sphere_norm
 
 ROWS, N_CLUSTERS = 20_000, 8
 FEATURES = (2, 3, 4)
@@ -207,13 +208,13 @@ def coreset_error(rows: Rows, tree: net_tree.NetTree) -> float:
 
 
 def excesses(draws: int) -> list[str]:
-    """Excess of the cost over the optimum by n, and its slope in logarithms."""
+    """Excess of the cost over k-means from the true means by n, and its slope in logarithms."""
     found: dict[tuple[int, float], list[float]] = {}
     for n_features, epsilon in itertools.product(FEATURES, EPSILONS):
         found[n_features, epsilon] = [
             float(np.mean([_excess(n_features, n, epsilon, seed) for seed in range(draws)])) for n in CLIENTS
         ]
-    lines = [f"## Theorems 1 and 22: excess of the cost / n over the optimum, {draws} draws", ""]
+    lines = [f"## Theorems 1 and 22: excess of the cost / n over k-means from the true means, {draws} draws", ""]
     lines += ["| d | epsilon | " + " | ".join(f"n = {n:,}" for n in CLIENTS) + " | last slope |"]
     lines += ["| --- " * (len(CLIENTS) + 3) + "|"]
     for (n_features, epsilon), values in found.items():
@@ -226,10 +227,10 @@ def excesses(draws: int) -> list[str]:
 def _excess(n_features: int, n_clients: int, epsilon: float, seed: int) -> float:
     rows, means = draw(seed, n_features)
     centers = decoded(rows, rows, n_clients, law(n_clients, epsilon, n_features, DEPTH, False), seed)
-    return separated_mixture.mean_cost(rows, centers) - optimal(rows, means)
+    return separated_mixture.mean_cost(rows, centers) - from_true_means(rows, means)
 
 
-def optimal(rows: Rows, means: Rows) -> float:
+def from_true_means(rows: Rows, means: Rows) -> float:
     """Cost / n of k-means from the true means: what the excess is measured from."""
     weights = np.ones(len(rows))
     best = weighted_kmeans(rows, weights, len(means), 1, 0).centers
@@ -240,7 +241,10 @@ def beside(draws: int) -> list[str]:
     """Nets and hyperplanes in few dimensions."""
     lines = [f"## Nets beside hyperplanes, clusters anywhere in the ball, {draws} draws", ""]
     lines += ["Cost / n; the origin alone costs about 0.5.", ""]
-    lines += ["| d | n | epsilon | optimum | hyperplanes | nets, one level | nets, all levels |", "| --- " * 7 + "|"]
+    lines += [
+        "| d | n | epsilon | k-means from the true means | hyperplanes | nets, one level | nets, all levels |",
+        "| --- " * 7 + "|",
+    ]
     for n_features, n_clients, epsilon in itertools.product(FEATURES, (100_000, 1_000_000), EPSILONS):
         costs = np.array([_both(n_features, n_clients, epsilon, seed) for seed in range(draws)])
         cells = " | ".join(
@@ -251,7 +255,7 @@ def beside(draws: int) -> list[str]:
 
 
 def _both(n_features: int, n_clients: int, epsilon: float, seed: int) -> list[float]:
-    """Costs of the optimum, of hyperplanes and of nets on the same rows."""
+    """Costs of k-means from the true means, of hyperplanes and of nets on the same rows."""
     rows, means = draw(seed, n_features)
     found = [means, hyperplanes(rows, n_clients, epsilon, seed)]
     for all_levels in (False, True):

@@ -124,10 +124,10 @@ def report_cost(cell: Cell, seed: int) -> float:
     """Cost of centers that were found from reports."""
     from threadpoolctl import threadpool_limits
 
-    from transforms.numerics.reports import encoder as report_encoder
-    from transforms.numerics.reports.coins import SystemCoins
-    from transforms.numerics.reports.decoding import decode_leaves, decode_points
-    from transforms.numerics.reports.sums import ReportSums
+    from dapple_dp.transforms.numerics.reports import encoder as report_encoder
+    from dapple_dp.transforms.numerics.reports.coins import SystemCoins
+    from dapple_dp.transforms.numerics.reports.decoding import decode_leaves, decode_points
+    from dapple_dp.transforms.numerics.reports.sums import ReportSums
 
     drawn = separated_mixture.draw(seed, cell.n_clients, cell.n_features, cell.n_clusters, cell.separation)
     parameters = parameters_of(cell, np.random.default_rng([seed, 5]).bytes(16), cell.n_features)
@@ -154,8 +154,8 @@ def report_cost(cell: Cell, seed: int) -> float:
 
 def parameters_of(cell: Cell, key: bytes, n_features: int = N_FEATURES):  # type: ignore[no-untyped-def]
     """Public parameters, as the `encode` job would choose them."""
-    from schemas.reports.config import EncodeConfig
-    from transforms.numerics.reports.design import design
+    from dapple_dp.schemas.reports.config import EncodeConfig
+    from dapple_dp.transforms.numerics.reports.design import design
 
     shuffled = cell.method in ("shuffle", "clones")
     config = EncodeConfig.model_validate(
@@ -178,8 +178,8 @@ def parameters_of(cell: Cell, key: bytes, n_features: int = N_FEATURES):  # type
 
 def by_clones(parameters):  # type: ignore[no-untyped-def]
     """The same collection, priced by the closed form that knows epsilon only."""
-    from transforms.numerics.reports.amplification import local_epsilon_for
-    from transforms.numerics.reports.mechanism import MOST_EPSILON, codeword_choice
+    from dapple_dp.transforms.numerics.reports.amplification import local_epsilon_for
+    from dapple_dp.transforms.numerics.reports.mechanism import MOST_EPSILON, codeword_choice
 
     promise = parameters.guarantee
     local = local_epsilon_for(promise.epsilon, promise.delta, promise.min_batch, MOST_EPSILON)
@@ -190,8 +190,8 @@ def by_clones(parameters):  # type: ignore[no-untyped-def]
 def central_cost(cell: Cell, seed: int) -> float | None:
     """Cost of the central tree on the same draw at delta 1e-6; None where there is no such algorithm."""
     from dapple_dp.api import fit
-    from schemas.choices import Algorithm
-    from schemas.kmeans.fit_config import validated
+    from dapple_dp.schemas.choices import Algorithm
+    from dapple_dp.schemas.kmeans.fit_config import validated
 
     if "central_tree" not in set(Algorithm):
         return None
@@ -221,7 +221,7 @@ def write_reports(folder: Path, n_reports: int) -> None:
     """Reports that say nothing: random nonces and indices, in 64 files."""
     import pyarrow.parquet as pq
 
-    from schemas.reports.rows import PARAMETERS_FILE, REPORTS_FOLDER, to_table
+    from dapple_dp.schemas.reports.rows import PARAMETERS_FILE, REPORTS_FOLDER, to_table
 
     parameters = parameters_of(Cell("", "nested", 100_000, 4.0), bytes(range(16)))
     rng = np.random.default_rng(0)
@@ -236,7 +236,7 @@ def write_reports(folder: Path, n_reports: int) -> None:
 
 def timed_decode(folder: Path) -> dict[str, float]:
     """Runs the command in this process, which does nothing else."""
-    importlib.import_module("pipelines.command.main")  # before the clock runs
+    importlib.import_module("dapple_dp.pipelines.command.main")  # before the clock runs
     words = ("decode", "--config", str(folder / "job.yaml"), "--output", str(folder / "out"))
     return measurement.measured(lambda: measurement.command(*words))
 

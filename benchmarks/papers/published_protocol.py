@@ -79,10 +79,10 @@ def decoded(  # type: ignore[no-untyped-def]
       rng: of the noise of the sums.
       seed: of the decoder.
     """
-    from transforms.numerics.reports import codebook, published_protocol
-    from transforms.numerics.reports import encoder as report_encoder
-    from transforms.numerics.reports.decoding import decode_tree
-    from transforms.numerics.reports.sums import ReportSums
+    from dapple_dp.transforms.numerics.reports import codebook, published_protocol
+    from dapple_dp.transforms.numerics.reports import encoder as report_encoder
+    from dapple_dp.transforms.numerics.reports.decoding import decode_tree
+    from dapple_dp.transforms.numerics.reports.sums import ReportSums
 
     n_features = rows.shape[1]
     codes = report_encoder.tree_codes(report_encoder.lattice_points(rows, 1.0), parameters)

@@ -23,9 +23,9 @@ from benchmarks import measurement
 from benchmarks.machine import heading, write
 from benchmarks.papers.dp_clustered_fl import METHODS, SMALL, Outcome, federation_of, mean, run, table
 from benchmarks.papers.federated_clients import SHIFTS, Clients, Images, clients, load
-from schemas.choices import ModelKind, SelectionScore
-from schemas.clustered_fl.records import TrainingParams
-from transforms.clustered_fl.silo_accounting import selection_rounds
+from dapple_dp.schemas.choices import ModelKind, SelectionScore
+from dapple_dp.schemas.clustered_fl.records import TrainingParams
+from dapple_dp.transforms.clustered_fl.silo_accounting import selection_rounds
 
 PAPER = TrainingParams(rounds=200, local_epochs=1, batch_size=32, learning_rate=0.05, clipping_norm=3.0)
 """E, K, b and c of the paper; the rate is the better one of two that were tried, and those of the paper are unknown."""

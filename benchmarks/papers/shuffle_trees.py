@@ -27,8 +27,8 @@ from benchmarks.machine import heading
 from benchmarks.papers import net_tree, net_trees
 from benchmarks.papers.net_trees import Rows
 from benchmarks.papers.shuffled_counts import ROWS as SKETCH_ROWS
-from transforms.numerics.reports.decoding.decode_tree import in_ball
-from transforms.numerics.reports.split_and_mix import gaussian_stddev, messages_per_value, next_prime
+from dapple_dp.transforms.numerics.reports.decoding.decode_tree import in_ball
+from dapple_dp.transforms.numerics.reports.split_and_mix import gaussian_stddev, messages_per_value, next_prime
 
 DELTA, FAILURE = 1e-6, 0.1
 FEATURES = (2, 3)
@@ -60,7 +60,15 @@ def main() -> None:
 
 def by_clients(draws: int) -> list[str]:
     """What noise adds, by the number of clients."""
-    columns = ["d", "n", "shuffle: added", "local: added", "without noise", "optimum", "messages of a client"]
+    columns = [
+        "d",
+        "n",
+        "shuffle: added",
+        "local: added",
+        "without noise",
+        "k-means from the true means",
+        "messages of a client",
+    ]
     lines = [f"## By n, epsilon {1.0:g}", "", f"| {' | '.join(columns)} |", "| --- " * len(columns) + "|"]
     for n_features, n_clients in itertools.product(FEATURES, CLIENTS):
         shuffled, local, free, best = added(n_features, n_clients, 1.0, n_features, draws)
@@ -92,7 +100,7 @@ def by(title: str, cells: Sequence[tuple[int, float, int]], values: Sequence[flo
 
 
 def added(n_features: int, n_clients: int, epsilon: float, n_high: int, draws: int) -> list[float]:
-    """Cost / n that noise adds in the shuffle and in the local model, cost / n without it, and the optimum: means."""
+    """Means of cost / n: what noise adds in the shuffle and in the local model, without it, and of k-means."""
     found = []
     for seed in range(draws):
         placed, means = net_trees.draw(seed, n_features)
@@ -104,7 +112,7 @@ def added(n_features: int, n_clients: int, epsilon: float, n_high: int, draws: i
             net_trees.decoded(rows, placed, n_clients, net_trees.Law(0.0, 0.0), seed),
         )
         shuffled, local, free = (separated_mixture.mean_cost(rows, each) for each in centers)
-        found.append([shuffled - free, local - free, free, net_trees.optimal(placed, means)])
+        found.append([shuffled - free, local - free, free, net_trees.from_true_means(placed, means)])
     return [float(each) for each in np.mean(found, axis=0)]
 
 

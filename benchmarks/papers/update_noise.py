@@ -17,10 +17,10 @@ from benchmarks import measurement
 from benchmarks.machine import heading
 from benchmarks.papers.dp_clustered_fl import PAPER_ROWS, SMALL, SMALL_ROWS
 from benchmarks.papers.r_dpcfl_settings import PAPER
-from schemas.choices import Adjacency, FederatedAlgorithm, SiloAccountant
-from schemas.clustered_fl.plan import SiloBudget
-from schemas.clustered_fl.records import ClusteringParams, TrainingParams
-from transforms.clustered_fl.silo_accounting import selection_rounds, silo_epsilon, silo_plan
+from dapple_dp.schemas.choices import Adjacency, FederatedAlgorithm, SiloAccountant
+from dapple_dp.schemas.clustered_fl.plan import SiloBudget
+from dapple_dp.schemas.clustered_fl.records import ClusteringParams, TrainingParams
+from dapple_dp.transforms.clustered_fl.silo_accounting import selection_rounds, silo_epsilon, silo_plan
 
 ALGORITHM = FederatedAlgorithm.R_DPCFL
 N_ROWS, ROUNDS, CLIPPING_NORM, LEARNING_RATE, N_PARAMETERS = 6_600, 200, 3.0, 5e-4, 11_181_642

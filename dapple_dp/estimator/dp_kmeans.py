@@ -1,44 +1,71 @@
 """Dapple as a scikit-learn estimator: the rounds of the `fit` job, run in this process."""
 
 import dataclasses
-import os
-import tempfile
+import sys
 import warnings
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
-from sklearn.metrics import pairwise_distances_argmin, pairwise_distances_argmin_min
-from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils.validation import check_is_fitted
 
-from dapple_dp.estimator.job_of_parameters import Place, in_parameters, job_of
+from dapple_dp.estimator.bounds import Bounds
+from dapple_dp.estimator.client_ids import client_ids
+from dapple_dp.estimator.job_of_parameters import Place, in_parameters, job_of, missing_of
 from dapple_dp.estimator.memory_rows import (
     POINT,
     checked_points,
     client_column,
-    client_ids,
     made_names,
     matched_server,
+    refuse_others,
     refuse_shared,
-    write_rows,
 )
-from dapple_dp.estimator.private_scaler import Bounds, scaled
+from dapple_dp.estimator.read_off import tell_of_bounds
 from dapple_dp.estimator.run_files import ReleasedRun, read_run, run_in_memory, write_run
-from pipelines.jobs.forewarnings import forewarnings, sentence
-from schemas.errors import ConfigError, InputError, PrivacyWarning
-from schemas.kmeans.fit_config import FitConfig
-from schemas.privacy.plan import PrivacyUnit
-from transforms.numerics.kmeans.center_tree import ward_tree
+from dapple_dp.pipelines.jobs.forewarnings import forewarnings, sentence
+from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.schemas.errors import ConfigError, InputError, PrivacyWarning
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.settings.yaml_text import check_text
+from dapple_dp.schemas.tables.encoded_column import FilledColumn
+from dapple_dp.transforms.numerics.kmeans.center_tree import union_sums, ward_tree
+from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
+from dapple_dp.transforms.numerics.trusted_zone.clustering_sums import model_cost
+from dapple_dp.transforms.rounds.memory_rows import Columns, PublicRows
 
 
 @dataclasses.dataclass
 class _Fits:
-    """Fits of an estimator and of its clones, which share this."""
+    """Fits of an estimator and of its clones, which share this.
+
+    Attributes:
+      done: how many.
+      scored: hashes of the centers whose score was computed.
+    """
 
     done: int = 0
+    scored: set[int] = dataclasses.field(default_factory=set)
+
+
+_CHOICE = (
+    "scores have no noise, so settings that are chosen by them reveal something of the rows that epsilon does not "
+    "cover; search on public or older rows."
+)
+
+
+def _in_search() -> bool:
+    """Returns whether scikit-learn's model selection is calling, which compares fits by scores of their rows."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module.startswith("sklearn.model_selection.") and frame.f_code.co_name != "_fit_and_predict":
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
 class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
@@ -49,7 +76,8 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
     reveals each row that they are given, without noise, and must stay where those rows may be seen.
 
     Every call of `fit` draws fresh noise and spends its own epsilon and delta, also on the same rows, and so does
-    every fit of a search or a cross-validation. A `ledger` holds them to a limit.
+    every fit of a search or a cross-validation. A `ledger` holds them to a limit. It cannot count what a search chooses
+    by its scores, which have no noise: `fit` in a search of scikit-learn is refused with a ledger, and warns without.
 
     A step before this one in a `Pipeline` must learn nothing from private rows: what it learns gets into the centers,
     and nobody accounts for it. `PrivateScaler` learns nothing; `StandardScaler` does.
@@ -74,6 +102,10 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         is the origin.
       lloyd_steps: Lloyd rounds after the start, 0 to 50 (in a domain: 1 to 50); None for what the algorithm has.
       public_rows: number of rows (unit "client": of clients) if it is public, else None.
+      missing: columns with missing values, by name, or by place where they have no names, and the public number that
+        fills them: {"lab": 6.0}, or {"lab": {"fill": 6.0, "indicator": True}} for a column of its own that is 1 where
+        the value was missing. None, NaN and null are missing; in other columns they are refused. An indicator is a
+        further column of `cluster_centers_`, after that of its column.
       settings: sections of a job for what has no parameter here: that of the algorithm, such as dp_lloyd or tree,
         feddp_kmeans, lloyd and quality; with experimental: True, what is not supported may be among them.
       ledger: path of the privacy ledger that each fit is charged to; None to spend unrecorded.
@@ -84,8 +116,11 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
     Attributes:
       cluster_centers_: shape (n_clusters, n_features), feature units.
       noisy_sizes_: shape (n_clusters,): noisy number of rows, or noisy weight of clients; may be negative.
-      tree_: shape (n_clusters - 1, 4): Ward linkage of the centers, weighed by their noisy sizes, as the linkage
-        matrices of SciPy, whose `dendrogram` draws it and whose `cut_tree` cuts it. Free: it looks at released numbers.
+      tree_: shape (n_clusters - 1, 4): Ward linkage of the centers, weighed by their noisy sizes, as a SciPy linkage
+        matrix: `scipy.cluster.hierarchy.dendrogram` draws it and `fcluster` cuts it. Its last column counts centers.
+        It is computed from released numbers, so it costs no privacy. A single cluster has no tree: no rows.
+      tree_sizes_: shape (n_clusters - 1,): the noisy size of the cluster that each row of `tree_` makes, which is the
+        sum of the noisy sizes of its parts; may be negative.
       algorithm_: that of the fit, whatever "auto" stood for.
       privacy_: `PrivacyStatement`: what the fit guarantees.
       releases_: every noised aggregate behind the centers, in the order of the rounds.
@@ -115,6 +150,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         center: str = "server_mean",
         lloyd_steps: int | None = None,
         public_rows: int | None = None,
+        missing: Mapping[Any, Any] | None = None,
         settings: dict[str, Any] | None = None,
         ledger: str | None = None,
         data_name: str | None = None,
@@ -132,17 +168,24 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         self.center = center
         self.lloyd_steps = lloyd_steps
         self.public_rows = public_rows
+        self.missing = missing
         self.settings = settings
         self.ledger = ledger
         self.data_name = data_name
         self.random_state = random_state
 
     def fit(
-        self, X: ArrayLike, y: object = None, *, groups: ArrayLike | None = None, server_data: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: object = None,
+        *,
+        groups: ArrayLike | None = None,
+        server_data: ArrayLike | None = None,
+        **others: Any,
     ) -> Self:
         """Clusters privately.
 
-        The rows are in a folder only this user can read while the rounds run, and are removed with it.
+        The rows stay in memory: no file of them is written.
 
         Args:
           X: shape (n_rows, n_features), feature units, finite; private. An array, or a table of pandas, polars or
@@ -154,6 +197,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
             order where `X` has names, in the units that `X` has here; None if there are none. Rows that are in the
             memory of `X` are refused; a copy of private rows cannot be distinguished from public ones, and must not be
             given.
+          others: refused; rows have no weights.
 
         Returns:
           This estimator.
@@ -163,33 +207,34 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
           InputError: a ValueError, if the data cannot be used; quotes no value of `X` or `groups`.
           LedgerRefusedError: if the ledger refuses the fit; nothing has been read then.
         """
+        refuse_others(others)
         refuse_shared(X, server_data)
-        points = checked_points(self, X, reset=True)
+        may_miss = missing_of(self.missing)
+        points = checked_points(self, X, reset=True, may_miss=may_miss, can_fill=True)
         clients = self._checked_groups(groups, len(points))
-        server = None if server_data is None else matched_server(self, server_data)
+        server = None if server_data is None else matched_server(self, server_data, may_miss)
         run = self._run_on(points, clients, server)
         self._take(run)
+        names = getattr(self, "feature_names_in_", None)
+        tell_of_bounds(points, names, domain=self.domain, norm=self.clipping_norm)
         return self
 
     def _run_on(
-        self, points: NDArray[np.floating], clients: ArrayLike | None, server: NDArray[np.floating] | None
+        self, points: NDArray[np.floating], clients: pa.ChunkedArray | None, server: NDArray[np.floating] | None
     ) -> ReleasedRun:
-        """The job on checked rows, which are in a private folder while it runs."""
-        with tempfile.TemporaryDirectory(prefix="dapple-") as folder:
-            names = self._columns()
-            place = Place(
-                rows=os.path.join(folder, "rows.parquet"),
-                server=None if server is None else os.path.join(folder, "server.parquet"),
-                features=POINT if names is None else names,
-                client_id=None if clients is None else client_column(names),
-            )
-            config = self._job(place)
-            write_rows(place.rows, points, clients, names, self._beside())
-            if server is not None and place.server is not None:
-                write_rows(place.server, server, None, names)
-            said = self._warn_of_spending(config)
-            with in_parameters():
-                run = run_in_memory(config, os.path.join(folder, "run"))
+        """The job on checked rows."""
+        names = self._columns()
+        place = Place(
+            rows="X",
+            server=None if server is None else "server_data",
+            features=POINT if names is None else names,
+            client_id=None if clients is None else client_column(names),
+        )
+        config = self._job(place)
+        public = None if server is None else PublicRows(Columns(server), place.features)
+        said = self._warn_of_spending(config)
+        with in_parameters():
+            run = run_in_memory(config, Columns(points, clients, self._beside()), public)
         for text in run.warnings:
             if text not in said:
                 warnings.warn(text, PrivacyWarning, stacklevel=3)
@@ -212,8 +257,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         Returns:
           Shape (n_rows,).
         """
-        points, centers = self._measured(X)
-        return pairwise_distances_argmin(points, centers.astype(points.dtype)).astype(np.int64)
+        return self._nearest().labels(self._vectors(X))
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Distance of each row to each center: as private as the row, no noise is added.
@@ -224,21 +268,24 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         Returns:
           Shape (n_rows, n_clusters), feature units; where columns have bounds of their own, in their half widths.
         """
-        points, centers = self._measured(X)
-        return euclidean_distances(points, centers.astype(points.dtype))
+        return self._nearest().distances(self._vectors(X))
 
     def score(self, X: ArrayLike, y: object = None) -> float:
         """Minus the sum of squared distances to the nearest centers: as private as the rows, no noise is added.
 
         What is chosen by this score, as in a search, depends on the rows without noise: search on public or older rows.
+        Scores of more than one fit of an estimator and its clones warn of it.
 
         Args:
           X: shape (n_rows, n_features), feature units, finite.
           y: ignored.
         """
-        points, centers = self._measured(X)
-        nearest = pairwise_distances_argmin_min(points, centers.astype(points.dtype))[1]
-        return -float((nearest.astype(np.float64) ** 2).sum())
+        vectors = self._vectors(X)
+        fits: _Fits = self.__dict__.setdefault("_fits", _Fits())
+        fits.scored.add(hash(self.cluster_centers_.tobytes()))
+        if len(fits.scored) > 1 and not _in_search():
+            warnings.warn(_CHOICE, PrivacyWarning, stacklevel=2)
+        return -float(model_cost(vectors, self._nearest()).squared.value)
 
     def fit_predict(self, X: ArrayLike, y: object = None, **kwargs: Any) -> NDArray[np.int64]:
         """`fit`, then `predict` of the same rows; the labels are private, unlike the centers."""
@@ -257,6 +304,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         """
         check_is_fitted(self)
         with in_parameters():
+            check_text(folder, "folder")
             write_run(self._run, folder)
 
     @classmethod
@@ -280,7 +328,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
             delta=run.privacy.delta,
             unit=str(run.privacy.unit),
         )
-        found.n_features_in_ = run.centers.shape[1]
+        found.n_features_in_ = run.centers.shape[1] if run.encoder is None else len(run.encoder.columns)
         if run.names is not None:
             found.feature_names_in_ = np.array(run.names, dtype=object)
         found._take(run)
@@ -297,16 +345,31 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         self.cluster_centers_ = run.centers
         self.noisy_sizes_ = run.model.noisy_sizes
         self.tree_ = ward_tree(run.model.centers, run.model.noisy_sizes)
+        self.tree_sizes_ = union_sums(self.tree_, run.model.noisy_sizes)
         self.releases_ = run.model.releases
         self.algorithm_ = run.algorithm
         self.privacy_ = run.privacy
         self.warnings_ = run.warnings
 
-    def _measured(self, X: ArrayLike) -> tuple[NDArray[np.floating], NDArray[np.float64]]:
-        """Rows and centers as distances are taken: in feature units, or scaled by bounds of their own."""
+    def _nearest(self) -> NearestCenters:
+        """The centers as `dapple assign` compares rows with them; raises NotFittedError before a fit."""
         check_is_fitted(self)
-        points, bounds = checked_points(self, X, reset=False), self._run.bounds
-        return (points, self.cluster_centers_) if bounds is None else (scaled(points, *bounds), self._run.model.centers)
+        return NearestCenters.of(self._run.model.centers)
+
+    def _vectors(self, X: ArrayLike) -> NDArray[np.floating]:
+        """Rows as distances are taken: in feature units, or scaled by bounds of their own."""
+        check_is_fitted(self)
+        encoder = self._run.encoder
+        columns = () if encoder is None else encoder.columns
+        may_miss = {each.column for each in columns if isinstance(each, FilledColumn)}
+        points = checked_points(self, X, reset=False, may_miss=may_miss)
+        return (
+            points
+            if encoder is None
+            else encoder.encode(
+                pa.table(dict(zip((each.column for each in encoder.columns), points.T, strict=True))), "X"
+            )
+        )
 
     def _columns(self) -> tuple[str, ...] | None:
         """Names of the columns of the job; None for one column of lists."""
@@ -316,7 +379,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
             if starred:
                 raise InputError(f"X must have column names without '*', got {starred[0]!r}; rename that column.")
             return tuple(map(str, names))
-        return None if self.domain is None else made_names(self.n_features_in_)
+        return None if self.domain is None and not self.missing else made_names(self.n_features_in_)
 
     def _checked_groups(self, groups: ArrayLike | None, n_rows: int) -> Any:
         """Client ids of the rows, for the unit that has clients."""
@@ -337,10 +400,15 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
 
         Returns:
           The former as the report says it again.
+
+        Raises:
+          ConfigError: in a search under a ledger.
         """
         said = forewarnings(config) or ()
         for text in said:
             warnings.warn(text, PrivacyWarning, stacklevel=4)
+        if _in_search():
+            self._refuse_or_warn_of_choice()
         fits = self.__dict__.setdefault("_fits", _Fits())
         fits.done += 1
         if fits.done > 1 and self.ledger is None:
@@ -352,6 +420,15 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
                 stacklevel=4,
             )
         return tuple(map(sentence, said))
+
+    def _refuse_or_warn_of_choice(self) -> None:
+        """Refuses, or without a ledger warns of, settings that are chosen by a score."""
+        if self.ledger is not None:
+            raise ConfigError(
+                "ledger must be None in a search or a cross-validation, since no ledger can count a choice by scores "
+                "without noise; search on public or older rows without it, then fit once with the ledger."
+            )
+        warnings.warn(_CHOICE, PrivacyWarning, stacklevel=5)
 
     def __sklearn_clone__(self) -> Any:
         """A clone that counts its fits with those of this estimator."""

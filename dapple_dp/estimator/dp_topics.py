@@ -9,12 +9,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from dapple_dp.estimator.dp_kmeans import DPKMeans
 from dapple_dp.estimator.job_of_parameters import Place, in_parameters, seed_of
-from schemas.choices import Algorithm
-from schemas.errors import ConfigError, InputError
-from schemas.kmeans.fit_config import FitConfig, validated
-from schemas.tables.encoder import Encoder
-from schemas.tables.encoding import Terms
-from transforms.kmeans.protocols import PROTOCOLS
+from dapple_dp.schemas.choices import Algorithm
+from dapple_dp.schemas.errors import ConfigError, InputError
+from dapple_dp.schemas.kmeans.fit_config import FitConfig, validated
+from dapple_dp.schemas.tables.encoder import Encoder
+from dapple_dp.schemas.tables.encoding import Terms
+from dapple_dp.transforms.kmeans.protocols import protocol_of
 
 _TERMS = "terms of a text"
 _SECTIONS = ("spherical", "names")
@@ -44,11 +44,13 @@ class DPTopics(DPKMeans):
 
     Attributes:
       names_: for each topic its names, the strongest first; empty where none stands out of the noise.
-      cluster_centers_, noisy_sizes_, tree_, privacy_, releases_, warnings_, n_features_in_: as of `DPKMeans`.
+      cluster_centers_, noisy_sizes_, tree_, tree_sizes_, privacy_, releases_, warnings_, n_features_in_: as of
+        `DPKMeans`.
     """
 
     algorithm = Algorithm.SPHERICAL.value
     domain = None
+    missing = None
 
     def __init__(
         self,
@@ -89,6 +91,7 @@ class DPTopics(DPKMeans):
         terms: Sequence[Sequence[str]] | None = None,
         groups: ArrayLike | None = None,
         server_data: ArrayLike | None = None,
+        **others: Any,
     ) -> Self:
         """Finds topics privately.
 
@@ -98,6 +101,7 @@ class DPTopics(DPKMeans):
           terms: for each text its terms, strings; private; given if and only if there is a vocabulary.
           groups: shape (n_rows,): the client of each text, as of `DPKMeans.fit`.
           server_data: shape (q, n_features): public vectors that centers start from, or None.
+          others: refused; rows have no weights.
 
         Raises:
           ConfigError: a ValueError, if a parameter breaks its rule.
@@ -114,11 +118,11 @@ class DPTopics(DPKMeans):
                 X = self._encoded(_listed(()) if self._terms is None else self._terms)
             if self._terms is not None and len(self._terms) != len(X):  # type: ignore[arg-type]
                 raise InputError("terms must have one list for each row of X, got another number; correct them.")
-            super().fit(X, y, groups=groups, server_data=server_data)
+            super().fit(X, y, groups=groups, server_data=server_data, **others)
         finally:
             del self._terms
         config = self._job(Place(rows="X", server=None, features="x", client_id=None if groups is None else "groups"))
-        found = PROTOCOLS[config.algorithm].names(config, self.releases_)
+        found = protocol_of(config.algorithm).names(config, self.releases_)
         every = range(len(self.cluster_centers_))
         self.names_ = [[] if found is None else [found.terms[row] for row in found.of(index)] for index in every]
         return self

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schemas.choices import Algorithm, ClippingCenter, ClippingRule
-from schemas.errors import ConfigError, DappleError
-from schemas.kmeans.auto_choice import LLOYD_STEPS
-from schemas.kmeans.fit_config import FITS, OWN_SECTIONS, FitConfig, validated
-from schemas.settings.section import is_number, python_scalar
+from dapple_dp.estimator.memory_rows import made_name
+from dapple_dp.schemas.choices import Algorithm, ClippingCenter, ClippingRule
+from dapple_dp.schemas.errors import ConfigError, DappleError
+from dapple_dp.schemas.kmeans.auto_choice import LLOYD_STEPS
+from dapple_dp.schemas.kmeans.fit_config import FITS, OWN_SECTIONS, FitConfig, validated
+from dapple_dp.schemas.settings.section import is_number, python_scalar
 
 _SECTIONS = (
     *(name for name, owner in OWN_SECTIONS.items() if owner not in (Algorithm.WINDOWS, Algorithm.SPHERICAL)),
@@ -25,6 +26,7 @@ _PARAMETERS = {
     "data.features": "X",
     "data.public_rows": "public_rows",
     "data.name": "data_name",
+    "data.missing": "missing",
     "names.words": "vocabulary",
     "privacy.unit": "unit",
     "privacy.epsilon": "epsilon",
@@ -85,6 +87,7 @@ def job_of(parameters: Mapping[str, Any], place: Place) -> FitConfig:
             "client_id": place.client_id,
             "public_rows": given["public_rows"],
             "name": given["data_name"],
+            "missing": missing_of(given["missing"]),
         },
         "server_data": None if place.server is None else {"path": place.server},
         "n_clusters": given["n_clusters"],
@@ -102,6 +105,26 @@ def job_of(parameters: Mapping[str, Any], place: Place) -> FitConfig:
     bounds = _bounds(given, has_server=place.server is not None) if known else {}
     with in_parameters():
         return validated(_joined(base | bounds, more))
+
+
+def missing_of(missing: Any) -> Any:
+    """What fills missing values as a job says it, by the names of columns; columns without names go by their places."""
+    if missing is None:
+        return {}
+    if not isinstance(missing, Mapping):
+        raise ConfigError(
+            f"missing must be a mapping of columns to a number or to fill and indicator, got {missing!r}."
+        )
+    found: dict[str, Any] = {}
+    for column, entry in missing.items():
+        place = python_scalar(column)
+        name = made_name(place) if isinstance(place, int) and not isinstance(place, bool) else str(column)
+        found[name] = (
+            {key: python_scalar(value) for key, value in entry.items()}
+            if isinstance(entry, Mapping)
+            else {"fill": python_scalar(entry)}
+        )
+    return found
 
 
 @contextlib.contextmanager

@@ -1,37 +1,34 @@
 """What a fit in memory releases, and the folder of it that other jobs read."""
 
 import dataclasses
-import os
+import json
 from typing import Any
 
 import numpy as np
-from apache_beam.io.filesystems import FileSystems
 from numpy.typing import NDArray
 
 from dapple_dp.estimator.job_of_parameters import in_words
 from dapple_dp.estimator.memory_rows import POINT, made_names
-from pipelines.jobs.job import Run
-from pipelines.jobs.place import OutputFolder
-from pipelines.jobs.run_job import carry_out
-from pipelines.kmeans import fit as fit_job
-from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
-from pipelines.kmeans.plan.previous_run import PreviousRun, load_previous
-from pipelines.kmeans.report import files as outputs
-from pipelines.kmeans.report import report_warnings
-from pipelines.run.folder import MANIFEST, PRIVACY_FILE, RunFolder
-from pipelines.run.options import JobOptions, beam_options, new_run_id
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import FitConfig
-from schemas.kmeans.model import ClusterModel
-from schemas.privacy.statement import PrivacyStatement, statement_from_json
-from schemas.settings import json_schema
-from schemas.settings.refusal import Refusal
-from schemas.settings.run_manifest import RunManifest
-from schemas.tables.encoded_column import BoundedColumn
-from schemas.tables.encoder import Encoder
-from transforms.files import gate
-
-_Bounds = tuple[NDArray[np.float64], NDArray[np.float64]]
+from dapple_dp.pipelines.kmeans.fit_in_memory import fit_in_memory
+from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
+from dapple_dp.pipelines.kmeans.plan.previous_run import PreviousRun, load_previous
+from dapple_dp.pipelines.kmeans.report import files as outputs
+from dapple_dp.pipelines.kmeans.report import report_warnings
+from dapple_dp.pipelines.run.folder import MANIFEST, PRIVACY_FILE, RunFolder, new_run_id
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.kmeans.model import ClusterModel
+from dapple_dp.schemas.privacy.release_table import releases_to_table
+from dapple_dp.schemas.privacy.statement import PrivacyStatement, statement_from_json
+from dapple_dp.schemas.settings import json_schema
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE, RELEASES_FILE, RunManifest
+from dapple_dp.schemas.tables.encoded_column import BoundedColumn, FilledColumn, ScaledColumn
+from dapple_dp.schemas.tables.encoder import Encoder
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.file_bytes import table_bytes
+from dapple_dp.transforms.files.stores import join
+from dapple_dp.transforms.rounds.memory_rows import Columns, PublicRows
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,8 +38,8 @@ class ReleasedRun:
     Attributes:
       model: centers as they were found, and releases.
       centers: shape (k, d), in the units of the columns.
-      bounds: of columns that have their own, (lower, upper), each of shape (d,): rows are scaled from them to -1 to 1
-        before distances are taken; None where distances are in feature units.
+      encoder: turns columns into features before distances are taken, as for columns with bounds of their own; None
+        where columns are features.
       algorithm: that ran.
       names: of the columns; None where they have none.
       privacy: the guarantee.
@@ -52,7 +49,7 @@ class ReleasedRun:
 
     model: ClusterModel
     centers: NDArray[np.float64]
-    bounds: _Bounds | None
+    encoder: Encoder | None
     algorithm: str
     names: tuple[str, ...] | None
     privacy: PrivacyStatement
@@ -60,22 +57,32 @@ class ReleasedRun:
     files: dict[str, bytes]
 
 
-def run_in_memory(config: FitConfig, folder: str) -> ReleasedRun:
+def run_in_memory(config: FitConfig, rows: Columns, server: PublicRows | None) -> ReleasedRun:
     """Runs a job to its end, charged to its ledger if it has one.
 
     Args:
       config: the job.
-      folder: of its output; private, and not there yet.
+      rows: all private rows.
+      server: the public ones; None without.
 
     Raises:
       DappleError: what stopped it, in one sentence.
     """
-    options = JobOptions(config="", output=folder, run_id=new_run_id(), beam=beam_options([]))
-    run = Run(settings=config, options=options, place=OutputFolder(options))
-    with carry_out(fit_job.JOB, run) as (planned, result):
-        outputs.write_outputs(run.folder, planned, result, report=False)
-        run.place.publish(_without_places(outputs.manifest(planned, result, options.run_id)))
-    return _released(planned, result, {name: _raw(folder, name) for name in sorted(os.listdir(folder))})
+    run_id = new_run_id()
+    planned, result = fit_in_memory(config, rows, server, run_id)
+    return _released(planned, result, _files(planned, result, run_id))
+
+
+def _files(planned: PlannedFit, result: FitResult, run_id: str) -> dict[str, bytes]:
+    """The output folder of a fit."""
+    manifest = _without_places(outputs.manifest(planned, result, run_id))
+    return {
+        CENTERS_FILE: table_bytes(result.model.centers_table(result.in_units)),
+        RELEASES_FILE: table_bytes(releases_to_table(list(result.model.releases))),
+        PRIVACY_FILE: json.dumps(outputs.stated(planned, result)).encode(),
+        MANIFEST: json.dumps(manifest).encode(),
+        **outputs.further_files(planned, result),
+    }
 
 
 def _without_places(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -93,9 +100,9 @@ def _released(planned: PlannedFit, result: FitResult, files: dict[str, bytes]) -
     return ReleasedRun(
         model=result.model,
         centers=result.model.centers if result.in_units is None else result.in_units,
-        bounds=_bounds(encoder),
+        encoder=encoder,
         algorithm=str(planned.config.algorithm),
-        names=None if isinstance(features, str) else features,
+        names=None if isinstance(features, str) or features == made_names(len(features)) else features,
         privacy=result.privacy,
         warnings=tuple(map(in_words, report_warnings.texts(planned, result))),
         files=files,
@@ -104,9 +111,7 @@ def _released(planned: PlannedFit, result: FitResult, files: dict[str, bytes]) -
 
 def _raw(folder: str, name: str) -> bytes:
     rule = f"{folder} must be the output folder of a finished private fit, with {name}"
-    return gate.read_bytes(
-        FileSystems.join(folder, name), Refusal(kind=ConfigError, rule=rule, remedy="check the path")
-    )
+    return gate.read_bytes(join(folder, name), Refusal(kind=ConfigError, rule=rule, remedy="check the path"))
 
 
 def _content(files: dict[str, bytes], name: str) -> dict[str, Any]:
@@ -153,30 +158,30 @@ def _read(previous: PreviousRun, files: dict[str, bytes], privacy: PrivacyStatem
     """What a folder says; raises ConfigError if its columns were encoded otherwise than by bounds."""
     saved, model = previous.saved, previous.model
     in_units = None if saved.encoder is None else saved.encoder.in_units(model.centers)
-    bounds = _bounds(saved.encoder)
-    if saved.encoder is not None and (bounds is None or in_units is None):
+    if saved.encoder is not None and (in_units is None or not _is_bounded(saved.encoder)):
         raise ConfigError(
             f"{previous.folder} must be a fit of plain columns, got an encode section; use the assign job."
         )
-    width = len(saved.feature_names)
+    columns = saved.feature_names if saved.encoder is None else tuple(each.column for each in saved.encoder.columns)
+    width = len(columns)
     made = {made_names(width), tuple(f"{POINT}[{index}]" for index in range(width))}
     return ReleasedRun(
         model=model,
         centers=model.centers if in_units is None else in_units,
-        bounds=bounds,
+        encoder=saved.encoder,
         algorithm=algorithm,
-        names=None if saved.feature_names in made else saved.feature_names,
+        names=None if columns in made else columns,
         privacy=privacy,
         warnings=(),
         files=files,
     )
 
 
-def _bounds(encoder: Encoder | None) -> _Bounds | None:
-    """Of columns that are scaled from bounds to -1 to 1, and not otherwise; else None."""
-    columns: list[Any] = [] if encoder is None else list(encoder.columns)
-    if not columns or not all(
-        isinstance(each, BoundedColumn) and each.low == -1.0 and each.weight == 1.0 for each in columns
-    ):
-        return None
-    return np.array([each.lower for each in columns]), np.array([each.upper for each in columns])
+def _is_bounded(encoder: Encoder) -> bool:
+    """Whether all columns are taken as they are or scaled from bounds to -1 to 1, missing values filled or not."""
+    columns = [each.inner if isinstance(each, FilledColumn) else each for each in encoder.columns]
+    return all(
+        (isinstance(each, BoundedColumn) and each.low == -1.0 and each.weight == 1.0)
+        or each == ScaledColumn(column=each.column)
+        for each in columns
+    )

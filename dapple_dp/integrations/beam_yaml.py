@@ -12,26 +12,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-import yaml
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.ml.inference.base import PredictionResult, RunInference
 from apache_beam.typehints.row_type import RowTypeConstraint
 from apache_beam.typehints.schemas import named_fields_from_element_type
 
 from dapple_dp.integrations.model_handler import DappleModelHandler
-from pipelines.command.words import WORDS
-from pipelines.jobs.run_job import run_job
-from pipelines.run.failures import describe_unexpected
-from pipelines.run.folder import MANIFEST
-from schemas.errors import ConfigError, DappleError, RunnerError
-from schemas.reports.rows import REPORTS_FOLDER
-from schemas.settings.digest import config_digest
-from schemas.settings.json_schema import NumberedContent
-from schemas.settings.refusal import Refusal
-from schemas.trusted_zone.job_configs import CLUSTER
-from transforms.files import gate
-from transforms.files.file_bytes import write_bytes
-from transforms.files.publish import CENTERS_FILE
+from dapple_dp.pipelines.command.words import WORDS
+from dapple_dp.pipelines.jobs.run_job import run_job
+from dapple_dp.pipelines.run.failures import describe_unexpected
+from dapple_dp.pipelines.run.folder import MANIFEST
+from dapple_dp.schemas.errors import ConfigError, DappleError, RunnerError
+from dapple_dp.schemas.reports.rows import REPORTS_FOLDER
+from dapple_dp.schemas.settings import yaml_text
+from dapple_dp.schemas.settings.digest import config_digest
+from dapple_dp.schemas.settings.json_schema import NumberedContent
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE
+from dapple_dp.schemas.trusted_zone.job_configs import CLUSTER
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.file_bytes import write_bytes
+from dapple_dp.transforms.files.gate import TableForm
+from dapple_dp.transforms.files.stores import STORE, join
 
 
 class Center(NamedTuple):
@@ -78,8 +79,8 @@ class _JobFn(beam.DoFn):
             raise RunnerError(describe_unexpected(error)) from None
 
     def _is_complete(self) -> bool:
-        path = FileSystems.join(self._output, MANIFEST)
-        if not FileSystems.exists(path):
+        path = join(self._output, MANIFEST)
+        if not STORE.exists(path):
             return False
         rule = f"output must be new, or hold run {self._run_id} of the same settings"
         refusal = Refusal(kind=ConfigError, rule=rule, remedy="choose another output and another run_id")
@@ -99,9 +100,9 @@ class _JobFn(beam.DoFn):
 
     def _rows(self) -> list[Any]:
         if self._word == "encode":
-            return [ReportsFolder(FileSystems.join(self._output, REPORTS_FOLDER), self._run_id)]
-        path = FileSystems.join(self._output, CENTERS_FILE)
-        table = gate.read_table(path, gate.staged_refusal(path)).select(Center._fields)
+            return [ReportsFolder(join(self._output, REPORTS_FOLDER), self._run_id)]
+        path = join(self._output, CENTERS_FILE)
+        table = gate.read_table(path, gate.staged_refusal(path), TableForm.by_size()).select(Center._fields)
         return [Center(**row) for row in table.to_pylist()]
 
 
@@ -114,7 +115,7 @@ class _JobTransform(beam.PTransform):
 
     def __init__(self, settings: Mapping[str, Any], output: str, run_id: str, flags: Sequence[str] = ()):
         super().__init__()
-        text = yaml.safe_dump(_plain(settings), sort_keys=False)
+        text = yaml_text.render(_plain(settings))
         WORDS[self._word].loaded(text)
         self._step = _JobFn(self._word, text, output, run_id, flags)
 

@@ -3,24 +3,25 @@
 import decimal
 import logging
 import numbers
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 from numpy.typing import NDArray
 
-from schemas.choices import InvalidRows
-from schemas.errors import ConfigError, DappleError, InputError
-from schemas.tables.encoded_column import EncodedColumn, OneHotColumn
-from schemas.tables.encoder import Encoder
-from schemas.tables.terms_column import TermsVector
-from transforms.files.publish import CENTERS_FILE
-from transforms.files.saved_model import MANIFEST, SavedModel, load_model
-from transforms.numerics.statistics.nearest import NearestCenters
+from dapple_dp.schemas.choices import InvalidRows
+from dapple_dp.schemas.errors import ConfigError, DappleError, InputError
+from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE
+from dapple_dp.schemas.tables.encoded_column import EncodedColumn, FilledColumn, OneHotColumn
+from dapple_dp.schemas.tables.encoder import Encoder
+from dapple_dp.schemas.tables.terms_column import TermsVector
+from dapple_dp.transforms.files.saved_model import MANIFEST, SavedModel, load_model
+from dapple_dp.transforms.files.stores import is_local
+from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
 
 _WHERE = "a batch of rows"
 _LISTED = re.compile(r"(.*)\[0\]", re.DOTALL)
@@ -101,7 +102,13 @@ class RowFeatures(NamedTuple):
         """Rows through the model's encoding."""
         named = [_named(row) or {} for row in rows]
         columns = {each.column: _column([row.get(each.column) for row in named], each) for each in encoder.columns}
-        return encoder.encode(pa.table(columns), _WHERE)
+        points = encoder.encode(pa.table(columns), _WHERE)
+        for each in encoder.columns:
+            if isinstance(each, FilledColumn):
+                # What is there and is no number is invalid, and not missing.
+                own = [encoder.column_of(index) is each for index in range(self.n_features)]
+                points[np.ix_([not _is_fit(row.get(each.column)) for row in named], own)] = np.nan
+        return points
 
     def _refused(self, index: int) -> InputError:
         """The error for rows with a feature that is not valid."""
@@ -120,6 +127,11 @@ def _named(row: Any) -> Mapping[str, Any] | None:
         return row
     as_dict = getattr(row, "_asdict", None)
     return None if as_dict is None else dict(as_dict())
+
+
+def _is_fit(value: Any) -> bool:
+    """Whether a value is a number, or stands for one that is missing."""
+    return value is None or isinstance(value, numbers.Real | np.bool_ | decimal.Decimal)
 
 
 def _number(value: Any) -> float:
@@ -299,6 +311,6 @@ class DappleModelHandler(ModelHandler[Any, PredictionResult, ServedModel]):
 
 def _folder_of(path: str) -> str:
     """A model's folder, if it is given by a file in it."""
-    head, name = FileSystems.split(path)
+    head, name = os.path.split(os.path.abspath(path) if is_local(path) else path)
     folder = head if name in (MANIFEST, CENTERS_FILE) else path
     return folder.rstrip("/") or folder

@@ -11,20 +11,20 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, NamedTuple
 
 import pyarrow as pa
-from apache_beam.io.filesystems import FileSystems
 from pydantic import Field
 
-from pipelines.run.folder import MANIFEST
-from pipelines.trusted_zone.assign import ASSIGNMENTS
-from pipelines.trusted_zone.trusted_folder import check_apart
-from schemas.choices import TableFormat
-from schemas.errors import ConfigError, RunnerError, what_installs
-from schemas.settings import json_schema
-from schemas.settings.refusal import Refusal
-from schemas.settings.run_manifest import RunManifest
-from schemas.tables.columns import plain
-from transforms.files import gate
-from transforms.files.publish import CENTERS_FILE
+from dapple_dp.pipelines.run.folder import MANIFEST
+from dapple_dp.pipelines.trusted_zone.assign import ASSIGNMENTS
+from dapple_dp.pipelines.trusted_zone.trusted_folder import check_apart
+from dapple_dp.schemas.choices import TableFormat
+from dapple_dp.schemas.errors import ConfigError, RunnerError, what_installs
+from dapple_dp.schemas.settings import json_schema
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE, RunManifest
+from dapple_dp.schemas.tables.columns import plain
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.gate import TableForm
+from dapple_dp.transforms.files.stores import join
 
 RUN_ID, RUN_DIGEST = "run_id", "run_digest"
 
@@ -140,7 +140,7 @@ def read_rows(run: str) -> WrittenRows:
     """
     rule = f"run must be the output folder of a finished fit, decode or assign, with {MANIFEST}"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="check the path")
-    raw = gate.read_bytes(FileSystems.join(run, MANIFEST), refusal)
+    raw = gate.read_bytes(join(run, MANIFEST), refusal)
     manifest, digest = json_schema.parse_as(raw, _Named, refusal), hashlib.sha256(raw).hexdigest()
     assigned = sorted(name for name in manifest.files if name.startswith(f"{ASSIGNMENTS}/"))
     names = [CENTERS_FILE] if CENTERS_FILE in manifest.files else assigned
@@ -159,10 +159,10 @@ def read_rows(run: str) -> WrittenRows:
 
 
 def _file(run: str, name: str, manifest: RunManifest, refusal: Refusal) -> pa.Table:
-    content = gate.read_bytes(FileSystems.join(run, name), refusal)
+    content = gate.read_bytes(join(run, name), refusal)
     if hashlib.sha256(content).hexdigest() != manifest.files[name]:
         raise ConfigError(f"{name} in {run} must be the file that the job wrote, got another; run the job again.")
-    return gate.table_of(content, refusal).replace_schema_metadata(None)
+    return gate.table_of(content, refusal, TableForm.by_size()).replace_schema_metadata(None)
 
 
 def _storable(column: pa.ChunkedArray) -> pa.ChunkedArray:

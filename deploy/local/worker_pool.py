@@ -6,36 +6,43 @@ alike. A pool runs any code it is sent, so this one listens on 127.0.0.1 only, a
 that it runs in. Workers go when their runner or the pool goes.
 """
 
+import multiprocessing
 import os
 import resource
 import signal
-import subprocess
 import sys
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 from apache_beam.utils import thread_pool_executor
 
-_WORKER = """
-import signal, sys
-from apache_beam.runners.worker.sdk_worker import SdkHarness
-signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT})
-SdkHarness(sys.argv[1], worker_id=sys.argv[2], state_cache_size=0, data_buffer_time_limit_ms=0).run()
-"""
+_FORKED = multiprocessing.get_context("forkserver")
+"""Workers are forked from a process that has imported what they need and runs nothing else."""
+_FORKED.set_forkserver_preload(["apache_beam.runners.worker.sdk_worker", "dapple_dp.pipelines.kmeans.fit"])
+
+
+def work(url: str, worker_id: str) -> None:
+    """Asks for work until its runner hangs up."""
+    from apache_beam.runners.worker.sdk_worker import SdkHarness
+
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT})
+    SdkHarness(url, worker_id=worker_id, state_cache_size=0, data_buffer_time_limit_ms=0).run()
 
 
 class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
     """The service that runners ask for workers; each is a process."""
 
     def __init__(self) -> None:
-        self._workers: list[subprocess.Popen[bytes]] = []
+        self._workers: list[BaseProcess] = []
 
     def StartWorker(self, request: Any, context: Any) -> Any:  # noqa: N802 - the name of the service
         """Starts a process that asks Flink's task manager for work, and drops those that have ended."""
-        self._workers = [each for each in self._workers if each.poll() is None]
-        words = [sys.executable, "-P", "-c", _WORKER, request.control_endpoint.url, request.worker_id]
-        self._workers.append(subprocess.Popen(words))
+        self._workers = [each for each in self._workers if each.is_alive()]
+        worker = _FORKED.Process(target=work, args=(request.control_endpoint.url, request.worker_id))
+        worker.start()
+        self._workers.append(worker)
         return beam_fn_api_pb2.StartWorkerResponse()
 
     def StopWorker(self, request: Any, context: Any) -> Any:  # noqa: N802 - the name of the service
@@ -46,7 +53,7 @@ class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         """Ends all workers."""
         for worker in self._workers:
             worker.kill()
-            worker.wait()
+            worker.join()
 
 
 def main(port: str) -> None:

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from schemas.tables.encoded_column import BinnedColumn, EncodedColumn, OneHotColumn
-from schemas.tables.encoder import Encoder
+from dapple_dp.schemas.tables.encoded_column import BinnedColumn, EncodedColumn, OneHotColumn
+from dapple_dp.schemas.tables.encoder import Encoder
 
 SOURCE = pathlib.Path(__file__).with_name("adult_census.parquet")
 EMPLOYMENT_CLASS = "Private"

@@ -15,10 +15,12 @@ from make_lake import make_lake
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
-from pipelines.__main__ import main as dapple
+from dapple_dp.pipelines.command.main import main as dapple
 
 HERE = pathlib.Path(__file__).resolve().parent
 OUTPUT = HERE.parents[1] / "out" / "census"
+RESTARTS = 20
+"""Random starts of the k-means that private centers are compared with."""
 
 
 def resolve_job(folder: pathlib.Path, feature_names: list[str]) -> pathlib.Path:
@@ -45,15 +47,26 @@ def cost_per_row(points: NDArray[np.float64], centers: NDArray[np.float64]) -> f
 
 
 def evaluate(lake: pathlib.Path, fit: pathlib.Path) -> dict[str, float]:
-    """Cost per row of the private centers and of two clusterings to compare them with. Not private."""
+    """Cost per row of the private centers and of two clusterings to compare them with. Not private.
+
+    Nobody knows the least cost. k-means is the best of `RESTARTS` random starts, and of one from each of the other two
+    clusterings. Its steps only lower the cost of a start, so it never costs more than the private centers.
+    """
     points, server = read_vectors(lake / "clients", "x"), read_vectors(lake / "server.parquet", "x")
     private = read_vectors(fit / "centers.parquet", "center")
-    k_means = KMeans(len(private), n_init=10, random_state=0)
+    of_server = KMeans(len(private), n_init=RESTARTS, random_state=0).fit(server).cluster_centers_
     return {
         "private centers": cost_per_row(points, private),
-        "optimum, no privacy": cost_per_row(points, k_means.fit(points).cluster_centers_),
-        "server data only": cost_per_row(points, k_means.fit(server).cluster_centers_),
+        "k-means, no privacy": min(k_means_cost(points, len(private), start) for start in (private, of_server, None)),
+        "server data only": cost_per_row(points, of_server),
     }
+
+
+def k_means_cost(points: NDArray[np.float64], n_clusters: int, start: NDArray[np.float64] | None) -> float:
+    """Cost per row of k-means from some centers, or of the best of `RESTARTS` random starts."""
+    init, n_init = ("k-means++", RESTARTS) if start is None else (start, 1)
+    found = KMeans(n_clusters, init=init, n_init=n_init, random_state=0).fit(points)
+    return cost_per_row(points, found.cluster_centers_)
 
 
 def run(output: pathlib.Path) -> int:
@@ -69,6 +82,7 @@ def run(output: pathlib.Path) -> int:
     print("Cost per row, an evaluation on the example's public data (not private):")
     for name, cost in evaluate(output / "lake", output / "fit").items():
         print(f"  {name:<20} {cost:.4f}")
+    print(f"k-means is the best of {RESTARTS} random starts and of one from each of the other two.")
     print(f"Report: {output / 'fit' / 'report.html'}")
     return 0
 

@@ -24,7 +24,7 @@ from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.transforms.window import FixedWindows
 
 from dapple_dp import DappleModelHandler
-from pipelines.__main__ import main as dapple
+from dapple_dp.pipelines.command.main import main as dapple
 
 OUTPUT = pathlib.Path(__file__).resolve().parents[2] / "out" / "inference"
 NIGHTS = ("2026-11-20", "2026-11-21")

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from transforms.privacy.keys import create_key
+from dapple_dp.transforms.privacy.key_files import create_key
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUTPUT = ROOT / "out" / "masked"
@@ -82,7 +82,7 @@ def config_of(owner: str) -> str:
 
 def said(*words: str) -> str:
     """What a command prints."""
-    command = [sys.executable, "-m", "pipelines", *words]
+    command = [sys.executable, "-m", "dapple_dp", *words]
     return subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, env=ENVIRONMENT).stdout
 
 
@@ -94,7 +94,7 @@ def party(name: str) -> subprocess.Popen[str]:
         words += ["--released", str(OUTPUT / "released")]
     if role == "client":
         words += ["--client", name]
-    command = [sys.executable, "-m", "pipelines", "party", "--role", role, "--config", config_of(name), *words]
+    command = [sys.executable, "-m", "dapple_dp", "party", "--role", role, "--config", config_of(name), *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
 
 

@@ -8,52 +8,73 @@ from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.clustered_fl import models_page as report_federation
-from pipelines.clustered_fl.models_page import FederationView, Judged
-from pipelines.clustered_fl.planned import PlannedFederation, plan_federation
-from pipelines.jobs.forewarnings import plural
-from pipelines.jobs.job import Job, Outcome, Run
-from pipelines.jobs.place import ChargedFolder
-from pipelines.ledger.spending import Draw, Reservation
-from pipelines.ledger.store import Ledger
-from pipelines.page.stamp import RunStamp
-from pipelines.run.folder import RunFolder
-from pipelines.run.graph import run_graph
-from pipelines.run.options import check_rounds
-from pipelines.run.registry_entry import (
+from dapple_dp.pipelines.clustered_fl import models_page as report_federation
+from dapple_dp.pipelines.clustered_fl.models_page import FederationView, Judged
+from dapple_dp.pipelines.clustered_fl.planned import PlannedFederation, plan_federation
+from dapple_dp.pipelines.jobs.forewarnings import plural
+from dapple_dp.pipelines.jobs.job import Job, Outcome, Run
+from dapple_dp.pipelines.jobs.place import ChargedFolder
+from dapple_dp.pipelines.ledger.spending import Draw, Reservation
+from dapple_dp.pipelines.ledger.store import Ledger
+from dapple_dp.pipelines.page.stamp import RunStamp
+from dapple_dp.pipelines.run.folder import RunFolder
+from dapple_dp.pipelines.run.graph import run_graph
+from dapple_dp.pipelines.run.options import check_rounds
+from dapple_dp.pipelines.run.registry_entry import (
     basic_section,
     implementation_section,
     model_section,
     registry_entry,
     registry_yaml,
+    repeated,
 )
-from pipelines.run.round_driver import finish, has_begun, is_sealed, resumable, run_chunks, run_key, sealed_manifest
-from pipelines.run.versions import version
-from pipelines.tables.features import with_features
-from pipelines.tables.private_source import evaluation_source, staged_listing
-from schemas.choices import Adjacency
-from schemas.clustered_fl.config import ChunksConfig, ClusteredFLConfig, load_clustered_fl_config
-from schemas.clustered_fl.plan import RELATIONS, TRUST, assignments_table, models_table
-from schemas.clustered_fl.records import FederatedState
-from schemas.errors import ConfigError
-from schemas.privacy.charge import Charge
-from schemas.privacy.flow import TRUSTED_ZONE, Zone
-from schemas.privacy.plan import PrivacyUnit
-from schemas.settings.digest import config_digest
-from transforms.clustered_fl.judge_models import ClientModels, JudgeModels
-from transforms.clustered_fl.rounds import FederatedProtocol, TrainingSetup
-from transforms.files import gate
-from transforms.files.file_bytes import table_bytes
-from transforms.privacy.keys import key_digest
-from transforms.tables.read import ListShards
-from transforms.tables.source import Source
+from dapple_dp.pipelines.run.round_driver import (
+    finish,
+    has_begun,
+    is_sealed,
+    resumable,
+    run_chunks,
+    run_key,
+    sealed_manifest,
+)
+from dapple_dp.pipelines.run.versions import version
+from dapple_dp.pipelines.tables.features import with_features
+from dapple_dp.pipelines.tables.private_source import evaluation_source, staged_listing
+from dapple_dp.schemas.choices import Adjacency
+from dapple_dp.schemas.clustered_fl.config import ChunksConfig, ClusteredFLConfig, load_clustered_fl_config
+from dapple_dp.schemas.clustered_fl.plan import (
+    RELATIONS,
+    TRUST,
+    TRUSTED,
+    SiloStatement,
+    assignments_table,
+    models_table,
+)
+from dapple_dp.schemas.clustered_fl.records import FederatedState
+from dapple_dp.schemas.core.plan import TRUSTED_ZONE, PrivacyUnit, Zone
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.privacy.charge import Charge
+from dapple_dp.schemas.privacy.statement import KEY_STREAM, computational
+from dapple_dp.schemas.settings.digest import config_digest
+from dapple_dp.transforms.clustered_fl.judge_models import ClientModels, JudgeModels
+from dapple_dp.transforms.clustered_fl.rounds import FederatedProtocol, TrainingSetup
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.file_bytes import table_bytes
+from dapple_dp.transforms.files.stores import STORE, join
+from dapple_dp.transforms.privacy.key_files import key_digest
+from dapple_dp.transforms.tables.read import ListShards
+from dapple_dp.transforms.tables.source import Source
 
 _LOGGER = logging.getLogger(__name__)
 MODELS_FILE, ASSIGNMENTS_FILE, REPORT_FILE = "models.parquet", "assignments.parquet", "report.html"
 _COUNTS_FILE = "judged.json"
+_MECHANISMS = {
+    ("first_round_steps", "steps"): "Gaussian mechanism on batches (DP-SGD)",
+    ("selections",): "exponential mechanism on counts of correct rows",
+    ("choices",): "Gaussian mechanism on the comparison of two models",
+}
 
 
 def train(planned: PlannedFederation, options: PipelineOptions, folder: str, key_uri: str) -> FederatedState:
@@ -91,21 +112,23 @@ def judge(
     evaluation = planned.config.evaluation
     if evaluation is None:
         return ()
-    path = FileSystems.join(folder, _COUNTS_FILE)
+    path = join(folder, _COUNTS_FILE)
     models = dict(zip(planned.clients.names, state.assignments.tolist(), strict=True))
     used = ClientModels(planned.federation.shape, state.models, models)
-    with staged_listing(evaluation_source(evaluation.path), folder) as source:
+    with staged_listing(evaluation_source(evaluation.path, evaluation.csv), folder) as source:
         add = functools.partial(_build_judgment, planned=planned, used=used, source=source, path=path)
         run_graph(add, options, TRUSTED_ZONE)
     counts = gate.read_json(path, list[tuple[str, int, int]], gate.staged_refusal(path))
-    FileSystems.delete([path])
+    STORE.delete(path)
     return tuple(Judged(*each) for each in counts)
 
 
 def _build_judgment(
     root: beam.Pipeline, planned: PlannedFederation, used: ClientModels, source: Source, path: str
 ) -> None:
-    shards = root | "List" >> ListShards(source=source, contract=planned.contract.table)
+    shards = root | "List" >> ListShards(
+        source=source, contract=planned.contract.table, others=planned.contract.columns
+    )
     _ = shards | "Judge" >> JudgeModels(contract=planned.contract, used=used, path=path)
 
 
@@ -248,7 +271,7 @@ def deployment_yaml(planned: PlannedFederation) -> bytes:
                 "unprotected_quantities": "the settings of the job; ids of clients and their declared numbers of rows",
             },
             privacy_loss=_privacy_loss(planned),
-            deployment_model=_model(),
+            deployment_model=_model(planned.config),
             implementation=_implementation(planned),
         )
     )
@@ -272,18 +295,17 @@ def _privacy_loss(planned: PlannedFederation) -> dict[str, Any]:
         "number_of_privacy_units": sum(silo.n_rows for silo in planned.federation.silos),
         "privacy_parameters": {"epsilon": statement.epsilon, "delta": statement.delta},
         "privacy_parameters_details": "Epsilon is the composed privacy loss of all that one client sends, for the "
-        "client that spends most.",
+        f"client that spends most. {computational(KEY_STREAM)}",
     }
 
 
-def _model() -> dict[str, Any]:
+def _model(config: ClusteredFLConfig) -> dict[str, Any]:
     return model_section(
         "Local",
         f"{TRUST}: each client is a curator of many rows and makes private what it sends.",
-        trust_assumptions="A client's rows are trusted to that client alone. Where one pipeline plays all clients, "
-        "its operator, workers and storage are trusted.",
-        actors="Clients; the server, which sees private updates and selections; readers of the models.",
-        release="One run, published once. Whether it is repeated on the same data is unknown.",
+        trust_assumptions=f"{TRUSTED[0].upper()}{TRUSTED[1:]}, and so are its workers and storage.",
+        actors="Clients; the server, which sees what clients send; readers of the models.",
+        release=f"One run, published once. {repeated(config.ledger)}",
         source="One snapshot of the rows of every client.",
     )
 
@@ -293,14 +315,20 @@ def _implementation(planned: PlannedFederation) -> dict[str, Any]:
     return implementation_section(
         preprocessing="Rows are shortened to a public norm and rounded to integers, and the gradient of a row is "
         "clipped to a norm given in the job. How the settings of the job were chosen is unknown.",
-        mechanisms="Gaussian mechanism on Poisson-sampled and full batches (DP-SGD), noise in double precision, keyed "
-        "by the run and drawn from a ChaCha20 key stream; exponential mechanism on counts of correct rows. "
+        mechanisms=f"{'; '.join(_mechanisms(planned.statement))}. Noise is in double precision, keyed by the run and "
+        "drawn from a ChaCha20 key stream. "
         f"Software: dapple {version('dapple-dp')}, algorithm {config.algorithm}. Access controls: unknown.",
         composition=f"All events of a client by {config.privacy.accountant_used} (dp_accounting "
         f"{version('dp-accounting')}), for the adjacency {config.privacy.adjacency}, before training.",
-        post_processing="Sums of updates per cluster, a Gaussian mixture on the first updates, sampled assignments.",
+        post_processing="Models and assignments are computed from what clients send, and from public settings.",
         more="privacy.json lists every event of every client.",
     )
+
+
+def _mechanisms(statement: SiloStatement) -> list[str]:
+    """The mechanisms of all events, in words."""
+    names = {str(event["name"]) for event in statement.events}
+    return [words for known, words in _MECHANISMS.items() if names & set(known)]
 
 
 JOB = Job(

@@ -1,21 +1,33 @@
 """`report.html` of `clustered_fl`: what was guaranteed to clients, their clusters, and how well models do."""
 
 import collections
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from pipelines.jobs.forewarnings import forewarnings, plural, sentence
-from pipelines.page.page import Badge, Bar, Facts, Level, Notice, Page, PrivacyLabel, Section, Table, odds, render_page
-from pipelines.page.stamp import RunStamp
-from schemas.choices import Adjacency, FederatedAlgorithm, WhenScarce
-from schemas.clustered_fl.config import ClusteredFLConfig
-from schemas.clustered_fl.plan import TRUST, SiloStatement
-from schemas.clustered_fl.records import FederatedState, Federation
-from transforms.numerics.clustered_fl.bounded_rows import row_norm
-from transforms.numerics.clustered_fl.round import is_apart
+from dapple_dp.pipelines.jobs.forewarnings import forewarnings, plural, sentence
+from dapple_dp.pipelines.page.page import (
+    Badge,
+    Bar,
+    Facts,
+    Level,
+    Notice,
+    Page,
+    PrivacyLabel,
+    Section,
+    Table,
+    change_words,
+    render_page,
+)
+from dapple_dp.pipelines.page.stamp import RunStamp
+from dapple_dp.schemas.choices import Adjacency, FederatedAlgorithm, WhenScarce
+from dapple_dp.schemas.clustered_fl.config import ClusteredFLConfig
+from dapple_dp.schemas.clustered_fl.plan import TRUST, TRUSTED, SiloStatement
+from dapple_dp.schemas.clustered_fl.records import FederatedState, Federation
+from dapple_dp.schemas.privacy.statement import KEY_STREAM
+from dapple_dp.transforms.numerics.clustered_fl.bounded_rows import row_norm
+from dapple_dp.transforms.numerics.clustered_fl.round import is_apart
 
 _MOST_CLIENTS = 200
 _ALGORITHMS = {
@@ -77,8 +89,8 @@ def page(view: FederationView) -> Page:
     judged = " Accuracy is of the evaluation data and not private." if view.judged else ""
     return Page(
         title=f"Federated learning of {config.data.name}" if config.data.name else "Clustered federated learning",
-        lead=f"{federation.n_clients} clients trained {models} by {algorithm}; each client's updates were private for "
-        f"its own rows before they left it.{judged}",
+        lead=f"{federation.n_clients} clients trained {models} by {algorithm}; each client's updates were made private "
+        f"for its own rows before they were added up.{judged}",
         tags=(algorithm, f"{config.training.model} models", f"{config.training.rounds} rounds", TRUST),
         label=_label(view),
         sections=(*_accuracy(view), _clusters(view), _training(view), _guarantee(view)),
@@ -90,20 +102,22 @@ def _label(view: FederationView) -> PrivacyLabel:
     statement = view.statement
     replaced = statement.adjacency is Adjacency.REPLACE_ONE
     change = "replacing one row" if replaced else "one row more or less"
-    factor = f"{math.exp(statement.epsilon):,.3g}"
-    sure = odds(statement.epsilon)
-    after = f"is at most {sure:.1%} sure" if sure < 0.995 else "may be all but certain"
     return PrivacyLabel(
         epsilon=f"{statement.epsilon:.4g}",
         delta=f"{statement.delta:.3g}",
-        meaning=f"For every client, {change} changes the probability of all it ever sends by at most a factor of "
-        f"{factor}, up to {statement.delta:.3g}. An observer who gives even odds to a row, and knows everything else, "
-        f"{after} after seeing it.",
+        meaning=change_words(
+            f"For every client, {change}",
+            "all that it sends in this run",
+            "a row",
+            statement.epsilon,
+            statement.delta,
+            KEY_STREAM,
+        ),
         pairs=(
             ("Privacy unit", "record: one row of one client"),
             ("Neighboring data sets", "replace one row" if replaced else "add or remove one row"),
             ("Epsilon", f"{statement.epsilon:.6g} spent of {view.config.privacy.epsilon:.6g} asked for, per client"),
-            ("Trust", f"{TRUST}: nobody but the client itself; the server sees private updates only"),
+            ("Trust", f"{TRUST}: {TRUSTED}"),
             ("Public", "the clients' ids and their declared numbers of rows"),
             ("Accountant", statement.accountant),
         ),
@@ -159,7 +173,7 @@ def _clusters(view: FederationView) -> Section:
         folded=True,
         note="" if shown == len(silos) else f"The first {shown} of {len(silos)}; assignments.parquet has all.",
     )
-    lead = "Every number here is computed from private updates and private selections."
+    lead = "Every number here is computed from private updates, and from private answers where clients chose a model."
     if view.config.algorithm in _PERSONAL:
         lead = "Every client has a model of its own."
     return Section(name="clusters", title="Clusters", lead=lead, blocks=(*_separation(view), sizes, clients))

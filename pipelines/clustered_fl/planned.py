@@ -7,17 +7,16 @@ import hmac
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.run.graph import run_graph
-from pipelines.run.round_driver import plan_digest
-from pipelines.tables.private_source import private_source, staged_listing
-from schemas.choices import FederatedAlgorithm, ModelKind
-from schemas.clustered_fl.config import ChunksConfig, ClusteredFLConfig, SearchedClusters
-from schemas.clustered_fl.labeled_contract import LabeledContract
-from schemas.clustered_fl.plan import SiloBudget, SiloPlan, SiloStatement
-from schemas.clustered_fl.records import (
+from dapple_dp.pipelines.run.graph import run_graph
+from dapple_dp.pipelines.run.round_driver import plan_digest
+from dapple_dp.pipelines.tables.private_source import private_source, staged_listing
+from dapple_dp.schemas.choices import FederatedAlgorithm, ModelKind
+from dapple_dp.schemas.clustered_fl.config import ChunksConfig, ClusteredFLConfig, SearchedClusters
+from dapple_dp.schemas.clustered_fl.labeled_contract import LabeledContract
+from dapple_dp.schemas.clustered_fl.plan import SiloBudget, SiloPlan, SiloStatement
+from dapple_dp.schemas.clustered_fl.records import (
     GIVEN_SEPARATION,
     SEARCHED_SEPARATION,
     ClusteringParams,
@@ -26,18 +25,19 @@ from schemas.clustered_fl.records import (
     Silo,
     TrainingParams,
 )
-from schemas.errors import ConfigError, InputError
-from schemas.privacy.flow import TRUSTED_ZONE
-from schemas.settings.digest import config_digest
-from schemas.tables.contract import TableContract
-from transforms.clustered_fl.labeled_clients import Clients, InspectClients, parts_path, read_parts
-from transforms.clustered_fl.scarce_rows import Beginning, begin
-from transforms.clustered_fl.silo_accounting import selection_rounds, silo_events, silo_plan
-from transforms.files.checkpoint import RunBinding
-from transforms.numerics.clustered_fl.moved_images import check_images
-from transforms.privacy.keys import key_digest, read_key
-from transforms.tables.read import CheckRows, ListShards
-from transforms.tables.source import Source
+from dapple_dp.schemas.core.plan import TRUSTED_ZONE
+from dapple_dp.schemas.errors import ConfigError, InputError
+from dapple_dp.schemas.settings.digest import config_digest
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.transforms.clustered_fl.labeled_clients import Clients, InspectClients, parts_path, read_parts
+from dapple_dp.transforms.clustered_fl.scarce_rows import Beginning, begin
+from dapple_dp.transforms.clustered_fl.silo_accounting import selection_rounds, silo_events, silo_plan
+from dapple_dp.transforms.files.checkpoint import RunBinding
+from dapple_dp.transforms.files.stores import STORE
+from dapple_dp.transforms.numerics.clustered_fl.moved_images import check_images
+from dapple_dp.transforms.privacy.key_files import key_digest, read_key
+from dapple_dp.transforms.tables.read import CheckRows, ListShards
+from dapple_dp.transforms.tables.source import Source
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -161,14 +161,14 @@ def _inspected(config: ClusteredFLConfig, contract: LabeledContract, options: Pi
     with staged_listing(private_source(config), folder) as source:
         run_graph(functools.partial(_build, source=source, contract=contract, path=path), options, TRUSTED_ZONE)
     parts = read_parts(path)
-    FileSystems.delete([path])
+    STORE.delete(path)
     if not parts:
         raise InputError("data must have at least one valid row, got none; check the data and data.on_invalid_rows.")
     return _declared(config, Clients.of(parts, contract))
 
 
 def _build(root: beam.Pipeline, source: Source, contract: LabeledContract, path: str) -> None:
-    shards = root | "List" >> ListShards(source=source, contract=contract.table)
+    shards = root | "List" >> ListShards(source=source, contract=contract.table, others=contract.columns)
     _ = shards | "CheckRows" >> CheckRows()
     _ = shards | "InspectClients" >> InspectClients(contract=contract, path=path)
 

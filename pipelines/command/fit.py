@@ -5,18 +5,18 @@ Each is imported when it is asked for, since the other one's libraries would kee
 
 from typing import Any
 
-from pipelines.jobs.job import Job, JobChoice
-from schemas.kmeans.pooled_config import is_pooled
-from schemas.settings import yaml_text
+from dapple_dp.pipelines.jobs.job import Job, JobChoice
+from dapple_dp.schemas.kmeans.fit_config import is_pooled
+from dapple_dp.schemas.settings import yaml_text
 
 
 def _choose(text: str) -> Job[Any, Any, Any]:
     """Algorithms without privacy are jobs of the trusted zone."""
     if is_pooled(yaml_text.parse(text)):
-        from pipelines.trusted_zone import pooled_fit
+        from dapple_dp.pipelines.trusted_zone import pooled_fit
 
         return pooled_fit.JOB
-    from pipelines.kmeans import fit
+    from dapple_dp.pipelines.kmeans import fit
 
     return fit.JOB
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import click
 
-from pipelines.command.words import PARTY, TOOLS, WORDS
-from pipelines.masked.command_line import RUN
-from pipelines.run.flags import CONFIG_FLAG, FLAGS, OR, Command, Flag, Words, job_command
-from pipelines.run.versions import version
-from schemas.choices import Runner, Tier
-from schemas.errors import DISTRIBUTION
+from dapple_dp.pipelines.command.words import PARTY, TOOLS, WORDS
+from dapple_dp.pipelines.run.flags import CONFIG_FLAG, FLAGS, OR, Command, Flag, Words, job_command
+from dapple_dp.pipelines.run.versions import version
+from dapple_dp.schemas.choices import Runner, Tier
+from dapple_dp.schemas.errors import DISTRIBUTION
 
+_RUN = "run"
+"""What `dapple party` with flags alone stands for."""
 _ABSENT, _SHORT = 6, 67
 EXIT_CODES: Mapping[int, str] = {
     0: "done",
@@ -24,20 +25,20 @@ EXIT_CODES: Mapping[int, str] = {
     _ABSENT: "party: another party has not answered within --wait_minutes; the same command resumes",
     66: "there is no input yet; retry when it has arrived, or correct the path",
     _SHORT: "stream: all due windows are released, and one had fewer rows than stream.expected_rows",
-    75: "a broker or the ledger's server does not answer; retry later with the same --run_id",
+    75: "a store, a broker or the ledger's server does not answer; retry later with the same --run_id",
     130: "interrupted by Ctrl-C or SIGTERM; the same command with the same --run_id resumes or starts over",
 }
 _NEVER: Mapping[str, tuple[int, ...]] = {
-    **dict.fromkeys(("prepare", "assign", "evaluate"), (3, 5, 75)),
+    **dict.fromkeys(("prepare", "assign", "evaluate"), (3, 5)),
     "shuffle": (3, 5),
     **dict.fromkeys(("profile", "encode"), (5,)),
     "decode": (3,),
     "verify": (3, 4, 66),
     "plan": (4, 5),
-    "clean": (4, 5, 66, 75),
+    "clean": (4, 5, 66),
     "ledger": (4, 5, 66),
-    "party": (3, 4, 66, 75),
-    "init": (3, 4, 5, 75),
+    "party": (3, 4, 66),
+    "init": (3, 4, 5),
     **dict.fromkeys(("schema", "schedule", "completion"), (3, 4, 5, 66, 75)),
 }
 """Exit codes that a word does not have, since it asks no ledger, builds no graph, or takes part in no protocol."""
@@ -87,7 +88,7 @@ class Overview(Words):
         for word in (self, *words):
             for each in (word, *getattr(word, "commands", {}).values()):
                 # Only those that take part in a run of several parties wait, and call all jobs.
-                waits = word is self or (word.name == PARTY and each.name in (PARTY, RUN))
+                waits = word is self or (word.name == PARTY and each.name in (PARTY, _RUN))
                 never = () if waits else (*_NEVER.get(str(word.name), ()), _ABSENT)
                 never = never if word is self or word.name == "stream" else (*never, _SHORT)
                 each.codes = {code: text for code, text in EXIT_CODES.items() if code not in never}

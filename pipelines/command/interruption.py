@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-from transforms.rounds.own_process import STOPPING
+from dapple_dp.transforms.rounds.own_process import STOPPING
 
 INTERRUPTED = 130
 """The exit code."""

@@ -1,25 +1,18 @@
-"""The JSON Schema of every job's settings, for editors and other programs.
-
-`python -m pipelines.command.job_schema` writes them to `schemas/json/`, which is part of the wheel; `dapple schema JOB`
-prints one.
-"""
+"""The JSON Schema of every job's settings, for editors and other programs; `dapple schema JOB` prints one."""
 
 import copy
 import json
-import pathlib
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 import pydantic
 
-from pipelines.command.words import WORDS, Word, import_name
-from schemas.choices import TIER_KEY, TIERS_KEY, Algorithm, Runner
-from schemas.kmeans.fit_config import FITS, OWN_SECTIONS
-from schemas.kmeans.lloyd_config import DPLloydFit
-from schemas.kmeans.tree_config import CentralTreeFit
+from dapple_dp.pipelines.command.words import WORDS, Word, import_name
+from dapple_dp.schemas.choices import TIER_KEY, TIERS_KEY, Algorithm, Runner
+from dapple_dp.schemas.kmeans.fit_config import FITS, OWN_SECTIONS
+from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
+from dapple_dp.schemas.kmeans.tree_config import CentralTreeFit
 
-FOLDER = pathlib.Path(__file__).resolve().parents[2] / "schemas" / "json"
 _BOUND_BY_THEMSELVES = [kind for kind in FITS.values() if kind.has_domain or kind is CentralTreeFit]
 """Jobs whose own section bounds rows, so that they need no clipping."""
 _NO_CLIPPING = "bounds on rows beside those of the algorithm's own section; may be left out"
@@ -90,15 +83,3 @@ def _section(word: Word) -> dict[str, Any]:
 def text_of(schema: Mapping[str, Any]) -> str:
     """A schema as a file."""
     return json.dumps(schema, indent=1, sort_keys=True) + "\n"
-
-
-def main() -> int:
-    """Writes all schemas."""
-    FOLDER.mkdir(exist_ok=True)
-    for name in WORDS:
-        (FOLDER / f"{name}.json").write_text(text_of(job_schema(name)), encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

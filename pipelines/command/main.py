@@ -16,20 +16,17 @@ from typing import Any, TextIO
 import click
 from click.shell_completion import get_completion_class, shell_complete
 
-from pipelines.command.early import refuse_early
-from pipelines.command.help_pages import Overview, job_page
-from pipelines.command.interruption import INTERRUPTED, SENTENCE, interruptible
-from pipelines.command.misplaced import refuse_settings
-from pipelines.command.signal_flags import Signals, signal_flags
-from pipelines.command.words import TOOLS, WORDS
-from pipelines.ledger.command_line import LEDGER
-from pipelines.masked.command_line import PARTY
-from pipelines.plan import command_line as planning
-from pipelines.run.failures import describe_unexpected
-from pipelines.run.flags import Command, Words, one_sentence
-from pipelines.run.signals.exports import EXPORTS
-from pipelines.run.signals.log_lines import LogFormat, forget_run, formatter
-from schemas.errors import ConfigError, DappleError
+from dapple_dp.pipelines.command.early import refuse_early, refuse_settings
+from dapple_dp.pipelines.command.help_pages import Overview, job_page
+from dapple_dp.pipelines.command.interruption import INTERRUPTED, SENTENCE, interruptible
+from dapple_dp.pipelines.command.signal_flags import Signals, signal_flags
+from dapple_dp.pipelines.command.words import PARTY, TOOLS, WORDS
+from dapple_dp.pipelines.run.failures import describe_unexpected
+from dapple_dp.pipelines.run.flags import Command, Words, one_sentence
+from dapple_dp.pipelines.run.signals.exports import EXPORTS
+from dapple_dp.pipelines.run.signals.log_lines import LogFormat, forget_run, formatter
+from dapple_dp.schemas.errors import ConfigError, DappleError
+from dapple_dp.schemas.settings.yaml_text import check_text
 
 _COMPLETE = "_DAPPLE_COMPLETE"
 """Of the environment; a shell that asks says by it what it is."""
@@ -73,6 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     wrong: ConfigError | None = None
     with _own_stderr(verbose) as stream:
         try:
+            for word in words:
+                check_text(word, "the command line")
             words, signals = signal_flags([word for word in words if word != "--verbose"])
         except ConfigError as error:
             wrong = error
@@ -147,7 +146,8 @@ def _summary(words: list[str]) -> dict[str, Any] | None:
     if words[0] in WORDS and not any(word in _HELP for word in words):
         refuse_early(words[0], WORDS[words[0]], words[1:])
     if words[0] == "plan":
-        refuse_settings("fit", words[1:], [flag for each in planning.TOOLS["plan"].params for flag in each.opts])
+        flags = [flag for each in command.commands["plan"].params for flag in each.opts]
+        refuse_settings("fit", words[1:], flags)
     with contextlib.suppress(click.exceptions.Exit), one_sentence(), command.make_context("dapple", words) as context:
         found = command.invoke(context)
         if not isinstance(found, str):
@@ -158,18 +158,34 @@ def _summary(words: list[str]) -> dict[str, Any] | None:
 
 def overview(words: Sequence[str] = ()) -> Overview:
     """The command, which runs what `words` ask for."""
-    shell = _argument("shell", SHELLS)
-    tools: list[Command] = [
-        *planning.TOOLS.values(),
-        LEDGER,
-        PARTY,
-        Command("schema", "dapple schema JOB", _argument("job", WORDS), callback=_schema),
-        Command("schedule", "dapple schedule", callback=lambda: f"{schedule_folder()}\n"),
-        Command("completion", "dapple completion bash|zsh|fish", shell, callback=completion_script),
-    ]
+    asked = words[:1] if words[:1] and words[0] in COMMANDS else COMMANDS
+    pages = [job_page(name, functools.partial(_run_job, name, words[1:])) for name in WORDS if name in asked]
+    tools = [_tool(name) for name in TOOLS if name in asked]
     for each in tools:
         each.help = f"{TOOLS[str(each.name)]}."
-    return Overview([*(job_page(name, functools.partial(_run_job, name, words[1:])) for name in WORDS), *tools])
+    return Overview([*pages, *tools])
+
+
+def _tool(name: str) -> Command:
+    """A word that reads no data; what it needs is imported with it."""
+    if name == "ledger":
+        from dapple_dp.pipelines.ledger.command_line import LEDGER
+
+        return LEDGER
+    if name == PARTY:
+        from dapple_dp.pipelines.masked import command_line
+
+        return command_line.PARTY
+    if name == "schema":
+        return Command("schema", "dapple schema JOB", _argument("job", WORDS), callback=_schema)
+    if name == "schedule":
+        return Command("schedule", "dapple schedule", callback=lambda: f"{schedule_folder()}\n")
+    if name == "completion":
+        shell = _argument("shell", SHELLS)
+        return Command("completion", "dapple completion bash|zsh|fish", shell, callback=completion_script)
+    from dapple_dp.pipelines.plan.command_line import TOOLS as PLANNING
+
+    return PLANNING[name]
 
 
 def _argument(name: str, known: Iterable[str]) -> click.Argument:
@@ -178,7 +194,7 @@ def _argument(name: str, known: Iterable[str]) -> click.Argument:
 
 
 def _run_job(name: str, words: Sequence[str]) -> dict[str, Any]:
-    from pipelines.jobs import run_job as way
+    from dapple_dp.pipelines.jobs import run_job as way
 
     return way.run_job(importlib.import_module(JOBS[name]).JOB, words)
 
@@ -186,7 +202,7 @@ def _run_job(name: str, words: Sequence[str]) -> dict[str, Any]:
 def _schema(job: str) -> str:
     if job not in WORDS:
         raise ConfigError(f"the job must be one of {', '.join(WORDS)}, got {job}; {_near(job, WORDS)}")
-    from pipelines.command import job_schema
+    from dapple_dp.pipelines.command import job_schema
 
     return job_schema.text_of(job_schema.job_schema(job))
 
@@ -199,9 +215,7 @@ def _near(got: str, known: Iterable[str]) -> str:
 
 def schedule_folder() -> pathlib.Path:
     """Where the files for cron, Airflow and Dataflow are: in the public package, or in the repository."""
-    root = pathlib.Path(__file__).resolve().parents[2]
-    installed = root / "dapple_dp" / "schedule"
-    return installed if installed.is_dir() else root / "schedule"
+    return pathlib.Path(__file__).resolve().parents[2] / "schedule"
 
 
 def _fail(sentence: str, code: int, shown: Exception | None = None) -> int:
@@ -217,10 +231,9 @@ def _set_up_logging(stream: TextIO, verbose: bool, form: LogFormat, level: int) 
     """Progress on stderr: messages alone on a terminal, lines with their times elsewhere. Beam speaks if asked to."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(formatter(LogFormat.PLAIN if stream.isatty() and form is LogFormat.TEXT else form))
-    for name in ("pipelines", "transforms", "dapple_dp"):
-        logger = logging.getLogger(name)
-        logger.handlers[:] = [handler]
-        logger.setLevel(level)
-        logger.propagate = False
+    logger = logging.getLogger("dapple_dp")
+    logger.handlers[:] = [handler]
+    logger.setLevel(level)
+    logger.propagate = False
     for name in ("apache_beam", ""):
         logging.getLogger(name).setLevel(logging.INFO if verbose else logging.CRITICAL)

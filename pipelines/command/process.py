@@ -2,9 +2,9 @@
 
 import gc
 
-from pipelines.command import main as command
-from pipelines.command.interruption import end_soon
-from transforms.rounds.own_process import no_core_dumps
+from dapple_dp.pipelines.command import main as command
+from dapple_dp.pipelines.command.interruption import end_soon
+from dapple_dp.transforms.rounds.own_process import no_core_dumps
 
 _RARELY = (50_000, 20, 50)
 """How many new objects the collector of cycles waits for. Python's own 700 has it look through all libraries again and

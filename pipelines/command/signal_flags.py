@@ -5,9 +5,9 @@ import os
 import re
 from typing import NamedTuple
 
-from pipelines.run.signals.exports import Wanted
-from pipelines.run.signals.log_lines import LogFormat
-from schemas.errors import ConfigError
+from dapple_dp.pipelines.run.signals.exports import Wanted
+from dapple_dp.pipelines.run.signals.log_lines import LogFormat
+from dapple_dp.schemas.errors import ConfigError
 
 FLAGS = {
     "--log_format": ("DAPPLE_LOG_FORMAT", "text"),

@@ -5,8 +5,8 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.run.flags import OUTPUT_FLAGS
-from schemas.choices import Tier
+from dapple_dp.pipelines.run.flags import OUTPUT_FLAGS
+from dapple_dp.schemas.choices import Tier
 
 _RELEASED = ("--exchange", "--released")
 
@@ -74,79 +74,79 @@ privacy: {epsilon: 2.0, delta: 1.0e-6}
 clipping: {client_rows: 10}
 names: {column: tags, vocabulary: vocabulary.txt}
 """
-_CLIENTS_LOAD = "schemas.kmeans.fit_config:load_config"
-_FIT_MODEL = "schemas.kmeans.fit_config:FitConfig"
-_POOLED_MODEL = "schemas.kmeans.pooled_config:PooledFitConfig"
-_ENCODE = "schemas.reports.config:EncodeConfig"
+_CLIENTS_LOAD = "dapple_dp.schemas.kmeans.fit_config:load_config"
+_FIT_MODEL = "dapple_dp.schemas.kmeans.all_fits:FitConfig"
+_POOLED_MODEL = "dapple_dp.schemas.kmeans.pooled_config:PooledFitConfig"
+_ENCODE = "dapple_dp.schemas.reports.config:EncodeConfig"
 _WITH_SEED = {"EncodeConfig": {"seed": {"type": "integer", "minimum": 0}, "windows": {"type": "object"}}}
 _WITH_WINDOWS = _WITH_SEED | {"ShuffleConfig": {"windows": {"type": "object"}}}
 
 WORDS: Mapping[str, Word] = {
     "fit": Word(
-        module="pipelines.command.fit",
+        module="dapple_dp.pipelines.command.fit",
         about="cluster privately: centers, noisy sizes, the guarantee and a report",
-        load="pipelines.command.settings:fit",
+        load="dapple_dp.pipelines.command.settings:fit",
         models=(_FIT_MODEL, _POOLED_MODEL),
         example=_FIT,
     ),
     "topics": Word(
-        module="pipelines.command.topics",
+        module="dapple_dp.pipelines.command.topics",
         about="find what texts are about, privately: topics with names from a public vocabulary",
-        load="pipelines.command.settings:topics",
-        models=("schemas.kmeans.fit_config:SphericalFit",),
+        load="dapple_dp.pipelines.command.settings:topics",
+        models=("dapple_dp.schemas.kmeans.spherical_config:SphericalFit",),
         example=_TOPICS,
     ),
     "stream": Word(
-        module="pipelines.kmeans.stream.job",
+        module="dapple_dp.pipelines.kmeans.stream.job",
         about="release windows as they are due, night after night, under one charge",
-        load="schemas.kmeans.stream_config:load_stream_config",
-        models=("schemas.kmeans.stream_config:StreamOptions",),
+        load="dapple_dp.schemas.kmeans.stream_config:load_stream_config",
+        models=("dapple_dp.schemas.kmeans.stream_config:StreamOptions",),
         section="stream",
-        flags=("--output", "--once", "--drain"),
+        flags=("--output", "--once", "--drain", "--catch_up"),
         example=f"{_FIT.replace('lake,', 'lake, name: visits,')}ledger: ledger.sqlite\n"
         "stream: {start: runs/first, name: year, column: dt, first: 2026-01-01, windows: 365, once: x}\n",
     ),
     "prepare": Word(
-        module="pipelines.tables.prepare",
+        module="dapple_dp.pipelines.tables.prepare",
         about="group the rows of each client in one private copy, for many jobs",
-        load="schemas.trusted_zone.job_configs:load_prepare_config",
-        models=("schemas.trusted_zone.job_configs:PrepareConfig", _FIT_MODEL, _POOLED_MODEL),
+        load="dapple_dp.schemas.trusted_zone.job_configs:load_prepare_config",
+        models=("dapple_dp.schemas.trusted_zone.job_configs:PrepareConfig", _FIT_MODEL, _POOLED_MODEL),
         example="data: {path: lake, features: x, client_id: person}\n",
     ),
     "assign": Word(
-        module="pipelines.trusted_zone.assign",
+        module="dapple_dp.pipelines.trusted_zone.assign",
         about="write the nearest center of every row; not private, stays in the trusted zone",
-        load="schemas.trusted_zone.job_configs:load_assign_config",
-        models=("schemas.trusted_zone.job_configs:AssignConfig",),
+        load="dapple_dp.schemas.trusted_zone.job_configs:load_assign_config",
+        models=("dapple_dp.schemas.trusted_zone.job_configs:AssignConfig",),
         flags=(*OUTPUT_FLAGS, "--level", "--least_size"),
         example="data: {path: lake, features: [age, hours]}\nmodel: runs/fit\n",
     ),
     "evaluate": Word(
-        module="pipelines.trusted_zone.evaluate",
+        module="dapple_dp.pipelines.trusted_zone.evaluate",
         about="score released centers on all rows; not private, stays in the trusted zone",
-        load="schemas.trusted_zone.job_configs:load_evaluate_config",
-        models=("schemas.trusted_zone.job_configs:EvaluateConfig",),
+        load="dapple_dp.schemas.trusted_zone.job_configs:load_evaluate_config",
+        models=("dapple_dp.schemas.trusted_zone.job_configs:EvaluateConfig",),
         example="data: {path: lake, features: [age, hours]}\nmodel: runs/fit\n",
     ),
     "profile": Word(
-        module="pipelines.profile.job",
+        module="dapple_dp.pipelines.profile.job",
         about="describe the clusters of a fit privately: sizes, means, percentiles, histograms",
-        load="schemas.profile.config:load_profile_config",
-        models=("schemas.profile.config:ProfileConfig",),
+        load="dapple_dp.schemas.profile.config:load_profile_config",
+        models=("dapple_dp.schemas.profile.config:ProfileConfig",),
         example="data: {path: lake, features: [age, hours]}\nmodel: runs/fit\n"
         "privacy: {unit: record, epsilon: 0.5, delta: 1.0e-7}\n"
         "profile: {numeric: {age: {lower: 17, upper: 90}}}\n",
     ),
     "sweep": Word(
-        module="pipelines.trusted_zone.sweep",
+        module="dapple_dp.pipelines.trusted_zone.sweep",
         about="compare methods, epsilons and seeds on the same rows; stays in the trusted zone",
-        load="schemas.trusted_zone.sweep_config:load_sweep_config",
-        models=("schemas.trusted_zone.sweep_config:SweepOptions",),
+        load="dapple_dp.schemas.trusted_zone.sweep_config:load_sweep_config",
+        models=("dapple_dp.schemas.trusted_zone.sweep_config:SweepOptions",),
         section="sweep",
         example=f"{_FIT}sweep: {{methods: {{here: {{}}}}, epsilons: [0.5, 1.0], seeds: 5}}\n",
     ),
     "upload": Word(
-        module="pipelines.masked.upload",
+        module="dapple_dp.pipelines.masked.upload",
         about="send one client's masked messages of the open round (trust masked)",
         load=_CLIENTS_LOAD,
         models=(_FIT_MODEL,),
@@ -154,15 +154,15 @@ WORDS: Mapping[str, Word] = {
         example=_MASKED,
     ),
     "aggregate": Word(
-        module="pipelines.masked.aggregate",
-        about="add up the masked messages of the open round and add noise (trust masked)",
-        load="pipelines.command.settings:aggregate",
-        models=("schemas.masked.config:AggregateConfig",),
+        module="dapple_dp.pipelines.masked.aggregate",
+        about="add up the masked messages of the open round and charge it (trust masked)",
+        load="dapple_dp.pipelines.command.settings:aggregate",
+        models=("dapple_dp.schemas.masked.config:AggregateConfig",),
         flags=("--exchange",),
         example="key_uri: aggregator.key\nthreshold: 10\n",
     ),
     "unmask": Word(
-        module="pipelines.masked.unmask",
+        module="dapple_dp.pipelines.masked.unmask",
         about="open a run and its rounds, and unmask the noisy sums (trust masked)",
         load=_CLIENTS_LOAD,
         models=(_FIT_MODEL,),
@@ -170,9 +170,9 @@ WORDS: Mapping[str, Word] = {
         example=_MASKED,
     ),
     "encode": Word(
-        module="pipelines.reports.encode",
+        module="dapple_dp.pipelines.reports.encode",
         about="make one private report per client, where no aggregator is trusted",
-        load="schemas.reports.config:load_encode_config",
+        load="dapple_dp.schemas.reports.config:load_encode_config",
         models=(_ENCODE,),
         more=_WITH_SEED,
         example="data: {path: devices, features: [age, hours], client_id: person}\nn_clusters: 5\n"
@@ -180,27 +180,31 @@ WORDS: Mapping[str, Word] = {
         "reports: {mode: local, variant: nested, min_batch: 100000}\n",
     ),
     "shuffle": Word(
-        module="pipelines.reports.shuffle",
+        module="dapple_dp.pipelines.reports.shuffle",
         about="shuffle collected reports, so that none can be distinguished from the others",
-        load="schemas.reports.config:load_shuffle_config",
-        models=("schemas.reports.config:ShuffleConfig", _ENCODE),
+        load="dapple_dp.schemas.reports.config:load_shuffle_config",
+        models=("dapple_dp.schemas.reports.config:ShuffleConfig", _ENCODE),
         more=_WITH_WINDOWS,
         example="reports: {mode: shuffle, min_batch: 100000, arrived: arrived}\n",
     ),
     "decode": Word(
-        module="pipelines.reports.windows",
+        module="dapple_dp.pipelines.reports.windows",
         about="make a model from collected reports, or one per window as they arrive",
-        load="schemas.reports.windows:load_any_decode",
-        models=("schemas.reports.config:DecodeConfig", "schemas.reports.windows:WindowedDecode", _ENCODE),
+        load="dapple_dp.schemas.reports.windows:load_any_decode",
+        models=(
+            "dapple_dp.schemas.reports.config:DecodeConfig",
+            "dapple_dp.schemas.reports.windows:WindowedDecode",
+            _ENCODE,
+        ),
         more=_WITH_SEED,
         flags=(*OUTPUT_FLAGS, "--once"),
         example="reports: {mode: local, min_batch: 100000, path: encoded}\nseed: 7\n",
     ),
     "clustered_fl": Word(
-        module="pipelines.clustered_fl.job",
+        module="dapple_dp.pipelines.clustered_fl.job",
         about="cluster clients by how their data train a model, and train one per cluster",
-        load="schemas.clustered_fl.config:load_clustered_fl_config",
-        models=("schemas.clustered_fl.config:ClusteredFLConfig",),
+        load="dapple_dp.schemas.clustered_fl.config:load_clustered_fl_config",
+        models=("dapple_dp.schemas.clustered_fl.config:ClusteredFLConfig",),
         tier=Tier.EXPERIMENTAL,
         example="experimental: true\nalgorithm: r_dpcfl\n"
         "data: {path: lake, client_id: client_id, features: x, label: y, classes: 10}\n"

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from schemas.privacy.unit import UNITS, Rows
-from schemas.settings.tiers import deprecations
+from dapple_dp.schemas.core.unit import UNITS, Rows
+from dapple_dp.schemas.settings.tiers import deprecations
 
 HIGH_EPSILON = 10.0
 WHOLE_SHARES = (

@@ -4,13 +4,13 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from pipelines.jobs.place import OutputFolder, Place, Summary
-from pipelines.ledger.spending import Reservation
-from pipelines.run.flags import OUTPUT_FLAGS
-from pipelines.run.folder import RunFolder
-from pipelines.run.options import JobOptions
-from schemas.privacy.charge import Charge
-from schemas.privacy.flow import Zone
+from dapple_dp.pipelines.jobs.place import OutputFolder, Place, Summary
+from dapple_dp.pipelines.ledger.spending import Reservation
+from dapple_dp.pipelines.run.flags import OUTPUT_FLAGS
+from dapple_dp.pipelines.run.folder import RunFolder
+from dapple_dp.pipelines.run.options import JobOptions
+from dapple_dp.schemas.core.plan import Zone
+from dapple_dp.schemas.privacy.charge import Charge
 
 Settings = TypeVar("Settings")
 Planned = TypeVar("Planned")

@@ -19,19 +19,19 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
-from apache_beam.io.filesystems import FileSystems
 from pydantic import Field
 
-from pipelines.ledger.store import Ledger
-from pipelines.run.failures import describe_unexpected
-from pipelines.run.folder import MANIFEST, PRIVACY_FILE
-from pipelines.run.signals.exports import EXPORTS
-from schemas.errors import ConfigError, DappleError
-from schemas.settings import json_schema
-from schemas.settings.json_schema import NumberedContent
-from schemas.settings.refusal import Refusal
-from schemas.settings.run_manifest import ChargedManifest, RunManifest
-from transforms.files import gate
+from dapple_dp.pipelines.ledger.store import Ledger
+from dapple_dp.pipelines.run.failures import describe_unexpected
+from dapple_dp.pipelines.run.folder import MANIFEST, PRIVACY_FILE
+from dapple_dp.pipelines.run.signals.exports import EXPORTS
+from dapple_dp.schemas.errors import ConfigError, DappleError
+from dapple_dp.schemas.settings import json_schema
+from dapple_dp.schemas.settings.json_schema import NumberedContent
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.settings.run_manifest import ChargedManifest, RunManifest
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.stores import STORE, join
 
 SPEC = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 PRODUCER = "urn:dapple-dp:lineage"
@@ -86,7 +86,7 @@ def lineage_event(
     """
     rule = f"run must be the output folder of a finished job, with {MANIFEST}"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="check the path")
-    manifest = gate.read_json(FileSystems.join(run, MANIFEST), _Finished, refusal)
+    manifest = gate.read_json(join(run, MANIFEST), _Finished, refusal)
     facet = _facet(run, manifest, refusal) | {
         "ledgerEntry": None if ledger is None else _entry(ledger, manifest.run_id)
     }
@@ -178,8 +178,8 @@ def _now() -> datetime.datetime:
 
 def _spent(output: str, run_id: str, ledger: str | None) -> dict[str, Any]:
     """The facet of a run that is complete; none of a job without a manifest, as that of a stream."""
-    manifest = FileSystems.join(output, MANIFEST)
-    if not output or not FileSystems.exists(manifest):
+    manifest = join(output, MANIFEST)
+    if not output or not STORE.exists(manifest):
         return {}
     try:
         found = lineage_event(output, "", ledger=ledger)["run"]["facets"]
@@ -218,7 +218,7 @@ def _facet(run: str, manifest: _Finished, refusal: Refusal) -> dict[str, Any]:
     if PRIVACY_FILE not in manifest.files:
         nothing = dict.fromkeys(("epsilon", "delta", "unit", "neighboringRelation", "trust"))
         return names | {"private": False} | nothing
-    raw = gate.read_bytes(FileSystems.join(run, PRIVACY_FILE), refusal)
+    raw = gate.read_bytes(join(run, PRIVACY_FILE), refusal)
     if hashlib.sha256(raw).hexdigest() != manifest.files[PRIVACY_FILE]:
         raise ConfigError(f"{PRIVACY_FILE} in {run} must be the file that the job wrote, got another; run it again.")
     stated = json_schema.parse_as(raw, _Stated, refusal)

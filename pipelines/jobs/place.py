@@ -5,17 +5,15 @@ import logging
 from collections.abc import Iterator
 from typing import Any, Self
 
-from apache_beam.io.filesystems import FileSystems
-
-from pipelines.ledger.spending import Draw, Reservation, spending
-from pipelines.ledger.store import Ledger
-from pipelines.run.folder import MANIFEST, PRIVACY_FILE, RunFolder, check_no_link
-from pipelines.run.options import JobOptions
-from schemas.errors import ConfigError
-from schemas.settings.digest import config_digest
-from schemas.settings.refusal import Refusal
-from schemas.settings.run_manifest import ChargedManifest, Spent
-from transforms.files import gate
+from dapple_dp.pipelines.ledger.spending import Draw, Reservation, spending
+from dapple_dp.pipelines.run.folder import MANIFEST, PRIVACY_FILE, RunFolder, check_no_link
+from dapple_dp.pipelines.run.options import JobOptions
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.settings.digest import config_digest
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.settings.run_manifest import ChargedManifest, Spent
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.stores import STORE, join
 
 _LOGGER = logging.getLogger(__name__)
 Summary = dict[str, Any]
@@ -120,13 +118,13 @@ class OutputFolder(Place):
         Raises:
           ConfigError: if a file of a run is there, and is not as a run wrote it.
         """
-        path, run = FileSystems.join(self._options.output, MANIFEST), self._options.run_id
-        if not FileSystems.exists(path):
+        path, run = join(self._options.output, MANIFEST), self._options.run_id
+        if not STORE.exists(path):
             return None
         found = gate.read_json(path, ChargedManifest, _not_of_run(path))
         if (found.run_id, found.config_digest) != (run, digest):
             return None
-        path = FileSystems.join(self._options.output, PRIVACY_FILE)
+        path = join(self._options.output, PRIVACY_FILE)
         spent = gate.read_json(path, Spent, _not_of_run(path))
         _LOGGER.info("run %s is complete: nothing is read or charged", run)
         return self.summary | {"epsilon": spent.epsilon, "delta": spent.delta}
@@ -159,9 +157,13 @@ class ChargedFolder(OutputFolder):
 
         A process that was stopped between its last move and its commit is committed now.
         """
+        if self._ledger is None:
+            return None
+        from dapple_dp.pipelines.ledger.store import Ledger
+
         run = self._options.run_id
-        status = None if self._ledger is None else Ledger(self._ledger).status(run)
-        if self._ledger is None or status is None or status.state == "void":
+        status = Ledger(self._ledger).status(run)
+        if status is None or status.state == "void":
             return None
         found = self.in_place(self._digest)
         if found is not None and status.state == "reserved":

@@ -7,24 +7,24 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import StandardOptions
 
-from pipelines.jobs.forewarnings import forewarnings
-from pipelines.jobs.job import Job, JobChoice, Planned, Result, Run, Settings
-from pipelines.jobs.lineage import report_lineage
-from pipelines.jobs.place import Summary
-from pipelines.jobs.warned import with_warnings
-from pipelines.run.options import JobOptions, parse_job, read_text
-from pipelines.run.signals.exports import EXPORTS
-from pipelines.run.signals.log_lines import of_run
-from pipelines.run.stores import check_stores
-from pipelines.run.versions import versions
-from schemas.errors import ConfigError
-from schemas.privacy.flow import Zone
-from schemas.settings.tiers import check_runner
-from transforms.files.signals.measures import EPSILON, MEASURES, WARNINGS
-from transforms.tables.source import would_find
+from dapple_dp.pipelines.jobs.forewarnings import forewarnings
+from dapple_dp.pipelines.jobs.job import Job, JobChoice, Planned, Result, Run, Settings
+from dapple_dp.pipelines.jobs.place import Summary
+from dapple_dp.pipelines.jobs.warned import with_warnings
+from dapple_dp.pipelines.run.options import JobOptions, parse_job, read_text
+from dapple_dp.pipelines.run.run_keys import keys_left
+from dapple_dp.pipelines.run.signals.exports import EXPORTS
+from dapple_dp.pipelines.run.signals.log_lines import of_run
+from dapple_dp.pipelines.run.stores import check_stores
+from dapple_dp.pipelines.run.versions import versions
+from dapple_dp.schemas.core.plan import Zone
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.settings.tiers import check_runner
+from dapple_dp.transforms.files.signals.measures import EPSILON, MEASURES, WARNINGS
+from dapple_dp.transforms.files.stores import join
+from dapple_dp.transforms.tables.source import would_find
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -70,13 +70,25 @@ def with_signals(
     """
     with (
         MEASURES.run(job, options.run_id, public),
-        report_lineage(job, options.run_id, settings, options.output, options.begun),
+        _lineage(job, options, settings),
     ):
+        before = len(keys_left())
         summary = work()
+        if left := keys_left()[before:]:
+            summary |= {"keys_left": list(left)}
         for name, metric in (("epsilon", EPSILON), ("warnings", WARNINGS)):
             if summary.get(name) is not None:
                 MEASURES.put(metric, summary[name])
         return summary
+
+
+def _lineage(job: str, options: JobOptions, settings: Any) -> contextlib.AbstractContextManager[None]:
+    """Reports the run, where someone wants to know."""
+    if not EXPORTS.wanted.lineage:
+        return contextlib.nullcontext()
+    from dapple_dp.pipelines.jobs.lineage import report_lineage
+
+    return report_lineage(job, options.run_id, settings, options.output, options.begun)
 
 
 def _run(job: Job[Settings, Planned, Result], settings: Settings, options: JobOptions) -> Summary:
@@ -138,6 +150,6 @@ def _check_outside(settings: Any, output: str) -> None:
 def _say_done(job: Job[Any, Any, Any], output: str) -> None:
     """The last line of the log, unless the job has said what it did."""
     if job.shows is not None:
-        where = FileSystems.join(output, job.shows) if job.shows else output
+        where = join(output, job.shows) if job.shows else output
         private = "; it is as private as the input" if job.zone is Zone.TRUSTED else ""
         _LOGGER.info("done: %s%s", where, private)

@@ -7,15 +7,12 @@ import logging
 import re
 from typing import Any
 
-from apache_beam.io.filesystems import FileSystems
-
-from pipelines.jobs.forewarnings import plural
-from pipelines.run.failures import describe_unexpected
-from schemas.errors import InputError
-from schemas.settings.refusal import Refusal
-from transforms.files import gate, stores
-
-stores.share_clients()
+from dapple_dp.pipelines.jobs.forewarnings import plural
+from dapple_dp.pipelines.run.failures import describe_unexpected
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.stores import STORE, join
 
 _LOGGER = logging.getLogger(__name__)
 META = "dapple-warnings"
@@ -34,7 +31,7 @@ def with_warnings(summary: dict[str, Any], forewarned: tuple[str, ...] | None) -
     Returns:
       The summary with `warnings`, None if a page could not be drawn or read; a job that warns of nothing has none.
     """
-    page = None if "output" not in summary else str(FileSystems.join(summary["output"], _PAGE))
+    page = None if "output" not in summary else str(join(summary["output"], _PAGE))
     if "warnings" in summary or page is None or not _exists(page):
         return ({} if forewarned is None else {"warnings": len(forewarned)}) | summary
     number = _number_in(page)
@@ -51,7 +48,7 @@ def total_warnings(numbers: list[int | None]) -> int | None:
 
 def _exists(page: str) -> bool:
     try:
-        return bool(FileSystems.exists(page))
+        return bool(STORE.exists(page))
     except Exception as error:  # noqa: BLE001 - the run is published and paid
         _LOGGER.warning("the report could not be found: %s", describe_unexpected(error))
         return False

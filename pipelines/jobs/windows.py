@@ -9,17 +9,16 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from apache_beam.io.filesystems import FileSystems
-
-from pipelines.jobs import waiting
-from pipelines.jobs.place import OutputFolder, Place
-from pipelines.run.folder import MANIFEST, check_no_link
-from pipelines.run.options import JobOptions
-from schemas.errors import InputError
-from schemas.settings.calendar import Calendar
-from schemas.settings.refusal import Refusal
-from schemas.settings.run_manifest import WindowManifest
-from transforms.files import gate
+from dapple_dp.pipelines.jobs import waiting
+from dapple_dp.pipelines.jobs.place import OutputFolder, Place
+from dapple_dp.pipelines.run.folder import MANIFEST, check_no_link
+from dapple_dp.pipelines.run.options import JobOptions
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.settings.calendar import Calendar
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.settings.run_manifest import WindowManifest
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.stores import STORE, join
 
 _LOGGER = logging.getLogger(__name__)
 Release = Callable[[tuple[int, ...], waiting.Watch], Iterable[str]]
@@ -91,7 +90,7 @@ def of_window(options: JobOptions, calendar: Calendar, index: int, name: str) ->
     """The command line of the run of a window, which began for others when it was due, or when the job did."""
     date = calendar.date(index)
     begun = max(options.begun, calendar.due_at(index))
-    output = FileSystems.join(options.output, date)
+    output = join(options.output, date)
     return dataclasses.replace(options, output=output, run_id=f"{name}-{date}", begun=begun)
 
 
@@ -102,14 +101,16 @@ def first_complete(calendar: Calendar, output: str) -> str | None:
 
 
 def _is_complete(calendar: Calendar, output: str, index: int) -> bool:
-    return bool(FileSystems.exists(_manifest(calendar, output, index)))
+    return bool(STORE.exists(_manifest(calendar, output, index)))
 
 
 def _manifest(calendar: Calendar, output: str, index: int) -> str:
-    return str(FileSystems.join(output, calendar.date(index), MANIFEST))
+    return str(join(output, calendar.date(index), MANIFEST))
 
 
-def release_in_time(calendar: Calendar, due: Due, once: bool, release: Release) -> tuple[str, ...]:
+def release_in_time(
+    calendar: Calendar, due: Due, once: bool, release: Release, check: Callable[[tuple[int, ...]], None] | None = None
+) -> tuple[str, ...]:
     """Releases windows as they are due, until there are no more, or the job is asked to end; their dates.
 
     Args:
@@ -117,6 +118,7 @@ def release_in_time(calendar: Calendar, due: Due, once: bool, release: Release) 
       due: what is due at the start.
       once: whether to end instead of waiting for more.
       release: of windows that are due.
+      check: stops the job where windows that came due while it waited are not to be released.
     """
     indices, released = due.indices, list[str]()
     with waiting.watching() as watch:
@@ -131,4 +133,6 @@ def release_in_time(calendar: Calendar, due: Due, once: bool, release: Release) 
                 break
             moment = waiting.now()
             indices = tuple(index for index in range(following, calendar.n_wanted) if calendar.is_due(index, moment))
+            if check is not None:
+                check(indices)
     return tuple(released)

@@ -19,34 +19,31 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from apache_beam.io.filesystem import BeamIOError
-from apache_beam.io.filesystems import FileSystems
-
-from pipelines.jobs.place import OutputFolder, Summary
-from pipelines.kmeans.plan.fingerprint import content_fingerprint, resolve_path, settings_digest
-from pipelines.kmeans.plan.planned_fit import PlannedFit
-from pipelines.ledger.private_state import State
-from pipelines.ledger.spending import Reservation, finish_words
-from pipelines.ledger.store import Ledger
-from pipelines.run.folder import KEY_FILE, MANIFEST, SECRET_FILE, RunFolder, UnderWayError
-from pipelines.run.options import JobOptions
-from pipelines.run.round_driver import clear_rounds, rounds_recorded
-from pipelines.run.run_keys import RunNonce
-from pipelines.run.versions import versions
-from pipelines.tables.client_staging import clear_copy
-from schemas.choices import Trust
-from schemas.errors import ConfigError, InputError, LedgerRefusedError
-from schemas.kmeans.fit_config import FitConfig
-from schemas.privacy.charge import Charge
-from schemas.privacy.ledger_entry import RunStatus
-from schemas.settings import json_schema
-from schemas.settings.refusal import Refusal
-from schemas.settings.run_manifest import RunManifest
-from transforms.files import gate
-from transforms.files.publish import RELEASED_FILES, RELEASES_FILE
-from transforms.files.signals.measures import MEASURES, TAKEN_UP
-from transforms.masked.clients import SECRET_SETTING
-from transforms.privacy.keys import delete_key, kept_key, key_digest
+from dapple_dp.pipelines.jobs.place import OutputFolder, Summary
+from dapple_dp.pipelines.kmeans.plan.fingerprint import content_fingerprint, resolve_path, settings_digest
+from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit
+from dapple_dp.pipelines.ledger.private_state import State
+from dapple_dp.pipelines.ledger.spending import Reservation, finish_words
+from dapple_dp.pipelines.ledger.store import Ledger
+from dapple_dp.pipelines.run.folder import KEY_FILE, MANIFEST, SECRET_FILE, RunFolder, UnderWayError
+from dapple_dp.pipelines.run.options import JobOptions
+from dapple_dp.pipelines.run.round_driver import check_version, clear_rounds, rounds_recorded
+from dapple_dp.pipelines.run.run_keys import RunNonce, end_key
+from dapple_dp.pipelines.run.versions import versions
+from dapple_dp.pipelines.tables.client_staging import clear_copy
+from dapple_dp.schemas.choices import Trust
+from dapple_dp.schemas.errors import ConfigError, InputError, LedgerRefusedError
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.masked.config import SECRET_SETTING
+from dapple_dp.schemas.privacy.charge import Charge
+from dapple_dp.schemas.privacy.ledger_entry import RunStatus
+from dapple_dp.schemas.settings import json_schema
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.settings.run_manifest import RELEASED_FILES, RELEASES_FILE, RunManifest
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.signals.measures import MEASURES, TAKEN_UP
+from dapple_dp.transforms.files.stores import STORE, join
+from dapple_dp.transforms.privacy.key_files import kept_key, key_digest
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -86,7 +83,7 @@ class RunAccount(OutputFolder):
         status = self._ledger.status(self._run)
         if status is None or status.state == "void":
             return None
-        self._check("config", status.reserved["config"], self._config_digest)
+        self._check("config", status.reserved.get("config", ""), self._config_digest)
         folder = RunFolder(status.reserved["output"], self._run)
         self._again = self._can_repeat(folder, status)
         if status.committed is None or self._again:
@@ -112,6 +109,8 @@ class RunAccount(OutputFolder):
         fresh = False
         try:
             with _claimed(self.folder):
+                if not self._again:
+                    check_version(self.folder, LedgerRefusedError, "choose another run_id, which is charged again")
                 fresh = reservation is None or self._reserve(reservation.charge)
                 self.folder.take_up()
             self._check_open()
@@ -119,10 +118,11 @@ class RunAccount(OutputFolder):
             yield
         except BaseException as error:
             clean = not self._drew or (isinstance(error, InputError) and not self._any_released())
+            clean = clean and fresh and not self._started and not isinstance(error, LedgerRefusedError)
             clean = clean and not rounds_recorded(self.folder)
             # Refused means that another attempt has the folder, or has drawn: the charge is that one's as well.
             clean = clean and not self.folder.is_taken_over
-            if fresh and clean and not self._started and not isinstance(error, LedgerRefusedError):
+            if clean:
                 self._give_back(error)
             elif self._drew:
                 _LOGGER.info("run %s stays reserved: give --run_id %s to resume for free", self._run, self._run)
@@ -136,7 +136,7 @@ class RunAccount(OutputFolder):
 
         A key that is made stays until the run is committed.
         """
-        if self._started and not FileSystems.exists(uri):
+        if self._started and not STORE.exists(uri):
             raise LedgerRefusedError(
                 f"run_id {self._run} must be resumed with the {setting} that it started with, got none at {uri}; "
                 "choose another run_id, which is charged again."
@@ -226,19 +226,19 @@ class RunAccount(OutputFolder):
             return False
         # In this order: meanwhile another attempt may put in place what is staged.
         staged = _is_staged(folder, status.committed[State.MANIFEST])
-        if staged or FileSystems.exists(FileSystems.join(folder.output, MANIFEST)):
+        if staged or STORE.exists(join(folder.output, MANIFEST)):
             return False
-        return all(FileSystems.exists(uri) for uri, _ in self._secrets.values())
+        return all(STORE.exists(uri) for uri, _ in self._secrets.values())
 
     def _any_released(self) -> bool:
         """Whether a released file has been staged."""
-        return any(FileSystems.exists(self.folder.path(name)) for name in RELEASED_FILES)
+        return any(STORE.exists(self.folder.path(name)) for name in RELEASED_FILES)
 
     def _give_back(self, error: BaseException) -> None:
         """Forgets a run that released nothing, its keys first."""
         for setting, (uri, made) in self._secrets.items():
             if made:
-                delete_key(uri, setting)
+                end_key(uri, None, setting)
         self.folder.discard()
         self._ledger.void(self._run, type(error).__name__)
 
@@ -253,7 +253,7 @@ class RunAccount(OutputFolder):
                 folder.take_up()
                 self._finish(folder, status)
         except ConfigError:
-            if not _is(_read(FileSystems.join(folder.output, MANIFEST)), digest):
+            if not _is(_read(join(folder.output, MANIFEST)), digest):
                 raise
         finally:
             folder.release()
@@ -266,11 +266,11 @@ class RunAccount(OutputFolder):
         staged = _read(folder.path(MANIFEST))
         if staged is not None and _is(staged, digest):
             for uri in status.reserved["made"]:
-                delete_key(uri)
+                end_key(uri, folder.staging)
             clear_rounds(folder.staging)
             folder.check()
             folder.move([*json_schema.parse_as(staged, RunManifest, _refusal(folder.path(MANIFEST))).files, MANIFEST])
-        if not _is(_read(FileSystems.join(folder.output, MANIFEST)), digest):
+        if not _is(_read(join(folder.output, MANIFEST)), digest):
             raise LedgerRefusedError(
                 f"run {self._run} must have its release at {folder.output}, got none or another one; its budget is "
                 "spent, so choose another run_id, which is charged again."
@@ -293,7 +293,7 @@ def _secrets(config: FitConfig, folder: RunFolder) -> dict[str, tuple[str, bool]
     if config.trust is Trust.MASKED:
         given[SECRET_SETTING] = (config.masked.secret_uri, SECRET_FILE)
     return {
-        setting: (folder.path(name), True) if uri is None else (uri, not FileSystems.exists(uri))
+        setting: (folder.path(name), True) if uri is None else (uri, not STORE.exists(uri))
         for setting, (uri, name) in given.items()
     }
 
@@ -310,14 +310,14 @@ def _is_staged(folder: RunFolder, digest: str) -> bool:
         return False
     files = json_schema.parse_as(staged, RunManifest, _refusal(folder.path(MANIFEST))).files
     places = (folder.staging, folder.output)
-    return all(any(_is(_read(FileSystems.join(at, name)), each) for at in places) for name, each in files.items())
+    return all(any(_is(_read(join(at, name)), each) for at in places) for name, each in files.items())
 
 
 def _read(path: str) -> bytes | None:
     """A file; None if there is none."""
     try:
-        return gate.read_bytes(path, _refusal(path)) if FileSystems.exists(path) else None
-    except (BeamIOError, LedgerRefusedError):
+        return gate.read_bytes(path, _refusal(path)) if STORE.exists(path) else None
+    except (OSError, LedgerRefusedError):
         return None
 
 

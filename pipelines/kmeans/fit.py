@@ -5,46 +5,45 @@ import dataclasses
 import logging
 from typing import NamedTuple
 
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.jobs.forewarnings import plural
-from pipelines.jobs.job import Job, Outcome, Run, charging
-from pipelines.jobs.place import OutputFolder
-from pipelines.kmeans.account import RunAccount
-from pipelines.kmeans.fit_rounds import FitRounds
-from pipelines.kmeans.free_run import Account, FreeRun, in_one_go
-from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, message_contract, plan_fit
-from pipelines.kmeans.plan.recurrence import compare_to_previous
-from pipelines.ledger.private_state import State
-from pipelines.ledger.spending import charge_of
-from pipelines.run.folder import KEY_FILE, SECRET_FILE
-from pipelines.run.options import LARGE_BYTES, JobOptions, check_rounds, rounds_of_a_graph
-from pipelines.run.round_driver import run_chunks
-from pipelines.run.run_keys import HoldKey
-from pipelines.tables.client_staging import staged_by_client
-from pipelines.tables.features import with_features
-from pipelines.tables.resources import worker_limits
-from schemas.choices import Trust
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import FitConfig, load_config
-from schemas.kmeans.model import model_from_tables
-from schemas.privacy.charge import Charge
-from schemas.privacy.flow import Zone
-from schemas.privacy.plan import PrivacyUnit
-from schemas.privacy.statement import PrivacyStatement
-from schemas.settings.digest import config_digest
-from transforms.files import gate
-from transforms.files.file_bytes import table_bytes, write_bytes
-from transforms.files.publish import CENTERS_FILE, RELEASED_FILES
-from transforms.files.signals.measures import MEASURES, ROUNDS
-from transforms.masked.aggregation import Masked
-from transforms.masked.clients import SECRET_SETTING, Masking
-from transforms.rounds.aggregation import Aggregation, Central
-from transforms.rounds.row_cache import NO_LIMITS, WorkerLimits
-from transforms.rounds.staged_state import staged_state
-from transforms.tables.file_seal import FileSeal
-from transforms.tables.source import Source
+from dapple_dp.pipelines.jobs.forewarnings import plural
+from dapple_dp.pipelines.jobs.job import Job, Outcome, Run, charging
+from dapple_dp.pipelines.jobs.place import OutputFolder
+from dapple_dp.pipelines.kmeans.fit_rounds import FitRounds
+from dapple_dp.pipelines.kmeans.free_run import Account, FreeRun, in_one_go
+from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, message_contract, plan_fit
+from dapple_dp.pipelines.ledger.spending import charge_of
+from dapple_dp.pipelines.run.folder import KEY_FILE, SECRET_FILE
+from dapple_dp.pipelines.run.options import LARGE_BYTES, JobOptions, check_rounds, rounds_of_a_graph
+from dapple_dp.pipelines.run.round_driver import run_chunks
+from dapple_dp.pipelines.run.run_keys import HoldKey
+from dapple_dp.pipelines.tables.client_staging import staged_by_client
+from dapple_dp.pipelines.tables.features import with_features
+from dapple_dp.pipelines.tables.resources import worker_limits
+from dapple_dp.schemas.choices import Trust
+from dapple_dp.schemas.core.plan import PrivacyUnit, Zone
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import FitConfig, load_config
+from dapple_dp.schemas.kmeans.model import model_from_tables
+from dapple_dp.schemas.masked.config import SECRET_SETTING
+from dapple_dp.schemas.privacy.charge import Charge
+from dapple_dp.schemas.privacy.release_table import RELEASE_SCHEMA
+from dapple_dp.schemas.privacy.statement import PrivacyStatement
+from dapple_dp.schemas.settings.digest import config_digest
+from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE, RELEASED_FILES
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.file_bytes import table_bytes, write_bytes
+from dapple_dp.transforms.files.gate import TableForm
+from dapple_dp.transforms.files.signals.measures import MEASURES, ROUNDS
+from dapple_dp.transforms.files.stores import join
+from dapple_dp.transforms.on_beam.round import Aggregation, Central
+from dapple_dp.transforms.privacy.key_files import KeyFile
+from dapple_dp.transforms.rounds.row_cache import NO_LIMITS, WorkerLimits
+from dapple_dp.transforms.rounds.shard_sums import ShardSums
+from dapple_dp.transforms.rounds.staged_state import staged_state
+from dapple_dp.transforms.tables.file_seal import FileSeal
+from dapple_dp.transforms.tables.source import Source
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -62,7 +61,10 @@ def aggregation_of(
     """
     config = planned.config
     if config.trust is not Trust.MASKED:
-        return Central(contract=planned.contract, key_uri=key_uri, limits=limits)
+        return Central(reader=ShardSums(planned.contract, limits), key_source=KeyFile(key_uri))
+    from dapple_dp.transforms.masked.aggregation import Masked
+    from dapple_dp.transforms.masked.clients import Masking
+
     masking = Masking.of_section(
         config.masked,
         secret_uri=secret,
@@ -71,14 +73,14 @@ def aggregation_of(
         whole_clients=config.privacy.unit is PrivacyUnit.CLIENT,
         noise_key="" if config.masked.shares is None else secret,
     )
-    return Masked(contract=message_contract(planned), key_uri=key_uri, masking=masking)
+    return Masked(contract=planned.contract, key_uri=key_uri, masking=masking)
 
 
 def _held_secret(config: FitConfig, folder: str, hold: HoldKey) -> contextlib.AbstractContextManager[str]:
     """Holds the mask secret of a run, which is in its private staging folder; empty where nobody masks."""
     if config.trust is not Trust.MASKED:
         return contextlib.nullcontext("")
-    return hold(config.masked.secret_uri or FileSystems.join(folder, SECRET_FILE), SECRET_SETTING)
+    return hold(config.masked.secret_uri or join(folder, SECRET_FILE), SECRET_SETTING)
 
 
 class Drawn(NamedTuple):
@@ -108,15 +110,19 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
     config = planned.config
     with contextlib.ExitStack() as held:
         account = held.enter_context(in_one_go(folder)) if account is None else account
-        key_uri = held.enter_context(account.held_key(config.key_uri or FileSystems.join(folder, KEY_FILE)))
+        key_uri = held.enter_context(account.held_key(config.key_uri or join(folder, KEY_FILE)))
         secret = held.enter_context(_held_secret(config, folder, account.held_key))
         fingerprint = account.start(planned, key_uri)
         initial, staged = held.enter_context(staged_state(planned.initial, folder))
         limits = held.enter_context(worker_limits(options))
         with staged_by_client(planned.rows, options, key_uri, folder) as rows:
             if rows.contract.participation is not None:
+                from dapple_dp.pipelines.ledger.private_state import State
+
                 account.leaves({State.ROLL: rows.contract.participation.digest})
             job = dataclasses.replace(planned, source=rows.source, contract=rows.contract, initial=initial)
+            if config.trust is Trust.MASKED:
+                job = dataclasses.replace(job, contract=message_contract(job))
             aggregation = aggregation_of(job, key_uri, secret, limits)
             n_bytes = _memory(planned.source)
             rounds = FitRounds(job, aggregation, folder, counted=rows.counted, bound=True, staged=staged)
@@ -140,17 +146,28 @@ def _memory(source: Source) -> int:
 
 def read_release(planned: PlannedFit, folder: str, drawn: Drawn) -> FitResult:
     """What a run has released into its folder, after the runs that it follows; the centers there are the result's."""
-    paths = [FileSystems.join(folder, name) for name in RELEASED_FILES]
-    tables = [gate.read_table(path, gate.staged_refusal(path)) for path in paths]
-    after = compare_to_previous(planned, model_from_tables(*tables))
-    in_units = planned.in_units(after.model)
-    if after.drift is not None or in_units is not None:
-        write_bytes(FileSystems.join(folder, CENTERS_FILE), table_bytes(after.model.centers_table(in_units)))
-    return FitResult(after.model, drawn.privacy, drawn.fingerprint, after.drift, in_units, after.remembered)
+    paths = [join(folder, name) for name in RELEASED_FILES]
+    tables = [
+        gate.read_table(path, gate.staged_refusal(path), TableForm.by_size(schema))
+        for path, schema in zip(paths, (None, RELEASE_SCHEMA), strict=True)
+    ]
+    model, drift, remembered = model_from_tables(*tables), None, None
+    if planned.previous is not None:
+        from dapple_dp.pipelines.kmeans.plan.recurrence import compare_to_previous
+
+        model, drift, remembered = compare_to_previous(planned, model)
+    in_units = planned.in_units(model)
+    if drift is not None or in_units is not None:
+        write_bytes(join(folder, CENTERS_FILE), table_bytes(model.centers_table(in_units)))
+    return FitResult(model, drawn.privacy, drawn.fingerprint, drift, in_units, remembered)
 
 
 def _place(config: FitConfig, options: JobOptions) -> OutputFolder:
-    return FreeRun(config, options) if config.ledger is None else RunAccount(config, options)
+    if config.ledger is None:
+        return FreeRun(config, options)
+    from dapple_dp.pipelines.kmeans.account import RunAccount
+
+    return RunAccount(config, options)
 
 
 def _plan(run: Run[FitConfig]) -> PlannedFit:
@@ -180,14 +197,14 @@ def _charge(planned: PlannedFit) -> Charge:
 
 
 def _work(run: Run[FitConfig], planned: PlannedFit) -> FitResult:
-    account = run.place if isinstance(run.place, RunAccount | FreeRun) else None
+    account = run.place if isinstance(run.place, Account) else None
     folder = run.folder.staging
     return read_release(planned, folder, execute(planned, run.options.beam, folder, account))
 
 
 def _write(run: Run[FitConfig], planned: PlannedFit, result: FitResult) -> Outcome:
     # The first round need not wait for what draws pages.
-    from pipelines.kmeans.report import files as outputs
+    from dapple_dp.pipelines.kmeans.report import files as outputs
 
     outputs.write_outputs(run.folder, planned, result)
     spent = {"epsilon": result.privacy.epsilon, "delta": result.privacy.delta}

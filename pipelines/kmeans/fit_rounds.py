@@ -7,23 +7,23 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 
-from pipelines.kmeans.plan.fingerprint import settings_digest
-from pipelines.kmeans.plan.planned_fit import PlannedFit
-from pipelines.run.round_driver import plan_digest
-from schemas.privacy.flow import GraphPrivacy, Promise
-from schemas.settings.refusal import MalformedError
-from transforms.files.checkpoint import Arrays, Checkpoint, RunBinding
-from transforms.files.publish import PublishModel
-from transforms.privacy.keys import key_digest
-from transforms.privacy_flow import extensions
-from transforms.privacy_flow.audited_code import name_of
-from transforms.privacy_flow.audited_types import AUDITED_TYPES
-from transforms.privacy_flow.graph_spending import composed
-from transforms.rounds.aggregation import Aggregation
-from transforms.rounds.round import RunRounds
-from transforms.rounds.staged_state import StagedArrays
-from transforms.rounds.state_arrays import state_from_arrays, state_to_arrays
-from transforms.tables.read import CheckRows, ListShards
+from dapple_dp.pipelines.kmeans.plan.fingerprint import settings_digest
+from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit
+from dapple_dp.pipelines.run.round_driver import plan_digest
+from dapple_dp.schemas.core.plan import GraphPrivacy, Promise, ReleasePlan
+from dapple_dp.schemas.settings.refusal import MalformedError
+from dapple_dp.transforms.core.audit import composed
+from dapple_dp.transforms.core.audited_types import AUDITED_TYPES
+from dapple_dp.transforms.core.known_objects import REGISTERED, name_of
+from dapple_dp.transforms.core.round import Round
+from dapple_dp.transforms.files.checkpoint import Arrays, Checkpoint, RunBinding
+from dapple_dp.transforms.files.publish import PublishModel
+from dapple_dp.transforms.on_beam.round import Aggregation, RunRounds
+from dapple_dp.transforms.privacy.key_files import key_digest
+from dapple_dp.transforms.rounds.bound_broadcast import bound
+from dapple_dp.transforms.rounds.staged_state import StagedArrays, begin, with_arrays
+from dapple_dp.transforms.rounds.state_arrays import state_from_arrays, state_to_arrays
+from dapple_dp.transforms.tables.read import CheckRows, ListShards
 
 _ROUNDS, _STAGED = "rounds", "staged"
 
@@ -63,20 +63,22 @@ class FitRounds:
     def add_rounds(self, root: beam.Pipeline, arrays: Arrays, first: int, last: int) -> beam.PCollection:
         """Unrolls rounds `first` to `last`; rows are counted before the first one."""
         planned = self._planned
-        shards = root | "List" >> ListShards(source=planned.source, contract=self._aggregation.contract)
+        shards = root | "List" >> ListShards(source=planned.source, contract=planned.contract)
         if first == 1 and not self._counted:
             _ = shards | "CheckRows" >> CheckRows(may_be_empty=planned.source.may_be_empty)
-        state = shards | "Rounds" >> RunRounds(
-            rounds=planned.rounds[first - 1 : last],
-            initial=self._state(arrays),
-            aggregation=self._aggregation,
-            folder=self._folder if self._bound else None,
-            staged=self._staged,
-            goes_on=first > 1,
-        )
+        state = root | "Public" >> beam.Create([self._state(arrays)], reshuffle=False)
+        if self._staged is not None and first == 1:
+            state = state | "Begin" >> beam.Map(begin, self._staged)
+        rounds = tuple(map(self._where_it_runs, planned.rounds[first - 1 : last]))
+        state = shards | "Rounds" >> RunRounds(rounds=rounds, state=state, aggregation=self._aggregation)
         if last == self.n_rounds:
             return state | "Publish" >> PublishModel(folder=self._folder)
         return state | "Arrays" >> beam.Map(_to_arrays, last, self._staged)
+
+    def _where_it_runs(self, round_: Round) -> Round:
+        """A round whose step reads the large public arrays, and leaves the digest of its state."""
+        round_ = with_arrays(round_, self._staged)
+        return bound(round_, self._folder) if self._bound else round_
 
     def promise(self, first: int, last: int) -> Promise:
         """What the graph of these rounds keeps: a part of the plan, unless it is all of it."""
@@ -85,7 +87,7 @@ class FitRounds:
     def events(self, n_rounds: int) -> Sequence[Mapping[str, Any]]:
         """The plans of this many rounds."""
         rounds = self._planned.plan.rounds[:n_rounds]
-        return [{"round": each.path, "releases": [repr(release) for release in each.releases]} for each in rounds]
+        return [{"round": each.path, "releases": [_law(release) for release in each.releases]} for each in rounds]
 
     def rounds_done(self, arrays: Arrays) -> int:
         """The round that a state is after; its large arrays must be those of this run."""
@@ -114,6 +116,11 @@ class FitRounds:
         return GraphPrivacy(rounds=rounds, extended=done.extended, epsilon=epsilon, delta=delta)
 
 
+def _law(plan: ReleasePlan) -> dict[str, Any]:
+    """What decides the noise of a release, as plain data."""
+    return plan.spec.law | {"noise_multiplier": plan.noise_multiplier}
+
+
 def _to_arrays(state: Any, rounds: int, staged: StagedArrays | None) -> dict[str, np.ndarray]:
     """A state as the driver records it."""
     found = state_to_arrays(state)
@@ -126,7 +133,7 @@ def _digest(staged: StagedArrays | None) -> bytes:
 
 def _audited_type(name: str) -> type:
     """The type of this name, if a step of a graph may be handed its objects; raises MalformedError for another."""
-    kind: Any = next((each for each in extensions.registered() if name_of(each) == name), None)
+    kind: Any = next((each for each in REGISTERED if name_of(each) == name), None)
     module, _, path = name.partition(":")
     if name in AUDITED_TYPES and module.startswith(_HOUSE):
         kind = importlib.import_module(module)
@@ -138,4 +145,4 @@ def _audited_type(name: str) -> type:
     return found
 
 
-_HOUSE = ("schemas.", "transforms.")
+_HOUSE = ("dapple_dp.schemas.", "dapple_dp.transforms.")

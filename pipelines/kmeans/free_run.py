@@ -3,28 +3,28 @@
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from apache_beam.io.filesystems import FileSystems
-
-from pipelines.jobs.place import OutputFolder, Summary
-from pipelines.kmeans.plan.fingerprint import keyed_fingerprint
-from pipelines.kmeans.plan.planned_fit import PlannedFit
-from pipelines.ledger.spending import Reservation
-from pipelines.run.folder import KEY_FILE, SECRET_FILE
-from pipelines.run.options import JobOptions
-from pipelines.run.round_driver import clear_rounds, has_begun, rounds_recorded
-from pipelines.run.run_keys import HoldKey, resumed_nonce, run_keys
-from pipelines.tables.client_staging import clear_copy
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import FitConfig
-from schemas.settings.digest import config_digest
-from transforms.files.signals.measures import MEASURES, TAKEN_UP
-from transforms.privacy.keys import create_key, delete_key
+from dapple_dp.pipelines.jobs.place import OutputFolder, Summary
+from dapple_dp.pipelines.kmeans.plan.fingerprint import keyed_fingerprint
+from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit
+from dapple_dp.pipelines.ledger.spending import Reservation
+from dapple_dp.pipelines.run.folder import KEY_FILE, SECRET_FILE
+from dapple_dp.pipelines.run.options import JobOptions
+from dapple_dp.pipelines.run.round_driver import check_version, clear_rounds, has_begun, rounds_recorded
+from dapple_dp.pipelines.run.run_keys import HoldKey, end_key, resumed_nonce, run_keys
+from dapple_dp.pipelines.tables.client_staging import clear_copy
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.settings.digest import config_digest
+from dapple_dp.transforms.files.signals.measures import MEASURES, TAKEN_UP
+from dapple_dp.transforms.files.stores import STORE
+from dapple_dp.transforms.privacy.key_files import create_key, delete_key
 
 _LOGGER = logging.getLogger(__name__)
 
 
+@runtime_checkable
 class Account(Protocol):
     """Who keeps the keys of a run, and knows its input."""
 
@@ -92,6 +92,7 @@ class FreeRun(OutputFolder):
             stack.callback(self.folder.release)
             with self.folder.claimed():
                 self.folder.take_up()
+            check_version(self.folder, ConfigError, "start over with another --run_id")
             with self._kept_if_begun():
                 yield
 
@@ -119,7 +120,7 @@ class FreeRun(OutputFolder):
         A key that is made stays until the run is published.
         """
         begun = has_begun(self.folder)
-        if begun and not FileSystems.exists(uri):
+        if begun and not STORE.exists(uri):
             raise ConfigError(
                 f"--run_id {self.folder.run_id} must be resumed with the {setting} that it started with, got none at "
                 f"{uri}; choose another run_id."
@@ -127,7 +128,7 @@ class FreeRun(OutputFolder):
         own = uri in (self.folder.path(KEY_FILE), self.folder.path(SECRET_FILE))
         if own and not begun:
             delete_key(uri, setting)  # The process that made it was killed before it drew anything.
-        if made := not FileSystems.exists(uri):
+        if made := not STORE.exists(uri):
             create_key(uri, setting)
         if made or own:
             self._made.append((uri, setting))
@@ -143,9 +144,10 @@ class FreeRun(OutputFolder):
     def publish(self, manifest: dict[str, Any]) -> None:
         """Makes the staging folder, without keys and records, the output."""
         clear_rounds(self.folder.staging)
-        self._delete_keys()
+        for uri, setting in self._made:
+            end_key(uri, self.folder.staging, setting)
         super().publish(manifest)
 
     def _delete_keys(self) -> None:
         for uri, setting in self._made:
-            delete_key(uri, setting)
+            end_key(uri, None, setting)

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from pipelines.run.flags import PATH, Command, Flag, Words
-from schemas.privacy.plan import PrivacyUnit
+from dapple_dp.pipelines.run.flags import PATH, Command, Flag, Words
+from dapple_dp.schemas.core.plan import PrivacyUnit
 
 _FORM = "dapple ledger limit|show|plan|verify|export|copy --ledger FILE"
 
@@ -16,7 +16,7 @@ def _action(name: str, about: str, *flags: Flag) -> Command:
 
     def run(**given: Any) -> Any:
         # Beam writes to stderr while it is imported, so what needs it is imported where stderr is kept from others.
-        from pipelines.ledger import job
+        from dapple_dp.pipelines.ledger import job
 
         return job.run(SimpleNamespace(action=name, **given))
 
@@ -58,7 +58,7 @@ _ACTIONS = [
     ),
     _action(
         "copy",
-        "copy all entries into an empty ledger, and say what is not copied",
+        "move all entries to an empty ledger, and close this one",
         Flag("--to", "the other ledger: a new file, or postgresql://USER@HOST/DATABASE", required=True, type=PATH),
     ),
 ]

@@ -7,27 +7,32 @@ import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from pipelines.ledger.private_state import check_published, digest_of
-from pipelines.ledger.store import ROLLS, Ledger, charges_of, limits_of
-from pipelines.run.folder import MANIFEST
-from schemas.errors import ConfigError, LedgerRefusedError
-from schemas.privacy.charge import Charge, Limit
-from schemas.privacy.ledger_entry import COLUMNS, LedgerEntry, RunStatus, run_states
-from schemas.privacy.plan import Mechanism, PrivacyUnit
-from schemas.privacy.statement import NEIGHBORING_RELATION
-from schemas.settings import json_schema
-from schemas.settings.refusal import Refusal
-from schemas.settings.run_manifest import VerifiedManifest
-from transforms.files import gate
-from transforms.files.file_bytes import write_bytes
-from transforms.privacy import ledger_filter
+from dapple_dp.pipelines.ledger.postgres import RIGHTS
+from dapple_dp.pipelines.ledger.private_state import check_published, digest_of
+from dapple_dp.pipelines.ledger.store import ROLLS, Ledger, charges_of, limits_of
+from dapple_dp.pipelines.run.folder import MANIFEST
+from dapple_dp.schemas.core.plan import Mechanism, PrivacyUnit
+from dapple_dp.schemas.errors import ConfigError, LedgerRefusedError, one_line
+from dapple_dp.schemas.privacy.charge import Charge, Limit
+from dapple_dp.schemas.privacy.ledger_entry import COLUMNS, LedgerEntry, RunStatus, check_open, moved_to, run_states
+from dapple_dp.schemas.privacy.ledger_place import is_on_server
+from dapple_dp.schemas.privacy.statement import NEIGHBORING_RELATION
+from dapple_dp.schemas.privacy.wrong_statements import wrong_statements
+from dapple_dp.schemas.settings import json_schema
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.settings.run_manifest import VerifiedManifest
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.file_bytes import write_bytes
+from dapple_dp.transforms.privacy import ledger_filter
 
 _USUAL_EPSILONS = (0.1, 0.5, 1.0, 3.0)
 _USUAL_DELTA = 1e-6
+_MOST_NAMED = 8
+"""Runs that a notice names."""
 
 
 def run(given: SimpleNamespace) -> dict[str, Any] | None:
@@ -40,9 +45,9 @@ def run(given: SimpleNamespace) -> dict[str, Any] | None:
     if given.action == "limit":
         return _limit(book, given)
     if given.action == "show":
-        return _show(book.entries())
+        return _show(book)
     if given.action == "plan":
-        return _plan(book.entries(), given)
+        return _plan(book, given)
     if given.action == "verify":
         return _verify(book.entries(), given.head, given.outputs)
     if given.action == "copy":
@@ -74,7 +79,10 @@ def _limit(book: Ledger, given: SimpleNamespace) -> dict[str, Any]:
         unit=None if given.unit is None else PrivacyUnit(given.unit),
     )
     book.set_limit(given.dataset, limit)
-    held = charges_of(book.entries(), given.dataset)
+    entries = book.entries()
+    if len(entries) == 1 and is_on_server(given.ledger):
+        sys.stdout.write(f"A role that runs jobs needs these rights and no others: {RIGHTS.format(role='ROLE')}\n")
+    held = charges_of(entries, given.dataset)
     runs = _runs_that_fit(given.dataset, limit, held)
     return dataclasses.asdict(limit) | {"ledger": given.ledger, "dataset": given.dataset, "runs": runs}
 
@@ -98,22 +106,27 @@ def _runs_that_fit(dataset: str, limit: Limit, held: Sequence[Charge]) -> list[d
 
 
 def _copy(book: Ledger, other: Ledger) -> dict[str, Any]:
-    """Puts all entries into another ledger; says what does not come along, and what must not be done from now on."""
+    """Moves all entries to another ledger; says what does not come along, and what is to be done from now on."""
     entries = book.copy_to(other)
     rolls = "the folder that `state` names" if book.folder is None else f"{book.folder}{ROLLS}"
+    waiting = [run for run, status in run_states(entries).items() if status.word == "reserved"]
+    begun = f"Charged and not complete: {_named(waiting)}. Resume them with the new ledger.\n" if waiting else ""
     sys.stdout.write(
         f"{len(entries)} entries of {book.path} are in {other.path}, with the same digests.\n"
+        f"{book.path} is closed and takes no more charges. Name {other.path} in all jobs.\n{begun}"
         f"Not copied: rolls of clients ({rolls}), kept keys, outputs, and the folders OUTPUT.partial-RUN_ID of runs "
         "that go on.\n"
-        "Name the new ledger in all jobs now: whatever is charged to one of them, the other does not know.\n"
     )
-    head = entries[-1].digest if entries else None
-    return {"ledger": book.path, "to": other.path, "entries": len(entries), "head": head}
+    return {"ledger": book.path, "to": other.path, "entries": len(entries), "head": entries[-1].digest}
 
 
-def _show(entries: Sequence[LedgerEntry]) -> dict[str, Any]:
+def _show(book: Ledger) -> dict[str, Any]:
     """What every data set may spend and has spent, and the state of every run."""
     datasets: dict[str, Any] = {}
+    entries = book.entries()
+    to = moved_to(entries)
+    if to is not None:
+        sys.stdout.write(f"{book.path} was moved to {to} and is closed; this is what it held then.\n")
     for name, limit in limits_of(entries).items():
         spent = ledger_filter.most_spent(limit, charges_of(entries, name))
         epsilon, delta = ledger_filter.spent_epsilon(limit, spent)
@@ -121,20 +134,39 @@ def _show(entries: Sequence[LedgerEntry]) -> dict[str, Any]:
         charges = charges_of(entries, name)
         given = math.fsum(each.delta for each in charges)
         sys.stdout.write(
-            f"{name}: epsilon {epsilon:.6g} of {limit.epsilon:g} spent, stated at delta {delta:.3g} of "
+            f"{one_line(name)}: epsilon {epsilon:.6g} of {limit.epsilon:g} spent, stated at delta {delta:.3g} of "
             f"{limit.delta:g}; runs: {len(charges)}, whose own deltas add up to {given:.3g}\n"
         )
     runs, lines = dict[str, Any](), dict[tuple[str, str], list[RunStatus]]()
     for run_id, status in run_states(entries).items():
         charge = status.charge
-        about = {"dataset": charge.dataset, "job": charge.job, "state": status.state, "partition": charge.scope}
+        about = {"dataset": charge.dataset, "job": charge.job, "state": status.word, "partition": charge.scope}
         runs[run_id] = about | {"epsilon": charge.epsilon, "delta": charge.delta}
         fault = None if status.state == "void" else charge.correction
         runs[run_id] |= {} if fault is None else {"correction": fault}
+        wrong = () if status.state == "void" else wrong_statements(charge, status.versions)
+        runs[run_id] |= {"wrong_statements": list(wrong)} if wrong else {}
         line = ("", run_id) if charge.epoch is None else (charge.dataset, str(charge.epoch["name"]))
         lines.setdefault(line, []).append(status)
-    sys.stdout.writelines(f"  {_line(name, held)}\n" for (_, name), held in lines.items())
-    return {"datasets": datasets, "runs": runs}
+    sys.stdout.writelines(f"  {one_line(_line(name, held))}\n" for (_, name), held in lines.items())
+    sys.stdout.write(_notice({run_id: about.get("wrong_statements", []) for run_id, about in runs.items()}))
+    return {"datasets": datasets, "runs": runs} | ({} if to is None else {"moved": to})
+
+
+def _named(runs: Sequence[str]) -> str:
+    """Ids of runs, not all if there are many."""
+    more = f" and {len(runs) - _MOST_NAMED:,} more" if len(runs) > _MOST_NAMED else ""
+    return ", ".join(runs[:_MOST_NAMED]) + more
+
+
+def _notice(wrong: Mapping[str, Sequence[str]]) -> str:
+    """What outputs of runs say that is not so, a line each; epsilon and delta are not among it."""
+    runs: dict[str, list[str]] = {}
+    for run_id, statements in wrong.items():
+        for each in statements:
+            runs.setdefault(each, []).append(run_id)
+    lines = [f"  {each} ({_named(found)})\n" for each, found in runs.items()]
+    return "".join(("Wrong in outputs of earlier versions; see CHANGELOG.md:\n", *lines)) if lines else ""
 
 
 def _line(name: str, held: Sequence[RunStatus]) -> str:
@@ -143,7 +175,7 @@ def _line(name: str, held: Sequence[RunStatus]) -> str:
     faults = {each.charge.correction for each in held if each.state != "void"} - {None}
     said = f"{name}: {charge.job} on {charge.dataset}, epsilon {charge.epsilon:.6g}"
     if charge.epoch is None:
-        return "; ".join([f"{said}, {held[0].state}", *map(str, faults)])
+        return "; ".join([f"{said}, {_state(held[0])}", *map(str, faults)])
     dates: dict[str, list[str]] = {}
     for each in held:
         dates.setdefault(each.state, []).append(str((each.charge.epoch or {})["window"]))
@@ -151,8 +183,16 @@ def _line(name: str, held: Sequence[RunStatus]) -> str:
     return "; ".join([f"epoch {said} for all windows together, windows: {', '.join(windows)}", *map(str, faults)])
 
 
-def _plan(entries: Sequence[LedgerEntry], given: SimpleNamespace) -> dict[str, Any]:
+def _state(status: RunStatus) -> str:
+    """The state of a run, with what can become of it where that is nothing."""
+    more = "; charged, and nothing resumes a run in memory, unless its process still runs"
+    return status.word + (more if status.word == "lost" else "")
+
+
+def _plan(book: Ledger, given: SimpleNamespace) -> dict[str, Any]:
     """The largest epsilon of each of some runs that fit together, after what has been spent."""
+    entries = book.entries()
+    check_open(entries, book.path)
     limit = limits_of(entries).get(given.dataset)
     if limit is None:
         raise LedgerRefusedError(

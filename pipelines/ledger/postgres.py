@@ -1,8 +1,9 @@
 """The rows of a ledger in a database of a PostgreSQL server, for runs on several machines.
 
-Transactions are serializable, and a writer takes the table's lock before it reads what was spent. If a connection is
-lost while a transaction is committed, then nobody here knows whether it was. So each attempt has a random nonce in the
-rows that it appends, and the next attempt looks for these rows first, under the same lock.
+Transactions are serializable, and a writer locks the table `head` before it reads what was spent: a lock of `entries`
+needs the right to change entries, which no role should have. If a connection is lost while a transaction is committed,
+then nobody here knows whether it was. So each attempt has a random nonce in the rows that it appends, and the next
+attempt looks for these rows first, under the same lock.
 """
 
 import contextlib
@@ -13,11 +14,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipelines.ledger.storage import WAIT_SECONDS, Result, check_format, checked_entries
-from schemas.errors import ConfigError, LedgerRefusedError, LedgerUnavailableError, what_installs
-from schemas.privacy.ledger_entry import CHAIN_START, COLUMNS, LedgerEntry
-from schemas.settings.format_number import FORMAT
-from transforms.files.signals.measures import LEDGER_RETRIES, MEASURES
+from dapple_dp.pipelines.ledger.storage import WAIT_SECONDS, Result, check_format, checked_entries
+from dapple_dp.schemas.errors import ConfigError, LedgerRefusedError, LedgerUnavailableError, what_installs
+from dapple_dp.schemas.privacy.ledger_entry import CHAIN_START, COLUMNS, LedgerEntry
+from dapple_dp.schemas.settings.format_number import FORMAT
+from dapple_dp.transforms.files.signals.measures import LEDGER_RETRIES, MEASURES
 
 if TYPE_CHECKING:
     import psycopg
@@ -38,7 +39,13 @@ _TABLES = (
 )
 _LIMITS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
 """By the last one, a process that is cut off while it writes does not hold the lock forever."""
-_LOCK = "LOCK TABLE dapple.entries IN SHARE ROW EXCLUSIVE MODE"
+_LOCK = "LOCK TABLE dapple.head IN SHARE ROW EXCLUSIVE MODE"
+RIGHTS = (
+    "GRANT USAGE ON SCHEMA dapple TO {role}; "
+    "GRANT SELECT, INSERT ON dapple.entries, dapple.attempts TO {role}; "
+    "GRANT SELECT, UPDATE ON dapple.head TO {role};"
+)
+"""The rights that suffice for every job, once somebody has made the ledger. No entry can be changed with them."""
 _DURABLE = {"fsync": ("on",), "synchronous_commit": ("on", "remote_apply")}
 """Settings of the server, and what they must be, so that what was committed is on the disk."""
 _CONNECTION = {
@@ -52,14 +59,34 @@ _CONNECTION = {
 }
 _PRIMARY = {"target_session_attrs": "read-write"}
 """A standby may lag behind, and would not know of the last charges."""
-_FINAL = re.compile(r"authentication failed|does not exist|pg_hba|permission denied|no password|is not permitted")
-"""What a server says of a connection that it will refuse the next time, too."""
+_FINAL = re.compile(
+    "|".join(
+        (
+            # The library, of a URL that it can't use, before it asks any server.
+            r"connection is bad: (?!connection to server)",
+            r"Name or service not known|nodename nor servname|No address associated",
+            # The library, of a server without what the URL asks for, or of a server of something else.
+            r"does not support|but SSL was required|certificate|encryption required|channel binding required",
+            r"authentication method requirement|received invalid response|expected authentication request",
+            # The server, of a role, a password, a database or an option.
+            r"authentication failed|no password|pg_hba|does not exist|no such (?:user|database)",
+            r"permission denied|is not permitted|not currently accepting connections",
+            r"unrecognized configuration parameter|invalid value for parameter",
+        )
+    )
+)
+"""What libpq and servers say, in English, of a connection that they will refuse the next time, too. Errors of a
+connection have no SQLSTATE. What isn't listed, such as a message in another language, is tried again."""
+_STANDBY = re.compile("session is read-only|server is in hot standby mode")
+_MISSING_RIGHT = "42501"
 _NO_LEDGER = ("3F000", "42P01")
 _AGAIN = ("40001", "40P01", "23505", "42P06", "42P07", "55P03", "57014", "25P03")
 """SQLSTATE of what goes away: serialization, a deadlock, a row, schema or table that another one made first, a wait."""
 _NO_STANDBY = "01000"
 """SQLSTATE of the warning that a commit did not wait for a standby; a server that crashes warns by another one."""
 _LONGEST_PAUSE = 2.0
+_REACHED: set[str] = set()
+"""URLs by which this process has had a connection; a standby there is the old primary of a server that moves."""
 
 
 class PostgresDatabase:
@@ -178,6 +205,7 @@ class PostgresDatabase:
                         f"{name} of the ledger's server must be {' or '.join(wanted)}, got {got}; set it, since a "
                         "charge that is lost could be spent again."
                     )
+            _REACHED.add(self.place)
             limits = (f"SET LOCAL {name} = {int(WAIT_SECONDS * 1000)}" for name in _LIMITS)
             connection.execute("; ".join(["BEGIN ISOLATION LEVEL SERIALIZABLE", *limits]))
             yield connection
@@ -186,8 +214,14 @@ class PostgresDatabase:
         """Whether it makes sense to try again: a server that starts, stops or is cut off; and who came first."""
         if error.sqlstate is not None:
             return error.sqlstate in _AGAIN or error.sqlstate[:2] in ("08", "57", "53")
-        cut_off = isinstance(error, self._errors.OperationalError | self._errors.InterfaceError)
-        return cut_off and _FINAL.search(str(error)) is None
+        if not isinstance(error, self._errors.OperationalError | self._errors.InterfaceError):
+            return False
+        text = str(error)
+        return _FINAL.search(text) is None and (_STANDBY.search(text) is None or self._may_move())
+
+    def _may_move(self) -> bool:
+        """Whether another server may take over at this URL: it names several hosts, or it has worked before."""
+        return "," in str(self._options.get("host", "")) or self.place in _REACHED
 
     def _refused(self, error: "psycopg.Error") -> LedgerRefusedError:
         """The error that the user sees for an error of the library or the server."""
@@ -202,9 +236,20 @@ class PostgresDatabase:
                 f"ledger must be on a server that answers, got none at {self.place} in {WAIT_SECONDS:.0f} seconds "
                 f"({said}); try again later with the same --run_id."
             )
+        if error.sqlstate == _MISSING_RIGHT:
+            return LedgerRefusedError(
+                f"{self.place} lacks a right ({error.diag.message_primary}). The owner of the ledger makes it with "
+                f"`dapple ledger limit`, which needs CREATE on the database, and then grants: "
+                f"{RIGHTS.format(role='ROLE')}"
+            )
+        if _STANDBY.search(str(error)) is not None:
+            return LedgerRefusedError(
+                f"The server at {self.place} is a standby or read-only, so it can't record a charge. Give the URL of "
+                "the primary."
+            )
         return LedgerRefusedError(
-            f"ledger must be a ledger that can be read and written, got {self.place} ({said}); check the server and "
-            "the rights of its user."
+            f"ledger must be a ledger that can be read and written, got {self.place} ({said}); check the URL, the "
+            "server and the rights of its user."
         )
 
 

@@ -9,11 +9,11 @@ import enum
 import hashlib
 from collections.abc import Sequence
 
-from pipelines.ledger.store import Ledger
-from schemas.privacy.ledger_entry import LedgerEntry, RunStatus, run_states
-from schemas.settings.refusal import Refusal
-from schemas.settings.run_manifest import VerifiedManifest
-from transforms.files import gate
+from dapple_dp.pipelines.ledger.store import Ledger
+from dapple_dp.schemas.privacy.ledger_entry import LedgerEntry, RunStatus, run_states
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.settings.run_manifest import VerifiedManifest
+from dapple_dp.transforms.files import gate
 
 
 class State(enum.StrEnum):

@@ -4,21 +4,15 @@ import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from pipelines.ledger.store import Ledger, charges_of, limits_of
-from pipelines.run.failures import describe_unexpected
-from schemas.errors import LedgerRefusedError
-from schemas.privacy.charge import Charge
-from schemas.privacy.ledger_entry import LedgerEntry
-from transforms.privacy import ledger_filter
+from dapple_dp.pipelines.ledger.spending import Remaining
+from dapple_dp.pipelines.ledger.store import Ledger, charges_of, limits_of
+from dapple_dp.pipelines.run.failures import describe_unexpected
+from dapple_dp.schemas.errors import LedgerRefusedError
+from dapple_dp.schemas.privacy.charge import Charge
+from dapple_dp.schemas.privacy.ledger_entry import LedgerEntry, check_open
+from dapple_dp.transforms.privacy import ledger_filter
 
 _LOGGER = logging.getLogger(__name__)
-
-
-class Remaining(NamedTuple):
-    """What a ledger leaves of a data set's budget after this run."""
-
-    epsilon: float
-    delta: float
 
 
 def remaining(ledger: str | None, dataset: str | None) -> Remaining | None:
@@ -71,13 +65,6 @@ def _left(entries: Sequence[LedgerEntry], dataset: str, without: str = "") -> Re
     return Remaining(max(limit.epsilon - epsilon, 0.0), max(limit.delta - spent.basic_delta, 0.0))
 
 
-def left_words(ledger: str | None, left: Remaining | None) -> str:
-    """What a privacy label says of the rest of the budget."""
-    if left is not None:
-        return f"epsilon {left.epsilon:.4g}, delta {left.delta:.3g} after this run, as the ledger composes"
-    return "no ledger" if ledger is None else "as the ledger says: dapple ledger show"
-
-
 class Budget(NamedTuple):
     """A data set's budget before a run; None where the ledger has no limit for it.
 
@@ -101,7 +88,9 @@ class Budget(NamedTuple):
     def of(cls, ledger: str, charge: Charge) -> "Budget":
         """The budget that a charge meets; reads the ledger alone."""
         try:
-            entries = Ledger(ledger).entries()
+            book = Ledger(ledger)
+            entries = book.entries()
+            check_open(entries, book.path)
         except LedgerRefusedError as error:
             return cls(charge.dataset, None, None, None, None, str(error))
         limit = limits_of(entries).get(charge.dataset)

@@ -4,18 +4,20 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipelines.ledger.store import Ledger
-from pipelines.run.versions import versions
-from schemas.errors import InputError, LedgerRefusedError, ProtocolError
-from schemas.privacy.charge import Charge
-from schemas.privacy.ledger_entry import RunStatus
-from schemas.privacy.plan import RoundPlan
-from schemas.privacy.statement import PrivacyStatement
-from schemas.tables.data_section import DataConfig
-from transforms.privacy.discretization import lattice_noise
-from transforms.privacy.keys import key_digest
+from dapple_dp.pipelines.run.versions import versions
+from dapple_dp.schemas.core.plan import RoundPlan
+from dapple_dp.schemas.errors import InputError, LedgerRefusedError, ProtocolError
+from dapple_dp.schemas.privacy.charge import Charge
+from dapple_dp.schemas.privacy.statement import PrivacyStatement
+from dapple_dp.schemas.tables.data_section import DataConfig
+from dapple_dp.transforms.core.discretization import lattice_noise
+from dapple_dp.transforms.privacy.key_files import key_digest
+
+if TYPE_CHECKING:
+    from dapple_dp.pipelines.ledger.store import Ledger
+    from dapple_dp.schemas.privacy.ledger_entry import RunStatus
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -52,6 +54,7 @@ class Reservation:
         own: a reserved run with the same digest goes on without a further charge.
       still: raises what refuses the run, if others have done its work before it was charged.
       begun: whether noise may have been drawn, so that the charge stays whatever stopped the run.
+      in_memory: whether rows and key are in the memory of this process alone, so that nothing can resume the run.
     """
 
     ledger: str
@@ -61,11 +64,15 @@ class Reservation:
     same: Callable[[], str] | None = None
     still: Callable[[], None] = lambda: None
     begun: Callable[[], bool] = lambda: False
+    in_memory: bool = False
 
     @property
     def about(self) -> dict[str, Any]:
         """What the ledger keeps beside the charge."""
-        return {"versions": versions(), "same": None if self.same is None else self.same()}
+        from dapple_dp.schemas.privacy.ledger_entry import IN_MEMORY
+
+        about = {"versions": versions(), "same": None if self.same is None else self.same()}
+        return about | ({IN_MEMORY: True} if self.in_memory else {})
 
 
 Draw = Callable[[str], None]
@@ -92,6 +99,8 @@ def spending(reservation: Reservation | None) -> Iterator[Draw]:
     if reservation is None:
         yield _unrecorded
         return
+    from dapple_dp.pipelines.ledger.store import Ledger
+
     book = Ledger(reservation.ledger)
     name, resumed = _reserved(book, reservation)
     try:
@@ -106,7 +115,7 @@ def spending(reservation: Reservation | None) -> Iterator[Draw]:
     book.commit(name, {})
 
 
-def _reserved(book: Ledger, reservation: Reservation) -> tuple[str, bool]:
+def _reserved(book: "Ledger", reservation: Reservation) -> tuple[str, bool]:
     """The name under which a run is charged, and whether it had been charged before."""
     reservation.still()
     about = reservation.about
@@ -116,7 +125,7 @@ def _reserved(book: Ledger, reservation: Reservation) -> tuple[str, bool]:
     return book.reserve(reservation.run, reservation.charge, about, again=reservation.again), False
 
 
-def _is_open(book: Ledger, reservation: Reservation, about: dict[str, Any]) -> bool:
+def _is_open(book: "Ledger", reservation: Reservation, about: dict[str, Any]) -> bool:
     """Whether a run is reserved and the same; raises LedgerRefusedError if it is another one."""
     status = book.status(reservation.run)
     if status is None or status.state != "reserved":
@@ -129,9 +138,23 @@ def _is_open(book: Ledger, reservation: Reservation, about: dict[str, Any]) -> b
     return True
 
 
-def finish_words(status: RunStatus) -> str:
+def finish_words(status: "RunStatus") -> str:
     """What can be done if a run that has begun is another one now."""
     began = status.reserved["versions"]
     others = ", ".join(f"{name} {number}" for name, number in began.items() if versions().get(name) != number)
     first = f"finish it with {others}, with which it began, or " if others else ""
     return f"{first}choose another run_id, which is charged again"
+
+
+class Remaining(NamedTuple):
+    """What a ledger leaves of a data set's budget after this run."""
+
+    epsilon: float
+    delta: float
+
+
+def left_words(ledger: str | None, left: Remaining | None) -> str:
+    """What a privacy label says of the rest of the budget."""
+    if left is not None:
+        return f"epsilon {left.epsilon:.4g}, delta {left.delta:.3g} after this run, as the ledger composes"
+    return "no ledger" if ledger is None else "as the ledger says: dapple ledger show"

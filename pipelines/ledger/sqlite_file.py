@@ -9,12 +9,11 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 
-from apache_beam.io.filesystems import FileSystems
-
-from pipelines.ledger.storage import WAIT_SECONDS, Result, check_format, checked_entries
-from schemas.errors import ConfigError, LedgerRefusedError
-from schemas.privacy.ledger_entry import CHAIN_START, COLUMNS, LedgerEntry
-from schemas.settings.format_number import FORMAT
+from dapple_dp.pipelines.ledger.storage import WAIT_SECONDS, Result, check_format, checked_entries
+from dapple_dp.schemas.errors import ConfigError, LedgerRefusedError
+from dapple_dp.schemas.privacy.ledger_entry import CHAIN_START, COLUMNS, LedgerEntry
+from dapple_dp.schemas.settings.format_number import FORMAT
+from dapple_dp.transforms.files.stores import scheme_of
 
 _TABLES = (
     "CREATE TABLE entries (sequence INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, "
@@ -36,7 +35,7 @@ class SQLiteFile:
     """
 
     def __init__(self, path: str):
-        scheme = FileSystems.get_scheme(path)
+        scheme = scheme_of(path)
         if scheme not in (None, "file"):
             raise ConfigError(
                 f"ledger must be a file on a local disk or a postgresql:// URL, got one on {scheme}://; run the job "

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from schemas.errors import LedgerRefusedError
-from schemas.privacy.ledger_entry import COLUMNS, LedgerEntry, check_chain
-from schemas.settings.format_number import check_number
-from schemas.settings.refusal import Refusal
+from dapple_dp.schemas.errors import LedgerRefusedError
+from dapple_dp.schemas.privacy.ledger_entry import COLUMNS, LedgerEntry, check_chain
+from dapple_dp.schemas.settings.format_number import check_number
+from dapple_dp.schemas.settings.refusal import Refusal
 
 WAIT_SECONDS = 120.0
 """For which a writer waits for others."""

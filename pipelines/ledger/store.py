@@ -9,15 +9,23 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pipelines.ledger.postgres import PostgresDatabase
-from pipelines.ledger.sqlite_file import SQLiteFile
-from pipelines.ledger.storage import Result, Rows, Storage
-from schemas.errors import LedgerRefusedError
-from schemas.privacy.charge import Charge, Limit, canonical
-from schemas.privacy.ledger_entry import CHAIN_START, EntryKind, LedgerEntry, RunStatus, run_states
-from schemas.privacy.ledger_place import is_on_server, ledger_place
-from schemas.settings.json_schema import check_content
-from transforms.privacy import ledger_filter
+from dapple_dp.pipelines.ledger.postgres import PostgresDatabase
+from dapple_dp.pipelines.ledger.sqlite_file import SQLiteFile
+from dapple_dp.pipelines.ledger.storage import Result, Rows, Storage
+from dapple_dp.schemas.errors import LedgerRefusedError
+from dapple_dp.schemas.privacy.charge import Charge, Limit, canonical
+from dapple_dp.schemas.privacy.ledger_entry import (
+    CHAIN_START,
+    EntryKind,
+    LedgerEntry,
+    RunStatus,
+    check_open,
+    moved_to,
+    run_states,
+)
+from dapple_dp.schemas.privacy.ledger_place import is_on_server, ledger_place
+from dapple_dp.schemas.settings.json_schema import check_content
+from dapple_dp.transforms.privacy import ledger_filter
 
 ROLLS = ".rolls"
 """What follows the name of a ledger's file in that of the folder of its rolls."""
@@ -58,8 +66,13 @@ class Ledger:
         self._write(lambda book: book.append(EntryKind.LIMIT, dataset, "", dataclasses.asdict(limit)))
 
     def require_limit(self, dataset: str) -> Limit:
-        """The limit of a data set; raises LedgerRefusedError if it has none."""
-        return self._read(lambda book: book.limit(dataset))
+        """The limit of a data set; raises LedgerRefusedError if it has none, or the ledger was moved."""
+
+        def act(book: _Book) -> Limit:
+            check_open(book.entries, self.path)
+            return book.limit(dataset)
+
+        return self._read(act)
 
     def reserve(self, run: str, charge: Charge, about: dict[str, Any], *, again: bool = False) -> str:
         """Charges a run before it reads data.
@@ -157,27 +170,41 @@ class Ledger:
         return self._read(lambda book: tuple(book.entries))
 
     def copy_to(self, other: "Ledger") -> tuple[LedgerEntry, ...]:
-        """Puts all entries, as they are, into another ledger, which has none yet.
+        """Puts all entries, as they are, into another ledger, and closes this one.
+
+        This one is closed before the other one has the entries for good. So if the process is killed in between, then
+        neither takes a charge, and the same call goes on.
+
+        Args:
+          other: has no entries, or those of this ledger from a call before.
 
         Returns:
-          The entries.
+          The entries that both have.
 
         Raises:
-          LedgerRefusedError: if the other one has entries.
+          LedgerRefusedError: if the other one has entries of its own, or this one was moved elsewhere or has none.
         """
-        entries = self.entries()
+        held = self.entries()
+        again = moved_to(held) == other.path
+        if not again:
+            check_open(held, self.path)
+        known = held[:-1] if again else held
+        if not known:
+            raise LedgerRefusedError(f"--ledger must have entries to copy, got none in {self.path}; name another one.")
 
-        def act(book: _Book) -> None:
-            if book.entries:
+        def act(book: _Book) -> tuple[LedgerEntry, ...]:
+            if book.entries and not (again and tuple(book.entries[: len(known)]) == known):
                 raise LedgerRefusedError(
                     f"--to must be a ledger without entries, got {len(book.entries)}; give a new one."
                 )
-            for entry in entries:
-                book.rows.append(entry)
+            # Entries first, though not yet for good: a ledger that takes none closes no other.
+            book.complete(known)
+            entries = self._storage.change(lambda rows: _Book(rows).close(other.path))
+            book.complete(entries)
+            return entries
 
         other.create()
-        other._write(act)
-        return entries
+        return other._write(act)
 
     def _read(self, act: Callable[["_Book"], Result]) -> Result:
         """What `act` says of the whole ledger, checked, as of one moment."""
@@ -185,7 +212,12 @@ class Ledger:
 
     def _write(self, act: Callable[["_Book"], Result]) -> Result:
         """Lets `act` append to the whole ledger, checked, with nobody else writing; it may be called again."""
-        return self._storage.change(lambda rows: act(_Book(rows)))
+
+        def act_on_open(rows: Rows) -> Result:
+            check_open(rows.entries, self.path)
+            return act(_Book(rows))
+
+        return self._storage.change(act_on_open)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -212,6 +244,17 @@ class _Book:
         ).sealed()
         run_states([*self.entries, entry])
         self.rows.append(entry)
+
+    def close(self, to: str) -> tuple[LedgerEntry, ...]:
+        """Adds the last entry of all, unless it is there; returns those before it."""
+        if moved_to(self.entries) != to:
+            self.append(EntryKind.MOVED, "", "", {"to": to})
+        return tuple(self.entries[:-1])
+
+    def complete(self, entries: Sequence[LedgerEntry]) -> None:
+        """Adds those of the entries that are missing at the end."""
+        for entry in entries[len(self.entries) :]:
+            self.rows.append(entry)
 
     def start(self, run: str, content: dict[str, Any]) -> None:
         """See `Ledger.start`."""

@@ -7,38 +7,37 @@ import contextlib
 import dataclasses
 import functools
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 import numpy as np
 
-from pipelines.jobs.job import Job, Outcome, Run
-from pipelines.jobs.place import Place
-from pipelines.ledger.spending import Reservation
-from pipelines.run.graph import run_graph
-from pipelines.run.run_keys import RunNonce, made_key
-from schemas.choices import Trust
-from schemas.errors import ConfigError, NotYetError, ProtocolError
-from schemas.masked.config import AGGREGATOR, AggregateConfig, LimitConfig, validated_aggregate
-from schemas.masked.exchange import MaskedMessages
-from schemas.masked.pairwise_messages import Leg
-from schemas.privacy.charge import Charge
-from schemas.privacy.flow import Promise, PromisedPlan, Zone
-from schemas.privacy.noise_shares import ZEROED_OUT, ShareLaw
-from schemas.privacy.plan import PrivacyPlan, PrivacyUnit, RoundPlan
-from schemas.privacy.release import MaskedReleases
-from schemas.privacy.statement import NEIGHBORING_RELATION, PrivacyStatement
-from schemas.settings import yaml_text
-from transforms.files.claims import alone_at
-from transforms.masked.aggregator import AggregateMasked
-from transforms.masked.exchange_files import MESSAGES, Exchange
-from transforms.masked.pairwise_files import PairwiseExchange
-from transforms.masked.signing import Parties, signing_parties
-from transforms.numerics.masked.public_keys import private_key, public_key
-from transforms.privacy import accounting
-from transforms.privacy.discretization import lattice_noise
-from transforms.privacy.keys import read_key
-from transforms.privacy_flow.graph_spending import check_chunk
+from dapple_dp.pipelines.jobs.job import Job, Outcome, Run
+from dapple_dp.pipelines.jobs.place import Place
+from dapple_dp.pipelines.ledger.spending import Reservation
+from dapple_dp.pipelines.run.graph import run_graph
+from dapple_dp.pipelines.run.run_keys import RunNonce, made_key
+from dapple_dp.schemas.choices import Trust
+from dapple_dp.schemas.core.plan import PrivacyPlan, PrivacyUnit, Promise, PromisedPlan, RoundPlan, Zone
+from dapple_dp.schemas.errors import ConfigError, JobDiffersError, NotYetError, PrivacyFlowError
+from dapple_dp.schemas.masked.config import AGGREGATOR, AggregateConfig, LimitConfig, validated_aggregate
+from dapple_dp.schemas.masked.exchange import MaskedMessages, MaskedReleases
+from dapple_dp.schemas.masked.pairwise_messages import Leg
+from dapple_dp.schemas.privacy.charge import Charge
+from dapple_dp.schemas.privacy.noise_shares import ZEROED_OUT, ShareLaw
+from dapple_dp.schemas.privacy.statement import NEIGHBORING_RELATION, PrivacyStatement, describe
+from dapple_dp.schemas.settings import yaml_text
+from dapple_dp.transforms.core import accounting
+from dapple_dp.transforms.core.audit import paths
+from dapple_dp.transforms.core.discretization import lattice_noise
+from dapple_dp.transforms.files.claims import alone_at
+from dapple_dp.transforms.masked.aggregator import AggregateMasked
+from dapple_dp.transforms.masked.exchange_files import MESSAGES, Exchange
+from dapple_dp.transforms.masked.pairwise_files import PairwiseExchange
+from dapple_dp.transforms.masked.signing import Parties, signing_parties
+from dapple_dp.transforms.numerics.masked.noise_shares import with_shares
+from dapple_dp.transforms.numerics.masked.public_keys import private_key, public_key
+from dapple_dp.transforms.privacy.key_files import read_key
 
 _DELTA = 1e-9
 _OPENED = "opened"
@@ -107,15 +106,13 @@ def _charge(config: AggregateConfig, plan: RoundPlan, shares: ShareLaw | None) -
     epsilon = accounting.stated_epsilon((plan,), _DELTA)
     whole = PrivacyPlan(
         unit=unit,
-        epsilon=epsilon if shares is None else accounting.with_shares(epsilon, (plan,)),
+        epsilon=epsilon if shares is None else with_shares(epsilon, (plan,)),
         delta=_DELTA,
         discretization_slack=0.0,
         rounds=(plan,),
     )
     relation = NEIGHBORING_RELATION if shares is None else ZEROED_OUT
-    statement = PrivacyStatement.from_plan(
-        whole, accounting.describe(whole), trust=Trust.MASKED, neighboring_relation=relation
-    )
+    statement = PrivacyStatement.from_plan(whole, describe(whole), trust=Trust.MASKED, neighboring_relation=relation)
     return Charge.of(statement, dataset=str(config.name), job="aggregate", noise=lattice_noise((plan,)))
 
 
@@ -152,16 +149,23 @@ class OpenRound:
         return self.exchange.plan().rounds[self.index]
 
 
+def check_start(run: Run[AggregateConfig]) -> None:
+    """Refuses, before anything is asked of others, a job whose key is none; one that is missing is made."""
+    read_key(made_key(run.settings.key_uri))
+
+
 def _check_limit(limit: LimitConfig | None, rounds: tuple[RoundPlan, ...]) -> None:
     """Refuses a plan whose rounds together spend more than the aggregator's own job allows."""
     if limit is None:
         return
     spent = accounting.stated_epsilon(rounds, limit.delta)
     if not spent <= limit.epsilon * _ROUNDING:
-        raise ProtocolError(
+        error = JobDiffersError(
             f"plan.json must spend at most epsilon {limit.epsilon:g} at delta {limit.delta:g} (limit), got more; ask "
             "the party that opened the run."
         )
+        error.keys = ("limit",)
+        raise error
 
 
 def _plan(run: Run[AggregateConfig]) -> OpenRound:
@@ -224,6 +228,29 @@ def _work(run: Run[AggregateConfig], opened: OpenRound) -> None:
     add = functools.partial(build, config=config, kept_key=kept_key, exchange=exchange, index=opened.index, files=files)
     check_chunk(run_graph(add, run.options.beam, promise).rounds, plan.rounds, opened.index)
     _LOGGER.info("closed: round %d", opened.index)
+
+
+def check_chunk(drawn: Iterable[RoundPlan], persisted: tuple[RoundPlan, ...], first: int) -> int:
+    """Checks that the rounds of one chunk of a run are the next ones of the plan that was written before the first.
+
+    Args:
+      drawn: rounds of the chunk's graph, as `check_graph` returns them.
+      persisted: all rounds of the run, in order.
+      first: number of rounds that earlier chunks have released.
+
+    Returns:
+      `first` of the next chunk.
+
+    Raises:
+      PrivacyFlowError: if they are others.
+    """
+    rounds = tuple(drawn)
+    if rounds != persisted[first : first + len(rounds)]:
+        raise PrivacyFlowError(
+            f"the rounds of a chunk must be those of the run's plan from number {first} on, got "
+            f"{paths(rounds) or 'none'}; run the next chunk of the same job."
+        )
+    return first + len(rounds)
 
 
 def _write(run: Run[AggregateConfig], opened: OpenRound, _: None) -> Outcome:

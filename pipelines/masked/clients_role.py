@@ -7,42 +7,52 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.jobs.forewarnings import plural
-from pipelines.jobs.job import Job, Outcome, Run
-from pipelines.jobs.place import Place, Summary
-from pipelines.kmeans.plan.planned_fit import PlannedFit, plan_fit
-from pipelines.kmeans.plan.replay import replay
-from pipelines.masked.clients_settings import check_settings, shared_digest
-from pipelines.run.run_keys import RunNonce
-from pipelines.tables.client_staging import clear_copy, staged_by_client
-from pipelines.tables.features import with_features
-from pipelines.tables.private_source import check_public
-from schemas.errors import ProtocolError
-from schemas.kmeans.fit_config import FitConfig, load_config
-from schemas.masked.config import OFFICES, PairwiseParams
-from schemas.masked.exchange import ExchangePlan
-from schemas.masked.pairwise_messages import Leg
-from schemas.privacy.flow import Promise, Zone
-from schemas.privacy.plan import RoundPlan
-from schemas.privacy.release import Release, releases_from_table, releases_to_table
-from transforms.files.file_bytes import table_bytes
-from transforms.files.new_file import write_once
-from transforms.masked.clients import SECRET_SETTING, Masking, broadcast_digest, check_present
-from transforms.masked.exchange_files import Exchange, read_table, table_refusal
-from transforms.masked.pairwise_files import PairwiseExchange
-from transforms.masked.pairwise_lists import read_lists
-from transforms.masked.party_state import PartyState, RunState
-from transforms.masked.sealing import Sealing
-from transforms.masked.signing import Parties, signing_parties
-from transforms.numerics.masked.public_keys import is_sound, private_key, public_key
-from transforms.privacy.keys import read_key
-from transforms.tables import hive
-from transforms.tables.read import first_schema
+from dapple_dp.pipelines.jobs.forewarnings import plural
+from dapple_dp.pipelines.jobs.job import Job, Outcome, Run
+from dapple_dp.pipelines.jobs.place import Place, Summary
+from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit, plan_fit
+from dapple_dp.pipelines.kmeans.plan.replay import replay
+from dapple_dp.pipelines.masked.clients_settings import (
+    check_settings,
+    differing,
+    shared_bytes,
+    shared_content,
+    shared_digest,
+)
+from dapple_dp.pipelines.run.run_keys import RunNonce
+from dapple_dp.pipelines.tables.client_staging import clear_copy, staged_by_client
+from dapple_dp.pipelines.tables.features import with_features
+from dapple_dp.pipelines.tables.private_source import check_public
+from dapple_dp.schemas.core.plan import Promise, RoundPlan, Zone
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.errors import JobDiffersError, ProtocolError
+from dapple_dp.schemas.kmeans.fit_config import FitConfig, load_config
+from dapple_dp.schemas.masked.config import OFFICES, SECRET_SETTING, PairwiseParams
+from dapple_dp.schemas.masked.exchange import ExchangePlan
+from dapple_dp.schemas.masked.pairwise_messages import Leg
+from dapple_dp.schemas.privacy.release_table import releases_to_table
+from dapple_dp.schemas.settings.json_schema import parse_as
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.file_bytes import files_in, table_bytes, write_once
+from dapple_dp.transforms.files.stores import STORE, join
+from dapple_dp.transforms.masked.clients import Masking, broadcast_digest, check_present
+from dapple_dp.transforms.masked.exchange_files import Exchange, read_releases, table_refusal
+from dapple_dp.transforms.masked.pairwise_files import PairwiseExchange
+from dapple_dp.transforms.masked.pairwise_lists import read_lists
+from dapple_dp.transforms.masked.party_state import PartyState, RunState
+from dapple_dp.transforms.masked.sealing import Sealing
+from dapple_dp.transforms.masked.signing import Parties, signing_parties
+from dapple_dp.transforms.numerics.masked.public_keys import is_sound, private_key, public_key
+from dapple_dp.transforms.privacy.key_files import read_key
+from dapple_dp.transforms.tables import hive
+from dapple_dp.transforms.tables.on_launcher import first_schema
 
 _Planned = TypeVar("_Planned")
+SETTINGS = "settings.json"
+"""Settings that all clients share, among the releases; `plan.json` has its SHA-256."""
+_MOST_SETTINGS_BYTES = 1 << 24
 SHARES = "shares"
 """What the key of the unmasking party is for."""
 
@@ -133,18 +143,33 @@ class ClientsRole:
         """
         plan = self.exchange.plan()
         if plan.settings != self.settings_digest:
-            raise ProtocolError(
-                "the job must have the settings of the run's plan.json, got others; use one job file, "
-                "in which clients differ only in places."
-            )
+            raise self._differs(plan)
         sealed = self.pairwise is None or is_sound(plan.collector or b"")
         own = (self.rounds, self.pairwise, self.planned.config.masked.shares)
         if (plan.rounds, plan.pairwise, plan.shares) != own or not sealed:
-            raise ProtocolError(
+            raise JobDiffersError(
                 "plan.json must have the rounds, noise, sensitivities and shapes that this job's settings give, got "
                 "others; open a new run, with one version of dapple everywhere."
             )
         return plan
+
+    def _differs(self, plan: ExchangePlan) -> JobDiffersError:
+        """The error about a job that is not that of the run; it names keys where the collector's settings are there."""
+        path = join(self.released, SETTINGS)
+        keys: tuple[str, ...] = ()
+        if STORE.exists(path):
+            raw = gate.read_bytes(path, table_refusal(path), _MOST_SETTINGS_BYTES)
+            if hashlib.sha256(raw).hexdigest() == plan.settings:
+                keys = tuple(
+                    differing(shared_content(self.planned), parse_as(raw, dict[str, Any], table_refusal(path)))
+                )
+        which = f" in {', '.join(keys)}" if keys else ""
+        error = JobDiffersError(
+            f"This job differs from the job that opened the run{which or ', in settings that are not known here'}. "
+            "Clients may differ only in places; compare all job files with `dapple party check`."
+        )
+        error.keys = keys
+        return error
 
     @property
     def rounds(self) -> tuple[RoundPlan, ...]:
@@ -263,18 +288,21 @@ class ClientsRole:
         """What a graph of the clients keeps: the plan of the run, of which it holds no noise stage."""
         return dataclasses.replace(self.planned.promise, stages=())
 
+    def keep_settings(self) -> None:
+        """Keeps the settings of the run where the clients can read them, and the aggregator cannot."""
+        write_once(join(self.released, SETTINGS), shared_bytes(self.planned))
+
     def n_released(self) -> int:
         """Number of rounds whose releases are known."""
-        known = (FileSystems.exists(self._path(index)) for index in range(len(self.planned.rounds)))
+        known = (STORE.exists(self._path(index)) for index in range(len(self.planned.rounds)))
         return next((index for index, there in enumerate(known) if not there), len(self.planned.rounds))
 
     def state(self) -> Any:
         """The state after the rounds so far: computed again from their releases, of which it is a pure function."""
-        paths = [self._path(index) for index in range(self.n_released())]
-        tables = [read_table(path) for path in paths]
-        with table_refusal(self.released).covers():
-            releases = [release for table in tables for release in releases_from_table(table)]
-        return replay(self.planned.initial, self.planned.rounds[: len(paths)], releases).state
+        n_released = self.n_released()
+        files = [read_releases(self._path(index), self.rounds[index]) for index in range(n_released)]
+        releases = [release for file in files for release in file]
+        return replay(self.planned.initial, self.planned.rounds[:n_released], releases).state
 
     def keep(self, index: int, releases: tuple[Release, ...]) -> None:
         """Writes the releases of a round."""
@@ -286,7 +314,7 @@ class ClientsRole:
         Raises:
           ProtocolError: if another one was decided for.
         """
-        write_once(FileSystems.join(self.released, f"{index:02d}.{what}"), digest.encode())
+        write_once(join(self.released, f"{index:02d}.{what}"), digest.encode())
         self._note(self.rounds[index].path, what, digest.encode(), client)
 
     def _note(self, path: str, what: str, content: bytes, client: str) -> None:
@@ -313,7 +341,7 @@ class ClientsRole:
     def keep_columns(self, client: str) -> None:
         """Keeps the columns of the rows, of which all later legs are planned that need no row."""
         kept = self.kept(client)
-        if not FileSystems.exists(kept.columns_uri):
+        if not STORE.exists(kept.columns_uri):
             path, schema = first_schema(self.planned.source, self.planned.contract.types)
             schema = hive.with_field(schema, path, self.planned.config.data.client_id)
             kept.keep_columns(table_bytes(schema.remove_metadata().empty_table()))
@@ -324,13 +352,13 @@ class ClientsRole:
     @contextlib.contextmanager
     def staged(self, options: PipelineOptions, client: str, key_uri: str) -> Iterator[PlannedFit]:
         """The job with its rows as it can read them; a grouped copy is in the party's state, in no shared folder."""
-        clear_copy(place := FileSystems.join(self._party(client).folder, "rows"))
+        clear_copy(place := join(self._party(client).folder, "rows"))
         with staged_by_client(self.planned.rows, options, key_uri, place) as rows:
             yield dataclasses.replace(self.planned, source=rows.source, contract=rows.contract)
 
     def shares_folder(self, index: int) -> str:
         """Where clients with pairwise masks hand out their shares: like releases, out of the aggregator's reach."""
-        return FileSystems.join(self.released, f"{index:02d}_shares")
+        return join(self.released, f"{index:02d}_shares")
 
     def check_step(self, index: int, state: Any, client: str = "") -> None:
         """Stops a client whose releases are not those of the round, or that has answered to others in it.
@@ -346,7 +374,7 @@ class ClientsRole:
         self._note(self.rounds[index].path, "broadcast", broadcast_digest(state), client)
 
     def _path(self, index: int) -> str:
-        return FileSystems.join(self.released, f"{index:02d}.parquet")
+        return join(self.released, f"{index:02d}.parquet")
 
 
 def party_state(config: FitConfig, client: str) -> PartyState:
@@ -354,11 +382,37 @@ def party_state(config: FitConfig, client: str) -> PartyState:
     return PartyState.of(str(config.masked.state_uri), str(config.masked.secret_uri), client)
 
 
+def check_start(run: Run[FitConfig]) -> None:
+    """Refuses, before anything is asked of others, a job that this party cannot run; reads no row.
+
+    Raises:
+      ConfigError: as `check_settings`, or if the party is not enrolled.
+    """
+    check_settings(run.settings, run.options.exchange, run.options.released, run.options.client)
+    party_state(run.settings, run.options.client)
+
+
+def check_plan(run: Run[FitConfig]) -> None:
+    """Compares a client's job with the plan of the run, or plans it where none is open.
+
+    A client that has answered in the run is asked nothing of its rows: a refusal would reveal that they have changed.
+
+    Raises:
+      ConfigError: if the job cannot be planned.
+      JobDiffersError: if it is not that of the run.
+    """
+    options, masked = run.options, run.settings.masked
+    exchange = Exchange(options.exchange, signing_parties(masked.parties, masked.identity_uri, options.client))
+    if not exchange.is_open():
+        planned_role(run)
+    elif not files_in(party_state(run.settings, options.client).of_run(exchange.plan().nonce).folder):
+        planned_role(run).plan()
+
+
 def planned_role(run: Run[FitConfig]) -> ClientsRole:
     """The role of a job of the clients, planned."""
     options = run.options
-    check_settings(run.settings, options.exchange, options.released, options.client)
-    party_state(run.settings, options.client)
+    check_start(run)
     role = ClientsRole.from_config(with_features(run.settings), options.exchange, options.released, options.client)
     check_public(role.planned.source)
     return role

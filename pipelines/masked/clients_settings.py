@@ -3,20 +3,22 @@
 import hashlib
 import json
 import os
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from apache_beam.io.filesystems import FileSystems
-
-from pipelines.kmeans.plan.planned_fit import PlannedFit
-from schemas.choices import Trust
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import FitConfig
-from schemas.masked.config import OFFICES
-from schemas.settings.digest import content_of
+from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit
+from dapple_dp.schemas.choices import Trust
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.masked.config import OFFICES
+from dapple_dp.schemas.settings.digest import content_of
+from dapple_dp.transforms.files.stores import is_local
 
 _LOCAL = (
     "data.path",
     "data.table",
     "data.partitions",
+    "data.csv",
     "server_data.path",
     "recurring.previous",
     "masked.secret_uri",
@@ -39,8 +41,22 @@ def check_settings(config: FitConfig, exchange: str, released: str, client: str)
       client: name of the client that sends; empty for the party that unmasks.
 
     Raises:
-      ConfigError: if it is not one of masked aggregation under a secret that lasts, another role's setting is given, a
-        secret is where others read, or no party has the name of the client.
+      ConfigError: as `check_job`, or if a secret is where others read.
+    """
+    check_job(config, client)
+    _check_places(config, exchange, released)
+
+
+def check_job(config: FitConfig, client: str) -> None:
+    """Refuses a job that can be no client's, wherever the run is; reads nothing.
+
+    Args:
+      config: the job.
+      client: name of the client that sends; empty for the party that unmasks.
+
+    Raises:
+      ConfigError: if it is not one of masked aggregation under a secret that lasts, another role's setting is given, or
+        no party has the name of the client.
     """
     check_keys(config)
     if config.masked.shares is not None and config.masked.parties is None:
@@ -50,9 +66,9 @@ def check_settings(config: FitConfig, exchange: str, released: str, client: str)
         )
     if config.ledger is not None:
         raise ConfigError(
-            f"ledger must be left out for this job, got {config.ledger}; aggregate has the noise and charges."
+            f"ledger must be left out for this job, got {config.ledger}; the aggregator charges the run, by the ledger "
+            "in its own job."
         )
-    _check_places(config, exchange, released)
     _check_listed(config, client)
 
 
@@ -76,16 +92,48 @@ def check_keys(config: FitConfig) -> None:
         )
 
 
-def shared_digest(planned: PlannedFit) -> str:
-    """SHA-256 of the settings that all clients share, and of the content of the server data."""
-    shared = content_of(planned.config)
+def shared_settings(config: FitConfig) -> dict[str, Any]:
+    """The settings that all clients must share, as JSON."""
+    shared = content_of(config)
     for name in _LOCAL:
         section, _, key = name.rpartition(".")
         part = shared.get(section) if section else shared
         if isinstance(part, dict):
             part.pop(key, None)
-    shared["server_digest"] = None if planned.server is None else planned.server.digest
-    return hashlib.sha256(json.dumps(shared, sort_keys=True, allow_nan=False).encode()).hexdigest()
+    return shared
+
+
+def shared_content(planned: PlannedFit) -> dict[str, Any]:
+    """The settings that all clients share, and the digest of the server data."""
+    return shared_settings(planned.config) | {
+        "server_digest": None if planned.server is None else planned.server.digest
+    }
+
+
+def shared_bytes(planned: PlannedFit) -> bytes:
+    """`shared_content` as it is digested."""
+    return json.dumps(shared_content(planned), sort_keys=True, allow_nan=False).encode()
+
+
+def shared_digest(planned: PlannedFit) -> str:
+    """SHA-256 of `shared_bytes`."""
+    return hashlib.sha256(shared_bytes(planned)).hexdigest()
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any], within: str = "") -> Iterator[str]:
+    """Dotted names of the settings that differ, sorted.
+
+    Args:
+      one: settings as JSON.
+      other: likewise.
+      within: dotted name of the section, with its dot.
+    """
+    for name in sorted(one.keys() | other.keys()):
+        first, second = one.get(name), other.get(name)
+        if isinstance(first, dict) and isinstance(second, dict):
+            yield from differing(first, second, f"{within}{name}.")
+        elif name not in one or name not in other or first != second:
+            yield f"{within}{name}"
 
 
 def _check_places(config: FitConfig, exchange: str, released: str) -> None:
@@ -108,6 +156,6 @@ def _check_listed(config: FitConfig, client: str) -> None:
 
 def _is_inside(path: str, folder: str) -> bool:
     """Whether a path is a folder or in it, however both are spelled."""
-    if FileSystems.get_scheme(path) in (None, "file") and FileSystems.get_scheme(folder) in (None, "file"):
+    if is_local(path) and is_local(folder):
         path, folder = os.path.realpath(path), os.path.realpath(folder)
     return f"{path.rstrip('/')}/".startswith(folder.rstrip("/") + "/")

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from pipelines.run.flags import OR, PATH, Command, Flag, Words, job_command
-from schemas.errors import ConfigError
+from dapple_dp.pipelines.run.flags import OR, PATH, Command, Flag, Words, job_command
+from dapple_dp.schemas.errors import ConfigError
 
 _JOB = "--config JOB [--client NAME]"
 RUN = "run"
@@ -18,12 +18,12 @@ _FORM = (
 _MINUTES: dict[str, Any] = {"type": click.FloatRange(0.0, 60.0 * 24 * 366), "show_default": True}
 
 
-def _action(name: str, flags: str, about: str, *params: Flag) -> Command:
+def _action(name: str, flags: str, about: str, *params: click.Parameter) -> Command:
     """An action for a party, by a function of that name; what it returns is printed."""
 
-    def run(**given: str) -> Any:
+    def run(**given: Any) -> Any:
         # Beam writes to stderr while it is imported, so what needs it is imported where stderr is kept from others.
-        return getattr(importlib.import_module("pipelines.masked.party"), name)(**given)
+        return getattr(importlib.import_module("dapple_dp.pipelines.masked.party"), name)(**given)
 
     return Command(name, f"dapple party {name} {flags}", *params, callback=run, help=about)
 
@@ -46,7 +46,7 @@ def _take_part(role: str, wait_minutes: float, poll_seconds: float, late_minutes
             raise ConfigError(f"--{name} must be {rule} for --role {role}, got {got}; correct it.")
     names = ("config", "exchange", *needed, *(["run_id"] if role == "clients" and given["run_id"] else []))
     words = [word for name in names for word in (f"--{name}", given[name])]
-    party_run = importlib.import_module("pipelines.masked.party_run")
+    party_run = importlib.import_module("dapple_dp.pipelines.masked.party_run")
     patience = party_run.Patience(60.0 * wait_minutes, poll_seconds, 60.0 * late_minutes)
     return party_run.take_part(role, [*words, *click.get_current_context().args], patience)
 
@@ -55,6 +55,7 @@ _CONFIG = Flag("--config", "the job's YAML file", type=PATH, required=True)
 _CLIENT = Flag("--client", "name of the party", default="")
 _EXCHANGE = Flag("--exchange", "of one run; default: all runs", type=PATH, default="")
 _OUTPUT = Flag("--output", "file of the new key", type=PATH, required=True)
+_JOBS = click.Argument(["files"], nargs=-1, required=True, type=PATH)
 _OF_ARUN = [
     Flag("--role", "whose part", type=click.Choice(["client", "aggregator", "clients"]), required=True),
     Flag("--released", "folder of the releases so far, which all clients share", type=PATH, metavar="DIR"),
@@ -67,6 +68,7 @@ _OF_ARUN = [
 _ACTIONS = [
     job_command(RUN, _FORM, ("--exchange",), *_OF_ARUN, help="take part to the end", callback=_take_part),
     _action("new", "--output KEY", "make a private key, and print its public part", _OUTPUT),
+    _action("check", "JOB JOB ...", "compare the job files of all parties", _JOBS),
     _action("enroll", _JOB, "make the state of a party, and print its folder", _CONFIG, _CLIENT),
     _action("forget", f"{_JOB} [--exchange EXCHANGE]", "destroy what was sent", _CONFIG, _CLIENT, _EXCHANGE),
 ]

@@ -9,24 +9,24 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.kmeans.plan.planned_fit import PlannedFit, message_contract
-from pipelines.masked.clients_role import ClientsRole, OpenRound
-from pipelines.run.graph import run_graph
-from schemas.errors import NotYetError
-from schemas.masked.config import PairwiseParams
-from schemas.masked.exchange import MaskedMessages
-from schemas.masked.pairwise_messages import HandedOut, Leg, sent_to_table
-from schemas.privacy.flow import Zone
-from schemas.privacy.release import MaskedReleases
-from transforms.files.file_bytes import table_bytes
-from transforms.files.private_sink import PrivateSink
-from transforms.masked.clients import SenderStatistics
-from transforms.masked.exchange_files import COUNTERSIGNED
-from transforms.masked.pairwise_files import PairwiseExchange
-from transforms.masked.pairwise_legs import (
+from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit, message_contract
+from dapple_dp.pipelines.masked.clients_role import ClientsRole, OpenRound
+from dapple_dp.pipelines.run.graph import run_graph
+from dapple_dp.schemas.core.plan import Zone
+from dapple_dp.schemas.errors import NotYetError
+from dapple_dp.schemas.masked.config import PairwiseParams
+from dapple_dp.schemas.masked.exchange import MaskedMessages, MaskedReleases
+from dapple_dp.schemas.masked.pairwise_messages import HandedOut, Leg, sent_to_table
+from dapple_dp.transforms.core.keystream import encode_label
+from dapple_dp.transforms.files.file_bytes import table_bytes
+from dapple_dp.transforms.files.private_sink import PrivateSink
+from dapple_dp.transforms.files.stores import join
+from dapple_dp.transforms.masked.clients import SenderStatistics
+from dapple_dp.transforms.masked.exchange_files import COUNTERSIGNED
+from dapple_dp.transforms.masked.pairwise_files import PairwiseExchange
+from dapple_dp.transforms.masked.pairwise_legs import (
     AdvertiseKeys,
     HandOutShares,
     MaskPairwise,
@@ -34,12 +34,11 @@ from transforms.masked.pairwise_legs import (
     SealLetters,
     pin,
 )
-from transforms.masked.pairwise_lists import Correspondence
-from transforms.masked.party_state import RunState
-from transforms.masked.sealing import SEALED, Sealing
-from transforms.masked.signing import Parties
-from transforms.numerics.privacy.keystream import encode_label
-from transforms.tables.read import CheckRows, ListShards
+from dapple_dp.transforms.masked.pairwise_lists import Correspondence
+from dapple_dp.transforms.masked.party_state import RunState
+from dapple_dp.transforms.masked.sealing import SEALED, Sealing
+from dapple_dp.transforms.masked.signing import Parties
+from dapple_dp.transforms.tables.read import CheckRows, ListShards
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -206,6 +205,6 @@ def _last_leg(role: ClientsRole, opened: OpenRound, exchange: PairwiseExchange) 
     masked, digest = exchange.read_sum(index, role.rounds[index])
     role.check_countersigned(index, digest)
     role.commit(index, digest, client=client)
-    file = FileSystems.join(role.shares_folder(index), f"{client}{SEALED}")
+    file = join(role.shares_folder(index), f"{client}{SEALED}")
     opened = dataclasses.replace(opened, sealing=role.sealing_shares(client))
     return functools.partial(build_shares, opened=opened, masked=masked, own=own, file=file)

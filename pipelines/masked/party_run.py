@@ -6,35 +6,39 @@ A party that waits reads no row, secret or message, and writes nothing.
 """
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import importlib
 import itertools
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from apache_beam.io.filesystem import BeamIOError
-from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import StandardOptions
 
-from pipelines.jobs.job import Job, Run
-from pipelines.jobs.place import Summary
-from pipelines.jobs.run_job import carry_out, with_signals
-from pipelines.run.folder import MANIFEST
-from pipelines.run.options import JobOptions, parse_job, read_text
-from pipelines.run.signals.log_lines import of_run
-from schemas.errors import AbsentError, NotYetError, ProtocolError
-from schemas.masked.config import AGGREGATOR, COLLECTOR, OFFICES, RESULT
-from schemas.masked.pairwise_messages import Leg
-from transforms.masked.exchange_files import COUNTERSIGNED, MESSAGES, marks
-from transforms.masked.pairwise_files import PairwiseExchange
-from transforms.masked.party_state import PartyState
-from transforms.masked.sealing import SEALED
-from transforms.masked.signing import signing_parties
+from dapple_dp.pipelines.jobs.job import Job, Run
+from dapple_dp.pipelines.jobs.place import Summary
+from dapple_dp.pipelines.jobs.run_job import carry_out, with_signals
+from dapple_dp.pipelines.run.folder import MANIFEST
+from dapple_dp.pipelines.run.options import JobOptions, parse_job, read_text
+from dapple_dp.pipelines.run.signals.log_lines import of_run
+from dapple_dp.pipelines.run.stores import check_stores
+from dapple_dp.schemas.errors import AbsentError, JobDiffersError, NotYetError, ProtocolError
+from dapple_dp.schemas.masked.config import AGGREGATOR, COLLECTOR, OFFICES, RESULT
+from dapple_dp.schemas.masked.pairwise_messages import Leg
+from dapple_dp.schemas.settings.tiers import check_runner
+from dapple_dp.transforms.files.stores import STORE, is_away, join
+from dapple_dp.transforms.masked.exchange_files import COUNTERSIGNED, MESSAGES, marks
+from dapple_dp.transforms.masked.pairwise_files import FEWEST_CLIENTS, PairwiseExchange
+from dapple_dp.transforms.masked.party_state import PartyState
+from dapple_dp.transforms.masked.sealing import SEALED
+from dapple_dp.transforms.masked.signing import signing_parties
 
 _LOGGER = logging.getLogger(__name__)
 _OPEN = "open"
+_AWAY = "an answer from the store"
 PARTY = "party"
 """The word of the command."""
 
@@ -66,24 +70,58 @@ class Patience(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class Seat:
-    """Where a party sits; `released` is empty for the aggregator, `client` for all but clients that send."""
+    """Where a party sits.
+
+    Attributes:
+      role: word of the command.
+      exchange: the folder.
+      patience: how long it waits.
+      released: folder of the releases so far; empty for the aggregator.
+      client: name of a client that sends; empty for others.
+      threshold: the fewest messages of a sum, by its own job.
+      check: checks of its job what can be checked without sending anything; called before the run is open, and then.
+      refused: parties that take no part, and the settings in which their jobs differ.
+    """
 
     role: str
     exchange: PairwiseExchange
     patience: Patience
     released: str
     client: str
+    threshold: int = 1
+    check: Callable[[], object] = lambda: None
+    refused: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    _checked: set[bool] = dataclasses.field(default_factory=set)
     _since: dict[tuple[int, str], float] = dataclasses.field(default_factory=dict)
 
     def look(self) -> Turn | None:
         """The next turn; None if the run is over for the party."""
+        if (opened := self.exchange.is_open()) not in self._checked:
+            self.check()
+            self._checked.add(opened)
         try:
             index = self.exchange.last_round()
         except NotYetError:
             return Turn((0, _OPEN), f"the first round from {COLLECTOR}", self.role == "clients")
-        except (BeamIOError, ConnectionError, TimeoutError):
-            return Turn((0, "store"), f"an answer from the store of {self.exchange.folder}")
-        return _ROLES[self.role][1](self, index, self.exchange.leg(index))
+        leg = self.exchange.leg(index)
+        if index == 0 and leg is not Leg.SHARES:
+            self._look_who_refuses()
+        return _ROLES[self.role][1](self, index, leg)
+
+    def _look_who_refuses(self) -> None:
+        """Says who takes no part; raises ProtocolError if the run cannot go on without them."""
+        refused = self.exchange.refusals()
+        for party in sorted(refused.keys() - self.refused.keys()):
+            _LOGGER.warning("warning: %s takes no part: %s", party, _differs(refused[party]))
+        self.refused = refused
+        signed = self.exchange.parties is not None
+        needed = max(self.threshold, self.quorum, FEWEST_CLIENTS if self.exchange.plan().pairwise else 1)
+        if signed and (refused.keys() & set(OFFICES) or (refused and len(self.clients - refused.keys()) < needed)):
+            raise ProtocolError(
+                f"The run can't go on without {', '.join(sorted(refused))}: "
+                f"{'; '.join(sorted({_differs(keys) for keys in refused.values()}))}. Correct that job and start it "
+                "again first, then the other parties; if the collector's job changes, open a new run."
+            )
 
     @property
     def clients(self) -> set[str]:
@@ -97,7 +135,7 @@ class Seat:
 
     def has(self, *names: str) -> bool:
         """Whether something is among the releases."""
-        return FileSystems.exists(FileSystems.join(self.released, *names))
+        return STORE.exists(join(self.released, *names))
 
     def after(self, index: int) -> str:
         """What follows a round, and from whom."""
@@ -118,6 +156,7 @@ class Seat:
 
     def gather(self, index: int, leg: Leg, there: Mapping[str, Any], senders: set[str]) -> Turn:
         """The turn of a party that goes on when all senders have sent, or when it is late and some have."""
+        senders = senders - self.refused.keys()
         since, missing = self._since.setdefault((index, leg), time.monotonic()), sorted(senders - there.keys())
         late = time.monotonic() - since >= self.patience.late
         # A sum of fewer would never be answered.
@@ -137,6 +176,8 @@ def _of_client(seat: Seat, index: int, leg: Leg) -> Turn | None:
         return Turn((index, leg), f"{what} of round {index} from {AGGREGATOR}", exchange.has_key())
     if index == seat.last and seat.has(RESULT, MANIFEST):
         return None
+    if seat.has(f"{index:02d}.parquet"):
+        return Turn((index, "closed"), after)
     if exchange.plan().shares is not None and not exchange.has_countersigned(index, seat.client):
         return Turn((index, COUNTERSIGNED), after, True)
     return Turn((index, "closed"), after) if exchange.plan().pairwise is None else seat.answer(index)
@@ -161,8 +202,8 @@ def _of_collector(seat: Seat, index: int, leg: Leg) -> Turn | None:
     turn = seat.answer(index)
     if exchange.plan().pairwise is None or not turn.ready:
         return turn
-    folder = FileSystems.join(seat.released, f"{index:02d}_shares")
-    handed = {path[len(folder) + 1 : -len(SEALED)]: mark for path, mark in marks(f"{folder}/*{SEALED}").items()}
+    folder = join(seat.released, f"{index:02d}_shares")
+    handed = {path[len(folder) + 1 : -len(SEALED)]: mark for path, mark in marks(folder, SEALED).items()}
     return seat.gather(index, leg, handed, set(exchange.arrived(index, MESSAGES)))
 
 
@@ -186,17 +227,31 @@ def take_part(role: str, argv: Sequence[str], patience: Patience) -> Summary:
       AbsentError: if a party has not come.
       DappleError: what stopped it, in one sentence.
     """
-    job: Job[Any, Any, Any] = importlib.import_module(f"pipelines.masked.{_ROLES[role][0]}").JOB
+    job: Job[Any, Any, Any] = importlib.import_module(f"dapple_dp.pipelines.masked.{_ROLES[role][0]}").JOB
     options = parse_job(job.name, argv, job.flags)
     settings = job.load(read_text(options.config))
     masked = settings if role == AGGREGATOR else settings.masked
     own = options.client or (AGGREGATOR if role == AGGREGATOR else COLLECTOR)
     exchange = PairwiseExchange(options.exchange, signing_parties(masked.parties, masked.identity_uri, own))
-    seat = Seat(role, exchange, patience, options.released, options.client)
-    result = FileSystems.join(seat.released, RESULT) if seat.released else ""
+    threshold = settings.threshold if role == AGGREGATOR else masked.threshold
+    run = Run(settings=settings, options=options, place=job.place(settings, options))
+    check_stores(settings)
+    check_runner(options.beam.view_as(StandardOptions).runner, getattr(settings, "experimental", False))
+    side = importlib.import_module(
+        f"dapple_dp.pipelines.masked.{'aggregate' if role == AGGREGATOR else 'clients_role'}"
+    )
+    side.check_start(run)
+    check = functools.partial(side.check_plan, run) if role == "client" else lambda: None
+    seat = Seat(role, exchange, patience, options.released, options.client, threshold, check)
+    result = join(seat.released, RESULT) if seat.released else ""
     whole = dataclasses.replace(options, output=result)
     with of_run(PARTY, options.run_id):
         return with_signals(PARTY, whole, settings, functools.partial(_to_the_end, job, settings, options, seat, own))
+
+
+def _differs(keys: Sequence[str]) -> str:
+    """What is known of a job that is not that of the run."""
+    return f"its job differs in {', '.join(keys)}" if keys else "its job differs"
 
 
 def _to_the_end(job: Job[Any, Any, Any], settings: Any, options: JobOptions, seat: Seat, own: str) -> Summary:
@@ -207,20 +262,24 @@ def _to_the_end(job: Job[Any, Any, Any], settings: Any, options: JobOptions, sea
     def play(turn: Turn) -> Summary:
         call = dataclasses.replace(options, run_id=f"{options.run_id}-{next(calls)}")
         summary = with_signals(job.name, call, settings, functools.partial(_call, job, settings, options))
+        exchange.take_part(own)
         left_out[turn.step[0]].update(each.rpartition("/")[2].partition(".")[0] for each in summary.get("left_out", ()))
         return summary
 
-    last = _take_turns(seat, own, play)
-    summary: Summary = {"run_id": exchange.plan().run, "rounds": seat.last + 1}
-    if seat.role == AGGREGATOR:
-        there = [exchange.arrived(index, MESSAGES).keys() for index in range(seat.last + 1)]
-        absent = {index: sorted(seat.clients - each | left_out[index]) for index, each in enumerate(there)}
-        return summary | {"left_out": {index: names for index, names in absent.items() if names}}
-    if seat.role == "client":
-        # The run is over, so nothing of it is sent again.
-        kept = PartyState.of(str(settings.masked.state_uri), str(settings.masked.secret_uri), own)
-        kept.of_run(exchange.plan().nonce).end()
-    return summary | (last or {"client": own, "output": FileSystems.join(seat.released, RESULT)})
+    def end() -> Summary:
+        summary: Summary = {"run_id": exchange.plan().run, "rounds": seat.last + 1}
+        if seat.role == AGGREGATOR:
+            there = [exchange.arrived(index, MESSAGES).keys() for index in range(seat.last + 1)]
+            absent = {index: sorted(seat.clients - each | left_out[index]) for index, each in enumerate(there)}
+            return summary | {"left_out": {index: names for index, names in absent.items() if names}}
+        if seat.role == "client":
+            # The run is over, so nothing of it is sent again.
+            kept = PartyState.of(str(settings.masked.state_uri), str(settings.masked.secret_uri), own)
+            kept.of_run(exchange.plan().nonce).end()
+        return summary | {"client": own, "output": join(seat.released, RESULT)}
+
+    summary = _take_turns(seat, own, play, end)
+    return {"run_id": exchange.plan().run, "rounds": seat.last + 1} | summary
 
 
 def _call(job: Job[Any, Any, Any], settings: Any, options: JobOptions) -> Summary:
@@ -230,28 +289,40 @@ def _call(job: Job[Any, Any, Any], settings: Any, options: JobOptions) -> Summar
         return job.write(run, planned, result).summary
 
 
-def _take_turns(seat: Seat, own: str, play: Callable[[Turn], Summary]) -> Summary | None:
-    """Does whatever is a party's turn by `play`; the summary of what ended the run, None if another party has ended it.
+def _take_turns(seat: Seat, own: str, play: Callable[[Turn], Summary], end: Callable[[], Summary]) -> Summary:
+    """Does whatever is a party's turn by `play`; the summary of what ended the run, or `end` if another party did.
 
-    It does each step once, tries none again without a wait in between, and waits a limited time in all. So it ends,
-    whatever others write.
+    This is the one place where a store that is away is waited for, whatever was asked of it. The party does each step
+    once, tries none again without a wait in between, and waits a limited time in all. So it ends, whatever others do.
     """
     waited, done, (wait, poll, *_) = 0.0, set[Any](), seat.patience
     said: Any = None
     tried: Any = None
-    while (turn := seat.look()) is not None:
-        if turn.ready and turn.step not in done and (turn.step, turn.seen) != tried:
-            tried = (turn.step, turn.seen)
-            try:
-                _check_same_run(seat.exchange, turn)
-                summary = play(turn)
-            except NotYetError as error:
-                _LOGGER.info("not yet: %s", error)
-            else:
-                done.add(turn.step)
-                if "output" in summary:
-                    return summary
-                continue
+    while True:
+        began, turn = time.monotonic(), None
+        try:
+            with _told_to_others(seat, own):
+                turn = seat.look()
+                if turn is None:
+                    return end()
+                if turn.ready and turn.step not in done and (turn.step, turn.seen) != tried:
+                    tried = (turn.step, turn.seen)
+                    _check_same_run(seat.exchange, turn)
+                    summary = play(turn)
+                    done.add(turn.step)
+                    if "output" in summary:
+                        return summary
+                    continue
+        except NotYetError as error:
+            if turn is None:
+                raise
+            _LOGGER.info("not yet: %s", error)
+        except Exception as error:
+            if not is_away(error):
+                raise
+            # Whatever was begun is done again: a job that was cut off goes on where it was.
+            turn, tried = Turn((-1, "store"), _AWAY), None
+            waited += time.monotonic() - began
         if said != turn.step:
             said = turn.step
             _LOGGER.info("%s waits for %s", own, turn.waits)
@@ -262,7 +333,16 @@ def _take_turns(seat: Seat, own: str, play: Callable[[Turn], Summary]) -> Summar
             )
         seat.patience.pause(poll)
         waited += poll
-    return None
+
+
+@contextlib.contextmanager
+def _told_to_others(seat: Seat, own: str) -> Iterator[None]:
+    """Has the other parties learn that this one takes no part."""
+    try:
+        yield
+    except JobDiffersError as error:
+        seat.exchange.refuse(own, error.keys)
+        raise
 
 
 def _check_same_run(exchange: PairwiseExchange, turn: Turn) -> None:

@@ -13,37 +13,38 @@ import secrets
 import stat
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.jobs.job import Run
-from pipelines.jobs.place import Summary
-from pipelines.kmeans.plan.planned_fit import FitResult
-from pipelines.kmeans.plan.recurrence import compare_to_previous
-from pipelines.kmeans.report import files as outputs
-from pipelines.masked.clients_role import SHARES, ClientsRole, OpenRound, clients_job, planned_role
-from pipelines.run.folder import MANIFEST, RunFolder
-from pipelines.run.graph import run_graph
-from schemas.choices import NoiseBy
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import FitConfig
-from schemas.masked.config import RESULT
-from schemas.masked.exchange import NONCE_BYTES, ExchangePlan
-from schemas.masked.pairwise_messages import HandedOut, sent_from_table
-from schemas.privacy.release import MaskedReleases, releases_from_table, releases_to_table
-from transforms.files import gate, stores
-from transforms.files.file_bytes import make_folder, table_bytes, write_bytes
-from transforms.files.publish import CENTERS_FILE, RELEASES_FILE
-from transforms.masked.clients import SECRET_SETTING, UnmaskReleases, broadcast_digest, check_present
-from transforms.masked.exchange_files import marks, read_table, table_refusal
-from transforms.masked.pairwise_files import PairwiseExchange
-from transforms.masked.pairwise_legs import UnmaskPairwise
-from transforms.masked.sealing import SEALED
-from transforms.masked.signing import Parties
-from transforms.numerics.masked.public_keys import private_key, unseal
-from transforms.numerics.privacy.keystream import encode_label
-from transforms.privacy.keys import read_key
-from transforms.privacy.noise_stage import AddFurtherNoise
+from dapple_dp.pipelines.jobs.job import Run
+from dapple_dp.pipelines.jobs.place import Summary
+from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult
+from dapple_dp.pipelines.kmeans.plan.recurrence import compare_to_previous
+from dapple_dp.pipelines.kmeans.report import files as outputs
+from dapple_dp.pipelines.masked.clients_role import SHARES, ClientsRole, OpenRound, clients_job, planned_role
+from dapple_dp.pipelines.run.folder import MANIFEST, RunFolder
+from dapple_dp.pipelines.run.graph import run_graph
+from dapple_dp.schemas.choices import NoiseBy
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.masked.config import RESULT, SECRET_SETTING
+from dapple_dp.schemas.masked.exchange import NONCE_BYTES, ExchangePlan, MaskedReleases
+from dapple_dp.schemas.masked.pairwise_messages import HandedOut, sent_from_table
+from dapple_dp.schemas.privacy.release_table import releases_to_table
+from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE, RELEASES_FILE
+from dapple_dp.transforms.core.keystream import encode_label
+from dapple_dp.transforms.files import gate, stores
+from dapple_dp.transforms.files.file_bytes import make_folder, table_bytes, write_bytes
+from dapple_dp.transforms.files.stores import STORE, join
+from dapple_dp.transforms.masked.clients import UnmaskReleases, broadcast_digest, check_present
+from dapple_dp.transforms.masked.exchange_files import marks, read_releases, table_refusal
+from dapple_dp.transforms.masked.noise_stages import AddFurtherNoise
+from dapple_dp.transforms.masked.pairwise_files import PairwiseExchange
+from dapple_dp.transforms.masked.pairwise_legs import UnmaskPairwise
+from dapple_dp.transforms.masked.sealing import SEALED
+from dapple_dp.transforms.masked.signing import Parties
+from dapple_dp.transforms.masked.table_forms import sent_form
+from dapple_dp.transforms.numerics.masked.public_keys import private_key, unseal
+from dapple_dp.transforms.privacy.key_files import KeyFile, read_key
 
 _LOGGER = logging.getLogger(__name__)
 _NO_FINGERPRINT = "none: rows stayed with the clients"
@@ -57,11 +58,12 @@ def _handed(
     path = signed.plan().rounds[index].path
     own = private_key(read_key(secret_uri, SECRET_SETTING), nonce, SHARES)
     found = []
-    for file in marks(FileSystems.join(folder, f"*{SEALED}")):
+    for file in marks(folder, SEALED):
         with signed.leaving_out(file):
             content = _opened(file, signed.handed_out(index, file), own, path)
             if content is not None:
-                found += sent_from_table(gate.table_of(content, table_refusal(file)), HandedOut, path)
+                table = gate.table_of(content, table_refusal(file), sent_form(HandedOut, path))
+                found += sent_from_table(table, HandedOut, path)
     return found
 
 
@@ -94,7 +96,7 @@ def build(root: beam.Pipeline, opened: OpenRound, masked: MaskedReleases, path: 
         unmask = UnmaskPairwise(plan=plan, state=state, listed=opened.listed(root), handed=handed, masking=masking)
     releases = root | "Sum" >> beam.Create([masked], reshuffle=False) | "Unmask" >> unmask
     if masking.noise_by is NoiseBy.BOTH:
-        releases = releases | "FurtherNoise" >> AddFurtherNoise(plan=plan, key_uri=opened.key_uri)
+        releases = releases | "FurtherNoise" >> AddFurtherNoise(plan=plan, key_source=KeyFile(opened.key_uri))
     _ = releases | "Keep" >> beam.Map(_keep, path)
 
 
@@ -110,7 +112,7 @@ def _catch_up(role: ClientsRole, options: PipelineOptions) -> None:
             check_present(masked, role.planned.config.masked.threshold)
         role.check_countersigned(index, digest)
         role.commit(index, digest)
-        part = FileSystems.join(role.released, f"{index:02d}.part")
+        part = join(role.released, f"{index:02d}.part")
         add = functools.partial(
             build,
             opened=role.open_round(index, state),
@@ -119,8 +121,8 @@ def _catch_up(role: ClientsRole, options: PipelineOptions) -> None:
             shares=role.shares_folder(index),
         )
         run_graph(add, options, role.step_promise)
-        role.keep(index, releases_from_table(read_table(part)))
-        FileSystems.delete([part])
+        role.keep(index, read_releases(part, role.rounds[index]))
+        STORE.delete(part)
 
 
 def _write_result(role: ClientsRole, output: str, run_id: str) -> None:
@@ -164,6 +166,7 @@ def _open_run(role: ClientsRole, run_id: str) -> None:
         collector=role.collector_key(nonce),
         shares=role.planned.config.masked.shares,
     )
+    role.keep_settings()
     role.exchange.open(plan)
 
 
@@ -178,10 +181,10 @@ def _work(run: Run[FitConfig], role: ClientsRole) -> Summary:
         role.exchange.open_round(index, broadcast_digest(role.state()))
         _LOGGER.info("open: round %d, %s", index, role.planned.rounds[index].plan.path)
         return summary
-    output = FileSystems.join(role.released, RESULT)
-    if not FileSystems.exists(FileSystems.join(output, MANIFEST)):
+    output = join(role.released, RESULT)
+    if not STORE.exists(join(output, MANIFEST)):
         _write_result(role, output, summary["run_id"])
-    _LOGGER.info("done: %s", FileSystems.join(output, "report.html"))
+    _LOGGER.info("done: %s", join(output, "report.html"))
     return summary | {"output": output, "epsilon": role.planned.plan.epsilon, "delta": role.planned.plan.delta}
 
 

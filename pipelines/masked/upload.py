@@ -10,29 +10,29 @@ import logging
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.jobs.job import Run
-from pipelines.jobs.place import Summary
-from pipelines.kmeans.plan.planned_fit import PlannedFit, message_contract
-from pipelines.masked import pairwise_upload
-from pipelines.masked.clients_role import ClientsRole, OpenRound, clients_job, party_state, planned_role
-from pipelines.masked.clients_settings import check_settings
-from pipelines.run.graph import run_graph
-from schemas.choices import MaskScheme
-from schemas.errors import NotYetError
-from schemas.kmeans.fit_config import FitConfig
-from schemas.masked.exchange import MaskedMessages
-from schemas.masked.pairwise_messages import Leg
-from transforms.files.file_bytes import make_folder
-from transforms.masked.clients import UploadMessages
-from transforms.masked.exchange_files import COUNTERSIGNED, Exchange
-from transforms.masked.pairwise_files import PairwiseExchange
-from transforms.masked.party_state import RunState
-from transforms.masked.sealing import Sealing
-from transforms.masked.signing import Parties, signing_parties
-from transforms.tables.read import CheckRows, ListShards
+from dapple_dp.pipelines.jobs.job import Run
+from dapple_dp.pipelines.jobs.place import Summary
+from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit, message_contract
+from dapple_dp.pipelines.masked import pairwise_upload
+from dapple_dp.pipelines.masked.clients_role import ClientsRole, OpenRound, clients_job, party_state, planned_role
+from dapple_dp.pipelines.masked.clients_settings import check_settings
+from dapple_dp.pipelines.run.graph import run_graph
+from dapple_dp.schemas.choices import MaskScheme
+from dapple_dp.schemas.errors import NotYetError
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.masked.exchange import MaskedMessages
+from dapple_dp.schemas.masked.pairwise_messages import Leg
+from dapple_dp.transforms.files.file_bytes import make_folder
+from dapple_dp.transforms.files.stores import STORE
+from dapple_dp.transforms.masked.clients import UploadMessages
+from dapple_dp.transforms.masked.exchange_files import COUNTERSIGNED, Exchange
+from dapple_dp.transforms.masked.pairwise_files import PairwiseExchange
+from dapple_dp.transforms.masked.party_state import RunState
+from dapple_dp.transforms.masked.sealing import Sealing
+from dapple_dp.transforms.masked.signing import Parties, signing_parties
+from dapple_dp.transforms.tables.read import CheckRows, ListShards
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ def _planned(run: Run[FitConfig]) -> ClientsRole | Summary:
 
 def _of_columns(config: FitConfig, kept: RunState) -> FitConfig:
     """The job with a file of its columns in the place of its rows, if one was kept."""
-    if not FileSystems.exists(kept.columns_uri):
+    if not STORE.exists(kept.columns_uri):
         return config
     data = config.data.model_copy(update={"path": kept.columns_uri, "table": None, "partitions": {}})
     return config.model_copy(update={"data": data})

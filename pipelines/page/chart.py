@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pipelines.page.axis import Axis, text_width
+from dapple_dp.pipelines.page.axis import Axis, text_width
 
 INK, MUTED, GRID, SURFACE = "var(--ink)", "var(--muted)", "var(--grid)", "var(--surface)"
 ACCENT, WARM, COOL = "var(--accent)", "var(--warm)", "var(--cool)"

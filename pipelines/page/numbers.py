@@ -1,5 +1,6 @@
 """Numbers as a page shows them: no more digits than they are worth, and points below points."""
 
+import decimal
 import math
 from collections.abc import Sequence
 
@@ -21,6 +22,18 @@ def fixed(values: Sequence[float], digits: int = 4) -> tuple[str, ...]:
     whole = math.floor(math.log10(largest)) + 1 if largest else 1
     decimals = max(0, digits - max(whole, 1))
     return tuple(_unsigned_zero(f"{value:,.{decimals}f}") for value in values)
+
+
+def at_most(bound: float, digits: int = 3) -> str:
+    """A bound with some digits, rounded up, so that what is said to be at most this is.
+
+    Args:
+      bound: >= 0, finite.
+      digits: at least 1.
+    """
+    # Twelve digits first: what float64 adds to 0.0001 is no reason to say 0.000101.
+    rounded = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING).create_decimal(f"{bound:.12g}")
+    return f"{float(rounded):,.12g}"
 
 
 def to_noise(value: float, stddev: float) -> str:

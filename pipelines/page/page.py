@@ -16,13 +16,14 @@ from typing import ClassVar, NamedTuple
 import jinja2
 from jinja2.filters import do_forceescape, do_mark_safe
 
-from pipelines.jobs.warned import META
-from pipelines.page.numbers import on_points
-from pipelines.page.stamp import RunStamp, css_string
-from pipelines.page.svg import Figure, inline_svg
-from pipelines.run.failures import describe_unexpected
-from schemas.privacy.plan import PrivacyUnit
-from schemas.privacy.unit import UNITS
+from dapple_dp.pipelines.jobs.warned import META
+from dapple_dp.pipelines.page.numbers import at_most, on_points
+from dapple_dp.pipelines.page.stamp import RunStamp, css_string
+from dapple_dp.pipelines.page.svg import Figure, inline_svg
+from dapple_dp.pipelines.run.failures import describe_unexpected
+from dapple_dp.schemas.core.unit import UNITS
+from dapple_dp.schemas.privacy.noise_shares import ZEROED_OUT
+from dapple_dp.schemas.privacy.statement import PrivacyStatement, computational
 
 _LOGGER = logging.getLogger(__name__)
 _ENVIRONMENT = jinja2.Environment(
@@ -34,23 +35,44 @@ _ENVIRONMENT = jinja2.Environment(
 )
 
 
-def odds(epsilon: float) -> float:
-    """How sure an observer who gave even odds may become that a unit is in the data: e^epsilon / (1 + e^epsilon)."""
-    return 1.0 / (1.0 + math.exp(-epsilon))
+def odds(epsilon: float, delta: float) -> float:
+    """The probability at most that a guess at even odds is right: (e^epsilon + delta) / (1 + e^epsilon).
+
+    Source: Kairouz, Oh, Viswanath (2015), "The composition theorem for differential privacy": the region of errors of
+      any test, whose best point for equal priors this is.
+    """
+    return (1.0 + delta * math.exp(-epsilon)) / (1.0 + math.exp(-epsilon))
 
 
-def meaning(epsilon: float, delta: float, unit: PrivacyUnit, *, senders_public: bool = False) -> str:
-    """What it means that one unit is added or removed; where who sends is public, left out of what its sender sends."""
-    given, took = UNITS[unit].whole, f"the {UNITS[unit].word}"
-    factor = f"{math.exp(epsilon):,.3g}" if epsilon < 12 else f"e^{epsilon:.3g}"
-    sure = odds(epsilon)
-    after = f"is at most {sure:.0%} sure" if sure < 0.995 else "may be all but certain"
-    moved = "Leaving out" if senders_public else "Adding or removing"
-    return (
-        f"{moved} {given} changes the probability of any result by at most a factor of {factor}, up to "
-        f"{delta:.3g}. An observer who gives even odds that {took} took part, and knows everything else, {after} "
-        "after seeing this."
+def change_words(change: str, seen: str, guess: str, epsilon: float, delta: float, drawn_from: str) -> str:
+    """What a guarantee means; bounds are rounded up.
+
+    Args:
+      change: what neighbors differ in, such as "Adding or removing one row".
+      seen: whose probability changes, such as "any result".
+      guess: what an observer guesses, with its prior.
+      epsilon: of the guarantee.
+      delta: of the guarantee; 0 for none.
+      drawn_from: where the noise comes from, as of `computational`.
+    """
+    factor = at_most(math.exp(epsilon)) if epsilon < 12 else f"e^{at_most(epsilon)}"
+    right = odds(epsilon, delta)
+    rightly = (
+        f"is right with probability at most {at_most(100.0 * right)}%" if right < 0.995 else "may be all but certain"
     )
+    slack = f", up to {at_most(delta)}" if delta else ""
+    return (
+        f"{change} changes the probability of {seen} by at most a factor of {factor}{slack}. An observer who gives "
+        f"even odds to {guess}, and knows everything else, {rightly} after seeing it. {computational(drawn_from)}"
+    )
+
+
+def meaning(statement: PrivacyStatement, drawn_from: str) -> str:
+    """What it means that one unit is added or removed; where who sends is public, left out of what its sender sends."""
+    unit = UNITS[statement.unit]
+    moved = "Leaving out" if statement.neighboring_relation == ZEROED_OUT else "Adding or removing"
+    guess = f"whether the {unit.word} took part"
+    return change_words(f"{moved} {unit.whole}", "any result", guess, statement.epsilon, statement.delta, drawn_from)
 
 
 class Badge(enum.StrEnum):

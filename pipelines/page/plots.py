@@ -1,4 +1,4 @@
-"""Plots of plain arrays, as figures; `pipelines.page.svg` puts them into a page.
+"""Plots of plain arrays, as figures; `dapple_dp.pipelines.page.svg` puts them into a page.
 
 Text says what color says, for those who do not see color.
 """
@@ -10,9 +10,22 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.page.axis import MINUS, Axis
-from pipelines.page.chart import ACCENT, COOL, GRID, INK, LINE, MUTED, SERIES, SURFACE, WARM, Chart, Look, fill
-from pipelines.page.svg import Figure
+from dapple_dp.pipelines.page.axis import MINUS, Axis
+from dapple_dp.pipelines.page.chart import (
+    ACCENT,
+    COOL,
+    GRID,
+    INK,
+    LINE,
+    MUTED,
+    SERIES,
+    SURFACE,
+    WARM,
+    Chart,
+    Look,
+    fill,
+)
+from dapple_dp.pipelines.page.svg import Figure
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 WHISKERS = Look(INK, 1.2)

@@ -10,8 +10,8 @@ from collections.abc import Generator, Iterable
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from pipelines.page.axis import text_width
-from pipelines.page.chart import MUTED, Chart, Look, View, element, fill, label, number, point, stroke
+from dapple_dp.pipelines.page.axis import text_width
+from dapple_dp.pipelines.page.chart import MUTED, Chart, Look, View, element, fill, label, number, point, stroke
 
 WIDTH = 420.0
 """Width of every plot, in the units of its view box; a font size of 12 is meant in the same units."""
@@ -125,7 +125,7 @@ def inline_svg(figure: Figure, name: str, title: str, description: str) -> str:
     """An `svg` element that stands in a page on its own; equal figures give equal text.
 
     Args:
-      figure: in the colors of `pipelines.page.chart`.
+      figure: in the colors of `dapple_dp.pipelines.page.chart`.
       name: unique in the page, letters and dashes; ids begin with it.
       title: what the plot is, for people and screen readers.
       description: what it shows, in a sentence or two.

@@ -8,10 +8,12 @@ from typing import Any
 
 import click
 
-from pipelines.run.flags import PATH, Command, Flag
-from pipelines.run.stores import check_stores
-from schemas.errors import ConfigError
-from schemas.tables.encoding import are_bounds
+from dapple_dp.pipelines.run.flags import PATH, Command, Flag
+from dapple_dp.pipelines.run.stores import check_stores
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.settings.yaml_text import quoted
+from dapple_dp.schemas.tables.data_section import MOST_WIDTH
+from dapple_dp.schemas.tables.encoding import are_bounds
 
 
 class Tool(Command):
@@ -61,6 +63,35 @@ def _interval(text: str) -> list[float]:
     return numbers
 
 
+def _width(text: str) -> int:
+    """A number of numbers in a list; raises ConfigError."""
+    if (number := _whole(text)) > MOST_WIDTH:
+        raise ConfigError(f"a width must be at most {MOST_WIDTH}, got {text!r}; a row holds no more numbers.")
+    return number
+
+
+def fill_of(text: str) -> float:
+    """A finite number; raises ConfigError."""
+    if not math.isfinite(number := _number(text)):
+        raise ConfigError(f"a fill must be a finite number, got {text!r}; write --missing NAME=2.5.")
+    return number
+
+
+def by_column(flag: str, texts: Sequence[str], kind: Callable[[str], Any]) -> dict[str, Any]:
+    """What a flag that may be given several times says for each column; under the empty name, for all others.
+
+    Raises:
+      ConfigError: if a column is named twice, or a value is not of its kind.
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, _, value = text.rpartition("=")
+        if name in found:
+            raise ConfigError(f"{flag} must be given once for {quoted(name) if name else 'all columns'}, got it again.")
+        found[name] = kind(value)
+    return found
+
+
 def _epsilons(text: str) -> list[float]:
     """Numbers above 0, with commas between them; raises ConfigError."""
     parts = text.split(",")
@@ -84,6 +115,7 @@ KINDS: Mapping[str, Callable[[str], Any]] = {
     "domain": _interval,
     "radius": _radius,
     "client_rows": _whole,
+    "width": _width,
     "server_data": str,
 }
 """How what `dapple init` asks for is read."""
@@ -93,23 +125,46 @@ _TOOLS = (
     Tool(
         "init",
         "dapple init --data PATH --output job.yaml [--algorithm NAME] ...",
-        "pipelines.plan.starter",
+        "dapple_dp.pipelines.plan.starter",
         Flag("--data", "a Parquet or CSV file, a glob or a folder; names and types are read", required=True, type=PATH),
         Flag("--output", "the job to write; must be new", required=True, type=PATH),
         Flag("--algorithm", "dp_lloyd, central_tree or feddp_kmeans", default="dp_lloyd"),
         Flag("--clusters", "number of centers; default: 5", default=5, type=int),
         Flag("--epsilon", "of the run; default: 1", default=1.0, type=float),
         Flag("--delta", "of the run; default: 1e-6", default=1e-6, type=float),
-        Flag("--client_id", "column of clients; makes the client the privacy unit"),
+        Flag("--client_id", "column that says whose a row is; protects a person with all rows"),
+        Flag(
+            "--unit",
+            "record to protect single rows, where a column may be ids of people",
+            type=click.Choice(("record",)),
+        ),
         Flag("--client_rows", "public typical number of rows of a client"),
         Flag("--server_data", "public rows, for feddp_kmeans", type=PATH),
-        Flag("--domain", "one public interval for every feature, such as 0,100"),
+        Flag(
+            "--domain",
+            "public interval of a column, such as age=0,120, once for each; without a name, of all others",
+            multiple=True,
+        ),
         Flag("--radius", "public largest distance of a row from the origin"),
+        Flag("--width", "public number of numbers in every list of a list column"),
+        Flag(
+            "--on_invalid_rows",
+            "drop or fail: what becomes of rows with missing numbers",
+            type=click.Choice(("drop", "fail")),
+        ),
+        Flag(
+            "--missing",
+            "public value for missing numbers of a column, such as weight=70, once for each; never from the rows",
+            multiple=True,
+        ),
+        Flag("--delimiter", "sign between the fields of a CSV file, if it is not recognized, such as ';' or tab"),
+        Flag("--encoding", "encoding of a CSV file, if it is not recognized, such as cp1252"),
+        Flag("--decimal", "decimal mark of a CSV file, '.' or ',', if both are possible"),
     ),
     Tool(
         "plan",
         "dapple plan --config job.yaml [--rows N | --clients N] [--accuracy X] [--epsilons 0.1,0.5,1,3]",
-        "pipelines.plan.expected",
+        "dapple_dp.pipelines.plan.expected",
         Flag("--config", "the YAML file of a private fit or a stream", required=True, type=PATH),
         Flag("--rows", "assumed number of rows, never that of the data", type=int),
         Flag("--clients", "assumed number of clients, at unit client", type=int),
@@ -120,7 +175,7 @@ _TOOLS = (
     Tool(
         "verify",
         "dapple verify FOLDER [--ledger FILE] [--inputs JOB] [--sign PRIVATE | --key PUBLIC]",
-        "pipelines.plan.verify",
+        "dapple_dp.pipelines.plan.verify",
         click.Argument(["folder"], type=PATH),
         _LEDGER,
         Flag(
@@ -132,7 +187,7 @@ _TOOLS = (
     Tool(
         "clean",
         "dapple clean FOLDER [--ledger FILE] [--hours N] [--flink_master HOST:PORT] [--delete] [--abandon]",
-        "pipelines.plan.leftovers",
+        "dapple_dp.pipelines.plan.leftovers",
         click.Argument(["folder"], type=PATH),
         _LEDGER,
         Flag("--hours", "untouched for so long; default: 24", default=24.0, type=float),
@@ -147,6 +202,11 @@ TOOLS: Mapping[str, Tool] = {str(each.name): each for each in _TOOLS}
 def check_flags(given: Mapping[str, Any]) -> SimpleNamespace:
     """The values given for the flags of a word, read and checked; raises ConfigError, in one sentence."""
     found = SimpleNamespace(**given)
+    if isinstance(getattr(found, "domain", None), tuple):
+        found.columns = by_column("--domain", found.domain, KINDS["domain"])
+        found.domain = found.columns.pop("", None)
+    if isinstance(getattr(found, "missing", None), tuple):
+        found.missing = by_column("--missing", found.missing, fill_of)
     for flag, kind in KINDS.items():
         if isinstance(getattr(found, flag, None), str):
             setattr(found, flag, kind(getattr(found, flag)))

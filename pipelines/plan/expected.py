@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.jobs.forewarnings import forewarnings
-from pipelines.kmeans.plan.planned_fit import (
+from dapple_dp.pipelines.jobs.forewarnings import forewarnings
+from dapple_dp.pipelines.kmeans.plan.planned_fit import (
     check_previous,
     learned_encoder,
     previous_run,
@@ -24,33 +24,33 @@ from pipelines.kmeans.plan.planned_fit import (
     public_points,
     server_files,
 )
-from pipelines.kmeans.plan.previous_run import PreviousRun
-from pipelines.kmeans.plan.public_fit import PublicFit, statement_of
-from pipelines.ledger.remaining import Budget, next_window
-from pipelines.ledger.spending import charge_of
-from pipelines.plan import plan_words
-from pipelines.plan.sharp_edges import edges_of
-from pipelines.plan.side_by_side import against_bounds, at_epsilons
-from pipelines.plan.stream_noise import stream_json, stream_warnings
-from pipelines.run.options import beam_options, read_text
-from pipelines.run.stores import check_stores
-from pipelines.tables.features import with_features
-from pipelines.tables.private_source import check_public, private_source
-from schemas.errors import ConfigError, InputError
-from schemas.kmeans.fit_config import FitConfig, validated
-from schemas.kmeans.pooled_config import is_pooled
-from schemas.kmeans.stream_config import in_stream_words, stream_config
-from schemas.kmeans.windows_config import WindowsFit
-from schemas.privacy.charge import Charge
-from schemas.privacy.plan import ReleasePlan, Role
-from schemas.privacy.release import Release
-from schemas.privacy.unit import UNITS, unit_of
-from schemas.settings import yaml_text
-from schemas.settings.tiers import unsupported
-from schemas.tables.encoder import Encoder
-from transforms.kmeans.protocols import PROTOCOLS
-from transforms.kmeans.simulated_fit import DRAWS, MOST_ROWS, SimulatedFit, probed_units
-from transforms.numerics.kmeans.centers import released_as
+from dapple_dp.pipelines.kmeans.plan.previous_run import PreviousRun
+from dapple_dp.pipelines.kmeans.plan.public_fit import PublicFit, statement_of
+from dapple_dp.pipelines.ledger.remaining import Budget, next_window
+from dapple_dp.pipelines.ledger.spending import charge_of
+from dapple_dp.pipelines.plan import plan_words
+from dapple_dp.pipelines.plan.sharp_edges import edges_of
+from dapple_dp.pipelines.plan.side_by_side import against_bounds, at_epsilons
+from dapple_dp.pipelines.plan.stream_noise import stream_json, stream_warnings
+from dapple_dp.pipelines.run.options import beam_options, read_text
+from dapple_dp.pipelines.run.stores import check_stores
+from dapple_dp.pipelines.tables.features import with_features
+from dapple_dp.pipelines.tables.private_source import check_public, private_source
+from dapple_dp.schemas.core.plan import ReleasePlan
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.core.unit import UNITS, unit_of
+from dapple_dp.schemas.errors import ConfigError, InputError
+from dapple_dp.schemas.kmeans.fit_config import FitConfig, is_pooled, validated
+from dapple_dp.schemas.kmeans.stream_config import in_stream_words, stream_config
+from dapple_dp.schemas.kmeans.windows_config import WindowsFit
+from dapple_dp.schemas.privacy.charge import Charge
+from dapple_dp.schemas.privacy.meaning import Role, meaning_of
+from dapple_dp.schemas.settings import yaml_text
+from dapple_dp.schemas.settings.tiers import unsupported
+from dapple_dp.schemas.tables.encoder import Encoder
+from dapple_dp.transforms.kmeans.protocols import protocol_of
+from dapple_dp.transforms.kmeans.simulated_fit import DRAWS, MOST_ROWS, SimulatedFit, probed_units
+from dapple_dp.transforms.numerics.kmeans.centers import released_as
 
 ASSUMED_UNITS = 100_000
 _SEARCH = (0.01, 20.0)
@@ -184,9 +184,10 @@ class Expected:
                 "assumed": self.n_units,
                 "releases": [_release_json(*each) for each in zip(counted, self.releases, self._fixed, strict=True)],
                 "center_noise": self.center_noise,
+                "unknown_noise": protocol_of(self.config.algorithm).unknown_noise,
                 "size_noise": self.size_noise,
                 "columns": against_bounds(self),
-                "found_from": PROTOCOLS[self.config.algorithm].found_from(self.config, plan, self.server.shape[1]),
+                "found_from": protocol_of(self.config.algorithm).found_from(self.config, plan, self.server.shape[1]),
                 "encoded": self.encoder is not None,
                 "cost": {"mean": simulated.mean, "stddev": simulated.spread, "without_noise": simulated.without_noise},
                 "simulated_on": "stand-in rows" if rows is None else "server data",
@@ -205,7 +206,7 @@ class Expected:
         """Of each release, whether its noise is known; rows that are moved together are bounded by what is released."""
         units = np.concatenate([self.simulated.units, probed_units(self.fit.initial, self.fit.rounds)])
         fixed = (units == units[0]).all(axis=0)
-        moving = (index for index, each in enumerate(self.releases) if each.meaning.role is Role.GROUPS)
+        moving = (index for index, each in enumerate(self.releases) if meaning_of(each.plan.spec).role is Role.GROUPS)
         fixed[next(moving, len(fixed)) + 1 :] = False
         return list(map(bool, fixed))
 
@@ -342,8 +343,8 @@ def _release_json(counted: ReleasePlan, release: Release, is_fixed: bool) -> dic
     stddev = release.stddev
     return {
         "path": release.path,
-        "tells": release.meaning.tells,
-        "quantity": str(release.meaning.quantity),
+        "tells": meaning_of(release.plan.spec).tells,
+        "quantity": str(meaning_of(release.plan.spec).quantity),
         "shape": list(release.plan.spec.shape),
         "mechanism": str(release.plan.spec.mechanism),
         "noise_multiplier": counted.noise_multiplier,

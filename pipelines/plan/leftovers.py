@@ -16,18 +16,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from pipelines.ledger.store import Ledger
-from pipelines.run import on_flink
-from pipelines.run.folder import KEY_FILE, MANIFEST, NONCE_FILE, SECRET_FILE, VERSIONS_FILE
-from pipelines.run.on_flink import FlinkJob
-from pipelines.tables.private_source import LISTING_FILE
-from schemas.errors import ConfigError, InputError
-from schemas.privacy.ledger_entry import RunStatus, run_states
-from transforms.files.checkpoint import MANIFEST_FILE
-from transforms.files.claims import is_locked
-from transforms.files.publish import RELEASED_FILES
+from dapple_dp.pipelines.ledger.store import Ledger
+from dapple_dp.pipelines.run import on_flink
+from dapple_dp.pipelines.run.folder import KEY_FILE, MANIFEST, NONCE_FILE, SECRET_FILE, VERSIONS_FILE
+from dapple_dp.pipelines.run.on_flink import FlinkJob
+from dapple_dp.pipelines.tables.private_source import LISTING_FILE
+from dapple_dp.schemas.errors import ConfigError, InputError
+from dapple_dp.schemas.privacy.ledger_entry import RunStatus, run_states
+from dapple_dp.schemas.settings.run_manifest import RELEASED_FILES
+from dapple_dp.transforms.files.checkpoint import MANIFEST_FILE
+from dapple_dp.transforms.files.claims import is_locked
+from dapple_dp.transforms.tables.staging_names import parsed
 
-_NAME = re.compile(r"(?P<output>.+)\.partial-(?P<run>[A-Za-z0-9_-][A-Za-z0-9._-]*?)(?P<copy>\.clients)?")
 _OURS = {KEY_FILE, NONCE_FILE, SECRET_FILE, VERSIONS_FILE, MANIFEST, MANIFEST_FILE, LISTING_FILE, *RELEASED_FILES}
 _IN_COPY = re.compile(
     rf"{re.escape(LISTING_FILE)}|split\.json|(before|called)\.npz|[0-9a-f]{{16}}(\.jsonl|-[0-9]+)|\.rows-[0-9a-f.]+|"
@@ -110,20 +110,20 @@ def _stopped(given: SimpleNamespace, jobs: Sequence[FlinkJob]) -> list[str]:
 def _leftovers(folder: str, states: Mapping[str, RunStatus] | None) -> Iterator[_Leftover]:
     """Folders with the name of a staging folder, in order of their names."""
     for entry in sorted(os.scandir(folder), key=lambda each: each.name):
-        match = _NAME.fullmatch(entry.name)
-        if match is None:
+        name = parsed(entry.name)
+        if name is None or not name.output:
             continue
         if entry.is_symlink() or not entry.is_dir():
-            yield _Leftover(path=entry.path, run_id=match["run"], hours=0.0, kept="", alien="it is no folder")
+            yield _Leftover(path=entry.path, run_id=name.run, hours=0.0, kept="", alien="it is no folder")
             continue
         names = set(os.listdir(entry.path))
-        staging = entry.path.removesuffix(".clients") if match["copy"] else entry.path
+        staging = entry.path.removesuffix(".clients") if name.is_copy else entry.path
         yield _Leftover(
             path=entry.path,
-            run_id=match["run"],
+            run_id=name.run,
             hours=max(0.0, time.time() - _last_change(entry.path)) / _SECONDS,
-            kept=_kept(staging, match["run"], states),
-            alien=_alien(entry.path, staging, names, copy=bool(match["copy"])),
+            kept=_kept(staging, name.run, states),
+            alien=_alien(entry.path, staging, names, copy=name.is_copy),
         )
 
 

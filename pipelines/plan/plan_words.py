@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from pipelines.plan import side_by_side
-from pipelines.plan.sharp_edges import PAGE
+from dapple_dp.pipelines.plan import side_by_side
+from dapple_dp.pipelines.plan.sharp_edges import PAGE
 
 _MOST_COLUMNS = 20
 
@@ -70,6 +70,8 @@ def _noise(summary: dict[str, Any]) -> list[str]:
     elif summary["center_noise"] is not None:
         unit = "encoded" if summary["encoded"] else "feature"
         lines.append(f"A coordinate of a center moves by about {summary['center_noise']:.4g} {unit} units.")
+    elif summary["unknown_noise"]:
+        lines.append(summary["unknown_noise"])
     if summary["size_noise"] is not None:
         lines.append(f"A size is accurate to about {summary['size_noise']:.4g} of {share:,} {_units(summary)}.")
     return lines

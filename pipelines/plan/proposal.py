@@ -1,22 +1,33 @@
-"""Which columns `dapple init` proposes as features, by names and types alone, and why it leaves the others out."""
+"""Which columns `dapple init` proposes as features, why it leaves the others out, and which may be ids of people."""
 
-import json
 import re
 from collections.abc import Collection
 from typing import NamedTuple, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from schemas.errors import ConfigError
-from schemas.tables.columns import is_list, is_numeric, is_text, plain_type
-from schemas.tables.feature_patterns import is_pattern
+from dapple_dp.schemas.errors import ConfigError, InputError
+from dapple_dp.schemas.settings.yaml_text import quoted
+from dapple_dp.schemas.tables.columns import is_list, is_numeric, is_text, plain_type
+from dapple_dp.schemas.tables.feature_patterns import is_pattern
 
 _WORDS = re.compile(r"[\W_]+|(?<=[a-z0-9])(?=[A-Z])")
 """What separates the words of a name such as `customer_id` or `customerId`."""
 _IDS = re.compile(
-    r"(?:ids?|uuid|guid|pk|fk|zip|zipcode|postcode|plz|phone|ssn|iban|unnamed"
-    r"|(?:row|user|customer|client|person|patient|member|account|session|device|visit|order|product|item)id)"
+    r"(?:ids?|[pumec]id|uuid|guid|pk|fk|mrn|nhs|zip|zipcode|postcode|plz|phone|email|ssn|iban|unnamed"
+    r"|(?:row|user|customer|client|person|patient|subj|usubj|subject|member|account|case|session|device|visit|order"
+    r"|product|item)id)"
 )
+_PEOPLE = re.compile(
+    r"(?:patient|person|customer|client|kunde|klient|mitglied|versichert|teilnehm|participant|subject|member|user|account"
+    r"|household|haushalt|insured|employee|mitarbeit|student|respondent|proband|donor|citizen|paciente|cliente|usuario"
+    r"|assur[eé]|abonn[eé])(?:s|n|en|in|innen|er|e|a|o)?(?:id|nr|no|nummer|number|key|code)?"
+)
+"""Words for whom several rows of a table may be about."""
+_REFERENCE = re.compile(r"ref|reference|hash|nummer|kennung|pseudonym|token")
+_PLACES = re.compile(r"zip|zipcode|postcode|plz|unnamed|row|rowid")
+"""Ids of no person."""
 _LAST = re.compile(r"key|code|number|no|nr")
 """What ends the name of an id or a code."""
 _DATES = re.compile(r"dates?|datetime|timestamp|ts|dt|dob")
@@ -25,6 +36,10 @@ _INDEX = re.compile(r"index|__index_level_\d+__")
 _MOST_NAMES = 3
 ID, DATE, TEXT = "an id or a code, by its name", "a date or a time", "text"
 EMPTY, CONSTANT = "without a value, by its type", "a constant, by its public interval"
+_LEAST_IDS = 10
+_IDS_PER_ROW = 0.05
+_CODE_DIGITS = 5
+"""Values of a column repeat like ids if there are so many of them, in all and for a row; of numbers also so long."""
 
 
 class Proposal(NamedTuple):
@@ -52,7 +67,7 @@ class Proposal(NamedTuple):
           ConfigError: if the column of client ids is not there, or nothing can be proposed.
         """
         if client_id is not None and client_id not in schema.names:
-            raise ConfigError(f"--client_id must be a column, got {client_id!r}; name one of the table.")
+            raise ConfigError(f"--client_id must be a column, got {quoted(client_id)}; columns: {shown(schema.names)}.")
         others = [field for field in schema if field.name != client_id]
         reasons = {field.name: _reason(field) for field in others}
         open_ones = [field for field in others if not reasons[field.name]]
@@ -61,9 +76,7 @@ class Proposal(NamedTuple):
         for name in lists if numbers else lists[1:]:
             reasons[name] = "a column of lists, which is the only feature where it is one"
         if not open_ones:
-            why = "".join(
-                f"; column {json.dumps(name)} is {reason}" for name, reason in [*reasons.items()][:_MOST_NAMES]
-            )
+            why = "".join(f"; column {quoted(name)} is {reason}" for name, reason in [*reasons.items()][:_MOST_NAMES])
             raise ConfigError(
                 f"--data must have a column of numbers, or of lists of them, got none{why}; name another table, or "
                 "rename a column."
@@ -98,7 +111,7 @@ def _reason(field: pa.Field) -> str:
     if not field.name or is_pattern(field.name):
         return "a name that a job cannot write"
     if is_text(kind):
-        return TEXT
+        return ID if _is_id(field.name) else TEXT
     if pa.types.is_null(kind):
         return EMPTY
     if pa.types.is_temporal(kind):
@@ -112,9 +125,70 @@ def _reason(field: pa.Field) -> str:
 
 def _by_name(name: str) -> str:
     """Why a column of numbers is no feature as far as its name says; empty if it may be one."""
-    words = [word.lower() for word in _WORDS.split(name) if word] or [""]
-    if any(map(_DATES.fullmatch, words)):
+    if any(map(_DATES.fullmatch, _words(name))):
         return f"{DATE}, by its name"
-    if any(map(_IDS.fullmatch, words)) or _LAST.fullmatch(words[-1]) or _INDEX.fullmatch(name.lower()):
-        return ID
-    return ""
+    return ID if _is_id(name) else ""
+
+
+def _words(name: str) -> list[str]:
+    return [word.lower() for word in _WORDS.split(name) if word] or [""]
+
+
+def _is_id(name: str) -> bool:
+    """Whether a name says that its column holds ids or codes, whatever their type is."""
+    words = _words(name)
+    return any(map(_IDS.fullmatch, words)) or bool(_LAST.fullmatch(words[-1]) or _INDEX.fullmatch(name.lower()))
+
+
+def check_once(schema: pa.Schema, path: str) -> None:
+    """Raises InputError for a table in which two columns have one name."""
+    twice = list(dict.fromkeys(name for name in schema.names if name and schema.names.count(name) > 1))
+    if twice:
+        raise InputError(f"{path} must have every column once, got {shown(twice)} several times; rename the others.")
+
+
+def shown(names: Collection[str]) -> str:
+    """Names for a sentence, the first ones of many."""
+    first = [quoted(name) for name in [*names][: 4 * _MOST_NAMES]]
+    return ", ".join(first) + (", ..." if len(names) > len(first) else "")
+
+
+def ids_of_people(schema: pa.Schema, rows: pa.Table) -> list[str]:
+    """Columns that may say whose rows are whose: by their names, or since their values repeat as ids do.
+
+    Args:
+      schema: of the table.
+      rows: the first ones, with columns of text and of integers.
+    """
+    return [field.name for field in schema if field.name and _may_be_person(field, rows)]
+
+
+def _may_be_person(field: pa.Field, rows: pa.Table) -> bool:
+    words, kind = _words(field.name), plain_type(field.type)
+    is_code = is_text(kind) or pa.types.is_integer(kind)
+    if not (is_code or pa.types.is_floating(kind)) or any(map(_PLACES.fullmatch, words)):
+        return False
+    if any(map(_IDS.fullmatch, words)) or (any(map(_PEOPLE.fullmatch, words)) and _names_one(words)):
+        return True
+    if not is_code or _INDEX.fullmatch(field.name.lower()) or field.name not in rows.column_names:
+        return False
+    return _repeat_like_ids(rows[field.name].drop_null(), is_text(kind))
+
+
+def _names_one(words: list[str]) -> bool:
+    """Whether a name such as `patient` or `customer number` is that of a person, not `user age` or `client count`."""
+    rest = [word for word in words if not _PEOPLE.fullmatch(word)]
+    return all(_LAST.fullmatch(word) or _IDS.fullmatch(word) or _REFERENCE.fullmatch(word) for word in rest)
+
+
+def _repeat_like_ids(values: pa.ChunkedArray, are_texts: bool) -> bool:
+    """Whether there are many values, and several rows of some; of numbers, if they are long or stand together."""
+    n_values, n_distinct = len(values), len(values.unique())
+    if not _LEAST_IDS <= n_distinct < n_values or n_distinct < _IDS_PER_ROW * n_values:
+        return False
+    if are_texts:
+        return True
+    texts = values.cast(pa.string())
+    lengths = pc.utf8_length(texts).unique()
+    changes = int(pc.sum(pc.not_equal(texts.slice(1), texts.slice(0, n_values - 1))).as_py() or 0)
+    return (len(lengths) == 1 and lengths[0].as_py() >= _CODE_DIGITS) or changes + 1 <= n_distinct

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from schemas.choices import ClippingRule, MaskScheme, NoiseBy, Trust
-from schemas.kmeans.fit_config import FitConfig
-from schemas.kmeans.lloyd_config import DPLloydFit
-from schemas.kmeans.tree_config import CentralTreeFit
-from schemas.kmeans.windows_config import WindowsFit
-from schemas.privacy.plan import PrivacyUnit
+from dapple_dp.schemas.choices import ClippingRule, MaskScheme, NoiseBy, Trust
+from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
+from dapple_dp.schemas.kmeans.tree_config import CentralTreeFit
+from dapple_dp.schemas.kmeans.windows_config import WindowsFit
 
 PAGE = "Sharp edges"
 """Title of the page of the documentation that says more of each; the wheel does not have it."""

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.kmeans.plan.planned_fit import feature_names
-from pipelines.ledger.remaining import Budget
-from schemas.errors import ConfigError
-from schemas.tables.encoder import Encoder
-from transforms.numerics.statistics.frame import Box
+from dapple_dp.pipelines.kmeans.plan.planned_fit import feature_names
+from dapple_dp.pipelines.ledger.remaining import Budget
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.tables.encoder import Encoder
+from dapple_dp.transforms.core.statistics.frame import Box
 
 if TYPE_CHECKING:
-    from pipelines.plan.expected import Expected
+    from dapple_dp.pipelines.plan.expected import Expected
 
 _Ends = NDArray[np.float64]
 
@@ -104,7 +104,9 @@ def _cells(found: dict[str, Any]) -> tuple[str, ...]:
     if "refused" in found:
         return (f"{found['epsilon']:g}", *("-",) * 4, "refused")
     share, noise = found["share_of_bounds"], found["center_noise"]
-    center = "-" if noise is None else f"{noise:.3g} feature units" if share is None else f"{share:.2%} of the bounds"
+    center = "unknown"
+    if noise is not None:
+        center = f"{noise:.3g} feature units" if share is None else f"{share:.2%} of the bounds"
     return (
         f"{found['epsilon']:g}",
         f"{found['cost']:.5g}",

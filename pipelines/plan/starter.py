@@ -1,27 +1,32 @@
-"""`dapple init`: a first job with comments, from names and types of columns; no value and no statistic is read."""
+"""`dapple init`: a first job with comments, from names and types of columns, and from what the first rows look like.
 
-import json
+No value and no statistic is written.
+"""
+
 import os
+import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import yaml
 
-from pipelines.plan.command_line import KINDS, is_constant
-from pipelines.plan.proposal import ID, TEXT, Proposal
-from pipelines.run.options import beam_options
-from pipelines.run.stores import check_stores
-from pipelines.tables.private_source import private_source
-from schemas.choices import Algorithm
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import FitConfig, load_config
-from schemas.privacy.plan import PrivacyUnit
-from schemas.tables.data_section import DataConfig
-from transforms.files import new_file
-from transforms.tables.read import guessed_schema
+from dapple_dp.pipelines.plan.command_line import KINDS, fill_of, is_constant
+from dapple_dp.pipelines.plan.proposal import ID, TEXT, Proposal, check_once, ids_of_people, shown
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.pipelines.run.stores import check_stores
+from dapple_dp.pipelines.tables.private_source import private_source
+from dapple_dp.schemas.choices import Algorithm
+from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import load_config
+from dapple_dp.schemas.settings.yaml_text import flow, quoted
+from dapple_dp.schemas.tables.columns import is_list, plain_type
+from dapple_dp.schemas.tables.data_section import CsvConfig, DataConfig, indicator_name
+from dapple_dp.transforms.files.formats.csv_guess import Look
+from dapple_dp.transforms.files.stores import STORE
+from dapple_dp.transforms.tables.on_launcher import first_look
 
 _ALGORITHMS = (Algorithm.DP_LLOYD, Algorithm.CENTRAL_TREE, Algorithm.FEDDP_KMEANS)
 _SCHEMA = "# yaml-language-server: $schema=fit.schema.json"
@@ -36,6 +41,11 @@ MOST_QUESTIONS = 30
 _BESIDE_ENCODE = (
     "# Then intervals go there, too, as {kind: bounds, lower: 0, upper: 100, to: symmetric}, and domain is [-1, 1]."
 )
+_FILLS = "# A fill stands for missing values. It is public: never take it from the private rows."
+_NO_INDICATOR = " With indicator: true beside it, one more feature says where."
+_CSV_FLAGS = ("delimiter", "encoding", "decimal")
+_MOST_NAMED = 5
+_ONE_LINE = 1 << 20
 _TAKEN = "--output must be a new file, got {}; choose another one."
 
 
@@ -49,33 +59,166 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
     beam_options([])
     if given.algorithm not in _ALGORITHMS:
         raise ConfigError(f"--algorithm must be one of {', '.join(_ALGORITHMS)}, got {given.algorithm}; name one.")
-    proposal = Proposal.of(_schema(given.data), given.client_id)
+    if given.client_id is not None and given.unit is not None:
+        raise ConfigError("--client_id and --unit record contradict each other, got both; give one of them.")
     if os.path.lexists(given.output):
         raise ConfigError(_TAKEN.format(given.output))
-    questions = _questions(given, proposal)
-    if all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
+    asking = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+    found = _looked(given, asking)
+    check_once(found.schema, given.data)
+    _choose_unit(given, found, asking)
+    proposal = Proposal.of(found.schema, given.client_id)
+    questions = _questions(given, proposal, found)
+    if asking:
         _ask(questions)
     proposal = _without_constants(given, proposal)
-    text = job_text(given, proposal)
-    missing = not isinstance(_loaded(text), FitConfig)
+    _choose_rows(given, found, proposal, asking)
+    missing = any(each.place[each.name] is None for each in questions)
+    text = job_text(given, proposal, found.csv)
+    if not missing:
+        load_config(text)
     try:
-        new_file.create(given.output, text.encode())
+        STORE.put_new(given.output, text.encode())
     except FileExistsError as error:
         raise ConfigError(_TAKEN.format(given.output)) from error
     except OSError as error:
         raise ConfigError(f"--output must be a file that can be made, got {given.output}; check the folder.") from error
     after = "fill in what says FILL IN, then " if missing else ""
-    left_out = [f"Left out: {json.dumps(name)}, {reason}.\n" for name, reason in proposal.left_out.items()]
-    sys.stdout.write("".join(left_out))
-    sys.stdout.write(
-        f"Wrote {given.output}: {after}see what it will cost with `dapple plan --config {given.output}`.\n"
-    )
+    left_out = [f"Left out: {quoted(name)}, {reason}.\n" for name, reason in proposal.left_out.items()]
+    read_as = [f"Read as CSV with {flow(dict(found.csv), _ONE_LINE)}.\n"] if found.csv else []
+    _say("".join(read_as + left_out))
+    _say(f"Wrote {given.output}: {after}see what it will cost with `dapple plan --config {given.output}`.\n")
     return {
         "output": given.output,
         "algorithm": given.algorithm,
         "left_out": list(proposal.left_out),
         "complete": not missing,
     }
+
+
+def _looked(given: SimpleNamespace, asking: bool) -> Look:
+    """The first file of the table; what a CSV file leaves open is asked, or refused with the flag that says it."""
+    source = private_source(SimpleNamespace(data=DataConfig(path=given.data, features="any")))
+    while True:
+        known = {name: value for name in _CSV_FLAGS if (value := getattr(given, name)) is not None}
+        found = first_look(source, CsvConfig(**known))
+        if isinstance(found, Look):
+            return found
+        readings = ", ".join(f"{found.flag} {_shell(value)} ({meaning})" for value, meaning in found.answers.items())
+        if not asking:
+            raise ConfigError(f"--data must be clear, got a file that isn't: {found.why}; add {readings}.")
+        _say(f"{found.why[0].upper()}{found.why[1:]}: {readings}.\n")
+        setattr(given, found.flag.removeprefix("--"), _typed(f"Value of {found.flag}: ", found.answers))
+
+
+def _choose_unit(given: SimpleNamespace, found: Look, asking: bool) -> None:
+    """Has a person decide whom epsilon protects, where a column may say whose rows are whose."""
+    people = ids_of_people(found.schema, found.rows)
+    if given.client_id is not None or given.unit is not None or not people:
+        return
+    if not asking:
+        lines = " or ".join(f"--client_id {_shell(name)}" for name in people[:_MOST_NAMED])
+        raise ConfigError(
+            f"--data may have several rows of one person, by {shown(people[:_MOST_NAMED])}; add {lines} to protect a "
+            "person with all rows, or --unit record if every row is about another person."
+        )
+    _say(
+        f"Whom does epsilon protect? Rows of one person may share a value in {shown(people)}. Type the name of the "
+        "column that says whose a row is, or record if every row is about another person.\n"
+    )
+    answers = dict.fromkeys((*(name for name in found.schema.names if name), "record"))
+    chosen = _typed("Column, or record: ", answers)
+    if chosen == "record" and "record" not in found.schema.names:
+        given.unit = chosen
+    else:
+        given.client_id = chosen
+
+
+def _choose_rows(given: SimpleNamespace, found: Look, proposal: Proposal, asking: bool) -> None:
+    """Has a person decide what becomes of rows with holes, where the first rows have some; no fill is proposed."""
+    features = () if isinstance(proposal.features, str) else proposal.features
+    unknown = [name for name in given.missing if name not in features]
+    if unknown:
+        raise ConfigError(
+            f"--missing must name columns of numbers that are features, got {shown(unknown)}; features: "
+            f"{shown(features) or 'a list column, which has no fills'}."
+        )
+    for name, fill in given.missing.items():
+        _check_fill(given, name, fill)
+    holes = [name for name in found.holes if name in features and name not in given.missing]
+    if given.on_invalid_rows is not None or not holes:
+        return
+    if not asking:
+        fills = " ".join(f"--missing {_shell(name)}=NUMBER" for name in holes[:_MOST_NAMED])
+        raise ConfigError(
+            f"--data has rows without a number in {shown(holes)}; add {fills} with public numbers to keep such rows, "
+            "--on_invalid_rows drop to leave them out, or --on_invalid_rows fail to stop at them."
+        )
+    _say(
+        f"Some rows have no number in {shown(holes)}. A public number in its place keeps such rows; know it without "
+        "looking at them. Or type drop to leave such rows out, or fail to stop at them.\n"
+    )
+    for name in holes:
+        answer = _typed_fill(given, name)
+        if isinstance(answer, str):
+            given.on_invalid_rows = answer
+            return
+        given.missing[name] = answer
+
+
+def _check_fill(given: SimpleNamespace, name: str, fill: float) -> None:
+    """Raises ConfigError for a fill outside of the bounds of its column, if these are known."""
+    ends = given.columns.get(name)
+    if ends is not None and not ends[0] <= fill <= ends[1]:
+        raise ConfigError(
+            f"--missing must be inside the bounds of {quoted(name)}, {ends[0]:g} to {ends[1]:g}, got {fill:g}; give a "
+            "public value that rows can have."
+        )
+
+
+def _typed_fill(given: SimpleNamespace, name: str) -> float | str:
+    """A fill of a column, drop or fail; asked for again until it is one of these."""
+    while True:
+        line = _line(f"Public number for a missing {quoted(name)}, or drop or fail: ")
+        if line in ("drop", "fail"):
+            return line
+        try:
+            _check_fill(given, name, fill := fill_of(line))
+        except ConfigError as error:
+            _say(f"{error}\n")
+        else:
+            return fill
+
+
+def _shell(name: str) -> str:
+    return shlex.quote(name) if name.isprintable() else quoted(name)
+
+
+def _typed(prompt: str, answers: Collection[str]) -> str:
+    """What is typed, asked for again until it is one of the answers."""
+    while (line := _line(prompt)) not in answers:
+        _say(f"This must be one of {', '.join(map(quoted, [*answers][:_MOST_NAMED]))}.\n")
+    return line
+
+
+def _say(text: str) -> None:
+    """Writes to the standard output, since the command keeps libraries from writing to the other one."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _line(prompt: str) -> str:
+    """A line that a person types, without the white space around it; raises ConfigError at the end of the input."""
+    _say(prompt)
+    try:
+        line = sys.stdin.readline()
+    except UnicodeDecodeError:
+        line = "\ufffd\n"
+    if not line:
+        raise ConfigError(
+            "every question must be answered, by Enter at least, got the end of the input; run it again, or give flags."
+        )
+    return line.strip()
 
 
 class _Question(NamedTuple):
@@ -93,24 +236,38 @@ class _Question(NamedTuple):
     name: str
 
 
-def _questions(given: SimpleNamespace, proposal: Proposal) -> list[_Question]:
+def _questions(given: SimpleNamespace, proposal: Proposal, found: Look) -> list[_Question]:
     """What flags and types of columns leave open; the intervals of columns get a place of their own in `given`."""
     flags, wanted = vars(given), {}
     if given.algorithm == Algorithm.DP_LLOYD and isinstance(proposal.features, str):
-        wanted["domain"] = f"Public interval of all numbers in {json.dumps(proposal.features)}, such as 0,100"
+        wanted["domain"] = f"Public interval of all numbers in {quoted(proposal.features)}, such as 0,100"
     if given.algorithm == Algorithm.CENTRAL_TREE:
         wanted["radius"] = "Public largest distance of a row from the origin, such as 2.5"
     if given.algorithm == Algorithm.FEDDP_KMEANS:
         wanted["server_data"] = "Path of public rows"
+    given.needs_width = False
+    if isinstance(proposal.features, str) and given.algorithm != Algorithm.FEDDP_KMEANS:
+        kind = plain_type(found.schema.field(proposal.features).type)
+        given.needs_width = is_list(kind) and not pa.types.is_fixed_size_list(kind)
+        text = f"Public number of numbers in every list of {quoted(proposal.features)}, such as 768"
+        wanted |= {"width": text} if given.needs_width else {}
     if given.client_id is not None:
         wanted["client_rows"] = "Public typical number of rows of a client, such as 50"
-    found = [_Question(text, KINDS[name], flags, name) for name, text in wanted.items() if flags[name] is None]
-    if given.algorithm == Algorithm.DP_LLOYD and not isinstance(proposal.features, str):
-        columns = {name: [0.0, 1.0] if name in proposal.booleans else given.domain for name in proposal.features}
-        given.columns, text = columns, "Public interval of {}, such as 0,100"
+    questions = [_Question(text, KINDS[name], flags, name) for name, text in wanted.items() if flags[name] is None]
+    by_name = given.algorithm == Algorithm.DP_LLOYD and not isinstance(proposal.features, str)
+    unknown = [name for name in given.columns if not by_name or name not in proposal.features]
+    if unknown:
+        features = (proposal.features,) if isinstance(proposal.features, str) else proposal.features
+        raise ConfigError(
+            f"--domain must name features of dp_lloyd, got {shown(unknown)}; features: {shown(features)}."
+        )
+    if by_name:
+        usual = {name: [0.0, 1.0] if name in proposal.booleans else given.domain for name in proposal.features}
+        columns, text = usual | given.columns, "Public interval of {}, such as 0,100"
+        given.columns = columns
         open_ones = [name for name in columns if columns[name] is None]
-        found += [_Question(text.format(json.dumps(name)), KINDS["domain"], columns, name) for name in open_ones]
-    return found
+        questions += [_Question(text.format(quoted(name)), KINDS["domain"], columns, name) for name in open_ones]
+    return questions
 
 
 def _without_constants(given: SimpleNamespace, proposal: Proposal) -> Proposal:
@@ -135,10 +292,10 @@ def _ask(questions: Sequence[_Question]) -> None:
     writes its prompt there.
     """
     if len(questions) > MOST_QUESTIONS:
-        sys.stdout.write(f"{len(questions)} bounds are missing: the job has a line for each.\n")
+        _say(f"{len(questions)} bounds are missing: the job has a line for each.\n")
         return
     if questions:
-        sys.stdout.write(
+        _say(
             "Bounds are public: answer from what you know without looking at the rows. If you do not know, then press "
             "Enter, and fill it in later. A column that is the same everywhere has equal ends, such as 5,5.\n"
         )
@@ -149,41 +306,43 @@ def _ask(questions: Sequence[_Question]) -> None:
 
 def _is_answered(question: _Question) -> bool:
     """Asks once; whether the answer, or none, could be taken."""
-    sys.stdout.write(f"{question.text}: ")
-    sys.stdout.flush()
+    line = _line(f"{question.text}: ")
     try:
-        line = sys.stdin.readline()
-    except UnicodeDecodeError:
-        line = "\ufffd\n"
-    if not line:
-        raise ConfigError(
-            "every question must be answered, by Enter at least, got the end of the input; run it again, or give flags."
-        )
-    try:
-        question.place[question.name] = question.kind(line.strip()) if line.strip() else None
+        question.place[question.name] = question.kind(line) if line else None
     except ConfigError as error:
-        sys.stdout.write(f"{error}\n")
+        _say(f"{error}\n")
         return False
     return True
 
 
-def job_text(given: SimpleNamespace, proposal: Proposal) -> str:
+def job_text(given: SimpleNamespace, proposal: Proposal, csv: Mapping[str, Any]) -> str:
     """A job as YAML with comments.
 
     Args:
       given: flags of `dapple init`, and answers.
       proposal: columns of the private table.
+      csv: settings of `data.csv`.
     """
     unit = PrivacyUnit.RECORD if given.client_id is None else PrivacyUnit.CLIENT
     features = proposal.features if isinstance(proposal.features, str) else list(proposal.features)
     data: dict[str, Any] = {"path": given.data, "features": features}
     if given.client_id is not None:
         data["client_id"] = given.client_id
+    if csv:
+        data["csv"] = dict(csv)
+    if given.on_invalid_rows is not None:
+        data["on_invalid_rows"] = given.on_invalid_rows
+    if given.missing:
+        data["missing"] = {name: _missing(given, name, features) for name in features if name in given.missing}
+    if is_open_list := isinstance(features, str) and given.needs_width:
+        data["width"] = given.width
     lines = [
         *_HEAD,
         *_yaml({"algorithm": given.algorithm}),
+        *(["# width is the public number of numbers in every list." + _todo(given.width)] if is_open_list else []),
         *_yaml({"data": data}),
-        *_left_out(proposal, unit, hasattr(given, "columns")),
+        *([_FILLS if given.columns else _FILLS + _NO_INDICATOR] if given.missing else []),
+        *_left_out(proposal, unit, bool(given.columns)),
         *_yaml({"n_clusters": given.clusters}),
         "# The unit says whom epsilon protects: one row, or all rows of one client.",
         *_yaml({"privacy": {"unit": str(unit), "epsilon": given.epsilon, "delta": given.delta}}),
@@ -194,6 +353,12 @@ def job_text(given: SimpleNamespace, proposal: Proposal) -> str:
         '# deployment: {approved_by: "...", intended_use: "..."}',
     ]
     return "\n".join(lines) + "\n"
+
+
+def _missing(given: SimpleNamespace, name: str, features: Collection[str]) -> dict[str, Any]:
+    """The fill of a column; where the column has bounds of its own, a feature says where values were missing."""
+    is_clear = bool(given.columns) and indicator_name(name) not in features
+    return {"fill": given.missing[name], **({"indicator": True} if is_clear else {})}
 
 
 def _bounds(given: SimpleNamespace, proposal: Proposal, unit: PrivacyUnit) -> Iterator[str]:
@@ -223,11 +388,10 @@ def _domain(given: SimpleNamespace, proposal: Proposal) -> Iterator[str]:
         return
     yield "# The public interval of each column, in its unit; a value outside is clipped to it."
     if given.domain is not None:
-        yield "# --domain is that of all: correct it where a column has another one."
+        yield "# --domain without a name is that of all others: correct it where a column has another one."
     yield from ("dp_lloyd:", "  domain:")
     for name, ends in given.columns.items():
-        key = yaml.safe_dump(name, default_style='"', width=1 << 20).rstrip("\n")
-        yield f"    {key}:" + ("  # FILL IN two numbers, such as [0, 100]." if ends is None else f" {ends}")
+        yield f"    {quoted(name)}:" + ("  # FILL IN two numbers, such as [0, 100]." if ends is None else f" {ends}")
 
 
 def _todo(value: object) -> str:
@@ -236,7 +400,7 @@ def _todo(value: object) -> str:
 
 def _left_out(proposal: Proposal, unit: PrivacyUnit, by_column: bool) -> list[str]:
     """Comments on columns that are no features; names are quoted, whatever is in them."""
-    lines = [f"# Left out: {json.dumps(name)}, {reason}." for name, reason in proposal.left_out.items()]
+    lines = [f"# Left out: {quoted(name)}, {reason}." for name, reason in proposal.left_out.items()]
     texts = [name for name, reason in proposal.left_out.items() if reason == TEXT]
     if lines:
         lines.append(
@@ -248,29 +412,12 @@ def _left_out(proposal: Proposal, unit: PrivacyUnit, by_column: bool) -> list[st
         )
     if texts:
         lines.append("# Columns of text become features by a public vocabulary, never listed from the private rows:")
-    lines += [f"# encode: {{{json.dumps(name)}: {{kind: one_hot, vocabulary: [...]}}}}" for name in texts]
+    lines += [f"# encode: {{{quoted(name)}: {{kind: one_hot, vocabulary: [...]}}}}" for name in texts]
     return lines + [_BESIDE_ENCODE] * bool(texts and by_column)
 
 
 def _yaml(part: dict[str, Any]) -> Iterator[str]:
     for name, value in part.items():
-        text = yaml.safe_dump(value, sort_keys=False, default_flow_style=True, width=100).removesuffix("...\n")
-        first, *rest = text.splitlines()
+        first, *rest = flow(value).split("\n")
         yield f"{name}: {first}"
         yield from (f"  {line}" for line in rest)
-
-
-def _loaded(text: str) -> FitConfig | None:
-    """The job; None while something is to be filled in."""
-    try:
-        return load_config(text)
-    except ConfigError:
-        if "FILL IN" in text.partition(_HEAD[-1])[2]:
-            return None
-        raise
-
-
-def _schema(path: str) -> pa.Schema:
-    """Names and types of the first file's columns, as its first rows have them if it is CSV; raises InputError."""
-    source = private_source(SimpleNamespace(data=DataConfig(path=path, features="any")))
-    return guessed_schema(source)

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from schemas.kmeans.windows_config import WindowsFit
-from schemas.privacy.plan import PrivacyUnit
-from schemas.privacy.unit import unit_of
-from transforms.kmeans.windows.rounds import column_of
-from transforms.numerics.kmeans.recurring.windows import remembered_noise
+from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.schemas.core.unit import unit_of
+from dapple_dp.schemas.kmeans.windows_config import WindowsFit
+from dapple_dp.transforms.kmeans.windows.rounds import column_of
+from dapple_dp.transforms.numerics.kmeans.recurring.windows import remembered_noise
 
 
 def stream_json(config: WindowsFit) -> dict[str, Any]:

@@ -15,31 +15,33 @@ from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Annotated, Any
 
-from apache_beam.io.filesystems import FileSystems
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from pydantic import Field
 
-from pipelines.ledger.private_state import check_published, digest_of
-from pipelines.ledger.store import Ledger
-from pipelines.plan.verify_inputs import check_inputs
-from pipelines.run.folder import MANIFEST, PRIVACY_FILE, manifest_digest
-from pipelines.run.options import beam_options
-from schemas.choices import Algorithm
-from schemas.errors import ConfigError, LedgerRefusedError, ProtocolError
-from schemas.privacy.ledger_entry import run_states
-from schemas.privacy.plan import PrivacyPlan, PrivacyUnit, RoundPlan
-from schemas.privacy.release import RELEASE_SCHEMA, Release, releases_from_table
-from schemas.settings import json_schema
-from schemas.settings.format_number import with_number
-from schemas.settings.json_schema import NumberedFile
-from schemas.settings.refusal import Refusal
-from schemas.settings.run_manifest import AccountFile, AskedFit, VerifiedManifest
-from transforms.files import gate
-from transforms.files.file_bytes import write_bytes
-from transforms.files.publish import RELEASES_FILE
-from transforms.privacy import accounting
+from dapple_dp.pipelines.ledger.private_state import check_published, digest_of
+from dapple_dp.pipelines.ledger.store import Ledger
+from dapple_dp.pipelines.plan.verify_inputs import check_inputs
+from dapple_dp.pipelines.run.folder import MANIFEST, PRIVACY_FILE, manifest_digest
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.schemas.choices import Algorithm
+from dapple_dp.schemas.core.plan import PrivacyPlan, PrivacyUnit, RoundPlan
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.errors import ConfigError, LedgerRefusedError, ProtocolError
+from dapple_dp.schemas.privacy.ledger_entry import run_states
+from dapple_dp.schemas.privacy.release_table import RELEASE_SCHEMA, releases_from_table
+from dapple_dp.schemas.privacy.statement import describe
+from dapple_dp.schemas.settings import json_schema
+from dapple_dp.schemas.settings.format_number import with_number
+from dapple_dp.schemas.settings.json_schema import NumberedFile
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.settings.run_manifest import RELEASES_FILE, AccountFile, AskedFit, VerifiedManifest
+from dapple_dp.transforms.core import accounting
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.file_bytes import write_bytes
+from dapple_dp.transforms.files.gate import TableForm
+from dapple_dp.transforms.files.stores import STORE, is_local, join
 
 SIGNATURE_FILE = "signature.json"
 _LABEL = b"dapple run signature 1\n"
@@ -74,13 +76,13 @@ class RunCopy:
           ProtocolError: if it holds no manifest, or a changed one.
         """
         folder = folder.rstrip("/") or folder
-        if not FileSystems.exists(folder) and not FileSystems.exists(FileSystems.join(folder, MANIFEST)):
+        if not STORE.exists(folder) and not STORE.exists(join(folder, MANIFEST)):
             raise ConfigError(
                 f"the folder must be the output of a run, got {folder}, which does not exist; correct it."
             )
         refusal = _refusal(MANIFEST, "be what a run wrote")
         _check_no_link(folder, MANIFEST)
-        raw = gate.read_bytes(FileSystems.join(folder, MANIFEST), refusal)
+        raw = gate.read_bytes(join(folder, MANIFEST), refusal)
         manifest = json_schema.parse_as(raw, VerifiedManifest, refusal)
         if manifest_digest(json_schema.parse_as(raw, dict[str, Any], refusal)) != manifest.manifest_digest:
             raise refusal.because("a changed one")
@@ -88,7 +90,7 @@ class RunCopy:
 
     def path(self, name: str) -> str:
         """Of a file; the manifest's names never lead out of the folder."""
-        return FileSystems.join(self.folder, name)
+        return join(self.folder, name)
 
     def check_files(self) -> int:
         """Compares every file with its digest, and looks for others; returns their number."""
@@ -158,13 +160,14 @@ def check_account(copy: RunCopy) -> AccountFile | None:
         return None
     account = json_schema.parse_as(copy.content(PRIVACY_FILE), AccountFile, _refusal(PRIVACY_FILE, "be a guarantee"))
     refusal = _refusal(RELEASES_FILE, "be the releases of a run")
-    releases = releases_from_table(gate.table_of(copy.content(RELEASES_FILE), refusal, RELEASE_SCHEMA))
+    table = gate.table_of(copy.content(RELEASES_FILE), refusal, TableForm.by_size(RELEASE_SCHEMA))
+    releases = releases_from_table(table)
     with refusal.covers():
         rounds = _rounds(releases, _counted(releases, manifest.settings, account.events))
         plan = PrivacyPlan(
             unit=PrivacyUnit(account.unit), epsilon=0.0, delta=0.0, discretization_slack=0.0, rounds=rounds
         )
-        same = _alike(accounting.describe(plan), account.events)
+        same = _alike(describe(plan), account.events)
     if not same:
         raise _refusal(PRIVACY_FILE, "list the mechanisms of releases.parquet").because("others")
     _check_spent(account, manifest, rounds)
@@ -232,7 +235,7 @@ def _check_ledger(copy: RunCopy, path: str, account: AccountFile | None) -> None
 def _sign(copy: RunCopy, key: str) -> str:
     """Signs a run that is whole; returns the public key."""
     path = copy.path(SIGNATURE_FILE)
-    if FileSystems.exists(path):
+    if STORE.exists(path):
         raise ConfigError(f"--sign must be of a run without a signature, got {path}; remove it first.")
     raw = signed(copy.raw, key)
     write_bytes(path, raw)
@@ -242,7 +245,7 @@ def _sign(copy: RunCopy, key: str) -> str:
 def _check_signature(copy: RunCopy, key: str | None) -> str | None:
     """The public key of the signature; None without signature."""
     path = copy.path(SIGNATURE_FILE)
-    if key is None and not FileSystems.exists(path):
+    if key is None and not STORE.exists(path):
         return None
     _check_no_link(copy.folder, SIGNATURE_FILE)
     raw = gate.read_bytes(path, _refusal(SIGNATURE_FILE, "be there where --key asks for it"))
@@ -251,7 +254,7 @@ def _check_signature(copy: RunCopy, key: str | None) -> str | None:
 
 def _check_no_link(folder: str, name: str) -> None:
     """Refuses, on a local disk, a file that is a link, or is in a folder that is one."""
-    if FileSystems.get_scheme(folder) not in (None, "file"):
+    if not is_local(folder):
         return
     path = folder.removeprefix("file://")
     for part in name.split("/"):
@@ -262,9 +265,9 @@ def _check_no_link(folder: str, name: str) -> None:
 
 def _names(folder: str) -> Iterator[str]:
     """Files below a folder, links and what else is there among them, as the manifest names them."""
-    if FileSystems.get_scheme(folder) not in (None, "file"):
-        for each in FileSystems.match([f"{folder}/**"])[0].metadata_list:
-            yield each.path[len(folder) :].lstrip("/")
+    if not is_local(folder):
+        for file in STORE.list(f"{folder}/"):
+            yield file.path[len(folder) :].lstrip("/")
         return
     top = folder.removeprefix("file://")
     for place, folders, files in os.walk(top):
@@ -282,13 +285,13 @@ def _words(summary: dict[str, Any]) -> str:
     account = "not recomputed: the job is no private fit"
     if summary["epsilon"] is not None:
         account = f"epsilon {summary['epsilon']:.6g} at delta {summary['delta']:g}, recomposed from releases.parquet"
-    signer = "not signed"
+    signer = "none, so nothing shows who wrote run.json"
     if summary["signed_by"] is not None:
         known = "" if summary["key_known"] else ", which was compared with no key of yours: give --key"
         signer = f"signed by {summary['signed_by']}{known}"
     ledger = "its entry is that of the run" if summary["ledger"] else "not checked: give --ledger"
     lines = [
-        f"Run {summary['run_id']}: {summary['files']} files are as the run wrote them.",
+        f"Run {summary['run_id']}: {summary['files']} files have the digests that run.json lists.",
         f"Account: {account}.",
         f"Ledger: {ledger}.",
         f"Input: {'still that of the run' if summary['inputs'] else 'not compared: give --inputs'}.",

@@ -7,16 +7,16 @@ compare, and nobody learns more than whether they are the same.
 import os
 import tempfile
 
-from pipelines.kmeans.fit import JOB
-from pipelines.kmeans.plan.fingerprint import content_fingerprint, settings_digest
-from pipelines.kmeans.plan.planned_fit import plan_fit
-from pipelines.ledger.store import Ledger
-from pipelines.run.options import beam_options, read_text
-from pipelines.run.run_keys import RunNonce
-from schemas.errors import ConfigError, InputError, ProtocolError
-from schemas.kmeans.fit_config import FitConfig
-from schemas.privacy.ledger_entry import RunStatus
-from transforms.privacy.keys import key_digest
+from dapple_dp.pipelines.kmeans.fit import JOB
+from dapple_dp.pipelines.kmeans.plan.fingerprint import content_fingerprint, settings_digest
+from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+from dapple_dp.pipelines.ledger.store import Ledger
+from dapple_dp.pipelines.run.options import beam_options, read_text
+from dapple_dp.pipelines.run.run_keys import RunNonce
+from dapple_dp.schemas.errors import ConfigError, InputError, ProtocolError
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.privacy.ledger_entry import RunStatus
+from dapple_dp.transforms.privacy.key_files import key_digest
 
 
 def check_inputs(run_id: str, job: str) -> None:

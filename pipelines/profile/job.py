@@ -7,47 +7,51 @@ import logging
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
 
-from pipelines.jobs.job import Job, Outcome, Run, charging
-from pipelines.jobs.place import ChargedFolder
-from pipelines.kmeans.plan.fingerprint import source_fingerprint
-from pipelines.ledger.remaining import remaining
-from pipelines.ledger.spending import charge_of
-from pipelines.page.stamp import RunStamp
-from pipelines.profile import profile_page as profile_page
-from pipelines.run.graph import run_graph
-from pipelines.run.options import shuffles_in_memory
-from pipelines.run.registry_entry import (
+from dapple_dp.pipelines.jobs.job import Job, Outcome, Run, charging
+from dapple_dp.pipelines.jobs.place import ChargedFolder
+from dapple_dp.pipelines.kmeans.plan.fingerprint import source_fingerprint
+from dapple_dp.pipelines.ledger.remaining import remaining
+from dapple_dp.pipelines.ledger.spending import charge_of
+from dapple_dp.pipelines.page.stamp import RunStamp
+from dapple_dp.pipelines.profile import profile_page as profile_page
+from dapple_dp.pipelines.run.graph import run_graph
+from dapple_dp.pipelines.run.options import shuffles_in_memory
+from dapple_dp.pipelines.run.registry_entry import (
     basic_section,
     implementation_section,
     model_section,
     registry_entry,
     registry_yaml,
+    repeated,
 )
-from pipelines.run.run_keys import own_key
-from pipelines.run.versions import version
-from pipelines.tables.features import with_features
-from pipelines.tables.private_source import private_source, staged_listing
-from schemas.errors import ConfigError
-from schemas.privacy.charge import Charge
-from schemas.privacy.flow import Promise, Zone
-from schemas.privacy.unit import UNITS
-from schemas.profile.config import ProfileConfig, load_profile_config
-from schemas.profile.plan import PROFILE_FILE, ProfileLaw, ProfilePlan, ProfileResult
-from schemas.settings.digest import config_digest
-from schemas.tables.prepared_layout import PreparedManifest
-from transforms.files import gate, row_spill
-from transforms.files.saved_model import SavedModel, load_model
-from transforms.numerics.statistics.nearest import NearestCenters
-from transforms.profile.accounting import calibrate, statement
-from transforms.profile.measure_clusters import MeasureClusters
-from transforms.profile.pipeline_dp_noise import AddPipelineDPNoise
-from transforms.profile.publish import PublishProfile
-from transforms.profile.rows import ProfileParams, check_columns
-from transforms.tables import hive
-from transforms.tables.read import CheckRows, ListShards, first_schema
-from transforms.tables.source import Source
+from dapple_dp.pipelines.run.run_keys import own_key
+from dapple_dp.pipelines.run.versions import version
+from dapple_dp.pipelines.tables.features import with_features
+from dapple_dp.pipelines.tables.private_source import private_source, staged_listing
+from dapple_dp.schemas.core.plan import Promise, Zone
+from dapple_dp.schemas.core.unit import UNITS
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.privacy.charge import Charge
+from dapple_dp.schemas.privacy.statement import PIPELINE_DP, computational
+from dapple_dp.schemas.profile.config import ProfileConfig, load_profile_config
+from dapple_dp.schemas.profile.plan import PROFILE_FILE, ProfileLaw, ProfilePlan, ProfileResult
+from dapple_dp.schemas.settings.digest import config_digest
+from dapple_dp.schemas.tables.prepared_layout import PreparedManifest
+from dapple_dp.transforms.files import gate, row_spill
+from dapple_dp.transforms.files.gate import TableForm
+from dapple_dp.transforms.files.saved_model import SavedModel, load_model
+from dapple_dp.transforms.files.stores import STORE, join
+from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
+from dapple_dp.transforms.profile.accounting import calibrate, statement
+from dapple_dp.transforms.profile.measure_clusters import MeasureClusters
+from dapple_dp.transforms.profile.pipeline_dp_noise import AddPipelineDPNoise
+from dapple_dp.transforms.profile.publish import PublishProfile
+from dapple_dp.transforms.profile.rows import ProfileParams, check_columns
+from dapple_dp.transforms.tables import hive
+from dapple_dp.transforms.tables.on_launcher import first_schema
+from dapple_dp.transforms.tables.read import CheckRows, ListShards
+from dapple_dp.transforms.tables.source import Source
 
 _NOISE = {
     ProfileLaw.GAUSSIAN: "Gaussian mechanism",
@@ -120,7 +124,7 @@ def build(root: beam.Pipeline, planned: PlannedProfile, key_uri: str, folder: st
       spill: whether rows on their way to their client go through files in the folder.
     """
     params = planned.params
-    shards = root | "List" >> ListShards(source=planned.source, contract=params.contract)
+    shards = root | "List" >> ListShards(source=planned.source, contract=params.contract, others=tuple(params.others))
     _ = shards | "CheckRows" >> CheckRows()
     measured = shards | "MeasureClusters" >> MeasureClusters(
         params=params, key_uri=key_uri, spill_folder=folder if spill else None
@@ -149,12 +153,13 @@ def _work(run: Run[ProfileConfig], found: tuple[PlannedProfile, SavedModel]) -> 
         run_graph(add, options, Promise(zone=Zone.PUBLIC, declared=(planned.params.plan,)))
         digest = config_digest(planned.config)
         fingerprint = source_fingerprint(planned.source, planned.params.contract, digest, key_uri)
-    path = FileSystems.join(folder, PROFILE_FILE)
-    if not FileSystems.exists(path):
+    path = join(folder, PROFILE_FILE)
+    if not STORE.exists(path):
         raise ConfigError(
             f"--output must be a folder that workers and launcher share, got {folder}; choose another place."
         )
-    return ProfileResult(gate.read_table(path, gate.staged_refusal(path)), statement(planned.params.plan), fingerprint)
+    table = gate.read_table(path, gate.staged_refusal(path), TableForm.by_size())
+    return ProfileResult(table, statement(planned.params.plan), fingerprint)
 
 
 def _plan(run: Run[ProfileConfig]) -> tuple[PlannedProfile, SavedModel]:
@@ -212,10 +217,10 @@ def deployment_yaml(config: ProfileConfig, plan: ProfilePlan) -> bytes:
                 "variant_name": "Approximate DP",
                 "data_domain": "finite sets of rows with numbers inside public bounds, and values",
                 "unprotected_quantities": "the settings of the job, bounds and public vocabularies among them; the "
-                "model that is described, which was released under a budget of its own",
+                "model that is described",
             },
             privacy_loss=_privacy_loss(plan),
-            deployment_model=_model(),
+            deployment_model=_model(config),
             implementation=_implementation(plan),
         )
     )
@@ -223,19 +228,20 @@ def deployment_yaml(config: ProfileConfig, plan: ProfilePlan) -> bytes:
 
 def _privacy_loss(plan: ProfilePlan) -> dict[str, object]:
     counted = f", of which {plan.unit_rows} count," if plan.by_client else ""
+    by_threshold = any(each.law is ProfileLaw.GAUSSIAN_THRESHOLD for each in plan.events)
+    named = "; the odds of naming a value of one unit are part of delta" if by_threshold else ""
     return {
         "privacy_unit": str(plan.unit),
         "privacy_unit_details": f"Data sets are adjacent if one is the other with {UNITS[plan.unit].by_id}{counted} "
         "added or removed (add or remove one).",
         "number_of_privacy_units": f"unknown: the number of {UNITS[plan.unit].words} is private",
         "privacy_parameters": {"epsilon": plan.epsilon, "delta": plan.delta},
-        "privacy_parameters_details": "Epsilon is the composed privacy loss of all mechanisms at this delta; the "
-        "odds of naming a value of one unit are part of delta. The model has spent a budget of its own, which adds "
-        "up with this.",
+        "privacy_parameters_details": f"Epsilon is the composed privacy loss of all mechanisms at this delta{named}. "
+        f"{profile_page.OF_MODEL} {computational(PIPELINE_DP)}",
     }
 
 
-def _model() -> dict[str, object]:
+def _model(config: ProfileConfig) -> dict[str, object]:
     return model_section(
         "Central",
         "The pipeline is the trusted aggregator: its workers read rows, and PipelineDP adds noise before anything "
@@ -244,21 +250,23 @@ def _model() -> dict[str, object]:
         "outputs are not.",
         actors="Clients or owners of rows; the operator, who runs the pipeline; readers of the published files, who "
         "may know everything else.",
-        release="One run, published once. Whether it is repeated on the same data is unknown.",
+        release=f"One run, published once. {repeated(config.ledger)}",
         source="One snapshot of the data, read by one run.",
     )
 
 
 def _implementation(plan: ProfilePlan) -> dict[str, object]:
     laws = sorted({_NOISE[each.law] for each in plan.events})
+    rows = f", and each client's rows to {plan.unit_rows}" if plan.by_client else ""
+    sampled = "; sampling is not counted on" if plan.rate < 1.0 else ""
+    means = "A mean is the noisy sum over the noisy count, inside its bounds. " if plan.numeric else ""
     return implementation_section(
-        preprocessing="Numbers are cut to public bounds, and each client's rows to a public number. How the settings "
-        "of the job were chosen is unknown.",
+        preprocessing=f"Numbers are cut to public bounds{rows}. How the settings of the job were chosen is unknown.",
         mechanisms=f"{'; '.join(laws)}; {len(plan.events)} in all, by PipelineDP {version('pipeline-dp')} on integers: "
         f"sums and counts are exact. Software: dapple {version('dapple-dp')}, job profile. Access controls: unknown.",
         composition=f"{len(plan.events)} mechanisms, composed by privacy loss distributions for adding or removing one "
-        "unit, before any data are read; sampling is not counted on.",
-        post_processing="A mean is the noisy sum over the noisy count, inside its bounds; nothing else follows.",
+        f"unit, before any data are read{sampled}.",
+        post_processing=f"{means}All outputs are computed from the noised numbers and public data.",
         more="privacy.json lists every mechanism with sensitivity and noise multiplier.",
     )
 

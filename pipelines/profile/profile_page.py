@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.jobs.forewarnings import of_delta, of_epsilon, sentence
-from pipelines.ledger.remaining import Remaining, left_words
-from pipelines.page import plots
-from pipelines.page.numbers import fixed, to_noise
-from pipelines.page.page import (
+from dapple_dp.pipelines.jobs.forewarnings import of_delta, of_epsilon, sentence
+from dapple_dp.pipelines.ledger.spending import Remaining, left_words
+from dapple_dp.pipelines.page import plots
+from dapple_dp.pipelines.page.numbers import fixed, to_noise
+from dapple_dp.pipelines.page.page import (
     Badge,
     Bar,
     Block,
@@ -26,11 +26,13 @@ from pipelines.page.page import (
     plot,
     render_page,
 )
-from pipelines.page.stamp import RunStamp
-from pipelines.run.versions import versions
-from schemas.privacy.unit import UNITS
-from schemas.profile.config import ProfileConfig
-from schemas.profile.plan import ProfileEvent, ProfileLaw, ProfilePlan, Statistic, clusters_of
+from dapple_dp.pipelines.page.stamp import RunStamp
+from dapple_dp.pipelines.run.versions import versions
+from dapple_dp.schemas.core.unit import UNITS
+from dapple_dp.schemas.privacy.statement import PIPELINE_DP
+from dapple_dp.schemas.profile.config import ProfileConfig
+from dapple_dp.schemas.profile.plan import ProfileEvent, ProfileLaw, ProfilePlan, Statistic, clusters_of
+from dapple_dp.transforms.profile.accounting import statement
 
 _MOST_CLUSTERS = 30
 _MOST_PLOTS = 6
@@ -49,6 +51,9 @@ _TELLS = {
     "histograms": "how often its values occur",
     "selections": "which values are common enough to be named",
 }
+OF_MODEL = (
+    "If the model that is described was fitted to these data, then that has spent a budget of its own; both add up."
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -138,19 +143,19 @@ def page(view: ProfileView) -> Page:
 
 
 def _label(view: ProfileView) -> PrivacyLabel:
-    plan = view.plan
+    plan, stated = view.plan, statement(view.plan)
+    sampled = ("Sampling rate", f"{plan.rate:g} of {view.units}, for percentiles; not counted on")
     rows = (("Rows of one client", f"at most {plan.unit_rows}"),) if plan.by_client else ()
     return PrivacyLabel(
         epsilon=f"{plan.epsilon:.4g}",
         delta=f"{plan.delta:.3g}",
-        meaning=meaning(plan.epsilon, plan.delta, plan.unit)
-        + " The model that is described has spent a budget of its own; both add up.",
+        meaning=f"{meaning(stated, PIPELINE_DP)} {OF_MODEL}",
         pairs=(
             ("Privacy unit", f"{plan.unit}: {UNITS[plan.unit].whole}"),
-            ("Neighboring data sets", "add or remove one unit"),
+            ("Neighboring data sets", stated.neighbors),
             *rows,
-            ("Trust", "central: the pipeline is the trusted aggregator"),
-            ("Sampling rate", f"{plan.rate:g} of {view.units}, for percentiles; not counted on"),
+            ("Trust", f"{stated.trust}: {stated.actors}"),
+            *((sampled,) if plan.rate < 1.0 else ()),
             ("Budget left", left_words(view.config.ledger, view.left)),
         ),
     )
@@ -348,7 +353,7 @@ def _reading(view: ProfileView) -> Section:
         Notice(
             level=Level.NOTE,
             text="Anything more that you compute from profile.parquet costs no further budget; profiling the same rows "
-            "again does, and so did the fit.",
+            "again does.",
         ),
         Facts(title="What made this report", badge=Badge.PUBLIC, pairs=tuple(versions().items())),
     )

@@ -10,35 +10,49 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.io.filesystems import FileSystems
 
-from pipelines.jobs.job import Job, Outcome, Run
-from pipelines.kmeans.report.center_summary import CenterSummary
-from pipelines.page.page import Badge, Bar, Facts, Level, Notice, Page, PrivacyLabel, Section, Table, odds, render_page
-from pipelines.page.stamp import RunStamp
-from pipelines.reports import outputs as report_outputs
-from pipelines.reports.shuffle import too_few
-from pipelines.reports.source import check_shuffled, find_reports
-from pipelines.run.flags import OUTPUT_FLAGS
-from pipelines.run.graph import run_graph
-from pipelines.run.options import spilling
-from schemas.choices import ReportMode
-from schemas.errors import InputError
-from schemas.kmeans.model import ClusterModel, model_from_tables
-from schemas.privacy.flow import Promise, Zone
-from schemas.privacy.release import releases_to_table
-from schemas.reports.config import DecodeConfig, load_decode_config
-from schemas.reports.parameters import ReportParameters, ReportVariant
-from schemas.reports.split_parameters import CollectionParameters, SplitParameters
-from schemas.settings.digest import config_digest
-from transforms.files import gate
-from transforms.files.file_bytes import table_bytes, write_bytes
-from transforms.files.publish import CENTERS_FILE
-from transforms.numerics.kmeans.edges import at_sphere
-from transforms.numerics.reports.mechanism import codeword_moments
-from transforms.reports.batches import ReadReports
-from transforms.reports.decode import DecodedBatch, DecodeParams, DecodeReports
-from transforms.reports.split_messages import DecodeMessages, ReadMessages
+from dapple_dp.pipelines.jobs.job import Job, Outcome, Run
+from dapple_dp.pipelines.kmeans.report.center_summary import CenterSummary
+from dapple_dp.pipelines.page.page import (
+    Badge,
+    Bar,
+    Facts,
+    Level,
+    Notice,
+    Page,
+    PrivacyLabel,
+    Section,
+    Table,
+    change_words,
+    render_page,
+)
+from dapple_dp.pipelines.page.stamp import RunStamp
+from dapple_dp.pipelines.reports import outputs as report_outputs
+from dapple_dp.pipelines.reports.shuffle import too_few
+from dapple_dp.pipelines.reports.source import check_shuffled, find_reports
+from dapple_dp.pipelines.run.flags import OUTPUT_FLAGS
+from dapple_dp.pipelines.run.graph import run_graph
+from dapple_dp.pipelines.run.options import spilling
+from dapple_dp.schemas.choices import ReportMode
+from dapple_dp.schemas.core.plan import Promise, Zone
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.kmeans.model import ClusterModel, model_from_tables
+from dapple_dp.schemas.privacy.release_table import releases_to_table
+from dapple_dp.schemas.privacy.statement import DEVICES
+from dapple_dp.schemas.reports.config import DecodeConfig, load_decode_config
+from dapple_dp.schemas.reports.parameters import ReportParameters, ReportVariant
+from dapple_dp.schemas.reports.split_parameters import CollectionParameters, SplitParameters
+from dapple_dp.schemas.settings.digest import config_digest
+from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.file_bytes import table_bytes, write_bytes
+from dapple_dp.transforms.files.gate import TableForm
+from dapple_dp.transforms.files.stores import STORE, join
+from dapple_dp.transforms.numerics.kmeans.edges import at_sphere
+from dapple_dp.transforms.numerics.reports.mechanism import codeword_moments
+from dapple_dp.transforms.reports.batches import ReadReports
+from dapple_dp.transforms.reports.decode import DecodedBatch, DecodeParams, DecodeReports
+from dapple_dp.transforms.reports.split_messages import DecodeMessages, ReadMessages
 
 _MOST_FEATURES = 8
 _FOUND = "found.json"
@@ -84,7 +98,7 @@ def build(root: beam.Pipeline, job: PlannedDecode, folder: str, spill_folder: st
       root: an empty pipeline.
       job: ready to run.
       folder: private; what was decoded goes there.
-      spill_folder: see `transforms.reports.batches.GroupReports`.
+      spill_folder: see `dapple_dp.transforms.reports.batches.GroupReports`.
     """
     public, seed = job.parameters, job.config.seed
     if isinstance(public, ReportParameters):
@@ -99,8 +113,8 @@ def build(root: beam.Pipeline, job: PlannedDecode, folder: str, spill_folder: st
 
 def _write(batch: DecodedBatch, folder: str) -> None:
     if batch.model is not None:
-        write_bytes(FileSystems.join(folder, CENTERS_FILE), table_bytes(batch.model.centers_table()))
-    write_bytes(FileSystems.join(folder, _FOUND), json.dumps(batch.n_reports).encode())
+        write_bytes(join(folder, CENTERS_FILE), table_bytes(batch.model.centers_table()))
+    write_bytes(join(folder, _FOUND), json.dumps(batch.n_reports).encode())
 
 
 def _work(run: Run[DecodeConfig], job: PlannedDecode) -> DecodeResult:
@@ -123,15 +137,16 @@ def decode_reports(run: Run[Any], job: PlannedDecode) -> DecodedBatch:
     with spilling(folder, options) as spill:
         add = functools.partial(build, job=job, folder=folder, spill_folder=spill)
         run_graph(add, options, Promise(zone=Zone.PUBLIC))
-    found = FileSystems.join(folder, _FOUND)
-    if not FileSystems.exists(found):
+    found = join(folder, _FOUND)
+    if not STORE.exists(found):
         return DecodedBatch(n_reports=0, model=None)
     n_reports = gate.read_json(found, int, gate.staged_refusal(found))
-    FileSystems.delete([found])
-    centers = FileSystems.join(folder, CENTERS_FILE)
-    if not FileSystems.exists(centers):
+    STORE.delete(found)
+    centers = join(folder, CENTERS_FILE)
+    if not STORE.exists(centers):
         return DecodedBatch(n_reports=n_reports, model=None)
-    model = model_from_tables(gate.read_table(centers, gate.staged_refusal(centers)), releases_to_table([]))
+    table = gate.read_table(centers, gate.staged_refusal(centers), TableForm.by_size())
+    model = model_from_tables(table, releases_to_table([]))
     return DecodedBatch(n_reports=n_reports, model=model)
 
 
@@ -179,25 +194,25 @@ def page(parameters: CollectionParameters, model: ClusterModel, n_reports: int, 
 
 def _label(parameters: CollectionParameters) -> PrivacyLabel:
     guarantee = parameters.guarantee
-    factor = f"{math.exp(guarantee.epsilon):,.3g}"
-    delta = f", up to {guarantee.delta:.3g}" if guarantee.delta else ""
-    sure = odds(guarantee.epsilon)
-    local = guarantee.mode is ReportMode.LOCAL
     alone = f"{guarantee.local_epsilon:.6g}, for anyone who sees it"
     if isinstance(parameters, SplitParameters):
         alone = "none: messages of one client are not private before the shuffle"
-    trust = "local: nobody but the client" if local else "shuffle: the shuffler forgets who sent what"
     return PrivacyLabel(
         epsilon=f"{guarantee.epsilon:.4g}",
         delta=f"{guarantee.delta:.3g}",
-        meaning=f"What one client's vector is changes the probability of any result by at most a factor of {factor}"
-        f"{delta}. An observer who gives even odds to two vectors, and knows everything else, is at most {sure:.1%} "
-        "sure after seeing this.",
+        meaning=change_words(
+            "What one client's vector is",
+            "any result",
+            "two vectors",
+            guarantee.epsilon,
+            guarantee.delta,
+            DEVICES,
+        ),
         pairs=(
             ("Privacy unit", "client: its one report"),
             ("Neighboring data sets", "replace one client's vector"),
             ("Epsilon of a single report", alone),
-            ("Trust", trust),
+            ("Trust", f"{guarantee.mode}: {report_outputs.statement(parameters).actors}"),
             ("Radius", f"{parameters.radius:.4g} (given in the job)"),
         ),
     )
@@ -223,8 +238,7 @@ def _clusters(parameters: CollectionParameters, model: ClusterModel, n_reports: 
     return Section(
         name="clusters",
         title="Clusters",
-        lead="Sizes and centers are estimates from randomized reports. No formula says how far noise moves a size, so "
-        "no interval is stated.",
+        lead="Sizes and centers are estimates from randomized reports. How far noise moves a size is not stated.",
         blocks=(*_warnings(parameters, n_reports), *_shortened(parameters, model, n_reports), table),
     )
 

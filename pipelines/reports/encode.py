@@ -6,36 +6,43 @@ import logging
 import secrets
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
 
-from pipelines.jobs.job import Job, Outcome, Run, charging
-from pipelines.kmeans.plan.planned_fit import feature_names, learned_encoder, server_files
-from pipelines.ledger.spending import charge_of
-from pipelines.reports import outputs as report_outputs
-from pipelines.reports.shuffle import shuffled_batch, shuffling
-from pipelines.run.graph import run_graph
-from pipelines.run.options import spilling
-from pipelines.run.run_keys import own_key
-from pipelines.tables.client_staging import JobRows, staged_by_client
-from pipelines.tables.features import with_features
-from pipelines.tables.private_source import private_source
-from schemas.errors import ConfigError
-from schemas.privacy.charge import Charge
-from schemas.privacy.flow import Promise, Zone
-from schemas.reports.config import EncodeConfig, load_encode_config
-from schemas.reports.parameters import KEY_BYTES, MOST_PARAMETER_BYTES, ReportParameters, ReportVariant, canonical
-from schemas.reports.rows import REPORTS_FOLDER
-from schemas.reports.split_parameters import CollectionParameters, collection_from_json
-from schemas.settings.refusal import Refusal
-from schemas.tables.contract import TableContract
-from schemas.tables.data_section import PrepareOptions
-from transforms.files import gate
-from transforms.files.file_bytes import WrittenFile
-from transforms.numerics.reports.design import design
-from transforms.numerics.reports.split_reports import design_split
-from transforms.reports.encode import EncodeReports
-from transforms.reports.split_messages import EncodeMessages
-from transforms.tables.read import CheckRows, ListShards, first_schema
+from dapple_dp.pipelines.jobs.job import Job, Outcome, Run, charging
+from dapple_dp.pipelines.kmeans.plan.planned_fit import feature_names, learned_encoder, server_files
+from dapple_dp.pipelines.ledger.spending import charge_of
+from dapple_dp.pipelines.reports import outputs as report_outputs
+from dapple_dp.pipelines.reports.shuffle import shuffled_batch, shuffling
+from dapple_dp.pipelines.run.graph import run_graph
+from dapple_dp.pipelines.run.options import spilling
+from dapple_dp.pipelines.run.run_keys import own_key
+from dapple_dp.pipelines.tables.client_staging import staged_by_client
+from dapple_dp.pipelines.tables.features import with_features
+from dapple_dp.pipelines.tables.private_source import JobRows, private_source
+from dapple_dp.schemas.core.plan import Promise, Zone
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.privacy.charge import Charge
+from dapple_dp.schemas.reports.config import EncodeConfig, load_encode_config
+from dapple_dp.schemas.reports.parameters import (
+    KEY_BYTES,
+    MOST_PARAMETER_BYTES,
+    ReportParameters,
+    ReportVariant,
+    canonical,
+)
+from dapple_dp.schemas.reports.rows import REPORTS_FOLDER
+from dapple_dp.schemas.reports.split_parameters import CollectionParameters, collection_from_json
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.data_section import PrepareOptions
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.file_bytes import WrittenFile
+from dapple_dp.transforms.files.stores import STORE, join
+from dapple_dp.transforms.numerics.reports.design import design
+from dapple_dp.transforms.numerics.reports.split_reports import design_split
+from dapple_dp.transforms.reports.encode import EncodeReports
+from dapple_dp.transforms.reports.split_messages import EncodeMessages
+from dapple_dp.transforms.tables.on_launcher import first_schema
+from dapple_dp.transforms.tables.read import CheckRows, ListShards
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -94,7 +101,7 @@ def build(root: beam.Pipeline, job: PlannedEncode, key_uri: str, folder: str, sp
       job: its rows hold one row per client.
       key_uri: where workers find the key of nonces and coins.
       folder: private; holds a folder `REPORTS_FOLDER`.
-      spill_folder: see `transforms.reports.batches.GroupReports`.
+      spill_folder: see `dapple_dp.transforms.reports.batches.GroupReports`.
     """
     shards = root | "List" >> ListShards(source=job.rows.source, contract=job.rows.contract)
     _ = shards | "CheckRows" >> CheckRows()
@@ -123,7 +130,7 @@ def _work(run: Run[EncodeConfig], job: PlannedEncode) -> list[WrittenFile]:
       InputError: if the lake has fewer clients than a shuffled batch needs.
     """
     options, folder = run.options.beam, run.folder.staging
-    FileSystems.mkdirs(FileSystems.join(folder, REPORTS_FOLDER))
+    STORE.make_folder(join(folder, REPORTS_FOLDER))
     with (
         own_key(folder, job.config.key_uri) as key_uri,
         spilling(folder, options) as spill,

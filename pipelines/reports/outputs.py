@@ -6,25 +6,25 @@ from typing import Any
 
 import pydantic
 
-from pipelines.run.folder import RunFolder
-from pipelines.run.registry_entry import (
+from dapple_dp.pipelines.run.folder import RunFolder
+from dapple_dp.pipelines.run.registry_entry import (
     basic_section,
     implementation_section,
     model_section,
     registry_entry,
     registry_yaml,
 )
-from pipelines.run.versions import version
-from schemas.choices import ReportMode
-from schemas.privacy.plan import PrivacyUnit
-from schemas.privacy.statement import PrivacyStatement
-from schemas.reports.parameters import ReportParameters
-from schemas.reports.rows import PARAMETERS_FILE, REPORTS_FOLDER
-from schemas.reports.split_parameters import CollectionParameters, SplitParameters
-from schemas.settings.digest import config_digest
-from transforms.files.file_bytes import WrittenFile
-from transforms.numerics.reports.amplification import Amplification, amplification_of
-from transforms.numerics.reports.split_and_mix import SENSITIVITY
+from dapple_dp.pipelines.run.versions import version
+from dapple_dp.schemas.choices import ReportMode
+from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.schemas.privacy.statement import DEVICES, PrivacyStatement, computational
+from dapple_dp.schemas.reports.parameters import ReportParameters
+from dapple_dp.schemas.reports.rows import PARAMETERS_FILE, REPORTS_FOLDER
+from dapple_dp.schemas.reports.split_parameters import CollectionParameters, SplitParameters
+from dapple_dp.schemas.settings.digest import config_digest
+from dapple_dp.transforms.files.file_bytes import WrittenFile
+from dapple_dp.transforms.numerics.reports.amplification import Amplification, amplification_of
+from dapple_dp.transforms.numerics.reports.split_and_mix import SENSITIVITY
 
 NEIGHBORING_RELATION = "replace_one"
 _PROOFS = {
@@ -194,7 +194,7 @@ def _basic(parameters: CollectionParameters) -> dict[str, Any]:
 
 def _privacy_loss(parameters: CollectionParameters, n_reports: int) -> dict[str, Any]:
     guarantee = parameters.guarantee
-    details = "Pure epsilon of every single report, exactly, for any two inputs."
+    details = "Pure epsilon of every single report, for any two inputs."
     if isinstance(parameters, SplitParameters):
         details = (
             f"Of the shuffled messages of at least {guarantee.min_batch} clients; half of delta is for the shares. "
@@ -211,7 +211,7 @@ def _privacy_loss(parameters: CollectionParameters, n_reports: int) -> dict[str,
         "privacy_unit_details": "Data sets are adjacent if one client's vector is replaced (replace one).",
         "number_of_privacy_units": n_reports,
         "privacy_parameters": {"epsilon": guarantee.epsilon, "delta": guarantee.delta},
-        "privacy_parameters_details": details,
+        "privacy_parameters_details": f"{details} {computational(DEVICES)}",
     }
 
 
@@ -242,12 +242,18 @@ def _mechanism(parameters: CollectionParameters) -> str:
     )
 
 
+def _composition(parameters: CollectionParameters) -> str:
+    if isinstance(parameters, SplitParameters):
+        return "One sum of noised vectors; half of delta is for its noise, half for the shares that hide all else."
+    return "Privacy losses of a report's choices add up."
+
+
 def _implementation(parameters: CollectionParameters) -> dict[str, Any]:
     return implementation_section(
         preprocessing="Vectors are clipped to a public radius. How the settings of the job were chosen is unknown.",
         mechanisms=f"Variant {parameters.variant}: {_mechanism(parameters)}. Software: dapple {version('dapple-dp')}. "
         "Access controls: unknown.",
-        composition="Privacy losses of a report's choices add up.",
-        post_processing="Everything after the reports: sums, tree or mixture, k-means, shrinkage.",
+        composition=_composition(parameters),
+        post_processing="Everything after the reports is computed from them and from the public parameters.",
         more="parameters.json holds everything that encoders and decoder agree on.",
     )

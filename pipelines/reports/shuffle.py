@@ -5,24 +5,25 @@ import functools
 import logging
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
 
-from pipelines.jobs.job import Job, Outcome, Run
-from pipelines.reports import outputs as report_outputs
-from pipelines.reports.source import ReportSource, find_reports
-from pipelines.run.graph import run_graph
-from pipelines.run.options import spilling
-from schemas.errors import InputError
-from schemas.privacy.flow import Promise, Zone
-from schemas.reports.config import ShuffleConfig, load_shuffle_config
-from schemas.reports.parameters import ReportParameters
-from schemas.reports.rows import REPORTS_FOLDER
-from schemas.reports.split_parameters import CollectionParameters
-from transforms.files.file_bytes import LISTING_FILE, WrittenFile, written_files
-from transforms.reports.batches import ReadArrivals
-from transforms.reports.shuffle import ShuffleReports
-from transforms.reports.split_messages import ReadUploads, ShuffleMessages
-from transforms.tables.file_seal import open_parquet
+from dapple_dp.pipelines.jobs.job import Job, Outcome, Run
+from dapple_dp.pipelines.reports import outputs as report_outputs
+from dapple_dp.pipelines.reports.source import ReportSource, find_reports
+from dapple_dp.pipelines.run.graph import run_graph
+from dapple_dp.pipelines.run.options import spilling
+from dapple_dp.schemas.core.plan import Promise, Zone
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.reports.config import ShuffleConfig, load_shuffle_config
+from dapple_dp.schemas.reports.parameters import ReportParameters
+from dapple_dp.schemas.reports.rows import REPORTS_FOLDER
+from dapple_dp.schemas.reports.split_parameters import CollectionParameters
+from dapple_dp.transforms.files.file_bytes import LISTING_FILE, WrittenFile, written_files
+from dapple_dp.transforms.files.stores import STORE, join
+from dapple_dp.transforms.reports.batches import ReadArrivals
+from dapple_dp.transforms.reports.shuffle import ShuffleReports
+from dapple_dp.transforms.reports.split_messages import ReadUploads, ShuffleMessages
+from dapple_dp.transforms.tables.file_seal import open_parquet
+from dapple_dp.transforms.tables.shard_rows import n_listed
 
 _LOGGER = logging.getLogger(__name__)
 _ARRIVED = "reports.arrived"
@@ -50,9 +51,9 @@ def shuffling(parameters: CollectionParameters, folder: str, spill_folder: str |
     Args:
       parameters: of the collection.
       folder: holds a folder `REPORTS_FOLDER`; the listing goes there, too.
-      spill_folder: see `transforms.reports.batches.GroupReports`.
+      spill_folder: see `dapple_dp.transforms.reports.batches.GroupReports`.
     """
-    inside, listing = FileSystems.join(folder, REPORTS_FOLDER), FileSystems.join(folder, LISTING_FILE)
+    inside, listing = join(folder, REPORTS_FOLDER), join(folder, LISTING_FILE)
     if isinstance(parameters, ReportParameters):
         return ShuffleReports(parameters=parameters, folder=inside, listing=listing, spill_folder=spill_folder)
     return ShuffleMessages(folder=inside, listing=listing)
@@ -73,7 +74,7 @@ def build(root: beam.Pipeline, source: ReportSource, folder: str, spill_folder: 
       root: an empty pipeline.
       source: of the reports.
       folder: private; holds a folder `REPORTS_FOLDER`.
-      spill_folder: see `transforms.reports.batches.GroupReports`.
+      spill_folder: see `dapple_dp.transforms.reports.batches.GroupReports`.
     """
     read: beam.PTransform
     if isinstance(source.parameters, ReportParameters):
@@ -86,7 +87,7 @@ def build(root: beam.Pipeline, source: ReportSource, folder: str, spill_folder: 
 def _work(run: Run[ShuffleConfig], source: ReportSource) -> ShuffleResult:
     """Writes `REPORTS_FOLDER` into the staging folder; raises InputError for too few reports or parts of clients."""
     options, folder = run.options.beam, run.folder.staging
-    FileSystems.mkdirs(FileSystems.join(folder, REPORTS_FOLDER))
+    STORE.make_folder(join(folder, REPORTS_FOLDER))
     with spilling(folder, options) as spill:
         add = functools.partial(build, source=source, folder=folder, spill_folder=spill)
         run_graph(add, options, Promise(zone=Zone.PUBLIC))
@@ -109,7 +110,7 @@ def shuffled_batch(parameters: CollectionParameters, folder: str) -> ShuffleResu
       InputError: if there are fewer clients than the guarantee needs, or messages of parts of clients.
     """
     files = written_files(folder)
-    n_rows = sum(_n_rows(FileSystems.join(folder, REPORTS_FOLDER, file.name)) for file in files)
+    n_rows = sum(_n_rows(join(folder, REPORTS_FOLDER, file.name)) for file in files)
     n_clients, rest = divmod(n_rows, parameters.messages_per_client)
     if n_rows and not parameters.guarantee.is_met_by(n_clients):
         raise too_few(parameters, n_clients)
@@ -123,7 +124,7 @@ def shuffled_batch(parameters: CollectionParameters, folder: str) -> ShuffleResu
 
 def _n_rows(path: str) -> int:
     with open_parquet(path) as file:
-        return int(file.metadata.num_rows)
+        return n_listed(file)
 
 
 def _write(run: Run[ShuffleConfig], source: ReportSource, result: ShuffleResult) -> Outcome:

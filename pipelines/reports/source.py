@@ -3,21 +3,20 @@
 import dataclasses
 import os
 
-from apache_beam.io.filesystems import FileSystems
-
-from pipelines.run.folder import MANIFEST, absolute
-from schemas.choices import ReportMode
-from schemas.errors import ConfigError
-from schemas.reports.config import CollectedReports
-from schemas.reports.parameters import MOST_PARAMETER_BYTES, ReportParameters, parameters_refusal
-from schemas.reports.rows import PARAMETERS_FILE, REPORTS_FOLDER
-from schemas.reports.split_parameters import CollectionParameters, collection_from_json
-from schemas.settings.refusal import Refusal
-from schemas.settings.run_manifest import CollectionManifest, ShuffledManifest
-from transforms.files import gate
-from transforms.numerics.reports.amplification import check_guarantee
-from transforms.numerics.reports.split_reports import check_split
-from transforms.tables.source import find_files, list_files
+from dapple_dp.pipelines.run.folder import MANIFEST, absolute
+from dapple_dp.schemas.choices import ReportMode
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.reports.config import CollectedReports
+from dapple_dp.schemas.reports.parameters import MOST_PARAMETER_BYTES, ReportParameters, parameters_refusal
+from dapple_dp.schemas.reports.rows import PARAMETERS_FILE, REPORTS_FOLDER
+from dapple_dp.schemas.reports.split_parameters import CollectionParameters, collection_from_json
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.settings.run_manifest import CollectionManifest, ShuffledManifest
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.stores import STORE, join
+from dapple_dp.transforms.numerics.reports.amplification import check_guarantee
+from dapple_dp.transforms.numerics.reports.split_reports import check_split
+from dapple_dp.transforms.tables.source import find_files, list_files
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,12 +46,12 @@ def find_reports(config: CollectedReports, folder: str, setting: str) -> ReportS
       ConfigError: if they are missing, do not keep their promise, or differ from what the job says.
     """
     folder = absolute(folder.rstrip("/") or folder)
-    inside = FileSystems.join(folder, REPORTS_FOLDER)
-    where = config.reports.parameters or FileSystems.join(folder, PARAMETERS_FILE)
+    inside = join(folder, REPORTS_FOLDER)
+    where = config.reports.parameters or join(folder, PARAMETERS_FILE)
     rule = f"{setting} must be a folder with {PARAMETERS_FILE}"
     remedy = "give the output folder of encode, or reports.parameters"
     content = gate.read_bytes(where, Refusal(kind=ConfigError, rule=rule, remedy=remedy), MOST_PARAMETER_BYTES)
-    path = inside if FileSystems.exists(inside) else folder
+    path = inside if STORE.exists(inside) else folder
     parameters = collection_from_json(content, where)
     with parameters_refusal(where).covers():
         if isinstance(parameters, ReportParameters):
@@ -84,9 +83,9 @@ def check_shuffled(source: ReportSource, digest: str) -> None:
     Raises:
       ConfigError: if the manifest beside them does not say that they are shuffled, or lists other files.
     """
-    refusal, path = _unshuffled(source), FileSystems.join(source.folder, MANIFEST)
+    refusal, path = _unshuffled(source), join(source.folder, MANIFEST)
     if source.parameters.guarantee.mode is not ReportMode.SHUFFLE:
-        if FileSystems.exists(path):
+        if STORE.exists(path):
             _check_collection(path, digest)
         return
     manifest = gate.read_json(path, ShuffledManifest, refusal)

@@ -13,15 +13,14 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.jobs.forewarnings import plural
-from pipelines.jobs.job import Job, JobChoice, Outcome, Run
-from pipelines.jobs.run_job import run_settings
-from pipelines.jobs.waiting import Watch
-from pipelines.jobs.warned import total_warnings
-from pipelines.jobs.windows import (
+from dapple_dp.pipelines.jobs.forewarnings import plural
+from dapple_dp.pipelines.jobs.job import Job, JobChoice, Outcome, Run
+from dapple_dp.pipelines.jobs.run_job import run_settings
+from dapple_dp.pipelines.jobs.waiting import Watch
+from dapple_dp.pipelines.jobs.warned import total_warnings
+from dapple_dp.pipelines.jobs.windows import (
     Due,
     Released,
     WindowFolder,
@@ -31,27 +30,33 @@ from pipelines.jobs.windows import (
     of_window,
     release_in_time,
 )
-from pipelines.reports import decode
-from pipelines.reports import outputs as report_outputs
-from pipelines.reports.decode import PlannedDecode
-from pipelines.reports.source import ReportSource, any_files, check_shuffled, find_reports
-from pipelines.run.flags import OUTPUT_FLAGS
-from pipelines.tables.arrivals.landing import Landing
-from pipelines.tables.arrivals.records import Records
-from pipelines.tables.arrivals.window_rows import FolderRows, TopicWindows, arriving, clear
-from schemas.choices import ReportMode
-from schemas.errors import ConfigError, InputError
-from schemas.privacy.flow import Zone
-from schemas.reports.parameters import MOST_PARAMETER_BYTES
-from schemas.reports.rows import PARAMETERS_FILE, message_columns
-from schemas.reports.split_parameters import SplitParameters, collection_from_json
-from schemas.reports.windows import DecodeWindow, WindowedDecode, has_windows, load_windowed_decode, topic_refusal
-from schemas.settings.refusal import Refusal
-from schemas.settings.run_manifest import CollectionManifest
-from transforms.arrivals.consume import TopicClient
-from transforms.files import gate
-from transforms.reports.decode import DecodedBatch
-from transforms.tables.file_seal import is_local, local_path
+from dapple_dp.pipelines.reports import decode
+from dapple_dp.pipelines.reports import outputs as report_outputs
+from dapple_dp.pipelines.reports.decode import PlannedDecode
+from dapple_dp.pipelines.reports.source import ReportSource, any_files, check_shuffled, find_reports
+from dapple_dp.pipelines.run.flags import OUTPUT_FLAGS
+from dapple_dp.pipelines.tables.arrivals.landing import Landing
+from dapple_dp.pipelines.tables.arrivals.records import Records
+from dapple_dp.pipelines.tables.arrivals.window_rows import FolderRows, TopicWindows, arriving, clear
+from dapple_dp.schemas.choices import ReportMode
+from dapple_dp.schemas.core.plan import Zone
+from dapple_dp.schemas.errors import ConfigError, InputError
+from dapple_dp.schemas.reports.parameters import MOST_PARAMETER_BYTES
+from dapple_dp.schemas.reports.rows import PARAMETERS_FILE, message_columns
+from dapple_dp.schemas.reports.split_parameters import SplitParameters, collection_from_json
+from dapple_dp.schemas.reports.windows import (
+    DecodeWindow,
+    WindowedDecode,
+    has_windows,
+    load_windowed_decode,
+    topic_refusal,
+)
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.settings.run_manifest import CollectionManifest
+from dapple_dp.transforms.arrivals.consume import TopicClient
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.stores import STORE, is_local, join, local_path
+from dapple_dp.transforms.reports.decode import DecodedBatch
 
 _FLAGS = (*OUTPUT_FLAGS, "--once")
 _LOGGER = logging.getLogger(__name__)
@@ -159,8 +164,8 @@ def _check_same(window: DecodeWindow, source: ReportSource) -> None:
             f"reports of the window of {window.date} must have the parameters of the windows before, got others; give "
             "reports.parameters of the collection that began, or choose another --output for the new one."
         )
-    own = FileSystems.join(source.folder, PARAMETERS_FILE)
-    if not FileSystems.exists(own):
+    own = join(source.folder, PARAMETERS_FILE)
+    if not STORE.exists(own):
         return
     rule = f"{own} must be the parameters of all windows"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="decode this collection by a job of its own")

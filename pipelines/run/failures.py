@@ -4,11 +4,11 @@ import errno
 import re
 from collections.abc import Iterator
 
-from schemas import errors
-from schemas.errors import DappleError, RunnerError
-from transforms.rounds.machine import NO_MEMORY
+from dapple_dp.schemas import errors
+from dapple_dp.schemas.errors import DappleError, RunnerError
+from dapple_dp.transforms.rounds.machine import NO_MEMORY
 
-_RAISED = re.compile(r"(?:^|\\n)schemas\.errors\.(\w+): (.+?)(?: \[while running |\\n|$)", re.MULTILINE)
+_RAISED = re.compile(r"(?:^|\\n)dapple_dp\.schemas\.errors\.(\w+): (.+?)(?: \[while running |\\n|$)", re.MULTILINE)
 # What a runner appends; errors escape line ends.
 _APPENDED = re.compile(r"( \[while running '.*'\])?(\\nTraceback .*)?$")
 # What Beam's portable runners raise; the runner's own message follows.

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from schemas.errors import ConfigError
+from dapple_dp.schemas.errors import ConfigError
 
 CONFIG_FLAG = "--config"
 OUTPUT_FLAGS = ("--output", "--run_id")
@@ -48,6 +48,12 @@ _OWN = (
     ),
     Flag("--once", "do what is due and end, instead of waiting for more", is_flag=True, flag_value="once"),
     Flag("--drain", "finish what has begun and end, and charge nothing", is_flag=True, flag_value="drain"),
+    Flag(
+        "--catch_up",
+        "release windows up to this date if several are due at once",
+        metavar="DATE",
+        type=click.DateTime(["%Y-%m-%d"]),
+    ),
 )
 FLAGS = {each.opts[0]: each for each in _OWN}
 

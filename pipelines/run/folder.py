@@ -2,31 +2,29 @@
 
 import contextlib
 import fcntl
-import fnmatch
-import glob
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from apache_beam.io.filesystem import BeamIOError
-from apache_beam.io.filesystems import FileSystems
-
-from pipelines.run.versions import tell_others, versions
-from schemas.errors import ConfigError
-from schemas.settings.format_number import with_number
-from schemas.settings.json_schema import NumberedFile
-from schemas.settings.refusal import Refusal
-from transforms.files import gate, new_file
-from transforms.files.checkpoint import ARRAYS_FILES, MANIFEST_FILE
-from transforms.files.claims import Claim, UnderWayError, is_locked, locked
-from transforms.files.file_bytes import read_bytes, remove_files, write_bytes
-from transforms.privacy_flow import extensions
-from transforms.rounds.bound_broadcast import SUFFIX
-from transforms.rounds.staged_state import STATE_FILE
+from dapple_dp.pipelines.run.versions import tell_others, versions
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.settings.format_number import with_number
+from dapple_dp.schemas.settings.json_schema import NumberedFile
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.transforms.core import known_objects
+from dapple_dp.transforms.files import gate, new_file
+from dapple_dp.transforms.files.checkpoint import MANIFEST_FILE, is_arrays
+from dapple_dp.transforms.files.claims import Claim, UnderWayError, is_locked, locked
+from dapple_dp.transforms.files.file_bytes import read_bytes, remove_files, write_bytes
+from dapple_dp.transforms.files.stores import STORE, is_local, join
+from dapple_dp.transforms.rounds.bound_broadcast import SUFFIX
+from dapple_dp.transforms.rounds.staged_state import STATE_FILE
+from dapple_dp.transforms.tables.staging_names import copy_folder, parsed, staging_folder
 
 MANIFEST = "run.json"
 PRIVACY_FILE = "privacy.json"
@@ -35,8 +33,6 @@ SECRET_FILE = "mask.secret"
 NONCE_FILE = "run.nonce"
 VERSIONS_FILE = "versions.json"
 _STAY = (KEY_FILE, SECRET_FILE, VERSIONS_FILE)
-OF_ROUNDS = (MANIFEST_FILE, ARRAYS_FILES, f"*{SUFFIX}", STATE_FILE, NONCE_FILE)
-"""What rounds of a run leave in the staging folder for a further attempt."""
 _CLAIM_SECONDS = 300.0
 """For others to charge their runs and make their folders, one after the other."""
 
@@ -50,11 +46,11 @@ class RunFolder:
     """
 
     def __init__(self, output: str, run_id: str):
-        self._local = FileSystems.get_scheme(output) in (None, "file")
+        self._local = is_local(output)
         self.output = output.removeprefix("file://") if self._local else output
         self.run_id = run_id
         # Workers may have another working folder.
-        self.staging = f"{absolute(output)}.partial-{run_id}"
+        self.staging = staging_folder(absolute(output), run_id)
         self._published: dict[str, str] = {}
         self._made: list[str] = []
         self._lock = -1
@@ -75,13 +71,13 @@ class RunFolder:
                 os.mkdir(self.staging, 0o700)
                 new_file.flush(os.path.dirname(self.staging))
             else:
-                FileSystems.mkdirs(self.staging)
+                STORE.make_folder(self.staging)
         except FileExistsError as error:
             raise ConfigError(
                 f"--run_id must be new, got that of an attempt that left {self.staging}; choose another one, or remove "
                 "the folder if that attempt is over."
             ) from error
-        except (OSError, BeamIOError) as error:
+        except OSError as error:
             raise ConfigError(
                 f"--output must be a folder that can be made, got {self.output}; choose another."
             ) from error
@@ -107,7 +103,7 @@ class RunFolder:
             return
         with _alone_in(os.path.dirname(absolute(self.output))):
             self.check()
-            for other in glob.glob(f"{glob.escape(absolute(self.output))}.partial-*"):
+            for other in _stagings_of(absolute(self.output)):
                 if other != self.staging and is_locked(other):
                     raise ConfigError(
                         f"--output must be of one run at a time, got {self.output}, to which the run of {other} "
@@ -162,8 +158,7 @@ class RunFolder:
           UnderWayError: if the other attempt is not over; this one holds a lock until `release`.
         """
         if not self._local:
-            if not FileSystems.exists(self.staging):
-                FileSystems.mkdirs(self.staging)
+            STORE.make_folder(self.staging)
             self._note_versions()
             return
         self.check_staging()
@@ -182,7 +177,7 @@ class RunFolder:
     def _note_versions(self) -> None:
         """Keeps the versions that a run begins with, and says if it goes on under others."""
         path = self.path(VERSIONS_FILE)
-        if not FileSystems.exists(path):
+        if not STORE.exists(path):
             content = json.dumps(with_number({"versions": self._began})).encode()
             (new_file.put_in_place if self._local else write_bytes)(path, content)
         rule = f"{path} must be the file that the interrupted run wrote"
@@ -197,13 +192,13 @@ class RunFolder:
           keep_rounds: whether this attempt goes on after the rounds of that one, whose records stay, too.
         """
         if not self._local:
-            remove_files(f"{glob.escape(self.staging)}.clients**")
+            remove_files(copy_folder(self.staging))
             return
-        shutil.rmtree(f"{self.staging}.clients", ignore_errors=True)
+        shutil.rmtree(copy_folder(self.staging), ignore_errors=True)
         for entry in list(os.scandir(self.staging)):
             if entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path)
-            elif entry.name not in _STAY and not (keep_rounds and _is_of_rounds(entry.name)):
+            elif entry.name not in _STAY and not (keep_rounds and is_of_rounds(entry.name)):
                 os.unlink(entry.path)
 
     def release(self) -> None:
@@ -229,11 +224,11 @@ class RunFolder:
         """Whether the output folder holds anything."""
         if self._local:
             return os.path.exists(self.output) and (not os.path.isdir(self.output) or bool(os.listdir(self.output)))
-        return FileSystems.exists(FileSystems.join(self.output, MANIFEST))
+        return STORE.exists(join(self.output, MANIFEST))
 
     def path(self, name: str) -> str:
         """A file in the staging folder."""
-        return FileSystems.join(self.staging, name)
+        return join(self.staging, name)
 
     def write(self, name: str, content: bytes) -> None:
         """Stages a file; `privacy.json` has a method of its own, which marks it."""
@@ -247,7 +242,7 @@ class RunFolder:
 
     def write_privacy(self, statement: dict[str, Any]) -> None:
         """Stages `privacy.json`: the guarantee, as every release repeats it, and registered types it also rests on."""
-        extended = extensions.marks()
+        extended = known_objects.marks()
         content = with_number(statement | ({"extended": extended} if extended else {}))
         self._stage(PRIVACY_FILE, json.dumps(content, indent=2, sort_keys=True).encode())
 
@@ -286,10 +281,8 @@ class RunFolder:
 
     def keep_only(self, names: list[str]) -> None:
         """Removes every other staged file."""
-        found = FileSystems.match([f"{glob.escape(self.staging)}/**"])[0].metadata_list
-        others = [each.path for each in found if each.path not in {self.path(name) for name in names}]
-        if others:
-            FileSystems.delete(others)
+        kept = {self.path(name) for name in names}
+        STORE.delete(*(file.path for file in STORE.list(f"{self.staging}/") if file.path not in kept))
 
     def move(self, names: list[str]) -> None:
         """Makes the folder the output; where that is one move per file, of these and in this order."""
@@ -305,12 +298,13 @@ class RunFolder:
             os.rename(self.staging, self.output)
             new_file.flush(os.path.dirname(self.staging))
             return
-        FileSystems.mkdirs(self.output)
+        STORE.make_folder(self.output)
         for folder in sorted({os.path.dirname(name) for name in names} - {""}):
-            FileSystems.mkdirs(FileSystems.join(self.output, folder))
-        for name in filter(lambda name: FileSystems.exists(self.path(name)), names):
-            FileSystems.rename([self.path(name)], [FileSystems.join(self.output, name)])
-        self.discard()
+            STORE.make_folder(join(self.output, folder))
+        for name in filter(lambda name: STORE.exists(self.path(name)), names):
+            STORE.rename(self.path(name), join(self.output, name))
+        with contextlib.suppress(OSError):  # the output is whole; a key that could not be deleted may stay
+            self.discard()
 
     def discard(self) -> None:
         """Removes the staging folder and all in it, and parents made for it; no error if they are gone or in use."""
@@ -320,7 +314,7 @@ class RunFolder:
                 for folder in reversed(self._made):
                     os.rmdir(folder)
         elif not self.is_taken_over:
-            remove_files(f"{glob.escape(self.staging)}/**")
+            remove_files(f"{self.staging}/")
 
     @property
     def is_taken_over(self) -> bool:
@@ -332,8 +326,15 @@ class _Began(NumberedFile):
     versions: dict[str, str]
 
 
-def _is_of_rounds(name: str) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in OF_ROUNDS)
+def new_run_id() -> str:
+    """A run id no other run has: UTC time and four random bytes."""
+    return time.strftime("%Y%m%dT%H%M%SZ-", time.gmtime()) + secrets.token_hex(4)
+
+
+def is_of_rounds(name: str) -> bool:
+    """Whether rounds of a run leave a file of this name in the staging folder for a further attempt."""
+    own = name in (MANIFEST_FILE, STATE_FILE, NONCE_FILE) or name.endswith(SUFFIX) or is_arrays(name)
+    return own and "/" not in name
 
 
 def manifest_digest(content: dict[str, Any]) -> str:
@@ -347,7 +348,7 @@ def manifest_digest(content: dict[str, Any]) -> str:
 
 def absolute(path: str) -> str:
     """A path as workers find it, whatever their working folder is; one of a store is absolute."""
-    if FileSystems.get_scheme(path) in (None, "file"):
+    if is_local(path):
         return os.path.abspath(path.removeprefix("file://"))
     return path
 
@@ -375,6 +376,16 @@ def _alone_in(folder: str) -> Iterator[None]:
         os.close(descriptor)
 
 
+def _stagings_of(output: str) -> list[str]:
+    """Local folders that runs of an output keep."""
+    folder, name = os.path.split(output)
+    try:
+        names = [(other, parsed(other)) for other in os.listdir(folder)]
+    except OSError:
+        return []
+    return [os.path.join(folder, other) for other, what in names if what is not None and what.output == name]
+
+
 def check_no_link(output: str) -> None:
     """Refuses, on a local disk, an output folder that is a link, and one below something that is no folder.
 
@@ -383,7 +394,7 @@ def check_no_link(output: str) -> None:
     Raises:
       ConfigError: before anything is read or charged.
     """
-    if FileSystems.get_scheme(output) not in (None, "file"):
+    if not is_local(output):
         return
     path = os.path.abspath(output.removeprefix("file://"))
     if os.path.islink(path):

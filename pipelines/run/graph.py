@@ -11,13 +11,13 @@ from apache_beam import pipeline as beam_pipeline
 from apache_beam.options.pipeline_options import DirectOptions, GoogleCloudOptions, PipelineOptions
 from apache_beam.runners.runner import PipelineResult
 
-from pipelines.run import on_flink, run_keys
-from pipelines.run.failures import UNWATCHED, original_error
-from schemas.errors import RunnerError
-from schemas.privacy.flow import GraphPrivacy, Promise
-from transforms.files.signals.progress import PROGRESS
-from transforms.numerics.one_thread import one_thread
-from transforms.privacy_flow.checker import check_graph
+from dapple_dp.pipelines.run import run_keys
+from dapple_dp.pipelines.run.failures import UNWATCHED, original_error
+from dapple_dp.schemas.core.plan import GraphPrivacy, Promise
+from dapple_dp.schemas.errors import RunnerError
+from dapple_dp.transforms.files.signals.progress import PROGRESS
+from dapple_dp.transforms.numerics.one_thread import one_thread
+from dapple_dp.transforms.on_beam.checker import check_graph
 
 _LOGGER = logging.getLogger(__name__)
 _NAME = "alter_label_if_ipython"
@@ -99,7 +99,7 @@ def _watch_workers(options: PipelineOptions) -> None:
         return
     try:
         # Beam's modules behind it are private.
-        from pipelines.run import watched_worker
+        from dapple_dp.pipelines.run import watched_worker
 
         watched_worker.register()
     except (ImportError, AttributeError) as error:
@@ -114,6 +114,9 @@ def _followed(options: PipelineOptions, promise: Promise) -> contextlib.Abstract
     _LOGGER.info("the pipeline is in the cluster as %s", name)
     if not master or str(master).startswith("["):
         return contextlib.nullcontext()
+
+    from dapple_dp.pipelines.run import on_flink
+
     return on_flink.follow(str(master), name, on_flink.Rounds.of(promise))
 
 

@@ -14,12 +14,12 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
-from pipelines.run.options import NAME_PREFIX, job_name
-from schemas.errors import RunnerError
-from schemas.privacy.flow import Promise
-from schemas.settings import json_schema
-from schemas.settings.refusal import Refusal
-from transforms.files.signals.measures import MEASURES, ROUND_SECONDS
+from dapple_dp.pipelines.run.options import NAME_PREFIX, job_name
+from dapple_dp.schemas.core.plan import Promise
+from dapple_dp.schemas.errors import RunnerError
+from dapple_dp.schemas.settings import json_schema
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.transforms.files.signals.measures import MEASURES, ROUND_SECONDS
 
 _LOGGER = logging.getLogger(__name__)
 _RUNNING = ("INITIALIZING", "CREATED", "RUNNING", "RESTARTING", "FAILING", "RECONCILING")

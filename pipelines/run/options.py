@@ -8,21 +8,19 @@ import difflib
 import functools
 import hashlib
 import re
-import secrets
-import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions
 
-from pipelines.run.flags import FORM, OUTPUT_FLAGS, parse_own
-from pipelines.run.folder import absolute
-from pipelines.run.stores import check_stores
-from schemas.errors import ConfigError
-from schemas.settings.refusal import Refusal
-from transforms.files import gate, row_spill
+from dapple_dp.pipelines.run.flags import FORM, OUTPUT_FLAGS, parse_own
+from dapple_dp.pipelines.run.folder import absolute, new_run_id
+from dapple_dp.pipelines.run.stores import check_stores
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.stores import is_local, set_options
 
 View = TypeVar("View", bound=PipelineOptions)
 DEFAULT_RUNNER = "FnApiRunner"
@@ -35,11 +33,13 @@ _CACHE_MEGABYTES = 8192
 @contextlib.contextmanager
 def spilling(folder: str, options: PipelineOptions) -> Iterator[str | None]:
     """The folder itself where runner and folder are of this machine, else None; files of rows go at the end."""
-    local = FileSystems.get_scheme(folder) in (None, "file") and shuffles_in_memory(options)
+    local = is_local(folder) and shuffles_in_memory(options)
     try:
         yield folder if local else None
     finally:
         if local:
+            from dapple_dp.transforms.files import row_spill
+
             row_spill.remove(folder)
 
 
@@ -89,6 +89,7 @@ class JobOptions:
       least_size: noisy size below which a cluster joins its nearest relative; None for no such size.
       once: whether a job that waits for more ends instead.
       drain: whether it ends with what has begun.
+      catch_up: date of the last of several windows that may be released at once; "" for one at a time.
       leaves: SHA-256 of private state that the caller of the job keeps for later runs, by what it is.
       begun: when the run began for all that is published, UTC: the command's begin, or the later moment at which a
         window was due. The time itself would reveal how long the rows of the window before took.
@@ -105,6 +106,7 @@ class JobOptions:
     least_size: float | None = None
     once: bool = False
     drain: bool = False
+    catch_up: str = ""
     leaves: Mapping[str, str] = dataclasses.field(default_factory=dict)
     begun: datetime.datetime = dataclasses.field(default_factory=functools.partial(datetime.datetime.now, datetime.UTC))
 
@@ -115,8 +117,8 @@ def parse_job(job: str, argv: Sequence[str], flags: Sequence[str] = OUTPUT_FLAGS
     Args:
       job: its name.
       argv: words after it.
-      flags: of this job besides --config; all must be given but --run_id, --level, --least_size, --once and
-        --drain.
+      flags: of this job besides --config; all must be given but --run_id, --level, --least_size, --once,
+        --drain and --catch_up.
 
     Raises:
       ConfigError: for a missing or mistyped flag, with the nearest known one.
@@ -124,6 +126,7 @@ def parse_job(job: str, argv: Sequence[str], flags: Sequence[str] = OUTPUT_FLAGS
     given, rest = parse_own(job, argv, flags)
     asked = {name for name in ("once", "drain") if given.pop(name, None) is not None}
     level, least_size = given.pop("level", None), given.pop("least_size", None)
+    catch_up = given.pop("catch_up", "").partition(" ")[0]  # click has made a time of the date
     given.setdefault("run_id", new_run_id())
     check_stores({f"--{name}": text for name, text in given.items()})
     beam = beam_options(rest)
@@ -138,6 +141,7 @@ def parse_job(job: str, argv: Sequence[str], flags: Sequence[str] = OUTPUT_FLAGS
         least_size=None if least_size is None else float(least_size),
         once="once" in asked,
         drain="drain" in asked,
+        catch_up=catch_up,
     )
 
 
@@ -157,11 +161,6 @@ def read_text(path: str) -> str:
     return gate.read_text(path, refusal)
 
 
-def new_run_id() -> str:
-    """A run id no other run has: UTC time and four random bytes."""
-    return time.strftime("%Y%m%dT%H%M%SZ-", time.gmtime()) + secrets.token_hex(4)
-
-
 def beam_options(flags: Sequence[str]) -> PipelineOptions:
     """Beam options with Dapple's defaults: the local runner, and nothing of the launcher's session shipped.
 
@@ -175,7 +174,7 @@ def beam_options(flags: Sequence[str]) -> PipelineOptions:
     if standard.runner is None:
         standard.runner = DEFAULT_RUNNER
     # Stores that need options, such as s3:// and hdfs://, ask for them before the first pipeline is made.
-    FileSystems.set_options(options)
+    set_options(options)
     return options
 
 

@@ -8,10 +8,9 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
-from schemas.privacy.curator import DeploymentConfig
-from schemas.settings.format_number import FORMAT
+from dapple_dp.schemas.privacy.curator import DeploymentConfig
+from dapple_dp.schemas.settings import yaml_text
+from dapple_dp.schemas.settings.format_number import FORMAT
 
 UNKNOWN = "unknown"
 _FIELDS = {
@@ -71,7 +70,7 @@ def with_curator(entry: dict[str, Any], given: DeploymentConfig | None, reasons:
 
 def registry_yaml(entry: dict[str, Any]) -> bytes:
     """An entry as a file; the registry's template has no field for the number of the format, which is a comment."""
-    return f"# format: {FORMAT}\n{yaml.safe_dump(entry, sort_keys=False)}".encode()
+    return f"# format: {FORMAT}\n{yaml_text.render(entry)}".encode()
 
 
 def basic_section(name: str | None, description: str) -> dict[str, Any]:
@@ -113,6 +112,20 @@ def model_section(
         "access_type": "Non-interactive",
         "access_type_details": "Readers get files and cannot query the data.",
     }
+
+
+def repeated(ledger: str | None, schedule: str | None = None) -> str:
+    """Whether there are more runs on the same data, in a sentence.
+
+    Args:
+      ledger: of the job; None without one.
+      schedule: of releases, as the curator has written it.
+    """
+    if schedule is not None:
+        return "Whether it is repeated: see release_schedule."
+    if ledger is not None:
+        return "Runs on the same data are counted together by a ledger."
+    return "Whether it is repeated on the same data is unknown."
 
 
 def implementation_section(

@@ -6,7 +6,6 @@ key, and give the same bytes again: nothing is spent twice.
 
 import contextlib
 import functools
-import glob
 import hashlib
 import json
 import logging
@@ -15,31 +14,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.run.folder import KEY_FILE, MANIFEST, OF_ROUNDS, RunFolder
-from pipelines.run.graph import run_graph
-from pipelines.run.run_keys import resumed_nonce
-from schemas.errors import ConfigError
-from schemas.privacy.flow import Promise
-from schemas.settings import json_schema
-from schemas.settings.refusal import MalformedError, Refusal
-from schemas.settings.run_manifest import RunManifest
-from transforms.files import gate
-from transforms.files.checkpoint import (
+from dapple_dp.pipelines.run.folder import KEY_FILE, MANIFEST, RunFolder, is_of_rounds
+from dapple_dp.pipelines.run.graph import run_graph
+from dapple_dp.pipelines.run.run_keys import end_key, resumed_nonce
+from dapple_dp.schemas.core.plan import Promise
+from dapple_dp.schemas.errors import ConfigError, DappleError
+from dapple_dp.schemas.settings import json_schema
+from dapple_dp.schemas.settings.refusal import MalformedError, Refusal
+from dapple_dp.schemas.settings.run_manifest import RunManifest
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.checkpoint import (
     MANIFEST_FILE,
     Arrays,
     Checkpoint,
     CheckpointFolder,
     RunBinding,
-    SaveArrays,
     read_state,
+    write_arrays,
 )
-from transforms.files.file_bytes import remove_files
-from transforms.files.signals.measures import MEASURES, ROUND_SECONDS
-from transforms.files.signals.progress import duration
-from transforms.privacy.keys import create_key, delete_key, read_key
+from dapple_dp.transforms.files.file_bytes import remove_files
+from dapple_dp.transforms.files.signals.measures import MEASURES, ROUND_SECONDS
+from dapple_dp.transforms.files.signals.progress import duration
+from dapple_dp.transforms.files.stores import STORE
+from dapple_dp.transforms.privacy.key_files import create_key, read_key
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -160,7 +159,7 @@ def _build(
     """Adds a chunk of rounds to a pipeline, which leaves its arrays at `path`, if they are kept."""
     found = protocol.add_rounds(root, arrays, first, last)
     if path is not None:
-        _ = found | "Save" >> SaveArrays(path=path)
+        _ = found | "Save" >> beam.Map(write_arrays, path)
 
 
 @contextlib.contextmanager
@@ -174,6 +173,8 @@ def resumable(folder: RunFolder) -> Iterator[None]:
       ConfigError: if the folder cannot be made, or the run goes on in another process.
     """
     folder.take_up()
+    if not is_sealed(folder):
+        check_version(folder, ConfigError, "start over with another --run_id")
     try:
         yield
     except BaseException:
@@ -188,7 +189,27 @@ def resumable(folder: RunFolder) -> Iterator[None]:
 
 def has_begun(folder: RunFolder) -> bool:
     """Whether there is a checkpoint, so that noise may have been drawn under the run's key."""
-    return FileSystems.exists(folder.path(MANIFEST_FILE))
+    return STORE.exists(folder.path(MANIFEST_FILE))
+
+
+def check_version(folder: RunFolder, kind: type[DappleError], otherwise: str) -> None:
+    """Refuses to continue a run whose rounds an older version recorded in another format; nothing is changed.
+
+    Args:
+      folder: of the run, taken up.
+      kind: of the error.
+      otherwise: what else can be done, in words that follow "or".
+
+    Raises:
+      DappleError: of that kind.
+    """
+    version = CheckpointFolder(folder.staging).older_version()
+    if version is not None:
+        newest = version.partition(" ")[0]
+        raise kind(
+            f"run_id {folder.run_id} was begun by dapple-dp {version}, whose rounds this version cannot continue; "
+            f"install dapple-dp {newest} and repeat the command to finish it, or {otherwise}."
+        )
 
 
 def rounds_recorded(folder: RunFolder) -> int:
@@ -202,8 +223,7 @@ def clear_rounds(folder: str) -> None:
     The record goes first. Without it nobody goes on from what is left.
     """
     CheckpointFolder(folder).clear()
-    for pattern in OF_ROUNDS:
-        remove_files(FileSystems.join(glob.escape(folder), pattern))
+    remove_files(f"{folder}/", is_of_rounds)
 
 
 def run_key(folder: RunFolder, key_uri: str | None) -> str:
@@ -215,7 +235,7 @@ def run_key(folder: RunFolder, key_uri: str | None) -> str:
       ConfigError: if the key or the nonce of an interrupted run, or a given key, is missing.
     """
     uri = key_uri or folder.path(KEY_FILE)
-    if key_uri is None and not has_begun(folder) and not FileSystems.exists(uri):
+    if key_uri is None and not has_begun(folder) and not STORE.exists(uri):
         create_key(uri)
     read_key(uri)
     return resumed_nonce(folder.staging, folder.run_id, begun=has_begun(folder)).place(uri)
@@ -223,7 +243,7 @@ def run_key(folder: RunFolder, key_uri: str | None) -> str:
 
 def is_sealed(folder: RunFolder) -> bool:
     """Whether an interrupted run had written all of its outputs."""
-    return FileSystems.exists(folder.path(MANIFEST))
+    return STORE.exists(folder.path(MANIFEST))
 
 
 def sealed_manifest(folder: RunFolder) -> dict[str, Any]:
@@ -242,7 +262,7 @@ def finish(folder: RunFolder) -> dict[str, Any]:
       The manifest.
     """
     manifest = sealed_manifest(folder)
-    delete_key(folder.path(KEY_FILE))
+    end_key(folder.path(KEY_FILE), folder.staging)
     clear_rounds(folder.staging)
     names = [*manifest["files"], MANIFEST]
     folder.keep_only(names)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import pydantic
 
-from schemas.errors import ConfigError, what_installs
+from dapple_dp.schemas.errors import ConfigError, what_installs
 
 STORES = {
     "s3": ("boto3", "aws"),

@@ -9,11 +9,11 @@ from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 
-from pipelines.run.failures import LOST_WORKER, UNWATCHED
-from schemas.errors import RunnerError
+from dapple_dp.pipelines.run.failures import LOST_WORKER, UNWATCHED
+from dapple_dp.schemas.errors import RunnerError
 
 _WATCH_SECONDS, _HASTE_SECONDS, _PATIENCE_SECONDS = 0.5, 2.0, 600.0
-_LOST = f"schemas.errors.RunnerError: {LOST_WORKER}"
+_LOST = f"dapple_dp.schemas.errors.RunnerError: {LOST_WORKER}"
 
 
 def register() -> None:

@@ -3,61 +3,37 @@
 import contextlib
 import dataclasses
 import functools
-import glob
 import json
 import logging
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import apache_beam as beam
-from apache_beam.io.filesystem import BeamIOError
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.run.graph import run_graph
-from pipelines.tables import prepare
-from pipelines.tables.epoch_roll import EpochRoll
-from pipelines.tables.private_source import grouped_source, staged_listing
-from pipelines.tables.resources import check_room
-from schemas.errors import ConfigError
-from schemas.privacy.flow import TRUSTED_ZONE
-from schemas.tables.contract import TableContract
-from schemas.tables.data_section import DataConfig, PrepareOptions
-from schemas.tables.prepared_layout import PreparedManifest
-from transforms.files import gate
-from transforms.files.file_bytes import remove_files, write_bytes
-from transforms.files.private_sink import PrivateSink
-from transforms.tables.read import CheckRows, ListShards
-from transforms.tables.source import Source
-from transforms.tables.split_clients import CallRoll, FindSplitClients, RollParams
+from dapple_dp.pipelines.run.graph import run_graph
+from dapple_dp.pipelines.tables.private_source import JobRows, grouped_source, staged_listing
+from dapple_dp.pipelines.tables.resources import check_room
+from dapple_dp.schemas.core.plan import TRUSTED_ZONE
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.data_section import DataConfig
+from dapple_dp.schemas.tables.prepared_layout import PreparedManifest
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.file_bytes import remove_files, write_bytes
+from dapple_dp.transforms.files.stores import STORE, is_local, join
+from dapple_dp.transforms.tables.read import CheckRows, ListShards
+from dapple_dp.transforms.tables.source import Source
+from dapple_dp.transforms.tables.staging_names import copy_folder
+
+if TYPE_CHECKING:
+    from dapple_dp.transforms.tables.split_clients import RollParams
 
 _LOGGER = logging.getLogger(__name__)
 _ANSWER = "split.json"
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class JobRows:
-    """Where rows are before they are grouped by client, and how they are read.
-
-    Attributes:
-      data: what the job says of them.
-      source: where they are, listed; of a table, the files of one snapshot.
-      contract: how they are read; by client if clients must be whole.
-      prepare: how they would be grouped.
-      keep_staging: whether a grouped copy stays.
-      counted: whether they have been counted, before invalid ones were dropped.
-      roll: of an epoch at client level, whose clients count in some windows only; None where all rows count.
-    """
-
-    data: DataConfig
-    source: Source
-    contract: TableContract
-    prepare: PrepareOptions
-    keep_staging: bool = False
-    counted: bool = False
-    roll: EpochRoll | None = None
 
 
 @contextlib.contextmanager
@@ -117,11 +93,13 @@ def private_folder(folder: str) -> Iterator[str]:
 
 def clear_copy(folder: str) -> None:
     """Removes the copy that a killed run may have left beside `folder`."""
-    _leave(f"{folder.rstrip('/')}.clients", keep=False)
+    _leave(copy_folder(folder), keep=False)
 
 
 def _group(rows: JobRows, options: PipelineOptions, key_uri: str, copy: str) -> None:
     """Writes a copy of the rows that is grouped by client, and bounded where the job says so."""
+    from dapple_dp.pipelines.tables import prepare
+
     grouping = prepare.Grouping(
         contract=dataclasses.replace(rows.contract, by_client=True),
         folder=copy,
@@ -148,13 +126,13 @@ def _is_bounded(data: DataConfig, manifest: PreparedManifest | None) -> bool:
 
 def _any_split(rows: JobRows, options: PipelineOptions, folder: str) -> bool:
     """Whether a client is in several shards; found by a pass over the client ids, which also calls the roll."""
-    path = FileSystems.join(folder, _ANSWER)
+    path = join(folder, _ANSWER)
     contract = dataclasses.replace(rows.contract, by_client=True)
     params = None if rows.roll is None else rows.roll.params(folder)
     add = functools.partial(_build_inspection, source=rows.source, contract=contract, path=path, params=params)
     run_graph(add, options, TRUSTED_ZONE)
     split = gate.read_json(path, bool, gate.staged_refusal(path))
-    FileSystems.delete([path])
+    STORE.delete(path)
     return split
 
 
@@ -165,8 +143,11 @@ def _with_participation(rows: JobRows, folder: str) -> TableContract:
 
 
 def _build_inspection(
-    root: beam.Pipeline, source: Source, contract: TableContract, path: str, params: RollParams | None
+    root: beam.Pipeline, source: Source, contract: TableContract, path: str, params: "RollParams | None"
 ) -> None:
+    from dapple_dp.transforms.files.private_sink import PrivateSink
+    from dapple_dp.transforms.tables.split_clients import CallRoll, FindSplitClients
+
     shards = root | "List" >> ListShards(source=source, contract=contract)
     _ = shards | "CheckRows" >> CheckRows(may_be_empty=source.may_be_empty)
     if params is not None:
@@ -183,14 +164,14 @@ def _write_answer(split: bool, path: str) -> None:
 def _make_private(folder: str) -> None:
     """Creates a folder, readable by its owner only where that can be said, without what a killed attempt has left."""
     try:
-        if FileSystems.get_scheme(folder) in (None, "file"):
+        if is_local(folder):
             shutil.rmtree(folder, ignore_errors=True)
             os.mkdir(folder, 0o700)
         else:
-            if FileSystems.exists(folder):
-                FileSystems.delete([folder])
-            FileSystems.mkdirs(folder)
-    except (OSError, BeamIOError) as error:
+            if STORE.exists(folder):
+                STORE.delete(folder)
+            STORE.make_folder(folder)
+    except OSError as error:
         raise ConfigError(
             f"--output must be where private files can be made, got {folder}; choose another place."
         ) from error
@@ -198,8 +179,8 @@ def _make_private(folder: str) -> None:
 
 def _copy_folder(folder: str) -> str:
     """Where a copy goes; a local folder of that name is new or refused."""
-    copy = f"{folder.rstrip('/')}.clients"
-    return copy if FileSystems.get_scheme(copy) in (None, "file") else f"{copy}-{secrets.token_hex(8)}"
+    copy = copy_folder(folder)
+    return copy if is_local(copy) else f"{copy}-{secrets.token_hex(8)}"
 
 
 def _say(rows: JobRows, copy: str) -> None:
@@ -213,7 +194,7 @@ def _leave(folder: str, *, keep: bool) -> None:
     """Removes the copy, unless it stays."""
     if keep:
         return
-    if FileSystems.get_scheme(folder) in (None, "file"):
+    if is_local(folder):
         shutil.rmtree(folder, ignore_errors=True)
     else:
-        remove_files(f"{glob.escape(folder)}/**")
+        remove_files(folder)

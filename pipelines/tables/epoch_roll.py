@@ -7,25 +7,24 @@ Who loses a roll ends the epoch: clients would count again. A roll is known by i
 
 import contextlib
 import dataclasses
-import glob
 import hashlib
 import os
 import secrets
 from typing import Any
 
-from pipelines.ledger.private_state import Register, State, digest_of
-from pipelines.ledger.store import ROLLS, Ledger
-from schemas.errors import LedgerRefusedError
-from schemas.privacy.charge import canonical
-from schemas.privacy.ledger_entry import RunStatus
-from schemas.settings.refusal import Refusal
-from schemas.tables.participation import Participation
-from transforms.files import gate, new_file
-from transforms.files.file_bytes import write_bytes
-from transforms.numerics.tables.participation import Counted, Rule
-from transforms.tables.counted_clients import SALT_BYTES, Roll
-from transforms.tables.group_clients import Windows
-from transforms.tables.split_clients import RollParams
+from dapple_dp.pipelines.ledger.private_state import Register, State, digest_of
+from dapple_dp.pipelines.ledger.store import ROLLS, Ledger
+from dapple_dp.schemas.errors import LedgerRefusedError
+from dapple_dp.schemas.privacy.charge import canonical
+from dapple_dp.schemas.privacy.ledger_entry import RunStatus
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.tables.participation import Participation
+from dapple_dp.transforms.files import gate, new_file
+from dapple_dp.transforms.files.file_bytes import write_bytes
+from dapple_dp.transforms.numerics.tables.participation import Counted, Rule
+from dapple_dp.transforms.tables.counted_clients import SALT_BYTES, Roll
+from dapple_dp.transforms.tables.group_clients import Windows
+from dapple_dp.transforms.tables.split_clients import RollParams
 
 _BEFORE, _CALLED = "before.npz", "called.npz"
 
@@ -129,7 +128,7 @@ class EpochRoll:
         new_file.make_folders(self._folder, 0o700)
         path = self._path(self.index)
         kept = {path, self._path(self.index - 1)}
-        for other in glob.glob(os.path.join(glob.escape(self._folder), "*")):
+        for other in (os.path.join(self._folder, name) for name in os.listdir(self._folder)):
             if other not in kept:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(other)

@@ -5,15 +5,15 @@ from typing import TypeVar
 
 import pydantic
 
-from pipelines.tables.private_source import private_source
-from schemas.errors import ConfigError
-from schemas.settings import rejection
-from schemas.settings.refusal import Refusal
-from schemas.tables.data_section import DataConfig
-from transforms.files import gate
-from transforms.tables import hive
-from transforms.tables.read import first_schema
-from transforms.tables.source import Source
+from dapple_dp.pipelines.tables.private_source import private_source
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.settings import rejection
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.tables.data_section import DataConfig
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.tables import hive
+from dapple_dp.transforms.tables.on_launcher import first_schema
+from dapple_dp.transforms.tables.source import Source
 
 _LOGGER = logging.getLogger(__name__)
 _Settings = TypeVar("_Settings")

@@ -9,23 +9,23 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
-from pipelines.jobs.place import OutputFolder
-from pipelines.run.graph import run_graph
-from pipelines.run.options import spilling
-from pipelines.run.run_keys import own_key
-from pipelines.tables.features import with_features
-from pipelines.tables.private_source import private_source, staged_listing
-from pipelines.tables.resources import check_room
-from schemas.errors import ConfigError
-from schemas.privacy.flow import TRUSTED_ZONE, Zone
-from schemas.tables.contract import TableContract
-from schemas.tables.prepared_layout import MANIFEST_FILE, PreparedManifest
-from schemas.trusted_zone.job_configs import PrepareConfig, load_prepare_config
-from transforms.tables.group_clients import GroupClients, SamplingParams, Windows, WriteManifest
-from transforms.tables.prepared_files import read_manifest
-from transforms.tables.read import CheckRows, ListShards
-from transforms.tables.source import Source
+from dapple_dp.pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
+from dapple_dp.pipelines.jobs.place import OutputFolder
+from dapple_dp.pipelines.run.graph import run_graph
+from dapple_dp.pipelines.run.options import spilling
+from dapple_dp.pipelines.run.run_keys import own_key
+from dapple_dp.pipelines.tables.features import with_features
+from dapple_dp.pipelines.tables.private_source import private_source, staged_listing
+from dapple_dp.pipelines.tables.resources import check_room
+from dapple_dp.schemas.core.plan import TRUSTED_ZONE, Zone
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.prepared_layout import MANIFEST_FILE, PreparedManifest
+from dapple_dp.schemas.trusted_zone.job_configs import PrepareConfig, load_prepare_config
+from dapple_dp.transforms.tables.group_clients import GroupClients, SamplingParams, Windows, WriteManifest
+from dapple_dp.transforms.tables.prepared_files import read_manifest
+from dapple_dp.transforms.tables.read import CheckRows, ListShards
+from dapple_dp.transforms.tables.source import Source
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -90,7 +90,8 @@ def _work(run: Run[PrepareConfig], config: PrepareConfig) -> PreparedManifest:
     """Groups the rows; the files and their manifest are in the staging folder afterwards."""
     folder = run.folder.staging
     data = config.data
-    contract = TableContract.from_config(data, by_client=True)
+    kept = frozenset(data.missing)
+    contract = dataclasses.replace(TableContract.from_config(data, by_client=True), may_miss=kept)
     hold = contextlib.nullcontext() if data.max_rows_per_client is None else own_key(folder)
     private = private_source(config)
     with hold as key_uri, staged_listing(private, folder) as source:

@@ -6,27 +6,52 @@ No other module of `pipelines` finds private files. `ListShards` refuses a sourc
 import contextlib
 import dataclasses
 import functools
-import glob
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from apache_beam.io.filesystem import BeamIOError
-from apache_beam.io.filesystems import FileSystems
+from dapple_dp.schemas.errors import ConfigError, InputError
+from dapple_dp.schemas.settings.vocabulary import VocabularySection
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.data_section import CsvConfig, CsvForm, DataConfig, PrepareOptions
+from dapple_dp.transforms.files.file_bytes import files_in
+from dapple_dp.transforms.files.formats.csv_file import CsvFile
+from dapple_dp.transforms.files.signals.measures import INPUT_BYTES, INPUT_FILES, MEASURES
+from dapple_dp.transforms.files.stores import STORE, join
+from dapple_dp.transforms.tables.file_seal import FileSeal, open_sealed
+from dapple_dp.transforms.tables.listing import FileList, OneListing
+from dapple_dp.transforms.tables.prepared_files import read_manifest
+from dapple_dp.transforms.tables.shard_rows import n_listed
+from dapple_dp.transforms.tables.source import Source, find_files
 
-from schemas.errors import ConfigError, InputError
-from schemas.settings.vocabulary import VocabularySection
-from schemas.tables.data_section import DataConfig
-from transforms.files.formats.csv_file import CsvFile
-from transforms.files.signals.measures import INPUT_BYTES, INPUT_FILES, MEASURES
-from transforms.tables.file_seal import FileSeal, open_sealed
-from transforms.tables.listing import FileList, OneListing
-from transforms.tables.prepared_files import read_manifest
-from transforms.tables.snapshots import resolve
-from transforms.tables.source import Source, find_files
+if TYPE_CHECKING:
+    from dapple_dp.pipelines.tables.epoch_roll import EpochRoll
 
 LISTING_FILE = "files.jsonl"
 """The listing in a private staging folder; it goes before anything is published."""
 _DATA = "data.path"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class JobRows:
+    """Where rows are before they are grouped by client, and how they are read.
+
+    Attributes:
+      data: what the job says of them.
+      source: where they are, listed; of a table, the files of one snapshot.
+      contract: how they are read; by client if clients must be whole.
+      prepare: how they would be grouped.
+      keep_staging: whether a grouped copy stays.
+      counted: whether they have been counted, before invalid ones were dropped.
+      roll: of an epoch at client level, whose clients count in some windows only; None where all rows count.
+    """
+
+    data: DataConfig
+    source: Source
+    contract: TableContract
+    prepare: PrepareOptions
+    keep_staging: bool = False
+    counted: bool = False
+    roll: "EpochRoll | None" = None
 
 
 class PublicInput(NamedTuple):
@@ -66,6 +91,20 @@ PUBLIC = (
 """All settings of all jobs that name public files, but those of encodings: a test compares them with the schemas."""
 
 
+def without_files(data: DataConfig) -> Source:
+    """The source of rows in memory, whose path names no files; what asks it for files is refused."""
+    return Source(path=data.path)
+
+
+def _resolved(data: DataConfig) -> Source:
+    """The files of a job, and of a table those of one snapshot."""
+    if data.table is None:
+        return Source(path=data.path, partitions=data.partition_values())
+    from dapple_dp.transforms.tables.snapshots import resolve
+
+    return resolve(data)
+
+
 def private_source(config: Any, listed: Source | None = None) -> Source:
     """The private files of a job, which are listed when they are first asked for; what is public is none of them.
 
@@ -81,7 +120,8 @@ def private_source(config: Any, listed: Source | None = None) -> Source:
         two are one under two names, or one is called public.
     """
     if listed is None:
-        listed = _with_listing(dataclasses.replace(resolve(config.data), one_of=getattr(config, "folders", None)))
+        found, windows = _resolved(config.data), getattr(config, "folders", None)
+        listed = _with_listing(dataclasses.replace(found, one_of=windows, csv=config.data.csv_form.text))
     source = listed
     if source.path != config.data.path or source.listed is None:
         raise ConfigError(f"{_DATA} must be the same in all parts of a job, got {config.data.path}; run two jobs.")
@@ -114,9 +154,9 @@ def check_public(source: Source) -> None:
         _ = source.listed.files
 
 
-def evaluation_source(path: str) -> Source:
+def evaluation_source(path: str, csv: CsvConfig | None = None) -> Source:
     """Rows that models are judged on; see `PUBLIC` for what they are compared with."""
-    return _with_listing(Source(path=path), "evaluation.path")
+    return _with_listing(Source(path=path, csv=CsvForm.of(csv).text), "evaluation.path")
 
 
 def grouped_source(folder: str, one_of: tuple[str, tuple[str, ...]] | None = None) -> Source:
@@ -139,13 +179,13 @@ def staged_listing(source: Source, folder: str) -> Iterator[Source]:
     """
     if source.listed is None:
         raise ConfigError(f"{_DATA} must have been listed before it is read, got {source.path}; see private_source.")
-    path = FileSystems.join(folder, LISTING_FILE)
+    path = join(folder, LISTING_FILE)
     try:
         # A graph must hold no names of files, nor a manifest with its numbers of rows.
         yield dataclasses.replace(source, files=None, listed=None, listing=source.listed.files.write(path))
     finally:
-        with contextlib.suppress(OSError, BeamIOError):
-            FileSystems.delete([path])
+        with contextlib.suppress(OSError):
+            STORE.delete(path)
 
 
 def _with_listing(source: Source, setting: str = _DATA) -> Source:
@@ -155,7 +195,7 @@ def _with_listing(source: Source, setting: str = _DATA) -> Source:
 def _find(source: Source, setting: str) -> FileList:
     """Lists files; those of a prepared folder are the ones that its manifest names."""
     manifest = None if source.files is not None else read_manifest(source.path)
-    files = FileList.of(source.found(manifest), setting, manifest)
+    files = FileList.of(source.found(manifest), setting, manifest, source.csv)
     MEASURES.add(INPUT_FILES, value=len(files))
     if MEASURES.listener is not None:
         MEASURES.add(INPUT_BYTES, value=sum(FileSeal.of_text(each.seal).size for each in files))
@@ -175,9 +215,9 @@ def rows_on(data: DataConfig, column: str, date: str, most: int) -> int:
       InputError: if a file cannot be read.
     """
     found, there = 0, find_files(data.path, data.partition_values(), one_of=(column, (date,)))
-    for path, real, seal in FileList.of(there, _DATA):
-        with open_sealed(real, seal, path) as (file, _):
-            found += file.count_rows() if isinstance(file, CsvFile) else file.metadata.num_rows
+    for path, real, seal, csv in FileList.of(there, _DATA, csv=data.csv_form.text):
+        with open_sealed(real, seal, path, csv) as (file, _):
+            found += file.count_rows() if isinstance(file, CsvFile) else n_listed(file)
         if found >= most:
             break
     return found
@@ -203,9 +243,7 @@ def _files_of(path: str, public: PublicInput) -> Iterable[str]:
     """Files that a setting names; none where there are none, which is for others to refuse."""
     if not public.is_release:
         return (each.path for each in find_files(path, {}, public.setting))
-    inside = f"{glob.escape(path.rstrip('/'))}/*"
     try:
-        found = FileSystems.match([glob.escape(path), inside])
-    except (OSError, BeamIOError):
+        return ([path] if STORE.exists(path) else []) + [file.path for file in files_in(path)]
+    except OSError:
         return ()
-    return (each.path for result in found for each in result.metadata_list)

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 
-from pipelines.run.options import MOST_CORES, check_limits, shuffles_in_memory
-from schemas.errors import RunnerError
-from transforms.files.stores import is_local
-from transforms.rounds import machine
-from transforms.rounds.row_cache import CACHES, WorkerLimits, disk_of, memory_of
-from transforms.tables.file_seal import FileSeal
-from transforms.tables.listing import OneListing
+from dapple_dp.pipelines.run.options import MOST_CORES, check_limits, shuffles_in_memory
+from dapple_dp.schemas.errors import RunnerError
+from dapple_dp.transforms.files.stores import is_local
+from dapple_dp.transforms.rounds import machine
+from dapple_dp.transforms.rounds.row_cache import CACHES, WorkerLimits, disk_of, memory_of
+from dapple_dp.transforms.tables.file_seal import FileSeal
+from dapple_dp.transforms.tables.listing import OneListing
 
 _LOGGER = logging.getLogger(__name__)
 

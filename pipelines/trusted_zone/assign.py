@@ -4,22 +4,23 @@ import logging
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.io.filesystems import FileSystems
 
-from pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
-from pipelines.run.flags import OUTPUT_FLAGS
-from pipelines.tables.features import with_features
-from pipelines.trusted_zone.trusted_folder import apart, model_manifest, run_on_rows
-from schemas.errors import ConfigError
-from schemas.privacy.flow import NOT_PRIVATE, Zone
-from schemas.trusted_zone.job_configs import AssignConfig, AssignOptions, load_assign_config
-from transforms.files.file_bytes import LISTING_FILE, WrittenFile, written_files
-from transforms.files.saved_model import SavedModel, load_model
-from transforms.numerics.kmeans.center_tree import CenterTree, joined_below
-from transforms.numerics.statistics.nearest import NearestCenters
-from transforms.tables.read import CheckRows, ListShards
-from transforms.tables.source import Source
-from transforms.trusted_zone.assign_rows import AssignParams, AssignRows
+from dapple_dp.pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
+from dapple_dp.pipelines.run.flags import OUTPUT_FLAGS
+from dapple_dp.pipelines.tables.features import with_features
+from dapple_dp.pipelines.trusted_zone.trusted_folder import apart, model_manifest, run_on_rows
+from dapple_dp.schemas.core.plan import Zone
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.trusted_zone.job_configs import AssignConfig, AssignOptions, load_assign_config
+from dapple_dp.schemas.trusted_zone.metrics import NOT_PRIVATE
+from dapple_dp.transforms.files.file_bytes import LISTING_FILE, WrittenFile, written_files
+from dapple_dp.transforms.files.saved_model import SavedModel, load_model
+from dapple_dp.transforms.files.stores import STORE, join
+from dapple_dp.transforms.numerics.kmeans.center_tree import CenterTree, joined_below
+from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
+from dapple_dp.transforms.tables.read import CheckRows, ListShards
+from dapple_dp.transforms.tables.source import Source
+from dapple_dp.transforms.trusted_zone.assign_rows import AssignParams, AssignRows
 
 ASSIGNMENTS = "assignments.parquet"
 """A folder of Parquet files, which readers take for one table."""
@@ -28,9 +29,9 @@ _LOGGER = logging.getLogger(__name__)
 
 def build(root: beam.Pipeline, source: Source, params: AssignParams, folder: str) -> None:
     """Adds the job to an empty pipeline; `folder` is private and holds a folder `ASSIGNMENTS`."""
-    shards = root | "List" >> ListShards(source=source, contract=params.contract)
+    shards = root | "List" >> ListShards(source=source, contract=params.contract, others=params.id_columns)
     _ = shards | "CheckRows" >> CheckRows()
-    paths = {"folder": FileSystems.join(folder, ASSIGNMENTS), "listing": FileSystems.join(folder, LISTING_FILE)}
+    paths = {"folder": join(folder, ASSIGNMENTS), "listing": join(folder, LISTING_FILE)}
     _ = shards | "AssignRows" >> AssignRows(params=params, **paths)
 
 
@@ -44,7 +45,7 @@ def _work(run: Run[AssignConfig], model: SavedModel) -> list[WrittenFile]:
         id_columns=config.id_columns,
         numbers=_groups(model, _cut(run)),
     )
-    FileSystems.mkdirs(FileSystems.join(folder, ASSIGNMENTS))
+    STORE.make_folder(join(folder, ASSIGNMENTS))
     run_on_rows(run, build, params=params)
     return written_files(folder)
 

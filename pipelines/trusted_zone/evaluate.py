@@ -4,26 +4,28 @@ import logging
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.io.filesystems import FileSystems
 
-from pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
-from pipelines.tables.features import with_features
-from pipelines.trusted_zone.trusted_folder import apart, model_manifest, run_on_rows
-from schemas.privacy.flow import NOT_PRIVATE, Zone
-from schemas.trusted_zone.job_configs import EvaluateConfig, load_evaluate_config
-from schemas.trusted_zone.metrics import METRICS_FILE, Metrics
-from transforms.files import gate
-from transforms.files.saved_model import SavedModel, load_model, read_reference
-from transforms.tables.read import ListShards
-from transforms.tables.source import Source
-from transforms.trusted_zone.evaluate_models import ScoreModels, ScoreParams, WriteMetrics
+from dapple_dp.pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
+from dapple_dp.pipelines.tables.features import with_features
+from dapple_dp.pipelines.trusted_zone.trusted_folder import apart, model_manifest, run_on_rows
+from dapple_dp.schemas.core.plan import Zone
+from dapple_dp.schemas.trusted_zone.job_configs import EvaluateConfig, load_evaluate_config
+from dapple_dp.schemas.trusted_zone.metrics import METRICS_FILE, NOT_PRIVATE, Metrics
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.saved_model import SavedModel, load_model, read_reference
+from dapple_dp.transforms.files.stores import join
+from dapple_dp.transforms.tables.read import ListShards
+from dapple_dp.transforms.tables.source import Source
+from dapple_dp.transforms.trusted_zone.evaluate_models import ScoreModels, ScoreParams, WriteMetrics
 
 _LOGGER = logging.getLogger(__name__)
 
 
 def build(root: beam.Pipeline, source: Source, params: ScoreParams, centers: np.ndarray, folder: str) -> None:
     """Adds the job to an empty pipeline; `folder` is private and exists."""
-    shards = root | "List" >> ListShards(source=source, contract=params.contract)
+    shards = root | "List" >> ListShards(
+        source=source, contract=params.contract, others=() if params.label is None else (params.label,)
+    )
     models = root | "Model" >> beam.Create([(0, centers)], reshuffle=False)
     _ = shards | "Score" >> ScoreModels(models=models, params=params) | "Publish" >> WriteMetrics(folder=folder)
 
@@ -44,7 +46,7 @@ def _work(run: Run[EvaluateConfig], model: SavedModel) -> Metrics:
     config, folder = run.settings, run.folder.staging
     params = _score_params(config, model)
     run_on_rows(run, build, params=params, centers=model.centers)
-    path = FileSystems.join(folder, METRICS_FILE)
+    path = join(folder, METRICS_FILE)
     return Metrics.from_json(gate.read_bytes(path, gate.staged_refusal(path)))
 
 

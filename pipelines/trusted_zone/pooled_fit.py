@@ -6,34 +6,36 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.io.filesystems import FileSystems
 
-from pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
-from pipelines.kmeans.plan.planned_fit import feature_count, feature_names, learned_encoder, server_files
-from pipelines.run.graph import run_graph
-from pipelines.run.run_keys import own_key
-from pipelines.tables.client_staging import JobRows, staged_by_client
-from pipelines.tables.features import with_features
-from pipelines.tables.private_source import private_source
-from pipelines.trusted_zone.trusted_folder import TrustedFolder
-from schemas.choices import LloydStart, PooledAlgorithm
-from schemas.kmeans.model import ClusterModel
-from schemas.kmeans.pooled_config import PooledFitConfig, validated_pooled
-from schemas.privacy.flow import NOT_PRIVATE, NOT_PRIVATE_METADATA, TRUSTED_ZONE, Zone
-from schemas.settings import yaml_text
-from schemas.settings.digest import config_digest
-from schemas.tables.contract import TableContract
-from schemas.tables.encoder import Encoder
-from transforms.files import gate
-from transforms.files.file_bytes import table_bytes, write_bytes
-from transforms.files.private_sink import PrivateSink
-from transforms.files.publish import CENTERS_FILE
-from transforms.kmeans.dp_lloyd.state import LloydState
-from transforms.tables.read import CheckRows, ListShards, ServerFiles
-from transforms.tables.source import Source
-from transforms.trusted_zone import plain_lloyd
-from transforms.trusted_zone.plain_lloyd import RunPlainLloyd
-from transforms.trusted_zone.pooled_kmeans import ClusterByClient, ClusterPooledRows
+from dapple_dp.pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
+from dapple_dp.pipelines.kmeans.plan.planned_fit import feature_count, feature_names, learned_encoder, server_files
+from dapple_dp.pipelines.run.graph import run_graph
+from dapple_dp.pipelines.run.run_keys import own_key
+from dapple_dp.pipelines.tables.client_staging import staged_by_client
+from dapple_dp.pipelines.tables.features import with_features
+from dapple_dp.pipelines.tables.private_source import JobRows, private_source
+from dapple_dp.pipelines.trusted_zone.trusted_folder import TrustedFolder
+from dapple_dp.schemas.choices import LloydStart, PooledAlgorithm
+from dapple_dp.schemas.core.plan import TRUSTED_ZONE, Zone
+from dapple_dp.schemas.kmeans.model import ClusterModel
+from dapple_dp.schemas.kmeans.pooled_config import PooledFitConfig, validated_pooled
+from dapple_dp.schemas.settings import yaml_text
+from dapple_dp.schemas.settings.digest import config_digest
+from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.encoder import Encoder
+from dapple_dp.schemas.trusted_zone.metrics import NOT_PRIVATE, NOT_PRIVATE_METADATA
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.file_bytes import table_bytes, write_bytes
+from dapple_dp.transforms.files.gate import TableForm
+from dapple_dp.transforms.files.private_sink import PrivateSink
+from dapple_dp.transforms.files.stores import join
+from dapple_dp.transforms.kmeans.dp_lloyd.state import LloydState
+from dapple_dp.transforms.tables.read import CheckRows, ListShards
+from dapple_dp.transforms.tables.source import Source
+from dapple_dp.transforms.trusted_zone import plain_lloyd
+from dapple_dp.transforms.trusted_zone.plain_lloyd import RunPlainLloyd
+from dapple_dp.transforms.trusted_zone.pooled_kmeans import ClusterByClient, ClusterPooledRows
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -74,9 +76,9 @@ def centers(
 def _lloyd_start(config: PooledFitConfig, contract: TableContract) -> LloydState:
     """State before the rounds of Lloyd's algorithm, from public data."""
     server = np.zeros((0, contract.n_features or 0))
-    if config.lloyd_options.start is LloydStart.SERVER_KMEANSPP and config.server_data is not None:
+    if config.lloyd_options.start is LloydStart.SERVER_KMEANSPP and (files := server_files(config)) is not None:
         public = TableContract.from_config(config.data, encoder=contract.encoder).features_only()
-        server = ServerFiles.at(config.server_data.path).points(public)
+        server = files.points(public)
     return plain_lloyd.initial_state(config, server)
 
 
@@ -91,7 +93,7 @@ def build(root: beam.Pipeline, config: PooledFitConfig, rows: JobRows, folder: s
 def _write_centers(found: np.ndarray, folder: str) -> None:
     model = ClusterModel(centers=found, noisy_sizes=np.full(len(found), np.nan), releases=())
     table = model.centers_table().replace_schema_metadata(NOT_PRIVATE_METADATA)
-    write_bytes(FileSystems.join(folder, CENTERS_FILE), table_bytes(table))
+    write_bytes(join(folder, CENTERS_FILE), table_bytes(table))
 
 
 def _plan(run: Run[PooledFitConfig]) -> PooledFitConfig:
@@ -111,7 +113,7 @@ def _work(run: Run[PooledFitConfig], config: PooledFitConfig) -> Encoder | None:
 def _write(run: Run[PooledFitConfig], config: PooledFitConfig, encoder: Encoder | None) -> Outcome:
     run.folder.adopt(CENTERS_FILE)
     path = run.folder.path(CENTERS_FILE)
-    centers_table = gate.read_table(path, gate.staged_refusal(path))
+    centers_table = gate.read_table(path, gate.staged_refusal(path), TableForm.by_size(n_rows=config.n_clusters))
     return Outcome(UNPROTECTED, _manifest(config, encoder, centers_table.schema.field("center").type.list_size))
 
 

@@ -17,36 +17,36 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
-from pipelines.jobs.place import Place, Summary
-from pipelines.kmeans.plan.planned_fit import PlannedFit, plan_fit
-from pipelines.ledger.spending import Reservation, charge_of, spending
-from pipelines.run.folder import absolute, check_no_link
-from pipelines.run.graph import run_graph
-from pipelines.run.run_keys import own_key
-from pipelines.tables.client_staging import JobRows, staged_by_client
-from pipelines.tables.private_source import private_source
-from pipelines.trusted_zone import pooled_fit
-from pipelines.trusted_zone.sweep_folder import REPORT_FILE, SweepFolder
-from pipelines.trusted_zone.trusted_folder import check_apart
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import FitConfig
-from schemas.kmeans.model import ClusterModel
-from schemas.kmeans.pooled_config import PooledFitConfig
-from schemas.privacy.charge import Charge
-from schemas.privacy.flow import NOT_PRIVATE, Promise, Zone
-from schemas.trusted_zone.metrics import Metrics
-from schemas.trusted_zone.sweep_config import SweepCell, SweepConfig, SweepScores, load_sweep_config
-from schemas.trusted_zone.sweep_results import CELL_SCHEMA, SCORE_COLUMNS, SCORED_CELL_SCHEMA
-from transforms.files import new_file
-from transforms.files.file_bytes import table_bytes, write_bytes
-from transforms.files.private_sink import PrivateSink
-from transforms.files.signals.progress import duration
-from transforms.rounds.protocol import Round
-from transforms.tables.read import CheckRows, ListShards
-from transforms.tables.source import Source
-from transforms.trusted_zone.evaluate_models import EvaluateModels, ScoreModels, ScoreParams
-from transforms.trusted_zone.sweep_cells import Cell, RunCells
+from dapple_dp.pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
+from dapple_dp.pipelines.jobs.place import Place, Summary
+from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit, plan_fit
+from dapple_dp.pipelines.ledger.spending import Reservation, charge_of, spending
+from dapple_dp.pipelines.run.folder import absolute, check_no_link
+from dapple_dp.pipelines.run.graph import run_graph
+from dapple_dp.pipelines.run.run_keys import own_key
+from dapple_dp.pipelines.tables.client_staging import staged_by_client
+from dapple_dp.pipelines.tables.private_source import JobRows, private_source
+from dapple_dp.pipelines.trusted_zone import pooled_fit
+from dapple_dp.pipelines.trusted_zone.sweep_folder import REPORT_FILE, SweepFolder
+from dapple_dp.pipelines.trusted_zone.trusted_folder import check_apart
+from dapple_dp.schemas.core.plan import Promise, Zone
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.kmeans.model import ClusterModel
+from dapple_dp.schemas.kmeans.pooled_config import PooledFitConfig
+from dapple_dp.schemas.privacy.charge import Charge
+from dapple_dp.schemas.trusted_zone.metrics import NOT_PRIVATE, Metrics
+from dapple_dp.schemas.trusted_zone.sweep_config import SweepCell, SweepConfig, SweepScores, load_sweep_config
+from dapple_dp.schemas.trusted_zone.sweep_results import CELL_SCHEMA, SCORE_COLUMNS, SCORED_CELL_SCHEMA
+from dapple_dp.transforms.core.round import Round
+from dapple_dp.transforms.files import new_file
+from dapple_dp.transforms.files.file_bytes import table_bytes, write_bytes
+from dapple_dp.transforms.files.private_sink import PrivateSink
+from dapple_dp.transforms.files.signals.progress import duration
+from dapple_dp.transforms.tables.read import CheckRows, ListShards
+from dapple_dp.transforms.tables.source import Source
+from dapple_dp.transforms.trusted_zone.evaluate_models import EvaluateModels, ScoreModels, ScoreParams
+from dapple_dp.transforms.trusted_zone.sweep_cells import Cell, RunCells
 
 _LOGGER = logging.getLogger(__name__)
 

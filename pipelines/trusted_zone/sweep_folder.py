@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-import glob
 import json
 import os
 import shutil
@@ -11,21 +10,22 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-from apache_beam.io.filesystems import FileSystems
 
-from pipelines.run.versions import versions
-from pipelines.trusted_zone import sweep_page
-from schemas.errors import ConfigError, InputError
-from schemas.privacy.flow import NOT_PRIVATE
-from schemas.settings.format_number import with_number
-from schemas.settings.json_schema import NumberedContent
-from schemas.settings.refusal import Refusal
-from schemas.trusted_zone.sweep_config import SweepConfig
-from schemas.trusted_zone.sweep_results import POINT_SCHEMA, cell_schema
-from transforms.files import gate, new_file
-from transforms.files.claims import locked
-from transforms.files.file_bytes import table_bytes, write_bytes
-from transforms.numerics.trusted_zone.curves import Band, area_under, confidence_band, on_front
+from dapple_dp.pipelines.run.versions import versions
+from dapple_dp.pipelines.trusted_zone import sweep_page
+from dapple_dp.schemas.errors import ConfigError, InputError
+from dapple_dp.schemas.settings.format_number import with_number
+from dapple_dp.schemas.settings.json_schema import NumberedContent
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.trusted_zone.metrics import NOT_PRIVATE
+from dapple_dp.schemas.trusted_zone.sweep_config import SweepConfig
+from dapple_dp.schemas.trusted_zone.sweep_results import POINT_SCHEMA, cell_schema
+from dapple_dp.transforms.files import gate, new_file
+from dapple_dp.transforms.files.claims import locked
+from dapple_dp.transforms.files.file_bytes import table_bytes, write_bytes
+from dapple_dp.transforms.files.gate import TableForm
+from dapple_dp.transforms.files.stores import scheme_of
+from dapple_dp.transforms.numerics.trusted_zone.curves import Band, area_under, confidence_band, on_front
 
 Curve = tuple[str, str]
 """A method and its varied settings."""
@@ -57,7 +57,7 @@ class SweepFolder:
         Raises:
           ConfigError: if something else is there, the sweep is complete, or another run of it is under way.
         """
-        if FileSystems.get_scheme(self._output) is not None:
+        if scheme_of(self._output) is not None:
             raise ConfigError(f"--output must be a local folder for a sweep, got {self._output}; copy it afterwards.")
         state = self._path(STATE_FILE)
         if os.path.exists(self._output) and (not os.path.isdir(self._output) or self._is_begun()):
@@ -88,8 +88,9 @@ class SweepFolder:
                 f"--output must be a folder that can be made, got {self._output}; choose another."
             ) from error
         self._claim()
-        for left in glob.glob(f"{_PRIVATE}*", root_dir=self._output):
-            shutil.rmtree(self._path(left), ignore_errors=True)
+        for name in os.listdir(self._output):
+            if name.startswith(_PRIVATE):
+                shutil.rmtree(self._path(name), ignore_errors=True)
 
     def _claim(self) -> None:
         """Takes the lock of the folder: another run would lose its private files, or have its parts overwritten."""
@@ -138,7 +139,7 @@ class SweepFolder:
 
     def done(self) -> pa.Table:
         """Cells that are done."""
-        tables = [gate.read_table(path, _part_refusal(path), self._schema) for path in self._parts()]
+        tables = [gate.read_table(path, _part_refusal(path), TableForm.by_size(self._schema)) for path in self._parts()]
         return pa.concat_tables([self._schema.empty_table(), *tables])
 
     def finish(self) -> tuple[pa.Table, pa.Table]:

@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipelines.jobs.forewarnings import plural
-from pipelines.page import plots
-from pipelines.page.page import Badge, Block, Facts, Level, Notice, Page, Plot, Section, Table, html, plot
-from pipelines.page.plots import Series
-from pipelines.page.stamp import RunStamp
-from pipelines.page.svg import standalone
-from pipelines.run.failures import describe_unexpected
-from pipelines.run.versions import versions
-from schemas.trusted_zone.sweep_config import SweepConfig
+from dapple_dp.pipelines.jobs.forewarnings import plural
+from dapple_dp.pipelines.page import plots
+from dapple_dp.pipelines.page.page import Badge, Block, Facts, Level, Notice, Page, Plot, Section, Table, html, plot
+from dapple_dp.pipelines.page.plots import Series
+from dapple_dp.pipelines.page.stamp import RunStamp
+from dapple_dp.pipelines.page.svg import standalone
+from dapple_dp.pipelines.run.failures import describe_unexpected
+from dapple_dp.pipelines.run.versions import versions
+from dapple_dp.schemas.trusted_zone.sweep_config import SweepConfig
 
 _LOGGER = logging.getLogger(__name__)
 _MOST_LINES = 16
@@ -194,7 +194,7 @@ def _reading(config: SweepConfig) -> Section:
             ),
         ),
     )
-    lead = "Every cell satisfies the guarantee of its own epsilon; the sweep as a whole has none."
+    lead = "Every cell of a private method satisfies the guarantee of its own epsilon; the sweep as a whole has none."
     return Section(name="reading", title="Use", lead=lead, blocks=blocks)
 
 

@@ -5,19 +5,19 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from apache_beam.io.filesystems import FileSystems
-
-from pipelines.jobs.job import Run
-from pipelines.jobs.place import OutputFolder
-from pipelines.run.graph import run_graph
-from pipelines.run.options import JobOptions
-from pipelines.tables.private_source import private_source, staged_listing
-from schemas.errors import ConfigError
-from schemas.kmeans.model_job import ModelJob
-from schemas.privacy.flow import NOT_PRIVATE, TRUSTED_ZONE
-from schemas.settings.digest import config_digest
-from transforms.files.publish import RELEASED_FILES
-from transforms.files.saved_model import SavedModel
+from dapple_dp.pipelines.jobs.job import Run
+from dapple_dp.pipelines.jobs.place import OutputFolder
+from dapple_dp.pipelines.run.graph import run_graph
+from dapple_dp.pipelines.run.options import JobOptions
+from dapple_dp.pipelines.tables.private_source import private_source, staged_listing
+from dapple_dp.schemas.core.plan import TRUSTED_ZONE
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.model_job import ModelJob
+from dapple_dp.schemas.settings.digest import config_digest
+from dapple_dp.schemas.settings.run_manifest import RELEASED_FILES
+from dapple_dp.schemas.trusted_zone.metrics import NOT_PRIVATE
+from dapple_dp.transforms.files.saved_model import SavedModel
+from dapple_dp.transforms.files.stores import STORE, is_local, join
 
 
 class TrustedFolder(OutputFolder):
@@ -83,7 +83,7 @@ def check_apart(output: str, job: str | None = None, *, beside_released: bool = 
     remedy = "choose another one" if job is None else f"choose another one or set {job}.beside_released to true"
     for folder in _upward(output):
         for name in RELEASED_FILES:
-            if FileSystems.exists(FileSystems.join(folder, name)):
+            if STORE.exists(join(folder, name)):
                 raise ConfigError(
                     f"--output must be a folder outside of released outputs, got {output} with {name} in {folder}; "
                     f"{remedy}."
@@ -91,7 +91,7 @@ def check_apart(output: str, job: str | None = None, *, beside_released: bool = 
 
 
 def _upward(folder: str) -> Iterator[str]:
-    if FileSystems.get_scheme(folder) in (None, "file"):
+    if is_local(folder):
         folder = os.path.abspath(folder.removeprefix("file://"))
     while folder.strip("/") and not folder.endswith(":/"):
         yield folder

@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from schemas.arrivals.topic import MessageColumns, PackedColumns
-from schemas.settings import json_text
-from schemas.settings.refusal import MalformedError
+from dapple_dp.schemas.arrivals.topic import MessageColumns, PackedColumns
+from dapple_dp.schemas.settings import json_text
+from dapple_dp.schemas.settings.refusal import MalformedError
 
 
 def table_of(messages: Iterable[bytes | None], columns: MessageColumns | PackedColumns) -> pa.Table:

@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple, Self
 import pydantic
 from pydantic import Field
 
-from schemas.settings.json_schema import FileContent, NumberedFile
+from dapple_dp.schemas.settings.json_schema import FileContent, NumberedFile
 
 CHUNK_MESSAGES = 1 << 16
 """Offsets that one reader reads, at most."""

@@ -5,9 +5,9 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from schemas.errors import ConfigError
-from schemas.settings.section import Scalar, Section, Text
-from schemas.tables.data_section import DataConfig
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.settings.section import Scalar, Section, Text
+from dapple_dp.schemas.tables.data_section import DataConfig
 
 MOST_MESSAGE_BYTES = 1 << 20
 _LEAST_SETTLE = 10

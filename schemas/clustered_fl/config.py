@@ -6,7 +6,7 @@ from typing import Annotated, Self
 import pydantic
 from pydantic import BeforeValidator, Field
 
-from schemas.choices import (
+from dapple_dp.schemas.choices import (
     Adjacency,
     ClusterSearch,
     FederatedAlgorithm,
@@ -17,9 +17,9 @@ from schemas.choices import (
     UpdateView,
     WhenScarce,
 )
-from schemas.errors import ConfigError
-from schemas.settings import rejection, yaml_text
-from schemas.settings.section import (
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.settings import rejection, yaml_text
+from dapple_dp.schemas.settings.section import (
     Count,
     Epsilon,
     JobSettings,
@@ -31,7 +31,7 @@ from schemas.settings.section import (
     Whole,
     python_scalar,
 )
-from schemas.tables.data_section import DataConfig, LedgerPath, check_named
+from dapple_dp.schemas.tables.data_section import DataConfig, LedgerPath, OptionalCsv, check_named
 
 _CLUSTERED = (FederatedAlgorithm.R_DPCFL, FederatedAlgorithm.IFCA)
 
@@ -100,6 +100,10 @@ class LabeledDataConfig(DataConfig):
                     f"data.{'label' if name == self.label else 'group'} must be a column of its own, got {name!r}; "
                     "name another one."
                 )
+        if self.missing:
+            raise ConfigError(
+                "data.missing must be left out for clustered_fl, got a section; fill missing values in the data."
+            )
         if self.max_rows_per_client is not None:
             raise ConfigError(
                 "data.max_rows_per_client must be left out for clustered_fl, got a number; DP-SGD bounds every row."
@@ -237,6 +241,7 @@ class EvaluationConfig(Section):
     """Rows on which the report judges the models; what they say is not private."""
 
     path: Text = Field(description="the path of a Parquet or CSV file, a glob or a folder with the columns of data")
+    csv: OptionalCsv = None
 
 
 class ChunksConfig(Section):

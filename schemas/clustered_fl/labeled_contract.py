@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from schemas.choices import InvalidRows
-from schemas.errors import InputError
-from schemas.tables.columns import find, is_text, mismatch, plain, plain_type
-from schemas.tables.contract import TableContract
+from dapple_dp.schemas.choices import InvalidRows
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.tables.columns import find, is_text, mismatch, plain, plain_type
+from dapple_dp.schemas.tables.contract import TableContract
 
 
 class LabeledRows(NamedTuple):

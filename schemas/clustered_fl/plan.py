@@ -8,10 +8,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from schemas.choices import Adjacency, SiloAccountant
-from schemas.clustered_fl.records import ModelShape
+from dapple_dp.schemas.choices import Adjacency, SiloAccountant
+from dapple_dp.schemas.clustered_fl.records import ModelShape
 
 TRUST = "per-silo DP-SGD"
+TRUSTED = (
+    "what a client sends is private from the server and other clients; one pipeline plays all of them here, so its "
+    "operator is trusted"
+)
 RELATIONS = {Adjacency.ADD_REMOVE: "add_or_remove_one", Adjacency.REPLACE_ONE: "replace_one"}
 _SHAPE = b"model"
 
@@ -94,7 +98,7 @@ class SiloPlan:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SiloStatement:
-    """The guarantee of every client for its own rows, even if everyone else is dishonest.
+    """The guarantee of every client for its own rows, against all that see what it sends.
 
     Attributes:
       adjacency: of neighboring rows of one client.

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import FederatedAlgorithm, ModelKind, ModelStart, SelectionScore, UpdateView, WhenScarce
+from dapple_dp.schemas.choices import FederatedAlgorithm, ModelKind, ModelStart, SelectionScore, UpdateView, WhenScarce
 
 UPDATE_UNIT = 2.0**-32
 """What one unit of a client's integer update is worth, in the unit of the model's parameters."""

@@ -5,29 +5,45 @@ Field descriptions hold units and ranges; they complete the sentence "give ..." 
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import pydantic
 from pydantic import Field
 
-from schemas.choices import Algorithm, Allocation, Assignment, Auto, ClippingCenter, ClippingRule, StartSpace, Trust
-from schemas.errors import ConfigError
-from schemas.kmeans.recurring.config import RecurringConfig
-from schemas.kmeans.sections.chunks_config import ChunksConfig
-from schemas.kmeans.sections.clipping_config import ClippingConfig
-from schemas.kmeans.sections.cluster_choice import ClusterChoice, ClusterCount
-from schemas.kmeans.sections.feddp_config import FedDPOptions, LloydConfig, QualityConfig
-from schemas.kmeans.sections.privacy_config import PrivacyConfig
-from schemas.masked.config import MaskedConfig, check_masked
-from schemas.privacy.curator import DeploymentConfig, PlanOptions, PublicText, SettingName, check_justified
-from schemas.privacy.plan import PrivacyUnit
-from schemas.settings import rejection
-from schemas.settings.section import Flag, JobSettings, Text, Whole
-from schemas.tables.data_section import DataConfig, LedgerPath, OptionalServerData, PrepareOptions, check_named
-from schemas.tables.encoding import ColumnEncoding, Encodings, check_encodings, with_vocabularies
+from dapple_dp.schemas.choices import Algorithm, Assignment, Auto, ClippingCenter, ClippingRule, StartSpace, Trust
+from dapple_dp.schemas.core.plan import Allocation, PrivacyUnit
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.recurring.config import RecurringConfig
+from dapple_dp.schemas.kmeans.sections.clipping_config import ClippingConfig
+from dapple_dp.schemas.kmeans.sections.cluster_choice import ClusterChoice, ClusterCount
+from dapple_dp.schemas.kmeans.sections.feddp_config import FedDPOptions, LloydConfig, QualityConfig
+from dapple_dp.schemas.kmeans.sections.privacy_config import PrivacyConfig
+from dapple_dp.schemas.masked.config import MaskedConfig, check_masked
+from dapple_dp.schemas.privacy.curator import DeploymentConfig, PlanOptions, PublicText, SettingName, check_justified
+from dapple_dp.schemas.settings import rejection
+from dapple_dp.schemas.settings.section import Flag, JobSettings, Scalar, Section, Text, Whole
+from dapple_dp.schemas.tables.data_section import (
+    DataConfig,
+    LedgerPath,
+    OptionalServerData,
+    PrepareOptions,
+    check_named,
+)
+from dapple_dp.schemas.tables.encoding import ColumnEncoding, Encodings, check_encodings, with_vocabularies
 
 if TYPE_CHECKING:
-    from schemas.tables.terms_column import TermsColumn
+    from dapple_dp.schemas.tables.terms_column import TermsColumn
+
+
+class ChunksConfig(Section):
+    """How rounds are run; no matter for results or privacy."""
+
+    rounds: Annotated[int, Field(strict=True, ge=1, le=1000), Scalar] | None = Field(
+        default=None,
+        description="the number of rounds of one pipeline, an integer from 1 to 1000; a run that was stopped resumes "
+        "after the last one that ended; leave it out for all rounds in one pipeline, but "
+        "for ten on a Flink cluster and for one where one machine reads 8 GiB of rows",
+    )
 
 
 class AnyFit(JobSettings):

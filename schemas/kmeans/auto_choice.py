@@ -9,14 +9,14 @@ from typing import Any
 
 import pydantic
 
-from schemas.choices import Algorithm, Allocation, ClippingCenter, ClippingRule, LloydStart, LloydVariant
-from schemas.errors import ConfigError
-from schemas.kmeans.lloyd_config import DPLloydConfig
-from schemas.kmeans.sections.clipping_config import CLIPPING_NORMS
-from schemas.kmeans.tree_config import TreeConfig
-from schemas.privacy.plan import PrivacyUnit
-from schemas.settings import rejection
-from schemas.settings.section import is_number, python_scalar
+from dapple_dp.schemas.choices import Algorithm, ClippingCenter, ClippingRule, LloydStart, LloydVariant
+from dapple_dp.schemas.core.plan import Allocation, PrivacyUnit
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.lloyd_config import DPLloydConfig
+from dapple_dp.schemas.kmeans.sections.clipping_config import CLIPPING_NORMS
+from dapple_dp.schemas.kmeans.tree_config import TreeConfig
+from dapple_dp.schemas.settings import rejection
+from dapple_dp.schemas.settings.section import is_number, python_scalar
 
 LLOYD_STEPS = 1
 """Lloyd rounds after FedDP-Init, where the job does not give their number."""
@@ -132,7 +132,10 @@ def _half_diagonal(domain: Any, n_features: int) -> float:
 def _n_features(settings: Mapping[str, Any]) -> int | None:
     """Number of features as far as settings say it: of columns that are not encoded."""
     features = _of_section(settings, "data", "features")
-    return len(features) if isinstance(features, list | tuple) and not settings.get("encode") else None
+    if not isinstance(features, list | tuple) or settings.get("encode"):
+        return None
+    missing = _of_section(settings, "data", "missing") or {}
+    return len(features) + sum(bool(_of_section(missing, column, "indicator")) for column in missing)
 
 
 def _of_section(settings: Mapping[str, Any], section: str, name: str) -> Any:

@@ -1,31 +1,29 @@
 """A `fit` job, one class per algorithm, from plain data or YAML."""
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from pydantic import Field
 
-from schemas.choices import Algorithm, Allocation, ClippingCenter, ClippingRule, Preset, StartSpace
-from schemas.errors import ConfigError
-from schemas.kmeans import auto_choice
-from schemas.kmeans.any_fit import AnyFit
-from schemas.kmeans.lloyd_config import DPLloydFit
-from schemas.kmeans.medians_config import DPMediansFit
-from schemas.kmeans.sections.spherical_config import (
-    MOST_CELLS,
-    ClientPrivacyConfig,
-    NamesConfig,
-    SphericalConfig,
-    UnitBallConfig,
+from dapple_dp.schemas.choices import (
+    Algorithm,
+    ClippingCenter,
+    ClippingRule,
+    LloydVariant,
+    PooledAlgorithm,
+    Preset,
+    StartSpace,
 )
-from schemas.kmeans.tree_config import CentralTreeFit
-from schemas.kmeans.windows_config import WindowsFit
-from schemas.privacy.plan import PrivacyUnit
-from schemas.settings import rejection, yaml_text
-from schemas.tables.encoding import EncodingKind
+from dapple_dp.schemas.core.plan import Allocation
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.any_fit import AnyFit
+from dapple_dp.schemas.settings import rejection, yaml_text
 
 if TYPE_CHECKING:
-    from schemas.tables.terms_column import TermsColumn
+    from dapple_dp.schemas.kmeans.all_fits import FitConfig
+else:
+    FitConfig = AnyFit
 
 
 PUBLISHED: Mapping[str, Mapping[str, Any]] = {
@@ -106,107 +104,42 @@ class ServerStartFit(AnyFit):
             )
 
 
-class SphericalFit(AnyFit):
-    """One `fit` job of algorithm spherical, whose privacy unit is the client unless the job says why not."""
+class _Fits(Mapping[str, type[AnyFit]]):
+    """The class of each algorithm's jobs, imported when it is asked for."""
 
-    algorithm: Literal[Algorithm.SPHERICAL] = Field(description="spherical")
-    privacy: ClientPrivacyConfig = Field(description="the section of the guarantee with epsilon and delta")
-    clipping: UnitBallConfig = Field(
-        default=UnitBallConfig(), description="the section of the contribution bounds with client_rows"
-    )
-    spherical: SphericalConfig = Field(
-        default=SphericalConfig(), description="a section of options for algorithm spherical, or leave it out"
-    )
-    names: NamesConfig | None = Field(
-        default=None, description="a section with column and vocabulary to give clusters names, or leave it out"
-    )
+    _PLACES: ClassVar[Mapping[str, str]] = {
+        Algorithm.FEDDP_KMEANS: "fit_config:FedDPKMeansFit",
+        Algorithm.SERVER_KMEANSPP: "fit_config:ServerStartFit",
+        Algorithm.SERVER_LLOYDS: "fit_config:ServerStartFit",
+        Algorithm.SPHERE_PACKING: "fit_config:ServerStartFit",
+        Algorithm.WINDOWS: "windows_config:WindowsFit",
+        Algorithm.DP_MEDIANS: "lloyd_config:DPMediansFit",
+        Algorithm.SPHERICAL: "spherical_config:SphericalFit",
+        Algorithm.DP_LLOYD: "lloyd_config:DPLloydFit",
+        Algorithm.CENTRAL_TREE: "tree_config:CentralTreeFit",
+    }
 
-    @property
-    def terms(self) -> "TermsColumn | None":
-        """The column of names, once the vocabulary is read."""
-        if self.names is None or self.names.words is None:
-            return None
-        # Help and schema answer without pyarrow, which this imports.
-        from schemas.tables.terms_column import TermsColumn
-
-        return TermsColumn(column=self.names.column, vocabulary=self.names.words, most=self.names.most_per_row)
-
-    def with_files(self, read: Callable[[str, str], str]) -> Self:
-        """The job with the terms of its vocabulary; errors as of the section."""
-        found = super().with_files(read)
-        if found.names is None:
-            return found
-        found = found.model_copy(update={"names": found.names.with_words(read, "names")})
-        found._check_cells()
+    def __getitem__(self, algorithm: str) -> "type[FitConfig]":
+        module, _, name = self._PLACES[algorithm].partition(":")
+        found: type[FitConfig] = getattr(importlib.import_module(f"dapple_dp.schemas.kmeans.{module}"), name)
         return found
 
-    def _check_cells(self) -> None:
-        n_terms = 0 if self.names is None or self.names.words is None else len(self.names.words)
-        if n_terms * self.max_clusters > MOST_CELLS:
-            raise ConfigError(
-                f"n_clusters times the terms of names must be at most {MOST_CELLS}, got {self.max_clusters} times "
-                f"{n_terms}; give a shorter vocabulary."
-            )
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._PLACES)
 
-    def _check_algorithm(self) -> None:
-        self._check_given_count()
-        if self.privacy.unit is PrivacyUnit.RECORD and "privacy.unit" not in self.justification:
-            raise ConfigError(
-                "privacy.unit must be client for algorithm spherical unless the job says why, got 'record' without a "
-                "reason; people who write texts write many: leave it out, or write justification: {privacy.unit: WHY}."
-            )
-        if self.privacy.allocation is not Allocation.TUNED or self.privacy.shares is not None:
-            raise ConfigError(
-                "privacy must hold no more than unit, epsilon and delta for algorithm spherical, got an allocation or "
-                "shares; leave them out: names.share splits the budget."
-            )
-        if self.quality is not None or self.lloyd.steps:
-            got = "quality" if self.quality is not None else "lloyd.steps"
-            raise ConfigError(
-                f"{got} must be left out for algorithm spherical, got it; use spherical.steps, and judge the centers "
-                "by the evaluate job in the trusted zone."
-            )
-        self._check_frame()
-        self._check_names()
-
-    def _check_frame(self) -> None:
-        if self.clipping.center is not ClippingCenter.NONE:
-            raise ConfigError(
-                "clipping.center must be none for algorithm spherical, got 'server_mean'; leave it out: centers are "
-                "directions from the origin."
-            )
-
-    def _check_names(self) -> None:
-        if self.names is None:
-            return
-        data = self.data
-        features = (data.features,) if isinstance(data.features, str) else data.features
-        vectors = {column for column, each in self.encode.items() if each.kind is EncodingKind.TERMS}
-        taken = {data.client_id, *features} - vectors
-        if self.names.column in taken or data.has_patterns:
-            got = "patterns in data.features" if data.has_patterns else repr(self.names.column)
-            raise ConfigError(
-                f"names.column must be another column than data.client_id and those that data.features names, got "
-                f"{got}; name the column of terms, and list the features."
-            )
-        self._check_cells()
+    def __len__(self) -> int:
+        return len(self._PLACES)
 
 
-FitConfig = FedDPKMeansFit | CentralTreeFit | WindowsFit | SphericalFit | DPMediansFit | DPLloydFit | ServerStartFit
-"""One `fit` job, distinguished by `algorithm`."""
-FITS: Mapping[str, type[FitConfig]] = {
-    Algorithm.FEDDP_KMEANS: FedDPKMeansFit,
-    Algorithm.SERVER_KMEANSPP: ServerStartFit,
-    Algorithm.SERVER_LLOYDS: ServerStartFit,
-    Algorithm.SPHERE_PACKING: ServerStartFit,
-    Algorithm.WINDOWS: WindowsFit,
-    Algorithm.DP_MEDIANS: DPMediansFit,
-    Algorithm.SPHERICAL: SphericalFit,
-    Algorithm.DP_LLOYD: DPLloydFit,
-    Algorithm.CENTRAL_TREE: CentralTreeFit,
-}
+FITS = _Fits()
 OWN_SECTIONS: Mapping[str, str] = {
-    name: algorithm for algorithm, fit in FITS.items() for name in fit.model_fields.keys() - AnyFit.model_fields.keys()
+    "preset": Algorithm.FEDDP_KMEANS,
+    "epoch": Algorithm.WINDOWS,
+    "state": Algorithm.WINDOWS,
+    "dp_lloyd": Algorithm.DP_LLOYD,
+    "spherical": Algorithm.SPHERICAL,
+    "names": Algorithm.SPHERICAL,
+    "tree": Algorithm.CENTRAL_TREE,
 }
 """The algorithm of each section that not all have: of two with the same section the later one."""
 SETTINGS = AnyFit.model_fields.keys() | OWN_SECTIONS.keys()
@@ -242,8 +175,12 @@ def with_algorithm(data: Mapping[str, object]) -> dict[str, Any]:
     given = rejection.mapping(data, "algorithm, data, n_clusters, privacy and clipping")
     settings = {name: value for name, value in given.items() if value is not None or name not in OWN_SECTIONS}
     if settings.get("algorithm") == Algorithm.AUTO:
+        from dapple_dp.schemas.kmeans import auto_choice
+
         settings = auto_choice.chosen(settings)
     if settings.get("algorithm") == Algorithm.FEDDP_KMEANS and settings.get("preset") == Preset.PUBLISHED:
+        from dapple_dp.schemas.kmeans import auto_choice
+
         settings |= {name: {**PUBLISHED[name], **auto_choice.section_of(settings, name)} for name in PUBLISHED}
     return settings
 
@@ -251,3 +188,12 @@ def with_algorithm(data: Mapping[str, object]) -> dict[str, Any]:
 def load_config(text: str) -> FitConfig:
     """A job from YAML text; raises ConfigError as `validated` does, or if the text is not YAML."""
     return validated(yaml_text.parse(text))  # type: ignore[arg-type]
+
+
+def is_pooled(settings: object) -> bool:
+    """Whether plain data ask for an algorithm without privacy."""
+    if not isinstance(settings, Mapping) or settings.get("algorithm") not in tuple(PooledAlgorithm):
+        return False
+    section = settings.get("dp_lloyd")
+    lloyd = isinstance(section, Mapping) and section.get("variant") == LloydVariant.LLOYD
+    return lloyd or settings["algorithm"] != PooledAlgorithm.DP_LLOYD

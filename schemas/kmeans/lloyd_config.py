@@ -11,9 +11,8 @@ import pydantic
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from schemas.choices import (
+from dapple_dp.schemas.choices import (
     Algorithm,
-    Allocation,
     Auto,
     CenterUpdate,
     ClippingCenter,
@@ -23,14 +22,24 @@ from schemas.choices import (
     PostProcess,
     RadiusRule,
 )
-from schemas.errors import ConfigError
-from schemas.kmeans.any_fit import AnyFit
-from schemas.settings import rejection
-from schemas.settings.section import Positive, Section, Share, auto_or_integer
-from schemas.settings.tiers import PAPER_ONLY
-from schemas.tables.encoding import Bounds, BoundsRange, ColumnEncoding, interval
-from schemas.tables.feature_patterns import has_patterns
+from dapple_dp.schemas.core.plan import Allocation
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.any_fit import AnyFit
+from dapple_dp.schemas.kmeans.sections.clipping_config import CLIPPING_NORMS
+from dapple_dp.schemas.settings import rejection
+from dapple_dp.schemas.settings.section import Positive, Section, Share, auto_or_integer
+from dapple_dp.schemas.settings.tiers import PAPER_ONLY
+from dapple_dp.schemas.tables.encoding import Bounds, BoundsRange, ColumnEncoding, interval
+from dapple_dp.schemas.tables.feature_patterns import has_patterns
 
+AUTO_MEDIAN_STEPS = 8
+"""Rounds of medians, if the job does not say how many."""
+LEAST_RADIUS = 1e-3
+"""Half diagonals of the domain: rows nearer to their center than this have no direction."""
+FIRST_LENGTH = 0.25
+"""How far a center may move in the first round, in distances from there to the nearest other center."""
+_MEANS_ONLY = ("variant", "radius", "radius_factor", "clip_moves", "update")
+"""Settings of `dp_lloyd` about means."""
 Interval = tuple[float, float]
 BOX: Interval = (-1.0, 1.0)
 """What the bounds of columns become where each has its own."""
@@ -44,7 +53,17 @@ def _domain(value: object) -> object:
         return {name: _of_column(name, ends) for name, ends in value.items()}
     if isinstance(value, list | tuple) and value and all(isinstance(each, list | tuple) for each in value):
         return tuple(map(interval, value))
-    return interval(value)
+    return _common(interval(value))
+
+
+def _common(ends: Interval) -> Interval:
+    """The interval of all features, which is no scale of its own: norms of rows in it are those that clipping takes."""
+    least, most = CLIPPING_NORMS
+    if max(map(abs, ends)) > most or ends[1] - ends[0] < least:
+        raise rejection.broken_rule(
+            f"two numbers from {-most:g} to {most:g}, at least {least:g} apart, or a pair for each column"
+        )
+    return ends
 
 
 def _of_column(name: str, ends: object) -> Interval:
@@ -256,6 +275,11 @@ class DPLloydFit(AnyFit):
         """By the section `encode`, or by the bounds of columns."""
         return self.dp_lloyd.encodings(self.encode, self.data.features)
 
+    @property
+    def common_interval(self) -> Interval | None:
+        """To which all features are clipped as they are; None where columns have bounds of their own."""
+        return None if self.dp_lloyd.by_column else self.dp_lloyd.interval
+
     def _check_warm_start(self) -> None:
         """Every variant can start from centers."""
 
@@ -302,4 +326,41 @@ class DPLloydFit(AnyFit):
             raise ConfigError(
                 f"privacy.shares must be left out for dp_lloyd.init {start}, got a section; "
                 "it splits the budget of FedDP-Init only."
+            )
+
+
+class DPMediansFit(DPLloydFit):
+    """One `fit` job of algorithm dp_medians, with the box, the starts and the steps of DP-Lloyd."""
+
+    algorithm: Literal[Algorithm.DP_MEDIANS] = Field(description="dp_medians")  # type: ignore[assignment]
+    dp_lloyd: DPLloydConfig = Field(
+        description="a section with domain for algorithm dp_medians, whose start and rounds it describes, too"
+    )
+
+    @property
+    def n_steps(self) -> int:
+        """Rounds of medians."""
+        steps = self.dp_lloyd.steps
+        return AUTO_MEDIAN_STEPS if isinstance(steps, str) else steps
+
+    @property
+    def start(self) -> "DPMediansFit":
+        """The job whose start this one takes; its rounds of means on all clusters are left out."""
+        return self.model_copy(update={"dp_lloyd": self.dp_lloyd.model_copy(update={"steps": self.n_steps + 1})})
+
+    def _check_algorithm(self) -> None:
+        for name in _MEANS_ONLY:
+            got = getattr(self.dp_lloyd, name)
+            if got != DPLloydConfig.model_fields[name].default:
+                raise ConfigError(
+                    f"dp_lloyd.{name} must be left out for algorithm dp_medians, got {str(got)!r}; it says how "
+                    "means move, and centers are medians."
+                )
+        super()._check_algorithm()
+
+    def _check_warm_start(self) -> None:
+        if self.recurring is not None and self.recurring.memory is not None:
+            raise ConfigError(
+                f"recurring.memory must be left out for algorithm dp_medians, got {self.recurring.memory}; it "
+                "remembers sums of rows, and this algorithm releases none."
             )

@@ -7,10 +7,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from schemas.errors import InputError
-from schemas.privacy.release import Release, releases_from_table
-from schemas.settings import json_text
-from schemas.settings.refusal import Refusal
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.privacy.release_table import releases_from_table
+from dapple_dp.schemas.settings import json_text
+from dapple_dp.schemas.settings.refusal import Refusal
 
 _FOREIGN = Refusal(kind=InputError, rule="metadata of a model's centers must be what fit wrote", remedy="fit again")
 _PROXY_COSTS = b"proxy_costs"
@@ -53,7 +54,8 @@ class ClusterModel:
       size_stddevs: shape (n_clusters,): stddev of the noise of each size; NaN where nobody knows it.
       counted: what a size counts, in words that complete "rows"; empty where sizes count nothing of private rows.
       center_stddevs: shape of `centers`, feature units: by how much the noise of the last round moves each coordinate
-        of `noisy_means` (of `centers`, where there are none), to first order; NaN where nobody knows it.
+        of `noisy_means` (of `centers`, where there are none), to first order; NaN where nobody knows it, as in
+        dp_medians.
       numbers: of the clusters, ascending, those of an earlier run where this one follows it; empty for 0, 1, ...
     """
 

@@ -4,11 +4,11 @@ from typing import TypeVar
 
 from pydantic import Field
 
-from schemas.kmeans.fit_config import SETTINGS, validated
-from schemas.kmeans.pooled_config import PooledFitConfig, is_pooled, validated_pooled
-from schemas.settings import rejection, yaml_text
-from schemas.settings.section import JobSettings, Text
-from schemas.tables.data_section import DataConfig
+from dapple_dp.schemas.kmeans.fit_config import SETTINGS, is_pooled, validated
+from dapple_dp.schemas.kmeans.pooled_config import PooledFitConfig, validated_pooled
+from dapple_dp.schemas.settings import rejection, yaml_text
+from dapple_dp.schemas.settings.section import JobSettings, Text
+from dapple_dp.schemas.tables.data_section import DataConfig
 
 _SECTIONS = ("assign", "evaluate", "profile")
 

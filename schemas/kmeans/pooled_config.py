@@ -6,14 +6,14 @@ from typing import Annotated, Self
 import pydantic
 from pydantic import Field
 
-from schemas.choices import LloydVariant, PooledAlgorithm
-from schemas.errors import ConfigError
-from schemas.kmeans.lloyd_config import DPLloydConfig, check_public_start
-from schemas.privacy.plan import PrivacyUnit
-from schemas.settings import rejection
-from schemas.settings.section import Count, JobSettings, Scalar, Section, Whole
-from schemas.tables.data_section import DataConfig, OptionalServerData, PrepareOptions
-from schemas.tables.encoding import ColumnEncoding, Encodings, check_encodings
+from dapple_dp.schemas.choices import LloydVariant, PooledAlgorithm
+from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.lloyd_config import DPLloydConfig, check_public_start
+from dapple_dp.schemas.settings import rejection
+from dapple_dp.schemas.settings.section import Count, JobSettings, Scalar, Section, Whole
+from dapple_dp.schemas.tables.data_section import DataConfig, OptionalServerData, PrepareOptions
+from dapple_dp.schemas.tables.encoding import ColumnEncoding, Encodings, check_encodings
 
 Restarts = Annotated[int, Field(strict=True, ge=1, le=1000), Scalar]
 
@@ -125,12 +125,3 @@ def validated_pooled(settings: Mapping[str, object]) -> PooledFitConfig:
             "this algorithm guarantees nothing, use feddp_kmeans for a private clustering."
         )
     return rejection.check_config(PooledFitConfig, settings)
-
-
-def is_pooled(settings: object) -> bool:
-    """Whether plain data ask for an algorithm without privacy."""
-    if not isinstance(settings, Mapping) or settings.get("algorithm") not in tuple(PooledAlgorithm):
-        return False
-    section = settings.get("dp_lloyd")
-    lloyd = isinstance(section, Mapping) and section.get("variant") == LloydVariant.LLOYD
-    return lloyd or settings["algorithm"] != PooledAlgorithm.DP_LLOYD

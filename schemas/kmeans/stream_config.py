@@ -8,14 +8,14 @@ from typing import Annotated, Any, cast
 
 from pydantic import Field
 
-from schemas.arrivals.topic import MessageColumns, RowTopicConfig, check_settle
-from schemas.choices import Algorithm
-from schemas.errors import ConfigError, LedgerRefusedError
-from schemas.kmeans.fit_config import FITS, validated, with_algorithm
-from schemas.kmeans.windows_config import EpochTerms, WindowsFit
-from schemas.settings import rejection, tiers, yaml_text
-from schemas.settings.calendar import Calendar, Date
-from schemas.settings.section import Count, Scalar, Text
+from dapple_dp.schemas.arrivals.topic import MessageColumns, RowTopicConfig, check_settle
+from dapple_dp.schemas.choices import Algorithm
+from dapple_dp.schemas.errors import ConfigError, LedgerRefusedError
+from dapple_dp.schemas.kmeans.fit_config import FITS, validated, with_algorithm
+from dapple_dp.schemas.kmeans.windows_config import EpochTerms, WindowsFit
+from dapple_dp.schemas.settings import rejection, tiers, yaml_text
+from dapple_dp.schemas.settings.calendar import Calendar, Date
+from dapple_dp.schemas.settings.section import Count, Scalar, Text
 
 _SEPARATOR = "/"
 _DAY_SECONDS = 86_400
@@ -161,6 +161,10 @@ def _check_messages(options: StreamOptions, topic: RowTopicConfig, template: Win
     if template.encode:
         raise ConfigError(
             "encode must be left out where rows come from a topic, got a section; let messages hold numbers."
+        )
+    if template.data.missing:
+        raise ConfigError(
+            "data.missing must be left out where rows come from a topic, got a section; let messages hold all numbers."
         )
     check_settle("stream.settle", options.settle)
 

@@ -6,11 +6,12 @@ from typing import Annotated, Literal
 import pydantic
 from pydantic import BeforeValidator, Field
 
-from schemas.choices import Algorithm, Allocation, Auto, ClippingCenter, TreeDirections
-from schemas.errors import ConfigError
-from schemas.kmeans.any_fit import AnyFit
-from schemas.settings import rejection
-from schemas.settings.section import Section, auto_or_integer, is_number, number_from, python_scalar
+from dapple_dp.schemas.choices import Algorithm, Auto, ClippingCenter, TreeDirections
+from dapple_dp.schemas.core.plan import Allocation
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.any_fit import AnyFit
+from dapple_dp.schemas.settings import rejection
+from dapple_dp.schemas.settings.section import Section, auto_or_integer, is_number, number_from, python_scalar
 
 AUTO_DEPTH = 20
 """Half-spaces that divide the data, if the job does not say how many."""

@@ -5,14 +5,14 @@ from typing import Annotated, Any, Literal, Self
 import pydantic
 from pydantic import Field
 
-from schemas.choices import Algorithm, LloydVariant, Trust
-from schemas.errors import ConfigError
-from schemas.kmeans.lloyd_config import DPLloydFit
-from schemas.kmeans.recurring.config import RecurringConfig, Runs
-from schemas.privacy.ledger_place import is_on_server
-from schemas.privacy.plan import PrivacyUnit
-from schemas.settings.calendar import MOST_WINDOWS, Date, date_of, index_of
-from schemas.settings.section import Scalar, Section, Text
+from dapple_dp.schemas.choices import Algorithm, LloydVariant, Trust
+from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
+from dapple_dp.schemas.kmeans.recurring.config import RecurringConfig, Runs
+from dapple_dp.schemas.privacy.ledger_place import is_on_server
+from dapple_dp.schemas.settings.calendar import MOST_WINDOWS, Date, date_of, index_of
+from dapple_dp.schemas.settings.section import Scalar, Section, Text
 
 _COEFFICIENT_BITS = 4
 """The weight of a window's own statistic is 2**_COEFFICIENT_BITS; finer weights gain less than a hundredth."""

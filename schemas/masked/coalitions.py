@@ -5,8 +5,8 @@ Source: the words are those of Diaa, Humphries, Kerschbaum (2025), "FastLloyd", 
 
 from typing import Any
 
-from schemas.choices import MaskScheme, NoiseBy
-from schemas.masked.config import MaskedConfig
+from dapple_dp.schemas.choices import MaskScheme, NoiseBy
+from dapple_dp.schemas.masked.config import MaskedConfig
 
 _ENSURED = "(epsilon, delta)-IND-CDP-MPC in the presence of a semi-honest, polynomial time adversary who controls "
 _NOTHING = "nothing is promised against an adversary who controls "

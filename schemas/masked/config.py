@@ -7,17 +7,18 @@ from typing import Annotated, NamedTuple, Self
 import pydantic
 from pydantic import AfterValidator, Field
 
-from schemas.choices import MaskScheme, NoiseBy, Trust
-from schemas.errors import ConfigError
-from schemas.privacy.noise_shares import MOST_CORRUPT, CorruptShare, DropoutShare, ShareLaw
-from schemas.privacy.plan import PrivacyUnit
-from schemas.settings import rejection
-from schemas.settings.section import Count, JobSettings, Positive, Scalar, Section, Share, Text
-from schemas.tables.data_section import LedgerPath
+from dapple_dp.schemas.choices import MaskScheme, NoiseBy, Trust
+from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.privacy.noise_shares import MOST_CORRUPT, CorruptShare, DropoutShare, ShareLaw
+from dapple_dp.schemas.settings import rejection
+from dapple_dp.schemas.settings.section import Count, JobSettings, Positive, Scalar, Section, Share, Text
+from dapple_dp.schemas.tables.data_section import LedgerPath
 
 AGGREGATOR = "aggregator"
 COLLECTOR = "collector"
 """Who opens the run and its rounds; with pairwise masks shares are sealed to it."""
+SECRET_SETTING = "masked.secret_uri"
 RESULT = "result"
 """Folder of what `fit` would write, among the releases."""
 OFFICES = (AGGREGATOR, COLLECTOR)

@@ -13,15 +13,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import Field
 
-from schemas.errors import ProtocolError
-from schemas.masked.config import PairwiseParams
-from schemas.privacy.noise_shares import ShareLaw
-from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
-from schemas.privacy.release import MaskedReleases, Release
-from schemas.settings.format_number import NAME, with_number
-from schemas.settings.json_schema import FileContent, NumberedFile, parse_as
-from schemas.settings.refusal import MalformedError, Refusal
-from schemas.settings.run_manifest import Digest
+from dapple_dp.schemas.core.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.errors import ProtocolError
+from dapple_dp.schemas.masked.config import PairwiseParams
+from dapple_dp.schemas.privacy.noise_shares import ShareLaw
+from dapple_dp.schemas.settings.format_number import NAME, with_number
+from dapple_dp.schemas.settings.json_schema import FileContent, NumberedFile, parse_as
+from dapple_dp.schemas.settings.refusal import MalformedError, Refusal
+from dapple_dp.schemas.settings.run_manifest import Digest
 
 MESSAGE_SCHEMA = pa.schema(
     [
@@ -48,6 +48,7 @@ _MOST_WORDS = 1 << 28
 _MOST_ROUNDS = 1 << 12
 _LARGEST_SCALE = 2.0**62
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,255}$")]
+_Setting = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.]{1,255}$")]
 _Length = Annotated[int, Field(ge=1, le=_MOST_WORDS)]
 PublicKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -82,6 +83,34 @@ class MaskedMessages(NamedTuple):
             )
         values = np.concatenate([batch.values for batch in batches])[order]
         return cls(tuple(senders[each] for each in order), tuple(tags[each] for each in order), values)
+
+
+class MaskedSum(NamedTuple):
+    """The sum of masked messages; uniform on Z_2^64 to anyone without the masks.
+
+    Attributes:
+      values: int64, shape (size,), wrapping.
+      senders: pseudonyms of those who were present.
+      tags: of their messages, in the same order.
+    """
+
+    values: NDArray[np.int64]
+    senders: tuple[bytes, ...]
+    tags: tuple[bytes, ...]
+
+
+class MaskedReleases(NamedTuple):
+    """The noised masked sum: nothing to read before the masks of those present are subtracted.
+
+    Attributes:
+      releases: of one round; `values` are masked.
+      senders: pseudonyms of those who were present, the final set of the round.
+      tags: of their messages, in the same order.
+    """
+
+    releases: tuple[Release, ...]
+    senders: tuple[bytes, ...]
+    tags: tuple[bytes, ...]
 
 
 class _ReleaseContent(FileContent):
@@ -134,6 +163,12 @@ class BroadcastContent(NumberedFile):
 
     broadcast: Digest
     round: str
+
+
+class RefusedContent(NumberedFile):
+    """Content of a refusal: names of the settings in which a party's job differs from that of the run."""
+
+    keys: Annotated[tuple[_Setting, ...], Field(max_length=1 << 10)]
 
 
 class CountersignedContent(NumberedFile):

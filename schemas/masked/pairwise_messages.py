@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from schemas.errors import ProtocolError
+from dapple_dp.schemas.errors import ProtocolError
 
 PINNED_SCHEMA = pa.schema(
     [pa.field("sender", pa.binary(), nullable=False), pa.field("values", pa.large_binary(), nullable=False)]
@@ -59,7 +59,8 @@ Sent = TypeVar("Sent", SenderKeys, Letter, HandedOut)
 _TYPES = {bytes: pa.binary(), int: pa.int64(), bool: pa.bool_()}
 
 
-def _schema(kind: type[Sent]) -> pa.Schema:
+def schema_of(kind: type[Sent]) -> pa.Schema:
+    """Columns of a file of what is sent."""
     types = {"round": pa.string()} | {name: _TYPES[type_] for name, type_ in kind.__annotations__.items()}
     return pa.schema([pa.field(name, type_, nullable=False) for name, type_ in types.items()])
 
@@ -72,7 +73,7 @@ def sent_to_table(rows: Sequence[Sent], kind: type[Sent], path: str) -> pa.Table
       kind: their class.
       path: of the round.
     """
-    return pa.Table.from_pylist([{"round": path} | row._asdict() for row in rows], schema=_schema(kind))
+    return pa.Table.from_pylist([{"round": path} | row._asdict() for row in rows], schema=schema_of(kind))
 
 
 def sent_from_table(table: pa.Table, kind: type[Sent], path: str) -> list[Sent]:
@@ -81,7 +82,7 @@ def sent_from_table(table: pa.Table, kind: type[Sent], path: str) -> list[Sent]:
     Raises:
       ProtocolError: if the rows are others, or of another round.
     """
-    rows = table.to_pylist() if table.schema.equals(_schema(kind)) else [{"round": ""}]
+    rows = table.to_pylist() if table.schema.equals(schema_of(kind)) else [{"round": ""}]
     if any(row.pop("round") != path for row in rows):
         raise ProtocolError(f"files of round {path} must hold what its clients sent, got others; remove them.")
     return [kind(**row) for row in rows]

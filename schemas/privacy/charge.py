@@ -2,35 +2,23 @@
 
 import dataclasses
 import json
-from typing import Any, NamedTuple
+from typing import Any
 
 import pydantic
 
-from schemas.privacy.plan import Mechanism, PrivacyUnit
-from schemas.privacy.statement import PrivacyStatement
-from schemas.settings.json_schema import FILE_CONTENT, check_content
+from dapple_dp.schemas.core.plan import LatticeNoise, Mechanism, PrivacyUnit
+from dapple_dp.schemas.privacy.statement import PrivacyStatement
+from dapple_dp.schemas.settings.json_schema import FILE_CONTENT, check_content
 
-_KNOWN_CORRECTIONS = 1
-"""Corrections of faults of earlier versions that this one knows. A charge holds how many its own version knew."""
+_KNOWN_CORRECTIONS = 2
+"""Corrections of faults of earlier versions that this one knows. A charge holds how many its own version knew.
+
+1: wide rows (`Charge.correction`). 2: statements (`wrong_statements`).
+"""
 _RELATIVE_UNITS = 1 << 26
 """Lattice units: the sensitivity of relative sums, by which they are distinguished from other sums."""
 _SAFE_FEATURES, _SAFE_FEATURES_OF_MEAN = 1024, 4096
 """This many features were safe with centers in the clipping ball."""
-
-
-class LatticeNoise(NamedTuple):
-    """The parameters of Gaussian noise on the lattice: all zero where every mechanism is continuous or pure.
-
-    Attributes:
-      lower: A, the logarithm of the largest ratio of discrete to rounded continuous noise.
-      mean: the mean of B, the logarithm of the inverse ratio.
-      square, largest: weights of B's fluctuations, summed in square, and the largest.
-    """
-
-    lower: float = 0.0
-    mean: float = 0.0
-    square: float = 0.0
-    largest: float = 0.0
 
 
 _NO_LATTICE = LatticeNoise()

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from schemas.errors import ConfigError
-from schemas.settings.section import Count, Section
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.settings.section import Count, Section
 
 PublicText = Annotated[str, Field(strict=True, min_length=1, max_length=2000, pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]+$")]
 """Text that is published: short, and without control characters."""

@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from schemas.errors import LedgerRefusedError
-from schemas.privacy.charge import Charge, canonical
-from schemas.settings.json_schema import parse_as
-from schemas.settings.refusal import Refusal
+from dapple_dp.schemas.errors import LedgerRefusedError
+from dapple_dp.schemas.privacy.charge import Charge, canonical
+from dapple_dp.schemas.settings.json_schema import check_content, parse_as
+from dapple_dp.schemas.settings.refusal import Refusal
 
 CHAIN_START = "0" * 64
 """What the first entry holds instead of a digest."""
@@ -30,7 +30,7 @@ class EntryKind(enum.StrEnum):
 
     LIMIT: a data set may spend so much. RESERVE: a run is about to spend. START: it is about to draw noise, under this
     key and from this input. COMMIT: its release is complete; a second one has a new manifest of the same release.
-    VOID: it ended before it released anything.
+    VOID: it ended before it released anything. MOVED: all entries before are in another ledger, and none follows here.
     """
 
     LIMIT = "limit"
@@ -38,6 +38,7 @@ class EntryKind(enum.StrEnum):
     START = "start"
     COMMIT = "commit"
     VOID = "void"
+    MOVED = "moved"
 
 
 _FOLLOWS: dict[EntryKind | None, tuple[EntryKind, ...]] = {
@@ -57,8 +58,8 @@ class LedgerEntry:
       sequence: 1, 2, 3, ...
       time: UTC, ISO 8601.
       kind: what it says.
-      dataset: that it is about.
-      run: that it is about; empty for a limit.
+      dataset: that it is about; empty for a move.
+      run: that it is about; empty for a limit and a move.
       content: canonical JSON.
       previous: digest of the entry before, or `CHAIN_START`.
       digest: SHA-256 of all the rest, 64 hex digits.
@@ -94,6 +95,10 @@ class LedgerEntry:
         return dataclasses.replace(self, digest=hashlib.sha256(covered.encode()).hexdigest())
 
 
+IN_MEMORY = "in_memory"
+"""Mark of a reservation whose run is in the memory of one process, so that no other can resume it."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
     """What a ledger says of a run: the kind of its last entry, and what it has said since it was last reserved."""
@@ -110,10 +115,21 @@ class RunStatus:
             return Charge.from_json(self.reserved["charge"])
 
     @property
+    def versions(self) -> dict[str, str]:
+        """Versions of the code that reserved it, by distribution; none of an entry that holds none."""
+        with _refusal("of a run").covers():
+            return check_content(self.reserved.get("versions", {}), dict[str, str])
+
+    @property
     def state(self) -> str:
         """One of the words reserved, committed and void."""
         states = {EntryKind.COMMIT: "committed", EntryKind.VOID: "void"}
         return states.get(self.kind, "reserved")
+
+    @property
+    def word(self) -> str:
+        """The state as people read it: of a run in memory that did not end, lost, unless its process still runs."""
+        return "lost" if self.state == "reserved" and self.reserved.get(IN_MEMORY) else self.state
 
     @property
     def release(self) -> str | None:
@@ -159,8 +175,10 @@ def run_states(entries: Sequence[LedgerEntry]) -> dict[str, RunStatus]:
       LedgerRefusedError: if an entry cannot follow the one before it on the same run.
     """
     found: dict[str, RunStatus] = {}
-    for entry in entries:
-        if entry.kind == EntryKind.LIMIT:
+    for place, entry in enumerate(entries):
+        if place and entries[place - 1].kind == EntryKind.MOVED:
+            raise _refusal(entry.sequence).because("one after the ledger was moved")
+        if entry.kind in (EntryKind.LIMIT, EntryKind.MOVED):
             continue
         before = found.get(entry.run)
         with _refusal(entry.sequence).covers():
@@ -172,6 +190,31 @@ def run_states(entries: Sequence[LedgerEntry]) -> dict[str, RunStatus]:
             )
         found[entry.run] = _after(before, kind, entry.body)
     return found
+
+
+def moved_to(entries: Sequence[LedgerEntry]) -> str | None:
+    """The ledger that has taken the place of this one; None if this one is open."""
+    if not entries or entries[-1].kind != EntryKind.MOVED:
+        return None
+    with _refusal(entries[-1].sequence).covers():
+        return check_content(entries[-1].body, dict[str, str])["to"]
+
+
+def check_open(entries: Sequence[LedgerEntry], place: str) -> None:
+    """Refuses a ledger that another one has taken the place of.
+
+    Args:
+      entries: of the ledger.
+      place: of the ledger.
+
+    Raises:
+      LedgerRefusedError: naming the ledger that goes on.
+    """
+    to = moved_to(entries)
+    if to is not None:
+        raise LedgerRefusedError(
+            f"The ledger {place} was moved to {to} and takes no more entries; name {to} in the job or the command."
+        )
 
 
 def _repeats(before: RunStatus | None, kind: EntryKind, body: dict[str, Any]) -> bool:

@@ -2,7 +2,7 @@
 
 import urllib.parse
 
-from schemas.errors import ConfigError
+from dapple_dp.schemas.errors import ConfigError
 
 _SERVERS = ("postgresql", "postgres")
 _SECRET = ("password", "sslpassword")

@@ -8,8 +8,8 @@ from typing import Annotated
 import pydantic
 from pydantic import Field
 
-from schemas.errors import ProtocolError
-from schemas.settings.json_schema import FILE_CONTENT
+from dapple_dp.schemas.errors import ProtocolError
+from dapple_dp.schemas.settings.json_schema import FILE_CONTENT
 
 MOST_CORRUPT = 0.5
 """The largest share of senders that may pool what they know: no promise here is for a majority of colluders."""

@@ -8,21 +8,66 @@ from typing import Annotated, Any
 import pydantic
 from pydantic import Field
 
-from schemas.choices import ReportMode, Trust
-from schemas.errors import PrivacyFlowError
-from schemas.privacy.flow import GraphPrivacy
-from schemas.privacy.plan import PrivacyPlan, PrivacyUnit
-from schemas.privacy.unit import UNITS
-from schemas.settings.json_schema import FILE_CONTENT, check_content
+from dapple_dp.schemas.choices import MaskScheme, NoiseBy, ReportMode, Trust
+from dapple_dp.schemas.core.plan import GraphPrivacy, PrivacyPlan, PrivacyUnit
+from dapple_dp.schemas.core.unit import UNITS
+from dapple_dp.schemas.errors import PrivacyFlowError
+from dapple_dp.schemas.privacy.meaning import meaning_of
+from dapple_dp.schemas.privacy.noise_shares import ZEROED_OUT
+from dapple_dp.schemas.settings.json_schema import FILE_CONTENT, check_content
 
 NEIGHBORING_RELATION = "add_or_remove_one"
+_MOVED = "add or remove one unit"
 _Spent = Annotated[float, Field(ge=0.0)]
 _ACTORS: dict[Trust | ReportMode, str] = {
     Trust.CENTRAL: "the pipeline is the trusted aggregator",
-    Trust.MASKED: "the aggregator adds up masked messages and adds noise; clients hold the masks",
     ReportMode.LOCAL: "nobody but a client's own device is trusted",
     ReportMode.SHUFFLE: "the shuffler is trusted to forget who sent what",
 }
+_MASKED_NOISE = {
+    NoiseBy.AGGREGATOR: "the aggregator adds up masked messages and adds the noise",
+    NoiseBy.BOTH: "the aggregator adds up masked messages and adds the noise, and so does the party that unmasks",
+    NoiseBy.CLIENTS: "each client adds its share of the noise, and the aggregator adds up masked messages",
+}
+_MASKS = {
+    MaskScheme.SHARED_SECRET: "clients hold the masks",
+    MaskScheme.PAIRWISE: "each two clients share a mask",
+}
+SIMULATED = "simulated in one job"
+"""The roles of masked aggregation where one job has all of them."""
+KEY_STREAM = "ChaCha20 under a secret key"
+DEVICES = "the random generator of each client's operating system"
+PIPELINE_DP = "the random generator of PipelineDP"
+"""Where noise comes from."""
+
+
+def computational(source: str) -> str:
+    """The assumption of every guarantee here, in a sentence: no computer draws noise from truly random bits.
+
+    Args:
+      source: of the bits, such as `KEY_STREAM`.
+
+    Source: Mironov, Pandey, Reingold, Vadhan (2009), "Computational differential privacy": IND-CDP.
+    """
+    return f"This holds against anyone who cannot tell the bits of the noise ({source}) from truly random ones."
+
+
+def describe(plan: PrivacyPlan) -> list[dict[str, Any]]:
+    """One row of plain data per release, in order, as `privacy.json` lists them."""
+    return [
+        {
+            "path": f"{each.path}/{release.spec.name}",
+            **({"tells": meaning_of(release.spec).tells} if meaning_of(release.spec).tells else {}),
+            "mechanism": str(release.spec.mechanism),
+            "geometry": str(release.spec.geometry),
+            "shape": list(release.spec.shape),
+            "sensitivity_lattice": release.spec.sensitivity,
+            "noise_multiplier": release.noise_multiplier,
+            "noise_stddev_lattice": release.noise_stddev,
+        }
+        for each in plan.rounds
+        for release in each.releases
+    ]
 
 
 @pydantic.with_config(FILE_CONTENT)
@@ -58,7 +103,7 @@ class PrivacyStatement:
 
     @classmethod
     def from_plan(cls, plan: PrivacyPlan, events: list[dict[str, Any]], **more: Any) -> "PrivacyStatement":
-        """Statement of a plan; `events` are its rows as the accountant describes them, `more` are other fields."""
+        """Statement of a plan; `events` are its rows as `describe` has them, `more` are other fields."""
         usual = {"neighboring_relation": NEIGHBORING_RELATION, "trust": Trust.CENTRAL}
         return cls(unit=plan.unit, epsilon=plan.epsilon, delta=plan.delta, events=tuple(events), **usual | more)
 
@@ -80,6 +125,16 @@ class PrivacyStatement:
         others = {"roles": roles, "one_unit": UNITS[self.unit].at_party}
         return dataclasses.replace(self, masked=(self.masked or {}) | others)
 
+    def __str__(self) -> str:
+        """A label: what is protected, by how much, and who has to be trusted."""
+        lines = (
+            f"protects {UNITS[self.unit].protects}",
+            f"epsilon {self.epsilon:.6g}, delta {self.delta:.3g}" + (f", {self.covers}" if self.covers else ""),
+            f"neighboring relation: {self.neighboring_relation}",
+            f"trust: {self.actors}",
+        )
+        return "\n".join(lines)
+
     @property
     def covers(self) -> str | None:
         """What epsilon and delta are of, in words, where that is more than one run; None where it is the run."""
@@ -90,10 +145,56 @@ class PrivacyStatement:
     @property
     def actors(self) -> str:
         """Who has to be trusted with what."""
+        if self.masked is None:
+            return _ACTORS[Trust(self.trust)] if self.trust in set(Trust) else _ACTORS[ReportMode(self.trust)]
+        one_unit = f"; one unit is {self.masked['one_unit']}" if "one_unit" in self.masked else ""
+        return f"{self._masked_noise}; roles {self.masked['roles']}{one_unit}"
+
+    @property
+    def _masked_noise(self) -> str:
+        """Who adds up, who adds the noise, and who holds the masks."""
         masked = self.masked or {}
-        roles = f"; roles {masked['roles']}" if masked else ""
-        one_unit = f"; one unit is {masked['one_unit']}" if "one_unit" in masked else ""
-        return _ACTORS[self.trust] + roles + one_unit
+        return f"{_MASKED_NOISE[NoiseBy(masked['noise_by'])]}; {_MASKS[MaskScheme(masked['scheme'])]}"
+
+    @property
+    def aggregation(self) -> str:
+        """How sums become releases, in sentences."""
+        if self.masked is not None:
+            who = self._masked_noise
+            return f"{who[0].upper()}{who[1:]}. Messages are uniform to whoever holds none of their masks."
+        return (
+            "The pipeline is the trusted aggregator: its workers read rows, and only noised sums leave the stage that "
+            "adds noise."
+        )
+
+    @property
+    def assumptions(self) -> str:
+        """Who is trusted with what, in sentences; of masked aggregation it is what `coalitions` says."""
+        if self.masked is None:
+            return (
+                "The operator of the pipeline, its workers and its storage are trusted; readers of the outputs are not."
+            )
+        rows = self.masked.get("coalitions", [])
+        lists = {holds: "; ".join(row["parties"] for row in rows if row["holds"] is holds) for holds in (True, False)}
+        operator = " One job has all roles, so its operator, workers and storage are trusted."
+        return (
+            f"Parties follow the protocol. Epsilon and delta hold against: {lists[True]}. They do not hold against: "
+            f"{lists[False]}.{operator if self.masked['roles'] == SIMULATED else ''}"
+        )
+
+    @property
+    def readers(self) -> str:
+        """Who may be given what was released, in a sentence."""
+        safe = "The centers are safe to share under the guarantee above"
+        if (self.masked or {}).get("noise_by") == NoiseBy.AGGREGATOR:
+            return f"{safe}, but not with the aggregator, who knows the noise."
+        return f"{safe}."
+
+    @property
+    def neighbors(self) -> str:
+        """What one unit does in neighboring data sets."""
+        zeroed = self.neighboring_relation == ZEROED_OUT
+        return "one unit is left out of its sender's statistic; who sends is public" if zeroed else _MOVED
 
     def to_json(self) -> dict[str, Any]:
         """Content of `privacy.json`."""

@@ -7,13 +7,23 @@ from typing import Annotated, Self
 import pydantic
 from pydantic import BeforeValidator, Field
 
-from schemas.errors import ConfigError
-from schemas.kmeans.model_job import ModelJob, parse_model_job
-from schemas.privacy.plan import PrivacyUnit
-from schemas.settings import rejection
-from schemas.settings.section import Count, Epsilon, Finite, Positive, Scalar, Section, Share, Text, python_scalar
-from schemas.tables.data_section import LedgerPath, check_named
-from schemas.tables.encoding import Category, are_bounds
+from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.model_job import ModelJob, parse_model_job
+from dapple_dp.schemas.settings import rejection
+from dapple_dp.schemas.settings.section import (
+    Count,
+    Epsilon,
+    Finite,
+    Positive,
+    Scalar,
+    Section,
+    Share,
+    Text,
+    python_scalar,
+)
+from dapple_dp.schemas.tables.data_section import LedgerPath, check_named
+from dapple_dp.schemas.tables.encoding import Category, are_bounds
 
 MOST_PERCENTILES = 99
 MOST_VALUES = 10_000

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from schemas.privacy.plan import PrivacyUnit
-from schemas.privacy.statement import PrivacyStatement
-from schemas.profile.config import CategoricalColumn, NumericColumn, ProfileConfig
+from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.schemas.privacy.statement import PrivacyStatement
+from dapple_dp.schemas.profile.config import CategoricalColumn, NumericColumn, ProfileConfig
 
 PROFILE_FILE = "profile.parquet"
 PROFILE_SCHEMA = pa.schema(

@@ -7,14 +7,14 @@ from typing import Annotated, Self, TypeVar
 import pydantic
 from pydantic import Field
 
-from schemas.choices import Auto, InvalidRows, ReportMode
-from schemas.errors import ConfigError
-from schemas.kmeans.sections.cluster_choice import MOST_CLUSTERS
-from schemas.privacy.plan import PrivacyUnit
-from schemas.reports.parameters import MOST_LEVELS, MOST_STATED_EPSILON, Branching, ReportVariant
-from schemas.reports.split_parameters import CollectionParameters
-from schemas.settings import rejection, yaml_text
-from schemas.settings.section import (
+from dapple_dp.schemas.choices import Auto, InvalidRows, ReportMode
+from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.sections.cluster_choice import MOST_CLUSTERS
+from dapple_dp.schemas.reports.parameters import MOST_LEVELS, MOST_STATED_EPSILON, Branching, ReportVariant
+from dapple_dp.schemas.reports.split_parameters import CollectionParameters
+from dapple_dp.schemas.settings import rejection, yaml_text
+from dapple_dp.schemas.settings.section import (
     Count,
     Epsilon,
     JobSettings,
@@ -26,8 +26,8 @@ from schemas.settings.section import (
     auto_or_integer,
     number_from,
 )
-from schemas.tables.data_section import DataConfig, LedgerPath, OptionalServerData, check_named
-from schemas.tables.encoding import ColumnEncoding, Encodings, check_encodings
+from dapple_dp.schemas.tables.data_section import DataConfig, LedgerPath, OptionalServerData, check_named
+from dapple_dp.schemas.tables.encoding import ColumnEncoding, Encodings, check_encodings
 
 
 class ReportTreeConfig(Section):

@@ -12,11 +12,11 @@ import sys
 from fractions import Fraction
 from typing import Any, Self
 
-from schemas.choices import Choice, ReportMode, Tier
-from schemas.errors import ConfigError
-from schemas.settings import json_text
-from schemas.settings.plain_fields import Fields, is_finite
-from schemas.settings.refusal import MalformedError, Refusal
+from dapple_dp.schemas.choices import Choice, ReportMode, Tier
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.settings import json_text
+from dapple_dp.schemas.settings.plain_fields import Fields, is_finite
+from dapple_dp.schemas.settings.refusal import MalformedError, Refusal
 
 FORMAT_VERSION = 1
 WORD = 1 << 64

@@ -4,8 +4,8 @@ import bisect
 import math
 from collections.abc import Mapping
 
-from schemas.errors import ConfigError
-from schemas.reports.parameters import ReportParameters
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.reports.parameters import ReportParameters
 
 Value = str | int | float | bool | None
 

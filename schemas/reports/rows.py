@@ -5,10 +5,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from schemas.arrivals.topic import PackedColumns
-from schemas.choices import ReportMode
-from schemas.reports.parameters import ReportParameters, ReportVariant
-from schemas.tables.columns import find, mismatch, plain
+from dapple_dp.schemas.arrivals.topic import PackedColumns
+from dapple_dp.schemas.choices import ReportMode
+from dapple_dp.schemas.reports.parameters import ReportParameters, ReportVariant
+from dapple_dp.schemas.tables.columns import find, mismatch, plain
 
 NONCE = "nonce"
 INDEX = "index"

@@ -6,8 +6,8 @@ import math
 import sys
 from typing import Self
 
-from schemas.errors import ConfigError
-from schemas.reports.parameters import (
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.reports.parameters import (
     FORMAT_VERSION,
     KEY_BYTES,
     MOST_LEVELS,
@@ -19,9 +19,9 @@ from schemas.reports.parameters import (
     ReportVariant,
     parameters_refusal,
 )
-from schemas.settings import json_text
-from schemas.settings.plain_fields import Fields
-from schemas.settings.refusal import MalformedError
+from dapple_dp.schemas.settings import json_text
+from dapple_dp.schemas.settings.plain_fields import Fields
+from dapple_dp.schemas.settings.refusal import MalformedError
 
 MESSAGE_BYTES = 20
 """Bytes of one message as it arrives: its upload, place and share."""

@@ -7,14 +7,14 @@ from typing import Annotated, Self
 import pydantic
 from pydantic import Field
 
-from schemas.arrivals.topic import TopicConfig, check_settle
-from schemas.choices import ReportMode
-from schemas.errors import ConfigError
-from schemas.reports.config import DecodeConfig, load_collected, load_decode_config
-from schemas.reports.rows import PARAMETERS_FILE
-from schemas.settings import yaml_text
-from schemas.settings.calendar import MOST_WINDOWS, Calendar, Date
-from schemas.settings.section import Section
+from dapple_dp.schemas.arrivals.topic import TopicConfig, check_settle
+from dapple_dp.schemas.choices import ReportMode
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.reports.config import DecodeConfig, load_collected, load_decode_config
+from dapple_dp.schemas.reports.rows import PARAMETERS_FILE
+from dapple_dp.schemas.settings import yaml_text
+from dapple_dp.schemas.settings.calendar import MOST_WINDOWS, Calendar, Date
+from dapple_dp.schemas.settings.section import Section
 
 _WORD = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$"
 _SEPARATOR = "/"

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
-from schemas.settings import rejection
+from dapple_dp.schemas.settings import rejection
 
 MOST_WINDOWS = 10_000
 

@@ -9,6 +9,8 @@ import pydantic
 
 _NO_MATTER: Mapping[str, Any] = {"experimental": True, "job": {"experimental": True}}
 """Settings that are no part of a job: a user who adds the word goes on with the run that had begun without it."""
+_ADDED = frozenset({"csv"})
+"""Optional sections that earlier versions did not have: a job without them has the digest that it had there."""
 
 
 def content_of(config: pydantic.BaseModel) -> dict[str, Any]:
@@ -16,14 +18,23 @@ def content_of(config: pydantic.BaseModel) -> dict[str, Any]:
 
     So a job that never named them has the digest that it had, and its run goes on.
     """
-    found: dict[str, Any] = config.model_dump(mode="json", exclude=dict(_NO_MATTER))
+    found: dict[str, Any] = _without_added(config.model_dump(mode="json", exclude=dict(_NO_MATTER)))
     if "feddp_kmeans" in found:
         found["feddp_kmeans"]["init"] = "feddp_init"
     if found.get("algorithm") == "dp_medians":
         found["dp_medians"] = {"least_radius": 1e-3, "first_length": 0.25}
+    if isinstance(data := found.get("data"), dict) and not data.get("missing", True):
+        del data["missing"]
     if "optimal" in found:
         found["k_fed"] = {"local_clusters": None, "restarts": 10}
     return found
+
+
+def _without_added(content: Any) -> Any:
+    """The content without sections of `_ADDED` that are not given, at any depth."""
+    if not isinstance(content, dict):
+        return content
+    return {name: _without_added(value) for name, value in content.items() if not (value is None and name in _ADDED)}
 
 
 def config_digest(config: pydantic.BaseModel) -> str:

@@ -6,7 +6,7 @@ Standard library only, so that a device can use it.
 from collections.abc import Mapping
 from typing import Any
 
-from schemas.settings.refusal import OtherFormatError
+from dapple_dp.schemas.settings.refusal import OtherFormatError
 
 FORMAT = 1
 NAME = "format"
@@ -14,25 +14,27 @@ METADATA = f"dapple.{NAME}".encode()
 """Key of the number in the metadata of a Parquet file."""
 
 
-def with_number(content: Mapping[str, Any]) -> dict[str, Any]:
+def with_number(content: Mapping[str, Any], format_number: int = FORMAT) -> dict[str, Any]:
     """Content of a file with its number.
 
     Args:
       content: plain data, arrays or metadata, by name.
+      format_number: of the file's format.
     """
-    return {NAME: FORMAT, **content}
+    return {NAME: format_number, **content}
 
 
-def check_number(found: object) -> None:
+def check_number(found: object, expected: int = FORMAT) -> None:
     """Refuses a file of another number.
 
     Args:
       found: what the file says, an integer, or its digits in metadata; None if it says nothing.
+      expected: number of the file's format.
 
     Raises:
-      OtherFormatError: unless it is `FORMAT`.
+      OtherFormatError: unless it is `expected`.
     """
     number = int(found) if isinstance(found, bytes) and found.isdigit() and len(found) < 10 else found
-    if type(number) is not int or number != FORMAT:
+    if type(number) is not int or number != expected:
         got = "none" if number is None else str(number) if type(number) is int else "no number"
-        raise OtherFormatError(f"format must be {FORMAT}, got {got}")
+        raise OtherFormatError(f"format must be {expected}, got {got}")

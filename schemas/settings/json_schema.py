@@ -7,9 +7,9 @@ from typing import Annotated, Any, TypeVar, cast
 
 import pydantic
 
-from schemas.settings import json_text
-from schemas.settings.format_number import FORMAT, NAME, check_number
-from schemas.settings.refusal import MalformedError, Refusal
+from dapple_dp.schemas.settings import json_text
+from dapple_dp.schemas.settings.format_number import FORMAT, NAME, check_number
+from dapple_dp.schemas.settings.refusal import MalformedError, Refusal
 
 _Content = TypeVar("_Content")
 _LONGEST_NAME = 80
@@ -71,7 +71,8 @@ def _validated(text: bytes | str, kind: type[_Content]) -> _Content:
         first = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(map(str, first["loc"]))
         if place == NAME:
-            check_number(None if first["type"] == "missing" else first["input"])
+            found_number = None if first["type"] == "missing" else first["input"]
+            check_number(found_number, getattr(kind, "format_number", FORMAT))
         raise MalformedError(f"another content at {place[:_LONGEST_NAME]!r}" if place else "another content") from error
     return found
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from schemas.settings.refusal import MalformedError
+from dapple_dp.schemas.settings.refusal import MalformedError
 
 MOST_BYTES = 1 << 28
 """Bytes of a JSON file, at most: the manifest of a data set of a million files has fewer."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Set
 from typing import Any, TypeVar
 
-from schemas.settings.refusal import MalformedError
+from dapple_dp.schemas.settings.refusal import MalformedError
 
 _MOST_DIGITS = 20
 _MOST_LETTERS = 1 << 12

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 
-from schemas.errors import DappleError
+from dapple_dp.schemas.errors import DappleError
 
 
 class MalformedError(ValueError):

@@ -9,8 +9,8 @@ import pydantic
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from schemas.errors import ConfigError
-from schemas.settings import tiers
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.settings import tiers
 
 _RULES: Mapping[str, str] = {
     "missing": "given",

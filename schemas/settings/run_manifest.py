@@ -4,8 +4,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from schemas.settings.json_schema import NumberedContent, OpenContent
+from dapple_dp.schemas.settings.json_schema import NumberedContent, OpenContent
 
+CENTERS_FILE = "centers.parquet"
+RELEASES_FILE = "releases.parquet"
+RELEASED_FILES = (CENTERS_FILE, RELEASES_FILE)
 FileName = Annotated[
     str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.=-]*/)*[A-Za-z0-9_][A-Za-z0-9_.=-]*$", max_length=512)
 ]

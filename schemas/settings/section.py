@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pydantic
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from schemas.choices import Auto
-from schemas.errors import ConfigError
-from schemas.settings import rejection
+from dapple_dp.schemas.choices import Auto
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.settings import rejection
 
 
 def python_scalar(value: object) -> object:

@@ -1,6 +1,6 @@
 """What of a job is not supported, and the word without which it is refused.
 
-A value says its tier beside its name (`schemas.choices.Choice`), a setting in its field, by `PAPER_ONLY`.
+A value says its tier beside its name (`dapple_dp.schemas.choices.Choice`), a setting in its field, by `PAPER_ONLY`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pydantic
 from pydantic.fields import FieldInfo
 
-from schemas.choices import TIER_KEY, Choice, Runner, Tier
-from schemas.errors import ConfigError
+from dapple_dp.schemas.choices import TIER_KEY, Choice, Runner, Tier
+from dapple_dp.schemas.errors import ConfigError
 
 INSTEAD_KEY = "x-instead"
 """In a JSON Schema: what to do without a setting that is deprecated."""

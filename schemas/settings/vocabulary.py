@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar, Self
 import pydantic
 from pydantic import BeforeValidator, Field
 
-from schemas.errors import ConfigError
-from schemas.settings import rejection
-from schemas.settings.section import Section, Text
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.settings import rejection
+from dapple_dp.schemas.settings.section import Section, Text
 
 MOST_TERMS = 1 << 16
 MOST_LETTERS = 100
@@ -79,4 +79,5 @@ class VocabularySection(Section):
         text = read(self.vocabulary, f"{within}.vocabulary").removeprefix("\ufeff")
         lines = (line.strip() for line in text.splitlines())
         words = [line for line in lines if line]
-        return rejection.check_config(type(self), dict(self) | {"words": words}, within=within)
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return rejection.check_config(type(self), given | {"words": words}, within=within)

@@ -1,4 +1,8 @@
-"""YAML as jobs are written: no duplicate keys, `1e-6` is a number, an unquoted date is a string; bounded, not deep."""
+"""YAML as jobs are written: no duplicate keys, plain values by the core schema of YAML 1.2; bounded, not deep.
+
+PyYAML reads plain values by YAML 1.1, where 1:30 is 90, 010 is 8, 1_000 is 1000, `no` is false and 1e-6 is a string.
+Here they are what editors take them for: numbers are decimal, but for 0x1f and 0o17, and dates are strings.
+"""
 
 import re
 from collections.abc import Mapping
@@ -6,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from schemas.errors import ConfigError
-from schemas.settings.refusal import MalformedError
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.settings.refusal import MalformedError
 
 MOST_BYTES = 1 << 20
 """Bytes of a job's text, at most."""
@@ -17,11 +21,20 @@ _MOST_VALUES = 1 << 18
 _MOST_MERGES = 64
 _MOST_MERGED = 1 << 12
 _LONGEST_NUMBER = 40
-_FLOAT_TAG = "tag:yaml.org,2002:float"
-_MERGE_TAG = "tag:yaml.org,2002:merge"
-_TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
-# YAML 1.1, which PyYAML speaks, reads 1e-6 as a string; YAML 1.2 reads it as a number.
-_EXPONENT = re.compile(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
+_TAG = "tag:yaml.org,2002:"
+_MERGE_TAG = f"{_TAG}merge"
+_CORE = (
+    ("null", r"~|null|Null|NULL|", "~nN"),
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    (
+        "float",
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+    ("merge", r"<<", "<"),
+)
+"""What a plain value is, by the first that fits: its tag, its form, and how it begins. The last one is of YAML 1.1."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -44,7 +57,7 @@ class _Loader(yaml.SafeLoader):
         if sum(len(each.value) if isinstance(each, yaml.SequenceNode) else 1 for each in merged) > _MOST_MERGES:
             raise MalformedError(f"a mapping that merges more than {_MOST_MERGES} others")
         super().flatten_mapping(node)
-        if len(node.value) > _MOST_MERGED:
+        if merged and len(node.value) > _MOST_MERGED:
             raise MalformedError(f"a mapping that merges more than {_MOST_MERGED} values")
 
     def construct_scalar(self, node: yaml.Node) -> Any:
@@ -69,17 +82,34 @@ class _Loader(yaml.SafeLoader):
             seen.add(name)
         return super().construct_mapping(node, deep=deep)
 
+    def construct_integer(self, node: yaml.ScalarNode) -> int:
+        """An integer: decimal whatever it begins with, but for 0x and 0o."""
+        text = str(self.construct_scalar(node))
+        base = {"0x": 16, "0o": 8}.get(text[:2], 10)
+        if not re.fullmatch(_CORE[2][1], text):
+            raise MalformedError(f"{text!r} as an integer")
+        return int(text, base)
+
 
 class _Dumper(yaml.SafeDumper):
     """Safe dumper that quotes every string `_Loader` would not read back as a string."""
 
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        """A string; in double quotes if it holds what the other styles would lose, such as U+0085."""
+        style = None if text.isprintable() else '"'
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP_TAG]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
+
+_Dumper.add_representer(str, _Dumper.represent_text)
+
+_Loader.add_constructor(f"{_TAG}int", _Loader.construct_integer)
+_Loader.yaml_implicit_resolvers = {}
+for _kind, _form, _begins in _CORE:
+    # Other readers of what is written here may speak YAML 1.1: what is no string in either is quoted.
+    for _resolver in (_Loader, _Dumper):
+        _resolver.add_implicit_resolver(_TAG + _kind, re.compile(f"^(?:{_form})$"), list(_begins))
 for _resolver in (_Loader, _Dumper):
-    _resolver.add_implicit_resolver(_FLOAT_TAG, _EXPONENT, list("-+.0123456789"))
+    _resolver.add_implicit_resolver(f"{_TAG}null", re.compile("^$"), [""])
 
 
 def parse(text: str) -> object:
@@ -117,7 +147,7 @@ def _check_values(found: object) -> None:
         n_values += 1 + len(inside)
         if n_values > _MOST_VALUES or depth > MOST_DEPTH:
             raise MalformedError(f"more than {_MOST_VALUES} values, or aliases without end")
-        if isinstance(value, str) and ("\0" in value or (not value.isascii() and _is_torn(value))):
+        if isinstance(value, str) and ("\0" in value or (not value.isascii() and is_torn(value))):
             raise MalformedError("a string with a character that no text has")
         waiting += [(each, depth + 1) for each in inside]
 
@@ -129,9 +159,15 @@ def _inside(value: object) -> list[object]:
     return list(value) if isinstance(value, list | tuple | set) else []
 
 
-def _is_torn(text: str) -> bool:
+def is_torn(text: str) -> bool:
     """Whether it holds one half of a pair of code points, which UTF-8 cannot say."""
     return any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def check_text(text: str, setting: str) -> None:
+    """Refuses half a character, which a name that is not in UTF-8 becomes in Python; raises ConfigError."""
+    if is_torn(text):
+        raise ConfigError(f"{setting} must be text in UTF-8, got {text}; rename that file or folder, or correct it.")
 
 
 def _problem(error: Exception) -> str:
@@ -145,3 +181,26 @@ def _problem(error: Exception) -> str:
 def render(data: Mapping[str, object]) -> str:
     """YAML text that `parse` reads back as `data`; keys keep their order."""
     return yaml.dump(dict(data), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+def flow(value: object, width: int = 100) -> str:
+    """YAML text of a value in one line, or as few as it takes, that `parse` reads back."""
+    text: str = yaml.dump(
+        value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=True, width=width
+    )
+    return text.removesuffix("...\n").rstrip("\n")
+
+
+def quoted(text: str) -> str:
+    """A string in double quotes and in one line, for a key or a comment; what no terminal should get is escaped."""
+    return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def _escaped(letter: str) -> str:
+    """A letter as it stands in double quotes."""
+    if letter in '"\\':
+        return f"\\{letter}"
+    if letter.isprintable():
+        return letter
+    code = ord(letter)
+    return f"\\x{code:02x}" if code < 1 << 8 else f"\\u{code:04x}" if code < 1 << 16 else f"\\U{code:08x}"

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from schemas.errors import InputError, SchemaMismatchError
+from dapple_dp.schemas.errors import InputError, SchemaMismatchError
 
 MOST_ID_BYTES = 1 << 12
 """Bytes of a client id, at most."""
@@ -119,3 +119,31 @@ def _longest(ids: pa.Array) -> int:
     if pa.types.is_integer(ids.type) or not len(ids):
         return 0
     return int(pc.max(pc.binary_length(ids)).as_py() or 0)
+
+
+def group_by_client(ids: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.int64], pa.Array]:
+    """Stable grouping of rows by client.
+
+    Args:
+      ids: shape (n_rows,), integers, strings or bytes without nulls; dictionary-encoded or not.
+
+    Returns:
+      `order`, int64, shape (n_rows,): rows sorted by client, stably; `offsets`, int64, shape (n_clients + 1,):
+      order[offsets[i]:offsets[i + 1]] are the rows of client i; `unique`, length n_clients: the clients' ids, in
+      the order in which they first appear.
+
+    Raises:
+      ValueError: if an id is null.
+
+    Example:
+      >>> group_by_client(pa.chunked_array([["b", "a"], ["b"]]))[0].tolist()
+      [0, 2, 1]
+    """
+    column = plain(ids)
+    if column.null_count:
+        raise ValueError("ids must have no nulls, got some; drop those rows first.")
+    encoded = column.combine_chunks().dictionary_encode()
+    clients = encoded.indices.to_numpy()
+    counts = np.bincount(clients, minlength=len(encoded.dictionary))
+    offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    return np.argsort(clients, kind="stable").astype(np.int64, copy=False), offsets, encoded.dictionary

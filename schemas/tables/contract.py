@@ -5,29 +5,32 @@
 
 import dataclasses
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from schemas.choices import InvalidRows
-from schemas.errors import ConfigError, InputError
-from schemas.tables.client_block import ClientBlock, group_by_client
-from schemas.tables.columns import check_identifiers, in_numbers
-from schemas.tables.columns import find as _find
-from schemas.tables.columns import floats as _floats
-from schemas.tables.columns import is_identifier as _is_identifier
-from schemas.tables.columns import is_list as _is_list
-from schemas.tables.columns import is_numeric as _is_numeric
-from schemas.tables.columns import mismatch as _mismatch
-from schemas.tables.columns import plain as _plain
-from schemas.tables.columns import plain_type as _plain_type
-from schemas.tables.data_section import DataConfig
-from schemas.tables.encoder import Encoder
-from schemas.tables.feature_patterns import FeaturePatterns
-from schemas.tables.participation import Participation
-from schemas.tables.terms_column import TermsColumn
+from dapple_dp.schemas.choices import InvalidRows
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.errors import ConfigError, InputError
+from dapple_dp.schemas.tables.columns import check_identifiers, group_by_client, in_numbers
+from dapple_dp.schemas.tables.columns import find as _find
+from dapple_dp.schemas.tables.columns import floats as _floats
+from dapple_dp.schemas.tables.columns import is_identifier as _is_identifier
+from dapple_dp.schemas.tables.columns import is_list as _is_list
+from dapple_dp.schemas.tables.columns import is_numeric as _is_numeric
+from dapple_dp.schemas.tables.columns import mismatch as _mismatch
+from dapple_dp.schemas.tables.columns import plain as _plain
+from dapple_dp.schemas.tables.columns import plain_type as _plain_type
+from dapple_dp.schemas.tables.data_section import DataConfig
+from dapple_dp.schemas.tables.encoder import Encoder
+from dapple_dp.schemas.tables.feature_patterns import FeaturePatterns
+
+if TYPE_CHECKING:
+    from dapple_dp.schemas.tables.participation import Participation
+    from dapple_dp.schemas.tables.terms_column import TermsColumn
 
 _TURNED_ROWS = 256
 """Rows that are turned from columns to a matrix at once, so that they stay in the cache."""
@@ -53,6 +56,7 @@ class TableContract:
       patterns: by which `features` were found in the first file, and must be in all; None if the job names them.
       participation: whose rows count in the windows of an epoch; the rows of all others are left out where they are
         read. None if all count.
+      may_miss: columns whose nulls and NaN are kept as NaN, for whoever fills them later; without an encoder.
       terms: a column whose public terms follow the features of a row, as numbers; None without one.
     """
 
@@ -64,8 +68,9 @@ class TableContract:
     by_client: bool = False
     encoder: Encoder | None = None
     patterns: FeaturePatterns | None = None
-    participation: Participation | None = None
-    terms: TermsColumn | None = None
+    participation: "Participation | None" = None
+    may_miss: frozenset[str] = frozenset()
+    terms: "TermsColumn | None" = None
 
     def __post_init__(self) -> None:
         if bool(self.features) == (self.feature_list is not None):
@@ -93,7 +98,7 @@ class TableContract:
         *,
         by_client: bool = False,
         encoder: Encoder | None = None,
-        terms: TermsColumn | None = None,
+        terms: "TermsColumn | None" = None,
     ) -> "TableContract":
         """Contract of a job's table.
 
@@ -154,6 +159,8 @@ class TableContract:
         """`columns`, with the types as which a file without types is read."""
         encoded = {} if self.encoder is None else {each.column: each.read_as for each in self.encoder.columns}
         features = {name: encoded.get(name, pa.float64()) for name in self.features}
+        if self.feature_list is not None:
+            features[self.feature_list] = pa.list_(pa.float64())
         return {name: features.get(name, pa.string()) for name in self.columns}
 
     def check_schema(self, schema: pa.Schema, where: str) -> None:
@@ -285,11 +292,19 @@ class TableContract:
         ids_valid = None if ids is None else _valid_ids(ids)
         if _all_finite(points) and (ids_valid is None or ids_valid.all()):
             return points, ids
-        if self.on_invalid_rows is InvalidRows.FAIL:
+        valid = self._valid(points).all(axis=1)
+        if self.on_invalid_rows is InvalidRows.FAIL and not (valid.all() and (ids_valid is None or ids_valid.all())):
             raise self._invalid_row(points, where)
-        valid = np.isfinite(points).all(axis=1)
         valid = valid if ids_valid is None else valid & ids_valid
         return points[valid], None if ids is None else ids.filter(pa.array(valid))
+
+    def _valid(self, points: NDArray[np.floating]) -> NDArray[np.bool_]:
+        """Which values are finite, or missing where they may be; shape of `points`."""
+        valid = np.isfinite(points)
+        for index, name in enumerate(self.features if self.may_miss else ()):
+            if name in self.may_miss:
+                valid[:, index] |= np.isnan(points[:, index])
+        return valid
 
     def _points(self, table: pa.Table, where: str) -> NDArray[np.floating]:
         """Matrix of all rows; rows that are not valid have a value that is not finite."""
@@ -340,7 +355,7 @@ class TableContract:
     def _invalid_row(self, points: NDArray[np.floating], where: str) -> InputError:
         """The error for a row that is not valid; names the first column at fault."""
         name, rule, got = self.client_id, "name a client in every row", "a null"
-        finite = np.isfinite(points).all(axis=0)
+        finite = self._valid(points).all(axis=0)
         if not finite.all():
             first = int(finite.argmin())
             rule, got = "hold finite numbers only", "a null, NaN or infinity"
@@ -348,8 +363,10 @@ class TableContract:
                 name, (rule, got) = self.encoder.column_of(first).column, self.encoder.column_of(first).complaint
             else:
                 name = self.feature_list or self.features[first]
+        fills = "" if finite.all() or self.feature_list else ", or give a fit of numbers a public fill by data.missing"
         return InputError(
-            f"column {name!r} of {where} must {rule}, got {got}; correct the data or set data.on_invalid_rows to drop."
+            f"column {name!r} of {where} must {rule}, got {got}; correct the data or set data.on_invalid_rows to "
+            f"drop{fills}."
         )
 
 

@@ -1,6 +1,8 @@
 """Where the rows of a job are, and what may be said of them in public."""
 
+import codecs
 import collections
+import dataclasses
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Protocol, Self, TypeVar
@@ -8,13 +10,22 @@ from typing import Annotated, Any, Literal, Protocol, Self, TypeVar
 import pydantic
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from schemas.choices import Auto, InvalidRows
-from schemas.errors import ConfigError
-from schemas.privacy.ledger_place import ledger_place
-from schemas.settings import rejection
-from schemas.settings.section import Count, Scalar, Section, Text, auto_or_integer, python_scalar
-from schemas.tables.feature_patterns import FeaturePatterns, has_patterns, is_pattern
-from schemas.tables.snapshot import TableConfig
+from dapple_dp.schemas.choices import Auto, InvalidRows
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.privacy.ledger_place import ledger_place
+from dapple_dp.schemas.settings import json_text, rejection
+from dapple_dp.schemas.settings.section import (
+    Count,
+    Finite,
+    Flag,
+    Scalar,
+    Section,
+    Text,
+    auto_or_integer,
+    python_scalar,
+)
+from dapple_dp.schemas.tables.feature_patterns import FeaturePatterns, has_patterns, is_pattern
+from dapple_dp.schemas.tables.snapshot import TableConfig
 
 MOST_WIDTH = 1 << 13
 """Numbers of a row, at most: the lattice holds no more."""
@@ -27,6 +38,8 @@ def _feature_names(value: object) -> object:
     names = (value,) if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) and name for name in names):
         raise rejection.broken_rule("a column name or a non-empty list of column names")
+    if len(names) > MOST_WIDTH:
+        raise rejection.broken_rule(f"at most {MOST_WIDTH:,} columns", got=f"{len(names):,}")
     repeated = [name for name, times in collections.Counter(names).items() if times > 1]
     if repeated:
         raise rejection.broken_rule("a list without duplicates", got=f"{repeated[0]!r} more than once")
@@ -52,6 +65,213 @@ def _partition_value(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise rejection.broken_rule("a string or an integer (quote it if it is text)")
     return value
+
+
+THOUSANDS = {",": ",", ".": ".", "'": "'\u2019", "space": " \u00a0\u2009\u202f"}
+"""Marks between thousands by their names in a job, and the characters that each stands for."""
+DECIMALS = (".", ",")
+_ENCODINGS = (
+    *("utf-8", "utf-16", "utf-16-le", "utf-16-be", "mac-roman", "cp437", "cp850", "cp852", "koi8-r", "gb18030"),
+    *(f"cp{page}" for page in range(1250, 1259)),
+    *(f"iso-8859-{part}" for part in (1, 2, 5, 7, 9, 13, 15)),
+    *("shift_jis", "cp932", "euc_jp", "euc_kr", "cp949", "gbk", "big5"),
+)
+_BY_CODEC = {codecs.lookup(name).name: name for name in _ENCODINGS}
+_LONGEST_WORD = 40
+
+
+def encoding_name(value: object) -> str | None:
+    """The name in a job of a text encoding that is read, whatever it is called; None of another."""
+    try:
+        return _BY_CODEC.get(codecs.lookup(value).name) if isinstance(value, str) else None
+    except (LookupError, ValueError):
+        return None
+
+
+def _encoding(value: object) -> object:
+    found = encoding_name(value)
+    if value is not None and found is None:
+        raise rejection.broken_rule("the name of a text encoding, such as utf-8, utf-16 or cp1252")
+    return found
+
+
+def _delimiter(value: object) -> object:
+    """One printable ASCII sign, or a tab, that no number and no quoted field holds."""
+    value = "\t" if value == "tab" else value
+    if value is None or value == "\t":
+        return value
+    sign = value if isinstance(value, str) and len(value) == 1 and value.isascii() else ""
+    if not sign.isprintable() or not sign or sign.isalnum() or sign in "\"'+-.":
+        raise rejection.broken_rule("one sign between fields, such as ';' or tab")
+    return value
+
+
+def _words(value: object) -> object:
+    """Distinct words without line breaks."""
+    words = tuple(value) if isinstance(value, list | tuple) else ()
+    if isinstance(value, str) or not all(
+        isinstance(word, str) and word.strip() == word and word.isprintable() and 0 < len(word) <= _LONGEST_WORD
+        for word in words
+    ):
+        raise rejection.broken_rule(f"a list of words of at most {_LONGEST_WORD} characters, such as [NA]")
+    return tuple(dict.fromkeys(words))
+
+
+class CsvConfig(Section):
+    """How CSV files are written, where it isn't as a comma-separated file in UTF-8 with decimal points."""
+
+    delimiter: Annotated[str | None, BeforeValidator(_delimiter)] = Field(
+        default=None,
+        description="the sign between fields, such as ';' or tab, or leave it out for the one that the first row shows",
+    )
+    encoding: Annotated[str | None, BeforeValidator(_encoding)] = Field(
+        default=None,
+        description="the encoding of the text, such as cp1252, or leave it out for UTF-8, and for UTF-16 with a byte "
+        "order mark",
+    )
+    decimal: Literal[".", ","] = Field(default=".", description="the decimal mark, '.' or ','")
+    thousands: Literal[",", ".", "'", "space"] | None = Field(
+        default=None,
+        description="the mark between thousands, ',', '.', ''' or space (of any kind), or leave it out for none",
+    )
+    null_values: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(
+        default=(), description="a list of words that mean a missing value, as an empty field does"
+    )
+    quote: Literal['"', "'", "none"] = Field(
+        default='"', description="the mark around fields that hold delimiters, '\"', ''' or none"
+    )
+
+    def model_post_init(self, context: Any) -> None:
+        """Refuses marks that contradict each other."""
+        if self.thousands == self.decimal:
+            raise ValueError(
+                f"thousands must be another mark than decimal, got {self.decimal!r} for both; correct one of them."
+            )
+        if self.delimiter is not None and self.delimiter == self.quote:
+            raise ValueError("delimiter must be another sign than quote, got one for both; correct one of them.")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CsvForm:
+    """How the reader of a file takes it; `CsvConfig`, and what becomes of a cell that is not of its type.
+
+    Attributes:
+      delimiter: sign between fields; None for the one that the first row shows.
+      encoding: of the text; None for UTF-8, and UTF-16 with a byte order mark.
+      decimal: mark.
+      thousands: characters that may stand between thousands; empty for none.
+      null_values: words that are missing values beside the empty field.
+      quote: mark around fields; empty for none.
+      lenient: whether a cell that is not of its type is a missing value, rather than an error.
+    """
+
+    delimiter: str | None = None
+    encoding: str | None = None
+    decimal: str = "."
+    thousands: str = ""
+    null_values: tuple[str, ...] = ()
+    quote: str = '"'
+    lenient: bool = False
+
+    @classmethod
+    def of(cls, config: CsvConfig | None, *, lenient: bool = False) -> Self:
+        """The form of files that a section is about; None is one without settings."""
+        config = CsvConfig() if config is None else config
+        return cls(
+            delimiter=config.delimiter,
+            encoding=config.encoding,
+            decimal=config.decimal,
+            thousands="" if config.thousands is None else THOUSANDS[config.thousands],
+            null_values=config.null_values,
+            quote="" if config.quote == "none" else config.quote,
+            lenient=lenient,
+        )
+
+    @property
+    def text(self) -> str:
+        """The form as listings and shards carry it; empty if it is that of a file without settings."""
+        named = dataclasses.asdict(self)
+        usual = dataclasses.asdict(type(self)())
+        changed = {name: value for name, value in named.items() if value != usual[name]}
+        return json.dumps(changed, sort_keys=True) if changed else ""
+
+    @classmethod
+    def of_text(cls, text: str) -> Self:
+        """Reads `text`, which a listing of this run holds."""
+        found = json_text.parse(text) if text else {}
+        return cls(**found | ({"null_values": tuple(found["null_values"])} if "null_values" in found else {}))
+
+
+OptionalCsv = Annotated[
+    CsvConfig | None,
+    Field(
+        description="a section that says how CSV files are written, or leave it out for UTF-8 with decimal points",
+    ),
+]
+
+
+class MissingConfig(Section):
+    """What becomes of the missing values of one column: null and NaN."""
+
+    fill: Finite = Field(
+        description="the public number that stands for a missing value, in the unit of the column and inside its "
+        "bounds, chosen without looking at the rows"
+    )
+    indicator: Flag = Field(
+        default=False, description="true for a feature of its own that is 1 where the value was missing and 0 elsewhere"
+    )
+
+
+def _parsed(value: object) -> object:
+    """Every entry as a section, so that a fault in it is reported with its whole dotted name."""
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        column: entry
+        if isinstance(entry, MissingConfig) or not isinstance(entry, Mapping)
+        else rejection.check_config(MissingConfig, entry, within=f"data.missing.{column}")
+        for column, entry in value.items()
+    }
+
+
+Missing = Annotated[dict[Text, MissingConfig], BeforeValidator(_parsed)]
+
+
+def indicator_name(column: str) -> str:
+    """The feature that says where values of a column were missing."""
+    return f"{column} missing"
+
+
+def n_indicators(missing: Mapping[str, MissingConfig]) -> int:
+    """How many features missing values add."""
+    return sum(each.indicator for each in missing.values())
+
+
+def _check_missing(missing: Mapping[str, MissingConfig], features: str | tuple[str, ...]) -> None:
+    """Checks a `missing` section against the columns; of patterns, when it is known what they stand for.
+
+    Raises:
+      ConfigError: in one sentence.
+    """
+    if missing and isinstance(features, str):
+        raise ConfigError(
+            f"data.missing must be left out where data.features is a list column, got it for {features!r}; lists must "
+            "hold all their numbers."
+        )
+    if has_patterns(features):
+        return
+    columns = frozenset(features)
+    for column, entry in missing.items():
+        if column not in columns:
+            raise ConfigError(
+                f"data.missing.{column} must name a column of data.features, got {column!r}; the columns there are "
+                f"{', '.join(features)}."
+            )
+        if entry.indicator and indicator_name(column) in columns:
+            raise ConfigError(
+                f"data.missing.{column}.indicator must be false beside a column called {indicator_name(column)!r}, got "
+                "true; rename that column."
+            )
 
 
 def _path_may_follow(schema: dict[str, Any]) -> None:
@@ -102,9 +322,15 @@ class DataConfig(Section):
         description=f"the number of numbers in every list of the list column features, an integer from 1 to "
         f"{MOST_WIDTH}, needed for lists without a fixed size where no server data say it, or leave it out",
     )
+    csv: OptionalCsv = None
     on_invalid_rows: InvalidRows = Field(
         default=InvalidRows.FAIL,
         description="fail to stop at a null or non-finite value, or drop to leave such rows out",
+    )
+    missing: Missing = Field(
+        default_factory=dict,
+        description="a mapping of columns of numbers to a section with fill, the public number that stands for a null "
+        "or NaN, or leave it out",
     )
     name: Text | None = Field(default=None, description="the name of the data set, a non-empty string")
     public_rows: Count | None = Field(
@@ -145,6 +371,11 @@ class DataConfig(Section):
         found._patterns = patterns
         return found
 
+    @property
+    def csv_form(self) -> CsvForm:
+        """How the CSV files of the table are read."""
+        return CsvForm.of(self.csv, lenient=self.on_invalid_rows is InvalidRows.DROP)
+
     def partition_values(self) -> dict[str, str]:
         """`partitions` as Hive writes them into folder names."""
         return {column: str(value) for column, value in self.partitions.items()}
@@ -155,6 +386,11 @@ class DataConfig(Section):
         if self.disjoint_partitions is None:
             return None
         return json.dumps(self.partition_values(), sort_keys=True)
+
+    @pydantic.model_validator(mode="after")
+    def _missing_values_are_of_features(self) -> Self:
+        _check_missing(self.missing, self.features)
+        return self
 
     @pydantic.model_validator(mode="after")
     def _options_fit_the_features(self) -> Self:
@@ -242,6 +478,7 @@ class ServerDataConfig(Section):
     """The public table: same features, no client ids."""
 
     path: Text = Field(description="the path of a Parquet or CSV file, a glob or a folder of public rows")
+    csv: OptionalCsv = None
 
 
 def _section_or_none(value: object) -> object:

@@ -14,9 +14,10 @@ import pydantic
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
-from schemas.settings.json_schema import FILE_CONTENT
-from schemas.tables import columns
-from schemas.tables.encoding import Category, ColumnEncoding, OneHot, Terms, are_bounds
+from dapple_dp.schemas.settings.json_schema import FILE_CONTENT
+from dapple_dp.schemas.tables import columns
+from dapple_dp.schemas.tables.data_section import indicator_name
+from dapple_dp.schemas.tables.encoding import Category, ColumnEncoding, OneHot, Terms, are_bounds
 
 _CATEGORIES: Mapping[type, str] = {str: "strings", int: "integers", bool: "booleans"}
 _READ_AS: Mapping[type, pa.DataType] = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}
@@ -70,14 +71,18 @@ class EncodedColumn(abc.ABC):
         """The same for people: short, without signs, ends of bins rounded."""
 
     @property
-    def in_percent(self) -> bool:
-        """Whether the features of a center are shares of rows, which `decoded` gives in percent."""
-        return True
+    def in_percent(self) -> tuple[bool, ...]:
+        """Of each feature, whether that of a center is a share of rows, which `decoded` gives in percent."""
+        return (True,) * len(self.names)
 
     @property
-    def ends(self) -> tuple[float, float]:
-        """Between which ends its features are in every row."""
-        return 0.0, self.weight
+    def ends(self) -> tuple[tuple[float, float], ...]:
+        """Of each feature, between which ends it is in every row."""
+        return ((0.0, self.weight),) * len(self.names)
+
+    def in_units(self, block: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """Features of centers in the unit of the column; None where the column became others."""
+        return None
 
     def decoded(self, block: NDArray[np.float64]) -> NDArray[np.float64]:
         """Features of centers as people read them: by default the share of rows in percent, from 0 to 100.
@@ -132,9 +137,13 @@ class _OneNumber(_Numbers):
         return (self.column,)
 
     @property
-    def in_percent(self) -> bool:
+    def in_percent(self) -> tuple[bool, ...]:
         """A mean is in the unit of the column."""
-        return False
+        return (False,)
+
+    def in_units(self, block: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """What people read, too."""
+        return self.decoded(block)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,9 +159,9 @@ class ScaledColumn(_OneNumber):
     stddev: _Positive = 1.0
 
     @property
-    def ends(self) -> tuple[float, float]:
+    def ends(self) -> tuple[tuple[float, float], ...]:
         """There are none."""
-        return -math.inf, math.inf
+        return ((-math.inf, math.inf),)
 
     def decoded(self, block: NDArray[np.float64]) -> NDArray[np.float64]:
         """Means in the unit of the column."""
@@ -185,9 +194,9 @@ class BoundedColumn(_OneNumber):
             raise ValueError("bounds must be apart, and become 0 or -1, and 1")
 
     @property
-    def ends(self) -> tuple[float, float]:
+    def ends(self) -> tuple[tuple[float, float], ...]:
         """What the bounds become."""
-        return self.low * self.weight, self.weight
+        return ((self.low * self.weight, self.weight),)
 
     def decoded(self, block: NDArray[np.float64]) -> NDArray[np.float64]:
         """Means in the unit of the column; noise may have carried them beyond the bounds."""
@@ -275,6 +284,82 @@ class OneHotColumn(EncodedColumn):
         listed = pa.array([self.vocabulary[index] for index in held], values.type)
         found = pc.fill_null(pc.index_in(values, value_set=listed, skip_nulls=True), len(held)).to_numpy()
         _mark(block, np.array([*held, -1])[found], pc.is_valid(values).to_numpy(), self.weight)
+
+
+@pydantic.with_config(FILE_CONTENT)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FilledColumn(EncodedColumn):
+    """A column of numbers whose missing values, null or NaN, are filled with a public number before it is encoded.
+
+    Attributes:
+      inner: how its numbers become features.
+      fill: in the unit of the column.
+      indicator: whether one more feature says where values were missing: 0 or 1, between the bounds that the column
+        has where these become others.
+    """
+
+    inner: ScaledColumn | BoundedColumn | BinnedColumn
+    fill_value: Annotated[float, Field(allow_inf_nan=False)]
+    indicator: bool = False
+
+    @property
+    def _flags(self) -> BoundedColumn:
+        """How 0 and 1 become the feature of the indicator."""
+        low = self.inner.low if isinstance(self.inner, BoundedColumn) else 0.0
+        return BoundedColumn(column=self.column, lower=0.0, upper=1.0, low=low, weight=self.inner.weight)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those of the column, and of the indicator."""
+        return (*self.inner.names, indicator_name(self.column)) if self.indicator else self.inner.names
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The same for people."""
+        return (*self.inner.labels, indicator_name(self.column)) if self.indicator else self.inner.labels
+
+    @property
+    def in_percent(self) -> tuple[bool, ...]:
+        """The indicator of a center is the share of rows whose value was missing."""
+        return (*self.inner.in_percent, True) if self.indicator else self.inner.in_percent
+
+    @property
+    def ends(self) -> tuple[tuple[float, float], ...]:
+        """Those of the column, and of the indicator."""
+        return (*self.inner.ends, *self._flags.ends) if self.indicator else self.inner.ends
+
+    def decoded(self, block: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The column as it is without missing values, and the share of missing ones in percent."""
+        own = self.inner.decoded(block[:, : len(self.inner.names)])
+        if not self.indicator:
+            return own
+        return np.hstack([own, np.clip(100.0 * self._flags.decoded(block[:, -1:]), 0.0, 100.0)])
+
+    def in_units(self, block: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """The column in its unit, and the share of missing values, from 0 to 1 but for noise."""
+        own = self.inner.in_units(block[:, : len(self.inner.names)])
+        if own is None or not self.indicator:
+            return own
+        return np.hstack([own, self._flags.decoded(block[:, -1:])])
+
+    @property
+    def complaint(self) -> tuple[str, str]:
+        """Infinities are invalid."""
+        return "hold numbers that are not infinite", "an infinity"
+
+    def check_type(self, kind: pa.DataType, where: str) -> None:
+        """A column without any value has no type, and is missing."""
+        if not pa.types.is_null(kind):
+            self.inner.check_type(kind, where)
+
+    def fill(self, values: pa.ChunkedArray, block: NDArray[np.float64]) -> None:
+        """A row's features depend on that row and on public values only."""
+        numbers = columns.floats(values).astype(np.float64)
+        missing = np.isnan(numbers)
+        filled = np.where(missing, self.fill_value, numbers)
+        self.inner.fill(pa.chunked_array([pa.array(filled)]), block[:, : len(self.inner.names)])
+        if self.indicator:
+            self._flags.fill(pa.chunked_array([pa.array(missing.astype(np.float64))]), block[:, -1:])
 
 
 def category_type(kind: pa.DataType) -> type | None:

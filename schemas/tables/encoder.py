@@ -4,6 +4,7 @@ Parameters are written in the job or learned from the public server data, never 
 """
 
 import dataclasses
+import types
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -11,26 +12,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from schemas.errors import InputError
-from schemas.settings.json_schema import check_content
-from schemas.settings.refusal import MalformedError, Refusal
-from schemas.tables import columns
-from schemas.tables.encoded_column import (
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.settings.json_schema import check_content
+from dapple_dp.schemas.settings.refusal import MalformedError, Refusal
+from dapple_dp.schemas.tables import columns
+from dapple_dp.schemas.tables.data_section import MissingConfig
+from dapple_dp.schemas.tables.encoded_column import (
     BinnedColumn,
     BoundedColumn,
     EncodedColumn,
+    FilledColumn,
     OneHotColumn,
     ScaledColumn,
     category_type,
 )
-from schemas.tables.encoding import Bounds, ColumnEncoding, OneHot, QuantileBins, Standardize, Terms
-from schemas.tables.terms_column import TermsVector
+from dapple_dp.schemas.tables.encoding import Bounds, ColumnEncoding, OneHot, QuantileBins, Standardize, Terms
+from dapple_dp.schemas.tables.terms_column import TermsVector
 
 MOST_CATEGORIES = 4096
 """Most distinct values of the server data that become features of one column."""
 
 
-_KINDS: tuple[type[EncodedColumn], ...] = (ScaledColumn, BoundedColumn, BinnedColumn, OneHotColumn, TermsVector)
+_KINDS: tuple[type[EncodedColumn], ...] = (
+    ScaledColumn,
+    BoundedColumn,
+    BinnedColumn,
+    OneHotColumn,
+    TermsVector,
+    FilledColumn,
+)
 _FOREIGN = Refusal(kind=InputError, rule="an encoding must be one that fit wrote", remedy="fit again")
 
 
@@ -51,6 +61,7 @@ class Encoder:
         encodings: Mapping[str, ColumnEncoding],
         server: pa.Table | None = None,
         where: str = "server_data",
+        missing: Mapping[str, MissingConfig] = types.MappingProxyType({}),
     ) -> "Encoder":
         """Encoder of a job; columns without an entry pass through as numbers.
 
@@ -60,6 +71,7 @@ class Encoder:
           server: public rows as they are read, with at least the feature columns; rows with a null or
             non-finite value in one of these teach nothing. Needed if an encoding learns from them.
           where: names the server data in messages.
+          missing: what fills missing values, by column.
 
         Raises:
           SchemaMismatchError: if a column of `server` cannot be encoded.
@@ -68,7 +80,8 @@ class Encoder:
         learned: dict[str, pa.ChunkedArray] = {}
         if any(encoding.needs_server for encoding in encodings.values()):
             learned = _valid_rows(features, encodings, server, where)
-        return cls(columns=tuple(_column(name, encodings.get(name), learned.get(name), where) for name in features))
+        found = (_column(name, encodings.get(name), learned.get(name), where) for name in features)
+        return cls(columns=tuple(_filled(each, missing.get(each.column)) for each in found))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -87,7 +100,9 @@ class Encoder:
 
     def in_units(self, centers: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """`decoded` where every feature is one column; None where some column became several features."""
-        return None if self.in_percent.any() or self.is_projected else self.decoded(centers)
+        found = [column.in_units(centers[:, part]) for column, part in self._parts()]
+        known = [each for each in found if each is not None]
+        return np.hstack(known) if len(known) == len(found) else None
 
     @property
     def is_projected(self) -> bool:
@@ -97,12 +112,12 @@ class Encoder:
     @property
     def in_percent(self) -> NDArray[np.bool_]:
         """Which features of `decoded` are shares in percent, shape (n_features,)."""
-        return np.array([column.in_percent for column in self.columns for _ in column.names], dtype=np.bool_)
+        return np.array([each for column in self.columns for each in column.in_percent], dtype=np.bool_)
 
     @property
     def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Between which ends the features of all rows are, shape (n_features,) each; infinite where there are none."""
-        ends = [column.ends for column in self.columns for _ in column.names]
+        ends = [each for column in self.columns for each in column.ends]
         return np.array([low for low, _ in ends]), np.array([high for _, high in ends])
 
     @property
@@ -159,6 +174,15 @@ class Encoder:
             stop = start + len(column.names)
             yield column, slice(start, stop)
             start = stop
+
+
+def _filled(column: EncodedColumn, missing: MissingConfig | None) -> EncodedColumn:
+    """The column with its missing values filled, if the job says by what."""
+    if missing is None:
+        return column
+    if not isinstance(column, ScaledColumn | BoundedColumn | BinnedColumn):
+        raise TypeError("missing must be of columns of numbers; check the settings first.")
+    return FilledColumn(column=column.column, inner=column, fill_value=missing.fill, indicator=missing.indicator)
 
 
 def _from_json(column: Mapping[str, object]) -> EncodedColumn:

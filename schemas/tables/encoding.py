@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 import pydantic
 from pydantic import BeforeValidator, Field
 
-from schemas.choices import Algorithm
-from schemas.errors import ConfigError
-from schemas.settings import rejection
-from schemas.settings.section import Finite, Positive, Scalar, Section, Text, python_scalar
-from schemas.settings.vocabulary import VocabularySection
-from schemas.tables.data_section import MOST_WIDTH
-from schemas.tables.feature_patterns import has_patterns
+from dapple_dp.schemas.choices import Algorithm
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.settings import rejection
+from dapple_dp.schemas.settings.section import Finite, Positive, Scalar, Section, Text, python_scalar
+from dapple_dp.schemas.settings.vocabulary import VocabularySection
+from dapple_dp.schemas.tables.data_section import MOST_WIDTH, MissingConfig
+from dapple_dp.schemas.tables.feature_patterns import has_patterns
 
 Category = str | int | bool
 _LARGEST = 1e100
@@ -251,8 +251,9 @@ def _check_encodings(
         )
     if has_patterns(features):
         return
+    columns = frozenset(features)
     for column, encoding in encodings.items():
-        if column not in features:
+        if column not in columns:
             close = difflib.get_close_matches(column, features, n=1)
             remedy = f"did you mean encode.{close[0]}?" if close else f"the columns there are {', '.join(features)}."
             raise ConfigError(f"encode.{column} must name a column of data.features, got {column!r}; {remedy}")
@@ -286,6 +287,51 @@ def _check_terms(encodings: Mapping[str, ColumnEncoding], features: str | tuple[
         )
 
 
+def check_fills(
+    missing: Mapping[str, MissingConfig],
+    encodings: Mapping[str, ColumnEncoding],
+    interval: tuple[float, float] | None = None,
+) -> None:
+    """Checks that columns hold numbers, and that what fills them lies where their values do.
+
+    Args:
+      missing: the section.
+      encodings: how columns become features; columns without an entry are features.
+      interval: to which all features are clipped; None without one.
+
+    Raises:
+      ConfigError: in one sentence.
+    """
+    for column, entry in missing.items():
+        name, encoding = f"data.missing.{column}", encodings.get(column)
+        if isinstance(encoding, OneHot | Terms):
+            raise ConfigError(
+                f"{name} must be of a column of numbers, got one with encode.{column}.kind {encoding.kind}; write a "
+                "category for missing values into the data."
+            )
+        low, high = (encoding.lower, encoding.upper) if isinstance(encoding, Bounds) else (None, None)
+        if encoding is None and interval is not None:
+            low, high = interval
+        if isinstance(encoding, Standardize) and None not in (encoding.mean, encoding.stddev) and interval is not None:
+            scale, mean = float(encoding.stddev or 1.0) / encoding.weight, float(encoding.mean or 0.0)
+            low, high = (mean + scale * end for end in interval)
+        if low is not None and high is not None and not low <= entry.fill <= high:
+            raise ConfigError(
+                f"{name}.fill must be inside the bounds of its column, {low:g} to {high:g}, got {entry.fill:g}; give a "
+                "public value that rows can have."
+            )
+        if entry.indicator and interval is not None and not encodings:
+            raise ConfigError(
+                "dp_lloyd.domain must give each column an interval of its own where data.missing adds an indicator, "
+                "got one for all; an indicator has 0 to 1, whatever its column has."
+            )
+        outside = interval is not None and not interval[0] <= 0.0 < 1.0 <= interval[1]
+        if entry.indicator and outside and not isinstance(encoding, Bounds):
+            raise ConfigError(
+                f"dp_lloyd.domain must contain 0 and 1 for the indicator of {name}, got {interval}; widen it."
+            )
+
+
 _Job = TypeVar("_Job", bound=Any)
 
 
@@ -293,4 +339,6 @@ def check_encodings(job: _Job) -> _Job:
     """The job, with sections `data`, `encode` and `server_data`; raises ConfigError if they do not fit together."""
     _check_encodings(job.encode, job.data.features, has_server=job.server_data is not None)
     _check_terms(job.encode, job.data.features, getattr(job, "algorithm", None))
+    if not has_patterns(job.data.features):
+        check_fills(job.data.missing, job.encodings, getattr(job, "common_interval", None))
     return job

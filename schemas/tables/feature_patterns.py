@@ -4,7 +4,7 @@ import dataclasses
 import fnmatch
 from collections.abc import Iterable
 
-from schemas.errors import ConfigError, SchemaMismatchError
+from dapple_dp.schemas.errors import ConfigError, SchemaMismatchError
 
 _ANY = "*"
 _MOST_NAMES = 3

@@ -10,12 +10,12 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from schemas.errors import InputError
-from schemas.settings.format_number import with_number
-from schemas.settings.json_schema import FileContent, FormatNumber, parse_as
-from schemas.settings.refusal import Refusal
-from schemas.settings.run_manifest import Digest, FileName
-from schemas.tables.snapshot import Snapshot
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.settings.format_number import with_number
+from dapple_dp.schemas.settings.json_schema import FileContent, FormatNumber, parse_as
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.settings.run_manifest import Digest, FileName
+from dapple_dp.schemas.tables.snapshot import Snapshot
 
 LAYOUT = "client-sharded"
 MANIFEST_FILE = "manifest.json"

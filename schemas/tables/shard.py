@@ -15,6 +15,10 @@ class ShardRef:
       n_bytes: about the size of features and client ids in memory. Private like `n_rows`.
       file: the real file that is opened; `path` is its name in messages and has the folders of its partitions.
       seal: text of the `FileSeal` that every opening is compared with; no file has the empty one.
+      widest: bytes that texts of one row can have at most, as far as a few bytes of the file can repeat them.
+      csv: text of the `CsvForm` of a CSV file.
+      absent: columns of the table that the file lacks since they were added later, null in its rows; an Arrow schema as
+        hex, or none.
     """
 
     path: str
@@ -24,6 +28,9 @@ class ShardRef:
     n_bytes: int = 0
     file: str = ""
     seal: str = ""
+    widest: int = 0
+    csv: str = ""
+    absent: str = ""
 
     @property
     def row_groups(self) -> list[int]:

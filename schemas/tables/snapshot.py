@@ -7,10 +7,10 @@ from typing import Annotated, Self
 import pydantic
 from pydantic import Field
 
-from schemas.choices import TableFormat
-from schemas.errors import ConfigError
-from schemas.settings.json_schema import FILE_CONTENT
-from schemas.settings.section import Section, Whole
+from dapple_dp.schemas.choices import TableFormat
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.settings.json_schema import FILE_CONTENT
+from dapple_dp.schemas.settings.section import Section, Whole
 
 _CATALOG = r"^[A-Za-z0-9_-]+$"
 _IDENTIFIER = r"^[^\s./:@]+(\.[^\s./:@]+)+$"

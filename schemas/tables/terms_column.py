@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
-from schemas.tables import columns
-from schemas.tables.data_section import MOST_WIDTH
-from schemas.tables.encoded_column import EncodedColumn, distinct
+from dapple_dp.schemas.tables import columns
+from dapple_dp.schemas.tables.data_section import MOST_WIDTH
+from dapple_dp.schemas.tables.encoded_column import EncodedColumn, distinct
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -32,7 +32,7 @@ class TermsColumn:
     Attributes:
       column: name in the table: lists of strings, or strings, each of which is one term.
       vocabulary: distinct public terms; others are left out.
-      most: terms of a row that are read, the first ones in its list.
+      most: different terms of a row that are read, the first ones in its list.
     """
 
     column: str
@@ -79,7 +79,7 @@ def check_terms(column: str, kind: pa.DataType, where: str, remedy: str) -> None
 
 
 def codes_of(chunk: pa.Array, words: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of a chunk, ascending, and positions in `words`, of each term that is among these."""
+    """Rows of a chunk, ascending, and positions in `words`, of each term that is among these, once in a row."""
     if columns.is_list(chunk.type):
         # A null may hold values where others have written the column: `list_flatten` leaves them out.
         n_terms = pc.fill_null(pc.list_value_length(chunk), 0).to_numpy(zero_copy_only=False)
@@ -89,7 +89,9 @@ def codes_of(chunk: pa.Array, words: pa.Array) -> tuple[NDArray[np.int64], NDArr
     values = columns.plain(pa.chunked_array([values])).cast(pa.large_string())
     codes = pc.fill_null(pc.index_in(values, value_set=words, skip_nulls=True), -1).to_numpy()
     known = codes >= 0
-    return rows[known].astype(np.int64), codes[known].astype(np.int64)
+    rows, codes = rows[known].astype(np.int64), codes[known].astype(np.int64)
+    first = np.sort(np.unique(rows * len(words) + codes, return_index=True)[1])
+    return rows[first], codes[first]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,14 +123,14 @@ class TermsVector(EncodedColumn):
         return self.names
 
     @property
-    def in_percent(self) -> bool:
+    def in_percent(self) -> tuple[bool, ...]:
         """A coordinate is no share."""
-        return False
+        return (False,) * len(self.names)
 
     @property
-    def ends(self) -> tuple[float, float]:
+    def ends(self) -> tuple[tuple[float, float], ...]:
         """No coordinate is longer than its row."""
-        return -self.weight, self.weight
+        return ((-self.weight, self.weight),) * len(self.names)
 
     def decoded(self, block: NDArray[np.float64]) -> NDArray[np.float64]:
         """Coordinates as they are: nobody knows the terms of a center by them."""
@@ -161,7 +163,6 @@ class TermsVector(EncodedColumn):
             bare = np.setdiff1d(np.arange(len(chunk)), rows)
             rows, codes = np.append(rows, bare), np.append(codes, np.full(len(bare), len(self.vocabulary)))
             counts = csr_array((np.ones(len(rows)), (rows, codes)), shape=(len(chunk), vectors.shape[0]))
-            counts.data[:] = 1.0
             block[start:stop] = self.weight * _directions((counts @ vectors).toarray())
             block[start:stop][~pc.is_valid(chunk).to_numpy(zero_copy_only=False)] = np.nan
             start = stop

@@ -9,13 +9,13 @@ from typing import Annotated, Self
 import pydantic
 from pydantic import Field
 
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import validated
-from schemas.kmeans.model_job import ModelJob, parse_model_job
-from schemas.kmeans.pooled_config import is_pooled, validated_pooled
-from schemas.settings import rejection, yaml_text
-from schemas.settings.section import Flag, JobSettings, Positive, Scalar, Section, Text
-from schemas.tables.data_section import DataConfig, PrepareOptions
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import is_pooled, validated
+from dapple_dp.schemas.kmeans.model_job import ModelJob, parse_model_job
+from dapple_dp.schemas.kmeans.pooled_config import validated_pooled
+from dapple_dp.schemas.settings import rejection, yaml_text
+from dapple_dp.schemas.settings.section import Flag, JobSettings, Positive, Scalar, Section, Text
+from dapple_dp.schemas.tables.data_section import DataConfig, PrepareOptions
 
 CLUSTER = "cluster"
 FILE = "file"

@@ -4,13 +4,15 @@ import dataclasses
 import json
 from typing import Any, Self
 
-from schemas.errors import InputError
-from schemas.privacy.flow import NOT_PRIVATE
-from schemas.settings.format_number import NAME, check_number, with_number
-from schemas.settings.json_schema import check_content, parse_as
-from schemas.settings.refusal import Refusal
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.settings.format_number import NAME, check_number, with_number
+from dapple_dp.schemas.settings.json_schema import check_content, parse_as
+from dapple_dp.schemas.settings.refusal import Refusal
 
 METRICS_FILE = "metrics.json"
+NOT_PRIVATE = {"private": False, "label": "evaluation (not private)"}
+NOT_PRIVATE_METADATA = {f"dapple.{name}": json.dumps(value) for name, value in NOT_PRIVATE.items()}
+"""The same as key-value metadata of a Parquet file."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

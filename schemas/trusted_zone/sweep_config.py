@@ -10,16 +10,18 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from schemas.choices import PooledAlgorithm, Trust
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import SETTINGS, FitConfig, validated
-from schemas.kmeans.pooled_config import PooledFitConfig, is_pooled, validated_pooled
-from schemas.privacy.plan import PrivacyUnit
-from schemas.settings import rejection, tiers, yaml_text
-from schemas.settings.digest import content_of
-from schemas.settings.section import Count, Epsilon, Scalar, Section, Text, Whole, python_scalar
+from dapple_dp.schemas.choices import PooledAlgorithm, Trust
+from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import SETTINGS, FitConfig, is_pooled, validated
+from dapple_dp.schemas.kmeans.pooled_config import PooledFitConfig, validated_pooled
+from dapple_dp.schemas.settings import rejection, tiers, yaml_text
+from dapple_dp.schemas.settings.digest import content_of
+from dapple_dp.schemas.settings.section import Count, Epsilon, Scalar, Section, Text, Whole, python_scalar
 
-_SHARED = ("path", "partitions", "table", "client_id", "features", "on_invalid_rows", "max_rows_per_client", "name")
+_SHARED = (
+    *("path", "partitions", "table", "csv", "client_id", "features", "on_invalid_rows", "max_rows_per_client", "name"),
+)
 """Settings of `data` that all cells share, because they read the same shards."""
 _VARIED = ("privacy.epsilon", "seed")
 """Settings that `epsilons` and `seeds` vary."""

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from schemas.privacy.flow import NOT_PRIVATE_METADATA
+from dapple_dp.schemas.trusted_zone.metrics import NOT_PRIVATE_METADATA
 
 CELL_SCHEMA = pa.schema(
     [

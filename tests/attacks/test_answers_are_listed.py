@@ -31,6 +31,8 @@ WITHOUT_ROWS = {
     "Exchange.publish_key": "a key that follows from the aggregator's own and the nonce",
     "Exchange.open_round": "a digest of releases, which all clients know",
     "Exchange.close_round": "a sum with noise under a nonce of its own, which is charged each time",
+    "Exchange.refuse": "names of settings in which a job differs from the run's: no row decides them",
+    "ClientsRole.keep_settings": "the settings of the run, whose digest its plan holds",
     "PairwiseExchange._close": "a list of what is in the exchange",
 }
 OWN = {

@@ -13,16 +13,18 @@ import numpy as np
 import pytest
 import yaml
 
-from schemas.errors import ConfigError
-from schemas.masked.pairwise_messages import Leg
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.masked.pairwise_messages import Leg
+from dapple_dp.transforms.masked.exchange_files import Exchange
+from dapple_dp.transforms.masked.pairwise_files import PairwiseExchange
+from dapple_dp.transforms.masked.party_state import SENT, PartyState
 from tests.pipeline.masked import test_masked_jobs as shared
 from tests.pipeline.masked import test_noise_share_jobs as split
 from tests.pipeline.masked import test_pairwise_jobs as pairwise
 from tests.scenes import crashes, lake
-from tests.scenes.parties import enroll, opened
-from transforms.masked.exchange_files import Exchange
-from transforms.masked.pairwise_files import PairwiseExchange
-from transforms.masked.party_state import SENT, PartyState
+from tests.scenes.parties import Rewound, enroll, opened
+
+pytestmark = pytest.mark.slow
 
 
 def folder_of(parties, leg, index=0):
@@ -95,7 +97,7 @@ CHANGES = [other_values, one_row_less, no_row, no_numbers, no_folder, no_table]
 
 @pytest.fixture
 def parties(tmp_path):
-    return opened(shared.Parties(tmp_path))
+    return opened(shared.Parties(tmp_path, n_clients=3))
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -111,7 +113,7 @@ def test_a_message_that_was_taken_away_is_sent_again(parties, change):
 
 @pytest.mark.parametrize("noise_by", ["aggregator", "both"])
 def test_a_replayed_run_learns_nothing(tmp_path, noise_by):
-    parties = opened(shared.Parties(tmp_path, masked={"noise_by": noise_by}))
+    parties = opened(shared.Parties(tmp_path, n_clients=2, masked={"noise_by": noise_by}))
     assert parties.upload(0).code == 0
     sent = files_of(parties, "messages")
     replayed(parties)
@@ -285,7 +287,7 @@ def test_a_run_that_was_forgotten_before_it_was_answered_is_not_answered(parties
 
 def test_sent_messages_go_when_the_run_is_over(tmp_path):
     """At the next question once the last round is closed, or when the party takes part in another run."""
-    parties = shared.Parties(tmp_path)
+    parties = shared.Parties(tmp_path, n_clients=2)
     parties.play()
     states = [state_of(parties, client, f"client-{client}") for client in range(2)]
     assert [len(list(state.rglob(f"*{SENT}"))) for state in states] == [4, 4]
@@ -307,6 +309,19 @@ def test_sent_messages_go_when_the_run_is_over(tmp_path):
 # --- Pairwise masks: keys, letters, messages
 
 
+@pytest.fixture(scope="module")
+def legs(tmp_path_factory):
+    """The legs of a round, before each of them and when all but one holder have taken part in it."""
+    parties = opened(pairwise.Parties(tmp_path_factory.mktemp("legs"), **pairwise.LLOYD))
+    found = Rewound(parties, tmp_path_factory.mktemp("kept"))
+    for leg in list(Leg)[:3]:
+        found.keep(leg)
+        parties.leg([1, 2], close=False)
+        found.keep(f"{leg} of others")
+        parties.leg([0])
+    return found
+
+
 def other_senders(parties, holder):
     """One sender has left, another has joined, and the others have other rows."""
     points = lake.mixture(pairwise.HOLDERS[holder] * pairwise.SENDER_ROWS, seed=9)
@@ -315,7 +330,6 @@ def other_senders(parties, holder):
     parties.write_rows(holder, points, clients)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("leg", list(Leg)[:3])
 def test_a_leg_with_other_rows_is_the_first_one(tmp_path, leg):
     """Names of senders, their keys, letters and messages reveal neither rows nor who has come or gone."""
@@ -333,7 +347,6 @@ def test_a_leg_with_other_rows_is_the_first_one(tmp_path, leg):
     assert files_of(parties, leg) == sent
 
 
-@pytest.mark.slow
 def test_a_round_is_of_the_rows_of_its_first_leg(tmp_path):
     """The pinned content is sealed under a key of its own, and gone once the message is sent."""
     parties = opened(pairwise.Parties(tmp_path, "client", **pairwise.LLOYD))
@@ -353,25 +366,21 @@ def test_a_round_is_of_the_rows_of_its_first_leg(tmp_path):
     assert outcome.code == 0, outcome.err
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_round_ends_whatever_becomes_of_the_rows(tmp_path, change):
+def test_a_round_ends_whatever_becomes_of_the_rows(legs, change):
     """After the first leg nothing is asked of them, not even for the number of columns."""
-    parties = opened(pairwise.Parties(tmp_path, **pairwise.LLOYD))
-    parties.leg()
-    change(tmp_path / "lake-0", parties.blocks[0].points)
+    parties = legs.at(Leg.LETTERS)
+    change(parties.folder / "lake-0", parties.blocks[0].points)
     for leg in list(Leg)[1:]:
         parties.leg(close=leg is not Leg.SHARES)
-    (tmp_path / "lake-0").mkdir(exist_ok=True)
+    (parties.folder / "lake-0").mkdir(exist_ok=True)
     parties.write_rows(0, parties.blocks[0].points)  # Who unmasks lists its own rows, those of holder 0.
     outcome = parties.unmask()
     assert outcome.code == 0, outcome.err
 
 
-@pytest.mark.slow
-def test_a_pin_that_is_gone_is_not_made_of_other_rows(tmp_path):
-    parties = opened(pairwise.Parties(tmp_path, **pairwise.LLOYD))
-    parties.leg()
+def test_a_pin_that_is_gone_is_not_made_of_other_rows(legs):
+    parties = legs.at(Leg.LETTERS)
     for path in state_of(parties, 0, "holder-0").rglob("*.pinned"):
         path.unlink()
     outcome = parties.upload(0)
@@ -379,7 +388,6 @@ def test_a_pin_that_is_gone_is_not_made_of_other_rows(tmp_path):
     assert not folder_of(parties, Leg.LETTERS).exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scheme", split.SCHEMES)
 def test_files_signed_last_night_reveal_nothing_of_noise_shares(tmp_path, scheme):
     parties = split.SplitParties(tmp_path, scheme)
@@ -396,11 +404,14 @@ def test_files_signed_last_night_reveal_nothing_of_noise_shares(tmp_path, scheme
 
 # --- Crashes
 
-STATE, FILES = "transforms.masked.party_state:RunState", "transforms.masked.exchange_files:write_once"
+STATE, FILES = (
+    "dapple_dp.transforms.masked.party_state:RunState",
+    "dapple_dp.transforms.masked.exchange_files:write_once",
+)
 POINTS = {
     Leg.KEYS: [
         crashes.Point(f"{STATE}.pin"),
-        crashes.Point("transforms.masked.party_state:_make_key", after=True),
+        crashes.Point("dapple_dp.transforms.masked.party_state:_make_key", after=True),
         crashes.Point(f"{STATE}.pin", after=True),
         crashes.Point(f"{STATE}.first"),
         crashes.Point(f"{STATE}.first", after=True),
@@ -411,7 +422,7 @@ POINTS = {
         crashes.Point(f"{STATE}.first"),
         crashes.Point(f"{STATE}.first", after=True),
         crashes.Point(FILES, after=True),
-        crashes.Point("transforms.masked.party_state:_remove", after=True),
+        crashes.Point("dapple_dp.transforms.masked.party_state:_remove", after=True),
     ],
 }
 
@@ -427,14 +438,10 @@ def kept_of(state):
     return {path.name: path.read_bytes() for path in state.rglob(f"*{SENT}")}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("leg", "point"), [(leg, point) for leg in POINTS for point in POINTS[leg]], ids=str)
-def test_a_leg_that_dies_goes_on_with_what_was_decided(tmp_path, leg, point):
+def test_a_leg_that_dies_goes_on_with_what_was_decided(legs, leg, point):
     """Rows change after the crash; nothing that was decided changes with them, and the round ends."""
-    parties = opened(pairwise.Parties(tmp_path, **pairwise.LLOYD))
-    for _ in range(list(Leg).index(leg)):
-        parties.leg()
-    parties.leg([1, 2], close=False)
+    parties = legs.at(f"{leg} of others")
     assert uploaded_dying(parties, 0, "holder-0", point) == -9
     state = state_of(parties, 0, "holder-0")
     decided, shown = kept_of(state), files_of(parties, leg)
@@ -452,7 +459,6 @@ def test_a_leg_that_dies_goes_on_with_what_was_decided(tmp_path, leg, point):
     assert PairwiseExchange(parties.exchange).n_listed(0) == 10
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("point", POINTS[Leg.MESSAGES][:3], ids=str)
 def test_a_message_that_dies_is_the_one_that_was_decided(parties, point):
     assert uploaded_dying(parties, 0, "client-0", point) == -9

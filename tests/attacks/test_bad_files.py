@@ -20,22 +20,22 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.run import round_driver
-from pipelines.run.folder import RunFolder
-from schemas.errors import ConfigError, DappleError, InputError
-from schemas.reports.config import EncodeConfig
-from schemas.settings import json_text, rejection, yaml_text
-from schemas.settings.digest import config_digest
-from schemas.settings.refusal import MalformedError, Refusal
-from schemas.tables.encoder import Encoder
+from dapple_dp.pipelines.run import round_driver
+from dapple_dp.pipelines.run.folder import RunFolder
+from dapple_dp.schemas.errors import ConfigError, DappleError, InputError
+from dapple_dp.schemas.reports.config import EncodeConfig
+from dapple_dp.schemas.settings import json_text, rejection, yaml_text
+from dapple_dp.schemas.settings.digest import config_digest
+from dapple_dp.schemas.settings.refusal import MalformedError, Refusal
+from dapple_dp.schemas.tables.encoder import Encoder
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.checkpoint import Checkpoint, CheckpointFolder, RunBinding
+from dapple_dp.transforms.privacy.key_files import key_digest
 from tests.fuzz import mutations
 from tests.fuzz.formats import FORMATS
 from tests.fuzz.trial import within
 from tests.scenes import lake, models, toy_rounds
 from tests.scenes.reports import settings as report_settings
-from transforms.files import gate
-from transforms.files.checkpoint import Checkpoint, CheckpointFolder, RunBinding
-from transforms.privacy.keys import key_digest
 
 REFUSAL = Refusal(kind=InputError, rule="the file must be good", remedy="mend it")
 DEEP = b"[" * 100_000
@@ -85,7 +85,7 @@ def test_a_deep_or_foreign_json_file(tmp_path, name, content):
         "a: &a [*a]",
         "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)),
         "a0: &a0 {k: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 60)}]}}\n" for n in range(1, 9)),
-        "a: " + ":".join(["1"] * 300_000),
+        "a: !!int " + ":".join(["1"] * 300_000),
         "a: !!bool q",
         "a: !!timestamp q",
         'a: !!int ""',
@@ -97,6 +97,11 @@ def test_a_deep_or_foreign_json_file(tmp_path, name, content):
 def test_a_config_that_costs_its_reader_stack_memory_or_minutes(text):
     with within(AT_ONCE), pytest.raises(ConfigError, match="the job must be valid YAML, got"):
         yaml_text.parse(text)
+
+
+def test_a_long_text_of_numbers_to_the_base_60_is_a_text():
+    with within(AT_ONCE):
+        assert yaml_text.parse("a: " + ":".join(["1"] * 300_000))["a"].count(":") == 299_999
 
 
 @pytest.mark.parametrize("text", ["[" * 20_000, "{b: " * 3_000])
@@ -310,9 +315,12 @@ def in_a_process(code: str, *words: str) -> str:
 
 
 READ = (
-    "import sys\nfrom schemas.errors import InputError, ConfigError\nfrom transforms.files.saved_model import "
-    "read_reference\nfrom transforms.tables.read import _list_row_groups\nfrom schemas.tables.contract import "
-    "TableContract\nfrom transforms.tables.listing import ListedFile\nfrom transforms.tables.file_seal import seal_of\n"
+    "import sys\nfrom dapple_dp.schemas.errors import InputError, ConfigError\n"
+    "from dapple_dp.schemas.tables.contract import TableContract\n"
+    "from dapple_dp.transforms.files.saved_model import read_reference\n"
+    "from dapple_dp.transforms.tables.file_seal import seal_of\n"
+    "from dapple_dp.transforms.tables.listing import ListedFile\n"
+    "from dapple_dp.transforms.tables.read import _list_row_groups\n"
     "def listed():\n  return ListedFile(sys.argv[1], sys.argv[1], seal_of(sys.argv[1]).text)\n"
     "try:\n  {call}\nexcept (InputError, ConfigError) as error:\n  sys.stdout.write(str(error))\n"
 )
@@ -359,7 +367,7 @@ def test_a_dictionary_that_repeats_a_long_value(monkeypatch):
         content = file.getvalue()
     assert len(content) < 1 << 22
     with within(AT_ONCE), pytest.raises(InputError, match="more values than such a file can hold"):
-        gate.table_of(content, REFUSAL)
+        gate.table_of(content, REFUSAL, gate.TableForm.by_size())
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ import pathlib
 import numpy as np
 import pytest
 
-from pipelines.kmeans.plan.planned_fit import plan_fit
-from schemas.errors import PrivacyFlowError
-from schemas.kmeans.fit_config import validated
-from schemas.kmeans.sections.feddp_config import LloydConfig
+from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+from dapple_dp.schemas.errors import PrivacyFlowError
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.kmeans.sections.feddp_config import LloydConfig
+from dapple_dp.transforms.rounds import bound_broadcast
+from dapple_dp.transforms.rounds.bound_broadcast import bind, can_bind, state_digest
 from tests.scenes import lake
-from transforms.rounds import bound_broadcast
-from transforms.rounds.bound_broadcast import bind, can_bind, state_digest
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dapple_dp.transforms.profile.measure_clusters import clients_of
+from dapple_dp.transforms.profile.rows import CLIENT
+from dapple_dp.transforms.tables import client_ids
 from tests.scenes import lake
 from tests.scenes.models import run_model_job, write_model
-from transforms.profile.measure_clusters import clients_of
-from transforms.profile.rows import CLIENT
-from transforms.tables import client_ids
 
 KINDS = {
     "int64": lambda ids: pa.array(ids, pa.int64()),

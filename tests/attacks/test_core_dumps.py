@@ -19,6 +19,8 @@ from deploy.local import processes
 from deploy.local.worker_environment import start_pool
 from tests.scenes.faults import workers
 
+pytestmark = pytest.mark.slow
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 _HARD = resource.getrlimit(resource.RLIMIT_CORE)[1]
 _HEAD = f"""
@@ -27,7 +29,7 @@ sys.path.insert(0, {str(ROOT)!r})
 resource.setrlimit(resource.RLIMIT_CORE, ({_HARD}, {_HARD}))
 """
 _COMMAND = """
-from pipelines.command import main
+from dapple_dp.pipelines.command import main
 def work():
     {work}
 main.main = work
@@ -37,8 +39,8 @@ runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
 """
 _WORKERS = """
     import apache_beam as beam
-    from pipelines.run import watched_worker
-    from pipelines.run.options import beam_options
+    from dapple_dp.pipelines.run import watched_worker
+    from dapple_dp.pipelines.run.options import beam_options
     from tests.scenes import lake
     watched_worker.register()
     def add(root):
@@ -67,7 +69,7 @@ def command(work: str, *words: str, module: str = "dapple_dp") -> str:
     return _COMMAND.format(work=work.strip(), words=words, module=module)
 
 
-@pytest.mark.parametrize("module", ["dapple_dp", "pipelines"])
+@pytest.mark.parametrize("module", ["dapple_dp", "dapple_dp.pipelines"])
 def test_the_process_of_a_job_leaves_none(tmp_path, module):
     code, _, dumps = crashed(tmp_path, command("os.abort()", "fit", module=module))
     assert (code, dumps) == (-6, [])
@@ -85,7 +87,6 @@ def test_the_installed_command_is_that_process():
     assert '"console_scripts": ["dapple = dapple_dp.command:main"]' in text.replace("'", '"')
 
 
-@pytest.mark.slow
 def test_worker_processes_of_the_local_runner_leave_none(tmp_path):
     code, said, dumps = crashed(tmp_path, command(_WORKERS, "fit"))
     assert "all worker processes must stay until the job is over" in said

@@ -14,14 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from schemas.errors import ProtocolError
-from schemas.masked.exchange import MaskedMessages
-from schemas.tables.shard import ShardRef
+from dapple_dp.schemas.errors import ProtocolError
+from dapple_dp.schemas.masked.exchange import MaskedMessages
+from dapple_dp.schemas.tables.shard import ShardRef
+from dapple_dp.transforms.masked.clients import Masking
+from dapple_dp.transforms.masked.exchange_files import Exchange
 from tests.pipeline.masked.test_masked_jobs import Parties
 from tests.scenes import lake
 from tests.scenes.parties import enroll, opened
-from transforms.masked.clients import Masking
-from transforms.masked.exchange_files import Exchange
+
+pytestmark = pytest.mark.slow
 
 ROWS = np.arange(48) // 12
 
@@ -122,7 +124,6 @@ def by_client(parties, holder, kind, order=None):
     lake.write_files(parties.folder / f"lake-{holder}", [table.take(pa.array(rows))], 12)
 
 
-@pytest.mark.slow
 def test_whole_clients_are_named_by_their_ids_alone(tmp_path):
     """The same clients in another order of row groups, or in other files, are the same senders with other places."""
     parties = Parties(tmp_path, unit="client")
@@ -137,7 +138,6 @@ def test_whole_clients_are_named_by_their_ids_alone(tmp_path):
     assert len(set(senders_once_more(parties))) == 4
 
 
-@pytest.mark.slow
 def test_one_client_id_at_two_parties_is_two_units_and_the_result_says_so(tmp_path):
     parties = Parties(tmp_path, unit="client")
     for holder in range(2):

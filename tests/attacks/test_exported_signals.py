@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 import yaml
 
+from dapple_dp.transforms.files.signals.measures import METRICS
 from tests.scenes import brokers, lake, object_store
 from tests.scenes.brokers import StreamPlace
 from tests.scenes.ledgers import Place
-from transforms.files.signals.measures import METRICS
+
+pytestmark = pytest.mark.slow
 
 DATES = ("2026-01-01", "2026-01-02", "2026-01-03")
 PLANTED, CLIENT = 0.7131313, 7171717

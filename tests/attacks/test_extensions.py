@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from dapple_dp.api import register_audited
-from pipelines.run.folder import PRIVACY_FILE, RunFolder
-from schemas.errors import PrivacyFlowError
-from schemas.tables.client_block import ClientBlock
-from schemas.tables.contract import TableContract
+from dapple_dp.pipelines.run.folder import PRIVACY_FILE, RunFolder
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.errors import PrivacyFlowError
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.transforms.core import known_objects
+from dapple_dp.transforms.core.statistics import lattice, rows
+from dapple_dp.transforms.core.statistics.frame import Frame
+from dapple_dp.transforms.core.statistics.lattice import Lattice
 from tests.scenes import lake
 from tests.scenes.graphs import refused, verdict
-from transforms.numerics.statistics import lattice, rows
-from transforms.numerics.statistics.frame import Frame
-from transforms.numerics.statistics.lattice import Lattice
-from transforms.privacy_flow import extensions
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -69,7 +69,7 @@ def without_bound(random):
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch):
-    monkeypatch.setattr(extensions, "_REGISTERED", {})
+    monkeypatch.setattr(known_objects, "REGISTERED", {})
 
 
 def halved(job):
@@ -125,7 +125,7 @@ def test_there_is_one_place_that_writes_the_guarantee(tmp_path):
 def test_a_type_whose_neighbor_test_fails_is_not_registered(test):
     with pytest.raises(PrivacyFlowError):
         register_audited(HalvedContract, neighbor_test=test)
-    assert extensions.marks() == []
+    assert known_objects.marks() == []
 
 
 def test_types_without_a_name_are_not_registered():

@@ -17,23 +17,25 @@ import pytest
 from apache_beam.pvalue import AsSingleton
 from apache_beam.transforms.window import GlobalWindows
 
-from schemas.kmeans.lloyd_config import DPLloydConfig
-from schemas.privacy.plan import Mechanism, ReleasePlan
-from schemas.privacy.unit import Clients, Rows
-from schemas.tables.client_block import ClientBlock
-from schemas.tables.contract import TableContract
-from schemas.tables.shard import ShardRef
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.plan import Mechanism, ReleasePlan
+from dapple_dp.schemas.core.unit import Clients, Rows
+from dapple_dp.schemas.kmeans.lloyd_config import DPLloydConfig
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.shard import ShardRef
+from dapple_dp.transforms.core.known_objects import KnownObjects
+from dapple_dp.transforms.core.statistics.assignment import Assigner
+from dapple_dp.transforms.core.statistics.frame import Frame
+from dapple_dp.transforms.kmeans.lloyd.rounds import means_statistic
+from dapple_dp.transforms.masked import noise_stages
+from dapple_dp.transforms.on_beam import noise_stage
+from dapple_dp.transforms.on_beam.round import ServerFn, _StatisticFn
+from dapple_dp.transforms.privacy.key_files import KeyFile, read_key
+from dapple_dp.transforms.rounds.row_cache import WorkerLimits
+from dapple_dp.transforms.rounds.shard_sums import ShardSums
+from dapple_dp.transforms.rounds.staged_state import StagedArrays, begin
+from dapple_dp.transforms.tables.read import ListShards
 from tests.scenes.graphs import HostileGraphs, Scene, refused
-from transforms.kmeans.lloyd.rounds import means_statistic
-from transforms.numerics.statistics.assignment import Assigner
-from transforms.numerics.statistics.frame import Frame
-from transforms.privacy import noise_stage
-from transforms.privacy_flow.known_objects import KnownObjects
-from transforms.rounds.aggregation import _StatisticFn
-from transforms.rounds.round import ServerFn
-from transforms.rounds.row_cache import WorkerLimits
-from transforms.rounds.staged_state import StagedArrays, begin
-from transforms.tables.read import ListShards
 
 UNKNOWN = "must be handed objects of audited types, got "
 hostile = HostileGraphs()
@@ -88,6 +90,10 @@ class Unlimited(WorkerLimits):
     """May keep whatever it likes."""
 
 
+class EveryRowTwice(ShardSums):
+    """Adds up what its contract has never bounded."""
+
+
 class AnyArrays(StagedArrays):
     """Lies somewhere else."""
 
@@ -113,7 +119,9 @@ def as_class(kind, value):
 
 
 def with_contract(scene, contract):
-    return scene.shards | "Statistic" >> beam.ParDo(_StatisticFn(contract, scene.first), AsSingleton(scene.state))
+    return scene.shards | "Statistic" >> beam.ParDo(
+        _StatisticFn(ShardSums(contract), scene.first), AsSingleton(scene.state)
+    )
 
 
 def with_state(scene, **fields):
@@ -138,9 +146,15 @@ def contract_of_a_subclass(scene):
     return with_contract(scene, as_class(ManyTimesContract, scene.job.contract))
 
 
+@hostile(UNKNOWN + "one of test_graph_objects:EveryRowTwice", "Statistic")
+def reader_of_a_subclass(scene):
+    fn = _StatisticFn(EveryRowTwice(scene.job.contract), scene.first)
+    return scene.shards | "Statistic" >> beam.ParDo(fn, AsSingleton(scene.state))
+
+
 @hostile(UNKNOWN + "one of test_graph_objects:Unlimited", "Statistic")
 def limits_of_a_subclass(scene):
-    fn = _StatisticFn(scene.job.contract, scene.first, Unlimited())
+    fn = _StatisticFn(ShardSums(scene.job.contract, Unlimited()), scene.first)
     return scene.shards | "Statistic" >> beam.ParDo(fn, AsSingleton(scene.state))
 
 
@@ -198,7 +212,7 @@ def exact_sum_in_a_side_input_of_the_server(scene):
 def two_noise_stages_of_one_plan(scene):
     exact = scene.exact()
     _ = exact | "Noise" >> scene.noise()
-    return exact | "Again" >> noise_stage.AddNoise(plan=scene.first.plan, key_uri=scene.world.secret)
+    return exact | "Again" >> noise_stage.AddNoise(plan=scene.first.plan, key_source=KeyFile(scene.world.secret))
 
 
 class Changing(tuple):
@@ -222,7 +236,7 @@ class Twofold(str):
     """Looks itself up under one name and is written as another."""
 
     def __format__(self, spec):
-        return "schemas.tables.contract"
+        return "dapple_dp.schemas.tables.contract"
 
 
 class Disguised(ManyTimesContract):
@@ -234,36 +248,36 @@ def class_with_a_module_of_two_names(scene):
     sys.modules["hostile"] = types.ModuleType("hostile")
     sys.modules["hostile"].TableContract = Disguised
     Disguised.__module__, Disguised.__qualname__ = Twofold("hostile"), "TableContract"
-    step = beam.ParDo(_StatisticFn(scene.job.contract, scene.first), AsSingleton(scene.state))
-    step.fn._contract = as_class(Disguised, scene.job.contract)
+    step = beam.ParDo(_StatisticFn(ShardSums(scene.job.contract), scene.first), AsSingleton(scene.state))
+    step.fn._reader = ShardSums(as_class(Disguised, scene.job.contract))
     return scene.shards | "Statistic" >> step
 
 
-@hostile("must run audited code, got transforms.rounds.staged_state:begin", "Begin")
+@hostile("must run audited code, got dapple_dp.transforms.rounds.staged_state:begin", "Begin")
 def wrapper_that_runs_another_function(scene):
     step = beam.Map(begin, StagedArrays("initial.npz", "0" * 64))
     step.fn.process = lambda state, staged: [state]
     return scene.state | "Begin" >> step
 
 
-@hostile("must run audited code, got transforms.rounds.round:ServerFn", "Server")
+@hostile("must run audited code, got dapple_dp.transforms.on_beam.round:ServerFn", "Server")
 def server_step_of_an_instance_alone(scene):
     step = scene.server()
     step.fn.process = lambda releases, state: [releases]
     return scene.exact() | "Noise" >> scene.noise() | "Server" >> step
 
 
-@hostile("must run audited code, got transforms.rounds.aggregation:_StatisticFn", "Statistic")
+@hostile("must run audited code, got dapple_dp.transforms.on_beam.round:_StatisticFn", "Statistic")
 def hook_of_pickles_on_an_instance(scene):
-    step = beam.ParDo(_StatisticFn(scene.job.contract, scene.first), AsSingleton(scene.state))
+    step = beam.ParDo(_StatisticFn(ShardSums(scene.job.contract), scene.first), AsSingleton(scene.state))
     step.fn.__dict__["__reduce_ex__"] = functools.partial(print, ManyTimes)
     return scene.shards | "Statistic" >> step
 
 
-@hostile("must run audited code, got transforms.privacy.noise_stage:_AddNoiseFn", "Noise")
+@hostile("must run audited code, got dapple_dp.transforms.on_beam.noise_stage:_AddNoiseFn", "Noise")
 def second_function_of_a_step(scene):
-    step = beam.ParDo(noise_stage._AddNoiseFn(scene.first.plan, scene.world.key))
-    step.dofn = noise_stage._AddFurtherNoiseFn(scene.first.plan, scene.world.key)
+    step = beam.ParDo(noise_stage._AddNoiseFn(scene.first.plan, KeyFile(scene.world.key)))
+    step.dofn = noise_stages._AddFurtherNoiseFn(scene.first.plan, KeyFile(scene.world.key))
     return scene.exact() | "Noise" >> step
 
 
@@ -271,7 +285,7 @@ def second_function_of_a_step(scene):
 def attribute_of_a_partial_application(scene):
     statistic = functools.partial(scene.first.statistic.func, **scene.first.statistic.keywords)
     statistic.__reduce_ex__ = ManyTimes
-    step = beam.ParDo(_StatisticFn(scene.job.contract, scene.first), AsSingleton(scene.state))
+    step = beam.ParDo(_StatisticFn(ShardSums(scene.job.contract), scene.first), AsSingleton(scene.state))
     step.fn._round = scene.first._replace(statistic=statistic)
     return scene.shards | "Statistic" >> step
 
@@ -287,14 +301,14 @@ class LoudSingleton(AsSingleton):
 @hostile(UNKNOWN + "one of test_graph_objects:LoudSingleton", "Statistic")
 def view_of_a_side_input(scene):
     return scene.shards | "Statistic" >> beam.ParDo(
-        _StatisticFn(scene.job.contract, scene.first), LoudSingleton(scene.state)
+        _StatisticFn(ShardSums(scene.job.contract), scene.first), LoudSingleton(scene.state)
     )
 
 
 @hostile(UNKNOWN + "one of test_graph_objects:Unclipped", "Statistic")
 def default_of_a_side_input(scene):
     state = AsSingleton(scene.state, default_value=Unclipped(*scene.job.initial.frame))
-    return scene.shards | "Statistic" >> beam.ParDo(_StatisticFn(scene.job.contract, scene.first), state)
+    return scene.shards | "Statistic" >> beam.ParDo(_StatisticFn(ShardSums(scene.job.contract), scene.first), state)
 
 
 @hostile("must be handed audited functions, got TableContract.to_block", "Statistic")
@@ -306,16 +320,16 @@ def bound_method_of_an_audited_object(scene):
 def copy_of_an_audited_function(scene):
     copy = types.FunctionType(means_statistic.__code__, {"of_unit": ManyTimes}, "means_statistic")
     copy.__module__, copy.__qualname__ = means_statistic.__module__, means_statistic.__qualname__
-    step = beam.ParDo(_StatisticFn(scene.job.contract, scene.first), AsSingleton(scene.state))
+    step = beam.ParDo(_StatisticFn(ShardSums(scene.job.contract), scene.first), AsSingleton(scene.state))
     step.fn._round = scene.first._replace(statistic=copy)
     return scene.shards | "Statistic" >> step
 
 
-@hostile(UNKNOWN + "one of schemas.privacy.plan:Mechanism that is not a member", "Noise")
+@hostile(UNKNOWN + "one of dapple_dp.schemas.core.plan:Mechanism that is not a member", "Noise")
 def member_that_its_enumeration_does_not_list(scene):
     law = str.__new__(Mechanism, "discrete_gaussian")
     law.__dict__.update(_name_="DISCRETE_GAUSSIAN", _value_="discrete_gaussian")
-    step = beam.ParDo(noise_stage._AddNoiseFn(scene.first.plan, scene.world.key))
+    step = beam.ParDo(noise_stage._AddNoiseFn(scene.first.plan, KeyFile(scene.world.key)))
     release = scene.first.plan.releases[0]
     fake = dataclasses.replace(release, spec=dataclasses.replace(release.spec, mechanism=law))
     step.fn._plan = dataclasses.replace(scene.first.plan, releases=(fake, *scene.first.plan.releases[1:]))
@@ -341,6 +355,51 @@ class Small(float):
 @hostile(UNKNOWN + "one of test_graph_objects:Small", "Noise")
 def multiplier_that_computes_otherwise(scene):
     return with_release(scene, lambda release: altered(release, noise_multiplier=Small(release.noise_multiplier)))
+
+
+class KnownKey(KeyFile):
+    """Draws under a key that its author knows."""
+
+    def read_key(self):
+        return bytes(range(32))
+
+
+def with_key_source(scene, source):
+    return scene.exact() | "Noise" >> noise_stage.AddNoise(plan=scene.first.plan, key_source=source)
+
+
+@hostile(UNKNOWN + "one of test_graph_objects:KnownKey", "Noise")
+def key_source_of_a_subclass(scene):
+    return with_key_source(scene, KnownKey(scene.world.key))
+
+
+@hostile(UNKNOWN + "one of test_graph_objects:KeyFile", "Noise")
+def key_source_that_looks_like_the_audited_one(scene):
+    fake = dataclasses.make_dataclass("KeyFile", ["place"], namespace={"read_key": lambda self: bytes(32)}, frozen=True)
+    fake.__module__ = __name__
+    return with_key_source(scene, fake(scene.world.key))
+
+
+@hostile("must be handed audited functions, got read_key", "Noise")
+def key_source_that_is_a_function(scene):
+    return with_key_source(scene, functools.partial(read_key, scene.world.key))
+
+
+@hostile(UNKNOWN + "one of test_graph_objects:Twofold", "Noise")
+def key_source_whose_place_is_another_when_it_is_read(scene):
+    return with_key_source(scene, KeyFile(Twofold(scene.world.key)))
+
+
+@hostile("must run audited code, got dapple_dp.transforms.on_beam.noise_stage:_AddNoiseFn", "Noise")
+def noise_stage_that_reads_its_key_itself(scene):
+    step = beam.ParDo(noise_stage._AddNoiseFn(scene.first.plan, KeyFile(scene.world.key)))
+    step.fn._held_key = lambda: bytes(32)
+    return scene.exact() | "Noise" >> step
+
+
+@hostile("must run audited code, got dapple_dp.transforms.privacy.key_files:read_key", "Key")
+def key_that_is_read_by_a_step(scene):
+    return scene.root | "Place" >> beam.Create([scene.world.key], reshuffle=False) | "Key" >> beam.Map(read_key)
 
 
 class Lying(np.ndarray):
@@ -392,7 +451,7 @@ def _numbers():
 def test_holders_of_anything_are_no_audited_objects(world, value):
     def build(root):
         scene = Scene(world, root)
-        step = beam.ParDo(_StatisticFn(scene.job.contract, scene.first), AsSingleton(scene.state))
+        step = beam.ParDo(_StatisticFn(ShardSums(scene.job.contract), scene.first), AsSingleton(scene.state))
         step.fn._more = [{"deep": (value,)}]
         return scene.shards | "Statistic" >> step
 
@@ -417,7 +476,7 @@ def clients_of_another_column(scene):
     listed = scene.root | "Other" >> ListShards(
         source=scene.job.source, contract=altered(scene.job.contract, client_id="client_id", by_client=True)
     )
-    return listed | "Statistic" >> beam.ParDo(_StatisticFn(first, scene.first), AsSingleton(scene.state))
+    return listed | "Statistic" >> beam.ParDo(_StatisticFn(ShardSums(first), scene.first), AsSingleton(scene.state))
 
 
 @pytest.mark.parametrize("name", hostile.cases)
@@ -432,7 +491,7 @@ def test_a_round_needs_a_state_of_its_graph(world):
     def build(root):
         job = world.job()
         nothing = root | "Nothing" >> beam.Create([{}], reshuffle=False)
-        fn = _StatisticFn(job.contract, job.rounds[0])
+        fn = _StatisticFn(ShardSums(job.contract), job.rounds[0])
         return world.shards(root, job) | "Statistic" >> beam.ParDo(fn, AsSingleton(nothing))
 
     assert "must start from a state whose privacy unit is record, got no state" in refused(build, world.job().promise)

@@ -13,22 +13,23 @@ import apache_beam as beam
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.kmeans.plan import file_digests, fingerprint
-from pipelines.kmeans.plan.planned_fit import PlannedFit
-from pipelines.run.graph import run_graph
-from pipelines.run.options import beam_options
-from pipelines.tables import prepare, private_source
-from schemas.errors import InputError, PrivacyFlowError
-from schemas.privacy.flow import TRUSTED_ZONE
-from schemas.tables.contract import TableContract
-from schemas.tables.data_section import DataConfig
+from dapple_dp.pipelines.kmeans.plan import file_digests, fingerprint
+from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit
+from dapple_dp.pipelines.run.graph import run_graph
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.pipelines.tables import prepare, private_source
+from dapple_dp.schemas.core.plan import TRUSTED_ZONE
+from dapple_dp.schemas.errors import InputError, PrivacyFlowError
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.data_section import DataConfig
+from dapple_dp.transforms.files import publish
+from dapple_dp.transforms.files.private_sink import PrivateSink
+from dapple_dp.transforms.tables import file_seal, read
+from dapple_dp.transforms.tables.file_seal import seal_of
+from dapple_dp.transforms.tables.listing import FileList, ListedFile
+from dapple_dp.transforms.tables.read import DigestFiles
+from dapple_dp.transforms.tables.source import Source
 from tests.scenes import crashes, lake, ledgers, stores
-from transforms.files import publish
-from transforms.files.private_sink import PrivateSink
-from transforms.tables import file_seal, listing
-from transforms.tables.file_seal import seal_of
-from transforms.tables.listing import DigestFiles, FileList, ListedFile
-from transforms.tables.source import Source
 
 PORTABLE = ("--runner=PortableRunner", "--job_endpoint=embed", "--environment_type=LOOPBACK")
 NAMES = ("b", "a", "a.parquet\x01/é", "a.parquet\x01/😀")
@@ -49,7 +50,7 @@ def world(tmp_path) -> SimpleNamespace:
 def way(request, monkeypatch):
     """Threads, or workers of the runner in memory, which writes blocks of three digests."""
     monkeypatch.setattr(file_digests, "shuffles_in_memory", lambda _: request.param == "threads")
-    for module in (listing, file_digests):
+    for module in (read, file_digests):
         monkeypatch.setattr(module, "FILES_IN_BLOCK", 3)
     return request.param
 
@@ -272,7 +273,7 @@ def test_blocks_of_a_killed_attempt_are_not_read(monkeypatch):
 def test_a_prepared_folder_is_not_read_again(world, way, monkeypatch):
     folder = prepared(world)
     world.lake = folder
-    for module in (file_digests, listing):
+    for module in (file_digests, read):
         monkeypatch.setattr(module, "content_digest", unread)
     assert found(world, planned(world, folder)) == by_hand(world)
 
@@ -291,7 +292,7 @@ def test_bytes_that_are_not_those_of_the_manifest_end_a_run_before_noise(world, 
     place = ledgers.Place(world.folder / "place", unit=unit)
     folder = prepared(world)
     flip(next(folder.glob("*.parquet")))
-    monkeypatch.setattr("transforms.numerics.privacy.noise.draw_release", unread)
+    monkeypatch.setattr("dapple_dp.transforms.core.noise.draw_release", unread)
     outcome = place.fit(data=place.job["data"] | {"path": str(folder)})
     assert (outcome.code, "must hold the bytes that prepare wrote" in outcome.err) == (2, True), outcome.err
     assert ledgers.kinds(place.ledger) == ["limit", "reserve", "start", "void"]
@@ -311,7 +312,7 @@ def stop(*_):
 def test_a_run_of_one_runner_goes_on_for_free_on_another(tmp_path, monkeypatch):
     place = ledgers.Place(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr("pipelines.kmeans.report.files.write_outputs", stop)
+        patched.setattr("dapple_dp.pipelines.kmeans.report.files.write_outputs", stop)
         with pytest.raises(Stopped):
             place.fit()
     drawn = lake.released(tmp_path / "out.partial-run")
@@ -326,7 +327,7 @@ def test_a_run_of_one_runner_goes_on_for_free_on_another(tmp_path, monkeypatch):
 def test_a_launcher_that_is_killed_leaves_digests_to_its_owner_only_and_goes_on(tmp_path):
     place = ledgers.Place(tmp_path)
     words, line = place.words("out", "run"), str(tmp_path / "line")
-    point = crashes.Point("pipelines.kmeans.plan.file_digests:_staged_digests")
+    point = crashes.Point("dapple_dp.pipelines.kmeans.plan.file_digests:_staged_digests")
     assert crashes.run([*words, *PORTABLE], line, key=bytes(range(32)), point=point) == -9
     assert ledgers.kinds(place.ledger) == ["limit", "reserve"]
     (left,) = tmp_path.glob("out.partial-run.clients/*-0")

@@ -13,27 +13,27 @@ import pytest
 from apache_beam.coders import PickleCoder, registry
 from apache_beam.utils.shared import Shared
 
-from pipelines.trusted_zone import sweep
-from schemas.choices import FederatedAlgorithm
-from schemas.clustered_fl.labeled_contract import LabeledContract
-from schemas.errors import PrivacyFlowError
-from schemas.privacy.flow import Promise, PromisedPlan, Zone
-from schemas.privacy.unit import Clients, Rows
-from schemas.reports.parameters import ReportParameters
-from schemas.tables.client_block import ClientBlock
-from schemas.tables.contract import TableContract
-from schemas.tables.shard import ShardRef
-from schemas.trusted_zone.sweep_config import sweep_config
+from dapple_dp.pipelines.trusted_zone import sweep
+from dapple_dp.schemas.choices import FederatedAlgorithm
+from dapple_dp.schemas.clustered_fl.labeled_contract import LabeledContract
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.plan import Promise, PromisedPlan, Zone
+from dapple_dp.schemas.core.unit import Clients, Rows
+from dapple_dp.schemas.errors import PrivacyFlowError
+from dapple_dp.schemas.reports.parameters import ReportParameters
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.shard import ShardRef
+from dapple_dp.schemas.trusted_zone.sweep_config import sweep_config
+from dapple_dp.transforms.clustered_fl.labeled_clients import ClientGroup, ListClients
+from dapple_dp.transforms.clustered_fl.rounds import FederatedProtocol, TrainingSetup
+from dapple_dp.transforms.core import known_objects
+from dapple_dp.transforms.core.audited_types import ATTRIBUTES, AUDITED_TYPES, STATES
+from dapple_dp.transforms.core.round import measure
+from dapple_dp.transforms.masked.clients import Masking
+from dapple_dp.transforms.reports.encode import EncodeReports
 from tests.scenes import federation, lake, reports, sweeps
 from tests.scenes.graphs import refused
 from tests.scenes.models import run_model_job, write_model
-from transforms.clustered_fl.labeled_clients import ClientGroup, ListClients
-from transforms.clustered_fl.rounds import FederatedProtocol, TrainingSetup
-from transforms.masked.clients import Masking
-from transforms.privacy_flow import known_objects
-from transforms.privacy_flow.audited_types import ATTRIBUTES, AUDITED_TYPES, STATES
-from transforms.reports.encode import EncodeReports
-from transforms.rounds.protocol import measure
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 UNKNOWN = "must be handed objects of audited types, got "
@@ -352,4 +352,4 @@ def test_nobody_adds_up_statistics_by_another_way():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "statistic"
         if ast.unparse(node.func) != "quality.statistic"
     }
-    assert callers == {"transforms/rounds/protocol.py"}
+    assert callers == {"transforms/core/round.py"}

@@ -9,19 +9,23 @@ import apache_beam as beam
 import numpy as np
 import pytest
 
-import transforms
-from pipelines.command import main
-from pipelines.run.graph import run_graph
-from pipelines.run.options import beam_options
-from pipelines.run.run_keys import RunNonce
-from schemas.errors import PrivacyFlowError
-from schemas.privacy.flow import TRUSTED_ZONE
+from dapple_dp import transforms
+from dapple_dp.pipelines.command import main
+from dapple_dp.pipelines.run.graph import run_graph
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.pipelines.run.run_keys import RunNonce
+from dapple_dp.schemas.core.plan import TRUSTED_ZONE
+from dapple_dp.schemas.errors import PrivacyFlowError
+from dapple_dp.transforms.core import keys
+from dapple_dp.transforms.masked.clients import SecretFn
+from dapple_dp.transforms.masked.noise_stages import AddFurtherNoise
+from dapple_dp.transforms.on_beam.noise_stage import AddNoise
+from dapple_dp.transforms.on_beam.workers import HeldKeyFn
+from dapple_dp.transforms.privacy.key_files import KeyFile
 from tests import released_bytes
 from tests.scenes import lake
-from transforms.masked.clients import SecretFn
-from transforms.privacy import keys
-from transforms.privacy.held_key import HeldKeyFn
-from transforms.privacy.noise_stage import AddFurtherNoise, AddNoise
+
+pytestmark = pytest.mark.slow
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODULES = [
@@ -42,51 +46,56 @@ def tree(module):
 
 
 def name_of(module):
-    return ".".join(module.with_suffix("").parts)
+    return ".".join(["dapple_dp", *(part for part in module.with_suffix("").parts if part != "dapple_dp")])
 
 
 # What is written in the code.
 
+KEYS = ("dapple_dp.transforms.core.keys", "dapple_dp.transforms.privacy.key_files")
 READERS = {
-    "pipelines.run.run_keys": {"*"},
-    "pipelines.run.round_driver": {"create_key", "delete_key", "read_key"},
-    "pipelines.kmeans.account": {"delete_key", "kept_key", "key_digest"},
-    "pipelines.kmeans.fit_rounds": {"key_digest"},
-    "pipelines.kmeans.free_run": {"create_key", "delete_key"},
+    "dapple_dp.pipelines.run.run_keys": {"*"},
+    "dapple_dp.pipelines.run.round_driver": {"create_key", "read_key"},
+    "dapple_dp.pipelines.kmeans.account": {"kept_key", "key_digest"},
+    "dapple_dp.pipelines.kmeans.fit_rounds": {"key_digest"},
+    "dapple_dp.pipelines.kmeans.free_run": {"create_key", "delete_key"},
     # Of places only, which their callers have from the gate.
-    "pipelines.kmeans.plan.fingerprint": {"read_key"},
+    "dapple_dp.pipelines.kmeans.plan.fingerprint": {"read_key"},
     # Of the place of a run that is over, as the gate makes it: the input is compared, and nothing is drawn.
-    "pipelines.plan.verify_inputs": {"key_digest"},
-    "pipelines.clustered_fl.planned": {"key_digest", "read_key"},
-    "pipelines.clustered_fl.job": {"key_digest"},
-    "pipelines.ledger.spending": {"key_digest"},
+    "dapple_dp.pipelines.plan.verify_inputs": {"key_digest"},
+    "dapple_dp.pipelines.clustered_fl.planned": {"key_digest", "read_key"},
+    "dapple_dp.pipelines.clustered_fl.job": {"key_digest"},
+    "dapple_dp.pipelines.ledger.spending": {"key_digest"},
+    # A label, which is no key: `RunKey.mac` makes the digest of the key that draws.
+    "dapple_dp.pipelines.kmeans.fit_in_memory": {"KEY_LABEL"},
     # Secrets of parties, which open and seal files and draw nothing.
-    "pipelines.masked.clients_role": {"read_key"},
-    "pipelines.masked.aggregate": {"read_key"},
-    "pipelines.masked.unmask": {"read_key"},
-    "pipelines.masked.party": {"create_key", "read_key"},
-    "transforms.masked.party_state": {"is_made", "key_digest", "make_key"},
-    "transforms.masked.sealing": {"read_key"},
-    "transforms.masked.signing": {"read_key"},
-    "transforms.privacy.held_key": {"read_key"},
+    "dapple_dp.pipelines.masked.clients_role": {"read_key"},
+    "dapple_dp.pipelines.masked.aggregate": {"read_key"},
+    "dapple_dp.pipelines.masked.unmask": {"read_key"},
+    "dapple_dp.pipelines.masked.party": {"create_key", "read_key"},
+    "dapple_dp.transforms.masked.party_state": {"is_made", "key_digest", "make_key"},
+    "dapple_dp.transforms.masked.sealing": {"read_key"},
+    "dapple_dp.transforms.masked.signing": {"read_key"},
+    "dapple_dp.transforms.privacy.key_files": {"KEY_BYTES"},
 }
 """Modules that make or read keys. A module that joins them must be shown to take its places from the gate."""
+HANDED = {"KeyFile", "KeySource"}
+"""What a graph holds instead of a key; `HeldKeyFn` alone reads it."""
 
 
 def imported_from_keys(module):
     found = set()
     for node in ast.walk(tree(module)):
-        if isinstance(node, ast.ImportFrom) and node.module == "transforms.privacy.keys":
+        if isinstance(node, ast.ImportFrom) and node.module in KEYS:
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module == "transforms.privacy":
-            found |= {"*" for alias in node.names if alias.name == "keys"}
-        elif isinstance(node, ast.Import) and any(alias.name == "transforms.privacy.keys" for alias in node.names):
+        elif isinstance(node, ast.ImportFrom) and node.module == "dapple_dp.transforms.privacy":
+            found |= {"*" for alias in node.names if alias.name in ("keys", "key_files")}
+        elif isinstance(node, ast.Import) and any(alias.name in KEYS for alias in node.names):
             found.add("*")
     return found
 
 
 def test_nobody_else_makes_or_reads_keys():
-    found = {name_of(module): names for module in MODULES if (names := imported_from_keys(module))}
+    found = {name_of(module): names for module in MODULES if (names := imported_from_keys(module) - HANDED)}
     assert found == READERS
 
 
@@ -98,28 +107,34 @@ def calls(module, *names):
 
 def test_places_and_nonces_are_made_in_one_module():
     makers = {name_of(module) for module in MODULES if calls(module, "run_place", "derived_key")}
-    assert makers == {"pipelines.run.run_keys"}
+    assert makers == {"dapple_dp.pipelines.run.run_keys"}
     nonces = {name_of(module) for module in MODULES if "RunNonce(" in (ROOT / module).read_text()}
-    known = {"pipelines.run.run_keys", "pipelines.kmeans.account", "pipelines.masked.clients_role"}
-    assert nonces == known | {"pipelines.plan.verify_inputs"}
+    known = {
+        "dapple_dp.pipelines.run.run_keys",
+        "dapple_dp.pipelines.kmeans.account",
+        "dapple_dp.pipelines.masked.clients_role",
+    }
+    assert nonces == known | {"dapple_dp.pipelines.plan.verify_inputs"}
 
 
 def test_every_graph_passes_the_gate():
     """A pipeline is made in one place, where its graph is checked for kept keys before it runs."""
-    assert {name_of(module) for module in MODULES if calls(module, "Pipeline")} == {"pipelines.run.graph"}
+    assert {name_of(module) for module in MODULES if calls(module, "Pipeline")} == {"dapple_dp.pipelines.run.graph"}
     text = (ROOT / "pipelines/run/graph.py").read_text()
     assert text.index("run_keys.check_held_keys(pipeline)") < text.index("pipeline.run()")
 
 
 def all_held():
     """Every class of DoFns that hold keys."""
-    for each in pkgutil.walk_packages(transforms.__path__, "transforms."):
+    for each in pkgutil.walk_packages(transforms.__path__, "dapple_dp.transforms."):
         # The compiled kernel ends as modules do, and is none.
         if not each.name.endswith("._rows"):
             importlib.import_module(each.name)
     found, queue = set(), [HeldKeyFn]
     while queue:
-        children = [each for each in queue.pop().__subclasses__() if each.__module__.startswith("transforms.")]
+        children = [
+            each for each in queue.pop().__subclasses__() if each.__module__.startswith("dapple_dp.transforms.")
+        ]
         found.update(children)
         queue += children
     return found
@@ -132,16 +147,21 @@ def test_only_masks_may_do_without_a_key_of_the_run():
     assert not any("of_a_run" in vars(each) for each in loose - {SecretFn})
 
 
-SEALING = {"transforms.masked.sealing", "transforms.masked.signing", "transforms.masked.party_state"}
+SEALING = {
+    "dapple_dp.transforms.masked.sealing",
+    "dapple_dp.transforms.masked.signing",
+    "dapple_dp.transforms.masked.party_state",
+}
 """Modules of keys by which parties seal and sign files; they draw nothing."""
 
 
 def test_keys_are_read_by_functions_that_hold_them_and_say_so():
     """No DoFn may have a `setup` of its own that reads a key past `HeldKeyFn`, where the gate looks."""
     for module in MODULES:
-        seals = name_of(module) in SEALING
-        if module.parts[0] == "transforms" and name_of(module) != "transforms.privacy.held_key" and not seals:
-            assert not imported_from_keys(module), module
+        if module.parts[0] == "transforms" and name_of(module) not in {*KEYS, *SEALING}:
+            assert not imported_from_keys(module) - HANDED, module
+            holds = name_of(module) == "dapple_dp.transforms.on_beam.workers"
+            assert holds == ("read_key" in (ROOT / module).read_text()), module
 
 
 # Every job, run.
@@ -209,7 +229,6 @@ def held(monkeypatch):
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("job", [job for job, cases in CASES.items() if cases])
 def test_no_job_draws_under_a_kept_key(desk, held, job):
     for case in CASES[job]:
@@ -249,12 +268,12 @@ class _Elsewhere(Desk):
 def test_a_noise_stage_under_a_kept_key_is_not_run(world, monkeypatch, stage, element):
     plan = world.job().rounds[0].plan
     ran = []
-    monkeypatch.setattr("pipelines.run.graph.check_graph", lambda *_: None)
+    monkeypatch.setattr("dapple_dp.pipelines.run.graph.check_graph", lambda *_: None)
     monkeypatch.setattr(beam.Pipeline, "run", lambda *_: ran.append(1))
 
     def build(root):
         exact = root | beam.Create([element])
-        _ = exact | "Stage" >> stage(plan=plan, key_uri=world.key)
+        _ = exact | "Stage" >> stage(plan=plan, key_source=KeyFile(world.key))
 
     with pytest.raises(PrivacyFlowError, match=r"must hold the key of one run, got the kept key"):
         run_graph(build, beam_options([]), TRUSTED_ZONE)

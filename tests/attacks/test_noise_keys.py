@@ -5,14 +5,15 @@ import os
 import numpy as np
 import pytest
 
-from schemas.privacy.plan import Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
+from dapple_dp.schemas.core.plan import Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label
+from dapple_dp.transforms.masked.party_state import PartyState
+from dapple_dp.transforms.numerics.masked import pairwise_masks
+from dapple_dp.transforms.numerics.masked.noise_shares import draw_share
+from dapple_dp.transforms.numerics.masked.pairwise_masks import Neighbor, PairwiseClient, SharedRound
+from dapple_dp.transforms.privacy import key_files
 from tests.scenes import lake
-from transforms.masked.party_state import PartyState
-from transforms.numerics.masked import pairwise_masks
-from transforms.numerics.masked.pairwise_masks import Neighbor, PairwiseClient, SharedRound
-from transforms.numerics.privacy.keystream import KeyStream, encode_label
-from transforms.numerics.privacy.noise_shares import draw_share
-from transforms.privacy import keys
+from tests.scenes.derived_keys import derived_key
 
 N_CLIENTS, THRESHOLD, CONTEXT = 5, 3, b"round"
 SPEC = ReleaseSpec(name="sums", shape=(32,), mechanism=Mechanism.DISCRETE_GAUSSIAN, sensitivity=1 << 16, share=1.0)
@@ -22,7 +23,7 @@ SECRETS = [bytes(range(start, start + 32)) for start in range(N_CLIENTS)]
 
 def noise_key(client):
     """As `upload` derives it: of the run, from the client's own secret."""
-    return keys.derived_key(SECRETS[client], "run", bytes(32))
+    return derived_key(SECRETS[client], "run", bytes(32))
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ def test_nothing_that_is_handed_out_is_a_noise_key_or_draws_a_share(handed):
     assert len(secrets) == N_CLIENTS
     for owner, secret in secrets.items():
         share = draw_share(noise_key(owner), b"sender", PLAN, statistics[owner], 3)
-        guesses = [secret, keys.derived_key(secret, "run", bytes(32)), KeyStream(secret, b"mask").uint64(4).tobytes()]
+        guesses = [secret, derived_key(secret, "run", bytes(32)), KeyStream(secret, b"mask").uint64(4).tobytes()]
         for guess in guesses:
             assert guess != noise_key(owner)
             assert np.count_nonzero(draw_share(guess, b"sender", PLAN, statistics[owner], 3) != share) > 28
@@ -73,9 +74,9 @@ def test_clients_with_one_secret_have_keys_of_their_own(tmp_path):
     secret = lake.write_key(tmp_path / "secret", SECRETS[0])
     state = str(tmp_path / "state")
     enrolled = {name: PartyState.enroll(state, secret, name) for name in ("north", "east")}
-    found = {name: keys.read_key(each.noise_uri) for name, each in enrolled.items()}
+    found = {name: key_files.read_key(each.noise_uri) for name, each in enrolled.items()}
     assert found["north"] != found["east"]
     again = PartyState.of(state, secret, "north")
-    assert keys.read_key(again.noise_uri) == found["north"]
-    assert found["north"] != keys.read_key(again.seal_uri)
+    assert key_files.read_key(again.noise_uri) == found["north"]
+    assert found["north"] != key_files.read_key(again.seal_uri)
     assert os.stat(again.noise_uri).st_mode & 0o077 == 0

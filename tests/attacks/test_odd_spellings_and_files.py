@@ -6,11 +6,11 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import load_config
-from schemas.reports.config import load_decode_config, load_shuffle_config
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import load_config
+from dapple_dp.schemas.reports.config import load_decode_config, load_shuffle_config
+from dapple_dp.transforms.kmeans.spherical import names
 from tests.scenes.lake import run_command
-from transforms.kmeans.spherical import names
 
 TERMS = tuple(f"term {index}" for index in range(50))
 

@@ -19,23 +19,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.command.main import JOBS
-from pipelines.run import round_driver
-from pipelines.run.options import beam_options
-from pipelines.tables import client_staging, prepare, private_source
-from pipelines.tables.private_source import grouped_source, staged_listing
-from schemas.errors import InputError, PrivacyFlowError
-from schemas.tables.contract import TableContract
-from schemas.tables.data_section import DataConfig, PrepareOptions
-from schemas.tables.prepared_layout import PreparedManifest
-from schemas.tables.shard import EMPTY_SHARD, ShardRef
+from dapple_dp.pipelines.command.main import JOBS
+from dapple_dp.pipelines.run import round_driver
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.pipelines.tables import client_staging, prepare, private_source
+from dapple_dp.pipelines.tables.private_source import JobRows, grouped_source, staged_listing
+from dapple_dp.schemas.errors import InputError, PrivacyFlowError
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.data_section import DataConfig, PrepareOptions
+from dapple_dp.schemas.tables.prepared_layout import PreparedManifest
+from dapple_dp.schemas.tables.shard import EMPTY_SHARD, ShardRef
+from dapple_dp.transforms.tables import prepared_files
+from dapple_dp.transforms.tables.file_seal import FileSeal, open_sealed, seal_of
+from dapple_dp.transforms.tables.listing import FileList, FoundFile, read_listing
+from dapple_dp.transforms.tables.read import ListShards, _list_row_groups
+from dapple_dp.transforms.tables.shard_rows import read_batches, read_columns
+from dapple_dp.transforms.tables.source import Source
 from tests.scenes import lake, tables
-from transforms.tables import prepared_files
-from transforms.tables.file_seal import FileSeal, open_sealed, seal_of
-from transforms.tables.listing import FileList, FoundFile, read_listing
-from transforms.tables.read import ListShards, _list_row_groups
-from transforms.tables.shard_rows import read_batches, read_columns
-from transforms.tables.source import Source
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CONTRACT = TableContract(features=(), feature_list="x", n_features=4)
@@ -80,10 +80,10 @@ def place(tmp_path) -> pathlib.Path:
     return tmp_path
 
 
-def job_rows(place: pathlib.Path) -> client_staging.JobRows:
+def job_rows(place: pathlib.Path) -> JobRows:
     data = DataConfig(path=str(place / "lake"), features="x", client_id="client_id")
     source = private_source.private_source(SimpleNamespace(data=data))
-    return client_staging.JobRows(data=data, source=source, contract=BY_CLIENT, prepare=PrepareOptions())
+    return JobRows(data=data, source=source, contract=BY_CLIENT, prepare=PrepareOptions())
 
 
 def read_by_a_graph(source: Source, contract: TableContract, out: pathlib.Path) -> list[ShardRef]:
@@ -292,7 +292,7 @@ def test_a_pipe_that_takes_the_place_of_a_file_does_not_keep_a_worker_waiting(pl
     os.unlink(shard.file)
     os.mkfifo(shard.file)
     with pytest.raises(InputError, match=r"regular files"):
-        read_columns(shard, ["x"])
+        read_columns(shard, {"x": pa.float64()})
 
 
 # --- files that change
@@ -332,8 +332,8 @@ def test_a_listed_file_that_changed_is_refused_wherever_it_is_opened(tmp_path, c
     change(path, other)
     for read in (
         lambda: shards_of(source),
-        lambda: read_columns(shard, ["x"]),
-        lambda: list(read_batches(shard, ["x"])),
+        lambda: read_columns(shard, {"x": pa.float64()}),
+        lambda: list(read_batches(shard, {"x": pa.float64()})),
     ):
         with pytest.raises(InputError, match=r"a\.parquet must stay as it was when the job listed its files"):
             read()
@@ -348,16 +348,16 @@ def test_a_swap_and_back_is_seen_while_it_lasts(tmp_path):
     os.rename(path, away)
     os.rename(other, path)
     with pytest.raises(InputError, match=r"must stay as it was"):
-        read_columns(shard, ["x"])
+        read_columns(shard, {"x": pa.float64()})
     os.rename(away, path)
-    assert read_columns(shard, ["x"]).num_rows == 40
+    assert read_columns(shard, {"x": pa.float64()}).num_rows == 40
 
 
 def test_a_change_while_a_file_is_read_is_seen(tmp_path):
     (tmp_path / "lake").mkdir()
     path = plain_file(tmp_path / "lake" / "a.parquet", 1.0, 20_000)
     (shard,) = shards_of(listed(tmp_path / "lake"))
-    batches = read_batches(shard, ["x"])
+    batches = read_batches(shard, {"x": pa.float64()})
     next(batches)
     in_place(path, plain_file(tmp_path / "b.parquet", 2.0, 20_000))
     with pytest.raises(InputError, match=r"must stay as it was"):
@@ -368,7 +368,7 @@ def test_a_shard_without_a_seal_is_not_read(place):
     path = str(place / "lake" / "part-00.parquet")
     for seal in ("", "garbage", f"{os.stat(path).st_size}", FileSeal(os.stat(path).st_size, "").text):
         with pytest.raises(InputError, match=r"must stay as it was"):
-            read_columns(ShardRef(path, 0, 60, file=path, seal=seal), ["x"])
+            read_columns(ShardRef(path, 0, 60, file=path, seal=seal), {"x": pa.float64()})
 
 
 def test_a_lake_that_changes_before_the_graph_runs_ends_the_job_with_nothing_written(place, monkeypatch):
@@ -398,12 +398,14 @@ def test_a_mounted_volume_that_is_renewed_is_read_as_it_was(tmp_path):
     (tmp_path / "mount" / "..next").symlink_to("..2026_11_21")
     source = listed(tmp_path / "mount")
     assert names(source) == [str(tmp_path / "mount" / "part-00.parquet")]
-    expected = read_columns(shards_of(source)[0], ["x"])
+    expected = read_columns(shards_of(source)[0], {"x": pa.float64()})
     os.replace(tmp_path / "mount" / "..next", tmp_path / "mount" / "..data")
-    assert read_columns(shards_of(source)[0], ["x"]) == expected
+    assert read_columns(shards_of(source)[0], {"x": pa.float64()}) == expected
     shutil.rmtree(tmp_path / "mount" / "..2026_11_20")
     with pytest.raises(InputError, match=r"part-00\.parquet must be readable"):
-        read_columns(ShardRef(names(source)[0], 0, 60, file=source.listed.files.first.file, seal="1 1 1"), ["x"])
+        read_columns(
+            ShardRef(names(source)[0], 0, 60, file=source.listed.files.first.file, seal="1 1 1"), {"x": pa.float64()}
+        )
 
 
 # --- the listing itself
@@ -498,7 +500,7 @@ ALLOWED = {
     # Reports, which are private on their own.
     "pipelines/reports/source.py": {"find_files", "list_files"},
 }
-READS_ROWS = {"ListShards", "first_schema", "guessed_schema", "open_sealed"}
+READS_ROWS = {"ListShards", "first_schema", "first_look", "open_sealed"}
 
 
 def imported(path: pathlib.Path) -> set[str]:
@@ -520,7 +522,7 @@ def test_only_the_gate_finds_private_files(path):
     found = imported(path) & FINDS_FILES
     if "Source" in found and "Source" not in called(path):
         found.remove("Source")
-    assert found <= ALLOWED.get(name, set()), f"{name} must get its files from pipelines.tables.private_source"
+    assert found <= ALLOWED.get(name, set()), f"{name} must get its files from pipelines/tables/private_source.py"
 
 
 def test_every_job_that_reads_rows_passes_the_gate():

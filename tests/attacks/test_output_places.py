@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import yaml
 
-from pipelines.command import main
-from pipelines.kmeans.report import files
-from pipelines.run.folder import RunFolder, check_no_link
-from pipelines.run.options import OUTPUT_FLAGS
-from pipelines.trusted_zone.sweep_folder import SweepFolder
-from schemas.errors import ConfigError
-from schemas.trusted_zone.sweep_config import sweep_config
+from dapple_dp.pipelines.command import main
+from dapple_dp.pipelines.kmeans.report import files
+from dapple_dp.pipelines.run.folder import RunFolder, check_no_link
+from dapple_dp.pipelines.run.options import OUTPUT_FLAGS
+from dapple_dp.pipelines.trusted_zone.sweep_folder import SweepFolder
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.trusted_zone.sweep_config import sweep_config
 from tests.scenes import federation, lake, ledgers, reports, sweeps
 
 
@@ -46,7 +46,7 @@ def test_a_link_as_output_is_refused_before_any_work(place, monkeypatch, target,
     (place.folder / "out").symlink_to(place.folder / "real")
     if not ledger:
         del place.job["ledger"]
-    monkeypatch.setattr("pipelines.kmeans.fit.plan_fit", no_work)
+    monkeypatch.setattr("dapple_dp.pipelines.kmeans.fit.plan_fit", no_work)
     before = sorted(os.listdir(place.folder))
     for output in ("out", f"{place.folder}/out/", f"{place.folder}/./out"):
         outcome = place.fit(output)
@@ -63,7 +63,7 @@ def test_links_above_the_output_are_followed(place):
 
 
 def test_an_output_below_what_is_no_folder_costs_nothing(place, monkeypatch):
-    monkeypatch.setattr("pipelines.kmeans.fit.plan_fit", no_work)
+    monkeypatch.setattr("dapple_dp.pipelines.kmeans.fit.plan_fit", no_work)
     (place.folder / "file").write_text("mine")
     (place.folder / "dangling").symlink_to(place.folder / "nowhere")
     for parent in ("file", "dangling", "file/deeper", "dangling/deeper"):
@@ -151,9 +151,9 @@ def swapped(place, monkeypatch, change):
         write(*args)
         change()
 
-    monkeypatch.setattr("pipelines.kmeans.report.files.write_outputs", late)
+    monkeypatch.setattr("dapple_dp.pipelines.kmeans.report.files.write_outputs", late)
     outcome = place.fit()
-    monkeypatch.setattr("pipelines.kmeans.report.files.write_outputs", write)
+    monkeypatch.setattr("dapple_dp.pipelines.kmeans.report.files.write_outputs", write)
     return outcome
 
 

@@ -10,18 +10,18 @@ import pyarrow as pa
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from schemas.errors import ProtocolError
-from schemas.masked.config import PairwiseParams
-from schemas.masked.pairwise_messages import LETTER_BYTES, Leg, Letter, SenderKeys
+from dapple_dp.schemas.errors import ProtocolError
+from dapple_dp.schemas.masked.config import PairwiseParams
+from dapple_dp.schemas.masked.pairwise_messages import LETTER_BYTES, Leg, Letter, SenderKeys
+from dapple_dp.transforms.files.file_bytes import table_bytes
+from dapple_dp.transforms.masked.pairwise_files import PairwiseExchange
+from dapple_dp.transforms.masked.pairwise_lists import Correspondence
+from dapple_dp.transforms.numerics.masked import shamir
+from dapple_dp.transforms.numerics.masked.pairwise_masks import Revealed
+from dapple_dp.transforms.numerics.masked.public_keys import is_sound
 from tests.pipeline.masked.test_pairwise_jobs import LLOYD, Parties
 from tests.scenes.parties import opened
 from tests.unit.masked.test_pairwise import Party
-from transforms.files.file_bytes import table_bytes
-from transforms.masked.pairwise_files import PairwiseExchange
-from transforms.masked.pairwise_lists import Correspondence
-from transforms.numerics.masked import shamir
-from transforms.numerics.masked.pairwise_masks import Revealed
-from transforms.numerics.masked.public_keys import is_sound
 
 P = 2**255 - 19
 LOW_ORDER = [

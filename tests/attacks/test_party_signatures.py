@@ -10,22 +10,22 @@ import numpy as np
 import pytest
 import yaml
 
-from schemas.errors import ConfigError, ProtocolError
-from schemas.masked.config import AGGREGATOR, COLLECTOR, PairwiseParams, validated_aggregate
-from schemas.masked.exchange import ExchangePlan, MaskedMessages
-from schemas.masked.pairwise_messages import LETTER_BYTES, Leg, Letter, SenderKeys
-from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
-from schemas.privacy.release import MaskedReleases, Release
+from dapple_dp.schemas.core.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.errors import ConfigError, ProtocolError
+from dapple_dp.schemas.masked.config import AGGREGATOR, COLLECTOR, PairwiseParams, validated_aggregate
+from dapple_dp.schemas.masked.exchange import ExchangePlan, MaskedMessages, MaskedReleases
+from dapple_dp.schemas.masked.pairwise_messages import LETTER_BYTES, Leg, Letter, SenderKeys
+from dapple_dp.transforms.masked.exchange_files import Exchange
+from dapple_dp.transforms.masked.pairwise_files import PairwiseExchange
+from dapple_dp.transforms.masked.sealing import Sealing
+from dapple_dp.transforms.masked.signing import Parties, Signed
+from dapple_dp.transforms.numerics.masked import public_keys
+from dapple_dp.transforms.numerics.masked.public_keys import private_key, public_key
 from tests.pipeline.masked.test_masked_jobs import Parties as SharedJobs
 from tests.pipeline.masked.test_pairwise_jobs import Parties as PairwiseJobs
 from tests.scenes import lake
 from tests.scenes.parties import with_identities
-from transforms.masked.exchange_files import Exchange
-from transforms.masked.pairwise_files import PairwiseExchange
-from transforms.masked.sealing import Sealing
-from transforms.masked.signing import Parties, Signed
-from transforms.numerics.masked import public_keys
-from transforms.numerics.masked.public_keys import private_key, public_key
 
 CLIENTS = ("north", "east", "south")
 EVERYBODY = (*CLIENTS, AGGREGATOR, COLLECTOR)

@@ -9,27 +9,28 @@ import pathlib
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import pydantic
 import pytest
 
 from dapple_dp.api import DPKMeans
-from pipelines.kmeans.plan.planned_fit import plan_fit
-from pipelines.tables.private_source import PUBLIC, private_source
-from pipelines.trusted_zone.pooled_fit import job_rows
-from schemas.clustered_fl.config import ClusteredFLConfig
-from schemas.errors import InputError
-from schemas.kmeans.fit_config import FITS, validated
-from schemas.kmeans.pooled_config import PooledFitConfig
-from schemas.profile.config import ProfileConfig
-from schemas.reports.config import EncodeConfig
-from schemas.tables.contract import TableContract
-from schemas.tables.data_section import DataConfig
-from schemas.tables.encoding import Terms
-from schemas.trusted_zone.job_configs import AssignConfig, EvaluateConfig, PrepareConfig
+from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+from dapple_dp.pipelines.tables.private_source import PUBLIC, private_source
+from dapple_dp.pipelines.trusted_zone.pooled_fit import job_rows
+from dapple_dp.schemas.clustered_fl.config import ClusteredFLConfig
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.kmeans.fit_config import FITS, validated
+from dapple_dp.schemas.kmeans.pooled_config import PooledFitConfig
+from dapple_dp.schemas.profile.config import ProfileConfig
+from dapple_dp.schemas.reports.config import EncodeConfig
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.data_section import DataConfig
+from dapple_dp.schemas.tables.encoding import Terms
+from dapple_dp.schemas.trusted_zone.job_configs import AssignConfig, EvaluateConfig, PrepareConfig
+from dapple_dp.transforms.tables import listing
+from dapple_dp.transforms.tables.on_launcher import ServerFiles
 from tests.scenes import lake, tables
 from tests.scenes.models import run_model_job, write_model
-from transforms.tables import listing
-from transforms.tables.read import ServerFiles
 
 PUBLIC_SETTINGS = {(each.section, each.name) for each in PUBLIC}
 
@@ -166,9 +167,14 @@ def test_server_data_that_change_between_two_reads_are_refused(place):
     """A swap and the times set back: seals of private files do not reveal it, digests of bytes do."""
     server = lake.write_server(place / "server.parquet")
     files = ServerFiles.at(server)
-    assert len(files.rows(("x",))) == len(files.points(TableContract(feature_list="x")))
+    types = {"x": pa.float64()}
+    assert len(files.rows(types)) == len(files.points(TableContract(feature_list="x")))
     swap(server)
-    for read in (lambda: files.rows(("x",)), lambda: files.points(TableContract(feature_list="x")), files.check):
+    for read in (
+        lambda: files.rows(types),
+        lambda: files.points(TableContract(feature_list="x")),
+        files.check,
+    ):
         with pytest.raises(InputError, match=r"server_data\.path must hold the same bytes while a job reads it"):
             read()
 
@@ -342,7 +348,9 @@ def test_no_setting_of_a_job_is_forgotten(job):
     texts = texts_of(job)
     assert texts
     forgotten = texts - PUBLIC_SETTINGS - NOT_PUBLIC - {("data", "features")}
-    assert not forgotten, f"{forgotten} must be in PUBLIC of pipelines.tables.private_source, if it names public files"
+    assert not forgotten, (
+        f"{forgotten} must be in PUBLIC of dapple_dp.pipelines.tables.private_source, if it names public files"
+    )
 
 
 # --- rows in memory

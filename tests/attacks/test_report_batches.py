@@ -11,10 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.reports import encode, shuffle
-from schemas.privacy.charge import Limit
+from dapple_dp.pipelines.reports import encode, shuffle
+from dapple_dp.schemas.privacy.charge import Limit
 from tests.scenes import lake, ledgers
 from tests.scenes.reports import settings
+
+pytestmark = pytest.mark.slow
 
 VARIANTS = ("nested", "points", "privunit", "split_and_mix")
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import yaml
 
-from schemas.errors import InputError
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.transforms.tables.source import list_files, would_find
 from tests.scenes import lake, stores
-from transforms.tables.source import list_files, would_find
 
 
 @pytest.fixture

@@ -18,14 +18,17 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.jobs.place import Place
-from pipelines.run import run_keys
-from pipelines.run.options import JobOptions, beam_options
-from pipelines.run.run_keys import RunNonce
-from schemas.errors import ConfigError, RunnerError
-from schemas.privacy.release import releases_from_table
+from dapple_dp.pipelines.jobs.place import Place
+from dapple_dp.pipelines.run import run_keys
+from dapple_dp.pipelines.run.options import JobOptions, beam_options
+from dapple_dp.pipelines.run.run_keys import RunNonce
+from dapple_dp.schemas.errors import ConfigError, RunnerError
+from dapple_dp.schemas.privacy.release_table import releases_from_table
+from dapple_dp.transforms.core import keys
+from dapple_dp.transforms.files import new_file
+from dapple_dp.transforms.privacy import key_files
 from tests.scenes import crashes, federation, lake, ledgers, reports, toy_rounds
-from transforms.privacy import keys
+from tests.scenes.derived_keys import derived_key
 
 
 @pytest.fixture(autouse=True)
@@ -106,7 +109,7 @@ def test_a_kept_key_may_recur_and_its_derived_keys_are_in_the_ledger(place):
     starts = [entry.body["key"]["key_uri"] for entry in entries if entry.kind == "start"]
     nonces = [entry.body["nonce"] for entry in entries if entry.kind == "reserve"]
     assert len(set(starts)) == len(set(nonces)) == 3
-    assert keys.key_digest(place.job["key_uri"]) not in starts
+    assert key_files.key_digest(place.job["key_uri"]) not in starts
     assert all(len(bytes.fromhex(nonce)) >= 16 for nonce in nonces)
 
 
@@ -190,7 +193,7 @@ def interrupted(place, patch, run_id, output):
         raise Stopped
 
     with patch.context() as patched, contextlib.suppress(Stopped):
-        patched.setattr("pipelines.kmeans.report.files.write_outputs", stop)
+        patched.setattr("dapple_dp.pipelines.kmeans.report.files.write_outputs", stop)
         place.fit(output, run_id)
         pytest.fail("the run was not stopped")
     return pathlib.Path(f"{place.folder / output}.partial-{run_id}")
@@ -283,7 +286,7 @@ def test_every_part_matters_and_none_runs_into_another():
     kept = [lake.KEY, bytes(range(32))]
     runs = ["", "a", "ab", "a\x00"]
     nonces = [b"b" + bytes(15), bytes(16), bytes(17), b"\x00b" + bytes(14)]
-    found = {keys.derived_key(*each) for each in itertools.product(kept, runs, nonces)}
+    found = {derived_key(*each) for each in itertools.product(kept, runs, nonces)}
     assert len(found) == 32
     assert not found & set(kept)
     assert {len(key) for key in found} == {32}
@@ -292,8 +295,8 @@ def test_every_part_matters_and_none_runs_into_another():
 def test_a_place_is_that_of_the_derived_key(tmp_path):
     uri, nonce = lake.write_key(tmp_path / "key"), RunNonce(run="run", raw=bytes(range(16)))
     place = nonce.place(uri)
-    assert keys.read_key(place) == keys.derived_key(lake.KEY, "run", nonce.raw)
-    assert keys.read_key(uri) == lake.KEY
+    assert key_files.read_key(place) == derived_key(lake.KEY, "run", nonce.raw)
+    assert key_files.read_key(uri) == lake.KEY
     assert lake.KEY.hex() not in place
     assert nonce.raw.hex() not in place
 
@@ -303,7 +306,7 @@ def test_a_setting_that_is_spelled_as_a_place_names_a_file(tmp_path):
     uri = lake.write_key(tmp_path / "key")
     spelled = f"{uri}#run={'0' * 64}"
     with pytest.raises(ConfigError, match="must be a readable file"):
-        keys.read_key(RunNonce.new("run").place(spelled))
+        key_files.read_key(RunNonce.new("run").place(spelled))
 
 
 @pytest.mark.parametrize("size", [0, 1, 15])
@@ -362,7 +365,7 @@ def test_rounds_that_go_on_repeat_the_noise(tmp_path):
     staging = tmp_path / "out.partial-r"
     nonce, kept = (staging / "run.nonce").read_bytes(), (staging / "run.key").read_bytes()
     total = toy_rounds.run(CONFIG, str(tmp_path / "out"), "r")
-    key = keys.derived_key(kept, "r", nonce)
+    key = derived_key(kept, "r", nonce)
     np.testing.assert_array_equal(total, toy_rounds.ToyProtocol(5, "").expected(key))
     assert not {"run.nonce", "run.key"} & set(os.listdir(tmp_path / "out"))
 
@@ -382,7 +385,7 @@ def test_rounds_do_not_go_on_under_another_nonce(tmp_path, content):
 def test_a_nonce_that_is_carried_to_another_run_gives_another_key(tmp_path):
     """The ids of runs are part of the derivation, so copying a staging folder's nonce copies no noise."""
     kept, nonce = lake.write_key(tmp_path / "key"), bytes(range(32))
-    first, second = (keys.read_key(RunNonce(run=run, raw=nonce).place(kept)) for run in ("r1", "r2"))
+    first, second = (key_files.read_key(RunNonce(run=run, raw=nonce).place(kept)) for run in ("r1", "r2"))
     assert first != second
 
 
@@ -394,7 +397,7 @@ def test_the_nonce_is_private_and_whole_before_the_first_draw(place, monkeypatch
         seen.append((path.stat().st_mode & 0o777, hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size))
         raise Stopped
 
-    monkeypatch.setattr("pipelines.run.round_driver.run_graph", look)
+    monkeypatch.setattr("dapple_dp.pipelines.run.round_driver.run_graph", look)
     with pytest.raises(Stopped):
         without_ledger(place).fit()
     assert [(mode, size) for mode, _, size in seen] == [(0o600, 32)]
@@ -407,7 +410,7 @@ def test_a_full_disk_is_reported_if_the_nonce_finds_no_room(tmp_path, monkeypatc
     def refuse(*_):
         raise OSError(errno.ENOSPC, "no space")
 
-    monkeypatch.setattr(run_keys.new_file, "create", refuse)
+    monkeypatch.setattr(new_file, "create", refuse)
     with pytest.raises(RunnerError, match="must have room for the run"), run_keys.own_key(str(tmp_path)):
         pass
 

@@ -11,14 +11,16 @@ import numpy as np
 import pytest
 import yaml
 
+from dapple_dp.transforms.core.keystream import encode_label
+from dapple_dp.transforms.masked.exchange_files import MESSAGES, Exchange
+from dapple_dp.transforms.masked.party_state import PartyState
+from dapple_dp.transforms.numerics.masked import public_keys
 from tests.pipeline.masked.test_masked_jobs import SECRET, Parties
 from tests.scenes import lake
 from tests.scenes.parties import opened
 from tests.statistical.test_mask_uniformity import looks_uniform
-from transforms.masked.exchange_files import MESSAGES, Exchange
-from transforms.masked.party_state import PartyState
-from transforms.numerics.masked import public_keys
-from transforms.numerics.privacy.keystream import encode_label
+
+pytestmark = pytest.mark.slow
 
 OWN, OTHER = bytes(range(32)), bytes(range(32, 64))
 LABEL = b"label"
@@ -139,7 +141,6 @@ def test_a_key_that_changes_during_a_run_is_refused(parties):
     assert (outcome.code, "must be written once" in outcome.err) == (5, True), outcome.err
 
 
-@pytest.mark.slow
 def test_shares_are_for_the_client_that_opened_the_run(tmp_path):
     from tests.pipeline.masked import test_pairwise_jobs as pairwise
 

@@ -13,15 +13,15 @@ import pytest
 import yaml
 from scipy import special
 
-from schemas.errors import ConfigError
-from schemas.reports.config import EncodeConfig
-from schemas.reports.split_parameters import collection_from_json
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.reports.config import EncodeConfig
+from dapple_dp.schemas.reports.split_parameters import collection_from_json
+from dapple_dp.transforms.numerics.reports import split_and_mix, split_reports
+from dapple_dp.transforms.numerics.reports.split_and_mix import SENSITIVITY, gaussian_stddev, plan_sums
+from dapple_dp.transforms.reports.split_messages import one_copy
 from tests.scenes import lake
 from tests.scenes.report_uploads import arrived
 from tests.scenes.reports import settings
-from transforms.numerics.reports import split_and_mix, split_reports
-from transforms.numerics.reports.split_and_mix import SENSITIVITY, gaussian_stddev, plan_sums
-from transforms.reports.split_messages import one_copy
 
 EXTREMES = [1e-6, 1e-4, 0.01, 1.0, 20.0, 100.0]
 N_CLIENTS = 40

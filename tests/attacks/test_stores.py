@@ -11,14 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.run.options import beam_options
-from pipelines.run.run_keys import own_key, resumed_nonce
-from pipelines.tables.client_staging import staged_by_client
-from schemas.errors import ConfigError
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.pipelines.run.run_keys import own_key, resumed_nonce
+from dapple_dp.pipelines.tables.client_staging import staged_by_client
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.transforms.files import stores as clients
+from dapple_dp.transforms.privacy import key_files
 from tests.scenes import lake, ledgers, stores
-from transforms.files import new_file
-from transforms.files import stores as clients
-from transforms.privacy import keys
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +34,7 @@ def root():
 
 def together(n, function):
     """What a function did in so many threads that started at once; errors are results."""
-    barrier, found = threading.Barrier(n), []
+    barrier, found = threading.Barrier(n, timeout=60), []
 
     def call(number):
         barrier.wait()
@@ -57,30 +56,30 @@ def together(n, function):
 
 def late_writes(monkeypatch):
     """Every look at a store finds nothing, as if all writers looked before any of them wrote."""
-    monkeypatch.setattr(FileSystems, "exists", lambda path: False)
+    monkeypatch.setattr(clients.STORE, "exists", lambda path: False)
 
 
 def test_two_runs_do_not_both_make_a_key_on_a_store(root, monkeypatch):
     late_writes(monkeypatch)
-    found = together(8, lambda _: keys.create_key(f"{root}team.key"))
+    found = together(8, lambda _: key_files.create_key(f"{root}team.key"))
     assert found.count(None) == 1
     others = [each for each in found if each is not None]
     assert all(isinstance(each, ConfigError) and "must be a new writable file" in str(each) for each in others)
-    assert len(keys.read_key(f"{root}team.key")) == 32
+    assert len(key_files.read_key(f"{root}team.key")) == 32
 
 
 def test_nor_on_a_local_disk(tmp_path, monkeypatch):
     late_writes(monkeypatch)
-    found = together(8, lambda _: keys.create_key(str(tmp_path / "team.key")))
+    found = together(8, lambda _: key_files.create_key(str(tmp_path / "team.key")))
     assert found.count(None) == 1
 
 
 def test_a_key_that_is_there_is_never_written_over(root):
-    keys.create_key(f"{root}team.key")
-    before = keys.read_key(f"{root}team.key")
+    key_files.create_key(f"{root}team.key")
+    before = key_files.read_key(f"{root}team.key")
     with pytest.raises(ConfigError, match="must be a new writable file"):
-        keys.create_key(f"{root}team.key")
-    assert keys.read_key(f"{root}team.key") == before
+        key_files.create_key(f"{root}team.key")
+    assert key_files.read_key(f"{root}team.key") == before
 
 
 def test_two_attempts_have_one_nonce_or_one_is_refused(root, monkeypatch):
@@ -248,9 +247,9 @@ def test_google_is_asked_for_an_object_of_generation_zero(monkeypatch):
     errors = types.SimpleNamespace(PreconditionFailed=google.PreconditionFailed, GoogleAPIError=KeyError)
     monkeypatch.setitem(sys.modules, "apache_beam.io.gcp.gcsio", gcsio)
     monkeypatch.setitem(sys.modules, "google.api_core.exceptions", errors)
-    new_file.create("gs://bucket/out.partial-r/run.nonce", b"n")
+    clients.STORE.put_new("gs://bucket/out.partial-r/run.nonce", b"n")
     with pytest.raises(FileExistsError):
-        new_file.create("gs://bucket/out.partial-r/run.nonce", b"m")
+        clients.STORE.put_new("gs://bucket/out.partial-r/run.nonce", b"m")
     assert google.objects == {"out.partial-r/run.nonce": b"n"}
     assert google.asked == [0, 0]
 
@@ -278,9 +277,9 @@ def test_amazon_is_asked_for_an_object_that_is_not_there(monkeypatch, code, erro
 
     monkeypatch.setattr(clients, "_clients", clients._Clients())
     monkeypatch.setattr(clients, "_made", client)
-    new_file.create("s3://bucket/run.nonce", b"n")
+    clients.STORE.put_new("s3://bucket/run.nonce", b"n")
     with pytest.raises(error) as raised:
-        new_file.create("s3://bucket/run.nonce", b"m")
+        clients.STORE.put_new("s3://bucket/run.nonce", b"m")
     assert (code == "NoSuchBucket") != isinstance(raised.value, FileExistsError)
     assert asked[0] == {"Bucket": "bucket", "Key": "run.nonce", "Body": b"n", "IfNoneMatch": "*"}
 
@@ -303,10 +302,10 @@ def test_azure_is_asked_not_to_overwrite(monkeypatch):
     service = types.SimpleNamespace(client=types.SimpleNamespace(get_blob_client=blob))
     system = types.SimpleNamespace(_blobstorageIO=lambda: service)
     monkeypatch.setitem(sys.modules, "azure.core.exceptions", errors)
-    monkeypatch.setattr(new_file.FileSystems, "get_filesystem", lambda path: system)
-    new_file.create("azfs://account/container/out.claim", b"n")
+    monkeypatch.setattr(FileSystems, "get_filesystem", lambda path: system)
+    clients.STORE.put_new("azfs://account/container/out.claim", b"n")
     with pytest.raises(FileExistsError):
-        new_file.create("azfs://account/container/out.claim", b"m")
+        clients.STORE.put_new("azfs://account/container/out.claim", b"m")
     assert blobs == {("container", "out.claim"): b"n"}
     assert asked == [False, False]
 
@@ -314,4 +313,4 @@ def test_azure_is_asked_not_to_overwrite(monkeypatch):
 @pytest.mark.parametrize("scheme", ["abfs", "http", "testing-store"])
 def test_other_places_are_refused(scheme):
     with pytest.raises(ConfigError, match="where a file can be made by one run only"):
-        new_file.create(f"{scheme}://place/run.nonce", b"n")
+        clients.STORE.put_new(f"{scheme}://place/run.nonce", b"n")

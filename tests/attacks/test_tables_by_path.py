@@ -5,9 +5,9 @@ import pathlib
 import pyarrow.parquet as pq
 import pytest
 
-from schemas.errors import InputError
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.transforms.tables.source import find_files, list_files
 from tests.scenes import lake, tables
-from transforms.tables.source import find_files, list_files
 
 
 def rows():

@@ -17,16 +17,16 @@ import pytest
 import yaml
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from schemas.choices import FederatedAlgorithm, ModelKind
-from schemas.clustered_fl.config import TrainingConfig
-from schemas.clustered_fl.records import ClientRows, ModelShape
-from schemas.errors import ConfigError
-from schemas.settings import rejection
+from dapple_dp.schemas.choices import FederatedAlgorithm, ModelKind
+from dapple_dp.schemas.clustered_fl.config import TrainingConfig
+from dapple_dp.schemas.clustered_fl.records import ClientRows, ModelShape
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.settings import rejection
+from dapple_dp.transforms.core.keystream import KeyStream
+from dapple_dp.transforms.numerics.clustered_fl.bounded_rows import bound_features, bounded_rows
+from dapple_dp.transforms.numerics.clustered_fl.dp_sgd import Schedule, Sgd, model_of, train
 from tests.scenes.federation import run_rounds, silo, terms
 from tests.scenes.lake import run_command, write_files, write_key
-from transforms.numerics.clustered_fl.bounded_rows import bound_features, bounded_rows
-from transforms.numerics.clustered_fl.dp_sgd import Schedule, Sgd, model_of, train
-from transforms.numerics.privacy.keystream import KeyStream
 
 LARGEST = float(np.finfo(np.float64).max)
 ROWS = {

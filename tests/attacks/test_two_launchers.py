@@ -5,9 +5,11 @@ import pathlib
 
 import pytest
 
-from schemas.privacy.charge import Limit
+from dapple_dp.schemas.privacy.charge import Limit
 from tests.pipeline.masked.test_masked_jobs import Parties
 from tests.scenes import crashes, epochs, lake, ledgers
+
+pytestmark = pytest.mark.slow
 
 _TIMES = 4
 
@@ -35,7 +37,6 @@ def _kinds(place) -> list[str]:
     return [kind for kind in ledgers.kinds(place.ledger) if kind != "limit"]
 
 
-@pytest.mark.slow
 def test_one_of_two_attempts_of_a_run_works(tmp_path):
     place = ledgers.Place(tmp_path)
     for number in range(_TIMES):
@@ -46,7 +47,6 @@ def test_one_of_two_attempts_of_a_run_works(tmp_path):
         assert _kinds(place) == ["reserve", "start", "commit"] * (number + 1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("charged", [True, False])
 def test_one_of_two_runs_to_the_same_output_works(tmp_path, charged):
     place = ledgers.Place(tmp_path)
@@ -62,7 +62,6 @@ def test_one_of_two_runs_to_the_same_output_works(tmp_path, charged):
         assert _kinds(place) == ["reserve", "start", "commit"] * (number + 1) * charged
 
 
-@pytest.mark.slow
 def test_one_of_two_aggregators_of_an_exchange_is_charged(tmp_path):
     """Each would draw other noise, so each attempt is charged: a second one must find the round closed before it is."""
     for number in range(_TIMES):
@@ -81,7 +80,6 @@ def test_one_of_two_aggregators_of_an_exchange_is_charged(tmp_path):
         assert ledgers.kinds(ledger) == ["limit", "reserve", "start", "commit"]
 
 
-@pytest.mark.slow
 def test_two_clients_jobs_of_one_exchange_do_not_overwrite_each_other(tmp_path):
     """A plan has one nonce. Messages of a client are those that were pinned first."""
     parties = Parties(tmp_path)
@@ -102,7 +100,6 @@ def test_two_clients_jobs_of_one_exchange_do_not_overwrite_each_other(tmp_path):
     assert len(list(exchange.rglob("*.sealed"))) == 1
 
 
-@pytest.mark.slow
 def test_one_of_two_launchers_of_a_stream_goes_on(tmp_path):
     place = epochs.Place(tmp_path, unit="record", windows=2)
     for date in epochs.DATES[:2]:

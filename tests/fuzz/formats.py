@@ -13,51 +13,67 @@ import numpy as np
 import pyarrow as pa
 import yaml
 
-from pipelines.kmeans.plan.previous_run import load_previous, memory_from
-from pipelines.ledger.store import Ledger, charges_of, limits_of
-from pipelines.reports.source import find_reports
-from pipelines.run.options import read_text
-from pipelines.tables.private_source import private_source
-from schemas.arrivals.offsets import OffsetRange, WindowOffsets
-from schemas.clustered_fl.records import FederatedState
-from schemas.kmeans.fit_config import load_config
-from schemas.kmeans.model import ClusterModel
-from schemas.masked.config import AGGREGATOR, COLLECTOR, PairwiseParams
-from schemas.masked.exchange import ExchangePlan, MaskedMessages, messages_from_table, messages_to_table
-from schemas.masked.pairwise_messages import Leg, Letter, SenderKeys, pinned_from_table, pinned_to_table, sent_to_table
-from schemas.privacy.charge import Limit
-from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
-from schemas.privacy.release import MaskedReleases, Release, releases_to_table
-from schemas.reports.config import EncodeConfig, load_decode_config
-from schemas.reports.rows import to_table
-from schemas.tables.contract import TableContract
-from schemas.tables.data_section import DataConfig
-from schemas.tables.prepared_layout import PreparedFile, PreparedManifest
+from dapple_dp.pipelines.kmeans.plan.previous_run import load_previous, memory_from
+from dapple_dp.pipelines.ledger.store import Ledger, charges_of, limits_of
+from dapple_dp.pipelines.reports.source import find_reports
+from dapple_dp.pipelines.run.options import read_text
+from dapple_dp.pipelines.tables.private_source import private_source
+from dapple_dp.schemas.arrivals.offsets import OffsetRange, WindowOffsets
+from dapple_dp.schemas.clustered_fl.records import FederatedState
+from dapple_dp.schemas.core.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.kmeans.fit_config import load_config
+from dapple_dp.schemas.kmeans.model import ClusterModel
+from dapple_dp.schemas.masked.config import AGGREGATOR, COLLECTOR, PairwiseParams
+from dapple_dp.schemas.masked.exchange import (
+    ExchangePlan,
+    MaskedMessages,
+    MaskedReleases,
+    messages_from_table,
+    messages_to_table,
+)
+from dapple_dp.schemas.masked.pairwise_messages import (
+    Leg,
+    Letter,
+    SenderKeys,
+    pinned_from_table,
+    pinned_to_table,
+    sent_to_table,
+)
+from dapple_dp.schemas.privacy.charge import Limit
+from dapple_dp.schemas.privacy.release_table import releases_to_table
+from dapple_dp.schemas.reports.config import EncodeConfig, load_decode_config
+from dapple_dp.schemas.reports.rows import to_table
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.data_section import DataConfig
+from dapple_dp.schemas.tables.prepared_layout import PreparedFile, PreparedManifest
+from dapple_dp.transforms.arrivals.consume import record_refusal
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.checkpoint import Checkpoint, CheckpointFolder, RunBinding, read_state
+from dapple_dp.transforms.files.file_bytes import table_bytes
+from dapple_dp.transforms.files.formats.arrays_file import arrays_to_bytes
+from dapple_dp.transforms.files.saved_model import load_model, read_reference
+from dapple_dp.transforms.masked.exchange_files import Exchange, table_refusal
+from dapple_dp.transforms.masked.pairwise_files import PairwiseExchange
+from dapple_dp.transforms.masked.signing import Parties
+from dapple_dp.transforms.masked.table_forms import messages_form, pinned_form
+from dapple_dp.transforms.numerics.kmeans.centers import NoisyMeans
+from dapple_dp.transforms.numerics.kmeans.recurring.memory import memory_of
+from dapple_dp.transforms.numerics.masked.public_keys import public_part
+from dapple_dp.transforms.numerics.reports.split_reports import design_split
+from dapple_dp.transforms.numerics.tables.participation import Counted
+from dapple_dp.transforms.reports.batches import _read as read_reports
+from dapple_dp.transforms.tables.counted_clients import SALT_BYTES, Roll
+from dapple_dp.transforms.tables.file_seal import seal_of
+from dapple_dp.transforms.tables.listing import ListedFile
+from dapple_dp.transforms.tables.on_launcher import first_look
+from dapple_dp.transforms.tables.prepared_files import read_manifest, write_prepared
+from dapple_dp.transforms.tables.read import _list_row_groups
+from dapple_dp.transforms.tables.shard_rows import read_blocks
 from tests.fuzz import mutations
 from tests.scenes import ledgers, models
 from tests.scenes import reports as report_scenes
 from tests.scenes.lake import job, mixture, table_of
-from transforms.arrivals.consume import record_refusal
-from transforms.files import gate
-from transforms.files.checkpoint import Checkpoint, CheckpointFolder, RunBinding, read_state
-from transforms.files.file_bytes import table_bytes
-from transforms.files.formats.arrays_file import arrays_to_bytes
-from transforms.files.saved_model import load_model, read_reference
-from transforms.masked.exchange_files import Exchange, read_table
-from transforms.masked.pairwise_files import PairwiseExchange
-from transforms.masked.signing import Parties
-from transforms.numerics.kmeans.centers import NoisyMeans
-from transforms.numerics.kmeans.recurring.memory import memory_of
-from transforms.numerics.masked.public_keys import public_part
-from transforms.numerics.reports.split_reports import design_split
-from transforms.numerics.tables.participation import Counted
-from transforms.reports.batches import _read as read_reports
-from transforms.tables.counted_clients import SALT_BYTES, Roll
-from transforms.tables.file_seal import seal_of
-from transforms.tables.listing import ListedFile
-from transforms.tables.prepared_files import read_manifest, write_prepared
-from transforms.tables.read import _list_row_groups, guessed_schema
-from transforms.tables.shard_rows import read_blocks
 
 KEY = bytes(range(16))
 ROUND = RoundPlan(
@@ -197,11 +213,15 @@ def _exchange(folder: pathlib.Path) -> None:
     exchange.close_round(0, MaskedReleases((release,), (b"12345678",), (b"tag1",)))
 
 
+def _table(path: pathlib.Path, form: gate.TableForm) -> pa.Table:
+    return gate.read_table(str(path), table_refusal(str(path)), form)
+
+
 def _read_exchange(folder: pathlib.Path) -> object:
     exchange = PairwiseExchange(str(folder))
     plan = exchange.plan()
     index = exchange.last_round()
-    messages = messages_from_table(read_table(str(folder / _MESSAGES)), plan.rounds[index])
+    messages = messages_from_table(_table(folder / _MESSAGES, messages_form(plan.rounds[index])), plan.rounds[index])
     found = exchange.keys(index), exchange.letters(index)
     return plan, exchange.broadcast(index), messages, found, Exchange(str(folder)).read_sum(index)
 
@@ -212,7 +232,7 @@ def _pinned(folder: pathlib.Path) -> None:
 
 
 def _read_pinned(folder: pathlib.Path) -> object:
-    return pinned_from_table(read_table(str(folder / "pinned.parquet")), ROUND.size)
+    return pinned_from_table(_table(folder / "pinned.parquet", pinned_form(ROUND.size)), ROUND.size)
 
 
 def _parties(folder: pathlib.Path, own: str) -> Parties:
@@ -316,7 +336,7 @@ def _read_csv(folder: pathlib.Path, name: str = "rows.csv") -> object:
     contract = TableContract(features=("age",), client_id="client_id", n_features=1, by_client=True)
     path = str(folder / name)
     shards = list(_list_row_groups(ListedFile(path, path, seal_of(path).text), contract))
-    guessed_schema(private_source(SimpleNamespace(data=DataConfig(path=path, features="any"))))
+    first_look(private_source(SimpleNamespace(data=DataConfig(path=path, features="any"))))
     return [list(read_blocks(shard, contract)) for shard in shards]
 
 

@@ -15,7 +15,7 @@ from tests.fuzz.formats import FORMATS
 from tests.fuzz.trial import tried, within
 from tests.scenes import lake, models
 
-NUMBER = 120
+NUMBER, MANY = 120, 3000
 CODES = (0, 2, 3, 4, 5, 130)
 
 
@@ -24,6 +24,12 @@ def test_a_broken_file_is_refused(name):
     found = tried(name, NUMBER)
     assert found.failed == []
     assert found.refused, "no file was broken"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", FORMATS)
+def test_thousands_of_broken_files_are_refused(name):
+    assert tried(name, MANY, NUMBER).failed == []
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from schemas.errors import DappleError
+from dapple_dp.schemas.errors import DappleError
 from tests.fuzz.formats import FORMATS
 from tests.fuzz.mutations import mutated
 

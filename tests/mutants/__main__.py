@@ -4,9 +4,9 @@
     python -m tests.mutants --sample 400 --seed 1        # of all rooms in proportion, at least 40 of each
     python -m tests.mutants --room noise                 # all of one room
     python -m tests.mutants --only lattice.py:clip       # those whose names hold this text
-    python -m tests.mutants --write FILE                 # the results as a page; other rooms stay on it
+    python -m tests.mutants --write FILE                 # the results as a page
     python -m tests.mutants --again                      # once more those that no test noticed
-    python -m tests.mutants --quick                      # by unit tests only; what these miss is left for another run
+    python -m tests.mutants --quick                      # by quick tests only; what these miss is left for another run
 
 What is known is kept in `.mutants/`: a run that was ended goes on where it was.
 `tests/mutants/lines.py` says which lines count, and `tests/mutants/trial.py` how a mutant is tried. Exit code 1 if one
@@ -15,7 +15,6 @@ is neither noticed nor explained in `tests/mutants/equivalent.py`.
 
 import argparse
 import dataclasses
-import datetime
 import hashlib
 import importlib
 import json
@@ -24,17 +23,19 @@ import pathlib
 import random
 import resource
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from tests.mutants.children import in_child
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.operators import Mutant, mutants_of
-from tests.mutants.page import Score, page, remembered
+from tests.mutants.page import Score, page
 from tests.mutants.trial import Outcome, Server
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LEAST = 40
-UNIT = "tests/unit"
+QUICK, SLOW = "not slow and not nightly", "slow"
+"""Expressions of markers of the tiers that `./run_local.sh test all` runs."""
 OTHERS = (
     "apache_beam.runners.portability.fn_api_runner",
     "dp_accounting.pld",
@@ -93,7 +94,7 @@ def sampled(
 
 
 def tried(mutants: list[Mutant], room: dict[str, Any], options: argparse.Namespace) -> list[Outcome]:
-    """Outcomes of the mutants of a room.
+    """Outcomes of the mutants of a room: quick tests are asked first, slow ones for what these miss.
 
     Args:
       mutants: to try.
@@ -101,34 +102,45 @@ def tried(mutants: list[Mutant], room: dict[str, Any], options: argparse.Namespa
       options: those of the command.
     """
     digests = {each: _digest(each) for each in {mutant.path for mutant in mutants}}
+    paths = {each.name: each.path for each in mutants}
 
-    def known(told: bool) -> dict[str, dict[str, Any]]:
-        """What the log holds; what unit tests missed is known only if nothing else is to be asked, or shown."""
+    def known() -> dict[str, Outcome]:
+        """The last outcome of each mutant in the log."""
         lines = map(json.loads, options.log.read_text().splitlines() if options.log.exists() else ())
-        right = [line for line in lines if "name" in line and line["digest"] == digests.get(line["path"])]
-        right = [line for line in right if told or line["noticed_by"] or not line.get("quick")]
-        return {line["name"]: {each: line[each] for each in Outcome.__slots__ if each in line} for line in right}
+        right = [line for line in lines if line.get("name") in paths and line["digest"] == digests[line["path"]]]
+        return {line["name"]: Outcome(**{each: line[each] for each in Outcome.__slots__}) for line in right}
 
     def tell(outcome: Outcome) -> None:
         path = paths[outcome.name]
-        more = {"path": path, "digest": digests[path], "quick": options.quick}
-        _write(options.log, dataclasses.asdict(outcome) | more)
-        if outcome.noticed_by is None:
+        _write(options.log, dataclasses.asdict(outcome) | {"path": path, "digest": digests[path]})
+        if outcome.noticed_by is None and not outcome.quick:
             sys.stderr.write(f"NOT NOTICED by {outcome.n_tests} tests: {outcome.name}\n")
 
-    paths = {each.name: each.path for each in mutants}
-    done = {name: line["noticed_by"] for name, line in known(options.quick).items() if name in paths}
-    if options.again:
-        done = {name: noticed for name, noticed in done.items() if noticed or name in EQUIVALENT}
-    if not options.tell and not paths.keys() <= done.keys():
+    def ask(done: dict[str, Outcome], tier: str, tell: Callable[[Outcome], None]) -> None:
+        if options.tell or paths.keys() <= done.keys():
+            return
         before = _processor_seconds()
         try:
             server = Server(mutants, ROOT, set(room["files"]), options.log.with_name("coverage.jsonl"))
-            server.run(tuple(each for each in room["tests"] if not options.quick or each.startswith(UNIT)), tell, done)
+            server.run(tuple(room["tests"]), tell, {name: each.noticed_by for name, each in done.items()}, tier)
         finally:
             _write(options.log, {"processor_seconds": _processor_seconds() - before})
-    found = known(True)
-    return [Outcome(**found[each.name]) for each in mutants if each.name in found]
+
+    again = {name for name, each in known().items() if options.again and not each.noticed_by and name not in EQUIVALENT}
+    ask(
+        {name: each for name, each in known().items() if name not in again},
+        QUICK,
+        lambda outcome: tell(dataclasses.replace(outcome, quick=True)),
+    )
+    if not options.quick:
+        quick = known()
+        ask(
+            {name: each for name, each in quick.items() if each.noticed_by or not each.quick},
+            SLOW,
+            lambda outcome: tell(dataclasses.replace(outcome, n_tests=outcome.n_tests + quick[outcome.name].n_tests)),
+        )
+    found = known()
+    return [found[each.name] for each in mutants if each.name in found]
 
 
 def _write(log: pathlib.Path, line: dict[str, Any]) -> None:
@@ -159,14 +171,7 @@ def main() -> int:
     )
     parser.add_argument("--again", action="store_true", help="try those again that were not noticed")
     parser.add_argument("--write", type=pathlib.Path, help="the page to write")
-    parser.add_argument(
-        "--looked",
-        type=int,
-        nargs=2,
-        metavar=("SEED", "SAMPLE"),
-        help="a sample that tests were written by; reported, too",
-    )
-    parser.add_argument("--quick", action="store_true", help="unit tests only")
+    parser.add_argument("--quick", action="store_true", help="quick tests only")
     parser.add_argument("--tell", action="store_true", help="try none, but show what the log holds")
     parser.add_argument("--list", action="store_true", help="count only")
     options = parser.parse_args()
@@ -174,44 +179,20 @@ def main() -> int:
     rooms = in_child(_all)
     mutants = {room: [Mutant(**each) for each in found["mutants"]] for room, found in rooms.items()}
     files = sorted({each.path for found in mutants.values() for each in found})
-    drawn = f"--sample {options.sample} --seed {options.seed} --least {options.least}" if options.sample else "all"
-    today = datetime.datetime.now(datetime.UTC).date()
     chosen = sampled(mutants, options.sample, options.seed, options.least)
     scores = {}
     for room, found in rooms.items():
-        sys.stderr.write(f"{room}: {found['lines']} lines, {len(mutants[room])} mutants, {len(chosen[room])} to try\n")
-        if options.list or (options.room and room not in options.room and options.write is None):
-            continue
         if options.room and room not in options.room:
-            there = options.write.read_text() if options.write.exists() else ""
-            outcomes, earlier = remembered(there, room, {each.path for each in mutants[room]})
-            scores[room] = Score(lines=found["lines"], mutants=len(mutants[room]), outcomes=outcomes, sample=earlier)
             continue
-        wanted = [each for each in chosen[room] if options.only in each.name]
-        scores[room] = Score(
-            lines=found["lines"],
-            mutants=len(mutants[room]),
-            outcomes=tried(wanted, found | {"files": files}, options),
-            sample=f"{drawn}, {today}",
-        )
+        sys.stderr.write(f"{room}: {found['lines']} lines, {len(mutants[room])} mutants, {len(chosen[room])} to try\n")
+        if not options.list:
+            wanted = [each for each in chosen[room] if options.only in each.name]
+            outcomes = tried(wanted, found | {"files": files}, options)
+            scores[room] = Score(lines=found["lines"], mutants=len(mutants[room]), outcomes=outcomes)
     if options.write is not None:
-        looked = {}
-        if options.looked is not None:
-            before, options.tell = sampled(mutants, options.looked[1], options.looked[0]), True
-            looked = {
-                room: dataclasses.replace(
-                    scores[room],
-                    outcomes=tried(before[room], found, options),
-                    sample=f"--sample {options.looked[1]} --seed {options.looked[0]}, {today}",
-                )
-                for room, found in rooms.items()
-                if not options.room or room in options.room
-            }
         told = map(json.loads, options.log.read_text().splitlines())
         minutes = sum(each.get("processor_seconds", 0.0) for each in told) / 60.0
-        asked = [f"--room {' '.join(options.room)}"] if options.room else []
-        command = " ".join(["python -m tests.mutants", *asked, *([drawn] if options.sample else [])])
-        options.write.write_text(page(scores, command, minutes, looked))
+        options.write.write_text(page(scores, minutes))
     return int(any(each.killed < each.counted for each in scores.values()))
 
 

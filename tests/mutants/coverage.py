@@ -52,7 +52,9 @@ class Coverage:
     imported: dict[str, frozenset[int]]
 
 
-def recorded(tests: tuple[str, ...], files: set[str], root: pathlib.Path, store: pathlib.Path) -> Coverage:
+def recorded(
+    tests: tuple[str, ...], files: set[str], root: pathlib.Path, store: pathlib.Path, tier: str = ""
+) -> Coverage:
     """Coverage of tests; files of them that the store does not know are run.
 
     Args:
@@ -60,19 +62,22 @@ def recorded(tests: tuple[str, ...], files: set[str], root: pathlib.Path, store:
       files: whose lines are noted, whole paths.
       root: of the repository.
       store: a line of JSON for each file of tests.
+      tier: expression of markers that chooses among the tests; empty for all.
 
     Raises:
       RuntimeError: if the tests do not pass.
     """
     asked = _asked(tests, root)
-    paths = {each: _digest(each, root, tuple(sorted(files)), tuple(names)) for each, names in asked.items()}
+    said = (*sorted(files), *([tier] if tier else []))
+    paths = {each: _digest(each, root, said, tuple(names)) for each, names in asked.items()}
     known = _known(store, paths)
     store.parent.mkdir(parents=True, exist_ok=True)
     if missing := [each for each in paths if each not in known]:
         recorder = functools.partial(_Recorder, files, root, store, paths)
         answer = in_child(
             lambda: session(
-                (f"--rootdir={root}", *(f"{root}/{name}" for file in missing for name in asked[file])), recorder()
+                (f"--rootdir={root}", "-m", tier, *(f"{root}/{name}" for file in missing for name in asked[file])),
+                recorder(),
             ),
             longest=1e5,
         )
@@ -110,9 +115,9 @@ def _shared(root: pathlib.Path) -> bytes:
 
 
 @functools.cache
-def _digest(path: str, root: pathlib.Path, files: tuple[str, ...], names: tuple[str, ...]) -> str:
-    said = "\n".join((*files, *(each for each in names if each != path)))
-    return hashlib.sha256(_shared(root) + said.encode() + (root / path).read_bytes()).hexdigest()
+def _digest(path: str, root: pathlib.Path, said: tuple[str, ...], names: tuple[str, ...]) -> str:
+    text = "\n".join((*said, *(each for each in names if each != path)))
+    return hashlib.sha256(_shared(root) + text.encode() + (root / path).read_bytes()).hexdigest()
 
 
 def _known(store: pathlib.Path, paths: dict[str, str]) -> dict[str, Any]:

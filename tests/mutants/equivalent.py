@@ -9,7 +9,6 @@ _ONE_AT_A_TIME = "no chunk is empty, whatever its limit: with a limit of 0 it is
 _ONE_CLIENT = "a chunk of more rows than CLIENT_BLOCK_ROWS is one client, whose first stretch is its last"
 _LEFT_OUT = "any negative label leaves a row out"
 _BLOCKS = "it only sets sizes of blocks, and the integers are the same for all: test_sizes_of_blocks_change_no_integer"
-_WAYS = "it only chooses between two ways to the same integers: test_sizes_of_blocks_change_no_integer"
 _NO_VERDICT = (
     "the product that it is a part of is far from 2**53 for every model, so no verdict changes; nothing is released"
 )
@@ -19,41 +18,38 @@ _FEWER_DIGITS = (
 )
 _SMALLER = "the product that is checked next is larger for every model: its centers lie within 2**22 units"
 _CONSTANTS = "a check of constants, which hold; it speaks when one of them is changed"
-_SHORTCUT = "successive numbers are as far apart as they are many, so the other half of the condition says it alone"
-_COPIED = "clients that are next to each other are copied like any others, in place of a view of the same rows"
 _NO_MULTIPLIER = "an event without a multiplier has one that is not positive, of zero or less"
-_PROTOCOL = "a signature of a Protocol, which is never called"
+_NEARLY_ONE = "the logarithm of either is below 0 by more than any Laplace epsilon, unless delta is within 2**-51 of 1"
+_BY_NUMPY = "NumPy does the work then, with the same integers: tests/property/kernel/test_same_integers.py"
+_ROUNDED_UP = "a root is rounded by 2**-53 of it, so the product of either is an upper bound"
+_ANY_DISTANCE = "every distance is below each of them, so no row is beyond it"
+_BOTH_EXACT = "both branches are exact to the stated digits for numbers from 0 to 1"
+_PERIOD = "a tangent has the period pi, so the numbers are the same but for rounding"
+_EITHER_FIRST = "both bounds are checked, whichever is the first"
 _STACKED = "np.maximum(np.sqrt(lattice.squared_norms(sums)) * stretch[0]"
-_STATISTICS = "transforms/numerics/statistics"
+_STATISTICS = "transforms/core/statistics"
+_NEAREST = "transforms/numerics/statistics/nearest.py"
 
 EQUIVALENT: dict[str, str] = {
-    f"{_STATISTICS}/nearest.py:NearestCenters.of: lattice.check_product(2.0 ** ROW_BITS + _ROUNDING, "
+    f"{_NEAREST}:NearestCenters.of: lattice.check_product(2.0 ** ROW_BITS + _ROUNDING, "
     "2.0 ** ROW_BITS + _ROUNDING) => pass": _CONSTANTS,
     "schemas/privacy/charge.py:Charge.is_gaussian: each.get('noise_multiplier', 0.0) => "
     "each.get('noise_multiplier', -1.0)": _NO_MULTIPLIER,
     f"{_STATISTICS}/clients.py:outer_product: stretches[0] => stretches[-1]": _ONE_CLIENT,
     f"{_STATISTICS}/clients.py:mean_sums_and_counts.clip: {_STACKED}, 1.0) => {_STACKED}, 2.0)": (_TINY),
-    f"{_STATISTICS}/relative_sums.py:client_relative_sums.differences: -1 => -2": _LEFT_OUT,
+    f"{_STATISTICS}/differences.py:_difference_sums.differences: -1 => -2": _LEFT_OUT,
     f"{_STATISTICS}/assignment.py:Assigner.labels: -1 => -2": _LEFT_OUT,
-    f"{_STATISTICS}/nearest.py:_norm_exponents: vectors.shape[1] - 1 => vectors.shape[1] - 0": _FEWER_DIGITS,
-    f"{_STATISTICS}/nearest.py:NearestCenters.of: lattice.check_product(2.0 * (2.0 ** ROW_BITS + _ROUNDING) + largest, "
+    f"{_NEAREST}:_norm_exponents: vectors.shape[1] - 1 => vectors.shape[1] - 0": _FEWER_DIGITS,
+    f"{_NEAREST}:NearestCenters.of: lattice.check_product(2.0 * (2.0 ** ROW_BITS + _ROUNDING) + largest, "
     "largest) => pass": _SMALLER,
-    "transforms/privacy/discretization.py:_noise_groups: 8 * size + 1 => 8 * size + 2": _TRIANGLE,
-    "transforms/numerics/privacy/noise.py:_diagonal: 8 * size + 1 => 8 * size + 2": _TRIANGLE,
+    "transforms/core/accounting.py:_single_epsilon: math.ulp(0.0) => math.ulp(1.0)": _NEARLY_ONE,
+    "transforms/core/accounting.py:_single_epsilon: math.ulp(0.0) => math.ulp(-1.0)": _NEARLY_ONE,
+    "transforms/core/discretization.py:_noise_groups: 8 * size + 1 => 8 * size + 2": _TRIANGLE,
+    "transforms/core/noise.py:_diagonal: 8 * size + 1 => 8 * size + 2": _TRIANGLE,
 }
 
 _ALIKE = {
-    ("assignment.py", _WAYS): {"_FEW_CENTERS = 32": ("33", "31", "64")},
-    ("assignment.py", _BLOCKS): {"_ROWS_AT_ONCE = 256": ("257", "255", "512")},
-    ("clients.py", _BLOCKS): {"1 << 21": ("1 >> 21", "2 << 21", "0 << 21", "1 << 22", "1 << 20", "1 << 42")},
-    ("lattice.py", _WAYS): {
-        "(12, 16)": ("(13, 16)", "(11, 16)", "(24, 16)", "(12, 17)", "(12, 15)", "(12, 32)"),
-    },
-    ("relative_sums.py", _BLOCKS): {
-        "1 << 15": ("1 >> 15", "2 << 15", "0 << 15", "1 << 16", "1 << 14", "1 << 30"),
-        "1 << 13": ("2 << 13", "1 << 14", "1 << 12", "1 << 26"),
-    },
-    ("rows.py", _WAYS): {"_MATRIX_CLUSTERS = 16": ("17", "15", "32")},
+    ("client_chunks.py", _BLOCKS): {"1 << 21": ("1 >> 21", "2 << 21", "0 << 21", "1 << 22", "1 << 20", "1 << 42")},
     ("nearest.py", _NO_VERDICT): {
         "ROW_BITS - 12": ("ROW_BITS - 13", "ROW_BITS - 11", "ROW_BITS - 24"),
         "2.0 ** (ROW_BITS - 12)": tuple(f"{each} (ROW_BITS - 12)" for each in ("2.0 *", "1.0 **", "3.0 **")),
@@ -61,11 +57,12 @@ _ALIKE = {
 }
 """Constants of speed: reason by file, and what each may become."""
 for (_file, _reason), _changes in _ALIKE.items():
+    _path = _NEAREST if _NEAREST.endswith(f"/{_file}") else f"{_STATISTICS}/{_file}"
     for _before, _afters in _changes.items():
         _given = _before.partition(" = ")[0] + " = " if " = " in _before else ""
-        EQUIVALENT |= {f"{_STATISTICS}/{_file}:: {_before} => {_given}{_after}": _reason for _after in _afters}
+        EQUIVALENT |= {f"{_path}:: {_before} => {_given}{_after}": _reason for _after in _afters}
 
-_PRODUCT = f"{_STATISTICS}/nearest.py:NearestCenters.of: "
+_PRODUCT = f"{_NEAREST}:NearestCenters.of: "
 _LIMIT = "2.0 ** ROW_BITS + _ROUNDING"
 for _change in (
     *(f"2.0 * ({_LIMIT}) => {each} ({_LIMIT})" for each in ("2.0 /", "1.0 *", "3.0 *", "4.0 *")),
@@ -79,35 +76,32 @@ for _change in (
 ):
     EQUIVALENT[_PRODUCT + _change] = _NO_VERDICT
 
-for _where, _cells in (
-    ("clients.py:histogram", "_MAX_CELLS // assigner.size"),
-    ("clients.py:_clipped_totals", "_MAX_CELLS // len(sums)"),
-    ("directions.py:client_direction_sums", "(1 << 21) // len(sums)"),
-    ("relative_sums.py:client_relative_sums", "(1 << 21) // len(sums)"),
-):
-    for _least, _reason in (("max(0", _ONE_AT_A_TIME), ("max(2", _BLOCKS), ("min(1", _ONE_AT_A_TIME)):
-        EQUIVALENT[f"{_STATISTICS}/{_where}: max(1, {_cells}) => {_least}, {_cells})"] = _reason
-    if _cells.startswith("("):
-        for _after in ("1 >> 21", "2 << 21", "0 << 21", "1 << 22", "1 << 20", "1 << 42"):
-            EQUIVALENT[f"{_STATISTICS}/{_where}: 1 << 21 => {_after}"] = _BLOCKS
+for _least, _reason in (("max(0", _ONE_AT_A_TIME), ("max(2", _BLOCKS), ("min(1", _ONE_AT_A_TIME)):
+    _name = f"{_STATISTICS}/client_chunks.py:client_sums: max(1, _MAX_CELLS // size) => {_least}, _MAX_CELLS // size)"
+    EQUIVALENT[_name] = _reason
 
-_TAKE = f"{_STATISTICS}/client_chunks.py:_take: "
-for _change, _reason in (
-    ("last - first == len(clients) - 1 => last - first != len(clients) - 1", _COPIED),
-    ("last - first => last + first", _SHORTCUT),
-    *((f"len(clients) - 1 => len(clients) {each}", _COPIED) for each in ("+ 1", "- 2", "- 0")),
-    *((f"np.diff(clients) == 1 => np.diff(clients) == {each}", _COPIED) for each in ("0", "2")),
-):
-    EQUIVALENT[_TAKE + _change] = _reason
+_KERNEL = "transforms/numerics/kernel"
+_LATTICE_ROWS = f"{_KERNEL}/lattice_rows.py:lattice_rows: "
+for _change in ("points.shape[1] => points.shape[0]", "return (integers, np.flatnonzero(left)) => return None"):
+    EQUIVALENT[_LATTICE_ROWS + _change] = _BY_NUMPY
+_LOG_DELTA = "transforms/core/discretization.py:log_delta: near < 0.0"
+EQUIVALENT[f"{_LOG_DELTA} => near < 1.0"] = EQUIVALENT[f"{_LOG_DELTA} => near <= 0.0"] = _BOTH_EXACT
+_ANGLES = "transforms/numerics/clustered_fl/normal.py:normals: uniforms(stream, half) - 0.5 => uniforms(stream, half)"
+EQUIVALENT[f"{_ANGLES} - -0.5"] = EQUIVALENT[f"{_ANGLES} + 0.5"] = _PERIOD
+_CHECKED = ("(sums_bound, frame.lattice.clipping_norm)", "(counts_bound, 1.0)")
+EQUIVALENT[
+    f"{_STATISTICS}/rows.py:sums_and_counts: lattice.check_whole({', '.join(_CHECKED)}) => "
+    f"lattice.check_whole({', '.join(reversed(_CHECKED))})"
+] = _EITHER_FIRST
+for _after in ("3.0 ** 31", "4.0 ** 31", "2.0 ** 32", "2.0 ** 62"):
+    EQUIVALENT[f"{_KERNEL}/row_pass.py:: 2.0 ** 31 => {_after}"] = _ANY_DISTANCE
+for _file in (f"{_KERNEL}/row_pass.py:CompiledPass.of", f"{_STATISTICS}/assignment.py:largest_norm"):
+    for _after in ("-40", "-21"):
+        EQUIVALENT[f"{_file}: -20 => {_after}"] = _ROUNDED_UP
 
 _EQUAL = "rows and clients state the same number, as test_constants pins, so the largest of them is the least"
 for _bound in ("OUTER", "SUM", "RELATIVE", "DIRECTION", "COUNT", "QUALITY"):
     _each = f"((each.{_bound}_SENSITIVITY for each in STATISTICS.values()))"
     for _place in ("", " (place 2)")[: 2 if _bound == "QUALITY" else 1]:
-        _name = f"transforms/privacy_flow/stated_sensitivity.py:: max{_each} => min{_each}{_place}"
+        _name = f"transforms/core/stated_sensitivity.py:: max{_each} => min{_each}{_place}"
         EQUIVALENT[_name] = _EQUAL
-
-_SIGNATURE = "self, block: ClientBlock, frame: Frame, neighborhoods: Neighborhoods, bound: int, count_bound: float="
-for _default in ("2.0", "0.0"):
-    _name = f"{_STATISTICS}/by_unit.py:UnitStatistics: {_SIGNATURE}1.0 => {_SIGNATURE}{_default}"
-    EQUIVALENT[_name] = _PROTOCOL

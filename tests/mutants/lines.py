@@ -10,9 +10,8 @@ import dataclasses
 import pathlib
 from collections.abc import Iterator
 
-from transforms.privacy_flow.allow_list import AUDITED
-from transforms.privacy_flow.rules import Level, Role
-from transforms.privacy_flow.stated_sensitivity import STATED
+from dapple_dp.transforms.core.allow_list import AUDITED, Level, Role
+from dapple_dp.transforms.core.stated_sensitivity import STATED
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TABLES = "callables of the checker's tables"
@@ -35,7 +34,14 @@ class Room:
 
 ROOMS: dict[str, Room] = {
     "statistics": Room(
-        sources=("transforms/numerics/statistics/*.py", "transforms/numerics/kernel/*.py"),
+        sources=(
+            "transforms/core/statistics/*.py",
+            "transforms/numerics/statistics/nearest.py",
+            "transforms/core/round.py",
+            "transforms/core/loop.py",
+            "transforms/rounds/kept_frame.py",
+            "transforms/numerics/kernel/*.py",
+        ),
         tests=(
             "tests/unit/kernel",
             "tests/property/kernel",
@@ -45,10 +51,20 @@ ROOMS: dict[str, Room] = {
             "tests/property/kmeans",
             "tests/unit/kmeans/test_feddp_rounds.py",
             "tests/attacks/test_rows_among_rows.py",
+            "tests/unit/rounds/test_loop.py",
         ),
     ),
     "noise": Room(
-        sources=("transforms/numerics/privacy/*.py", "transforms/privacy/noise_stage.py"),
+        sources=(
+            "transforms/core/keystream.py",
+            "transforms/core/noise.py",
+            "transforms/core/keys.py",
+            "transforms/numerics/clustered_fl/normal.py",
+            "transforms/numerics/clustered_fl/private_selection.py",
+            "transforms/numerics/masked/noise_shares.py",
+            "transforms/on_beam/noise_stage.py",
+            "transforms/masked/noise_stages.py",
+        ),
         tests=(
             "tests/unit/privacy/by_hand",
             "tests/unit/privacy/test_noise.py",
@@ -67,11 +83,9 @@ ROOMS: dict[str, Room] = {
     ),
     "accounting": Room(
         sources=(
-            "transforms/privacy/accounting.py",
-            "transforms/privacy/discretization.py",
-            "transforms/privacy/known_epsilons.py",
+            "transforms/core/accounting.py",
+            "transforms/core/discretization.py",
             "transforms/privacy/ledger_filter.py",
-            "transforms/privacy/plan_limits.py",
         ),
         tests=(
             "tests/unit/privacy/by_hand",
@@ -83,7 +97,7 @@ ROOMS: dict[str, Room] = {
         ),
     ),
     "records": Room(
-        sources=("schemas/privacy/*.py",),
+        sources=("schemas/core/*.py", "schemas/privacy/*.py"),
         tests=(
             "tests/unit/privacy/by_hand",
             "tests/unit/privacy/test_noise.py",
@@ -91,6 +105,7 @@ ROOMS: dict[str, Room] = {
             "tests/unit/privacy/test_ledger_filter.py",
             "tests/unit/privacy/test_accounting.py",
             "tests/unit/privacy/test_release_tables.py",
+            "tests/unit/privacy/test_statement_words.py",
             "tests/unit/ledger",
             "tests/property/privacy",
             "tests/property/ledger",
@@ -100,7 +115,18 @@ ROOMS: dict[str, Room] = {
         ),
     ),
     "checker": Room(
-        sources=("transforms/privacy_flow/*.py",),
+        sources=(
+            "transforms/core/allow_list.py",
+            "transforms/core/audited_types.py",
+            "transforms/core/known_objects.py",
+            "transforms/privacy/extensions.py",
+            "transforms/core/stated_sensitivity.py",
+            "transforms/core/audit.py",
+            "transforms/on_beam/checker.py",
+            "transforms/on_beam/steps.py",
+            "transforms/on_beam/workers.py",
+            "transforms/on_beam/round.py",
+        ),
         tests=(
             "tests/unit/privacy_flow",
             "tests/unit/privacy/by_hand/test_constants.py",
@@ -126,6 +152,7 @@ ROOMS: dict[str, Room] = {
             "tests/unit/kmeans/test_dp_medians.py",
             "tests/unit/kmeans/test_spherical.py",
             "tests/unit/profile",
+            "tests/unit/privacy_flow/test_stated_by_hand.py",
             "tests/unit/trusted_zone/test_cell_statistics.py",
             "tests/pipeline/trusted_zone/test_cells.py::test_cells_in_step_are_the_same_runs_as_alone[plain]",
             "tests/pipeline/rounds/test_exactness.py::test_a_run_equals_the_chain_of_its_rounds",
@@ -168,7 +195,7 @@ def _of_tables() -> dict[str, set[int]]:
     private = [name for name, rule in AUDITED.items() if rule.role is not Role.TRUSTED and _sees_private(rule)]
     found: dict[str, set[int]] = {}
     for module, _, name in (each.partition(":") for each in [*private, *STATED]):
-        path = ROOT / (module.replace(".", "/") + ".py")
+        path = ROOT / (module.removeprefix("dapple_dp.").replace(".", "/") + ".py")
         if path.exists():
             body = ast.parse(path.read_text()).body
             (node,) = (each for each in body if getattr(each, "name", None) == name)

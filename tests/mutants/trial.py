@@ -43,7 +43,7 @@ class Outcome:
       n_tests: that execute its statement.
       seconds: that it took.
       why: what that test said.
-      quick: whether unit tests alone were asked.
+      quick: whether quick tests alone were asked.
     """
 
     name: str
@@ -70,7 +70,11 @@ class Server:
         self._sound: set[tuple[str, bool]] = set()
 
     def run(
-        self, tests: tuple[str, ...], tell: Callable[[Outcome], None], done: dict[str, str | None] | None = None
+        self,
+        tests: tuple[str, ...],
+        tell: Callable[[Outcome], None],
+        done: dict[str, str | None] | None = None,
+        tier: str = "",
     ) -> None:
         """Tries all mutants.
 
@@ -78,17 +82,18 @@ class Server:
           tests: of the room.
           tell: is called with each outcome.
           done: those that are known, with the tests that have noticed them.
+          tier: expression of markers that chooses among the tests; empty for all.
 
         Raises:
           RuntimeError: if the tests do not pass without a change.
         """
         known = {name: noticed for name, noticed in (done or {}).items() if noticed}
-        coverage = recorded(tests, self._files, self._root, self._store)
+        coverage = recorded(tests, self._files, self._root, self._store, tier)
         self._choice = Choice(coverage, self._root, self._files)
         for mutant in self._mutants:
             if mutant.name in known:
                 self._choice.has_noticed(known[mutant.name], mutant)
-        with _Collected(self._root, tests) as self._collected:
+        with _Collected(self._root, tests, tier) as self._collected:
             for mutant in self._mutants:
                 if mutant.name not in (done or {}):
                     tell(self._tried(mutant))
@@ -143,11 +148,12 @@ class _Collected:
     Args:
       root: of the repository.
       tests: of the room.
+      tier: expression of markers that chooses among them.
     """
 
-    def __init__(self, root: pathlib.Path, tests: tuple[str, ...]):
+    def __init__(self, root: pathlib.Path, tests: tuple[str, ...], tier: str):
         self._root = root
-        self._tests = (f"--rootdir={root}", *(os.fspath(root / each) for each in tests))
+        self._tests = (f"--rootdir={root}", "-m", tier, *(os.fspath(root / each) for each in tests))
 
     def __enter__(self) -> "_Collected":
         asking, asked = os.pipe()

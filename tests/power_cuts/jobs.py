@@ -12,14 +12,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import yaml
 
-from pipelines.ledger.store import Ledger
-from schemas.errors import DappleError
-from schemas.masked.pairwise_messages import Leg
-from schemas.privacy.charge import Limit
+from dapple_dp.pipelines.ledger.store import Ledger
+from dapple_dp.schemas.errors import DappleError
+from dapple_dp.schemas.masked.pairwise_messages import Leg
+from dapple_dp.schemas.privacy.charge import Limit
+from dapple_dp.schemas.settings.run_manifest import RELEASED_FILES
 from tests.power_cuts import disk
 from tests.power_cuts.disk import Tree
 from tests.scenes import brokers, crashes, epochs, federation, lake, ledgers
-from transforms.files.publish import RELEASED_FILES
 
 MODELS = "models.parquet"
 
@@ -172,7 +172,7 @@ class Chunks(Fit):
 class TakenUp(Chunks):
     """A run that takes up what an attempt has left that was killed; the power is cut while it does."""
 
-    point = crashes.Point("transforms.files.checkpoint:CheckpointFolder.save", after=True)
+    point = crashes.Point("dapple_dp.transforms.files.checkpoint:CheckpointFolder.save", after=True)
 
     def steps(self) -> Iterator[Step]:
         """An attempt that dies, and the one after it."""
@@ -186,7 +186,7 @@ class TakenUp(Chunks):
 class PutInPlace(TakenUp):
     """A run whose first attempt was killed after its commit, before its files were in their place."""
 
-    point = crashes.Point("pipelines.run.folder:RunFolder.move")
+    point = crashes.Point("dapple_dp.pipelines.run.folder:RunFolder.move")
 
 
 class FreeRounds(Fit):

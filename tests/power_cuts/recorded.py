@@ -10,7 +10,7 @@ def main() -> None:
     """Ends without waiting for threads of the runner."""
     os.umask(0o022)
     sites.tell()
-    from pipelines.command import main as command
+    from dapple_dp.pipelines.command import main as command
 
     code = command.main(sys.argv[1:])
     sys.stdout.flush()

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterator, Set
 from typing import NamedTuple
 
-from pipelines.command import main as command
-from schemas.errors import DappleError
+from dapple_dp.pipelines.command import main as command
+from dapple_dp.schemas.errors import DappleError
 from tests.power_cuts import disk, trace
 from tests.power_cuts.disk import Disk, Tree
 from tests.power_cuts.jobs import Job, Step

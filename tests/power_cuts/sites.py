@@ -23,6 +23,7 @@ WRITERS = {
     "create",
     "create_key",
     "delete_key",
+    "end_key",
     "flush",
     "link_in_place",
     "make_folder",
@@ -33,12 +34,12 @@ WRITERS = {
     "write_listing",
     "write_once",
 }
-"""Functions of `transforms/files` and `transforms/privacy/keys.py`."""
+"""Functions of `transforms/files` and `transforms/privacy/key_files.py`."""
 OF_MODULES = {
     "os": {"link", "makedirs", "mkdir", "remove", "rename", "replace", "rmdir", "symlink", "truncate", "unlink"},
     "shutil": {"copy", "copyfile", "copytree", "move", "rmtree"},
     "new_file": {"rename"},
-    "FileSystems": {"copy", "create", "delete", "mkdirs", "rename"},
+    "STORE": {"create", "delete", "make_folder", "put", "put_new", "rename"},
 }
 OF_LEDGERS = {"reserve", "start", "commit", "void", "set_limit"}
 _MAKES = re.compile(r"O_CREAT|^'[wax]")
@@ -120,7 +121,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
         if fullname.partition(".")[0] not in PACKAGES:
             return None
-        place = ROOT.joinpath(*fullname.split("."))
+        place = ROOT.joinpath(*fullname.split(".")).resolve()  # links lead to the packages beside `dapple_dp`
         for file in (place / "__init__.py", place.with_suffix(".py")):
             if file.exists():
                 folders = [str(place)] if file.name == "__init__.py" else None

@@ -7,10 +7,10 @@ _FOLDER = "an empty folder, which the next call makes"
 _TOLD = "it is shown to an operator, and never read again"
 _AGAIN = "it says once more what the disk holds already, and the next call would"
 _TORN = "it removes a file that was torn before it held anything; if that comes back, the next call removes it"
-OF_STORES = {"FileSystems.mkdirs", "FileSystems.create", "FileSystems.delete", "FileSystems.rename", "remove_files"}
+OF_STORES = {"STORE.make_folder", "STORE.create", "STORE.delete", "STORE.rename", "remove_files"}
 REASONS: dict[str, dict[str, str]] = {
     "dapple_dp/integrations/beam_yaml.py": {"write_bytes": "a config for this process alone, in a temporary folder"},
-    "pipelines/clustered_fl/job.py": {"FileSystems.delete": _STAGED},
+    "pipelines/clustered_fl/job.py": {"STORE.delete": _STAGED},
     "pipelines/command/main.py": {"open": "/dev/null"},
     "pipelines/jobs/lineage.py": {"open": _TOLD},
     "pipelines/jobs/place.py": {"Ledger": _AGAIN},
@@ -19,15 +19,15 @@ REASONS: dict[str, dict[str, str]] = {
     "pipelines/kmeans/plan/file_digests.py": dict.fromkeys(("write_listing", "write_bytes"), _STAGED),
     "pipelines/masked/upload.py": {"make_folder": _FOLDER},
     "pipelines/plan/leftovers.py": {"shutil.rmtree": _CLEARED},
-    "pipelines/plan/starter.py": {"new_file.create": "a job for people to go on with, of public words"},
+    "pipelines/plan/starter.py": {"STORE.put_new": "a job for people to go on with, of public words"},
     "pipelines/plan/verify.py": {"write_bytes": "a signature, which is made again from the run and the key"},
     "pipelines/run/folder.py": dict.fromkeys(("shutil.rmtree", "os.unlink"), _CLEARED)
     | {"os.rmdir": "an empty folder in the place of the output"}
     | dict.fromkeys(OF_STORES, _STORE),
     "pipelines/run/graph.py": {"shutil.rmtree": "a temporary folder of Beam's"},
-    "pipelines/run/run_keys.py": {"FileSystems.delete": _TORN},
+    "pipelines/run/run_keys.py": {"STORE.delete": _TORN},
     "pipelines/run/signals/exports.py": dict.fromkeys(("os.open", "os.replace", "os.unlink"), _TOLD),
-    "pipelines/tables/arrivals/landing.py": dict.fromkeys(("FileSystems.delete", "os.rmdir"), _CLEARED),
+    "pipelines/tables/arrivals/landing.py": dict.fromkeys(("STORE.delete", "os.rmdir"), _CLEARED),
     "pipelines/tables/client_staging.py": {"shutil.rmtree": _CLEARED} | dict.fromkeys(OF_STORES, _STORE),
     "pipelines/tables/epoch_roll.py": {"os.unlink": _CLEARED, "new_file.make_folders": _FOLDER},
     "pipelines/trusted_zone/sweep.py": {"write_bytes": "a part with scores, written as parts without them are"},
@@ -35,22 +35,20 @@ REASONS: dict[str, dict[str, str]] = {
     "transforms/arrivals/consume.py": {"write_bytes": _STORE},
     "transforms/clustered_fl/judge_models.py": {"write_bytes": _STAGED},
     "transforms/files/claims.py": {
-        "new_file.create": _STORE,
-        "FileSystems.delete": _STORE,
+        "STORE.put_new": _STORE,
+        "STORE.delete": _STORE,
         "make_folder": _FOLDER,
     },
     "transforms/files/file_bytes.py": {
         "new_file.make_folders": _FOLDER,
-        "FileSystems.mkdirs": _STORE,
     },
     "transforms/files/new_file.py": {
         "make_folders": "the same function for the folder above",
-        "FileSystems.create": _STORE,
         "create": _STORE,
     },
     "transforms/masked/exchange_files.py": {"write_once": _AGAIN},
-    "transforms/masked/party_state.py": {"FileSystems.delete": _CLEARED, "make_folder": _FOLDER},
-    "transforms/privacy/keys.py": {"os.unlink": _TORN},
+    "transforms/masked/party_state.py": {"STORE.delete": _CLEARED, "make_folder": _FOLDER},
+    "transforms/privacy/key_files.py": {"os.unlink": _TORN},
     "transforms/privacy/plan_cache.py": dict.fromkeys(
         ("open", "os.replace", "os.unlink"), "a cache, whose torn files are recomputed"
     ),

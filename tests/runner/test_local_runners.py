@@ -14,6 +14,7 @@ class TestInMemory(Conformance):
         return ("--runner=FnApiRunner", "--direct_runner_bundle_repeat=2")
 
 
+@pytest.mark.slow
 class TestProcesses(Conformance):
     @pytest.fixture(scope="class")
     @classmethod

@@ -36,6 +36,7 @@ def prism():
         os.kill(child, signal.SIGTERM)
 
 
+@pytest.mark.slow
 class TestPrism(Conformance):
     @pytest.fixture(scope="class")
     @classmethod
@@ -43,17 +44,19 @@ class TestPrism(Conformance):
         return prism
 
 
+@pytest.mark.slow
 def test_a_new_night_goes_live_while_the_pipeline_runs(prism, tmp_path):
     """By side inputs in windows."""
     run_two_nights(two_nights(tmp_path), [*prism, "--no_pipeline_type_check", "--no_save_main_session"])
 
 
 @pytest.mark.kafka
+@pytest.mark.nightly
 def test_windows_of_a_topic(broker, prism, tmp_path):
     brokers.check_on_a_runner(broker, tmp_path, prism)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 class TestFaults:
     """Prism does not try again; a run that is disturbed publishes nothing.
 

@@ -8,7 +8,7 @@ from deploy.local import processes
 from deploy.local.worker_environment import start_pool, worker_python
 from tests.scenes.conformance import Conformance, needed
 
-pytestmark = pytest.mark.runner
+pytestmark = [pytest.mark.runner, pytest.mark.slow]
 
 
 class TestWheelInAnEnvironmentOfItsOwn(Conformance):
@@ -32,6 +32,6 @@ class TestWheelInAnEnvironmentOfItsOwn(Conformance):
     def test_the_packages_are_those_of_the_wheel(self):
         with needed("workers"):
             python = worker_python()
-        words = [python, "-P", "-c", "import pipelines, transforms; print(pipelines.__file__)"]
+        words = [python, "-P", "-c", "import dapple_dp.pipelines; print(dapple_dp.pipelines.__file__)"]
         done = subprocess.run(words, capture_output=True, text=True, check=True, env={}, cwd=python.parent)
         assert "site-packages" in done.stdout

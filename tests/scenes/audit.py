@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, RoundPlan
-from schemas.privacy.release import Release
+from dapple_dp.schemas.core.plan import Geometry, Mechanism, ReleasePlan, RoundPlan
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.transforms.core.noise import draw_release
+from dapple_dp.transforms.core.statistics import lattice
 from tests.scenes import other_auditor
-from transforms.numerics.privacy.noise import draw_release
-from transforms.numerics.statistics import lattice
 
 EPSILON = 2.5
 DELTA = 0.1

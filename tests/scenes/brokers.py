@@ -13,12 +13,14 @@ from unittest import mock
 import pytest
 import yaml
 
+from dapple_dp.pipelines.run.run_keys import RunNonce
+from dapple_dp.schemas.privacy.charge import Limit
 from deploy.local.kafka_broker import KafkaBroker
-from pipelines.run.run_keys import RunNonce
-from schemas.privacy.charge import Limit
 from tests.scenes import lake, ledgers
 from tests.scenes.conformance import needed
 
+CATCH_UP = ("--catch_up", "2027-12-31")
+"""Lets windows of the past be released in one call, as all tests with the time of today do."""
 FIRST = "2026-01-01"
 START = 1_767_225_600_000
 """Midnight of `FIRST` (UTC), in milliseconds since 1970."""
@@ -173,7 +175,7 @@ class StreamPlace:
     def words(self, name: str, *flags: str) -> tuple[str, ...]:
         """A command line."""
         own = self.folder / name
-        return ("stream", "--config", str(own / "job.yaml"), "--output", str(own / "out"), *flags)
+        return ("stream", "--config", str(own / "job.yaml"), "--output", str(own / "out"), *CATCH_UP, *flags)
 
     def stream(
         self, name: str, topic: Topic | None, *flags: str, data: pathlib.Path | None = None, **changes: Any

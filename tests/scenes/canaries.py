@@ -9,20 +9,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.kmeans.fit_config import FitConfig, validated
-from schemas.privacy.plan import PrivacyPlan, PrivacyUnit, ReleasePlan, RoundPlan, RoundSpec
-from schemas.tables.client_block import ClientBlock
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.plan import PrivacyPlan, PrivacyUnit, ReleasePlan, RoundPlan, RoundSpec
+from dapple_dp.schemas.kmeans.fit_config import FitConfig, validated
+from dapple_dp.transforms.core import accounting, loop
+from dapple_dp.transforms.core.round import Round
+from dapple_dp.transforms.kmeans.dp_lloyd.state import LloydState
+from dapple_dp.transforms.kmeans.protocols import protocol_of
+from dapple_dp.transforms.kmeans.windows import rounds as window_rounds
+from dapple_dp.transforms.kmeans.windows import server as window_server
+from dapple_dp.transforms.kmeans.windows.state import WindowState
+from dapple_dp.transforms.numerics.tables import row_sampling
 from tests.scenes import audit
 from tests.scenes.lake import MEANS, mixture
-from transforms.kmeans.dp_lloyd.state import LloydState
-from transforms.kmeans.protocols import PROTOCOLS
-from transforms.kmeans.windows import rounds as window_rounds
-from transforms.kmeans.windows import server as window_server
-from transforms.kmeans.windows.state import WindowState
-from transforms.numerics.privacy.noise import draw_release
-from transforms.numerics.tables import row_sampling
-from transforms.privacy import accounting
-from transforms.rounds.protocol import Round
 
 SERVER = mixture(24, seed=99)
 FAR = 10.0
@@ -148,7 +147,7 @@ def epoch_audited(unit: str = "record") -> Audited:
         window_rounds.round_specs(job, SERVER.shape[1]),
         audit.EPSILON,
         audit.DELTA,
-        PROTOCOLS[job.algorithm].allocation(job),
+        protocol_of(job.algorithm).allocation(job),
     )
     (found,) = window_rounds.rounds(job, plan)
     state = window_server.initial_state(job, MEANS + 0.2)
@@ -169,7 +168,7 @@ def audited(job: FitConfig, *names: str) -> Audited:
     rounds_of_job = bound(job)
     states = _states(job, rounds_of_job)
     chosen = tuple(each for name in names for each in specs if each.path.endswith("/" + name))
-    allocation = PROTOCOLS[job.algorithm].allocation(job)
+    allocation = protocol_of(job.algorithm).allocation(job)
     plan = accounting.calibrate(job.privacy.unit, chosen, audit.EPSILON, audit.DELTA, allocation)
     rounds = tuple(rounds_of_job[each.path]._replace(plan=each) for each in plan.rounds)
     return Audited(rounds, tuple(states[each.path] for each in chosen), plan.epsilon)
@@ -177,7 +176,7 @@ def audited(job: FitConfig, *names: str) -> Audited:
 
 def _specs(job: FitConfig) -> tuple[RoundSpec, ...]:
     """All rounds of a job before calibration."""
-    return PROTOCOLS[job.algorithm].round_specs(job, SERVER.shape[1], len(SERVER))
+    return protocol_of(job.algorithm).round_specs(job, SERVER.shape[1], len(SERVER))
 
 
 def bound(job: FitConfig) -> dict[str, Round]:
@@ -187,17 +186,14 @@ def bound(job: FitConfig) -> dict[str, Round]:
         for each in _specs(job)
     )
     plan = PrivacyPlan(unit=job.privacy.unit, epsilon=1.0, delta=0.5, discretization_slack=0.0, rounds=plans)
-    return {each.plan.path: each for each in PROTOCOLS[job.algorithm].rounds(job, plan)}
+    return {each.plan.path: each for each in protocol_of(job.algorithm).rounds(job, plan)}
 
 
 def _states(job: FitConfig, rounds: dict[str, Round]) -> dict[str, Any]:
     """The state before each round in one run."""
-    state = PROTOCOLS[job.algorithm].initial_state(job, SERVER, SERVER.shape[1])
-    block, states = ordinary(job), {}
-    for path, each in rounds.items():
-        states[path] = state
-        state = each.step(state, draw_release(audit.key_of(0), each.plan, each.statistic(block, state)))
-    return states
+    initial = protocol_of(job.algorithm).initial_state(job, SERVER, SERVER.shape[1])
+    found = loop.simulate(initial, list(rounds.values()), [ordinary(job)], audit.key_of(0))
+    return dict(zip(rounds, found.states, strict=False))
 
 
 def ordinary(job: FitConfig, n_rows: int = 90) -> ClientBlock:

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 import yaml
 
+from dapple_dp.pipelines.kmeans.plan import file_digests
+from dapple_dp.pipelines.run.options import DEFAULT_RUNNER, beam_options
+from dapple_dp.pipelines.tables.private_source import private_source
+from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE, RELEASED_FILES
+from dapple_dp.schemas.tables.data_section import DataConfig
 from deploy.local.downloads import UnavailableError
-from pipelines.kmeans.plan import file_digests
-from pipelines.run.options import DEFAULT_RUNNER, beam_options
-from pipelines.tables.private_source import private_source
-from schemas.tables.data_section import DataConfig
 from tests.scenes import lake, reports
-from transforms.files.publish import CENTERS_FILE, RELEASED_FILES
 
 N_ROWS, CLIENT_ROWS = 360, 10
 REFERENCE = (f"--runner={DEFAULT_RUNNER}",)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from unittest import mock
 
-from pipelines.command import main as command
+from dapple_dp.pipelines.command import main as command
 from tests.scenes import lake
 
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -20,11 +20,11 @@ PRELOADED = [
     "apache_beam.runners.portability.fn_api_runner",
     "apache_beam.typehints.intrinsic_one_ops",
     "dp_accounting.pld",
-    "pipelines.kmeans.fit",
-    "pipelines.kmeans.report.files",
-    "pipelines.kmeans.report.report_page",
-    "pipelines.kmeans.stream.job",
-    "pipelines.ledger.store",
+    "dapple_dp.pipelines.kmeans.fit",
+    "dapple_dp.pipelines.kmeans.report.files",
+    "dapple_dp.pipelines.kmeans.report.report_page",
+    "dapple_dp.pipelines.kmeans.stream.job",
+    "dapple_dp.pipelines.ledger.store",
     "scipy.optimize",
     "sklearn.cluster",
 ]

@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from transforms.numerics.privacy import noise
+from dapple_dp.transforms.core import noise
 
 
 @contextlib.contextmanager

@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 import yaml
 from numpy.typing import NDArray
 
-from schemas.privacy.charge import Limit
+from dapple_dp.schemas.privacy.charge import Limit
+from dapple_dp.schemas.settings.run_manifest import RELEASES_FILE
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.tables.counted_clients import Roll
 from tests.scenes import lake, ledgers
-from transforms.files import gate
-from transforms.files.publish import RELEASES_FILE
-from transforms.tables.counted_clients import Roll
+from tests.scenes.brokers import CATCH_UP
 
 DATES = tuple(f"2026-01-{day:02d}" for day in range(1, 31))
 STREAM: dict[str, Any] = {"name": "january", "column": "dt", "first": DATES[0], "windows": 6, "band": 2, "memory": 4}
@@ -68,7 +69,7 @@ class Place:
         given = self.stream | {"until": until} | changes
         stream = {name: value for name, value in given.items() if value is not None}
         config.write_text(yaml.safe_dump(self.settings | {"stream": stream}))
-        return ["stream", "--config", str(config), "--output", str(self.folder / output)]
+        return ["stream", "--config", str(config), "--output", str(self.folder / output), *CATCH_UP]
 
     def release(self, until: str, **changes: Any) -> lake.Outcome:
         """Calls the job for the windows up to a date."""

@@ -67,7 +67,7 @@ class FaultBench:
 
 _COMMAND = """
 import sys
-from pipelines.command.main import main
+from dapple_dp.pipelines.command.main import main
 from tests.scenes import lake
 with lake.written_keys_draw():
     sys.exit(main(sys.argv[1:]))
@@ -129,8 +129,8 @@ class Run:
 
 
 def workers(pool: Process) -> list[int]:
-    """Processes of a pool that work."""
-    return children(pool.pid)
+    """Processes of a pool that work: those that its server has forked."""
+    return [worker for server in children(pool.pid) for worker in children(server)]
 
 
 def children(pid: int, name: str = "") -> list[int]:

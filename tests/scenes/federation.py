@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from schemas.choices import FederatedAlgorithm, ModelKind
-from schemas.clustered_fl.records import (
+from dapple_dp.schemas.choices import FederatedAlgorithm, ModelKind
+from dapple_dp.schemas.clustered_fl.records import (
     ClientRows,
     ClientUpdate,
     ClusteringParams,
@@ -21,11 +21,17 @@ from schemas.clustered_fl.records import (
     Silo,
     TrainingParams,
 )
+from dapple_dp.transforms.clustered_fl.rounds import run_stream
+from dapple_dp.transforms.core.keystream import KeyStream
+from dapple_dp.transforms.numerics.clustered_fl.bounded_rows import bounded_rows
+from dapple_dp.transforms.numerics.clustered_fl.round import (
+    RoundSums,
+    client_step,
+    initial_state,
+    server_step,
+    slots_of,
+)
 from tests.scenes.lake import KEY, write_files
-from transforms.clustered_fl.rounds import run_stream
-from transforms.numerics.clustered_fl.bounded_rows import bounded_rows
-from transforms.numerics.clustered_fl.round import RoundSums, client_step, initial_state, server_step, slots_of
-from transforms.numerics.privacy.keystream import KeyStream
 
 N_CLIENTS, N_ROWS, N_FEATURES, N_CLASSES = 6, 80, 5, 3
 NAMES = tuple(f"silo-{index}" for index in range(N_CLIENTS))

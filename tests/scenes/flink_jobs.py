@@ -1,11 +1,11 @@
-"""A Flink JobManager of canned answers, as `pipelines.run.on_flink` asks it."""
+"""A Flink JobManager of canned answers, as `dapple_dp.pipelines.run.on_flink` asks it."""
 
 import contextlib
 import http.server
 import json
 import threading
 
-from pipelines.run.options import job_name
+from dapple_dp.pipelines.run.options import job_name
 
 
 class CannedFlink(http.server.BaseHTTPRequestHandler):

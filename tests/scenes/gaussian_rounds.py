@@ -1,6 +1,6 @@
 """Plans of rounds whose releases are Gaussian, for tests of what the checker demands."""
 
-from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
+from dapple_dp.schemas.core.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
 
 
 def round_of(**sensitivities: int) -> RoundPlan:

@@ -10,24 +10,25 @@ import numpy as np
 import pytest
 from apache_beam.pvalue import AsSingleton
 
-from pipelines.kmeans.fit_rounds import FitRounds
-from pipelines.kmeans.plan.planned_fit import PlannedFit, message_contract
-from pipelines.run.options import beam_options
-from schemas.choices import NoiseBy
-from schemas.errors import PrivacyFlowError
-from schemas.masked.config import PairwiseParams
-from schemas.privacy.flow import GraphPrivacy, Promise
+from dapple_dp.pipelines.kmeans.fit_rounds import FitRounds
+from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit, message_contract
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.schemas.choices import NoiseBy
+from dapple_dp.schemas.core.plan import GraphPrivacy, Promise
+from dapple_dp.schemas.errors import PrivacyFlowError
+from dapple_dp.schemas.masked.config import PairwiseParams
+from dapple_dp.transforms.files.publish import PublishModel
+from dapple_dp.transforms.masked.aggregation import Masked
+from dapple_dp.transforms.masked.clients import Masking
+from dapple_dp.transforms.on_beam.checker import check_graph
+from dapple_dp.transforms.on_beam.exact_sums import SumStatistics
+from dapple_dp.transforms.on_beam.noise_stage import AddNoise
+from dapple_dp.transforms.on_beam.round import Aggregation, Central, ServerFn, _StatisticFn
+from dapple_dp.transforms.privacy.key_files import KeyFile
+from dapple_dp.transforms.rounds.shard_sums import ShardSums
+from dapple_dp.transforms.rounds.staged_state import StagedArrays
+from dapple_dp.transforms.tables.read import ListShards
 from tests.scenes import lake
-from transforms.files.publish import PublishModel
-from transforms.masked.aggregation import Masked
-from transforms.masked.clients import Masking
-from transforms.privacy.noise_stage import AddNoise
-from transforms.privacy_flow.checker import check_graph
-from transforms.rounds.aggregation import Aggregation, Central, _StatisticFn
-from transforms.rounds.exact_sums import SumStatistics
-from transforms.rounds.round import ServerFn
-from transforms.rounds.staged_state import StagedArrays
-from transforms.tables.read import ListShards
 
 
 class HostileGraphs:
@@ -70,10 +71,11 @@ class World:
 
     def fit(self, root: beam.Pipeline, job: PlannedFit, masking: Masking | None = None) -> None:
         """The graph of a fit."""
-        aggregation: Aggregation = Central(contract=job.contract, key_uri=self.key)
+        aggregation: Aggregation = Central(reader=ShardSums(job.contract), key_source=KeyFile(self.key))
         if masking is not None:
             masking = dataclasses.replace(masking, root=job.source.path)
-            aggregation = Masked(contract=message_contract(job), key_uri=self.key, masking=masking)
+            job = dataclasses.replace(job, contract=message_contract(job))
+            aggregation = Masked(contract=job.contract, key_uri=self.key, masking=masking)
         add_fit(root, job, aggregation, str(self.folder / "out"))
 
     def shards(self, root: beam.Pipeline, job: PlannedFit, label: str = "List") -> beam.PCollection:
@@ -113,7 +115,7 @@ class Scene:
         self.state = root | "Public" >> beam.Create([self.job.initial], reshuffle=False)
 
     def statistics(self, label="Statistic", each=None, state=None, shards=None):
-        fn = _StatisticFn(self.job.contract, each or self.first)
+        fn = _StatisticFn(ShardSums(self.job.contract), each or self.first)
         shards = self.shards if shards is None else shards
         return shards | label >> beam.ParDo(fn, AsSingleton(self.state if state is None else state))
 
@@ -122,7 +124,7 @@ class Scene:
         return statistics | label >> SumStatistics(size=self.first.plan.size)
 
     def noise(self, plan=None):
-        return AddNoise(plan=plan or self.first.plan, key_uri=self.world.key)
+        return AddNoise(plan=plan or self.first.plan, key_source=KeyFile(self.world.key))
 
     def publish(self):
         return PublishModel(folder=str(self.world.folder / "out"))

@@ -3,16 +3,20 @@
 import dataclasses
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import sysconfig
 import textwrap
 from collections.abc import Mapping
 
-from deploy.local.worker_environment import build_wheel
+from deploy.local.downloads import ROOT
+from deploy.local.worker_environment import build_wheel, sources
 
 _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
 _TIMEOUT = 900
+ACME = ("schemas", "transforms", "pipelines", "tests")
+"""Names that projects give to packages of their own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +48,10 @@ class Environment:
     def install(self, wheel: pathlib.Path) -> None:
         self.pip("install", "--no-deps", "--no-index", "--force-reinstall", str(wheel))
 
-    def uninstall(self, name: str) -> None:
-        self.pip("uninstall", "--yes", name)
+    def install_editable(self, checkout: pathlib.Path, mode: str) -> None:
+        """Installs a checkout in setuptools' mode `lenient` or `strict`."""
+        words = ("--no-deps", "--no-index", "--no-build-isolation", "--config-settings", f"editable_mode={mode}")
+        self.pip("install", *words, "--editable", str(checkout))
 
     def run(self, *words: str, cwd: pathlib.Path, **variables: str) -> subprocess.CompletedProcess:
         return subprocess.run(
@@ -57,6 +63,15 @@ class Environment:
             timeout=_TIMEOUT,
             check=False,
         )
+
+
+def acme_project(folder: pathlib.Path) -> pathlib.Path:
+    """A project with packages called as Dapple's folders are, each with a module `mine`."""
+    for name in ACME:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").write_text("")
+        (folder / name / "mine.py").write_text("OWNER = 'acme'\n")
+    return folder
 
 
 def clean_environment(more: Mapping[str, str] = {}) -> dict[str, str]:
@@ -76,6 +91,17 @@ def dapple_wheel(folder: pathlib.Path) -> pathlib.Path:
     """The wheel of the sources as they are now, built without a network."""
     folder.mkdir(parents=True, exist_ok=True)
     return build_wheel(folder)
+
+
+def copy_of_sources(folder: pathlib.Path) -> pathlib.Path:
+    """A checkout of its own with what Dapple is built from."""
+    for path in sources():
+        target = folder / path.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+    for link in filter(os.path.islink, (ROOT / "dapple_dp").iterdir()):
+        (folder / "dapple_dp" / link.name).symlink_to(os.readlink(link))
+    return folder
 
 
 def foreign_wheel(folder: pathlib.Path, files: Mapping[str, str], name: str = "acme-etl") -> pathlib.Path:

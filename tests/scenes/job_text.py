@@ -2,7 +2,7 @@
 
 import pydantic
 
-from schemas.settings import yaml_text
+from dapple_dp.schemas.settings import yaml_text
 
 
 def rendered(config: pydantic.BaseModel) -> str:

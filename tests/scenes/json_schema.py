@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from schemas.settings import yaml_text
+from dapple_dp.schemas.settings import yaml_text
 
 _KINDS = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool, "null": type(None)}
 _NOTES = {"$schema", "$defs", "title", "description", "default", "additionalProperties", "items", "discriminator"}

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from dapple_dp.transforms.numerics.kernel import lattice_rows, row_pass
+from dapple_dp.transforms.numerics.kernel.library import LEVELS, Library, library
 from deploy.local.downloads import UnavailableError
 from tests.scenes.conformance import needed
-from transforms.numerics.kernel import lattice_rows, row_pass
-from transforms.numerics.kernel.library import LEVELS, Library, library
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMPILED = [name for name, level in LEVELS.items() if level]
@@ -30,7 +30,7 @@ def build(folder: pathlib.Path, **variables: str) -> subprocess.CompletedProcess
 
 def built_in(folder: pathlib.Path) -> pathlib.Path:
     """Where a build into a folder leaves the library."""
-    return folder / "transforms" / "numerics" / "kernel" / "_rows.so"
+    return folder / "dapple_dp" / "transforms" / "numerics" / "kernel" / "_rows.so"
 
 
 @functools.cache
@@ -59,5 +59,6 @@ def levels() -> Iterator[Library | None]:
 
 def use(patch: pytest.MonkeyPatch, chosen: Library | None) -> None:
     """Has statistics take one way to their integers."""
+    row_pass.start()
     for module in (row_pass, lattice_rows):
         patch.setattr(module, "library", lambda: chosen)

@@ -8,14 +8,17 @@ import sys
 from collections.abc import Iterator
 from unittest import mock
 
-from pipelines.command.main import main
-from pipelines.run import run_keys
+from dapple_dp.pipelines.command.main import main
+from dapple_dp.pipelines.run import run_keys
+from dapple_dp.transforms.core.loop import RunKey
+from dapple_dp.transforms.privacy.key_files import read_key
 
 
 @contextlib.contextmanager
 def one_key_draws(path: str) -> Iterator[None]:
     """Whatever key a run has made for itself, the one at `path` draws."""
-    with mock.patch.multiple(run_keys, run_place=lambda *_: path, check_held_keys=lambda _: None):
+    in_memory = mock.patch.multiple(run_keys, memory_key=lambda: RunKey(read_key(path)))
+    with in_memory, mock.patch.multiple(run_keys, run_place=lambda *_: path, check_held_keys=lambda _: None):
         yield
 
 

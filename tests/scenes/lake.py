@@ -21,20 +21,20 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from pipelines.command import main as command
-from pipelines.kmeans.fit import execute, read_release
-from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, plan_fit
-from pipelines.run import run_keys
-from pipelines.run.failures import original_error
-from pipelines.run.options import beam_options
-from pipelines.tables.private_source import private_source
-from schemas.kmeans.fit_config import validated
-from schemas.tables.client_block import ClientBlock
-from schemas.tables.data_section import DataConfig
-from transforms.files.publish import RELEASED_FILES
-from transforms.kmeans.lloyd.state import MeansState
-from transforms.numerics.privacy.noise import draw_release
-from transforms.tables.source import Source
+from dapple_dp.pipelines.command import main as command
+from dapple_dp.pipelines.kmeans.fit import execute, read_release
+from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, plan_fit
+from dapple_dp.pipelines.run import run_keys
+from dapple_dp.pipelines.run.failures import original_error
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.pipelines.tables.private_source import private_source
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.settings.run_manifest import RELEASED_FILES
+from dapple_dp.schemas.tables.data_section import DataConfig
+from dapple_dp.transforms.core import loop
+from dapple_dp.transforms.kmeans.lloyd.state import MeansState
+from dapple_dp.transforms.tables.source import Source
 
 MEANS = 5.0 * np.eye(3, 4)
 """Well separated cluster means, shape (3, 4)."""
@@ -203,11 +203,8 @@ def released(folder: str | pathlib.Path) -> dict[str, bytes]:
 
 
 def chain(fit: PlannedFit, block: ClientBlock, key: bytes = KEY) -> MeansState:
-    """The rounds one after the other on one block, without Beam."""
-    state = fit.initial
-    for each in fit.rounds:
-        state = each.step(state, draw_release(key, each.plan, each.statistic(block, state)))
-    return state
+    """The state after the rounds on one block, without Beam."""
+    return loop.simulate(fit.initial, fit.rounds, [block], key).states[-1]
 
 
 def assert_same(found: Any, expected: Any) -> None:
@@ -243,7 +240,7 @@ def run_job(settings: dict[str, Any] | str, folder: pathlib.Path, *flags: str) -
 @contextlib.contextmanager
 def _logging_restored() -> Iterator[None]:
     """The command sets up logging for its process; tests take that back."""
-    loggers = [logging.getLogger(name) for name in (None, "pipelines", "transforms", "dapple_dp", "apache_beam")]
+    loggers = [logging.getLogger(name) for name in (None, "dapple_dp", "apache_beam")]
     before = [(logger.level, logger.propagate, logger.handlers[:]) for logger in loggers]
     try:
         yield

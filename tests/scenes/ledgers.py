@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import yaml
 
-from pipelines.ledger.store import Ledger, charges_of
-from schemas.privacy.charge import Charge, Limit
-from schemas.privacy.plan import PrivacyUnit
+from dapple_dp.pipelines.ledger.store import Ledger, charges_of
+from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.schemas.privacy.charge import Charge, Limit
 from tests.scenes import lake
 
 

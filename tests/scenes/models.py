@@ -9,10 +9,10 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from schemas.kmeans.model import ClusterModel
-from schemas.settings.format_number import FORMAT
+from dapple_dp.schemas.kmeans.model import ClusterModel
+from dapple_dp.schemas.settings.format_number import FORMAT
+from dapple_dp.transforms.files.file_bytes import table_bytes
 from tests.scenes.lake import Outcome, run_command
-from transforms.files.file_bytes import table_bytes
 
 
 def write_model(

@@ -8,8 +8,8 @@ import numpy as np
 from apache_beam.ml.inference.base import ModelMetadata
 from apache_beam.transforms.window import FixedWindows, GlobalWindows, TimestampedValue
 
+from dapple_dp.pipelines.run.options import beam_options
 from examples.inference import stream
-from pipelines.run.options import beam_options
 from tests.scenes.models import write_model
 
 CENTERS = np.array([[20.0, 10.0], [60.0, 40.0]])

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from schemas.kmeans.fit_config import FITS
+from dapple_dp.schemas.kmeans.fit_config import FITS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]

@@ -2,19 +2,20 @@
 
 import contextlib
 import pathlib
-from typing import TypeVar
+import shutil
+from typing import Generic, TypeVar
 
 import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from schemas.errors import ConfigError
-from schemas.masked.config import AGGREGATOR, COLLECTOR
-from schemas.masked.exchange import MaskedMessages
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.masked.config import AGGREGATOR, COLLECTOR
+from dapple_dp.schemas.masked.exchange import MaskedMessages
+from dapple_dp.transforms.masked.exchange_files import MESSAGES, Exchange
+from dapple_dp.transforms.masked.party_state import PartyState
+from dapple_dp.transforms.numerics.masked.public_keys import private_key
 from tests.scenes import lake
-from transforms.masked.exchange_files import MESSAGES, Exchange
-from transforms.masked.party_state import PartyState
-from transforms.numerics.masked.public_keys import private_key
 
 _Parties = TypeVar("_Parties", bound="ExchangingParties")
 
@@ -79,6 +80,32 @@ def opened(parties: _Parties) -> _Parties:
     """Parties whose run is open."""
     assert parties.unmask().code == 0
     return parties
+
+
+class Rewound(Generic[_Parties]):
+    """Parties whose run is played once, for tests that begin within it.
+
+    Jobs, plans and manifests hold whole paths, so each test gets a copy in the same folder.
+
+    Args:
+      parties: whose run it is.
+      kept: empty folder for copies.
+    """
+
+    def __init__(self, parties: _Parties, kept: pathlib.Path) -> None:
+        self._parties, self._kept = parties, kept
+        self._places = parties.exchange, parties.released
+
+    def keep(self, moment: str) -> None:
+        """Keeps everything as it is now."""
+        shutil.copytree(self._parties.folder, self._kept / moment, symlinks=True)
+
+    def at(self, moment: str) -> _Parties:
+        """The parties as they were then, whatever a test has done since."""
+        shutil.rmtree(self._parties.folder)
+        shutil.copytree(self._kept / moment, self._parties.folder, symlinks=True)
+        self._parties.exchange, self._parties.released = self._places
+        return self._parties
 
 
 def with_identities(parties: _Parties, names: list[str]) -> _Parties:

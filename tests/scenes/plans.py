@@ -5,9 +5,18 @@ import math
 
 import mpmath
 
-from schemas.choices import Allocation
-from schemas.privacy.plan import Geometry, Mechanism, PrivacyUnit, ReleasePlan, ReleaseSpec, RoundPlan, RoundSpec
-from transforms.privacy import accounting
+from dapple_dp.schemas.core.plan import (
+    Allocation,
+    Geometry,
+    Mechanism,
+    PrivacyUnit,
+    ReleasePlan,
+    ReleaseSpec,
+    RoundPlan,
+    RoundSpec,
+)
+from dapple_dp.transforms.core import accounting
+from dapple_dp.transforms.privacy import plan_cache
 
 GAUSSIAN, LAPLACE = Mechanism.DISCRETE_GAUSSIAN, Mechanism.DISCRETE_LAPLACE
 TUNED, PAPER = Allocation.TUNED, Allocation.PAPER
@@ -43,7 +52,7 @@ def planned(multiplier: float, path="round", **kwargs) -> tuple[RoundPlan, ...]:
 
 
 def calibrate(rounds, epsilon=1.0, delta=1e-6, allocation=TUNED):
-    return accounting.calibrate(PrivacyUnit.RECORD, rounds, epsilon, delta, allocation)
+    return accounting.calibrate(PrivacyUnit.RECORD, rounds, epsilon, delta, allocation, plan_cache)
 
 
 def multipliers(plan) -> list[float]:

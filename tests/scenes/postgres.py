@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from dapple_dp.pipelines.ledger.store import Ledger
 from deploy.local import processes
 from deploy.local.downloads import UnavailableError
 from deploy.local.processes import Process
-from pipelines.ledger.store import Ledger
 from tests.scenes.conformance import needed
 
 _ROOT = pathlib.Path("/usr/lib/postgresql")
@@ -75,11 +75,11 @@ class PostgresServer:
         """Of a database."""
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
-    def execute(self, statement: str, database: str = "postgres") -> list[tuple[Any, ...]]:
-        """What the owner of all databases sees."""
+    def execute(self, statement: str, database: str = "postgres", user: str = "dapple") -> list[tuple[Any, ...]]:
+        """What a user sees; by default the owner of all databases."""
         import psycopg
 
-        with psycopg.connect(self.url(database), autocommit=True) as connection:
+        with psycopg.connect(self.url(database, user), autocommit=True) as connection:
             found = connection.execute(statement)  # type: ignore[call-overload]
             return found.fetchall() if found.description else []
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from unittest import mock
 
-from pipelines.ledger import store
+from dapple_dp.pipelines.ledger import store
 
 Tree = dict[str, bytes | None]
 """Content of files, and None for folders, by their paths below the root."""

@@ -3,8 +3,8 @@
 from dp_accounting import dp_event
 from dp_accounting.pld import PLDAccountant
 
-from schemas.profile.config import ProfileConfig
-from schemas.profile.plan import ProfileLaw
+from dapple_dp.schemas.profile.config import ProfileConfig
+from dapple_dp.schemas.profile.plan import ProfileLaw
 
 NUMERIC = {"age": {"lower": 0, "upper": 100, "percentiles": [50]}, "pay": {"lower": 0, "upper": 9}}
 CATEGORICAL = {"job": {}, "sex": {"values": ["f", "m"]}}

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from schemas.choices import Algorithm
-from transforms.kmeans.lloyd import rounds as lloyd
-from transforms.kmeans.protocols import PROTOCOLS
+from dapple_dp.schemas.choices import Algorithm
+from dapple_dp.transforms.kmeans.lloyd import rounds as lloyd
+from dapple_dp.transforms.kmeans.protocols import protocol_of
 
 _DAY = "2026-01-01"
 _IN_A_BOX = {"dp_lloyd": {"domain": [-8, 8], "steps": 5}, "clipping": {"norm": "domain", "center": "none"}}
@@ -40,7 +40,7 @@ JOBS: Mapping[Algorithm, Mapping[str, Any]] = {
 """What `tests.scenes.lake.job` changes for an algorithm."""
 ALONE = tuple(each for each in JOBS if each is not Algorithm.WINDOWS)
 """Algorithms of jobs that follow no other run."""
-OF_THEIR_OWN = tuple(each for each in ALONE if PROTOCOLS[each].rounds is not lloyd.rounds)
+OF_THEIR_OWN = tuple(each for each in ALONE if protocol_of(each).rounds is not lloyd.rounds)
 """Those that are more than Lloyd rounds."""
 
 

@@ -16,14 +16,14 @@ import pyarrow.parquet as pq
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pipelines.plan import verify
-from pipelines.run.folder import manifest_digest
+from dapple_dp.pipelines.plan import verify
+from dapple_dp.pipelines.run.folder import manifest_digest
 from tests import released_bytes
 from tests.released_bytes import Desk
 from tests.scenes import lake
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "verify_release.py"
-OURS = ("dapple_dp", "pipelines", "transforms", "schemas", "tests", "benchmarks", "apache_beam", "cryptography")
+OURS = ("dapple_dp", "tests", "benchmarks", "apache_beam", "cryptography")
 GUARD = f"""
 import os, runpy, sys
 ours = {OURS!r}

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from transforms.numerics.reports import codebook
-from transforms.numerics.reports import encoder as report_encoder
-from transforms.numerics.reports.coins import KeyedCoins
+from dapple_dp.transforms.numerics.reports import codebook
+from dapple_dp.transforms.numerics.reports import encoder as report_encoder
+from dapple_dp.transforms.numerics.reports.coins import KeyedCoins
 
 MEANS = 8.0 * np.eye(3, 4)
 

@@ -5,9 +5,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from schemas.reports.parameters import WORD, ReportParameters, SubsetChoice
+from dapple_dp.schemas.reports.parameters import WORD, ReportParameters, SubsetChoice
+from dapple_dp.transforms.numerics.reports import encoder as report_encoder
 from tests.scenes.reports import ForcedCoins
-from transforms.numerics.reports import encoder as report_encoder
 
 HOSTILE = np.array(
     [

@@ -3,10 +3,10 @@
 import numpy as np
 import pyarrow as pa
 
-from schemas.reports.split_parameters import SplitParameters
+from dapple_dp.schemas.reports.split_parameters import SplitParameters
+from dapple_dp.transforms.numerics.reports import split_reports
+from dapple_dp.transforms.reports.split_messages import UPLOAD_SCHEMA
 from tests.scenes.lake import KEY
-from transforms.numerics.reports import split_reports
-from transforms.reports.split_messages import UPLOAD_SCHEMA
 
 
 def arrived(points: np.ndarray, public: SplitParameters) -> pa.Table:

@@ -9,14 +9,14 @@ import pytest
 from apache_beam.internal import pickler
 from numpy.typing import NDArray
 
-from schemas.reports.config import EncodeConfig
-from schemas.reports.parameters import ReportParameters
-from schemas.tables.shard import ShardRef
+from dapple_dp.schemas.reports.config import EncodeConfig
+from dapple_dp.schemas.reports.parameters import ReportParameters
+from dapple_dp.schemas.tables.shard import ShardRef
+from dapple_dp.transforms.numerics.reports import codebook
+from dapple_dp.transforms.numerics.reports import encoder as report_encoder
+from dapple_dp.transforms.numerics.reports.coins import KeyedCoins
+from dapple_dp.transforms.numerics.reports.design import design
 from tests.scenes.lake import KEY as RUN_KEY
-from transforms.numerics.reports import codebook
-from transforms.numerics.reports import encoder as report_encoder
-from transforms.numerics.reports.coins import KeyedCoins
-from transforms.numerics.reports.design import design
 
 KEY = bytes(range(16))
 VECTORS_FILE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "report-vectors.json"

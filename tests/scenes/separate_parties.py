@@ -23,18 +23,17 @@ import yaml
 from apache_beam.io.filesystems import FileSystems
 from numpy.typing import NDArray
 
-from pipelines.command import main as command
-from pipelines.run.options import beam_options
-from schemas.masked.config import AGGREGATOR, COLLECTOR
+from dapple_dp.pipelines.command import main as command
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.schemas.masked.config import AGGREGATOR, COLLECTOR
+from dapple_dp.transforms.core import noise
+from dapple_dp.transforms.files.file_bytes import read_bytes, write_once
+from dapple_dp.transforms.masked.exchange_files import MESSAGES, Exchange
+from dapple_dp.transforms.masked.party_state import PartyState
+from dapple_dp.transforms.masked.signing import signing_parties
+from dapple_dp.transforms.numerics.masked.public_keys import private_key, public_part
+from dapple_dp.transforms.privacy.key_files import create_key, read_key
 from tests.scenes import crashes, lake
-from transforms.files.file_bytes import read_bytes
-from transforms.files.new_file import write_once
-from transforms.masked.exchange_files import MESSAGES, Exchange
-from transforms.masked.party_state import PartyState
-from transforms.masked.signing import signing_parties
-from transforms.numerics.masked.public_keys import private_key, public_part
-from transforms.numerics.privacy import noise
-from transforms.privacy.keys import create_key, read_key
 
 FIRST_USER, ALL, CLIENTS = 61_000, 62_000, 62_001
 """Numbers of users, and of both groups."""
@@ -50,7 +49,7 @@ LLOYD = {
     "trust": "masked",
 }
 QUICK = ("--poll_seconds", "0.2", "--wait_minutes", "8")
-SENDING = crashes.Point("transforms.masked.exchange_files:Exchange.send", call=2)
+SENDING = crashes.Point("dapple_dp.transforms.masked.exchange_files:Exchange.send", call=2)
 """A client has formed its message of the second round, and nobody has it."""
 
 

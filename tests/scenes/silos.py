@@ -1,8 +1,8 @@
 """Training, clustering and budget of one client that runs DP-SGD."""
 
-from schemas.choices import Adjacency, FederatedAlgorithm, SiloAccountant
-from schemas.clustered_fl.plan import SiloBudget
-from schemas.clustered_fl.records import ClusteringParams, TrainingParams
+from dapple_dp.schemas.choices import Adjacency, FederatedAlgorithm, SiloAccountant
+from dapple_dp.schemas.clustered_fl.plan import SiloBudget
+from dapple_dp.schemas.clustered_fl.records import ClusteringParams, TrainingParams
 
 
 def training_params(rounds=200, batch_size=32, **changes):

@@ -10,14 +10,14 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsSingleton
 
-from pipelines.run import round_driver
-from pipelines.run.folder import RunFolder
-from pipelines.run.options import beam_options
-from schemas.privacy.flow import Promise, Zone
-from schemas.settings.digest import config_digest
-from schemas.settings.section import Section
-from transforms.files.checkpoint import Arrays, RunBinding
-from transforms.privacy.keys import key_digest, read_key
+from dapple_dp.pipelines.run import round_driver
+from dapple_dp.pipelines.run.folder import RunFolder
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.schemas.core.plan import Promise, Zone
+from dapple_dp.schemas.settings.digest import config_digest
+from dapple_dp.schemas.settings.section import Section
+from dapple_dp.transforms.files.checkpoint import Arrays, RunBinding
+from dapple_dp.transforms.privacy.key_files import key_digest, read_key
 
 N_SHARDS = 5
 
@@ -102,7 +102,7 @@ def run(
             key_digest=key_digest(key_uri),
             plan_digest=round_driver.plan_digest(protocol.events(config.rounds)),
         )
-        with mock.patch("pipelines.run.graph.check_graph"):
+        with mock.patch("dapple_dp.pipelines.run.graph.check_graph"):
             done = round_driver.run_chunks(protocol, folder.staging, binding, beam_options([]), chunk)
         folder.write("total.txt", str(done.arrays["total"].tolist()).encode())
         folder.seal({"run_id": run_id})

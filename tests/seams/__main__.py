@@ -1,10 +1,10 @@
 """All rows of the tables of seams, or others at random, by one command.
 
-    python -m tests.seams                                  # the rows of CI; exit code 1 if one fails
+    python -m tests.seams                                  # every row; exit code 1 if one fails
     python -m tests.seams --random 300 --seed 2            # others: levels at random, so that triples meet, too
     python -m tests.seams --table fit --only 7 12          # some rows of a table
     python -m tests.seams --table kafka                    # a table on demand, which needs a broker
-    python -m tests.seams --every --out FILE               # a page of results; lines of tables that did not run stay
+    python -m tests.seams --every --out FILE               # a page of results
 
 Without `--random` and `--only`, jobs that hold what is excluded are refused, too, as in the suite.
 
@@ -24,7 +24,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 
-from benchmarks import machine, pieces
+from benchmarks import machine, measurement
 from tests.scenes import lake
 from tests.seams.array import Row
 from tests.seams.places import Place
@@ -41,25 +41,25 @@ def main() -> int:
     named = f"one or several; default: all but {', '.join(ON_DEMAND)}"
     parser.add_argument("--table", action="append", choices=sorted(known), help=named)
     parser.add_argument("--every", action="store_true", help="all tables")
-    parser.add_argument("--random", type=int, default=0, help="rows at random instead of those of CI")
+    parser.add_argument("--random", type=int, default=0, help="rows at random instead of those of the table")
     parser.add_argument("--seed", type=int, default=0, help="of these")
     parser.add_argument("--only", type=int, nargs="*", help="numbers of rows")
     parser.add_argument("--keep", help="a folder for what runs leave; default: none")
     parser.add_argument("--out", type=pathlib.Path, help="a page of results")
     options = parser.parse_args()
-    lines: dict[pieces.Key, list[str]] = {}
+    rows = []
     failed: list[str] = []
     with contextlib.ExitStack() as stack:
         root = options.keep or stack.enter_context(tempfile.TemporaryDirectory())
         for name in known if options.every else options.table or TABLES:
             cells, found = _table(name, known[name], pathlib.Path(root) / name, options)
             sys.stdout.write(f"| {' | '.join(cells)} |\n")
-            lines[cells[0], cells[1]] = cells
+            rows.append(cells)
             failed += found
     if options.out:
         head = machine.heading("Seams: pairs that ran together")
-        page = pieces.merged(head, "Each job ran once.", ("table", "rows", *_COUNTS), lines, 1, options.out)
-        machine.write([*page, "", *failed], options.out)
+        lines = measurement.table(("table", "rows", *_COUNTS), rows)
+        machine.write([*head, "Each job ran once.", "", *lines, "", *failed], options.out)
     return int(bool(failed))
 
 
@@ -73,7 +73,7 @@ def _table(name: str, told: Told, folder: pathlib.Path, options: argparse.Namesp
         if not options.random and options.only is None:
             refused = _refuse(name, told, place, folder, failed)
     levels = sum(len(each.levels) for each in table.factors)
-    shown = f"at random, seed {options.seed}" if options.random else "of CI"
+    shown = f"at random, seed {options.seed}" if options.random else "all pairs"
     spent = (round(_cpu() - start[0]), round(time.perf_counter() - start[1]))
     counts = (len(table.factors), levels, len(rows), table.holds(rows), refused, len(failed))
     return [name, shown, *map(str, (*counts, *spent))], failed
@@ -133,7 +133,7 @@ def _cpu() -> float:
 
 if __name__ == "__main__":
     # As in all tests: a warning of the packages is a fault.
-    warnings.filterwarnings("error", module="(schemas|transforms|pipelines|dapple_dp)")
+    warnings.filterwarnings("error", module="dapple_dp")
     os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp()
     with lake.keys_of_runs():
         sys.exit(main())

@@ -66,10 +66,17 @@ def excluded(refusal: str | None = None, /, **cells: str) -> Excluded:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
-    """Factors of one kind of job, and what must not meet."""
+    """Factors of one kind of job, and what must not meet.
+
+    Attributes:
+      factors: that rows have a level of.
+      excluded: levels that must not meet.
+      kept: levels that meet in one of the few rows that run on every submission, such as those of planted faults.
+    """
 
     factors: Sequence[Factor]
     excluded: Sequence[Excluded] = ()
+    kept: Sequence[Mapping[str, str]] = ()
 
     def is_valid(self, row: Mapping[str, str]) -> bool:
         """Whether a row, whole or in part, holds nothing that is excluded."""
@@ -109,6 +116,11 @@ class Table:
         return None
 
     def rows(self) -> list[Row]:
+        """A covering array: each pair that some valid row holds stands in one of its rows."""
+        return list(self._covering)
+
+    @functools.cached_property
+    def _covering(self) -> list[Row]:
         """A covering array: each pair that some valid row holds stands in one of its rows.
 
         Each row begins with a pair that no row before it holds, and takes levels by how many such pairs they add. What
@@ -165,6 +177,18 @@ class Table:
             else:
                 kept.append(row)
         return [{each.name: row[each.name] for each in self.factors} for row in reversed(kept)]
+
+    def few(self) -> list[int]:
+        """Numbers of few of the rows in which every level stands that stands in any, and every part of `kept`."""
+        held: list[set[Any]] = [set(row.items()) for row in self._covering]
+        for each in self.kept:
+            for cells, row in zip(held, self._covering, strict=True):
+                cells |= {tuple(each.items())} if each.items() <= row.items() else set()
+        left, found = set().union(*held), []
+        while left:
+            found.append(max(range(len(held)), key=lambda index: len(held[index] & left)))
+            left -= held[found[-1]]
+        return sorted(found)
 
     def drawn(self, rng: random.Random) -> Row:
         """A valid row at random, by which triples meet that no pair stands for."""

@@ -88,12 +88,15 @@ EXCLUDED = (
 )
 TABLE = table_of(FACTORS, EXCLUDED)
 UNVARIED = {
+    "data.missing": "as in a fit: tests/unit/tables/test_missing_everywhere.py",
     "experimental": "true in all rows, since the job is experimental",
     "data.partitions": "read as by a fit, which the table of fits has",
     "data.table": "read as by a fit, which the table of fits has",
     "data.except": "read as by a fit, which the table of fits has",
     "data.feature_names": "read as by a fit, which the table of fits has",
     "data.width": "read as by a fit, which the table of fits has",
+    "data.csv": "as in a fit: tests/unit/tables/test_missing_everywhere.py",
+    "evaluation.csv": "read as by a fit, which the table of fits has",
     "data.on_invalid_rows": "read as by a fit, which the table of fits has",
     "data.disjoint_partitions": "of the table of fits",
     "data.public_rows": "numbers of rows of silos are public",

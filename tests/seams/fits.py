@@ -7,8 +7,10 @@ from tests.seams.array import Factor, Row, Table, excluded
 from tests.seams.places import (
     CLIENT_ROWS,
     COLUMNS,
+    CSV,
     DATASET,
     DAYS,
+    MISSING,
     N_CLIENTS,
     N_ROWS,
     NAMES,
@@ -102,6 +104,7 @@ FACTORS = (
     factor(
         "storage",
         *STORAGE,
+        "data.missing",
         parquet={},
         apart={},
         hive={},
@@ -110,6 +113,7 @@ FACTORS = (
         prepared={},
         csv={},
         invalid={},
+        holes={"data.missing": MISSING},
     ),
     factor(
         "unit",
@@ -162,7 +166,7 @@ FACTORS = (
         shares={f"privacy.shares.{name}": 1.0 for name in ("outer_product", "weights", "sums", "counts")},
         auto_shares={"privacy.shares": "auto", "plan.assumed_rows": N_ROWS},
     ),
-    factor("server", "server_data.path", rows={}, none={}),
+    factor("server", "server_data.path", "server_data.csv", rows={}, none={}),
     factor(
         "clipping",
         usual={},
@@ -305,7 +309,7 @@ def _unit(row: Row) -> Settings:
 
 
 def storage(row: Row, place: Place) -> Settings:
-    form = {"invalid": "parquet", "disjoint": "hive"}.get(row["storage"], row["storage"])
+    form = {"invalid": "parquet", "holes": "parquet", "disjoint": "hive"}.get(row["storage"], row["storage"])
     found: Settings = {
         "data.path": place.rows(
             form,
@@ -315,10 +319,13 @@ def storage(row: Row, place: Place) -> Settings:
             if row["columns"] in OF_WORK
             else "x",
             invalid=row["storage"] == "invalid",
+            holes=row["storage"] == "holes",
         )
     }
     if row["storage"] == "invalid":
         found["data.on_invalid_rows"] = "drop"
+    if form == "csv":
+        found["data.csv"] = CSV
     if form == "hive":
         found["data.partitions"] = {"dt": DAYS[0]}
     if row["storage"] == "disjoint":
@@ -346,7 +353,7 @@ def settings(row: Row, place: Place) -> Settings:
         "algorithm": row["algorithm"],
         "n_clusters": {"three": 3, "one": 1}.get(row["n_clusters"], {}),
         "privacy": {"epsilon": 2.0, "delta": 1e-6},
-        "server_data": {"path": place.server} if row["server"] == "rows" else "none",
+        "server_data": place.server_data(row["storage"]) if row["server"] == "rows" else "none",
     }
     parts = (_algorithm(row), columns(row), _unit(row), storage(row, place), _masked(row, place))
     for part in parts:
@@ -540,8 +547,19 @@ EXCLUDED = (
     ),
     excluded("encode.work.kind must not be terms", columns="terms", command="sweep"),
     excluded(columns="one_hot|terms", storage="prepared"),
+    excluded(
+        "data.missing must be left out where data.features is a list column",
+        columns="listed|names_for_people",
+        storage="holes",
+    ),
+    excluded("data.missing.b must name a column of data.features", columns="one_hot|terms", storage="holes"),
 )
-TABLE = Table(factors=FACTORS, excluded=EXCLUDED)
+KEPT = (
+    {"quality": "share", "command": "fit"},
+    {"server": "rows", "clipping": "private", "feddp": "simplify"},
+)
+"""Levels of rows in which planted faults are noticed."""
+TABLE = Table(factors=FACTORS, excluded=EXCLUDED, kept=KEPT)
 UNVARIED = {
     "epoch": "of the windows of a stream, which writes it",
     "state": "of the windows of a stream",

@@ -97,7 +97,9 @@ FACTORS = (
 EXCLUDED = (excluded("profile.max_rows_per_client must be", unit="unbounded"),)
 TABLE = table_of(FACTORS, EXCLUDED)
 UNVARIED = {
+    "data.missing": "as in a fit: tests/unit/tables/test_missing_everywhere.py",
     "experimental": "of the table of fits, which alone holds what is not supported",
+    "data.csv": "as in a fit: tests/unit/tables/test_missing_everywhere.py",
     "data.table": "of the table of fits, but for a Delta table",
     "data.disjoint_partitions": "of the table of fits",
     "data.max_rows_per_client": "of a fit",

@@ -5,8 +5,8 @@ import pathlib
 import numpy as np
 import yaml
 
-from pipelines.masked.party_run import Patience, take_part
-from schemas.masked.config import AGGREGATOR
+from dapple_dp.pipelines.masked.party_run import Patience, take_part
+from dapple_dp.schemas.masked.config import AGGREGATOR
 from tests.scenes import lake
 from tests.scenes.parties import ExchangingParties, enroll, with_identities
 from tests.seams import places
@@ -77,6 +77,7 @@ EXCLUDED = (
 )
 TABLE = table_of(FACTORS, EXCLUDED)
 UNVARIED = {
+    "data.missing": "as in a fit: tests/unit/tables/test_missing_everywhere.py",
     "experimental": "true where the algorithm needs it, and of the table of fits",
     "epoch": "of the windows of a stream, which are refused under masks",
     "state": "of the windows of a stream, which are refused under masks",

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet as pq
 import yaml
 
@@ -22,20 +21,40 @@ WORKS = ("clerk", "smith", "farmer")
 DAYS = ("2026-01-01", "2026-01-02", "2026-01-03")
 COLUMNS = ("data.features", "data.except", "data.feature_names", "data.width", "encode")
 """Settings of which columns are read, and how."""
-STORAGE = ("data.path", "data.partitions", "data.table", "data.on_invalid_rows", "data.disjoint_partitions")
+STORAGE = (
+    "data.path",
+    "data.partitions",
+    "data.table",
+    "data.csv",
+    "data.on_invalid_rows",
+    "data.disjoint_partitions",
+)
 """Settings of where rows are, and how."""
+MISSING = {"b": {"fill": 0.5}}
+"""What fills a column with missing values."""
+CSV = {"delimiter": ";", "decimal": ",", "encoding": "utf-16-le", "thousands": "space", "null_values": ["NA"]}
+"""How the rows are written where they are CSV."""
 
 
-def people(n_rows: int = N_ROWS, seed: int = 0, *, invalid: bool = False) -> pa.Table:
-    """Rows in three groups with columns of all kinds; every seventh is invalid if asked for."""
+Settings = dict[str, Any]
+
+
+def people(n_rows: int = N_ROWS, seed: int = 0, *, invalid: bool = False, holes: bool = False) -> pa.Table:
+    """Rows in three groups with columns of all kinds; every seventh is invalid, or lacks a value, if asked for."""
     points, clients = lake.mixture(n_rows, seed), np.arange(n_rows) // CLIENT_ROWS
     if invalid:
         points[::7] = np.nan
     works = np.array(WORKS)[np.arange(n_rows) % len(WORKS)]
     found = lake.table_of(points, clients).append_column("work", pa.array(works))
     for name, values in zip(NAMES, points.T, strict=True):
+        if holes and name in MISSING:
+            values = np.where(np.arange(n_rows) % 7 == 0, np.nan, values)
         found = found.append_column(name, pa.array(values))
     return found
+
+
+def _write_csv(path: pathlib.Path, table: pa.Table) -> None:
+    table.to_pandas().to_csv(path, sep=";", decimal=",", encoding="utf-16-le", index=False, na_rep="NA")
 
 
 class Place:
@@ -55,6 +74,15 @@ class Place:
         pq.write_table(table, self.folder / "server.parquet")
         return str(self.folder / "server.parquet")
 
+    def server_data(self, storage: str) -> Settings:
+        """Public rows, as CSV where the private ones are."""
+        if storage != "csv":
+            return {"path": self.server}
+        path = self.folder / "server.csv"
+        if not path.exists():
+            _write_csv(path, people(60, seed=99).drop_columns(["client_id", "x"]))
+        return {"path": str(path), "csv": CSV}
+
     @functools.cached_property
     def vocabulary(self) -> str:
         """Public terms, a line each."""
@@ -69,13 +97,13 @@ class Place:
     def secret(self) -> str:
         return lake.write_key(self.folder / "secret", bytes(range(11, 43)))
 
-    def rows(self, form: str, columns: str, *, invalid: bool = False) -> str:
+    def rows(self, form: str, columns: str, *, invalid: bool = False, holes: bool = False) -> str:
         """Private rows in a form of the table of factors, prepared for some columns; returns the path."""
-        folder = self.folder / f"{form}{columns * (form == 'prepared')}{'-invalid' * invalid}"
+        folder = self.folder / f"{form}{columns * (form == 'prepared')}{'-invalid' * invalid}{'-holes' * holes}"
         if form == "prepared" and not folder.exists():
             self._prepare(folder, columns if columns in ("x", "work") else list(columns))
         if not folder.exists():
-            getattr(self, f"_write_{form}")(folder, people(invalid=invalid))
+            getattr(self, f"_write_{form}")(folder, people(invalid=invalid, holes=holes))
         return str(folder)
 
     def _write_parquet(self, folder: pathlib.Path, table: pa.Table) -> None:
@@ -94,11 +122,11 @@ class Place:
         tables.write_delta(folder, [table.slice(50 * index, 50) for index in range(6)])
 
     def _write_csv(self, folder: pathlib.Path, table: pa.Table) -> None:
-        """Rows by client in files, as a spreadsheet would leave them: lists have no place there."""
+        """Rows by client in files, as `CSV` says a spreadsheet has written them: lists have no place there."""
         folder.mkdir()
         for index in range(6):
             part = table.drop_columns(["x"]).slice(50 * index, 50)
-            pyarrow.csv.write_csv(part, folder / f"part-{index}.csv")
+            _write_csv(folder / f"part-{index}.csv", part)
 
     def _prepare(self, folder: pathlib.Path, features: Any) -> None:
         """Rows by client, as the job `prepare` leaves them."""
@@ -107,9 +135,6 @@ class Place:
         words = ("--config", str(self.folder / "prepare.yaml"), "--output", str(folder))
         outcome = lake.run_command("prepare", *words)
         assert outcome.code == 0, outcome.err
-
-
-Settings = dict[str, Any]
 
 
 def changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:

@@ -47,7 +47,7 @@ FACTORS = (
     ),
     factor("init", usual={}, sphere_packing={"dp_lloyd.init": "sphere_packing"}, server={}),
     factor("rounds", "dp_lloyd.domain", usual={}, three={"dp_lloyd.steps": 3}),
-    factor("server", "server_data.path", rows={}, none={}),
+    factor("server", "server_data.path", "server_data.csv", rows={}, none={}),
     factor("n_clusters", "n_clusters", three={}, one={"n_clusters": 1}, elbow={"n_clusters.max": 4}),
     factor("facts", "data.name", "data.public_rows", none={}, counted={}),
     factor("speed", "prepare.shards", "seed", usual={}, seed={"seed": 7, "prepare.shards": 4}),
@@ -86,7 +86,7 @@ class PooledStory(RowStory):
             "experimental": True,
             "algorithm": row["algorithm"],
             "n_clusters": 3,
-            "server_data": {"path": self.place.server} if row["server"] == "rows" else "none",
+            "server_data": self.place.server_data(row["storage"]) if row["server"] == "rows" else "none",
         }
         for part in (fits.columns(row), fits.storage(row, self.place)):
             found = changed(found, part)

@@ -57,10 +57,13 @@ EXCLUDED = (
 )
 TABLE = table_of(FACTORS, EXCLUDED)
 UNVARIED = {
+    "data.missing": "as in a fit: tests/unit/tables/test_missing_everywhere.py",
     "experimental": "true in all rows, some of which hold what is not supported",
     "data.path": "of the place",
     "data.client_id": "each client sends",
     "data.partitions": "read as by a fit, which the table of fits has",
+    "data.csv": "as in a fit: tests/unit/tables/test_missing_everywhere.py",
+    "server_data.csv": "read as by a fit, which the table of fits has",
     "data.table": "read as by a fit, which the table of fits has",
     "data.except": "read as by a fit, which the table of fits has",
     "data.feature_names": "read as by a fit, which the table of fits has",

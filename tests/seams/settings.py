@@ -1,18 +1,15 @@
 """Settings of the schemas of jobs, as `section.setting`, by which a table of factors is found to be complete."""
 
-import json
-import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from dapple_dp.pipelines.command.job_schema import job_schema
 from tests.seams.array import Factor
-
-FOLDER = pathlib.Path(__file__).resolve().parents[2] / "schemas" / "json"
 
 
 def settings_of(job: str) -> set[str]:
     """All settings of a job that hold a value; of a mapping by names that users choose, the mapping itself."""
-    schema = json.loads((FOLDER / f"{job}.json").read_text())
+    schema = job_schema(job)
     return set(_leaves(schema, schema.get("$defs", {}), ""))
 
 

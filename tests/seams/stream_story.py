@@ -9,8 +9,10 @@ from unittest import mock
 
 import numpy as np
 
-from pipelines.ledger.store import Ledger
-from schemas.errors import LedgerRefusedError
+from dapple_dp.pipelines.ledger.store import Ledger
+from dapple_dp.schemas.errors import LedgerRefusedError
+from dapple_dp.transforms.numerics.kmeans.recurring.windows import mixing
+from tests.scenes.brokers import CATCH_UP
 from tests.scenes.lake import Outcome
 from tests.seams import invariants, streams
 from tests.seams.array import Row
@@ -19,7 +21,6 @@ from tests.seams.invariants import Run, summary
 from tests.seams.pages import Page
 from tests.seams.places import DATASET, Settings, changed
 from tests.seams.streams import DAY_CLIENTS, DAY_ROWS, N_DONE, Days
-from transforms.numerics.kmeans.recurring.windows import mixing
 
 
 class StreamStory:
@@ -53,7 +54,7 @@ class StreamStory:
     def call(self, job: Settings, output: str = "spring", flags: tuple[str, ...] = ()) -> Outcome:
         """The job, once."""
         words = ("--once",) if self.row["called"] == "once" else flags
-        return self.desk.run("stream", job, *self.desk.output(output), *words)
+        return self.desk.run("stream", job, *self.desk.output(output), *CATCH_UP, *words)
 
     def until(self, index: int) -> Settings:
         """The job up to a window; the last one needs no date if the epoch ends with it."""

@@ -10,7 +10,7 @@ from tests.seams.array import Row, excluded
 from tests.seams.desk import RowStory, entries, table_of
 from tests.seams.fits import factor
 from tests.seams.invariants import Run
-from tests.seams.places import CLIENT_ROWS, DATASET, DAYS, NAMES, Place, Settings, changed
+from tests.seams.places import CLIENT_ROWS, CSV, DATASET, DAYS, NAMES, Place, Settings, changed
 
 _OPTIMUM = {"algorithm": "optimal", "optimal": {"restarts": 2, "starts": 1, "steps": 1}}
 _LLOYD = {"dp_lloyd": {"variant": "lloyd"}}
@@ -79,6 +79,8 @@ def settings(row: Row, place: Place) -> Settings:
         found["clipping"]["client_rows"] = CLIENT_ROWS
     if row["columns"] == "standardized":
         found["encode"] = fits.STANDARD
+    if form == "csv":
+        found["data"]["csv"] = CSV
     if form == "hive":
         found["data"]["partitions"] = {"dt": DAYS[0]}
     if form == "delta":

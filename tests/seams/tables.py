@@ -4,6 +4,8 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import pytest
+
 from tests.seams import federations, fits, model_uses, parties, pooled, prepares, reports, streams, sweeps, topics
 from tests.seams.array import Factor, Row, Table
 from tests.seams.federations import FederationStory
@@ -63,3 +65,22 @@ TABLES = {
 }
 ON_DEMAND = {"kafka": Told(topics.TABLE, Topics, TopicStory, [])}
 """Tables that need what not every machine has; they run where they are named, and fail without it."""
+
+
+def tiers(rows: Sequence[Row], few: Sequence[int], *before: str) -> list[Any]:
+    """Parameters of a test for the numbers of all rows: a few are slow, all others nightly.
+
+    Args:
+      rows: of a table.
+      few: numbers of those that run on every submission.
+      before: values of the parameters before the number, which the name of a test shows, too.
+    """
+    return [
+        pytest.param(
+            *before,
+            index,
+            id="-".join((*before, str(index))),
+            marks=pytest.mark.slow if index in few else pytest.mark.nightly,
+        )
+        for index in range(len(rows))
+    ]

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from schemas.errors import DappleError
+from dapple_dp.schemas.errors import DappleError
 
 Part = Callable[[Callable[[float], None]], Any]
 """What a party does, given what it calls to wait."""

@@ -9,12 +9,14 @@ import dataclasses
 import numpy as np
 import pytest
 
-from schemas.tables.client_block import ClientBlock
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.transforms.core import noise
+from dapple_dp.transforms.core.keystream import encode_label
+from dapple_dp.transforms.core.statistics import clients, lattice
 from tests.scenes import canaries
 from tests.scenes.canaries import Neighbors
-from transforms.numerics.privacy import noise
-from transforms.numerics.privacy.keystream import encode_label
-from transforms.numerics.statistics import clients, lattice
+
+pytestmark = pytest.mark.slow
 
 N_RUNS = 1500
 EVEN = {"outer_product": 1.0, "weights": 1.0, "sums": 1.0, "counts": 1.0}

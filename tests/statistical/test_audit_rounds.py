@@ -6,9 +6,11 @@ import functools
 import numpy as np
 import pytest
 
+from dapple_dp.transforms.core.known_objects import name_of
+from dapple_dp.transforms.core.stated_sensitivity import STATED
 from tests.scenes import canaries
-from transforms.privacy_flow.audited_code import name_of
-from transforms.privacy_flow.stated_sensitivity import STATED
+
+pytestmark = pytest.mark.slow
 
 PRIVATE_NORM = {"clipping": {"norm": "private", "client_rows": canaries.CLIENT_ROWS}}
 SAMPLED = {"data": {"max_rows_per_client": 1}}

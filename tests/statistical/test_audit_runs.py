@@ -5,14 +5,16 @@ import dataclasses
 import numpy as np
 import pytest
 
-from schemas.privacy.plan import RoundSpec
-from schemas.tables.client_block import ClientBlock
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.plan import RoundSpec
+from dapple_dp.transforms.core import accounting, loop
+from dapple_dp.transforms.core.round import measure
+from dapple_dp.transforms.numerics.kmeans import bounds
 from tests.scenes import audit
 from tests.scenes.canaries import CLIENT_ROWS, FAR, Neighbors
 from tests.scenes.lake import MEANS, chain, job, mixture, planned, write_lake, write_server
-from transforms.numerics.kmeans import bounds
-from transforms.numerics.privacy.noise import draw_release
-from transforms.privacy import accounting
+
+pytestmark = pytest.mark.slow
 
 N_RUNS = 1500
 ROWS = mixture(90)
@@ -48,11 +50,10 @@ def neighbors(unit):
 
 def run(fit, pair, side, key):
     """What one run on one of the neighbors releases, and what either of them adds up to in the rounds of that run."""
-    state, sums = fit.initial, []
-    for each in fit.rounds:
-        sums.append([each.statistic(block, state) for block in pair])
-        state = each.step(state, draw_release(key, each.plan, sums[-1][side]))
-    return (audit.flat(state.releases), *map(np.concatenate, zip(*sums, strict=True)))
+    *before, last = loop.simulate(fit.initial, fit.rounds, [pair[side]], key).states
+    rounds = list(zip(fit.rounds, before, strict=True))
+    sums = [np.concatenate([measure(each, block, state.broadcast()) for each, state in rounds]) for block in pair]
+    return audit.flat(last.releases), *sums
 
 
 def lower_bounds(fit, pair):
@@ -72,7 +73,6 @@ def test_audited_runs_are_runs(tmp_path):
 
 # A bound exceeds the true epsilon for one set of keys in 1,000. Over eleven sets bounds were 0.58 (record) and 0.51
 # (client) of the claim, with stddevs of 0.08 and 0.05: below 0.4 of it for one set in 50.
-@pytest.mark.slow
 @pytest.mark.parametrize(("unit", "allocation"), [("record", "tuned"), ("client", "paper")])
 def test_a_run_keeps_its_claim(tmp_path, unit, allocation):
     fit = fit_of(tmp_path, unit, allocation)
@@ -81,7 +81,6 @@ def test_a_run_keeps_its_claim(tmp_path, unit, allocation):
 
 
 # Over eleven sets of keys the bound was 3.5 with a stddev of 0.22: below the claim for one set in 100,000.
-@pytest.mark.slow
 def test_rounds_that_are_not_composed_are_caught(tmp_path):
     fit = fit_of(tmp_path, "record", "tuned")
     alone = []

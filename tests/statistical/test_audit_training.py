@@ -11,15 +11,17 @@ from dp_accounting import dp_event
 from dp_accounting.mechanism_calibration import calibrate_dp_mechanism
 from dp_accounting.pld import PLDAccountant
 
-from schemas.choices import FederatedAlgorithm, ModelKind
-from schemas.clustered_fl.records import UPDATE_UNIT, ModelShape
+from dapple_dp.schemas.choices import FederatedAlgorithm, ModelKind
+from dapple_dp.schemas.clustered_fl.records import UPDATE_UNIT, ModelShape
+from dapple_dp.transforms.core.keystream import KeyStream
+from dapple_dp.transforms.numerics.clustered_fl import dense_model
+from dapple_dp.transforms.numerics.clustered_fl.bounded_rows import bounded_rows
+from dapple_dp.transforms.numerics.clustered_fl.dp_sgd import model_of
+from dapple_dp.transforms.numerics.clustered_fl.round import client_step, initial_state
 from tests.scenes import audit
 from tests.scenes.federation import silo, terms
-from transforms.numerics.clustered_fl import dense_model
-from transforms.numerics.clustered_fl.bounded_rows import bounded_rows
-from transforms.numerics.clustered_fl.dp_sgd import model_of
-from transforms.numerics.clustered_fl.round import client_step, initial_state
-from transforms.numerics.privacy.keystream import KeyStream
+
+pytestmark = pytest.mark.slow
 
 LARGEST = float(np.finfo(np.float64).max)
 CANARIES = {

@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
+from dapple_dp.transforms.numerics.reports import codebook, published_protocol
+from dapple_dp.transforms.numerics.reports import encoder as report_encoder
+from dapple_dp.transforms.numerics.reports.mechanism import codeword_moments
 from tests.scenes.reports import KEY, parameters
-from transforms.numerics.reports import codebook, published_protocol
-from transforms.numerics.reports import encoder as report_encoder
-from transforms.numerics.reports.mechanism import codeword_moments
 
 
 def starts_of(n_reports: int) -> np.ndarray:
@@ -31,8 +31,8 @@ def test_codewords_have_the_mean_and_second_moment_that_the_decoder_assumes(epsi
     points = rng.normal(size=(4000, n_features))
     points *= 10.0 * rng.random((4000, 1)) / np.linalg.norm(points, axis=1, keepdims=True)
     nonces = rng.integers(0, 2**63, 4000).astype(np.uint64)
-    from transforms.numerics.reports.coins import KeyedCoins
-    from transforms.numerics.reports.sums import codewords
+    from dapple_dp.transforms.numerics.reports.coins import KeyedCoins
+    from dapple_dp.transforms.numerics.reports.sums import codewords
 
     coins = KeyedCoins([index.to_bytes(8, "little") for index in range(4000)])
     reports = report_encoder.encode(points, public, nonces, coins)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from transforms.numerics.masked.shared_masks import RoundMasks
+from dapple_dp.transforms.numerics.masked.shared_masks import RoundMasks
 
 SECRET = bytes(range(32))
 ACCEPT = 1e-6

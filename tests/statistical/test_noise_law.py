@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from schemas.privacy.plan import Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
-from transforms.numerics.privacy.keystream import KeyStream, encode_label
-from transforms.numerics.privacy.noise import discrete_gaussian, discrete_laplace, draw_release
+from dapple_dp.schemas.core.plan import Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label
+from dapple_dp.transforms.core.noise import discrete_gaussian, discrete_laplace, draw_release
 
 KEY = bytes(range(32))
 ACCEPT = 1e-6

@@ -13,8 +13,8 @@ import pytest
 from opendp.accuracy import discrete_gaussian_scale_to_accuracy, discrete_laplacian_scale_to_accuracy
 from scipy import stats
 
-from transforms.numerics.privacy.keystream import KeyStream, encode_label
-from transforms.numerics.privacy.noise import discrete_gaussian, discrete_laplace
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label
+from dapple_dp.transforms.core.noise import discrete_gaussian, discrete_laplace
 
 KEY = bytes(range(32))
 ACCEPT = 1e-6

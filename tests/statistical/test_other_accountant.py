@@ -12,21 +12,21 @@ import collections
 import prv_accountant
 import pytest
 
-from schemas.choices import Algorithm, FederatedAlgorithm
-from schemas.kmeans.fit_config import validated
-from schemas.privacy.charge import Limit
-from schemas.privacy.plan import Mechanism
-from schemas.profile.plan import ProfileLaw
+from dapple_dp.schemas.choices import Algorithm, FederatedAlgorithm
+from dapple_dp.schemas.core.plan import Mechanism
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.privacy.charge import Limit
+from dapple_dp.schemas.profile.plan import ProfileLaw
+from dapple_dp.transforms.clustered_fl.silo_accounting import silo_plan
+from dapple_dp.transforms.core import accounting
+from dapple_dp.transforms.kmeans.protocols import PROTOCOLS, protocol_of
+from dapple_dp.transforms.privacy.ledger_filter import fits, spent_epsilon, total
+from dapple_dp.transforms.profile.accounting import calibrate as calibrate_profile
 from tests.scenes import lake
 from tests.scenes.ledgers import gaussian
 from tests.scenes.profiles import config as profile_config
 from tests.scenes.protocol_jobs import settings_of
 from tests.scenes.silos import clustering_params, silo_budget, training_params
-from transforms.clustered_fl.silo_accounting import silo_plan
-from transforms.kmeans.protocols import PROTOCOLS
-from transforms.privacy import accounting
-from transforms.privacy.ledger_filter import fits, spent_epsilon, total
-from transforms.profile.accounting import calibrate as calibrate_profile
 
 PRECISION = 2e-3
 """Part of epsilon by which either bound of the other accountant may miss."""
@@ -100,14 +100,14 @@ JOBS = {str(each): validated(lake.job("lake", "server", **settings_of(each))) fo
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.2, 1e-9), (8.0, 1e-5)])
 @pytest.mark.parametrize("name", JOBS)
 def test_plans_of_fits(name, epsilon, delta):
-    protocol, config = PROTOCOLS[JOBS[name].algorithm], JOBS[name]
+    protocol, config = protocol_of(JOBS[name].algorithm), JOBS[name]
     specs = protocol.round_specs(config, N_FEATURES, N_SERVER)
     plan = accounting.calibrate(config.privacy.unit, specs, epsilon, delta, protocol.allocation(config))
     check(mechanisms_of(plan), plan.epsilon, delta)
 
 
 def test_a_plan_that_understates_would_be_seen():
-    protocol, config = PROTOCOLS[Algorithm.FEDDP_KMEANS], JOBS["feddp paper"]
+    protocol, config = protocol_of(Algorithm.FEDDP_KMEANS), JOBS["feddp paper"]
     specs = protocol.round_specs(config, N_FEATURES, N_SERVER)
     plan = accounting.calibrate(config.privacy.unit, specs, 1.0, 1e-6, protocol.allocation(config))
     for factor in (0.99, 1.02):

@@ -9,11 +9,11 @@ import pytest
 from pipeline_dp import combiners, partition_selection
 from scipy import stats
 
-from pipelines.run.options import beam_options
-from schemas.profile.config import ProfileConfig
-from transforms.profile.accounting import calibrate, mechanism_spec
-from transforms.profile.measure_clusters import SUMS
-from transforms.profile.pipeline_dp_noise import AddPipelineDPNoise, Noised
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.schemas.profile.config import ProfileConfig
+from dapple_dp.transforms.profile.accounting import calibrate, mechanism_spec
+from dapple_dp.transforms.profile.measure_clusters import SUMS
+from dapple_dp.transforms.profile.pipeline_dp_noise import AddPipelineDPNoise, Noised
 
 N_CLUSTERS, N_VALUES = 5, 2000
 

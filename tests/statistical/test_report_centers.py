@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from schemas.reports.parameters import Branching
+from dapple_dp.schemas.reports.parameters import Branching
+from dapple_dp.transforms.numerics.reports.decoding import decode_leaves, decode_points
+from dapple_dp.transforms.numerics.reports.sums import ReportSums
 from tests.scenes.report_batches import MEANS, clusters, encoded, farthest
 from tests.scenes.reports import parameters
-from transforms.numerics.reports.decoding import decode_leaves, decode_points
-from transforms.numerics.reports.sums import ReportSums
 
 
 @pytest.mark.parametrize("variant", ["leaves", "nested", "privunit"])

@@ -3,8 +3,8 @@
 import numpy as np
 import pyarrow as pa
 
-from transforms.numerics.tables import partition, row_sampling
-from transforms.tables import client_ids
+from dapple_dp.transforms.numerics.tables import partition, row_sampling
+from dapple_dp.transforms.tables import client_ids
 
 KEY = bytes(range(32))
 

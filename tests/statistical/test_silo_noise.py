@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from schemas.choices import ModelKind
-from schemas.clustered_fl.records import ModelShape
-from transforms.numerics.clustered_fl.bounded_rows import bounded_rows
-from transforms.numerics.clustered_fl.dp_sgd import Schedule, Sgd, model_of, train
-from transforms.numerics.privacy.keystream import KeyStream, encode_label
-from transforms.numerics.privacy.normal import gumbels, normals, sampled_positions, uniforms
-from transforms.numerics.privacy.private_selection import select
+from dapple_dp.schemas.choices import ModelKind
+from dapple_dp.schemas.clustered_fl.records import ModelShape
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label
+from dapple_dp.transforms.numerics.clustered_fl.bounded_rows import bounded_rows
+from dapple_dp.transforms.numerics.clustered_fl.dp_sgd import Schedule, Sgd, model_of, train
+from dapple_dp.transforms.numerics.clustered_fl.normal import gumbels, normals, sampled_positions, uniforms
+from dapple_dp.transforms.numerics.clustered_fl.private_selection import select
 
 ACCEPT = 1e-6
 """A right law is rejected once in 1e6 keys per test."""

@@ -8,11 +8,11 @@ import pytest
 from dp_accounting import gaussian_mechanism
 from scipy import stats
 
-from schemas.privacy.noise_shares import ShareLaw
-from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
+from dapple_dp.schemas.core.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
+from dapple_dp.schemas.privacy.noise_shares import ShareLaw
+from dapple_dp.transforms.numerics.masked.noise_shares import draw_share
 from tests.scenes import audit
-from transforms.numerics.privacy.noise_shares import draw_share
-from transforms.privacy import keys
+from tests.scenes.derived_keys import derived_key
 
 KEY = bytes(range(32))
 SENSITIVITY = 1 << 16
@@ -34,7 +34,7 @@ def round_of(multiplier, size, geometry=Geometry.VECTOR):
 
 def party_key(sender):
     """A key of the sender alone."""
-    return keys.derived_key(KEY, "test", bytes([sender]) * 16)
+    return derived_key(KEY, "test", bytes([sender]) * 16)
 
 
 def shares(plan, senders, counted, statistic=None):

@@ -11,9 +11,9 @@ import pytest
 import scipy.stats
 
 from benchmarks import coverage_clusters, coverage_kinds
-from pipelines.kmeans.report import report_warnings
-from pipelines.page.page import Level
-from schemas.tables.client_block import ClientBlock
+from dapple_dp.pipelines.kmeans.report import report_warnings
+from dapple_dp.pipelines.page.page import Level
+from dapple_dp.schemas.core.block import ClientBlock
 
 RUNS = 40
 ODDS = 1e-4
@@ -88,9 +88,10 @@ def test_where_no_release_shows_the_spread_the_page_says_so(name):
     _, model, _ = job.run(ClientBlock(coverage_kinds.mixture(1), clients), coverage_kinds.key_of("spread"))
     view = job.view(model)
     found = report_warnings.warnings(view, report_warnings.run_checks(view))
-    said = [each for each in found if "Whether there are clusters" in each.text]
+    said = [each for each in found if "whether the data has clusters" in each.text]
     assert len(said) == (name != "record")
     assert all(each.level is Level.NOTE for each in said)
+    assert all("did not release the spread of the rows" in each.text for each in said)
 
 
 def test_words_on_clusters_are_not_false():

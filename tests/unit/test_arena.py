@@ -11,6 +11,8 @@ from benchmarks.arena import cells, environments, lost, page, ranks, sets, stage
 from benchmarks.arena.__main__ import parsed
 from benchmarks.arena.attacks import attributes, far_neighbors, floating_point, insertion, neighbors
 
+pytestmark = pytest.mark.slow
+
 ADAPTERS = environments.adapters()
 ATTACKS = verdicts.attacks()
 SYSTEM = types.SimpleNamespace(TITLE="fair", CLAIM="pure epsilon", REPOSITORY=None, NEEDS=(), WHAT="x")
@@ -150,10 +152,11 @@ def test_a_worker_that_ends_early_is_said(tmp_path):
 
 
 def test_a_stage_without_noise_is_the_same_rounds():
-    from pipelines.kmeans.plan.public_fit import PublicFit
-    from schemas.kmeans.fit_config import validated
-    from schemas.tables.client_block import ClientBlock
-    from transforms.kmeans.simulated_fit import mean_cost, run_once
+    from dapple_dp.pipelines.kmeans.plan.public_fit import PublicFit
+    from dapple_dp.schemas.core.block import ClientBlock
+    from dapple_dp.schemas.kmeans.fit_config import validated
+    from dapple_dp.transforms.core import loop
+    from dapple_dp.transforms.kmeans.simulated_fit import mean_cost
 
     names, privacy = [f"x{index}" for index in range(6)], {"unit": "record", "epsilon": 0.3, "delta": 1e-6}
     settings = {"algorithm": "auto", "data": {"path": "x", "features": names}, "n_clusters": 4, "privacy": privacy}
@@ -167,10 +170,8 @@ def test_a_stage_without_noise_is_the_same_rounds():
     assert {stages.of_path(each.plan.path) for each in plan.rounds} >= {"start", "lloyd"}
     rows = sets.drawn("rows_400", 0, None).rows
     costs = [
-        mean_cost(
-            rows, run_once(plan.initial, stages.quiet(plan.rounds, door), ClientBlock(rows), 1.0, bytes(32))[0].centers
-        )
-        for door in ("rounds", "quiet all")
+        mean_cost(rows, loop.simulate(plan.initial, each, [ClientBlock(rows)], bytes(32)).model().centers)
+        for each in (plan.rounds, stages.quiet(plan.rounds, "quiet all"))
     ]
     assert costs[1] < costs[0]
 

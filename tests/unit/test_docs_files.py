@@ -7,13 +7,13 @@ import re
 import numpy as np
 import pytest
 
-from schemas.kmeans.recurring.drift import Drift
-from schemas.privacy.release import RELEASE_SCHEMA
-from schemas.privacy.statement import PrivacyStatement
-from schemas.profile.plan import PROFILE_SCHEMA
-from schemas.tables.prepared_layout import PreparedManifest
-from schemas.trusted_zone.metrics import ClassAgreement, ReferenceMatch, Separation
-from schemas.trusted_zone.sweep_results import POINT_SCHEMA, SCORED_CELL_SCHEMA
+from dapple_dp.schemas.kmeans.recurring.drift import Drift
+from dapple_dp.schemas.privacy.release_table import RELEASE_SCHEMA
+from dapple_dp.schemas.privacy.statement import PrivacyStatement
+from dapple_dp.schemas.profile.plan import PROFILE_SCHEMA
+from dapple_dp.schemas.tables.prepared_layout import PreparedManifest
+from dapple_dp.schemas.trusted_zone.metrics import ClassAgreement, ReferenceMatch, Separation
+from dapple_dp.schemas.trusted_zone.sweep_results import POINT_SCHEMA, SCORED_CELL_SCHEMA
 
 REFERENCE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "reference"
 

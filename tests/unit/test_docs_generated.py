@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from dapple_dp import DPKMeans, PrivacyWarning, PrivateScaler
-from schemas import errors
+from dapple_dp.schemas import errors
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MOST_README_LINES = 150

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from schemas.errors import what_installs
+from dapple_dp.schemas.errors import what_installs
 from tests.unit.test_docs_paths import FOLDERS, PAGES, ROOT
 
 INSTALL = ROOT / "docs" / "start" / "install.md"

@@ -158,9 +158,9 @@ def test_a_decision_without_its_day_is_found():
         "`tests/unit/nowhere`",
         "`no_such_file.py`",
         "`transforms/kmeans/NAME/no_such_file.py`",
-        "`transforms.noise_stage`",
-        "`transforms.privacy.noise_stage.NoSuchName`",
-        "`transforms.privacy.noise_stage:NoSuchName`",
+        "`dapple_dp.transforms.noise_stage`",
+        "`dapple_dp.transforms.on_beam.noise_stage.NoSuchName`",
+        "`dapple_dp.transforms.on_beam.noise_stage:NoSuchName`",
     ],
 )
 def test_a_name_without_a_thing_is_found(text):
@@ -170,10 +170,11 @@ def test_a_name_without_a_thing_is_found(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "`transforms/privacy/noise_stage.py`, `noise_stage.py`, `privacy/noise_stage.py` and `tests/unit/`",
+        "`transforms/on_beam/noise_stage.py`, `noise_stage.py`, `on_beam/noise_stage.py` and `tests/unit/`",
         "`transforms/kmeans/NAME/rounds.py`",
-        "`transforms.privacy`, `transforms.privacy.noise_stage` and `transforms.privacy.noise_stage.AddNoise.expand`",
-        "`transforms.privacy.noise_stage:AddNoise`",
+        "`dapple_dp.transforms.privacy` and `dapple_dp.transforms.on_beam.noise_stage`",
+        "`dapple_dp.transforms.on_beam.noise_stage.AddNoise.expand`",
+        "`dapple_dp.transforms.on_beam.noise_stage:AddNoise`",
     ],
 )
 def test_a_name_with_a_thing_passes(text):

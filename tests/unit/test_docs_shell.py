@@ -7,12 +7,12 @@ import subprocess
 
 import pytest
 
-from pipelines.command.main import COMMANDS, overview
-from pipelines.command.words import WORDS
-from pipelines.masked.command_line import RUN
-from pipelines.plan.command_line import check_flags
-from pipelines.run import flags, options
-from schemas.errors import ConfigError
+from dapple_dp.pipelines.command.main import COMMANDS, overview
+from dapple_dp.pipelines.command.words import WORDS
+from dapple_dp.pipelines.masked.command_line import RUN
+from dapple_dp.pipelines.plan.command_line import check_flags
+from dapple_dp.pipelines.run import flags, options
+from dapple_dp.schemas.errors import ConfigError
 from tests.scenes import pages
 from tests.scenes.pages import calls
 

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from schemas.kmeans.fit_config import validated
-from transforms.kmeans.protocols import PROTOCOLS
-from transforms.kmeans.spherical import reach
-from transforms.privacy import accounting
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.transforms.core import accounting
+from dapple_dp.transforms.kmeans.protocols import protocol_of
+from dapple_dp.transforms.kmeans.spherical import reach
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -17,7 +17,7 @@ TEXT = " ".join(LINES)
 WIDTH, N_TERMS = 384, 5000
 
 
-def found_from(epsilon, unit):
+def found_from(epsilon, unit, most_per_row=32):
     """Units that a center and a name need, as `plan` says it."""
     job = {
         "algorithm": "spherical",
@@ -25,11 +25,11 @@ def found_from(epsilon, unit):
         "n_clusters": 30,
         "privacy": {"unit": unit, "epsilon": epsilon, "delta": 1e-6},
         "clipping": {"client_rows": 10},
-        "names": {"column": "tags", "words": list(map(str, range(N_TERMS)))},
+        "names": {"column": "tags", "words": list(map(str, range(N_TERMS))), "most_per_row": most_per_row},
         "justification": {"privacy.unit": "a test"},
     }
     config = validated(job)
-    protocol = PROTOCOLS[config.algorithm]
+    protocol = protocol_of(config.algorithm)
     specs = protocol.round_specs(config, WIDTH, 0)
     plan = accounting.calibrate(unit, specs, epsilon, 1e-6, protocol.allocation(config))
     center, name = reach.units_of_a_center(config, plan, WIDTH), reach.units_of_a_name(config, plan)
@@ -87,3 +87,10 @@ def test_the_page_has_the_figures_of_the_attack():
         assert f"{guessed.replace('%', ' %')} ({low} to {high})" in TEXT
         if bound != "-":
             assert f"{float(bound.rstrip('%')):.0f} %" in TEXT
+
+
+@pytest.mark.parametrize("unit", ["record", "client"])
+def test_a_name_needs_half_as_many_people_where_rows_have_a_quarter_of_the_terms(unit):
+    needed = [int(found_from(1.0, unit, most).split(" / ")[1]) for most in (8, 32)]
+    assert needed[0] == pytest.approx(needed[1] / 2, abs=1)
+    assert "Names need half of that if rows have 8 terms at most" in TEXT

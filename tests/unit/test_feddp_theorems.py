@@ -8,7 +8,7 @@ from sklearn import metrics
 
 from benchmarks import mixture
 from benchmarks.papers import feddp_scores, feddp_shares, feddp_theorems, in_memory
-from transforms.kmeans.feddp_kmeans import rounds as feddp
+from dapple_dp.transforms.kmeans.feddp_kmeans import rounds as feddp
 
 PARTS = {"diameter": "diameter", "outer_product": "projection", "weights": "start", "centers": "means"}
 

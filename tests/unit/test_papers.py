@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import data
+from benchmarks import data, machine, measurement
 from benchmarks.papers import __main__ as index
 from benchmarks.papers import fastlloyd_messages, figures
 from benchmarks.papers.figures import FIGURES
@@ -70,14 +70,23 @@ def test_the_list_has_every_figure_and_adds_up_times():
     assert len(lines) == 2 + len(FIGURES) + 2
 
 
-def test_seconds_are_those_of_the_result_or_those_that_were_kept(tmp_path, monkeypatch):
+def test_seconds_are_those_of_the_head(tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "RESULTS", tmp_path)
-    monkeypatch.setattr(figures, "_SECONDS", tmp_path / "kept.json")
     assert figures.seconds("naive") is None
-    (tmp_path / "kept.json").write_text('{"naive": {"seconds": 97.1}}')
-    assert figures.seconds("naive") == 97.1
+    (tmp_path / "naive.md").write_text("- seconds: 3\n")
+    assert figures.seconds("naive") is None
     (tmp_path / "naive.md").write_text("- took: 12.5 s, 11.0 s of CPU\n")
     assert figures.seconds("naive") == 12.5
+
+
+def test_a_head_says_what_ran_where_and_what_it_took(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine.sys, "argv", ["/place/tests/seams/__main__.py", "--every"])
+    measurement.show(machine.heading("Title"), tmp_path / "result.md")
+    text = (tmp_path / "result.md").read_text()
+    names = re.findall(r"^- (\w+):? ", text, re.MULTILINE)
+    assert names == ["command", "date", "machine", "Python", "commit", "took"]
+    assert "- command: `python -m tests.seams --every`\n" in text
+    assert machine.took(text) > 0.0
 
 
 def test_a_figure_without_its_files_is_refused(tmp_path):
@@ -101,9 +110,6 @@ def test_commands_import_what_dapple_requires_and_nothing_else():
         "yaml",
         "benchmarks",
         "dapple_dp",
-        "pipelines",
-        "schemas",
-        "transforms",
         "tests",
     }
     for path in (ROOT / "benchmarks" / "papers").glob("*.py"):

@@ -164,10 +164,13 @@ def test_files_in_which_written_keys_draw_are_there():
 @pytest.mark.parametrize(
     ("line", "names"),
     [
-        ("patch.setattr(noise, 'draw_release', record)", {"transforms.numerics.privacy.noise.draw_release"}),
-        ("patch.setattr('pipelines.run.graph.run_graph', None)", {"pipelines.run.graph.run_graph"}),
+        ("patch.setattr(noise, 'draw_release', record)", {"dapple_dp.transforms.core.noise.draw_release"}),
+        ("patch.setattr('dapple_dp.pipelines.run.graph.run_graph', None)", {"dapple_dp.pipelines.run.graph.run_graph"}),
         ("patch.setattr(noise.np, 'exp', sloppy)", {"numpy.exp"}),
-        ("for it in (noise, os):\n    patch.setattr(it, 'x', 1)", {"transforms.numerics.privacy.noise.x", "os.x"}),
+        (
+            "for it in (noise, os):\n    patch.setattr(it, 'x', 1)",
+            {"dapple_dp.transforms.core.noise.x", "os.x"},
+        ),
         ("for it in ('a', 'b'):\n    mock.patch.object(os, it, None)", {"os.a", "os.b"}),
         ("mock.patch.object(os, name)", {"os.*"}),
         ("with mock.patch('secrets.token_bytes'):\n    pass", {"secrets.token_bytes"}),
@@ -177,11 +180,14 @@ def test_files_in_which_written_keys_draw_are_there():
         ("del sys.modules[name]", {"sys.modules[*]"}),
         ("patch.setenv('HOME', '')\npatch.delenv(f'A_{name}')", {"$HOME", "$A_*"}),
         ("patch.chdir(folder)\npatch.syspath_prepend(folder)", {"os.getcwd", "sys.path"}),
-        ("os.environ['HOME'] = ''\nnoise.KEY, known = 1, 2", {"os.environ", "transforms.numerics.privacy.noise.KEY"}),
-        ("setattr(noise, 'KEY', 1)\nsetattr(own, 'key', 2)", {"transforms.numerics.privacy.noise.KEY"}),
+        (
+            "os.environ['HOME'] = ''\nnoise.KEY, known = 1, 2",
+            {"os.environ", "dapple_dp.transforms.core.noise.KEY"},
+        ),
+        ("setattr(noise, 'KEY', 1)\nsetattr(own, 'key', 2)", {"dapple_dp.transforms.core.noise.KEY"}),
         ("patch.setattr(lake, 'KEY', 1)\nnoise.draw_release(key)", set()),
     ],
 )
 def test_replacements_are_found_however_they_are_written(line, names):
-    head = "import os, sys\nfrom tests.scenes import lake\nfrom transforms.numerics.privacy import noise\n"
+    head = "import os, sys\nfrom tests.scenes import lake\nfrom dapple_dp.transforms.core import noise\n"
     assert StandIns(head + line).names() == names

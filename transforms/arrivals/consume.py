@@ -10,18 +10,17 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
 
-from schemas.arrivals.messages import table_of
-from schemas.arrivals.offsets import Chunk, RecordPlace, WindowOffsets
-from schemas.arrivals.topic import MessageColumns, PackedColumns, TopicConfig, client_properties
-from schemas.errors import ConfigError, InputError, UnavailableError, what_installs
-from schemas.settings import json_schema
-from schemas.settings.refusal import Refusal
-from transforms.files import gate
-from transforms.files.file_bytes import table_bytes, write_bytes
-from transforms.files.private_sink import PrivateSink
-from transforms.tables.file_seal import is_local, local_path
+from dapple_dp.schemas.arrivals.messages import table_of
+from dapple_dp.schemas.arrivals.offsets import Chunk, RecordPlace, WindowOffsets
+from dapple_dp.schemas.arrivals.topic import MessageColumns, PackedColumns, TopicConfig, client_properties
+from dapple_dp.schemas.errors import ConfigError, InputError, UnavailableError, what_installs
+from dapple_dp.schemas.settings import json_schema
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.file_bytes import table_bytes, write_bytes
+from dapple_dp.transforms.files.private_sink import PrivateSink
+from dapple_dp.transforms.files.stores import is_local, join, local_path
 
 ANSWER_SECONDS = 120.0
 """How long a broker may take for its next answer; a transaction that is open may keep messages back for a minute."""
@@ -186,12 +185,12 @@ def copy_chunk(element: tuple[str, Chunk], client: TopicClient, columns: Message
     """
     folder, chunk = element
     table = table_of(messages(client, chunk.partition, chunk.first, chunk.end), columns)
-    path = FileSystems.join(folder, chunk.file)
+    path = join(folder, chunk.file)
     if not is_local(path):
         write_bytes(path, table_bytes(table))
         return
     # A disk shows a file from its first byte, and another attempt may be at the same one.
-    part = FileSystems.join(folder, f".{chunk.file}.{secrets.token_hex(8)}")
+    part = join(folder, f".{chunk.file}.{secrets.token_hex(8)}")
     write_bytes(part, table_bytes(table))
     os.replace(local_path(part), local_path(path))
 

@@ -12,12 +12,12 @@ from typing import NamedTuple
 import apache_beam as beam
 import numpy as np
 
-from schemas.clustered_fl.labeled_contract import LabeledContract
-from schemas.clustered_fl.records import ModelShape
-from schemas.tables.shard import EMPTY_SHARD, ShardRef
-from transforms.clustered_fl.labeled_clients import clients_of, read_shard, rows_at
-from transforms.files.file_bytes import write_bytes
-from transforms.numerics.clustered_fl.dp_sgd import model_of
+from dapple_dp.schemas.clustered_fl.labeled_contract import LabeledContract
+from dapple_dp.schemas.clustered_fl.records import ModelShape
+from dapple_dp.schemas.tables.shard import EMPTY_SHARD, ShardRef
+from dapple_dp.transforms.clustered_fl.labeled_clients import clients_of, read_shard, rows_at
+from dapple_dp.transforms.files.file_bytes import write_bytes
+from dapple_dp.transforms.numerics.clustered_fl.dp_sgd import model_of
 
 
 class ClientModels(NamedTuple):

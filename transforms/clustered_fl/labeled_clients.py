@@ -14,22 +14,21 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.io.filesystems import FileSystems
 from numpy.typing import NDArray
 
-from schemas.clustered_fl.labeled_contract import LabeledContract, LabeledRows
-from schemas.clustered_fl.records import ClientRows
-from schemas.errors import InputError, PrivacyFlowError
-from schemas.tables.client_block import group_by_client
-from schemas.tables.columns import plain
-from schemas.tables.shard import EMPTY_SHARD, ShardRef
-from transforms.files import gate
-from transforms.files.file_bytes import write_bytes
-from transforms.numerics.clustered_fl.bounded_rows import bound_features
-from transforms.rounds import machine
-from transforms.tables import client_ids
-from transforms.tables.client_ids import IdKind
-from transforms.tables.shard_rows import read_columns, shard_name
+from dapple_dp.schemas.clustered_fl.labeled_contract import LabeledContract, LabeledRows
+from dapple_dp.schemas.clustered_fl.records import ClientRows
+from dapple_dp.schemas.errors import InputError, PrivacyFlowError
+from dapple_dp.schemas.tables.columns import group_by_client, plain
+from dapple_dp.schemas.tables.shard import EMPTY_SHARD, ShardRef
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.file_bytes import write_bytes
+from dapple_dp.transforms.files.stores import join
+from dapple_dp.transforms.numerics.clustered_fl.bounded_rows import bound_features
+from dapple_dp.transforms.rounds import machine
+from dapple_dp.transforms.tables import client_ids
+from dapple_dp.transforms.tables.client_ids import IdKind
+from dapple_dp.transforms.tables.shard_rows import read_columns, shard_name
 
 
 class ClientPart(NamedTuple):
@@ -321,4 +320,4 @@ class RowCache:
 
 def parts_path(folder: str) -> str:
     """Where the parts of a run are in its private folder."""
-    return FileSystems.join(folder, "clients.json")
+    return join(folder, "clients.json")

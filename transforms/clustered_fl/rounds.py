@@ -20,16 +20,23 @@ import numpy as np
 from apache_beam.pvalue import AsSingleton
 from apache_beam.utils.shared import Shared
 
-from schemas.clustered_fl.labeled_contract import LabeledContract
-from schemas.clustered_fl.records import ClientUpdate, FederatedState, Federation
-from schemas.privacy.flow import Promise, Zone
-from transforms.clustered_fl.labeled_clients import ClientGroup, ListClients, RowCache
-from transforms.files.checkpoint import Arrays
-from transforms.numerics.clustered_fl.round import RoundSums, client_step, initial_state, server_step, slots_of
-from transforms.numerics.one_thread import one_thread
-from transforms.numerics.privacy.keystream import KeyStream, encode_label
-from transforms.privacy.held_key import HeldKeyFn
-from transforms.privacy_flow.declared_mechanism import DeclaredMechanism
+from dapple_dp.schemas.clustered_fl.labeled_contract import LabeledContract
+from dapple_dp.schemas.clustered_fl.records import ClientUpdate, FederatedState, Federation
+from dapple_dp.schemas.core.plan import Promise, Zone
+from dapple_dp.transforms.clustered_fl.labeled_clients import ClientGroup, ListClients, RowCache
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label
+from dapple_dp.transforms.files.checkpoint import Arrays
+from dapple_dp.transforms.numerics import one_thread
+from dapple_dp.transforms.numerics.clustered_fl.round import (
+    RoundSums,
+    client_step,
+    initial_state,
+    server_step,
+    slots_of,
+)
+from dapple_dp.transforms.on_beam.steps import DeclaredMechanism
+from dapple_dp.transforms.on_beam.workers import HeldKeyFn
+from dapple_dp.transforms.privacy.key_files import KeyFile
 
 
 class TrainingSetup(NamedTuple):
@@ -57,14 +64,14 @@ def run_stream(key: bytes, federation: Federation) -> KeyStream:
 @functools.cache
 def _use_one_blas_thread() -> None:
     """Limits BLAS once in a worker process, since looking for its libraries takes a millisecond or more."""
-    one_thread()
+    one_thread.limit()
 
 
 class _TrainPrivatelyFn(HeldKeyFn):
     """Reads clients' rows, or has them from the round before, and yields their private updates."""
 
     def __init__(self, setup: TrainingSetup, shared: Shared):
-        super().__init__(setup.key_uri)
+        super().__init__(KeyFile(setup.key_uri))
         self._setup = setup
         self._shared = shared
         self._cache: RowCache | None = None

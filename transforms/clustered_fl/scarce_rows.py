@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schemas.choices import FederatedAlgorithm, WhenScarce
-from schemas.clustered_fl.plan import SiloBudget
-from schemas.clustered_fl.records import ClusteringParams, TrainingParams
-from transforms.clustered_fl.silo_accounting import silo_plan
-from transforms.numerics.clustered_fl.choices import offer_rounds
-from transforms.numerics.clustered_fl.dp_sgd import schedule_of
-from transforms.numerics.clustered_fl.foresight import Foresight, foresee
-from transforms.numerics.privacy.keystream import KeyStream, encode_label
+from dapple_dp.schemas.choices import FederatedAlgorithm, WhenScarce
+from dapple_dp.schemas.clustered_fl.plan import SiloBudget
+from dapple_dp.schemas.clustered_fl.records import ClusteringParams, TrainingParams
+from dapple_dp.transforms.clustered_fl.silo_accounting import silo_plan
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label
+from dapple_dp.transforms.numerics.clustered_fl.choices import offer_rounds
+from dapple_dp.transforms.numerics.clustered_fl.dp_sgd import schedule_of
+from dapple_dp.transforms.numerics.clustered_fl.foresight import Foresight, foresee
 
 
 class Beginning(NamedTuple):

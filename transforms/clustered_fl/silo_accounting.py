@@ -14,11 +14,11 @@ from dp_accounting import NeighboringRelation, PrivacyAccountant, dp_event
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
-from schemas.choices import Adjacency, FederatedAlgorithm, SiloAccountant
-from schemas.clustered_fl.plan import SiloBudget, SiloEvent, SiloPlan
-from schemas.clustered_fl.records import ClusteringParams, TrainingParams
-from schemas.errors import ConfigError, UnsupportedEventError
-from transforms.numerics.clustered_fl.dp_sgd import LARGEST_MULTIPLIER, schedule_of
+from dapple_dp.schemas.choices import Adjacency, FederatedAlgorithm, SiloAccountant
+from dapple_dp.schemas.clustered_fl.plan import SiloBudget, SiloEvent, SiloPlan
+from dapple_dp.schemas.clustered_fl.records import ClusteringParams, TrainingParams
+from dapple_dp.schemas.errors import ConfigError, UnsupportedEventError
+from dapple_dp.transforms.numerics.clustered_fl.dp_sgd import LARGEST_MULTIPLIER, schedule_of
 
 SELECTING = (FederatedAlgorithm.R_DPCFL, FederatedAlgorithm.IFCA)
 """Algorithms whose clients select clusters."""

@@ -7,25 +7,28 @@ is on the disk, so that it always names a whole file, whenever the process or th
 import dataclasses
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-import apache_beam as beam
 import pydantic
-from apache_beam.io.filesystems import FileSystems
 from numpy.typing import NDArray
 from pydantic import Field
 
-from schemas.errors import ConfigError, InputError, PrivacyFlowError
-from schemas.settings.format_number import with_number
-from schemas.settings.json_schema import FILE_CONTENT, FileContent, NumberedFile
-from schemas.settings.refusal import Refusal
-from transforms.files import gate, new_file, stores
-from transforms.files.file_bytes import read_bytes, write_bytes
-from transforms.files.formats.arrays_file import arrays_to_bytes
+from dapple_dp.schemas.errors import ConfigError, InputError, PrivacyFlowError
+from dapple_dp.schemas.settings.format_number import with_number
+from dapple_dp.schemas.settings.json_schema import FILE_CONTENT, FileContent, OpenContent
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.transforms.files import gate, new_file, stores
+from dapple_dp.transforms.files.file_bytes import files_in, read_bytes, write_bytes
+from dapple_dp.transforms.files.formats.arrays_file import arrays_to_bytes
+from dapple_dp.transforms.files.stores import STORE, join
 
 MANIFEST_FILE = "checkpoint.json"
-ARRAYS_FILES = "round-*.npz"
+FORMAT = 2
+"""The number of the format of `checkpoint.json`."""
+_WRITERS = {1: "0.2.0 or older"}
+"""Versions of Dapple that wrote older formats."""
 Arrays = Mapping[str, NDArray]
 """What a protocol knows between two rounds, by name; never objects, so that nothing has to be unpickled."""
 MOST_ROUNDS = 10**9
@@ -65,7 +68,13 @@ class _ArraysContent(FileContent):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
-class _Content(NumberedFile):
+class _Number(OpenContent):
+    format: int
+
+
+class _Content(FileContent):
+    format_number: ClassVar[int] = FORMAT
+    format: Annotated[int, Field(ge=FORMAT, le=FORMAT)]
     rounds: int = Field(ge=0, le=MOST_ROUNDS)
     binding: RunBinding
     plan: dict[str, Any]
@@ -142,10 +151,10 @@ class CheckpointFolder:
             "arrays": {"file": name, "sha256": hashlib.sha256(content).hexdigest()},
         }
         before = self._manifest()
-        text = json.dumps(with_number(manifest), indent=2, sort_keys=True, allow_nan=False)
+        text = json.dumps(with_number(manifest, FORMAT), indent=2, sort_keys=True, allow_nan=False)
         _put(self._path(MANIFEST_FILE), text.encode())
         if before is not None and before.arrays.file != name:
-            _delete(self._path(before.arrays.file))
+            STORE.delete(self._path(before.arrays.file))
 
     def latest(self) -> Checkpoint | None:
         """The checkpoint of the run; None if there is none yet.
@@ -170,6 +179,13 @@ class CheckpointFolder:
             arrays=gate.arrays_of(content, self.refusal),
         )
 
+    def older_version(self) -> str | None:
+        """The versions of Dapple that began the run, if they wrote checkpoints of an older format; else None."""
+        path = self._path(MANIFEST_FILE)
+        if not STORE.exists(path):
+            return None
+        return _WRITERS.get(gate.read_json(path, _Number, self.refusal).format)
+
     def rounds(self) -> int:
         """How many rounds are recorded; raises InputError for another file."""
         manifest = self._manifest()
@@ -177,13 +193,11 @@ class CheckpointFolder:
 
     def clear(self) -> None:
         """Removes the checkpoint, the manifest first."""
-        found = FileSystems.match([FileSystems.join(self._folder, ARRAYS_FILES)])[0].metadata_list
-        _delete(self._path(MANIFEST_FILE))
-        for each in found:
-            _delete(each.path)
+        STORE.delete(self._path(MANIFEST_FILE))
+        STORE.delete(*(file.path for file in files_in(self._folder) if is_arrays(os.path.basename(file.path))))
 
     def _path(self, name: str) -> str:
-        return FileSystems.join(self._folder, name)
+        return join(self._folder, name)
 
     @property
     def refusal(self) -> Refusal:
@@ -193,17 +207,16 @@ class CheckpointFolder:
 
     def _manifest(self) -> _Content | None:
         path = self._path(MANIFEST_FILE)
-        return gate.read_json(path, _Content, self.refusal) if FileSystems.exists(path) else None
+        return gate.read_json(path, _Content, self.refusal) if STORE.exists(path) else None
 
 
 def _arrays_name(rounds: int) -> str:
     return f"round-{rounds:06d}.npz"
 
 
-def _delete(path: str) -> None:
-    """Removes a file; one that is gone is no error."""
-    if FileSystems.exists(path):
-        FileSystems.delete([path])
+def is_arrays(name: str) -> bool:
+    """Whether a file of this name holds arrays of a round."""
+    return name.startswith("round-") and name.endswith(".npz")
 
 
 def _put(path: str, content: bytes) -> None:
@@ -211,31 +224,15 @@ def _put(path: str, content: bytes) -> None:
     (new_file.put_in_place if stores.is_local(path) else write_bytes)(path, content)
 
 
-def _write_arrays(arrays: dict, path: str) -> None:
-    """Writes what rounds give; if they are run again, then noise of the same key may have been drawn for other sums."""
+def write_arrays(arrays: dict, path: str) -> None:
+    """Writes what rounds give to a file of `CheckpointFolder.arrays_path`.
+
+    If they are run again, then noise of the same key may have been drawn for other sums.
+    """
     content = arrays_to_bytes(arrays)
-    if FileSystems.exists(path) and read_bytes(path) != content:
+    if STORE.exists(path) and read_bytes(path) != content:
         raise PrivacyFlowError(
             "rounds that are run again must give the same bits, got others; use a machine of the same type and the "
             f"versions that the run began with, or {_REMEDY}."
         )
     _put(path, content)
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class SaveArrays(beam.PTransform):
-    """The arrays of a protocol, one element → a file in the private folder of the run.
-
-    A bundle that is run again writes the same bytes again.
-
-    Attributes:
-      path: from `CheckpointFolder.arrays_path`.
-
-    Privacy: none; the file is as private as the arrays. Cost: one small file.
-    """
-
-    path: str
-
-    def expand(self, arrays: beam.PCollection) -> beam.PCollection:
-        """Writes the one element of `arrays` to `path`."""
-        return arrays | "Write" >> beam.Map(_write_arrays, self.path)

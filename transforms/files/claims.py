@@ -18,14 +18,14 @@ import socket
 from collections.abc import Iterator
 from typing import Self
 
-from apache_beam.io.filesystem import BeamIOError
-from apache_beam.io.filesystems import FileSystems
-
-from schemas.errors import ConfigError
-from transforms.files import new_file, stores
-from transforms.files.file_bytes import make_folder, read_bytes
+from dapple_dp.schemas.errors import ConfigError, StoreAwayError
+from dapple_dp.transforms.files import stores
+from dapple_dp.transforms.files.file_bytes import make_folder, read_bytes
+from dapple_dp.transforms.files.stores import STORE, join
 
 _LOGGER = logging.getLogger(__name__)
+_LEFT: dict[str, bytes] = {}
+"""Claims of jobs of this process that are over, and that could not be removed, by path: the next job has them."""
 _WHERE = re.compile(rb"[^\n]*\n[^\n]*\n([\w :+.-]{1,200}, process \d{1,10})\n")
 """What a claim says after its first two lines; nothing else is repeated to anybody."""
 
@@ -62,6 +62,9 @@ class Claim:
         """
         since = datetime.datetime.now(datetime.UTC).isoformat(" ", "seconds")
         where = f"{since} on {socket.gethostname()}, process {os.getpid()}"
+        left = _LEFT.pop(path, None)
+        if left is not None and _read(path) == left:
+            return cls(path=path, content=left)
         claim = cls(path=path, content=f"{run}\n{secrets.token_hex(16)}\n{where}\n".encode())
         try:
             # A store that knows no conditions writes twice. An answer that was lost is met by what it had made.
@@ -73,7 +76,7 @@ class Claim:
             raise _refused(_read(path), path, run, f"{setting} must be of one run at a time, got {place}") from error
         except BaseException as error:
             claim.give_up()
-            if not isinstance(error, (OSError, BeamIOError)):
+            if not isinstance(error, OSError) or isinstance(error, StoreAwayError):
                 raise
             raise ConfigError(
                 f"{setting} must be where files can be made, got {place}; choose another place."
@@ -87,7 +90,7 @@ class Claim:
     def _made(self) -> bool:
         """Makes the object; False if this claim had made it, FileExistsError if it is another's."""
         try:
-            new_file.create(self.path, self.content)
+            STORE.put_new(self.path, self.content)
         except FileExistsError:
             if _read(self.path) != self.content:
                 raise
@@ -111,16 +114,19 @@ class Claim:
         """Takes the claim away, if it is still this one."""
         try:
             if _read(self.path) == self.content:
-                FileSystems.delete([self.path])
-        except (OSError, BeamIOError):
+                STORE.delete(self.path)
+        except OSError:
+            _LEFT[self.path] = self.content
             _LOGGER.warning("warning: %s could not be removed; remove it, since this run is over", self.path)
 
 
 def _read(path: str) -> bytes | None:
     """Content of a claim; None if it cannot be read."""
     try:
-        return read_bytes(path) if FileSystems.exists(path) else None
-    except (OSError, BeamIOError):
+        return read_bytes(path) if STORE.exists(path) else None
+    except StoreAwayError:
+        raise
+    except OSError:
         return None
 
 
@@ -151,7 +157,7 @@ def alone_at(folder: str, run: str, setting: str, place: str) -> Iterator[None]:
       ConfigError: if another job is.
     """
     if not stores.is_local(folder):
-        claim = Claim.taken(FileSystems.join(folder, "job.claim"), run, setting, place)
+        claim = Claim.taken(join(folder, "job.claim"), run, setting, place)
         try:
             yield
         finally:

@@ -3,58 +3,84 @@
 import io
 import json
 import os
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
-from apache_beam.io.filesystems import FileSystems
 
-from schemas.errors import ConfigError
-from schemas.settings.format_number import FORMAT, METADATA
-from schemas.settings.refusal import Refusal
-from schemas.settings.run_manifest import Digest, FileName
-from transforms.files import gate, new_file, stores
+from dapple_dp.schemas.errors import ConfigError, ProtocolError
+from dapple_dp.schemas.settings.format_number import FORMAT, METADATA
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.settings.run_manifest import Digest, FileName
+from dapple_dp.transforms.files import gate, new_file
+from dapple_dp.transforms.files.stores import STORE, ListedFile, is_local, join
 
 LISTING_FILE = "files.json"
 
 
-stores.share_clients()
-
-
 def write_bytes(path: str, content: bytes) -> None:
-    """Writes a whole file on any Beam filesystem; on a local disk it and its name are durable on return."""
-    if stores.is_local(path):
-        new_file.make_folders(os.path.dirname(path))
-    with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-        file.write(content)
-    if stores.is_local(path):
-        new_file.flush(path)
-        new_file.flush(os.path.dirname(path))
+    """Writes a whole file; on a local disk it and its name are durable on return."""
+    STORE.put(path, content)
 
 
 def read_bytes(path: str) -> bytes:
     """Bytes of a whole file that are hashed or compared; a file that is believed is read by `gate`."""
-    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-        return bytes(file.read())
+    return STORE.get(path)
 
 
 def make_folder(path: str) -> None:
     """Makes a folder, on a local disk for its owner only; one that is there is no error."""
-    if stores.is_local(path):
-        new_file.make_folders(path, 0o700)
-    elif not FileSystems.exists(path):
-        FileSystems.mkdirs(path)
+    STORE.make_folder(path, 0o700)
 
 
-def remove_files(pattern: str) -> None:
-    """Removes all files of a pattern on a store, where a folder is no more than a part of names."""
+def files_in(folder: str, ending: str = "") -> list[ListedFile]:
+    """Files in a folder, not in those below it, whose names end like this; sorted."""
+    inside = folder.rstrip("/") + "/"
+    return sorted(
+        file
+        for file in STORE.list(inside)
+        if "/" not in file.path.removeprefix(inside) and file.path.removeprefix(inside).endswith(ending)
+    )
+
+
+def remove_files(prefix: str, only: Callable[[str], bool] = lambda _: True) -> None:
+    """Removes files whose paths begin like this, where they can be listed; a folder is a part of names on a store.
+
+    Args:
+      prefix: of their paths.
+      only: called with the rest of a path; whether the file goes.
+    """
     try:
-        found = [each.path for each in FileSystems.match([pattern])[0].metadata_list]
-    except BeamIOError:
+        found = [file.path for file in STORE.list(prefix) if only(file.path.removeprefix(prefix))]
+    except OSError:
         return
-    if found:
-        FileSystems.delete(found)
+    STORE.delete(*found)
+
+
+def write_once(path: str, content: bytes, *, private: bool = False) -> None:
+    """Writes a file whole, durable on a local disk; one that is there already must be its equal.
+
+    Args:
+      path: on any Beam filesystem.
+      content: of the file.
+      private: whether a local file is for its owner only.
+
+    Raises:
+      ProtocolError: if something else is there.
+      ConfigError: if the place cannot tell who was first.
+    """
+    try:
+        if is_local(path):
+            new_file.make_folders(os.path.dirname(path))
+            new_file.link_in_place(path, content, 0o600 if private else 0o666)
+        else:
+            STORE.put_new(path, content)
+    except FileExistsError:
+        rule, remedy = f"{path} must be written once", "a mask covers one message only"
+        refusal = Refusal(kind=ProtocolError, rule=rule, remedy=remedy)
+        if gate.read_bytes(path, refusal, len(content)) != content:
+            raise refusal.because("other content for it") from None
 
 
 def table_bytes(table: pa.Table) -> bytes:
@@ -88,9 +114,9 @@ def written_files(folder: str) -> list[WrittenFile]:
     Raises:
       ConfigError: if the launcher cannot see the listing.
     """
-    listing = FileSystems.join(folder, LISTING_FILE)
+    listing = join(folder, LISTING_FILE)
     rule = "--output must be a folder that workers and launcher share"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="choose another place")
     found = gate.read_json(listing, list[tuple[FileName, Digest]], refusal)
-    FileSystems.delete([listing])
+    STORE.delete(listing)
     return [WrittenFile(*entry) for entry in found]

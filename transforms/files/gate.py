@@ -5,37 +5,52 @@ or memory. Whatever a parser raises becomes the error that the caller has chosen
 `tests/unit/files/test_gate_is_passed.py` finds code that opens a file around it.
 """
 
+import dataclasses
+import functools
 import hashlib
 import io
 import os
 import stat
 import zipfile
-from typing import Any, BinaryIO, TypeAlias, TypeVar
+from collections.abc import Collection
+from typing import Any, BinaryIO, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from schemas.errors import InputError
-from schemas.settings import json_schema, json_text, yaml_text
-from schemas.settings.format_number import METADATA, NAME, check_number
-from schemas.settings.refusal import MalformedError, Refusal
-from transforms.files import stores
-from transforms.files.formats import packed_rows, parquet_footer
-from transforms.files.formats.csv_file import CsvFile, is_csv
-from transforms.files.formats.parquet_footer import ColumnSize
+from dapple_dp.schemas.errors import DappleError, InputError
+from dapple_dp.schemas.settings import json_schema, json_text, yaml_text
+from dapple_dp.schemas.settings.format_number import METADATA, NAME, check_number
+from dapple_dp.schemas.settings.refusal import MalformedError, Refusal
+from dapple_dp.schemas.tables.data_section import CsvForm
+from dapple_dp.transforms.files import stores
+from dapple_dp.transforms.files.formats import packed_rows, parquet_footer, parquet_pages
+from dapple_dp.transforms.files.formats.csv_file import CsvFile, is_csv
+from dapple_dp.transforms.files.formats.held_stream import HeldStream
+from dapple_dp.transforms.files.formats.packed_rows import RowsFile
+from dapple_dp.transforms.files.formats.parquet_footer import FIXED_BYTES, Chunk, RowGroup
+from dapple_dp.transforms.files.formats.parquet_pages import Pages, sum_of
 
 MOST_BYTES = 1 << 30
 """Bytes of a file that is read as a whole, at most."""
 MOST_ARRAYS = 64
 _MOST_TABLE_BYTES = 1 << 32
+_LEAST_TABLE_BYTES, _MOST_RATIO = 1 << 28, 100
+"""A table takes at most so many bytes in memory, or so many times those of its file."""
+_SPARE_BYTES = 1 << 20
+"""Of a page, a dictionary and what Arrow rounds up, for tables whose rows are known."""
+_MOST_GROUP_BYTES = 1 << 31
+"""A row group takes at most so many bytes in memory, or 100 times those on disk."""
+_LONG_VALUE = 1 << 16
+"""Bytes of a text that some thousand rows may repeat."""
 _MOST_TABLE_ROWS = 1 << 28
 _BATCH_ROWS = 1 << 16
 _CHUNK = 1 << 22
 _Content = TypeVar("_Content")
-RowFile: TypeAlias = pq.ParquetFile | CsvFile
-"""An open file of rows; `shard_rows` and `read` of `transforms.tables` alone ask of which format it is."""
+RowFile: TypeAlias = RowsFile | CsvFile
+"""An open file of rows; `shard_rows` and `read` of `dapple_dp.transforms.tables` alone ask of which format it is."""
 
 
 def staged_refusal(path: str) -> Refusal:
@@ -95,12 +110,73 @@ def read_json(path: str, kind: type[_Content], refusal: Refusal, most_bytes: int
     return json_schema.parse_as(read_bytes(path, refusal, most_bytes), kind, refusal, most_bytes)
 
 
-def read_table(path: str, refusal: Refusal, schema: pa.Schema | None = None) -> pa.Table:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TableForm:
+    """What a table may be at most, which whoever reads it knows beforehand: from a plan, a config or its file's size.
+
+    Attributes:
+      schema: its columns, nullability included; None for any.
+      n_rows: at most.
+      row_bytes: of a row in memory, at most, and in its page.
+      least_bytes: of a row in the file, where its values are random; 0 where rows may be as short as they like.
+      per_byte: bytes in memory beside those of rows for each byte of the file: of lists whose length nobody knows.
+      spare: bytes in memory that any table may take.
+    """
+
+    schema: pa.Schema | None
+    n_rows: int = _MOST_TABLE_ROWS
+    row_bytes: int = 0
+    least_bytes: int = 0
+    per_byte: int = 0
+    spare: int = _SPARE_BYTES
+
+    @classmethod
+    def by_size(cls, schema: pa.Schema | None = None, n_rows: int = _MOST_TABLE_ROWS) -> "TableForm":
+        """A table of which nobody knows how large it is: 256 MiB, or 100 times the bytes of its file."""
+        return cls(schema=schema, n_rows=n_rows, per_byte=_MOST_RATIO, spare=_LEAST_TABLE_BYTES)
+
+    def check_columns(self, footer: bytes) -> None:
+        """Refuses, before Arrow makes anything of a schema, one of other columns; their types Arrow compares."""
+        if self.schema is None:
+            return
+        leaves = parquet_footer.leaves_of(footer)
+        if list(dict.fromkeys(leaf.name for leaf in leaves)) != self.schema.names or len(leaves) != _leaves(
+            self.schema
+        ):
+            raise MalformedError("other columns")
+
+    def most_bytes(self, n_bytes: int, n_rows: int, n_groups: int) -> int:
+        """How much a table may take in memory.
+
+        Args:
+          n_bytes: of its file.
+          n_rows: by its footer.
+          n_groups: row groups by its footer.
+
+        Raises:
+          MalformedError: for more rows than there can be, or more row groups than rows.
+        """
+        most_rows = min(self.n_rows, n_bytes // self.least_bytes if self.least_bytes else self.n_rows)
+        if n_rows > most_rows or n_groups > n_rows + 1:
+            raise MalformedError("more rows than such a file can hold")
+        return min(_MOST_TABLE_BYTES, max(self.spare, n_rows * self.row_bytes + self.per_byte * n_bytes))
+
+
+def _leaves(schema: pa.Schema) -> int:
+    """Columns of numbers, texts and the like in a schema, those in lists and structs as well."""
+
+    def count(kind: pa.DataType) -> int:
+        return sum(count(kind.field(index).type) for index in range(kind.num_fields)) if pa.types.is_nested(kind) else 1
+
+    return sum(count(each.type) for each in schema)
+
+
+def read_table(path: str, refusal: Refusal, form: TableForm) -> pa.Table:
     """A whole Parquet file; arguments as in `table_of`."""
-    return table_of(read_bytes(path, refusal), refusal, schema)
+    return table_of(read_bytes(path, refusal), refusal, form)
 
 
-def table_of(content: bytes, refusal: Refusal, schema: pa.Schema | None = None, *, foreign: bool = False) -> pa.Table:
+def table_of(content: bytes, refusal: Refusal, form: TableForm, *, foreign: bool = False) -> pa.Table:
     """Bytes of a Parquet file as a table.
 
     Arrow reads a Python file by threads that may outlive the call, and a process that ends just then aborts. So the
@@ -109,24 +185,24 @@ def table_of(content: bytes, refusal: Refusal, schema: pa.Schema | None = None, 
     Args:
       content: of the file.
       refusal: for another file.
-      schema: that the table must have, nullability included; None takes any.
+      form: what the table may be.
       foreign: whether others may have written it, without a number of the format.
     """
     with refusal.covers():
-        file = io.BytesIO(content)
-        parquet_footer.check_depth(file)
-        _check_values(parquet_footer.column_sizes(parquet_footer.footer_of(file)))
-        with pq.ParquetFile(pa.BufferReader(content), pre_buffer=False) as parquet:
-            table = _bounded_table(parquet)
+        footer = parquet_footer.footer_of(io.BytesIO(content))
+        form.check_columns(footer)
+        limits = _TableLimits.of(content, parquet_footer.row_groups(footer), form)
+        with pq.ParquetFile(pa.BufferReader(content), **packed_rows.OPTIONS) as parquet:
+            if form.schema is not None and not parquet.schema_arrow.equals(form.schema):
+                raise MalformedError("other columns")
+            table = _bounded_table(parquet, limits)
         table.validate(full=True)
         if not foreign:
             check_number((table.schema.metadata or {}).get(METADATA))
-        if schema is not None and not table.schema.equals(schema):
-            raise MalformedError("other columns")
         return table
 
 
-def parquet_of(source: Any, refusal: Refusal) -> pq.ParquetFile:
+def parquet_of(source: Any, refusal: Refusal) -> RowsFile:
     """An open file as Parquet, to be read in parts.
 
     Args:
@@ -134,31 +210,86 @@ def parquet_of(source: Any, refusal: Refusal) -> pq.ParquetFile:
       refusal: for another file.
     """
     try:
-        parquet_footer.check_depth(source)
+        parquet_footer.check_size(source)
         source.seek(0)
-        return packed_rows.open_rows(source, refusal)
+        return packed_rows.open_rows(source if isinstance(source, pa.NativeFile) else HeldStream(source), refusal)
+    except DappleError:
+        raise
     except Exception as error:
-        raise refusal.because() from error
+        raise refusal.because(str(error) if isinstance(error, MalformedError) else "") from error
 
 
-def rows_of(source: Any, name: str, refusal: Refusal) -> RowFile:
+def rows_of(source: Any, name: str, refusal: Refusal, csv: str) -> RowFile:
     """An open file as CSV if it is called so, else as Parquet.
 
     Args:
       source: bytes, as Arrow or Beam opens them.
       name: what messages call the file.
       refusal: for another Parquet file.
+      csv: text of the `CsvForm` of a CSV file.
     """
-    return CsvFile(source, name) if is_csv(name) else parquet_of(source, refusal)
+    return CsvFile(source, name, CsvForm.of_text(csv)) if is_csv(name) else parquet_of(source, refusal)
 
 
-def column_sizes(source: Any, refusal: Refusal) -> list[list[ColumnSize]]:
-    """How many values and bytes the columns of each row group of an open Parquet file have.
+def row_groups(file: RowsFile, refusal: Refusal) -> tuple[RowGroup, ...]:
+    """Row groups of an open Parquet file and their columns, by its footer.
 
-    Arrow's own answer would end the process where it contradicts itself. Arguments are those of `parquet_of`.
+    Arrow's own answer would end the process where it contradicts itself.
     """
     with refusal.covers():
-        return parquet_footer.column_sizes(parquet_footer.footer_of(source))
+        footer, source = parquet_footer.footer_of(file.origin), file.origin
+        return _row_groups(footer, source.seek(0, os.SEEK_END) - 8 - len(footer))
+
+
+@functools.lru_cache(maxsize=1)
+def _row_groups(footer: bytes, end: int) -> tuple[RowGroup, ...]:
+    """Those of a footer and of the file before it; readers of row groups ask for them again and again."""
+    found = parquet_footer.row_groups(footer)
+    parquet_pages.check_apart((chunk for group in found for chunk in group.chunks), end)
+    return tuple(found)
+
+
+def checked_pages(file: RowsFile, row_group: int, names: Collection[str], refusal: Refusal) -> Pages:
+    """What columns of a row group take in memory, which the headers of their pages say and no footer.
+
+    Columns of a large object of a store are read whole for that, and are held until Arrow reads them.
+
+    Args:
+      file: open.
+      row_group: its number.
+      names: of the columns that are read.
+      refusal: for a file whose pages are not as its footer says, that cannot be unpacked, or of which few bytes would
+        fill the memory.
+    """
+    group = row_groups(file, refusal)[row_group]
+    chunks = [each for each in group.chunks if each.leaf.name in names]
+    with refusal.covers():
+        found = sum_of(_pages_of(file, row_group, group, each) for each in chunks)
+        values = sum(8 * each.n_values for each in chunks)
+        stored = sum(each.n_bytes for each in group.chunks)
+        if max(values, found.n_bytes, 4 * found.held) > max(_MOST_GROUP_BYTES, _MOST_RATIO * stored):
+            raise MalformedError("few bytes that would take more than 2 GiB, and 100 times as much as on disk")
+        return found
+
+
+def _pages_of(file: RowsFile, row_group: int, group: RowGroup, chunk: Chunk) -> Pages:
+    """What a column takes; of the longest text in a large dictionary Arrow is asked."""
+    parquet_pages.check_readable(chunk)
+    source = file.origin
+
+    def read(place: int, size: int) -> bytes:
+        source.seek(place)
+        return bytes(source.read(size))
+
+    if parquet_pages.is_bounded(chunk):
+        return Pages(longest=chunk.leaf.width if chunk.leaf.kind == FIXED_BYTES else 0)
+    if isinstance(source, HeldStream):
+        source.hold(chunk.start, chunk.n_bytes)
+    pages = parquet_pages.pages_of(read, chunk, group.n_rows)
+    if pages.longest <= _LONG_VALUE or pages.held > _LEAST_TABLE_BYTES or pages.is_front_coded:
+        return pages
+    longest = packed_rows.longest_in_dictionary(file, row_group, chunk)
+    return pages if longest is None else pages._replace(longest=longest)
 
 
 def read_arrays(path: str, refusal: Refusal, most_bytes: int = MOST_BYTES) -> dict[str, NDArray[Any]]:
@@ -200,26 +331,51 @@ def _opened(path: str) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
-def _check_values(groups: list[list[ColumnSize]]) -> None:
-    """Refuses a table whose footer announces more than a file read as a whole may hold."""
-    if 8 * sum(column.n_values for group in groups for column in group) > _MOST_TABLE_BYTES:
-        raise MalformedError("more values than such a file can hold")
+class _TableLimits(NamedTuple):
+    """How much of a table may be read, and how much at a time.
+
+    Attributes:
+      n_bytes: of the whole table in memory.
+      n_rows: of a batch.
+      listed: rows by the footer.
+    """
+
+    n_bytes: int
+    n_rows: int
+    listed: int
+
+    @classmethod
+    def of(cls, content: bytes, groups: list[RowGroup], form: TableForm) -> "_TableLimits":
+        """Limits of a file that its own headers keep; raises MalformedError for one that would take more."""
+        most = form.most_bytes(len(content), sum(group.n_rows for group in groups), len(groups))
+        parquet_pages.check_apart((chunk for group in groups for chunk in group.chunks), len(content))
+        n_rows, n_bytes, held, longest = 0, 0, 0, 1
+        for group in groups:
+            pages = []
+            for chunk in group.chunks:
+                parquet_pages.check_readable(chunk)
+                read = parquet_pages.pages_of(lambda place, size: content[place : place + size], chunk, group.n_rows)
+                pages.append(read)
+                n_bytes += max(8 * chunk.n_values, read.n_bytes)
+            found, n_rows = sum_of(pages), n_rows + group.n_rows
+            held, longest = max(held, found.held), max(longest, found.longest)
+        if max(n_bytes, held, longest) > most:
+            raise MalformedError("more values than such a file can hold")
+        return cls(most, max(1, min(_BATCH_ROWS, most // longest)), n_rows)
 
 
-def _bounded_table(file: pq.ParquetFile) -> pa.Table:
+def _bounded_table(file: pq.ParquetFile, limits: _TableLimits) -> pa.Table:
     """All rows, in batches, so that a dictionary that repeats long values cannot fill the memory."""
-    if file.metadata.num_rows > _MOST_TABLE_ROWS:
-        raise MalformedError("more rows than such a file can hold")
-    groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
-    longest = max((group.total_byte_size for group in groups), default=0)
-    rows = max(1, min(_BATCH_ROWS, _MOST_TABLE_BYTES // max(longest, 1)))
     batches, size = [], 0
-    for batch in file.iter_batches(rows, use_threads=False):
+    for batch in file.iter_batches(limits.n_rows, use_threads=False):
         size += batch.nbytes
-        if size > _MOST_TABLE_BYTES:
+        if size > limits.n_bytes:
             raise MalformedError("more values than such a file can hold")
         batches.append(batch)
-    return pa.Table.from_batches(batches, file.schema_arrow)
+    table = pa.Table.from_batches(batches, file.schema_arrow)
+    if table.num_rows != limits.listed:
+        raise MalformedError("another number of rows than its footer lists")
+    return table
 
 
 def _array_name(member: str) -> str:

@@ -6,15 +6,13 @@ from typing import Any, Protocol
 
 import apache_beam as beam
 import pyarrow as pa
-from apache_beam.io.filesystems import FileSystems
 
-from schemas.privacy.release import Release, releases_to_table
-from transforms.files.file_bytes import table_bytes, write_bytes
-from transforms.files.lean_fn import LeanFn
-
-CENTERS_FILE = "centers.parquet"
-RELEASES_FILE = "releases.parquet"
-RELEASED_FILES = (CENTERS_FILE, RELEASES_FILE)
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.privacy.release_table import releases_to_table
+from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE, RELEASES_FILE
+from dapple_dp.transforms.files.file_bytes import table_bytes, write_bytes
+from dapple_dp.transforms.files.stores import join
+from dapple_dp.transforms.on_beam.workers import LeanFn
 
 
 class ReleasedModel(Protocol):
@@ -39,7 +37,7 @@ class _WriteModelFn(LeanFn):
         model: ReleasedModel = state.model()
         tables = {RELEASES_FILE: releases_to_table(list(model.releases)), CENTERS_FILE: model.centers_table()}
         for name, table in tables.items():
-            path = FileSystems.join(self._folder, name)
+            path = join(self._folder, name)
             write_bytes(path, table_bytes(table))
             yield path
 

@@ -5,19 +5,20 @@ import hashlib
 
 import numpy as np
 import pyarrow as pa
-from apache_beam.io.filesystems import FileSystems
 from numpy.typing import NDArray
 
-from schemas.errors import ConfigError, InputError
-from schemas.settings import json_schema
-from schemas.settings.refusal import MalformedError, Refusal
-from schemas.settings.run_manifest import ModelManifest, RunManifest
-from schemas.tables.columns import plain_type
-from schemas.tables.contract import TableContract
-from schemas.tables.data_section import DataConfig
-from schemas.tables.encoder import Encoder
-from transforms.files import gate
-from transforms.files.publish import CENTERS_FILE
+from dapple_dp.schemas.errors import ConfigError, InputError
+from dapple_dp.schemas.settings import json_schema
+from dapple_dp.schemas.settings.refusal import MalformedError, Refusal
+from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE, ModelManifest, RunManifest
+from dapple_dp.schemas.tables.columns import plain_type
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.data_section import DataConfig
+from dapple_dp.schemas.tables.encoded_column import FilledColumn
+from dapple_dp.schemas.tables.encoder import Encoder
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.gate import TableForm
+from dapple_dp.transforms.files.stores import STORE, join
 
 MANIFEST = "run.json"
 _SIZE = "noisy_size"
@@ -59,7 +60,19 @@ class SavedModel:
             found = data.features
         if found != wanted:
             raise self._other_features(found, wanted)
+        self._check_missing(data)
         return TableContract.from_config(data, n_features=n_features, by_client=by_client, encoder=self.encoder)
+
+    def _check_missing(self, data: DataConfig) -> None:
+        """A model fills missing values as its fit did; a section that says otherwise is refused."""
+        columns = () if self.encoder is None else self.encoder.columns
+        own = {each.column: (each.fill_value, each.indicator) for each in columns if isinstance(each, FilledColumn)}
+        given = {name: (each.fill, each.indicator) for name, each in data.missing.items()}
+        if given and given != own:
+            raise ConfigError(
+                f"data.missing must be that of {self.folder} or left out, got another; the model says how missing "
+                "values are filled."
+            )
 
     def _other_features(self, found: tuple[str, ...], wanted: tuple[str, ...]) -> ConfigError:
         rule = f"data.features must be the {len(wanted)} features of {self.folder} in its order"
@@ -117,10 +130,10 @@ def _numbers(table: pa.Table) -> tuple[int, ...]:
 def _files(folder: str, setting: str, foreign: Refusal) -> tuple[ModelManifest, bytes]:
     rule = f"{setting} must be the output folder of a finished fit, with {MANIFEST} and {CENTERS_FILE}"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="check the path")
-    raw = gate.read_bytes(FileSystems.join(folder, MANIFEST), refusal)
+    raw = gate.read_bytes(join(folder, MANIFEST), refusal)
     json_schema.parse_as(raw, RunManifest, refusal)
     manifest = json_schema.parse_as(raw, ModelManifest, foreign)
-    return manifest, gate.read_bytes(FileSystems.join(folder, CENTERS_FILE), refusal)
+    return manifest, gate.read_bytes(join(folder, CENTERS_FILE), refusal)
 
 
 def read_reference(path: str, n_features: int) -> NDArray[np.float64]:
@@ -134,10 +147,10 @@ def read_reference(path: str, n_features: int) -> NDArray[np.float64]:
       ConfigError: if there is no such file, or its centers have another width.
     """
     path = path.rstrip("/") or path
-    inside = FileSystems.join(path, CENTERS_FILE)
+    inside = join(path, CENTERS_FILE)
     rule = "evaluate.reference must be a Parquet file or the output folder of a fit"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="check the path")
-    content = gate.read_bytes(inside if FileSystems.exists(inside) else path, refusal)
+    content = gate.read_bytes(inside if STORE.exists(inside) else path, refusal)
     centers, *_ = _centers(content, path, "evaluate.reference", foreign=True)
     if centers.shape[1] != n_features:
         raise ConfigError(
@@ -153,7 +166,7 @@ def _centers(
     """The matrix in the column `center` of a Parquet file, in the order of numbers; the numbers; noisy sizes."""
     rule = f"{setting} must hold finite centers of one width in a list column 'center' of {path}"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="give a file with such centers")
-    table = gate.table_of(content, refusal, foreign=foreign)
+    table = gate.table_of(content, refusal, TableForm.by_size(), foreign=foreign)
     try:
         with refusal.covers():
             numbers = _numbers(table)

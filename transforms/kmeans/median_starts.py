@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.kmeans.medians_config import DPMediansFit
-from schemas.privacy.plan import PrivacyPlan, RoundSpec
-from transforms.kmeans import lloyd_starts
-from transforms.kmeans.dp_medians import rounds as dp_medians
-from transforms.kmeans.dp_medians import server
-from transforms.kmeans.dp_medians.state import MedianSettings, MedianState
-from transforms.kmeans.lloyd.box import rounds_frame
-from transforms.rounds.protocol import Releases, Round
+from dapple_dp.schemas.core.plan import PrivacyPlan, RoundSpec
+from dapple_dp.schemas.kmeans.lloyd_config import DPMediansFit
+from dapple_dp.transforms.core.round import Releases, Round
+from dapple_dp.transforms.kmeans import lloyd_starts
+from dapple_dp.transforms.kmeans.dp_medians import rounds as dp_medians
+from dapple_dp.transforms.kmeans.dp_medians import server
+from dapple_dp.transforms.kmeans.dp_medians.state import MedianSettings, MedianState
+from dapple_dp.transforms.kmeans.lloyd.box import rounds_frame
+from dapple_dp.transforms.kmeans.lloyd.specs import allocation_as_asked
+from dapple_dp.transforms.rounds.protocol import RoundsProtocol
 
 _MEANS = "dp_lloyd/lloyd_"
 """Path of rounds that medians stand in for."""
@@ -57,3 +59,22 @@ def _leave(state: Any, releases: Releases, step: Callable[..., Any], settings: M
     """After the last step of a start: its centers in the domain."""
     after = step(state, releases)
     return server.initial_state(settings, after.frame, after.positions, after.releases)
+
+
+def warm(centers: NDArray[np.float64], _: object) -> RoundsProtocol:
+    """The rounds of a job from centers of an earlier run, shape (k, d), feature units."""
+    return PROTOCOL._replace(
+        initial_state=lambda job, *_: warm_state(job, centers),
+        round_specs=lambda job, n_features, _: dp_medians.round_specs(job, n_features, 1.0),
+    )
+
+
+PROTOCOL = RoundsProtocol(
+    title="DP-Medians",
+    unknown_noise="How far noise moves a center is unknown: k-medians adds the noise of many moves, and nothing "
+    "released says how densely rows lie around their median.",
+    initial_state=initial_state,
+    round_specs=round_specs,
+    allocation=allocation_as_asked,
+    rounds=rounds,
+)

@@ -1,4 +1,4 @@
-"""Starts that read no private data: k-means++ or k-means of the server data, or a packing of spheres.
+"""Starts that read no private data: server data, a packing of spheres, or the centers that an earlier run released.
 
 Each is followed by FedDP-Lloyds with the whole budget: baselines of FedDP-KMeans, Lloyd rounds included the same.
 Source: Scott, Lampert, Saulpic (2025), Section 5 and Appendix G.3.
@@ -9,14 +9,17 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import Algorithm
-from schemas.kmeans.fit_config import FitConfig
-from transforms.kmeans.lloyd.server import await_means, public_state
-from transforms.kmeans.lloyd.state import MeansState
-from transforms.numerics.kmeans import centers
-from transforms.numerics.kmeans.centers import Prior
-from transforms.numerics.kmeans.starts import seeding, sphere_packing
-from transforms.numerics.statistics.assignment import Assigner
+from dapple_dp.schemas.choices import Algorithm
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.transforms.core.statistics.assignment import Assigner
+from dapple_dp.transforms.kmeans.lloyd import rounds as lloyd
+from dapple_dp.transforms.kmeans.lloyd.server import await_means, public_state
+from dapple_dp.transforms.kmeans.lloyd.specs import allocation_as_asked
+from dapple_dp.transforms.kmeans.lloyd.state import MeansState
+from dapple_dp.transforms.numerics.kmeans import centers
+from dapple_dp.transforms.numerics.kmeans.centers import Prior
+from dapple_dp.transforms.numerics.kmeans.starts import seeding, sphere_packing
+from dapple_dp.transforms.rounds.protocol import RoundsProtocol
 
 
 def initial_state(config: FitConfig, server: NDArray[np.float64], n_features: int) -> MeansState:
@@ -50,3 +53,41 @@ def _prior(algorithm: Algorithm, state: MeansState, start: NDArray[np.float64]) 
         return known
     of_one_point = known.bias / centers.PRIOR_BIAS + known.bias
     return Prior(start, np.full(len(start), of_one_point), known.bias)
+
+
+def _warm_state(config: FitConfig, server: NDArray[np.float64], centers: NDArray[np.float64]) -> MeansState:
+    """State before the first round of sums and counts: post-processing, so that the whole budget goes to Lloyd rounds.
+
+    Nothing of the earlier run but its centers is used, and they count only where a round finds nothing: the centers
+    that come out say what the rows of this run are like.
+
+    Args:
+      config: the job, with a warm start.
+      server: shape (q, d), feature units; public points, for client-level bounds.
+      centers: shape (n_clusters, d), feature units: released by the earlier run.
+
+    Raises:
+      ConfigError: as for the algorithm without a warm start.
+    """
+    state = public_state(config, server)
+    integers = state.integers(centers - state.frame.lattice.center)
+    prior = Prior(integers * state.sum_unit, np.full(len(centers), np.inf))
+    return await_means(dataclasses.replace(state, assigner=Assigner(integers), prior=prior), absolute=True)
+
+
+def warm(centers: NDArray[np.float64], _: object) -> RoundsProtocol:
+    """The Lloyd rounds of a job from centers of an earlier run, shape (k, d), feature units."""
+    return SERVER_KMEANSPP._replace(initial_state=lambda job, server, _: _warm_state(job, server, centers))
+
+
+SERVER_KMEANSPP = RoundsProtocol(
+    title="ServerKMeans++",
+    reads_server=True,
+    sells_cost=True,
+    initial_state=initial_state,
+    round_specs=lambda config, n_features, _: lloyd.round_specs(config, n_features),
+    allocation=allocation_as_asked,
+    rounds=lloyd.rounds,
+)
+SERVER_LLOYDS = SERVER_KMEANSPP._replace(title="ServerLloyds")
+SPHERE_PACKING = SERVER_KMEANSPP._replace(title="SpherePacking")

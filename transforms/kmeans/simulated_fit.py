@@ -6,8 +6,8 @@ public counts are those of the real run. The keys of this noise are public and f
 """
 
 import dataclasses
+import functools
 import hashlib
-import math
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,19 +15,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import FitConfig
-from schemas.kmeans.lloyd_config import DPLloydFit
-from schemas.kmeans.model import ClusterModel
-from schemas.privacy.plan import PrivacyUnit, RoundPlan
-from schemas.tables.client_block import ClientBlock
-from transforms.numerics.kmeans import lloyd_rules
-from transforms.numerics.kmeans.starts import seeding
-from transforms.numerics.one_thread import one_thread
-from transforms.numerics.privacy.noise import draw_release
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.nearest import NearestCenters
-from transforms.rounds.protocol import Round, measure
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.plan import PrivacyUnit, RoundPlan
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
+from dapple_dp.schemas.kmeans.model import ClusterModel
+from dapple_dp.transforms.core import loop
+from dapple_dp.transforms.core.round import Round, measure
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.numerics.kernel import row_pass
+from dapple_dp.transforms.numerics.kmeans import lloyd_rules
+from dapple_dp.transforms.numerics.kmeans.starts import seeding
+from dapple_dp.transforms.numerics.one_thread import one_thread
+from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
 
 MOST_ROWS = 20_000
 """Rows that one simulation works on, at most; they stand for any number."""
@@ -91,41 +92,31 @@ def simulate_rounds(
       seed: public.
     """
     simulated = len(rows.points) if rows.offsets is None else rows.n_clients
-    costs, units, seconds = [], [], 0.0
+    costs, units, seconds = [], [], list[float]()
+    timed = [_timed(each, seconds) for each in rounds]
+    row_pass.start()
     with one_thread():
         for draw in range(draws):
             key = hashlib.sha256(_LABEL + b"/%d/%d" % (seed, draw)).digest()
-            model, spent = run_once(initial, rounds, rows, n_units / simulated, key, variance)
+            found = loop.simulate(initial, timed, [rows], key, factor=n_units / simulated, variance=variance)
+            model = found.model()
             costs.append(mean_cost(rows.points, model.centers))
             units.append([each.lattice_unit for each in model.releases])
-            seconds += spent / draws
     points = rows.points.astype(np.float64)
     best = seeding.weighted_kmeans(points, np.ones(len(points)), min(n_clusters, len(points)), 1, seed).centers
-    return SimulatedFit(np.array(costs), mean_cost(points, best), model, seconds, np.array(units))
+    return SimulatedFit(np.array(costs), mean_cost(points, best), model, sum(seconds) / draws, np.array(units))
 
 
-def run_once(
-    initial: Any, rounds: Sequence[Round], rows: ClientBlock, factor: float, key: bytes, variance: float = 1.0
-) -> tuple[ClusterModel, float]:
-    """What one run releases whose exact sums are those of the rows times a factor, and seconds of its statistics.
+def _timed(round_: Round, seconds: list[float]) -> Round:
+    """The round, which notes the time of its statistic."""
 
-    Args:
-      initial: state before the first round.
-      rounds: in order.
-      rows: public.
-      factor: units for which one simulated unit stands, > 0.
-      key: public; labels no draw of a real run.
-      variance: of the noise that is drawn, over the planned one, >= 1.
-    """
-    state, seconds = initial, 0.0
-    for each in rounds:
+    def statistic(block: ClientBlock, state: Any) -> NDArray[np.int64]:
         start = time.thread_time()
-        found = measure(each, rows, state.broadcast())
-        seconds += time.thread_time() - start
-        state = each.step(
-            state, draw_release(key, _drawn(each.plan, variance), np.rint(found * factor).astype(np.int64))
-        )
-    return state.model(), seconds
+        found = measure(round_, block, state)
+        seconds.append(time.thread_time() - start)
+        return found
+
+    return round_._replace(statistic=statistic)
 
 
 def probed_units(initial: Any, rounds: Sequence[Round]) -> NDArray[np.float64]:
@@ -149,21 +140,15 @@ def probed_units(initial: Any, rounds: Sequence[Round]) -> NDArray[np.float64]:
 
 def _units_of(initial: Any, rounds: Sequence[Round], scale: float) -> list[float]:
     """Lattice units of a run whose sums are random, `scale` times as large as their noise."""
-    state, rng = initial, np.random.default_rng(round(scale))
-    for each in rounds:
-        noise = np.concatenate([np.full(release.spec.size, release.noise_stddev) for release in each.plan.releases])
-        sums = np.rint(scale * noise * rng.normal(size=each.plan.size)).astype(np.int64)
-        state = each.step(state, draw_release(hashlib.sha256(_LABEL).digest(), each.plan, sums))
-    return [each.lattice_unit for each in state.model().releases]
+    rng = np.random.default_rng(round(scale))
 
+    def random_sums(_: ClientBlock, state: Any, plan: RoundPlan) -> NDArray[np.int64]:
+        noise = np.concatenate([np.full(release.spec.size, release.noise_stddev) for release in plan.releases])
+        return np.rint(scale * noise * rng.normal(size=plan.size)).astype(np.int64)
 
-def _drawn(plan: RoundPlan, variance: float) -> RoundPlan:
-    """The round with the noise that is drawn, where that is more than what is counted."""
-    if variance == 1.0:
-        return plan
-    more = math.sqrt(variance)
-    releases = (dataclasses.replace(each, noise_multiplier=more * each.noise_multiplier) for each in plan.releases)
-    return dataclasses.replace(plan, releases=tuple(releases))
+    made = [each._replace(statistic=functools.partial(random_sums, plan=each.plan)) for each in rounds]
+    model = loop.simulate(initial, made, [ClientBlock(np.zeros((0, 0)))], hashlib.sha256(_LABEL).digest()).model()
+    return [each.lattice_unit for each in model.releases]
 
 
 def mean_cost(points: NDArray[np.floating], centers: NDArray[np.float64]) -> float:

@@ -12,14 +12,15 @@ from collections.abc import Callable
 
 import apache_beam as beam
 
-from schemas.choices import NoiseBy
-from schemas.masked.exchange import MaskedMessages
-from schemas.tables.contract import TableContract
-from transforms.masked.aggregator import AggregateMasked
-from transforms.masked.clients import Masking, UnmaskReleases, UploadMessages
-from transforms.masked.pairwise_rounds import PairwiseReleases
-from transforms.privacy.noise_stage import AddFurtherNoise
-from transforms.rounds.protocol import Round
+from dapple_dp.schemas.choices import NoiseBy
+from dapple_dp.schemas.masked.exchange import MaskedMessages
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.transforms.core.round import Round
+from dapple_dp.transforms.masked.aggregator import AggregateMasked
+from dapple_dp.transforms.masked.clients import Masking, UnmaskReleases, UploadMessages
+from dapple_dp.transforms.masked.noise_stages import AddFurtherNoise
+from dapple_dp.transforms.masked.pairwise_rounds import PairwiseReleases
+from dapple_dp.transforms.privacy.key_files import KeyFile
 
 
 def all_arrive(messages: MaskedMessages) -> MaskedMessages:
@@ -51,7 +52,7 @@ class Masked:
         scheme = self._shared_secret if self.masking.pairwise is None else self._pairwise
         releases = scheme(shards, state, round_)
         if self.masking.noise_by is NoiseBy.BOTH:
-            further = AddFurtherNoise(plan=round_.plan, key_uri=self.masking.secret_uri)
+            further = AddFurtherNoise(plan=round_.plan, key_source=KeyFile(self.masking.secret_uri))
             releases = releases | "FurtherNoise" >> further
         return releases
 

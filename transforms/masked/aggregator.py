@@ -11,13 +11,13 @@ from collections.abc import Iterable
 import apache_beam as beam
 import numpy as np
 
-from schemas.errors import NotYetError, ProtocolError
-from schemas.masked.exchange import MaskedMessages
-from schemas.privacy.noise_shares import ShareLaw
-from schemas.privacy.plan import RoundPlan
-from schemas.privacy.release import MaskedSum
-from transforms.privacy.noise_stage import AddMaskedNoise, JoinShares
-from transforms.rounds.exact_sums import GatherFn, TotalFn
+from dapple_dp.schemas.core.plan import RoundPlan
+from dapple_dp.schemas.errors import NotYetError, ProtocolError
+from dapple_dp.schemas.masked.exchange import MaskedMessages, MaskedSum
+from dapple_dp.schemas.privacy.noise_shares import ShareLaw
+from dapple_dp.transforms.masked.noise_stages import AddMaskedNoise, JoinShares
+from dapple_dp.transforms.on_beam.exact_sums import GatherFn, TotalFn
+from dapple_dp.transforms.privacy.key_files import KeyFile
 
 
 class _Accumulator:
@@ -107,4 +107,4 @@ class AggregateMasked(beam.PTransform):
         )
         if self.shares is not None:
             return total | "Shares" >> JoinShares(plan=self.plan, shares=self.shares, n_listed=self.n_listed)
-        return total | "Noise" >> AddMaskedNoise(plan=self.plan, key_uri=self.key_uri)
+        return total | "Noise" >> AddMaskedNoise(plan=self.plan, key_source=KeyFile(self.key_uri))

@@ -5,37 +5,41 @@ Guarantee: messages are uniform to anyone without the secret; releases are those
 """
 
 import dataclasses
+import functools
 import hashlib
+import os
 from collections.abc import Iterator
 from typing import Any, Self
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 from numpy.typing import NDArray
 
-from schemas.choices import NoiseBy
-from schemas.errors import ProtocolError
-from schemas.masked.config import MaskedConfig, PairwiseParams
-from schemas.masked.exchange import MaskedMessages
-from schemas.privacy.noise_shares import ShareLaw
-from schemas.privacy.plan import RoundPlan
-from schemas.privacy.release import MaskedReleases, Release
-from schemas.tables.client_block import ClientBlock
-from schemas.tables.contract import TableContract
-from schemas.tables.shard import EMPTY_SHARD, ShardRef
-from transforms.masked.senders import owners_of, place_of
-from transforms.numerics.masked.shared_masks import RoundMasks
-from transforms.numerics.privacy.keystream import encode_label
-from transforms.numerics.privacy.noise_shares import stated
-from transforms.privacy.held_key import HeldKeyFn
-from transforms.privacy.noise_stage import AddNoiseShares
-from transforms.rounds.protocol import Round, measure
-from transforms.rounds.small_blocks import SmallBlocksFn
-from transforms.tables.shard_rows import prefetched_blocks
+from dapple_dp.schemas.choices import NoiseBy
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.plan import RoundPlan
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.errors import ProtocolError
+from dapple_dp.schemas.masked.config import SECRET_SETTING, MaskedConfig, PairwiseParams
+from dapple_dp.schemas.masked.exchange import MaskedMessages, MaskedReleases
+from dapple_dp.schemas.privacy.noise_shares import ShareLaw
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.shard import EMPTY_SHARD, ShardRef
+from dapple_dp.transforms.core.keystream import encode_label
+from dapple_dp.transforms.core.round import Round, measure
+from dapple_dp.transforms.files.stores import is_local
+from dapple_dp.transforms.masked.noise_stages import AddNoiseShares
+from dapple_dp.transforms.numerics.masked.noise_shares import stated
+from dapple_dp.transforms.numerics.masked.shared_masks import RoundMasks
+from dapple_dp.transforms.on_beam.workers import HeldKeyFn
+from dapple_dp.transforms.privacy.key_files import KeyFile
+from dapple_dp.transforms.rounds.small_blocks import SmallBlocksFn
+from dapple_dp.transforms.tables import client_ids
+from dapple_dp.transforms.tables.shard_rows import prefetched_blocks
 
 _MESSAGE_BATCH_BYTES = 1 << 20
-SECRET_SETTING = "masked.secret_uri"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +96,7 @@ class Masking:
 
     def sender(self, shard: ShardRef, owner: bytes) -> bytes:
         """What names a sender among all, once in a round: party and client id, or party and place of the shard."""
-        place = () if owner and self.whole_clients else (place_of(shard, self.root),)
+        place = () if owner and self.whole_clients else (_place_of(shard, self.root),)
         return encode_label(self.client, owner, *place)
 
     def context(self, plan: RoundPlan, state: Any) -> bytes:
@@ -127,7 +131,7 @@ def statistics_by_client(
     Yields:
       Ids of some clients, and int64 of shape (n_clients, round_.plan.size).
     """
-    offsets, owners = block.client_offsets, owners_of(block)
+    offsets, owners = block.client_offsets, _owners_of(block)
     for first in range(0, block.n_clients, batch):
         clients = range(first, min(first + batch, block.n_clients))
         yield (
@@ -167,6 +171,33 @@ def shard_statistics(
         yield [b""], total
 
 
+def _place_of(shard: ShardRef, root: str) -> bytes:
+    """Where a shard is among the rows of a party, the same however paths are spelled.
+
+    Args:
+      shard: not the empty one.
+      root: where the rows of the party are; empty if a path stands for itself.
+    """
+    return encode_label(_below(shard.path, root), shard.row_group)
+
+
+@functools.lru_cache(maxsize=4096)
+def _below(path: str, root: str) -> str:
+    """A path as it is seen from the root; links on a local disk are followed."""
+    if not root:
+        return path
+    if is_local(path):
+        return os.path.relpath(os.path.realpath(path), os.path.realpath(root))
+    return path.removeprefix(root).lstrip("/")
+
+
+def _owners_of(block: ClientBlock) -> list[bytes]:
+    """Ids of a block's clients as bytes; raises TypeError if the block lacks them."""
+    if block.clients is None:
+        raise TypeError("messages must be formed of a block with client ids; read it from a shard.")
+    return client_ids.bytes_of(client_ids.canonical(pa.chunked_array([block.clients])))
+
+
 class SecretFn(SmallBlocksFn, HeldKeyFn):
     """Masks and unmasks under the clients' secret; small blocks need no BLAS threads.
 
@@ -176,7 +207,7 @@ class SecretFn(SmallBlocksFn, HeldKeyFn):
     of_a_run = False
 
     def __init__(self, masking: Masking):
-        super().__init__(masking.secret_uri, SECRET_SETTING)
+        super().__init__(KeyFile(masking.secret_uri, SECRET_SETTING))
         self._masking = masking
 
     def _masks(self, plan: RoundPlan, state: Any) -> RoundMasks:
@@ -298,7 +329,10 @@ class WithShares(beam.PTransform):
         if self.masking.shares is None:
             return named
         shares = AddNoiseShares(
-            plan=self.plan, shares=self.masking.shares, key_uri=self.masking.noise_key, n_listed=self.n_listed
+            plan=self.plan,
+            shares=self.masking.shares,
+            key_source=KeyFile(self.masking.noise_key),
+            n_listed=self.n_listed,
         )
         return named | "Split" >> shares
 

@@ -6,6 +6,7 @@
     00_outer_product/messages/*      written by clients, sealed for the aggregator; a retry writes the same bytes
     00_outer_product/sum.parquet     written by the aggregator: the round is closed, who is in it is final
     00_outer_product/countersigned/* written by clients that split the noise: which lists and sum they were shown
+    refused/*                        written by parties whose job is not that of the run: names of settings, no values
 
 Nothing here needs a secret, and nothing that is written here is private to anyone without one. With `Parties` each file
 ends with the signature of its writer; the clients' role signs as the collector where it opens runs and rounds.
@@ -16,38 +17,39 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-import pyarrow as pa
-from apache_beam.io.filesystems import FileSystems
-
-from schemas.errors import NotYetError, ProtocolError
-from schemas.masked.config import AGGREGATOR, COLLECTOR
-from schemas.masked.exchange import (
+from dapple_dp.schemas.core.plan import RoundPlan
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.errors import NotYetError, ProtocolError
+from dapple_dp.schemas.masked.config import AGGREGATOR, COLLECTOR, OFFICES
+from dapple_dp.schemas.masked.exchange import (
     AggregatorContent,
     BroadcastContent,
     CountersignedContent,
     ExchangePlan,
     MaskedMessages,
+    MaskedReleases,
+    RefusedContent,
     messages_from_table,
     messages_to_table,
     sum_from_table,
     sum_to_table,
 )
-from schemas.privacy.plan import RoundPlan
-from schemas.privacy.release import MaskedReleases
-from schemas.settings import json_schema, json_text
-from schemas.settings.format_number import with_number
-from schemas.settings.refusal import Refusal
-from transforms.files import gate
-from transforms.files.file_bytes import table_bytes
-from transforms.files.new_file import write_once
-from transforms.masked.party_state import RunState
-from transforms.masked.sealing import SEALED, Sealing
-from transforms.masked.signing import Parties, Signed
-from transforms.numerics.masked.public_keys import is_sound, unseal
-from transforms.numerics.privacy.keystream import encode_label
+from dapple_dp.schemas.privacy.release_table import releases_from_table
+from dapple_dp.schemas.settings import json_schema, json_text
+from dapple_dp.schemas.settings.format_number import with_number
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.transforms.core.keystream import encode_label
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.file_bytes import files_in, table_bytes, write_once
+from dapple_dp.transforms.files.stores import STORE, StoredFile, is_away, join
+from dapple_dp.transforms.masked.party_state import RunState
+from dapple_dp.transforms.masked.sealing import SEALED, Sealing
+from dapple_dp.transforms.masked.signing import Parties, Signed
+from dapple_dp.transforms.masked.table_forms import messages_form, releases_form, sum_form
+from dapple_dp.transforms.numerics.masked.public_keys import is_sound, unseal
 
 _LOGGER = logging.getLogger(__name__)
 _MOST_BROADCAST_BYTES = 1 << 16
@@ -55,6 +57,7 @@ _PLAN, _BROADCAST, _SUM = "plan.json", "broadcast.json", "sum.parquet"
 _AGGREGATOR = "aggregator.json"
 COUNTERSIGNED = "countersigned"
 """What a client has done that has signed what it was shown of a closed round."""
+REFUSED = "refused"
 MESSAGES = "messages"
 """What the aggregator's key is for."""
 _Content = TypeVar("_Content")
@@ -81,7 +84,7 @@ class Exchange:
 
     def is_open(self) -> bool:
         """Whether there is a plan."""
-        return FileSystems.exists(self._path(_PLAN))
+        return STORE.exists(self._path(_PLAN))
 
     def open(self, plan: ExchangePlan) -> None:
         """Writes the plan; raises ProtocolError if there is another one."""
@@ -102,7 +105,7 @@ class Exchange:
 
     def has_key(self) -> bool:
         """Whether the aggregator has said what messages are sealed to."""
-        return FileSystems.exists(self._path(_AGGREGATOR))
+        return STORE.exists(self._path(_AGGREGATOR))
 
     def publish_key(self, public: bytes) -> bool:
         """Says what messages are sealed to; False if it was said before, ProtocolError if there is another key."""
@@ -136,9 +139,7 @@ class Exchange:
 
     def last_round(self) -> int:
         """Index of the last round that was opened; raises ProtocolError if none was."""
-        opened = [
-            i for i in range(len(self.plan().rounds)) if FileSystems.exists(self._path(self._round(i), _BROADCAST))
-        ]
+        opened = [i for i in range(len(self.plan().rounds)) if STORE.exists(self._path(self._round(i), _BROADCAST))]
         if not opened:
             raise NotYetError("a round must be open, got a plan in which none is; run `dapple unmask` first.")
         return opened[-1]
@@ -154,7 +155,7 @@ class Exchange:
 
     def is_closed(self, index: int) -> bool:
         """Whether the aggregator has said who is in the round."""
-        return FileSystems.exists(self._path(self._round(index), _SUM))
+        return STORE.exists(self._path(self._round(index), _SUM))
 
     def send(self, index: int, client: str, messages: MaskedMessages, sealing: Sealing) -> None:
         """Leaves all messages of a client for the aggregator, in one file, sealed; nothing if there are none.
@@ -189,17 +190,20 @@ class Exchange:
             write_once(path, raw)
 
     def _sent_path(self, index: int, leg: str, client: str) -> str:
-        return self._path(self._round(index), leg, f"{client}{SEALED if leg == MESSAGES else '.parquet'}")
+        return self._path(self._round(index), leg, client + _ending(leg))
 
     def message_files(self, index: int) -> list[str]:
         """Paths of the messages that have arrived, sorted."""
-        return list(marks(self._sent_path(index, MESSAGES, "*")))
+        return list(self._left(index, MESSAGES))
 
-    def arrived(self, index: int, what: str) -> dict[str, tuple[float, ...]]:
+    def arrived(self, index: int, what: str) -> dict[str, StoredFile]:
         """What clients have left in a leg of a round, or countersigned, sound or not: marks of each file, by client."""
-        of_sums = what == COUNTERSIGNED
-        found = marks(self._countersigned(index, "*") if of_sums else self._sent_path(index, what, "*"))
-        return {os.path.basename(path).rpartition(".")[0]: mark for path, mark in found.items()}
+        return {os.path.basename(path).rpartition(".")[0]: mark for path, mark in self._left(index, what).items()}
+
+    def _left(self, index: int, what: str) -> dict[str, StoredFile]:
+        """As `arrived`, by path."""
+        ending = ".json" if what == COUNTERSIGNED else _ending(what)
+        return marks(self._path(self._round(index), what), ending)
 
     def read_messages(self, index: int, path: str, private: bytes) -> MaskedMessages:
         """Messages of one file; raises ProtocolError if it is no file of messages that was sealed for this reader."""
@@ -210,7 +214,8 @@ class Exchange:
                 f"{path} must be sealed for this aggregator, this round and the client it is called after, got another "
                 "file; remove it or have it sent again."
             )
-        return messages_from_table(gate.table_of(content, table_refusal(path)), self.plan().rounds[index])
+        plan = self.plan().rounds[index]
+        return messages_from_table(gate.table_of(content, table_refusal(path), messages_form(plan)), plan)
 
     def sound_messages(self, index: int, private: bytes) -> list[str]:
         """Paths of the messages that can be added up; garbage, and what is of nobody, stops nobody else."""
@@ -231,6 +236,8 @@ class Exchange:
         try:
             yield
         except ProtocolError as error:
+            if is_away(error):
+                raise
             name = path.removeprefix(self.folder).lstrip("/")
             if name not in self.left_out:
                 self.left_out.append(name)
@@ -259,7 +266,8 @@ class Exchange:
             raise NotYetError(f"round {index} must be closed, got no sum yet; run `dapple aggregate` first.")
         path = self._path(self._round(index), _SUM)
         content = self._raw(path, table_refusal(path), AGGREGATOR, "sum", index)
-        found = sum_from_table(gate.table_of(content, table_refusal(path)), plan or self.plan().rounds[index])
+        plan = plan or self.plan().rounds[index]
+        found = sum_from_table(gate.table_of(content, table_refusal(path), sum_form(plan)), plan)
         return found, hashlib.sha256(content).hexdigest()
 
     def countersign(self, index: int, client: str, shown: str) -> None:
@@ -269,7 +277,7 @@ class Exchange:
 
     def has_countersigned(self, index: int, client: str) -> bool:
         """Whether a client has signed what it was shown."""
-        return FileSystems.exists(self._countersigned(index, client))
+        return STORE.exists(self._countersigned(index, client))
 
     def check_countersigned(self, index: int, shown: str, fewest: int) -> None:
         """Stops a party that would answer a sum that too few clients have seen, or that others saw differently.
@@ -283,7 +291,7 @@ class Exchange:
           ProtocolError: naming a client that was shown something else.
         """
         signers = {}
-        for path in marks(self._countersigned(index, "*")):
+        for path in self._left(index, COUNTERSIGNED):
             with self.leaving_out(path):
                 client = self._client(path)
                 rule = f"{path} must be a countersignature"
@@ -300,6 +308,33 @@ class Exchange:
                 f"at least {fewest} clients must have countersigned the sum of round {index}, got {len(signers)}; let "
                 "others run `dapple upload`."
             )
+
+    def refuse(self, party: str, keys: Sequence[str]) -> None:
+        """Says that a party takes no part, since its job differs in these settings."""
+        content = json.dumps(with_number({"keys": list(keys)})).encode()
+        path = self._refused(party)
+        STORE.delete(path)
+        self._write(path, content, party, REFUSED)
+
+    def take_part(self, party: str) -> None:
+        """Takes back that a party has refused."""
+        if STORE.exists(self._refused(party)):
+            STORE.delete(self._refused(party))
+
+    def refusals(self) -> dict[str, tuple[str, ...]]:
+        """The settings in which jobs differ, by party that takes no part; a file without signature is left out."""
+        found = {}
+        for path in marks(self._path(REFUSED), ".json"):
+            with self.leaving_out(path):
+                party = os.path.basename(path).rpartition(".")[0]
+                if self.parties is not None and party not in OFFICES:
+                    self.parties.check_client(party, path)
+                refusal = Refusal(kind=ProtocolError, rule=f"{path} must be a refusal", remedy="remove it")
+                found[party] = self._json(path, RefusedContent, refusal, party, REFUSED).keys
+        return found
+
+    def _refused(self, party: str) -> str:
+        return self._path(REFUSED, f"{party}.json")
 
     def _countersigned(self, index: int, client: str) -> str:
         return self._path(self._round(index), COUNTERSIGNED, f"{client}.json")
@@ -330,7 +365,7 @@ class Exchange:
         Raises:
           ProtocolError: if another one is there, or it is there for another party to write.
         """
-        if self.parties is not None and party != self.parties.own and FileSystems.exists(path):
+        if self.parties is not None and party != self.parties.own and STORE.exists(path):
             what = self._signed(party, kind, index)
             there = self.parties.verified(gate.read_bytes(path, _refusal(path)), what, path)
             if there == content:
@@ -369,18 +404,23 @@ class Exchange:
         )
 
     def _path(self, *parts: str) -> str:
-        return FileSystems.join(self.folder, *parts)
+        return join(self.folder, *parts)
 
 
-def marks(pattern: str) -> dict[str, tuple[float, ...]]:
-    """Size and time of the files of a pattern, by path, sorted: they distinguish a file from another in its place."""
-    found = {each.path: each for each in FileSystems.match([pattern])[0].metadata_list}
-    return {path: (found[path].size_in_bytes, found[path].last_updated_in_seconds or 0.0) for path in sorted(found)}
+def _ending(leg: str) -> str:
+    return SEALED if leg == MESSAGES else ".parquet"
 
 
-def read_table(path: str) -> pa.Table:
-    """A whole Parquet file; raises ProtocolError if it is none."""
-    return gate.read_table(path, table_refusal(path))
+def marks(folder: str, ending: str) -> dict[str, StoredFile]:
+    """Size and time of files, by path, sorted: they distinguish a file from another in its place."""
+    return {file.path: StoredFile(file.size, file.changed) for file in files_in(folder, ending)}
+
+
+def read_releases(path: str, plan: RoundPlan) -> tuple[Release, ...]:
+    """The releases of a round; raises ProtocolError if they cannot be read."""
+    refusal = table_refusal(path)
+    with refusal.covers():
+        return releases_from_table(gate.read_table(path, refusal, releases_form(plan)))
 
 
 def table_refusal(path: str) -> Refusal:

@@ -12,17 +12,25 @@ releases, out of the aggregator's reach. Nothing here needs a secret.
 import hashlib
 from collections.abc import Sequence
 
-from apache_beam.io.filesystems import FileSystems
-
-from schemas.errors import NotYetError, ProtocolError
-from schemas.masked.config import AGGREGATOR, PairwiseParams
-from schemas.masked.pairwise_messages import LETTER_BYTES, Leg, Letter, SenderKeys, Sent, sent_from_table, sent_to_table
-from schemas.privacy.noise_shares import ShareLaw
-from transforms.files import gate
-from transforms.files.file_bytes import table_bytes
-from transforms.masked.exchange_files import Exchange, marks, table_refusal
-from transforms.numerics.masked import neighbors
-from transforms.numerics.masked.public_keys import is_sound
+from dapple_dp.schemas.errors import NotYetError, ProtocolError
+from dapple_dp.schemas.masked.config import AGGREGATOR, PairwiseParams
+from dapple_dp.schemas.masked.pairwise_messages import (
+    LETTER_BYTES,
+    Leg,
+    Letter,
+    SenderKeys,
+    Sent,
+    sent_from_table,
+    sent_to_table,
+)
+from dapple_dp.schemas.privacy.noise_shares import ShareLaw
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.file_bytes import table_bytes
+from dapple_dp.transforms.files.stores import STORE
+from dapple_dp.transforms.masked.exchange_files import Exchange, table_refusal
+from dapple_dp.transforms.masked.table_forms import sent_form
+from dapple_dp.transforms.numerics.masked import neighbors
+from dapple_dp.transforms.numerics.masked.public_keys import is_sound
 
 FEWEST_CLIENTS = 3
 
@@ -39,7 +47,7 @@ class PairwiseExchange(Exchange):
             return Leg.SHARES
         if self.plan().pairwise is None:
             return Leg.MESSAGES
-        done = {leg: FileSystems.exists(self._list_path(index, leg)) for leg in (Leg.KEYS, Leg.LETTERS)}
+        done = {leg: STORE.exists(self._list_path(index, leg)) for leg in (Leg.KEYS, Leg.LETTERS)}
         return next((leg for leg, there in done.items() if not there), Leg.MESSAGES)
 
     def digest(self, index: int, leg: Leg) -> str:
@@ -63,7 +71,7 @@ class PairwiseExchange(Exchange):
     def own_keys(self, index: int, client: str) -> list[SenderKeys]:
         """The keys that a client has sent; raises ProtocolError if its file is another one."""
         path = self._sent_path(index, Leg.KEYS, client)
-        return self._sent_in(path, SenderKeys, client, Leg.KEYS, index) if FileSystems.exists(path) else []
+        return self._sent_in(path, SenderKeys, client, Leg.KEYS, index) if STORE.exists(path) else []
 
     def keys(self, index: int) -> list[SenderKeys]:
         """All keys, in the order of pseudonyms; the place of a sender is its number."""
@@ -143,14 +151,15 @@ class PairwiseExchange(Exchange):
     def _gathered(self, index: int, leg: Leg, kind: type[Sent]) -> list[Sent]:
         """Rows of all files of a leg; those that are garbage, or of nobody, are left out."""
         found: list[Sent] = []
-        for path in marks(self._sent_path(index, leg, "*")):
+        for path in self._left(index, leg):
             with self.leaving_out(path):
                 found += self._sent_in(path, kind, self._client(path), leg, index)
         return found
 
     def _sent_in(self, path: str, kind: type[Sent], party: str, what: str, index: int) -> list[Sent]:
-        table = gate.table_of(self._raw(path, table_refusal(path), party, what, index), table_refusal(path))
-        return sent_from_table(table, kind, self._name(index))
+        content, round_path = self._raw(path, table_refusal(path), party, what, index), self._name(index)
+        table = gate.table_of(content, table_refusal(path), sent_form(kind, round_path))
+        return sent_from_table(table, kind, round_path)
 
     def _close(self, index: int, leg: Leg, rows: Sequence[Sent], kind: type[Sent]) -> None:
         content = table_bytes(sent_to_table(rows, kind, self._name(index)))

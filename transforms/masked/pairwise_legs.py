@@ -16,23 +16,30 @@ import numpy as np
 from apache_beam.pvalue import AsList, AsSingleton
 from numpy.typing import NDArray
 
-from schemas.errors import NotYetError, ProtocolError
-from schemas.masked.exchange import MaskedMessages
-from schemas.masked.pairwise_messages import HandedOut, Letter, SenderKeys, pinned_from_table, pinned_to_table
-from schemas.privacy.plan import RoundPlan
-from schemas.privacy.release import MaskedReleases, Release
-from schemas.settings.refusal import Refusal
-from schemas.tables.contract import TableContract
-from transforms.files import gate
-from transforms.files.file_bytes import table_bytes
-from transforms.files.lean_fn import LeanFn
-from transforms.masked.clients import ClientsStep, Masking, SecretFn, UnmaskReleases, WithShares, unmasked
-from transforms.masked.pairwise_lists import Correspondence, Roster, number_listed, sender_of
-from transforms.masked.party_state import RunState
-from transforms.numerics.masked.pairwise_masks import Neighbor, PairwiseClient, Revealed, SharedRound, total_mask
-from transforms.numerics.masked.shamir import SHARE_BYTES
-from transforms.numerics.privacy.keystream import KeyStream, encode_label
-from transforms.rounds.protocol import Round
+from dapple_dp.schemas.core.plan import RoundPlan
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.errors import NotYetError, ProtocolError
+from dapple_dp.schemas.masked.exchange import MaskedMessages, MaskedReleases
+from dapple_dp.schemas.masked.pairwise_messages import HandedOut, Letter, SenderKeys, pinned_from_table, pinned_to_table
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label
+from dapple_dp.transforms.core.round import Round
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.file_bytes import table_bytes
+from dapple_dp.transforms.masked.clients import ClientsStep, Masking, SecretFn, UnmaskReleases, WithShares, unmasked
+from dapple_dp.transforms.masked.pairwise_lists import Correspondence, Roster, number_listed, sender_of
+from dapple_dp.transforms.masked.party_state import RunState
+from dapple_dp.transforms.masked.table_forms import pinned_form
+from dapple_dp.transforms.numerics.masked.pairwise_masks import (
+    Neighbor,
+    PairwiseClient,
+    Revealed,
+    SharedRound,
+    total_mask,
+)
+from dapple_dp.transforms.numerics.masked.shamir import SHARE_BYTES
+from dapple_dp.transforms.on_beam.workers import LeanFn
 
 _PINNED = Refusal(kind=ProtocolError, rule="what is pinned must be what this party wrote", remedy="open a new run")
 
@@ -175,8 +182,8 @@ class _PinnedFn(LeanFn):
 
     def process(self, path: str, _: Any) -> Iterator[tuple[list[bytes], NDArray[np.int64]]]:
         """(names of senders, their statistics), all at once."""
-        table = gate.table_of(self._kept.pinned(path), _PINNED)
-        yield pinned_from_table(table, self._round.plan.size)
+        size = self._round.plan.size
+        yield pinned_from_table(gate.table_of(self._kept.pinned(path), _PINNED, pinned_form(size)), size)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

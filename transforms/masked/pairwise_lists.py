@@ -8,16 +8,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.errors import ProtocolError
-from schemas.masked.config import PairwiseParams
-from schemas.masked.pairwise_messages import Leg, Letter, SenderKeys
-from schemas.privacy.release import MaskedReleases
-from transforms.masked.clients import Masking
-from transforms.masked.pairwise_files import PairwiseExchange
-from transforms.masked.signing import Parties
-from transforms.numerics.masked.neighbors import circle, parameters
-from transforms.numerics.masked.pairwise_masks import Neighbor, PublicKeys
-from transforms.numerics.masked.public_keys import is_sound
+from dapple_dp.schemas.errors import ProtocolError
+from dapple_dp.schemas.masked.config import PairwiseParams
+from dapple_dp.schemas.masked.exchange import MaskedReleases
+from dapple_dp.schemas.masked.pairwise_messages import Leg, Letter, SenderKeys
+from dapple_dp.transforms.masked.clients import Masking
+from dapple_dp.transforms.masked.pairwise_files import PairwiseExchange
+from dapple_dp.transforms.masked.signing import Parties
+from dapple_dp.transforms.numerics.masked.neighbors import circle, parameters
+from dapple_dp.transforms.numerics.masked.pairwise_masks import Neighbor, PublicKeys
+from dapple_dp.transforms.numerics.masked.public_keys import is_sound
 
 
 class Roster(NamedTuple):

@@ -14,14 +14,13 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
 
-from schemas.masked.exchange import MaskedMessages
-from schemas.masked.pairwise_messages import HandedOut, Letter, SenderKeys
-from schemas.privacy.release import MaskedReleases
-from transforms.masked.aggregator import AggregateMasked
-from transforms.masked.clients import ClientsStep, SenderStatistics, WithShares
-from transforms.masked.pairwise_legs import PairwiseFn, UnmaskPairwise
-from transforms.masked.pairwise_lists import Correspondence, list_everybody, number_listed, sender_of
-from transforms.numerics.masked.pairwise_masks import Neighbor
+from dapple_dp.schemas.masked.exchange import MaskedMessages, MaskedReleases
+from dapple_dp.schemas.masked.pairwise_messages import HandedOut, Letter, SenderKeys
+from dapple_dp.transforms.masked.aggregator import AggregateMasked
+from dapple_dp.transforms.masked.clients import ClientsStep, SenderStatistics, WithShares
+from dapple_dp.transforms.masked.pairwise_legs import PairwiseFn, UnmaskPairwise
+from dapple_dp.transforms.masked.pairwise_lists import Correspondence, list_everybody, number_listed, sender_of
+from dapple_dp.transforms.numerics.masked.pairwise_masks import Neighbor
 
 
 class _AdvertiseFn(PairwiseFn):

@@ -14,26 +14,22 @@ a client's name, of a nonce. However the place of a key is spelled, its party ha
 """
 
 import dataclasses
-import glob
 import hashlib
 import json
 import os
 import stat
 from typing import Self
 
-from apache_beam.io.filesystem import BeamIOError
-from apache_beam.io.filesystems import FileSystems
-
-from schemas.errors import ConfigError, ProtocolError
-from schemas.settings.format_number import with_number
-from schemas.settings.json_schema import NumberedFile, parse_as
-from schemas.settings.refusal import Refusal
-from transforms.files import gate
-from transforms.files.file_bytes import make_folder
-from transforms.files.new_file import write_once
-from transforms.masked.sealing import Sealing, open_own
-from transforms.numerics.privacy.keystream import encode_label
-from transforms.privacy.keys import is_made, key_digest, make_key
+from dapple_dp.schemas.errors import ConfigError, ProtocolError
+from dapple_dp.schemas.settings.format_number import with_number
+from dapple_dp.schemas.settings.json_schema import NumberedFile, parse_as
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.transforms.core.keystream import encode_label
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.file_bytes import files_in, make_folder, write_once
+from dapple_dp.transforms.files.stores import STORE, is_local, join
+from dapple_dp.transforms.masked.sealing import Sealing, open_own
+from dapple_dp.transforms.privacy.key_files import is_made, key_digest, make_key
 
 SENT = ".sent"
 _COLUMNS = "columns.parquet"
@@ -84,7 +80,7 @@ class RunState:
         """
         self._check_goes_on()
         path = self._path(round_path, leg) + SENT
-        return gate.read_bytes(path, _REFUSAL) if FileSystems.exists(path) else None
+        return gate.read_bytes(path, _REFUSAL) if STORE.exists(path) else None
 
     def first(self, round_path: str, leg: str, content: bytes) -> bytes:
         """The content to send in a leg of a round: this content, or what was decided for before; durable on return.
@@ -99,7 +95,7 @@ class RunState:
     def is_pinned(self, round_path: str) -> bool:
         """Whether it is known what the messages of a round are formed of."""
         self._check_goes_on()
-        return FileSystems.exists(self._pin(round_path) + _PINNED)
+        return STORE.exists(self._pin(round_path) + _PINNED)
 
     def pin(self, round_path: str, content: bytes) -> None:
         """Decides what the messages of a round are formed of, unless that was decided before; earlier rounds are over.
@@ -122,7 +118,7 @@ class RunState:
           ProtocolError: if it is gone.
         """
         path = self._pin(round_path)
-        if not FileSystems.exists(path + _PIN_KEY):
+        if not STORE.exists(path + _PIN_KEY):
             raise _REFUSAL.because("none")
         sealed = gate.read_bytes(path + _PINNED, _REFUSAL)
         content = open_own(sealed, path + _PIN_KEY, _PURPOSE, _label(round_path))
@@ -141,18 +137,18 @@ class RunState:
 
     def is_last(self) -> bool:
         """Whether it has, and is not over."""
-        there = (FileSystems.exists(path) for path in (self._path("", _LAST), FileSystems.join(self.folder, _OVER)))
+        there = (STORE.exists(path) for path in (self._path("", _LAST), join(self.folder, _OVER)))
         return tuple(there) == (True, False)
 
     def end(self) -> None:
         """Destroys what was sent and pinned; notes stay, and nothing of rows is answered in this run again."""
-        self._write(FileSystems.join(self.folder, _OVER), b"")
+        self._write(join(self.folder, _OVER), b"")
         self._remove_all(_PIN_KEY, _PINNED, SENT)
 
     @property
     def columns_uri(self) -> str:
         """The place of a file of the columns that the party's rows had first, without a row."""
-        return FileSystems.join(self.folder, _COLUMNS)
+        return join(self.folder, _COLUMNS)
 
     def keep_columns(self, content: bytes) -> None:
         """Keeps this file, unless one is there."""
@@ -161,13 +157,13 @@ class RunState:
     def _remove_all(self, *endings: str, but: str = "") -> None:
         """Removes files by the ends of their names, in this order, but those that begin like `but`."""
         for ending in endings:
-            for path in _matching(self.folder, f"*{ending}"):
-                if not but or os.path.basename(path) != os.path.basename(but) + ending:
-                    _remove(path)
+            for file in files_in(self.folder, ending):
+                if not but or os.path.basename(file.path) != os.path.basename(but) + ending:
+                    _remove(file.path)
 
     def _check_goes_on(self) -> None:
         """Refuses by the nonce alone."""
-        if FileSystems.exists(FileSystems.join(self.folder, _OVER)):
+        if STORE.exists(join(self.folder, _OVER)):
             raise ProtocolError(
                 "a run must not be over to be answered, got one that this party has ended or forgotten; open a new run."
             )
@@ -184,7 +180,7 @@ class RunState:
         try:
             make_folder(self.folder)
             write_once(path, content, private=True)
-        except (OSError, BeamIOError) as error:
+        except OSError as error:
             raise ConfigError(
                 f"{_SETTING} must be a folder where this party can write, got {self.folder} that cannot be written; "
                 "mount a volume there that can."
@@ -194,7 +190,7 @@ class RunState:
         return self._path(round_path, _PURPOSE)
 
     def _path(self, round_path: str, what: str) -> str:
-        return FileSystems.join(self.folder, hashlib.sha256(_label(round_path, what)).hexdigest())
+        return join(self.folder, hashlib.sha256(_label(round_path, what)).hexdigest())
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +217,7 @@ class PartyState:
         """
         found = cls(folder=_folder(state_uri, secret_uri, client))
         _check_private(state_uri)
-        if not all(map(FileSystems.exists, (found.seal_uri, found.noise_uri))):
+        if not all(map(STORE.exists, (found.seal_uri, found.noise_uri))):
             raise ConfigError(
                 f"{_SETTING} must be a folder in which {client or 'who unmasks'} is enrolled with this secret, got "
                 f"{state_uri} where nobody is; run `dapple party enroll` once, and if the folder was lost, then with "
@@ -230,7 +226,7 @@ class PartyState:
         rule, remedy = f"{_SETTING} must be one that this version can go on with", "enroll the party with a new secret"
         refusal = Refusal(kind=ConfigError, rule=rule, remedy=remedy)
         content = b"{}"
-        if FileSystems.exists(path := FileSystems.join(found.folder, _FORMAT)):
+        if STORE.exists(path := join(found.folder, _FORMAT)):
             content = gate.read_bytes(path, refusal)
         parse_as(content, NumberedFile, refusal)
         return found
@@ -247,7 +243,7 @@ class PartyState:
             make_folder(state_uri)
             _check_private(state_uri)
             make_folder(found.folder)
-        except (OSError, BeamIOError) as error:
+        except OSError as error:
             raise ConfigError(
                 f"{_SETTING} must be a folder that can be made, got {state_uri}; choose another."
             ) from error
@@ -256,7 +252,7 @@ class PartyState:
                 f"a party must be enrolled once, got {client or 'who unmasks'} that is enrolled in {state_uri}; "
                 "use it as it is."
             )
-        write_once(FileSystems.join(found.folder, _FORMAT), json.dumps(with_number({})).encode(), private=True)
+        write_once(join(found.folder, _FORMAT), json.dumps(with_number({})).encode(), private=True)
         _make_key(found.noise_uri)
         make_key(found.seal_uri, f"the key in {_SETTING}")
         return found
@@ -264,27 +260,27 @@ class PartyState:
     @property
     def seal_uri(self) -> str:
         """The place of a key of this client alone, with which it seals files."""
-        return FileSystems.join(self.folder, _SEAL_KEY)
+        return join(self.folder, _SEAL_KEY)
 
     @property
     def noise_uri(self) -> str:
         """The place of another one, from which follow its shares of noise, though clients share the secret of masks."""
-        return FileSystems.join(self.folder, _NOISE_KEY)
+        return join(self.folder, _NOISE_KEY)
 
     def of_run(self, nonce: bytes) -> RunState:
         """The kept state of a run."""
-        return RunState(folder=FileSystems.join(self.folder, _RUN + hashlib.sha256(nonce).hexdigest()))
+        return RunState(folder=join(self.folder, _RUN + hashlib.sha256(nonce).hexdigest()))
 
     def end_others(self, begun: RunState) -> None:
         """Ends all runs that have come to their last round, where another one begins."""
-        if not _matching(begun.folder, "*"):
+        if not files_in(begun.folder):
             for each in self.runs():
                 if each.is_last():
                     each.end()
 
     def runs(self) -> list[RunState]:
         """All runs of which something is kept."""
-        folders = {path.rpartition("/")[0] for path in _matching(self.folder, f"{_RUN}*/*")}
+        folders = {file.path.rpartition("/")[0] for file in STORE.list(join(self.folder, _RUN))}
         return [RunState(folder=each) for each in sorted(folders)]
 
 
@@ -297,12 +293,12 @@ _REFUSAL = Refusal(
 
 def _folder(state_uri: str, secret_uri: str, client: str) -> str:
     label = encode_label("dapple: a party", key_digest(secret_uri, "masked.secret_uri"), client)
-    return FileSystems.join(state_uri.rstrip("/"), hashlib.sha256(label).hexdigest())
+    return join(state_uri.rstrip("/"), hashlib.sha256(label).hexdigest())
 
 
 def _check_private(state_uri: str) -> None:
     """Refuses a local folder that others can read."""
-    if FileSystems.get_scheme(state_uri) not in (None, "file") or not os.path.isdir(state_uri):
+    if not is_local(state_uri) or not os.path.isdir(state_uri):
         return
     if stat.S_IMODE(os.stat(state_uri).st_mode) & 0o077:
         raise ConfigError(
@@ -314,7 +310,7 @@ def _make_key(uri: str) -> None:
     try:
         make_key(uri, f"the key in {_SETTING}")
     except ConfigError:
-        if not FileSystems.exists(uri):
+        if not STORE.exists(uri):
             raise
 
 
@@ -322,17 +318,12 @@ def _label(round_path: str, what: str = _PURPOSE) -> bytes:
     return encode_label(round_path, what)
 
 
-def _matching(folder: str, pattern: str) -> list[str]:
-    found = FileSystems.match([f"{glob.escape(folder)}/{pattern}"])[0].metadata_list
-    return sorted(each.path for each in found)
-
-
 def _remove(path: str) -> None:
     """Removes a file; one that is gone already is no error."""
     try:
-        FileSystems.delete([path])
-    except BeamIOError:
-        if FileSystems.exists(path):
+        STORE.delete(path)
+    except OSError:
+        if STORE.exists(path):
             raise ConfigError(
                 f"{_SETTING} must be a folder where files can be removed, got {path}; delete it."
             ) from None

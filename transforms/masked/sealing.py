@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Self
 
-from transforms.numerics.masked.public_keys import private_key, public_key, seal, unseal
-from transforms.privacy.keys import read_key
+from dapple_dp.transforms.numerics.masked.public_keys import private_key, public_key, seal, unseal
+from dapple_dp.transforms.privacy.key_files import read_key
 
 SEALED = ".sealed"
 """How names of sealed files end."""

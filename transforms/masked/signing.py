@@ -9,11 +9,17 @@ import hashlib
 from collections.abc import Mapping
 from typing import NamedTuple, Self
 
-from schemas.errors import ConfigError, ProtocolError
-from schemas.masked.config import OFFICES
-from transforms.numerics.masked.public_keys import SIGNATURE_BYTES, is_signed, only_owner_signs, public_part, sign
-from transforms.numerics.privacy.keystream import encode_label
-from transforms.privacy.keys import read_key
+from dapple_dp.schemas.errors import ConfigError, ProtocolError
+from dapple_dp.schemas.masked.config import OFFICES
+from dapple_dp.transforms.core.keystream import encode_label
+from dapple_dp.transforms.numerics.masked.public_keys import (
+    SIGNATURE_BYTES,
+    is_signed,
+    only_owner_signs,
+    public_part,
+    sign,
+)
+from dapple_dp.transforms.privacy.key_files import read_key
 
 IDENTITY_SETTING = "identity_uri"
 

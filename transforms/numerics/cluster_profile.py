@@ -6,8 +6,8 @@ Rows come with the index of their cluster and, if the client is the privacy unit
 import numpy as np
 from numpy.typing import NDArray
 
-from transforms.numerics.privacy.keystream import KeyStream
-from transforms.numerics.tables.partition import mix
+from dapple_dp.transforms.core.keystream import KeyStream
+from dapple_dp.transforms.numerics.tables.partition import mix
 
 
 def clip(values: NDArray[np.floating], lower: float, upper: float) -> NDArray[np.float64]:

@@ -1,6 +1,7 @@
 """One thread for BLAS and OpenMP, whose libraries are looked for once, not at every use."""
 
 import sys
+import threading
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
@@ -9,8 +10,42 @@ _known: tuple[int, ThreadpoolController] | None = None
 """How many modules there were when libraries were looked for, and what was found."""
 
 
-def one_thread() -> Any:
-    """Gives the libraries of this process one thread each, at once; as a context, until its end.
+class _OneThread:
+    """Context in which the libraries of this process have one thread each; threads may enter it at the same time.
+
+    The last thread to leave gives the libraries their own threads back, whichever thread entered first.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._limits: list[Any] = []
+
+    def __enter__(self) -> None:
+        with self._lock:
+            known, limits = _known, limit()
+            # A library may have been loaded since; else there is nothing new to take back.
+            if not self._inside or known is not _known:
+                self._limits.append(limits)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            while not self._inside and self._limits:
+                self._limits.pop().restore_original_limits()
+
+
+_ONE_THREAD = _OneThread()
+
+
+def one_thread() -> _OneThread:
+    """The context in which libraries have one thread each."""
+    return _ONE_THREAD
+
+
+def limit() -> Any:
+    """Gives the libraries of this process one thread each, for good; the result can take it back.
 
     Libraries come with modules, so they are looked for again if modules have been imported since. To look for them is
     to read the memory map of the process, which takes half as long as k-means of some hundred points.

@@ -14,7 +14,7 @@ and each part has a filter of its own:
    the sum of deltas, so both parts add up.
 
 Where nothing is left for the first part, runs of Gaussian releases are charged to the second. What discrete instead of
-continuous noise costs (`transforms.privacy.discretization`, step 3) has small parts of the first part for itself:
+continuous noise costs (`transforms/core/discretization.py`, step 3) has small parts of the first part for itself:
 `_TAIL_PART` of delta, in equal portions for up to `MOST_RUNS` runs, and `_RATIO_PART` of epsilon.
 
 Source: Rogers, Roth, Ullman, Vadhan (2016), "Privacy odometers and filters: pay-as-you-go composition", Theorem 3.6 and
@@ -32,13 +32,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schemas.errors import BudgetExceededError, LedgerRefusedError
-from schemas.privacy.charge import Charge, LatticeNoise, Limit, canonical
-from schemas.privacy.plan import Mechanism
-from schemas.settings.json_schema import parse_as
-from schemas.settings.refusal import Refusal
-from transforms.numerics.privacy.gaussian_mechanism import log_delta
-from transforms.privacy.discretization import upper_ratio
+from dapple_dp.schemas.core.plan import LatticeNoise, Mechanism
+from dapple_dp.schemas.errors import BudgetExceededError, LedgerRefusedError
+from dapple_dp.schemas.privacy.charge import Charge, Limit, canonical
+from dapple_dp.schemas.settings.json_schema import parse_as
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.transforms.core.discretization import log_delta, upper_ratio
 
 MOST_RUNS = 10_000
 """Runs of Gaussian releases on one data set, at most."""

@@ -9,15 +9,15 @@ import json
 import os
 import pathlib
 import tempfile
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from schemas.errors import InputError
-from schemas.settings.format_number import with_number
-from schemas.settings.json_schema import NumberedFile
-from schemas.settings.refusal import Refusal
-from transforms.files import gate
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.settings.format_number import with_number
+from dapple_dp.schemas.settings.json_schema import NumberedFile
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.transforms.files import gate
 
 FORMAT_VERSION = 2
 _MOST_CACHE_BYTES = 1 << 12
@@ -27,18 +27,6 @@ _REFUSAL = Refusal(kind=InputError, rule="a stored plan must be a level of noise
 class _Content(NumberedFile):
     level: Annotated[float, Field(gt=0.0)]
     epsilon: Annotated[float, Field(gt=0.0)]
-
-
-class StoredLevel(NamedTuple):
-    """What a search has found.
-
-    Attributes:
-      level: of noise.
-      epsilon: that all rounds spend at this level.
-    """
-
-    level: float
-    epsilon: float
 
 
 def digest(request: dict[str, Any]) -> str:
@@ -51,25 +39,25 @@ def digest(request: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps([versions, request], sort_keys=True).encode()).hexdigest()
 
 
-def load(request_digest: str) -> StoredLevel | None:
-    """The stored level: finite numbers > 0, otherwise unchecked; None if there is nothing or it cannot be read."""
+def load(request: dict[str, Any]) -> tuple[float, float] | None:
+    """The stored level, and what it spends: finite numbers > 0, otherwise unchecked; None if nothing can be read."""
     try:
-        path = str(_path(request_digest))
+        path = str(_path(digest(request)))
         found = gate.read_json(path, _Content, _REFUSAL, _MOST_CACHE_BYTES)
     except (InputError, RuntimeError):
         return None
-    return StoredLevel(found.level, found.epsilon)
+    return found.level, found.epsilon
 
 
-def store(request_digest: str, found: StoredLevel) -> None:
+def store(request: dict[str, Any], level: float, epsilon: float) -> None:
     """Keeps what was found if the cache folder can be written, and does nothing otherwise."""
     try:
-        path = _path(request_digest)
+        path = _path(digest(request))
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
         try:
             with open(handle, "w", encoding="utf-8") as file:
-                json.dump(with_number(found._asdict()), file)
+                json.dump(with_number({"level": level, "epsilon": epsilon}), file)
             os.replace(temporary, path)
         except BaseException:
             os.unlink(temporary)

@@ -11,12 +11,12 @@ import functools
 from pipeline_dp.aggregate_params import MechanismType
 from pipeline_dp.budget_accounting import MechanismSpec, PLDBudgetAccountant
 
-from schemas.choices import Trust
-from schemas.errors import ConfigError
-from schemas.privacy.statement import NEIGHBORING_RELATION, PrivacyStatement
-from schemas.profile.config import ProfileConfig
-from schemas.profile.plan import ProfileEvent, ProfileLaw, ProfilePlan, uncalibrated
-from transforms.privacy.plan_limits import MIN_DELTA
+from dapple_dp.schemas.choices import Trust
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.privacy.statement import NEIGHBORING_RELATION, PrivacyStatement
+from dapple_dp.schemas.profile.config import ProfileConfig
+from dapple_dp.schemas.profile.plan import ProfileEvent, ProfileLaw, ProfilePlan, uncalibrated
+from dapple_dp.transforms.core.accounting import MIN_DELTA
 
 MOST_EPSILON = 1000.0
 _AIM = 1.0 - 1e-3

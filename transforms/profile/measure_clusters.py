@@ -14,17 +14,19 @@ import pyarrow as pa
 from apache_beam.pvalue import AsSingleton, TaggedOutput
 from numpy.typing import NDArray
 
-from schemas.profile.plan import ProfilePlan, histogram_path, percentile_path
-from schemas.tables.client_block import group_by_client
-from schemas.tables.shard import EMPTY_SHARD, ShardRef
-from transforms.files import row_spill
-from transforms.files.row_spill import Spilled
-from transforms.numerics import cluster_profile
-from transforms.numerics.privacy.keystream import KeyStream, encode_label
-from transforms.numerics.tables import partition
-from transforms.numerics.tables.row_sampling import bounded_rows
-from transforms.privacy.held_key import HeldKeyFn
-from transforms.profile.rows import (
+from dapple_dp.schemas.profile.plan import ProfilePlan, histogram_path, percentile_path
+from dapple_dp.schemas.tables.columns import group_by_client
+from dapple_dp.schemas.tables.shard import EMPTY_SHARD, ShardRef
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label
+from dapple_dp.transforms.files import row_spill
+from dapple_dp.transforms.files.row_spill import Spilled
+from dapple_dp.transforms.numerics import cluster_profile
+from dapple_dp.transforms.numerics.tables import partition
+from dapple_dp.transforms.numerics.tables.row_sampling import bounded_rows
+from dapple_dp.transforms.on_beam.exact_sums import SumStatistics
+from dapple_dp.transforms.on_beam.workers import HeldKeyFn
+from dapple_dp.transforms.privacy.key_files import KeyFile
+from dapple_dp.transforms.profile.rows import (
     CLIENT,
     CLUSTER,
     RANK,
@@ -34,11 +36,10 @@ from transforms.profile.rows import (
     number,
     read_profile_rows,
 )
-from transforms.rounds.exact_sums import SumStatistics
-from transforms.rounds.small_blocks import SmallBlocksFn
-from transforms.tables import client_ids
-from transforms.tables.group_clients import NumberOfShards
-from transforms.tables.shard_rows import shard_name
+from dapple_dp.transforms.rounds.small_blocks import SmallBlocksFn
+from dapple_dp.transforms.tables import client_ids
+from dapple_dp.transforms.tables.group_clients import NumberOfShards
+from dapple_dp.transforms.tables.shard_rows import shard_name
 
 SUMS = "sums"
 Piece = tuple[str, int, bytes | Spilled]
@@ -82,7 +83,7 @@ class _KeyedFn(SmallBlocksFn, HeldKeyFn):
     """Holds the run key on the worker, where units are sampled; blocks are small, so BLAS gets one thread."""
 
     def __init__(self, params: ProfileParams, key_uri: str):
-        super().__init__(key_uri)
+        super().__init__(KeyFile(key_uri))
         self._params = params
 
     def _stream(self, purpose: str, *parts: str | int) -> KeyStream:

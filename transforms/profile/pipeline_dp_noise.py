@@ -7,6 +7,7 @@ PipelineDP's noise is not keyed by the run: a bundle that is retried draws it ag
 """
 
 import dataclasses
+import math
 import operator
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -18,12 +19,22 @@ from pipeline_dp import partition_selection
 from pipeline_dp.aggregate_params import MechanismType
 from pipeline_dp.budget_accounting import MechanismSpec
 
-from schemas.errors import UnsupportedEventError
-from schemas.profile.plan import ProfileEvent, ProfileLaw, ProfilePlan, histogram_path, percentile_path, selection_path
-from transforms.privacy_flow.declared_mechanism import DeclaredMechanism
-from transforms.privacy_flow.stated_sensitivity import profile_understatement
-from transforms.profile.accounting import mechanism_spec
-from transforms.profile.measure_clusters import SUMS
+from dapple_dp.schemas.errors import UnsupportedEventError
+from dapple_dp.schemas.profile.plan import (
+    CLIENTS,
+    COUNT,
+    TREE_LEVELS,
+    UNITS_PER_HALF_RANGE,
+    ProfileEvent,
+    ProfileLaw,
+    ProfilePlan,
+    histogram_path,
+    percentile_path,
+    selection_path,
+)
+from dapple_dp.transforms.on_beam.steps import DeclaredMechanism
+from dapple_dp.transforms.profile.accounting import mechanism_spec
+from dapple_dp.transforms.profile.measure_clusters import SUMS
 
 _EXTRACTORS = pipeline_dp.DataExtractors(
     partition_extractor=operator.itemgetter(0), value_extractor=operator.itemgetter(1)
@@ -146,7 +157,32 @@ class AddPipelineDPNoise(DeclaredMechanism):
 
     def understatement(self) -> str | None:
         """Compares the events with what the rows of one unit move."""
-        return profile_understatement(self.plan)
+        for event in self.plan.events:
+            required = self._bound(event)
+            if not event.sensitivity >= required:
+                return f"{event.sensitivity:g} for {event.path}, which one unit moves by {required:g}"
+        return None
+
+    def _bound(self, event: ProfileEvent) -> float:
+        """How far the rows of one unit that count move what an event noises, at most; infinity if nobody knows.
+
+        Each row moves one count by 1, one sum by half the range, and one count on each level of one tree by 1. Distinct
+        clusters and values of a client move as many cells by 1 each.
+        """
+        plan, rows = self.plan, self.plan.unit_rows
+        kind, _, column = event.path.removeprefix("profile/").partition("/")
+        if event.path == COUNT:
+            return float(rows)
+        if event.path == CLIENTS:
+            return math.sqrt(min(rows, plan.n_clusters))
+        if kind == "means":
+            return float(rows * UNITS_PER_HALF_RANGE)
+        if kind == "percentiles":
+            return float(rows * (math.sqrt(TREE_LEVELS) if event.law is ProfileLaw.GAUSSIAN else TREE_LEVELS))
+        if kind in ("histograms", "selections") and column in plan.categorical:
+            values = plan.categorical[column].values
+            return math.sqrt(rows if values is None else min(rows, plan.n_clusters * len(values)))
+        return math.inf
 
     def expand(self, measured: Any) -> beam.PCollection:
         """One aggregation per event, or per choice of values with their counts."""

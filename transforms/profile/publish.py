@@ -8,10 +8,9 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.io.filesystems import FileSystems
 from numpy.typing import NDArray
 
-from schemas.profile.plan import (
+from dapple_dp.schemas.profile.plan import (
     CLIENTS,
     COUNT,
     PROFILE_FILE,
@@ -23,8 +22,9 @@ from schemas.profile.plan import (
     mean_path,
     percentile_path,
 )
-from transforms.files.file_bytes import table_bytes, write_bytes
-from transforms.profile.pipeline_dp_noise import Noised
+from dapple_dp.transforms.files.file_bytes import table_bytes, write_bytes
+from dapple_dp.transforms.files.stores import join
+from dapple_dp.transforms.profile.pipeline_dp_noise import Noised
 
 _Row = tuple[int, str | None, str, str | None, float, float | None]
 
@@ -99,7 +99,7 @@ def _categorical(plan: ProfilePlan, by_path: dict[str, list[Noised]]) -> Iterato
 
 
 def _write(noised: list[Any], plan: ProfilePlan, folder: str, numbers: tuple[int, ...]) -> None:
-    write_bytes(FileSystems.join(folder, PROFILE_FILE), table_bytes(profile_table(plan, noised, numbers)))
+    write_bytes(join(folder, PROFILE_FILE), table_bytes(profile_table(plan, noised, numbers)))
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

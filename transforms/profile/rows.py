@@ -11,16 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from schemas.choices import InvalidRows
-from schemas.errors import InputError
-from schemas.profile.plan import UNITS_PER_HALF_RANGE, ProfilePlan
-from schemas.tables import columns
-from schemas.tables.contract import TableContract
-from schemas.tables.encoded_column import category_type
-from schemas.tables.shard import ShardRef
-from transforms.numerics import cluster_profile
-from transforms.numerics.statistics.nearest import NearestCenters
-from transforms.tables.shard_rows import read_valid_rows, shard_name
+from dapple_dp.schemas.choices import InvalidRows
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.profile.plan import UNITS_PER_HALF_RANGE, ProfilePlan
+from dapple_dp.schemas.tables import columns
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.encoded_column import category_type
+from dapple_dp.schemas.tables.shard import ShardRef
+from dapple_dp.transforms.numerics import cluster_profile
+from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
+from dapple_dp.transforms.tables.shard_rows import read_valid_rows, shard_name
 
 CLUSTER, CLIENT, RANK = "cluster", "client", "rank"
 """Columns beside those of `number` and `category`: int64, client ids without nulls, uint64."""

@@ -14,16 +14,16 @@ import pyarrow as pa
 from apache_beam.transforms.trigger import AfterWatermark, DefaultTrigger
 from apache_beam.transforms.window import FixedWindows, GlobalWindows, Sessions
 
-from schemas.errors import ConfigError
-from schemas.reports.parameters import ReportParameters, ReportVariant
-from schemas.reports.rows import arrival_schema, from_table, report_schema
-from schemas.reports.split_parameters import SplitParameters
-from transforms.files import row_spill
-from transforms.files.row_spill import Spilled
-from transforms.numerics.reports.encoder import Reports
-from transforms.tables.file_seal import open_parquet
-from transforms.tables.shard_rows import read_row_group
-from transforms.tables.source import list_files
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.reports.parameters import ReportParameters, ReportVariant
+from dapple_dp.schemas.reports.rows import arrival_schema, from_table, report_schema
+from dapple_dp.schemas.reports.split_parameters import SplitParameters
+from dapple_dp.transforms.files import row_spill
+from dapple_dp.transforms.files.row_spill import Spilled
+from dapple_dp.transforms.numerics.reports.encoder import Reports
+from dapple_dp.transforms.tables.file_seal import open_parquet
+from dapple_dp.transforms.tables.shard_rows import read_row_group
+from dapple_dp.transforms.tables.source import list_files
 
 FEW_GROUPS, MANY_GROUPS = 64, 1024
 """Groups of reports by the highest bits of their nonce; one group is in memory at a time."""
@@ -74,7 +74,8 @@ def _batches(place: tuple, parameters: ReportParameters, schema: pa.Schema) -> I
     path, row_group = place
     where = f"{path}, row group {row_group}"
     with open_parquet(path) as file:
-        table = read_row_group(file, row_group, where)
+        from_table(file.schema_arrow.empty_table(), parameters, where, schema)
+        table = read_row_group(file, row_group, where, schema.names)
     for start in range(0, table.num_rows, _BATCH_REPORTS):
         nonces, payload = from_table(table.slice(start, _BATCH_REPORTS), parameters, where, schema)
         yield ReportBatch(nonces.astype("<u8").tobytes(), np.ascontiguousarray(payload).tobytes())

@@ -11,15 +11,15 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsSingleton
 
-from schemas.choices import ReportMode
-from schemas.kmeans.model import ClusterModel
-from schemas.reports.parameters import Branching, ReportParameters
-from transforms.numerics.reports.decoding import decode_leaves, decode_points
-from transforms.numerics.reports.decoding.decode_points import CodewordMixture, SoftSums
-from transforms.numerics.reports.sums import DecodedCenters, ReportSums
-from transforms.reports.batches import FEW_GROUPS, MANY_GROUPS, GroupReports, check_apart, distinct_reports
-from transforms.rounds.exact_sums import MergeFn
-from transforms.rounds.small_blocks import SmallBlocksFn
+from dapple_dp.schemas.choices import ReportMode
+from dapple_dp.schemas.kmeans.model import ClusterModel
+from dapple_dp.schemas.reports.parameters import Branching, ReportParameters
+from dapple_dp.transforms.numerics.reports.decoding import decode_leaves, decode_points
+from dapple_dp.transforms.numerics.reports.decoding.decode_points import CodewordMixture, SoftSums
+from dapple_dp.transforms.numerics.reports.sums import DecodedCenters, ReportSums
+from dapple_dp.transforms.reports.batches import FEW_GROUPS, MANY_GROUPS, GroupReports, check_apart, distinct_reports
+from dapple_dp.transforms.rounds.merge import MergeFn
+from dapple_dp.transforms.rounds.small_blocks import SmallBlocksFn
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -14,18 +14,19 @@ import apache_beam as beam
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.errors import InputError
-from schemas.reports.parameters import ReportParameters
-from schemas.tables.contract import TableContract
-from schemas.tables.shard import EMPTY_SHARD, ShardRef
-from transforms.numerics.reports import encoder as report_encoder
-from transforms.numerics.reports.coins import KeyedCoins
-from transforms.privacy.held_key import HeldKeyFn
-from transforms.privacy_flow.declared_mechanism import DeclaredMechanism
-from transforms.reports.batches import ReportBatch
-from transforms.rounds.small_blocks import SmallBlocksFn
-from transforms.tables import client_ids
-from transforms.tables.shard_rows import read_columns, shard_name
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.reports.parameters import ReportParameters
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.shard import EMPTY_SHARD, ShardRef
+from dapple_dp.transforms.numerics.reports import encoder as report_encoder
+from dapple_dp.transforms.numerics.reports.coins import KeyedCoins
+from dapple_dp.transforms.on_beam.steps import DeclaredMechanism
+from dapple_dp.transforms.on_beam.workers import HeldKeyFn
+from dapple_dp.transforms.privacy.key_files import KeyFile
+from dapple_dp.transforms.reports.batches import ReportBatch
+from dapple_dp.transforms.rounds.small_blocks import SmallBlocksFn
+from dapple_dp.transforms.tables import client_ids
+from dapple_dp.transforms.tables.shard_rows import read_columns, shard_name
 
 
 class KeyedClientFn(SmallBlocksFn, HeldKeyFn):
@@ -34,7 +35,7 @@ class KeyedClientFn(SmallBlocksFn, HeldKeyFn):
     clients_at_once = 4096
 
     def __init__(self, parameters: Any, contract: TableContract, key_uri: str):
-        super().__init__(key_uri)
+        super().__init__(KeyFile(key_uri))
         self._parameters = parameters
         self._contract = contract
 

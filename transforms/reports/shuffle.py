@@ -11,12 +11,12 @@ import io
 import apache_beam as beam
 import pyarrow as pa
 import pyarrow.parquet as pq
-from apache_beam.io.filesystems import FileSystems
 
-from schemas.reports.parameters import ReportParameters, ReportVariant
-from schemas.reports.rows import to_table
-from transforms.files.file_bytes import WrittenFile, write_bytes, write_listing
-from transforms.reports.batches import (
+from dapple_dp.schemas.reports.parameters import ReportParameters, ReportVariant
+from dapple_dp.schemas.reports.rows import to_table
+from dapple_dp.transforms.files.file_bytes import WrittenFile, write_bytes, write_listing
+from dapple_dp.transforms.files.stores import join
+from dapple_dp.transforms.reports.batches import (
     FEW_GROUPS,
     MANY_GROUPS,
     GroupReports,
@@ -43,7 +43,7 @@ def n_files(min_batch: int) -> int:
 def write_part(group: int, content: bytes, folder: str) -> WrittenFile:
     """Writes the file of a group; a second attempt writes the same bytes."""
     name = f"part-{group:02d}.parquet"
-    write_bytes(FileSystems.join(folder, name), content)
+    write_bytes(join(folder, name), content)
     return WrittenFile(name, hashlib.sha256(content).hexdigest())
 
 

@@ -16,18 +16,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from schemas.errors import InputError
-from schemas.reports.split_parameters import SplitParameters
-from schemas.tables.columns import find, mismatch, plain
-from transforms.files.file_bytes import WrittenFile, write_listing
-from transforms.numerics.reports import split_reports
-from transforms.numerics.reports.split_and_mix import MOST_TIMES, Messages, MessageTotals
-from transforms.reports.batches import ReadRowGroups, check_apart, check_one_pane, check_one_window
-from transforms.reports.decode import DecodedBatch
-from transforms.reports.encode import EncodeClients, KeyedClientFn
-from transforms.reports.shuffle import write_part
-from transforms.tables.file_seal import open_parquet
-from transforms.tables.shard_rows import read_row_group
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.reports.split_parameters import SplitParameters
+from dapple_dp.schemas.tables.columns import find, mismatch, plain
+from dapple_dp.transforms.files.file_bytes import WrittenFile, write_listing
+from dapple_dp.transforms.numerics.reports import split_reports
+from dapple_dp.transforms.numerics.reports.split_and_mix import MOST_TIMES, Messages, MessageTotals
+from dapple_dp.transforms.reports.batches import ReadRowGroups, check_apart, check_one_pane, check_one_window
+from dapple_dp.transforms.reports.decode import DecodedBatch
+from dapple_dp.transforms.reports.encode import EncodeClients, KeyedClientFn
+from dapple_dp.transforms.reports.shuffle import write_part
+from dapple_dp.transforms.tables.file_seal import open_parquet
+from dapple_dp.transforms.tables.shard_rows import read_row_group
 
 SCHEMA = pa.schema([pa.field("place", pa.uint32(), nullable=False), pa.field("share", pa.uint64(), nullable=False)])
 UPLOAD = "upload"
@@ -143,10 +143,10 @@ def read_messages(
     path, row_group = place
     where = f"{path}, row group {row_group}"
     with open_parquet(path) as file:
-        table = read_row_group(file, row_group, where)
-    for field in schema:
-        if (kind := find(table.schema, field.name, where).type) != field.type:
-            raise mismatch(field.name, where, f"be {field.type}", str(kind), "write it as encode does")
+        for field in schema:
+            if (kind := find(file.schema_arrow, field.name, where).type) != field.type:
+                raise mismatch(field.name, where, f"be {field.type}", str(kind), "write it as encode does")
+        table = read_row_group(file, row_group, where, schema.names)
     for start in range(0, table.num_rows, _BATCH_MESSAGES):
         names = schema.names
         rows = pa.table({name: plain(table.column(name)).slice(start, _BATCH_MESSAGES) for name in names})

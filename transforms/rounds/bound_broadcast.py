@@ -6,17 +6,19 @@ measure other sums and draw a second time, uncharged. So the first process to co
 
 import dataclasses
 import enum
+import functools
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pydantic
-from apache_beam.io.filesystems import FileSystems
 
-from schemas.errors import PrivacyFlowError, ProtocolError
-from transforms.files import new_file
-from transforms.files.new_file import write_once
-from transforms.numerics.privacy.keystream import encode_label
+from dapple_dp.schemas.errors import PrivacyFlowError, ProtocolError
+from dapple_dp.transforms.core.keystream import encode_label
+from dapple_dp.transforms.core.round import Releases, Round
+from dapple_dp.transforms.files.file_bytes import write_once
+from dapple_dp.transforms.files.stores import CONDITIONAL, is_local, join, scheme_of
 
 SUFFIX = ".broadcast"
 """Of files that hold a digest."""
@@ -74,7 +76,18 @@ def bind(state: Any, path: str) -> Any:
     return state
 
 
+def bound(round_: Round, folder: str) -> Round:
+    """A round whose step leaves the digest of its state in a private folder, if that shows who was first."""
+    if not can_bind(folder):
+        return round_
+    path = join(folder, round_.plan.label + SUFFIX)
+    return round_._replace(step=functools.partial(_bound_step, round_.step, path))
+
+
+def _bound_step(step: Callable[[Any, Releases], Any], path: str, state: Any, releases: Releases) -> Any:
+    return bind(step(state, releases), path)
+
+
 def can_bind(folder: str) -> bool:
     """Whether a folder shows who was first to write a file."""
-    scheme = FileSystems.get_scheme(folder)
-    return scheme in (None, "file") or scheme in new_file.CONDITIONAL
+    return is_local(folder) or scheme_of(folder) in CONDITIONAL

@@ -1,4 +1,4 @@
-"""What a protocol that runs in rounds is made of; it knows neither Beam nor where rows are."""
+"""Types of algorithms that run in rounds: the state between rounds, and the record of an algorithm."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, Self
@@ -6,27 +6,22 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import Allocation
-from schemas.errors import PrivacyFlowError
-from schemas.privacy.plan import PrivacyPlan, RoundPlan, RoundSpec
-from schemas.privacy.release import Release
-from schemas.privacy.unit import Unit
-from schemas.tables.client_block import ClientBlock
-from transforms.numerics.statistics.frame import Frame
-
-Releases = tuple[Release, ...]
+from dapple_dp.schemas.core.plan import Allocation, PrivacyPlan, RoundSpec
+from dapple_dp.schemas.core.unit import Unit
+from dapple_dp.transforms.core.round import Releases, Round
+from dapple_dp.transforms.core.statistics.frame import Frame
 
 
 class ProtocolState(Protocol):
-    """What travels between rounds: no private number but in `releases` and what follows from them."""
+    """The state of a protocol between rounds: nothing private but `releases` and what follows from them."""
 
     @property
     def frame(self) -> Frame:
-        """Public frame of the run."""
+        """The public frame of the run."""
 
     @property
     def privacy_unit(self) -> Unit:
-        """By which statistics of it are bounded; the plan's unit must be the same."""
+        """The unit by which statistics are bounded; must be the plan's."""
 
     @property
     def server(self) -> NDArray[np.float64]:
@@ -34,90 +29,51 @@ class ProtocolState(Protocol):
 
     @property
     def centers(self) -> NDArray[np.float64] | None:
-        """Centers after the last round, shape (k, d), in the protocol's own units; None before there are some."""
+        """Centers after the last round, shape (k, d), in the protocol's own units; None before there are any."""
 
     @property
     def positions(self) -> NDArray[np.float64] | None:
-        """Centers in feature units, shape (k, d), that the next round starts from; None before there are some."""
+        """Centers from which the next round starts, shape (k, d), feature units; None before there are any."""
 
     @property
-    def center_stddevs(self) -> NDArray[np.float64] | None:
-        """By how much the noise of the last round moves each coordinate of each center, feature units, shape (k, d)."""
+    def move_stddevs(self) -> NDArray[np.float64] | None:
+        """Stddevs, to first order, of the last move of each center by the noise of that round alone.
+
+        Shape (k, d), feature units; None if there was no such move.
+        """
 
     @property
     def cells(self) -> NDArray[np.float64] | None:
-        """Middles of the cells of a released histogram, shape (n, d), feature units; None without such a one."""
+        """Middles of the cells of a released histogram, shape (n, d), feature units; None without one."""
 
     @property
     def releases(self) -> Releases:
-        """All so far, in order."""
+        """All releases so far, in order."""
 
     def broadcast(self) -> Self:
-        """What statistics read of it: a small part."""
+        """Returns the small part that statistics read."""
 
     def model(self) -> Any:
-        """The model published after the last round."""
-
-
-class Round(NamedTuple):
-    """One round of a protocol whose state is of some type S.
-
-    Attributes:
-      plan: releases, noise and sensitivities.
-      statistic: (block, S) -> int64, shape (plan.size,); its sums over blocks keep the plan's sensitivities.
-      step: (S, releases) -> next S; a pure function of releases and public data.
-      bits: if the statistic knows rows only by what the frame of the state makes of them at this many bits, these bits;
-        workers may then keep such integers. None if it reads rows otherwise.
-      later_bits: bits at which later rounds know the rows in the same frame, if these are others: workers keep rows for
-        them while they read them for this round. None if they are the same.
-      at: (S, path of a file) -> the S that the statistic is given for its rows; None where it is the same for all.
-    """
-
-    plan: RoundPlan
-    statistic: Callable[[ClientBlock, Any], NDArray[np.int64]]
-    step: Callable[[Any, Releases], Any]
-    bits: int | None = None
-    later_bits: int | None = None
-    at: Callable[[Any, str], Any] | None = None
-
-
-def measure(round_: Round, block: ClientBlock, state: Any) -> NDArray[np.int64]:
-    """The statistic of a block, as everything that adds statistics up asks for it.
-
-    Returns:
-      int64, shape (round_.plan.size,).
-
-    Raises:
-      PrivacyFlowError: if the statistic has another shape or type: spread over the coordinates of the plan, or
-        rounded, it would not keep its sensitivity.
-    """
-    found = round_.statistic(block, state)
-    if found.shape != (round_.plan.size,) or found.dtype != np.int64:
-        raise PrivacyFlowError(
-            f"the statistic of {round_.plan.path} must be {round_.plan.size} whole numbers, as in its plan, got an "
-            f"array of shape {found.shape} and type {found.dtype}; start the run from the state that the plan was made "
-            "for."
-        )
-    return found
+        """Returns the model that is published after the last round."""
 
 
 class RoundsProtocol(NamedTuple):
-    """An algorithm as what its rounds release and compute, for jobs with a config of some type C.
+    """An algorithm that runs in rounds, for jobs with a config of some type C.
 
     Attributes:
-      title: how pages call it.
+      title: its name on pages.
       initial_state: (C, public points (q, d) in feature units, d) -> state before the first round, from public data.
       round_specs: (C, d, q) -> every release before calibration, round by round.
-      allocation: C -> how the shares of releases become noise.
+      allocation: C -> the rule that turns shares into noise.
       rounds: (C, plan) -> calibrated rounds; the plan was made from `round_specs` of the same config.
-      from_centers: whether its public points are the centers that an earlier run released, so that it asks for no
-        others, nor for the width of the rows.
-      computes: what its server steps compute, in words that complete "Server steps compute".
-      reads_server: whether it is made for public server data, so that their lack is worth a word.
-      sells_cost: whether a job may buy the noisy cost of its centers.
-      names: (C, releases) -> what its clusters are called, or None.
-      one_length: whether it makes centers as long as the clipping norm, however long rows are.
+      from_centers: True if its public points are the centers of an earlier run; it then needs no others, and not
+        the width of the rows.
+      reads_server: True if it is made for public server data, so that pages mention their absence.
+      sells_cost: True if a job may buy the noisy cost of its centers.
+      names: (C, releases) -> names of its clusters, or None.
+      one_length: True if all its centers have the clipping norm, however long rows are.
       found_from: (C, plan, d) -> sentences on how many units a cluster needs to be found.
+      unknown_noise: a sentence on why nobody knows how far noise moves its centers; "" if its models state it.
     """
 
     title: str
@@ -126,9 +82,9 @@ class RoundsProtocol(NamedTuple):
     allocation: Callable[[Any], Allocation]
     rounds: Callable[[Any, PrivacyPlan], tuple[Round, ...]]
     from_centers: bool = False
-    computes: str = "centers from noised sums and counts and from public data"
     reads_server: bool = False
     sells_cost: bool = False
     names: Callable[[Any, Releases], Any] = lambda *_: None
     one_length: bool = False
     found_from: Callable[[Any, PrivacyPlan, int], tuple[str, ...]] = lambda *_: ()
+    unknown_noise: str = ""

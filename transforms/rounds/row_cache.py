@@ -16,13 +16,14 @@ from typing import IO, Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.tables.client_block import ClientBlock
-from transforms.rounds import machine
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.transforms.rounds import machine
 
 Kept = TypeVar("Kept")
 _MEMORY_SHARE = 4
 """Memory gets one in this many bytes of what a worker may keep, the file all others."""
-_MOST_MEMORY = 1 << 27
+_MOST_MEMORY = 1 << 24
+"""The file is in the system's cache all the same: more memory saved no time, and was the memory of larger jobs."""
 _ON_DISK = "/var/tmp"
 _FREE_SHARE = 4
 """Of the memory that the process may still take, rows get one in this many bytes at most."""

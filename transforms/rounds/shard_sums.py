@@ -9,24 +9,29 @@ import itertools
 import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.errors import RunnerError
-from schemas.tables.client_block import ClientBlock
-from schemas.tables.contract import TableContract
-from schemas.tables.shard import EMPTY_SHARD, ShardRef
-from transforms.files.signals.progress import PROGRESS
-from transforms.files.stores import opening_ahead
-from transforms.numerics.kernel.row_pass import is_compiled
-from transforms.numerics.statistics.frame import Frame, QuantizedFrame
-from transforms.rounds.machine import NO_MEMORY
-from transforms.rounds.own_process import STOPPING
-from transforms.rounds.protocol import Round, measure
-from transforms.rounds.row_cache import CACHES, Piece, RowCache, WorkerLimits
-from transforms.tables.shard_rows import prefetched_blocks, read_blocks
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.errors import RunnerError
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.shard import EMPTY_SHARD, ShardRef
+from dapple_dp.transforms.core.round import Round, measure
+from dapple_dp.transforms.core.statistics.frame import Frame
+from dapple_dp.transforms.files.signals.progress import PROGRESS
+from dapple_dp.transforms.files.stores import opening_ahead
+from dapple_dp.transforms.numerics import one_thread
+from dapple_dp.transforms.numerics.kernel import row_pass
+from dapple_dp.transforms.rounds.kept_frame import QuantizedFrame, frame_digest
+from dapple_dp.transforms.rounds.machine import NO_MEMORY
+from dapple_dp.transforms.rounds.own_process import STOPPING
+from dapple_dp.transforms.rounds.row_cache import CACHES, NO_LIMITS, Piece, RowCache, WorkerLimits
+from dapple_dp.transforms.tables.shard_rows import prefetched_blocks, read_blocks
+
+if TYPE_CHECKING:
+    from dapple_dp.schemas.tables.participation import Participation
 
 Work = Callable[[], NDArray[np.int64]]
 _QUANTIZED_ROWS = 2048
@@ -35,6 +40,50 @@ _QUANTIZED_ROWS = 2048
 def contract_digest(contract: TableContract) -> bytes:
     """What distinguishes contracts apart that make other rows of a shard; 16 bytes."""
     return hashlib.blake2b(pickle.dumps(contract), digest_size=16).digest()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class ShardSums:
+    """`RowReader` that keeps rows between rounds and uses all cores it may.
+
+    Attributes:
+      contract: how shards are read.
+      limits: of the workers.
+    """
+
+    contract: TableContract
+    limits: WorkerLimits = NO_LIMITS
+
+    @property
+    def by_client(self) -> bool:
+        """As the contract has it."""
+        return self.contract.by_client
+
+    @property
+    def client_id(self) -> str | None:
+        """As the contract has it."""
+        return self.contract.client_id
+
+    @property
+    def participation(self) -> "Participation | None":
+        """As the contract has it."""
+        return self.contract.participation
+
+    @property
+    def cores(self) -> int:
+        """As the limits have it."""
+        return self.limits.cores
+
+    def start(self) -> None:
+        """Gives statistics the compiled kernel, and BLAS one thread: for small blocks more of them only cost."""
+        row_pass.start()
+        one_thread.limit()
+
+    def sums(self, shards: Sequence[ShardRef], round_: Round, state: Any) -> NDArray[np.int64]:
+        """The statistic of some shards together; errors as in `sum_shards`."""
+        identity = contract_digest(self.contract)
+        reader = ShardReader(contract=self.contract, identity=identity, round=round_, state=state, limits=self.limits)
+        return sum_shards(reader, shards)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -92,7 +141,7 @@ class ShardReader:
 
     def _key(self, shard: ShardRef, bits: int) -> tuple[ShardRef, bytes, bytes, int]:
         """What kept rows are known by."""
-        return shard, self.identity, self.state.frame.digest(), bits
+        return shard, self.identity, frame_digest(self.state.frame), bits
 
     def _filled(
         self, cache: RowCache, shard: ShardRef, bits: int, blocks: Iterable[ClientBlock]
@@ -132,7 +181,7 @@ def sum_shards(reader: ShardReader, shards: Sequence[ShardRef]) -> NDArray[np.in
       RunnerError: if the command is to stop, or there is no memory for the rows of a block.
     """
     # NumPy asks for the interpreter's lock after every step of some microseconds, so threads of it would only wait.
-    n_threads = min(reader.limits.cores, len(shards)) if is_compiled() else 1
+    n_threads = min(reader.limits.cores, len(shards)) if row_pass.start() else 1
     waiting = _Waiting(shards)
     with opening_ahead(each.file for each in shards if reader.opens(each)):
         if n_threads < 2:

@@ -1,13 +1,15 @@
 """DoFns that work on a few thousand rows at a time."""
 
-from transforms.files.lean_fn import LeanFn
-from transforms.numerics.one_thread import one_thread
+from dapple_dp.transforms.numerics import one_thread
+from dapple_dp.transforms.numerics.kernel import row_pass
+from dapple_dp.transforms.on_beam.workers import LeanFn
 
 
 class SmallBlocksFn(LeanFn):
-    """Gives BLAS one thread: for blocks so small more of them only cost, and workers use the cores."""
+    """Gives BLAS one thread, since more of them only cost for small blocks, and statistics the compiled kernel."""
 
     def setup(self) -> None:
         """Keeps BLAS from starting threads."""
-        one_thread()
+        row_pass.start()
+        one_thread.limit()
         super().setup()

@@ -7,19 +7,20 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from apache_beam.io.filesystems import FileSystems
 from numpy.typing import NDArray
 
-from schemas.errors import InputError
-from schemas.settings.refusal import Refusal
-from transforms.files import gate
-from transforms.files.file_bytes import write_bytes
-from transforms.files.formats.arrays_file import arrays_to_bytes
-from transforms.numerics.statistics.assignment import Assigner
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.transforms.core.round import Releases, Round
+from dapple_dp.transforms.core.statistics.assignment import Assigner
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.file_bytes import write_bytes
+from dapple_dp.transforms.files.formats.arrays_file import arrays_to_bytes
+from dapple_dp.transforms.files.stores import join
 
 STATE_FILE = "initial.npz"
 _LARGE = 1 << 16
@@ -60,13 +61,22 @@ def staged_state(state: Any, folder: str) -> Iterator[tuple[Any, StagedArrays | 
     if not large:
         yield state, None
         return
-    path, content = FileSystems.join(folder, STATE_FILE), arrays_to_bytes(large)
+    path, content = join(folder, STATE_FILE), arrays_to_bytes(large)
     write_bytes(path, content)
     light = {name: None if name == _ASSIGNER else _absent(value) for name, value in large.items()}
     try:
         yield dataclasses.replace(state, **light), StagedArrays(path, hashlib.sha256(content).hexdigest())
     finally:
         _arrays.cache_clear()
+
+
+def with_arrays(round_: Round, staged: StagedArrays | None) -> Round:
+    """A round whose step gets the arrays back where it runs, and does not send them on; as it is if none are staged."""
+    return round_ if staged is None else round_._replace(step=functools.partial(_staged_step, round_.step, staged))
+
+
+def _staged_step(step: Callable[[Any, Releases], Any], staged: StagedArrays, state: Any, releases: Releases) -> Any:
+    return drop_arrays(step(restore(state, staged), releases), staged)
 
 
 def begin(state: Any, staged: StagedArrays) -> Any:

@@ -16,9 +16,9 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
-from schemas.settings import json_text
-from schemas.settings.refusal import MalformedError
-from transforms.rounds.bound_broadcast import state_digest
+from dapple_dp.schemas.settings import json_text
+from dapple_dp.schemas.settings.refusal import MalformedError
+from dapple_dp.transforms.rounds.bound_broadcast import state_digest
 
 _TREE, _DIGEST, _BYTES = "tree", "digest", "bytes"
 

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from schemas.errors import InputError
-from schemas.tables.columns import check_identifiers
-from transforms.numerics.tables import partition
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.tables.columns import check_identifiers
+from dapple_dp.transforms.numerics.tables import partition
 
 
 class IdKind(enum.StrEnum):

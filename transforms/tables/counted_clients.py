@@ -16,15 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from schemas.errors import PrivacyFlowError
-from schemas.settings import json_schema
-from schemas.settings.refusal import MalformedError, Refusal
-from schemas.tables.client_block import ClientBlock
-from schemas.tables.participation import Participation
-from transforms.files import gate
-from transforms.files.formats.arrays_file import arrays_to_bytes
-from transforms.numerics.tables.participation import LONG_AGO, Counted
-from transforms.tables import client_ids, hive
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.errors import PrivacyFlowError
+from dapple_dp.schemas.settings import json_schema
+from dapple_dp.schemas.settings.refusal import MalformedError, Refusal
+from dapple_dp.schemas.tables.participation import Participation
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.formats.arrays_file import arrays_to_bytes
+from dapple_dp.transforms.numerics.tables.participation import LONG_AGO, Counted
+from dapple_dp.transforms.tables import client_ids, hive
 
 SALT_BYTES = 32
 _DIGEST_BYTES = 16

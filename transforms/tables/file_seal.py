@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from schemas.errors import InputError
-from schemas.settings.refusal import Refusal
-from transforms.files import gate
-from transforms.files.formats.csv_file import ENDINGS, CsvFile, is_csv
-from transforms.files.stores import OpenedFile, StoredFile, is_local, open_store, stored
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.settings.yaml_text import is_torn
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.formats.csv_file import ENDINGS, CsvFile, is_csv
+from dapple_dp.transforms.files.formats.packed_rows import RowsFile
+from dapple_dp.transforms.files.stores import STORE, OpenedFile, StoredFile, is_local, local_path, open_store
 
 PARQUET_ENDINGS = (".parquet", ".parq", ".pq")
 _CHUNK = 1 << 22
@@ -63,11 +64,6 @@ class FileSeal(NamedTuple):
         return (self.size, self.changed) == (found.size, found.changed) and same_footer
 
 
-def local_path(path: str) -> str:
-    """A local path without its scheme."""
-    return path.removeprefix("file://")
-
-
 def seal_of(path: str) -> FileSeal:
     """The whole seal of a file.
 
@@ -79,7 +75,7 @@ def seal_of(path: str) -> FileSeal:
 
 
 @contextlib.contextmanager
-def open_parquet(path: str) -> Iterator[pq.ParquetFile]:
+def open_parquet(path: str) -> Iterator[RowsFile]:
     """Opens a Parquet file that need not be listed, on any Beam filesystem.
 
     Raises:
@@ -90,14 +86,14 @@ def open_parquet(path: str) -> Iterator[pq.ParquetFile]:
 
 
 @contextlib.contextmanager
-def open_sealed(file: str, seal: str, name: str) -> Iterator[tuple[gate.RowFile, FileSeal]]:
+def open_sealed(file: str, seal: str, name: str, csv: str = "") -> Iterator[tuple[gate.RowFile, FileSeal]]:
     """Opens a file that was listed; arguments, result and errors as of `open_listed`, without the bytes."""
-    with open_listed(file, seal, name) as (parsed, found, _):
+    with open_listed(file, seal, name, csv) as (parsed, found, _):
         yield parsed, found
 
 
 @contextlib.contextmanager
-def open_listed(file: str, seal: str, name: str) -> Iterator[tuple[gate.RowFile, FileSeal, Any]]:
+def open_listed(file: str, seal: str, name: str, csv: str) -> Iterator[tuple[gate.RowFile, FileSeal, Any]]:
     """Opens a file that was listed, and compares it with its seal before it is read.
 
     It is compared once more afterwards, unless all its bytes are those that were compared, whatever is there then.
@@ -106,6 +102,7 @@ def open_listed(file: str, seal: str, name: str) -> Iterator[tuple[gate.RowFile,
       file: real path, on any Beam filesystem.
       seal: text of the seal that it was listed with.
       name: what messages call the file; says whether it is CSV.
+      csv: text of the `CsvForm` of a CSV file.
 
     Yields:
       The file, its whole seal, and its bytes.
@@ -113,15 +110,15 @@ def open_listed(file: str, seal: str, name: str) -> Iterator[tuple[gate.RowFile,
     Raises:
       InputError: if it is another file, or was changed.
     """
-    with _opened_as_listed(file, seal, name) as (source, found):
-        parsed = gate.rows_of(source, name, refusal_of(name))
+    with open_bytes(file, seal, name) as (source, found):
+        parsed = gate.rows_of(source, name, refusal_of(name), csv)
         with contextlib.nullcontext() if isinstance(parsed, CsvFile) else parsed:
             yield parsed, found, source
 
 
 def content_digest(file: str, seal: str, name: str) -> bytes:
     """SHA-256, 32 bytes, of all bytes of a file that was listed; arguments and errors as of `open_listed`."""
-    with _opened_as_listed(file, seal, name) as (source, _):
+    with open_bytes(file, seal, name) as (source, _):
         return _content(source, name)
 
 
@@ -145,8 +142,10 @@ def check_regular(path: str, setting: str) -> os.stat_result:
     """What a local disk says of a file; a pipe would keep a job waiting forever.
 
     Raises:
-      InputError: if it is a pipe, a socket or a device, or cannot be read.
+      InputError: if it is a pipe, a socket or a device, has a name that is no text, or cannot be read.
     """
+    if is_torn(path):
+        raise InputError(f"{setting} must name files and folders in UTF-8, got {path}; rename it.")
     try:
         found = os.stat(local_path(path))
     except OSError as error:
@@ -176,8 +175,14 @@ def _opened(path: str, name: str) -> Iterator[tuple[OpenedFile, FileSeal]]:
 
 
 @contextlib.contextmanager
-def _opened_as_listed(file: str, seal: str, name: str) -> Iterator[tuple[Any, FileSeal]]:
-    """`_opened`, compared with the seal of the listing before it is read, and afterwards if it may have changed."""
+def open_bytes(file: str, seal: str, name: str) -> Iterator[tuple[Any, FileSeal]]:
+    """The bytes of a file, compared with its seal before they are read, and afterwards if they may have changed.
+
+    Arguments and errors are those of `open_listed`.
+
+    Yields:
+      The bytes, and the whole seal.
+    """
     with _opened(file, name) as (opened, found):
         if not FileSeal.of_text(seal).covers(found):
             raise _changed(name)
@@ -205,7 +210,7 @@ def _state(path: str, source: Any, name: str) -> StoredFile:
         if is_local(path):
             found = os.fstat(source.fileno())
             return StoredFile(found.st_size, str(found.st_mtime_ns))
-        return stored(path)
+        return STORE.stat(path)
     except OSError as error:
         raise refusal_of(name).because() from error
 

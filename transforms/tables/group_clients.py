@@ -12,25 +12,26 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import AsSingleton
 from numpy.typing import NDArray
 
-from schemas.errors import InputError
-from schemas.tables.client_block import group_by_client
-from schemas.tables.contract import TableContract
-from schemas.tables.prepared_layout import MANIFEST_FILE, PreparedFile, PreparedManifest
-from schemas.tables.shard import EMPTY_SHARD, ShardRef
-from schemas.tables.snapshot import Snapshot
-from transforms.files import row_spill
-from transforms.files.file_bytes import make_folder, write_bytes
-from transforms.files.private_sink import PrivateSink
-from transforms.files.row_spill import Spilled
-from transforms.numerics.tables import partition, row_sampling
-from transforms.privacy.held_key import HeldKeyFn
-from transforms.tables import client_ids, hive
-from transforms.tables.prepared_files import write_prepared
-from transforms.tables.shard_rows import read_batches, shard_name
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.tables.columns import group_by_client
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.prepared_layout import MANIFEST_FILE, PreparedFile, PreparedManifest
+from dapple_dp.schemas.tables.shard import EMPTY_SHARD, ShardRef
+from dapple_dp.schemas.tables.snapshot import Snapshot
+from dapple_dp.transforms.files import row_spill
+from dapple_dp.transforms.files.file_bytes import make_folder, write_bytes
+from dapple_dp.transforms.files.private_sink import PrivateSink
+from dapple_dp.transforms.files.row_spill import Spilled
+from dapple_dp.transforms.files.stores import join
+from dapple_dp.transforms.numerics.tables import partition, row_sampling
+from dapple_dp.transforms.on_beam.workers import HeldKeyFn
+from dapple_dp.transforms.privacy.key_files import KeyFile
+from dapple_dp.transforms.tables import client_ids, hive
+from dapple_dp.transforms.tables.prepared_files import write_prepared
+from dapple_dp.transforms.tables.shard_rows import read_batches, shard_name
 
 SHARD_BYTES = 1 << 26
 """Rows of one output file, about, in memory."""
@@ -138,7 +139,7 @@ class _WriteShardFn(HeldKeyFn):
     """Joins the pieces of one shard in the order of the input, groups clients and writes the file."""
 
     def __init__(self, folder: str, contract: TableContract, sampling: SamplingParams | None, windows: Windows | None):
-        super().__init__(sampling.key_uri if sampling else "")
+        super().__init__(KeyFile(sampling.key_uri if sampling else ""))
         self._folder = folder
         self._windows = windows
         self._contract = contract
@@ -168,7 +169,7 @@ class _WriteShardFn(HeldKeyFn):
             return self._folder
         column, dates = self._windows
         (place,) = {self._windows.place(path) for path, *_ in pieces}
-        folder = FileSystems.join(self._folder, f"{column}={dates[place]}")
+        folder = join(self._folder, f"{column}={dates[place]}")
         make_folder(folder)
         return folder
 
@@ -260,7 +261,7 @@ def _write_manifest(
         files=tuple(sorted(files)),
         snapshot=snapshot,
     )
-    write_bytes(FileSystems.join(folder, MANIFEST_FILE), manifest.to_json().encode())
+    write_bytes(join(folder, MANIFEST_FILE), manifest.to_json().encode())
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

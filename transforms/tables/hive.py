@@ -4,6 +4,8 @@ import urllib.parse
 
 import pyarrow as pa
 
+from dapple_dp.schemas.errors import InputError
+
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 """What Hive calls the folder of rows without a value."""
 
@@ -24,14 +26,23 @@ def folder_value(path: str, column: str) -> str | None:
     return None if values[-1] == NULL_FOLDER else urllib.parse.unquote(values[-1])
 
 
-def with_field(schema: pa.Schema, path: str, column: str | None) -> pa.Schema:
-    """The schema with `column` as a string, if the file lacks it and is below such a folder."""
+def with_field(schema: pa.Schema, path: str, column: str | None, kind: pa.DataType | None = None) -> pa.Schema:
+    """The schema with `column`, by default as a string, if the file lacks it and is below such a folder."""
     if column is None or column in schema.names or not has_folder(path, column):
         return schema
-    return schema.append(pa.field(column, pa.string()))
+    return schema.append(pa.field(column, kind or pa.string()))
 
 
-def with_column(table: pa.Table, path: str, column: str) -> pa.Table:
-    """The table with `column`, the same value in every row; the file is below such a folder."""
-    values = pa.repeat(pa.scalar(folder_value(path, column), pa.string()), table.num_rows)
-    return table.append_column(column, values)
+def with_column(table: pa.Table, path: str, column: str, kind: pa.DataType) -> pa.Table:
+    """The table with `column`, the same value in every row; the file is below such a folder.
+
+    Raises:
+      InputError: if the value is not of the type.
+    """
+    try:
+        value = pa.scalar(folder_value(path, column), pa.string()).cast(kind)
+    except pa.ArrowException:
+        pass
+    else:
+        return table.append_column(column, pa.repeat(value, table.num_rows))
+    raise InputError(f"column {column!r} of {path} is in the name of a folder and must be {kind}; rename the folder.")

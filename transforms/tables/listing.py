@@ -17,25 +17,18 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-import apache_beam as beam
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
-from apache_beam.io.filesystems import FileSystems
-
-from schemas.errors import InputError
-from schemas.tables.prepared_layout import PreparedManifest
-from transforms.files.stores import is_local, share_clients
-from transforms.tables.file_seal import FileSeal, check_regular, content_digest, local_path, seal_of
-
-share_clients()
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.tables.data_section import CsvForm
+from dapple_dp.schemas.tables.prepared_layout import PreparedManifest
+from dapple_dp.transforms.files.formats.csv_file import is_csv
+from dapple_dp.transforms.files.stores import STORE, is_local, local_path
+from dapple_dp.transforms.tables.file_seal import FileSeal, check_regular, content_digest, seal_of
 
 _READERS = 8
 _AT_ONCE = 512
 _CHUNK = 1 << 20
 _CACHE_KIB = 1 << 16
 """What the launcher holds of a long list in memory, at most."""
-DIGEST_BYTES = 32
-FILES_IN_BLOCK = 1 << 16
-"""Digests that one worker, or the launcher, holds in memory."""
 
 
 class FoundFile(NamedTuple):
@@ -59,11 +52,13 @@ class ListedFile(NamedTuple):
       path: as it is spelled, for messages and for the folders in it.
       file: the real one that is opened, no link on the way; links that are moved later do not matter.
       seal: text of its `FileSeal`.
+      csv: text of the `CsvForm` of a CSV file.
     """
 
     path: str
     file: str
     seal: str
+    csv: str = ""
 
 
 class Listing(NamedTuple):
@@ -84,10 +79,12 @@ class FileList:
     Args:
       setting: that named them, for messages.
       manifest: of a folder that `prepare` wrote; None of another.
+      csv: text of the `CsvForm` of its CSV files.
     """
 
-    def __init__(self, setting: str, manifest: PreparedManifest | None = None):
+    def __init__(self, setting: str, manifest: PreparedManifest | None = None, csv: str = ""):
         self.manifest = manifest
+        self._csv = csv
         self._setting = setting
         # A database without a name is SQLite's own temporary file: in memory while it is small, and gone with it.
         self._rows = sqlite3.connect("", isolation_level=None, check_same_thread=False)
@@ -95,18 +92,21 @@ class FileList:
         self._rows.execute("CREATE TABLE files (path BLOB PRIMARY KEY, file BLOB, seal TEXT, real TEXT UNIQUE)")
 
     @classmethod
-    def of(cls, found: Iterable[FoundFile], setting: str, manifest: PreparedManifest | None = None) -> "FileList":
+    def of(
+        cls, found: Iterable[FoundFile], setting: str, manifest: PreparedManifest | None = None, csv: str = ""
+    ) -> "FileList":
         """Lists files; the seals of those on a local disk have the digests of their footers.
 
         Args:
           found: in any order.
           setting: that named them, for messages.
           manifest: of the folder, if `prepare` wrote it.
+          csv: text of the `CsvForm` of CSV files.
 
         Raises:
           InputError: if one is no regular file, or two are one under two names.
         """
-        files = cls(setting, manifest)
+        files = cls(setting, manifest, csv)
         contents = {} if manifest is None else {each.name: each.sha256 for each in manifest.files}
         files._rows.execute("BEGIN")
         rest = iter(found)
@@ -118,7 +118,17 @@ class FileList:
                     whole = seal._replace(content=contents.get(os.path.basename(path), ""))
                     files._add(ListedFile(path, file, whole.text), real)
         files._rows.execute("COMMIT")
+        files._check_csv()
         return files
+
+    def _check_csv(self) -> None:
+        """Refuses settings of CSV files where no file is one."""
+        says = self._csv and dataclasses.replace(CsvForm.of_text(self._csv), lenient=False).text
+        if says and len(self) and not any(is_csv(each.path) for each in self):
+            raise InputError(
+                f"{self._setting.removesuffix('.path')}.csv must be left out where no file is a CSV file, got it for "
+                f"{self.first.path}; leave it out, or name other files."
+            )
 
     def _add(self, listed: ListedFile, real: str) -> None:
         """Adds a file that was looked at."""
@@ -149,7 +159,7 @@ class FileList:
 
     def _ordered(self, key: str) -> Iterator[ListedFile]:
         for path, file, seal in self._rows.execute(f"SELECT path, file, seal FROM files ORDER BY {key}"):
-            yield ListedFile(os.fsdecode(path), os.fsdecode(file), seal)
+            yield ListedFile(os.fsdecode(path), os.fsdecode(file), seal, self._csv)
 
     def __len__(self) -> int:
         return int(self._rows.execute("SELECT count(*) FROM files").fetchone()[0])
@@ -218,7 +228,7 @@ class OneListing:
 def write_listing(files: Iterable[ListedFile], path: str) -> Listing:
     """Writes a listing of these files, a line each."""
     digest = hashlib.sha256()
-    with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as target:
+    with STORE.create(path) as target:
         for each in files:
             line = json.dumps(list(each)).encode() + b"\n"
             digest.update(line)
@@ -234,57 +244,13 @@ def read_listing(listing: Listing) -> Iterator[ListedFile]:
     """
     digest = hashlib.sha256()
     try:
-        with FileSystems.open(listing.path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        with STORE.open(listing.path) as file:
             for line in _lines(file, digest):
                 yield ListedFile(*json.loads(line))
-    except (OSError, BeamIOError, ValueError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise _other_listing() from error
     if digest.hexdigest() != listing.digest:
         raise _other_listing()
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class DigestFiles(beam.PTransform):
-    """Pipeline root → (number of a block, bytes): SHA-256 of every listed file, block by block of the listing.
-
-    Block i has the digests, 32 bytes each, of files 65,536 i and on. Every file is compared with its seal, so a
-    bundle that is tried again gives the same, or stops the job.
-
-    Attributes:
-      listing: of at least one file.
-
-    Privacy: none. Who guesses a file can confirm it, so digests stay in the trusted zone. Cost: one reading of all
-    bytes, a shuffle of references and one of 32 bytes per file.
-    """
-
-    listing: Listing
-
-    def expand(self, root: beam.Pipeline) -> beam.PCollection:
-        """Spreads the files, reads them, and brings their digests in order."""
-        return (
-            root
-            | "Listing" >> beam.Create([self.listing], reshuffle=False)
-            | "ReadListing" >> beam.FlatMap(_numbered)
-            | "SpreadFiles" >> beam.Reshuffle()
-            | "Digest" >> beam.Map(_digested)
-            | "Together" >> beam.GroupByKey()
-            | "InOrder" >> beam.Map(_in_order)
-        )
-
-
-def _numbered(listing: Listing) -> Iterator[tuple[int, ListedFile]]:
-    return enumerate(read_listing(listing))
-
-
-def _digested(numbered: tuple[int, ListedFile]) -> tuple[int, tuple[int, bytes]]:
-    number, (path, file, seal) = numbered
-    block, place = divmod(number, FILES_IN_BLOCK)
-    return block, (place, content_digest(file, seal, path))
-
-
-def _in_order(block: tuple[int, Iterable[tuple[int, bytes]]]) -> tuple[int, bytes]:
-    number, digests = block
-    return number, b"".join(digest for _, digest in sorted(set(digests)))
 
 
 def _lines(file: object, digest: "hashlib._Hash") -> Iterator[bytes]:

@@ -8,19 +8,21 @@ import secrets
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
-from apache_beam.io.filesystems import FileSystems
 from numpy.typing import NDArray
 
-from schemas.errors import InputError
-from schemas.settings.refusal import Refusal
-from schemas.tables.contract import TableContract
-from schemas.tables.prepared_layout import MANIFEST_FILE, RUNS_KEY, PreparedFile, PreparedManifest, encode_runs
-from transforms.files import gate, stores
-from transforms.files.formats import packed_rows
-from transforms.numerics.tables import partition
-
-stores.share_clients()
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.prepared_layout import (
+    MANIFEST_FILE,
+    RUNS_KEY,
+    PreparedFile,
+    PreparedManifest,
+    encode_runs,
+)
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.formats import packed_rows
+from dapple_dp.transforms.files.stores import STORE, is_local, join
 
 ROW_GROUP_ROWS = 1 << 16
 """Rows of a row group, at most."""
@@ -32,7 +34,7 @@ class _HashingFile(io.RawIOBase):
     """Passes what is written on to a file, and keeps its digest and size."""
 
     def __init__(self, path: str):
-        self._file = FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED)
+        self._file = STORE.create(path)
         self.digest = hashlib.sha256()
         self.size = 0
 
@@ -74,12 +76,14 @@ def write_prepared(
     """
     row_bytes = points.shape[1] * points.itemsize + 1
     max_rows = int(np.clip(_ROW_GROUP_BYTES // row_bytes, _FEWEST_ROWS, ROW_GROUP_ROWS))
+    from dapple_dp.transforms.numerics.tables import partition
+
     groups = partition.row_groups(offsets, max_rows)
     table = _table(ids, points, contract, {RUNS_KEY: encode_runs(groups.runs.tolist())})
-    path = FileSystems.join(folder, name)
-    local = FileSystems.get_scheme(path) in (None, "file")
+    path = join(folder, name)
+    local = is_local(path)
     # Object stores show an object when it is complete; a disk shows a file from its first byte.
-    target = FileSystems.join(folder, f".{name}.{secrets.token_hex(8)}") if local else path
+    target = join(folder, f".{name}.{secrets.token_hex(8)}") if local else path
     try:
         with _HashingFile(target) as file:
             _write_row_groups(file, table, groups.cuts, str(contract.client_id))
@@ -119,15 +123,15 @@ def read_manifest(folder: str) -> PreparedManifest | None:
     Raises:
       InputError: if the manifest was changed or the folder holds other files.
     """
-    path = FileSystems.join(folder.rstrip("/"), MANIFEST_FILE)
+    path = join(folder.rstrip("/"), MANIFEST_FILE)
     try:
-        if not FileSystems.exists(path):
+        if not STORE.exists(path):
             return None
         manifest = PreparedManifest.from_json(gate.read_bytes(path, _unreadable(path)), path)
-        found = FileSystems.match([folder.rstrip("/") + "/**"])[0].metadata_list
-    except (OSError, BeamIOError) as error:
+        found = list(STORE.list(folder.rstrip("/") + "/"))
+    except OSError as error:
         raise _unreadable(path).because() from error
-    sizes = {os.path.basename(each.path): each.size_in_bytes for each in found if each.path.endswith(".parquet")}
+    sizes = {os.path.basename(each.path): each.size for each in found if each.path.endswith(".parquet")}
     manifest.check_files(sizes, folder)
     if any(os.path.basename(each.name) != each.name for each in manifest.files):
         raise InputError(f"{path} must name files in its own folder, got others; run prepare again.")

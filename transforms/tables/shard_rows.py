@@ -2,32 +2,38 @@
 
 import concurrent.futures
 import contextlib
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from schemas.errors import InputError
-from schemas.tables import columns
-from schemas.tables.client_block import ClientBlock
-from schemas.tables.columns import find
-from schemas.tables.contract import TableContract
-from schemas.tables.shard import EMPTY_SHARD, ShardRef
-from transforms.files.formats.csv_file import CsvFile, is_csv
-from transforms.files.gate import RowFile
-from transforms.files.signals.progress import PROGRESS
-from transforms.tables import hive
-from transforms.tables.counted_clients import counted_block
-from transforms.tables.file_seal import open_sealed
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.tables import columns
+from dapple_dp.schemas.tables.columns import find
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.shard import EMPTY_SHARD, ShardRef
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.formats.csv_file import CsvFile, is_csv
+from dapple_dp.transforms.files.formats.packed_rows import RowsFile
+from dapple_dp.transforms.files.gate import RowFile
+from dapple_dp.transforms.files.signals.progress import PROGRESS
+from dapple_dp.transforms.tables import hive
+from dapple_dp.transforms.tables.file_seal import open_sealed
 
 Types = Mapping[str, pa.DataType]
 """Columns to read, with the types as which a file without types is read; a Parquet file has its own."""
 _BATCH_ROWS = 8192
+CLIENT_ID_BYTES = 24
+"""Of a client id in memory, about."""
 _BATCH_BYTES = 1 << 24
 """Of float64 numbers: rows of more than 250 features come fewer at a time."""
+_TEXT_BYTES, _MOST_TEXT_BYTES = 1 << 29, 1 << 31
+"""Of texts: in a batch, and in a shard that is read as a whole."""
 
 
 @contextlib.contextmanager
@@ -37,17 +43,28 @@ def open_shard(shard: ShardRef) -> Iterator[RowFile]:
     Raises:
       InputError: if it is not the file that was listed, or was changed since.
     """
-    with open_sealed(shard.file, shard.seal, shard.path) as (file, _):
+    with open_sealed(shard.file, shard.seal, shard.path, shard.csv) as (file, _):
         yield file
 
 
 def schema_of(file: RowFile, types: Types) -> pa.Schema:
-    """All columns of an open file."""
-    return file.schema(types) if isinstance(file, CsvFile) else file.schema_arrow
+    """All columns of an open file; one without any value has the type as which a file without types is read."""
+    if isinstance(file, CsvFile):
+        return file.schema({name: pa.string() if pa.types.is_nested(kind) else kind for name, kind in types.items()})
+    schema = file.schema_arrow
+    for index, field in enumerate(schema):
+        if field.name in types and _is_empty(field.type):
+            schema = schema.set(index, field.with_type(types[field.name]))
+    return schema
+
+
+def _is_empty(kind: pa.DataType) -> bool:
+    """Whether a type is that of a column, or of lists, in which there is no value."""
+    return pa.types.is_null(kind) or (columns.is_list(kind) and pa.types.is_null(kind.value_type))
 
 
 def read_columns(shard: ShardRef, types: Types) -> pa.Table:
-    """The named columns of a shard; one that the file lacks is taken from its Hive partition folder.
+    """The named columns of a shard; one that the file lacks is null, or taken from its Hive partition folder.
 
     Raises:
       InputError: if a row group cannot be read.
@@ -60,33 +77,101 @@ def columns_of(file: RowFile, shard: ShardRef, types: Types) -> pa.Table:
     """`read_columns` of an open file."""
     if isinstance(file, CsvFile):
         return pa.concat_tables(batches_of(file, shard, types))
-    columns, stored = list(types), _stored(file.schema_arrow, shard, types)
+    stored = _stored(file.schema_arrow, shard, types)
+    shard = _with_pages(file, shard, stored)
+    if shard.n_rows * shard.widest > _TEXT_BYTES:
+        return _bounded_columns(file, shard, types)
     try:
         table = file.read_row_groups(shard.row_groups, columns=stored, use_threads=False)
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise _unreadable(shard) from error
-    return _completed(table, shard, columns)
+        raise unreadable(shard_name(shard), error) from error
+    check_all_read(table.num_rows, n_listed(file, shard.row_groups), shard_name(shard))
+    return _completed(table, shard, types)
+
+
+def _bounded_columns(file: RowsFile, shard: ShardRef, types: Types) -> pa.Table:
+    """`columns_of` where a few bytes of the file could become texts that fill the memory."""
+    tables, size = [], 0
+    for table in batches_of(file, shard, types):
+        size += table.nbytes
+        if size > max(_MOST_TEXT_BYTES, 4 * shard.n_bytes):
+            raise InputError(f"{shard_name(shard)} holds texts of more than 2 GiB; write smaller row groups.")
+        tables.append(table)
+    return pa.concat_tables(tables)
+
+
+def _with_pages(file: RowsFile, shard: ShardRef, stored: list[str]) -> ShardRef:
+    """A shard whose pages have been looked at; its listing has not done so where each header is a request.
+
+    Raises:
+      InputError: if they are not as the footer says, or would fill the memory.
+    """
+    if not file.is_stream:
+        return shard
+    where = shard_name(shard)
+    refusal = Refusal(kind=InputError, rule=f"{where} must be readable", remedy="write the file again, or leave it out")
+    found = [gate.checked_pages(file, index, stored, refusal).longest for index in shard.row_groups]
+    return dataclasses.replace(shard, widest=max(found, default=0))
 
 
 def _stored(schema: pa.Schema, shard: ShardRef, types: Types) -> list[str]:
-    """Those of the columns that the file holds itself or that no partition folder can replace."""
-    names = set(schema.names)
-    return [name for name in types if name in names or not hive.has_folder(shard.path, name)]
+    """Those of the columns that the file holds itself or that nothing else can replace."""
+    names, absent = set(schema.names), set(read_fields(shard.absent).names)
+    return [name for name in types if name in names or not (name in absent or hive.has_folder(shard.path, name))]
 
 
-def _completed(table: pa.Table, shard: ShardRef, columns: list[str]) -> pa.Table:
-    """The table with the columns that its file lacks."""
-    names = set(table.column_names)
-    for name in columns:
-        if name not in names and hive.has_folder(shard.path, name):
-            table = hive.with_column(table, shard.path, name)
+def read_fields(content: str) -> pa.Schema:
+    """Columns that travel as text, since graphs and JSON take no Arrow schema."""
+    return pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(content))) if content else pa.schema([])
+
+
+def fields_as_text(fields: pa.Schema) -> str:
+    """What `read_fields` reads."""
+    return fields.serialize().to_pybytes().hex() if len(fields) else ""
+
+
+def _completed(table: pa.Table, shard: ShardRef, types: Types) -> pa.Table:
+    """The table with the columns that its file lacks, and with types for those that have no value."""
+    names, absent = set(table.column_names), read_fields(shard.absent)
+    for name, kind in types.items():
+        if name in absent.names:
+            table = table.append_column(name, pa.nulls(table.num_rows, absent.field(name).type))
+        elif name not in names and hive.has_folder(shard.path, name):
+            table = hive.with_column(table, shard.path, name, kind)
+        elif table.column_names.count(name) == 1 and _is_empty(table.schema.field(name).type):
+            index = table.column_names.index(name)
+            table = table.set_column(index, name, pa.chunked_array([pa.nulls(table.num_rows, kind)], kind))
     return table
 
 
-def _unreadable(shard: ShardRef) -> InputError:
+def n_listed(file: RowsFile, row_groups: Sequence[int] | None = None) -> int:
+    """Rows of some row groups by the footer, or of all."""
+    indices = range(file.num_row_groups) if row_groups is None else row_groups
+    return sum(file.metadata.row_group(index).num_rows for index in indices)
+
+
+def check_all_read(n_read: int, n_rows: int, where: str) -> None:
+    """Compares the rows that were read with those that were listed; every reader calls it.
+
+    Raises:
+      InputError: without either number.
+    """
+    if n_read != n_rows:
+        raise InputError(
+            f"{where} doesn't hold the number of rows that {'was counted' if is_csv(where) else 'its footer lists'}, "
+            "so the file is damaged or was changed; write it again, or leave it out."
+        )
+
+
+def unreadable(where: str, error: Exception) -> InputError:
+    """The error for rows that Arrow cannot read, of whose message nothing is shown."""
+    if "CRC checksum verification failed" in str(error):
+        return InputError(
+            f"A page of {where} doesn't match its checksum, so the file is damaged; write it again, or leave it out."
+        )
     return InputError(
-        f"{shard_name(shard)} must be readable; check the file (a null list in a fixed-size-list column cannot be "
-        "read) or leave it out."
+        f"{where} must be readable; check the file (a null list in a fixed-size-list column cannot be read) or leave "
+        "it out."
     )
 
 
@@ -103,7 +188,11 @@ def read_blocks(shard: ShardRef, contract: TableContract) -> Iterator[ClientBloc
         yield ClientBlock(np.zeros((0, contract.width)), offsets)
     elif contract.by_client:
         block = contract.to_block(read_columns(shard, contract.types), shard_name(shard))
-        yield block if contract.participation is None else counted_block(block, shard.path, contract.participation)
+        if contract.participation is not None:
+            from dapple_dp.transforms.tables.counted_clients import counted_block
+
+            block = counted_block(block, shard.path, contract.participation)
+        yield block
     else:
         for table in read_batches(shard, contract.types):
             yield contract.to_block(table, shard_name(shard))
@@ -120,21 +209,26 @@ def batches_of(file: RowFile, shard: ShardRef, types: Types) -> Iterator[pa.Tabl
     if isinstance(file, CsvFile):
         yield from _csv_batches(file, shard, types)
         return
-    columns, stored = list(types), _stored(file.schema_arrow, shard, types)
-    batches = file.iter_batches(_batch_rows(shard), row_groups=shard.row_groups, columns=stored, use_threads=False)
+    stored = _stored(file.schema_arrow, shard, types)
+    shard = _with_pages(file, shard, stored)
+    batches = file.iter_batches(batch_rows(shard), row_groups=shard.row_groups, columns=stored, use_threads=False)
+    n_read = 0
     while True:
         try:
             batch = next(batches, None)
         except (OSError, ValueError, pa.ArrowException) as error:
-            raise _unreadable(shard) from error
+            raise unreadable(shard_name(shard), error) from error
         if batch is None:
             break
-        yield _completed(pa.Table.from_batches([batch]), shard, columns)
+        n_read += batch.num_rows
+        yield _completed(pa.Table.from_batches([batch]), shard, types)
+    check_all_read(n_read, n_listed(file, shard.row_groups), shard_name(shard))
 
 
-def _batch_rows(shard: ShardRef) -> int:
-    """Rows that are read at a time."""
-    return max(1, min(_BATCH_ROWS, _BATCH_BYTES * max(shard.n_rows, 1) // max(shard.n_bytes, 1)))
+def batch_rows(shard: ShardRef) -> int:
+    """The number of rows that are read at a time."""
+    by_numbers = _BATCH_BYTES * max(shard.n_rows, 1) // max(shard.n_bytes, 1)
+    return max(1, min(_BATCH_ROWS, by_numbers, _TEXT_BYTES // max(shard.widest, 1)))
 
 
 def _csv_batches(file: CsvFile, shard: ShardRef, types: Types) -> Iterator[pa.Table]:
@@ -144,20 +238,23 @@ def _csv_batches(file: CsvFile, shard: ShardRef, types: Types) -> Iterator[pa.Ta
         find(file.schema(types), name, shard.path)
     # A table without columns would forget how many rows it has.
     stored = stored or file.some_column
-    rest, n_rows = file.schema(stored).empty_table().select(list(stored)), _batch_rows(shard)
+    rest, n_rows, n_read = file.schema(stored).empty_table().select(list(stored)), batch_rows(shard), 0
     for table in file.tables(stored):
+        n_read += table.num_rows
         rest = pa.concat_tables([rest, table])
         whole = rest.num_rows // n_rows * n_rows
         for start in range(0, whole, n_rows):
-            yield _completed(rest.slice(start, n_rows), shard, list(types)).select(list(types))
+            yield _completed(rest.slice(start, n_rows), shard, types).select(list(types))
         rest = rest.slice(whole)
-    yield _completed(rest, shard, list(types)).select(list(types))
+    yield _completed(rest, shard, types).select(list(types))
+    if shard.seal:
+        check_all_read(n_read, shard.n_rows, shard.path)
 
 
 def prefetched_blocks(shard: ShardRef, contract: TableContract) -> Iterator[ClientBlock]:
     """`read_blocks`; where there are several, the next one is read while the caller works on the present one."""
     blocks = read_blocks(shard, contract)
-    if contract.by_client or shard.n_rows <= _batch_rows(shard):
+    if contract.by_client or shard.n_rows <= batch_rows(shard):
         yield from blocks
         return
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
@@ -167,12 +264,23 @@ def prefetched_blocks(shard: ShardRef, contract: TableContract) -> Iterator[Clie
             yield block
 
 
-def read_row_group(file: pq.ParquetFile, row_group: int, where: str) -> pa.Table:
-    """A whole row group; raises InputError if it cannot be read."""
+def read_row_group(file: RowsFile, row_group: int, where: str, names: Sequence[str]) -> pa.Table:
+    """Columns of a whole row group, whose types the caller has checked.
+
+    Raises:
+      InputError: if it cannot be read, or would fill the memory.
+    """
+    refusal = Refusal(kind=InputError, rule=f"{where} must be readable", remedy="check the file or leave it out")
+    pages = gate.checked_pages(file, row_group, names, refusal)
+    n_rows = n_listed(file, [row_group])
+    if n_rows * pages.longest > _MOST_TEXT_BYTES:
+        raise refusal.because("values of more than 2 GiB")
     try:
-        return file.read_row_group(row_group, use_threads=False)
+        table = file.read_row_group(row_group, columns=list(names), use_threads=False)
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise InputError(f"{where} must be readable; check the file or leave it out.") from error
+        raise unreadable(where, error) from error
+    check_all_read(table.num_rows, n_rows, where)
+    return table
 
 
 def shard_name(shard: ShardRef) -> str:

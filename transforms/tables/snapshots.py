@@ -4,6 +4,7 @@ The libraries `deltalake` and `pyiceberg` are optional and asked for lists of fi
 other file. What a list of files cannot express (deleted rows, renamed columns) is refused.
 """
 
+import collections
 import contextlib
 import dataclasses
 import importlib
@@ -14,12 +15,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from schemas.choices import TableFormat
-from schemas.errors import ConfigError, InputError, NoInputYetError, what_installs
-from schemas.tables.data_section import DataConfig
-from schemas.tables.snapshot import Snapshot
-from transforms.tables import hive
-from transforms.tables.source import Source
+from dapple_dp.schemas.choices import TableFormat
+from dapple_dp.schemas.errors import ConfigError, InputError, NoInputYetError, what_installs
+from dapple_dp.schemas.tables.data_section import DataConfig
+from dapple_dp.schemas.tables.snapshot import Snapshot
+from dapple_dp.transforms.tables import hive
+from dapple_dp.transforms.tables.shard_rows import fields_as_text
+from dapple_dp.transforms.tables.source import Source
 
 _PLAIN_FEATURES = frozenset(
     {"columnMapping", "timestampNtz", "typeWidening", "typeWidening-preview", "v2Checkpoint", "vacuumProtocolCheck"}
@@ -54,7 +56,7 @@ def resolve(data: DataConfig) -> Source:
     if table is None:
         return Source(path=data.path, partitions=partitions)
     list_snapshot = _delta_files if table.format is TableFormat.DELTA else _iceberg_files
-    version, files = list_snapshot(data)
+    version, files, nullable = list_snapshot(data)
     paths = sorted(file.path for file in files if _is_wanted(file, partitions, data.path))
     repeated = next((one for one, other in itertools.pairwise(paths) if one == other), None)
     if repeated is not None:
@@ -67,7 +69,8 @@ def resolve(data: DataConfig) -> Source:
             f"data.path must be a table with at least one file, got none in {data.path}; check version and partitions."
         )
     snapshot = Snapshot(format=table.format, version=version)
-    return Source(path=data.path, partitions=partitions, snapshot=snapshot, files=tuple(paths))
+    added = fields_as_text(nullable)
+    return Source(path=data.path, partitions=partitions, snapshot=snapshot, files=tuple(paths), nullable=added)
 
 
 def _is_wanted(file: _DataFile, partitions: Mapping[str, str], where: str) -> bool:
@@ -111,7 +114,8 @@ def _unknown_version(data: DataConfig, version: int | None, kind: str) -> str:
     )
 
 
-def _delta_files(data: DataConfig) -> tuple[int, list[_DataFile]]:
+def _delta_files(data: DataConfig) -> tuple[int, list[_DataFile], pa.Schema]:
+    """Version, files, and the columns that are null in a file that lacks them."""
     deltalake = _library("deltalake", TableFormat.DELTA)
     if "%" in data.path:
         # The library decodes the path as if it were a URL and would read another folder's log.
@@ -124,15 +128,21 @@ def _delta_files(data: DataConfig) -> tuple[int, list[_DataFile]]:
             table.load_as_version(wanted)
     _check_delta(table, data)
     with _refusing(_unreadable(data, "the root of a Delta table")):
-        actions = pa.table(table.get_add_actions(flatten=False))
+        actions, schema = pa.table(table.get_add_actions(flatten=False)), pa.schema(table.schema().to_arrow())
     columns = table.metadata().partition_columns
     values = actions["partition"].to_pylist() if columns else [{}] * len(actions)
     files = [
         _DataFile(path=_delta_path(data.path, path), partition={name: _text(value[name]) for name in columns})
         for path, value in zip(actions["path"].to_pylist(), values, strict=True)
     ]
-    _check_client_folders(files, data)
-    return int(table.version()), files
+    _check_folders(files, data)
+    return int(table.version()), files, _nullable(schema, columns)
+
+
+def _nullable(schema: pa.Schema, values: Iterable[str]) -> pa.Schema:
+    """Columns of a table that are null in a file that lacks them: those that may be, and whose values the log lacks."""
+    known = set(values)
+    return pa.schema([each for each in schema if each.nullable and each.name not in known])
 
 
 def _check_delta(table: Any, data: DataConfig) -> None:
@@ -164,16 +174,17 @@ def _local_or_uri(location: str) -> str:
     return f"s3:{rest}" if colon and scheme in ("s3a", "s3n") else location
 
 
-def _check_client_folders(files: Iterable[_DataFile], data: DataConfig) -> None:
-    """A partition column of a Delta table is not in its files: clients must be given by the folders' names."""
-    name = data.client_id
-    for file in files:
+def _check_folders(files: Iterable[_DataFile], data: DataConfig) -> None:
+    """A partition column of a Delta table is not in its files: its values must be given by the folders' names."""
+    features = (data.features,) if isinstance(data.features, str) else data.features
+    for file, name in itertools.product(files, (*features, data.client_id)):
         if name is None or name not in file.partition:
-            return
+            continue
         if not hive.has_folder(file.path, name) or hive.folder_value(file.path, name) != file.partition[name]:
+            setting = "data.client_id" if name == data.client_id else "data.features"
             raise InputError(
-                f"data.client_id must be a column of the files or of Hive-style folders of {data.path}, got {name!r}, "
-                "which only the log of the table holds; write the table without that partition column."
+                f"{setting} must be a column of the files or of Hive-style folders of {data.path}, got {name!r}, "
+                "a partition column that only the log of the table holds; write the table without it."
             )
 
 
@@ -184,7 +195,8 @@ def _text(value: object) -> str | None:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _iceberg_files(data: DataConfig) -> tuple[int, list[_DataFile]]:
+def _iceberg_files(data: DataConfig) -> tuple[int, list[_DataFile], pa.Schema]:
+    """Snapshot id, files, and the columns that are null in a file that lacks them."""
     wanted = data.table.version if data.table else None
     table = _iceberg_table(data)
     with _refusing(_unreadable(data, "an Iceberg table whose snapshots can be read")):
@@ -201,13 +213,15 @@ def _iceberg_files(data: DataConfig) -> tuple[int, list[_DataFile]]:
             for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
         ]
     _check_iceberg((file for _, file in entries), data)
-    return int(snapshot.snapshot_id), [
+    files = [
         _DataFile(
             path=_local_or_uri(file.file_path),
             partition=_iceberg_partition(table, manifest.partition_spec_id, file),
         )
         for manifest, file in entries
     ]
+    schema = table.schema() if wanted is None else table.schemas().get(snapshot.schema_id, table.schema())
+    return int(snapshot.snapshot_id), files, _iceberg_nullable(table, schema, files, data)
 
 
 def _iceberg_table(data: DataConfig) -> Any:
@@ -237,6 +251,23 @@ def _check_iceberg(files: Iterable[Any], data: DataConfig) -> None:
                 f"data.path must be an Iceberg table of Parquet files without delete files, got {data.path} with "
                 f"{got}; rewrite its data files, or write the rows to a plain table."
             )
+
+
+def _iceberg_nullable(table: Any, schema: Any, files: Iterable[_DataFile], data: DataConfig) -> pa.Schema:
+    """Those of a schema, without columns that older files hold under another name or that have a value there."""
+    features = (data.features,) if isinstance(data.features, str) else data.features
+    valued = {field.name for field in schema.fields if field.initial_default is not None}
+    for name in (*features, data.client_id):
+        if name in valued:
+            raise InputError(
+                f"column {name!r} of {data.path} must have no initial default, got one, which older files don't hold; "
+                "write the rows to a new table."
+            )
+    pairs = {(field.field_id, field.name) for schema in table.schemas().values() for field in schema.fields}
+    times = collections.Counter(number for number, _ in pairs)
+    moved = {field.name for field in schema.fields if times[field.field_id] > 1}
+    folders = itertools.chain.from_iterable(each.partition for each in files)
+    return _nullable(schema.as_arrow(), {*valued, *moved, *folders})
 
 
 def _check_names(table: Any, data: DataConfig) -> None:

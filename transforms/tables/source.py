@@ -1,28 +1,31 @@
 """Where the rows of a job are: files at a path, or the files that the snapshot of a table names."""
 
+import contextlib
 import dataclasses
-import glob
+import functools
 import itertools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from apache_beam.io.filesystem import BeamIOError, FileMetadata
-from apache_beam.io.filesystems import FileSystems
-
-from schemas.errors import InputError, NoInputYetError
-from schemas.tables.prepared_layout import PreparedManifest
-from schemas.tables.snapshot import Snapshot
-from transforms.files.formats.csv_file import is_csv
-from transforms.files.stores import is_local, side_by_side
-from transforms.tables.file_seal import PARQUET_ENDINGS, local_path
-from transforms.tables.listing import FoundFile, Listing, OneListing
+from dapple_dp.schemas.errors import InputError, NoInputYetError
+from dapple_dp.schemas.tables.prepared_layout import PreparedManifest
+from dapple_dp.schemas.tables.snapshot import Snapshot
+from dapple_dp.transforms.files.formats.csv_file import is_csv
+from dapple_dp.transforms.files.stores import STORE, ListedFile, is_local, join, local_path, side_by_side
+from dapple_dp.transforms.tables.file_seal import PARQUET_ENDINGS
+from dapple_dp.transforms.tables.listing import FoundFile, Listing, OneListing
+from dapple_dp.transforms.tables.staging_names import PARTIAL, copy_folder, parsed
 
 _WILDCARDS = "[*?"
-_STAGING = re.compile(r"\.partial-[A-Za-z0-9_-][A-Za-z0-9._-]*$")
-"""What distinguishes the folder of a run's private files."""
+_HIDDEN = ("_", ".")
+"""With which the names of files and folders begin that are no data."""
 _LOG = re.compile(r"/_delta_log/\d{20}\.|/metadata/[^/]*\.metadata\.json(?:\.gz)?$")
 """What distinguishes the root of a Delta or Iceberg table."""
+
+
+class _Gap(ListedFile):
+    """A link that leads nowhere, or a folder that cannot be opened: it may have held data."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +38,10 @@ class Source:
       one_of: a partition column and the values that count of it; there may be no file of any.
       snapshot: what `files` are the files of; None if they are listed by path.
       files: of the snapshot, sorted; None if they are listed by path.
-      listed: the one listing of the job; None before it is given, see `pipelines.tables.private_source`.
+      nullable: columns of the snapshot that are null in the rows of a file that lacks them, an Arrow schema as hex;
+        none for files by path.
+      csv: text of the `CsvForm` of CSV files.
+      listed: the one listing of the job; None before it is given, see `dapple_dp.pipelines.tables.private_source`.
       listing: where workers find that list; None before it is in the staging folder.
     """
 
@@ -44,6 +50,8 @@ class Source:
     one_of: tuple[str, tuple[str, ...]] | None = None
     snapshot: Snapshot | None = None
     files: tuple[str, ...] | None = None
+    nullable: str = ""
+    csv: str = ""
     listed: OneListing | None = None
     listing: Listing | None = None
 
@@ -65,7 +73,7 @@ class Source:
             yield from side_by_side(_state, self.files)
         elif manifest is not None and not self.partitions and self.one_of is None:
             folder = self.path.rstrip("/")
-            yield from side_by_side(_state, (FileSystems.join(folder, each.name) for each in manifest.files))
+            yield from side_by_side(_state, (join(folder, each.name) for each in manifest.files))
         else:
             yield from find_files(self.path, self.partitions, one_of=self.one_of)
 
@@ -104,13 +112,18 @@ def find_files(
     """
     formats: set[bool] = set()
     texts: dict[str, str] = {}
+    folders: set[str] = set()
     try:
-        root = path if FileSystems.exists(path) else _fixed_part(path)
+        root = path if STORE.exists(path) else _fixed_part(path)
         _refuse_part_of_table(root, setting)
         for entry in _matching(path):
             if _LOG.search(entry.path):
                 raise _is_table(entry.path, setting)
             below = entry.path.removeprefix(root)
+            if isinstance(entry, _Gap):
+                if _is_missed(entry.path, root, partitions, one_of):
+                    raise _missed(entry.path)
+                continue
             if _is_data(entry.path, path) and _is_wanted(below, partitions, one_of):
                 formats.add(is_csv(entry.path))
                 if len(formats) > 1:
@@ -118,10 +131,10 @@ def find_files(
                 if is_csv(entry.path):
                     _refuse_packed_twin(entry.path, texts, setting)
                 _refuse_copy(entry.path.removeprefix(path.rstrip("/") + "/").removeprefix(root), entry.path, setting)
-                if is_local(entry.path) and os.path.islink(local_path(entry.path)):
-                    _refuse_part_of_table(entry.path, setting)
-                yield FoundFile(entry.path, entry.size_in_bytes, str(entry.last_updated_in_seconds or ""))
-    except (OSError, BeamIOError) as error:
+                if is_local(entry.path):
+                    _refuse_linked_table(entry.path, folders, setting)
+                yield FoundFile(*entry)
+    except OSError as error:
         raise InputError(f"{setting} must be readable, got {path}; check the path and the permissions.") from error
     if not formats and one_of is None:
         # Rows may come later; what is public is there when a job is written.
@@ -169,9 +182,9 @@ def would_find(path: str, folder: str) -> bool:
     rest = path[len(root) :].strip("/")
     if is_local(path):
         root, folder = os.path.realpath(root), os.path.realpath(folder)
-    system, inside = FileSystems.get_filesystem(path), root.rstrip("/") + "/"
-    rules = [re.compile(system.translate_pattern(each.strip("/"))) for each in (rest, f"{rest}/**")]
-    files = (f"{folder}/part.parquet", f"{folder}.partial-run.clients/part.parquet")
+    inside = root.rstrip("/") + "/"
+    rules = [re.compile(_translated(each.strip("/"))) for each in (rest, f"{rest}/**")]
+    files = (f"{folder}/part.parquet", f"{copy_folder(folder + PARTIAL + 'run')}/part.parquet")
     found = [file for file in files if file.startswith(inside) and _is_data(file, root)]
     return any(rule.match(file.removeprefix(inside)) for file in found for rule in rules)
 
@@ -184,7 +197,7 @@ def _refuse_copy(below: str, file: str, setting: str) -> None:
       file: its path.
       setting: what the path of the data is called.
     """
-    if any(_STAGING.search(part) for part in below.split("/")[:-1]):
+    if any(parsed(part) for part in below.split("/")[:-1]):
         raise InputError(
             f"{setting} must hold no copies of rows that a run keeps or has left, got {file}; wait for the run to end, "
             "or remove what it left by dapple clean."
@@ -195,10 +208,38 @@ def _refuse_part_of_table(root: str, setting: str) -> None:
     """Stops where a local path is in a table; a table that is below the path is found among its files."""
     folder = os.path.realpath(local_path(root)) if is_local(root) else ""
     while folder.strip("/"):
-        logs = (*glob.iglob(f"{glob.escape(folder)}/_delta_log/*"), *glob.iglob(f"{glob.escape(folder)}/metadata/*"))
-        for found in filter(_LOG.search, logs):
-            raise _is_table(found, setting)
+        for logs in (f"{folder}/_delta_log", f"{folder}/metadata"):
+            with contextlib.suppress(OSError), os.scandir(logs) as entries:
+                found = next((entry.path for entry in entries if _LOG.search(entry.path)), None)
+                if found is not None:
+                    raise _is_table(found, setting)
         folder = os.path.dirname(folder)
+
+
+def _refuse_linked_table(file: str, folders: set[str], setting: str) -> None:
+    """Stops at a file that a link takes from a table.
+
+    Args:
+      file: its path, on a local disk.
+      folders: those that were looked at; gets its own.
+      setting: what the path of the data is called.
+    """
+    folder = os.path.dirname(local_path(file))
+    if folder not in folders:
+        folders.add(folder)
+        if os.path.realpath(folder) != os.path.abspath(folder):
+            _refuse_part_of_table(folder, setting)
+    if os.path.islink(local_path(file)):
+        _refuse_part_of_table(file, setting)
+
+
+def _missed(path: str) -> InputError:
+    """The error for data that is there by name and cannot be reached."""
+    if _is_folder(path):
+        return InputError(f"The folder {path} can't be opened, so its rows would be left out; check its permissions.")
+    return InputError(
+        f"{path} is a link to a file or folder that doesn't exist; restore what it links to, or remove the link."
+    )
 
 
 def _is_table(found: str, setting: str) -> InputError:
@@ -209,35 +250,119 @@ def _is_table(found: str, setting: str) -> InputError:
     )
 
 
-def _matching(path: str) -> Iterator[FileMetadata]:
+def _matching(path: str) -> Iterator[ListedFile]:
     """Files at a path or below it; of an object with objects below its name, those below."""
-    literal = glob.escape(path) if FileSystems.exists(path) else path
-    below = _matches(literal.rstrip("/") + "/**")
-    inside = path.rstrip("/") + "/"
-    first = next((entry for entry in below if entry.path.startswith(inside)), None)
+    if _is_folder(path):
+        yield from _local_entries(path, lambda _: True)
+        return
+    below = iter(()) if is_local(path) else STORE.list(path.rstrip("/") + "/")
+    first = next(below, None)
     if first is not None:
         yield first
         yield from below
-    for entry in _matches(literal):
-        if entry.path.rstrip("/") != path.rstrip("/") or not (first or _is_folder(entry.path)):
-            yield entry
+    elif STORE.exists(path):
+        yield ListedFile(path, *STORE.stat(path))
+    else:
+        yield from _matches(path)
 
 
 def _is_folder(path: str) -> bool:
-    """Whether a path is a folder of a local disk; Beam's `match` finds it like a file."""
+    """Whether a path is a folder of a local disk."""
     return is_local(path) and os.path.isdir(local_path(path))
 
 
-def _matches(pattern: str) -> Iterator[FileMetadata]:
-    """Files that match a pattern, one after the other: what Beam's `match` gives as a list, of a million if need be."""
-    system = FileSystems.get_filesystem(pattern)
-    fixed = re.match("^[^[*?]*", pattern)[0]  # type: ignore[index]
+def _matches(pattern: str) -> Iterator[ListedFile]:
+    """Files that match a pattern as a user writes one: the only place where a path may be a pattern."""
+    fixed = "".join(itertools.takewhile(lambda letter: letter not in _WILDCARDS, pattern))
     if fixed == pattern:
-        yield from (entry for entry in system.match([pattern])[0].metadata_list)
         return
-    if system.has_dirs():
-        fixed = system._url_dirname(fixed)
-    yield from system.match_files(system._list(fixed), pattern)
+    matches = re.compile(_translated(pattern)).match
+    if not is_local(pattern):
+        yield from (file for file in STORE.list(fixed) if matches(file.path))
+        return
+    leads = functools.partial(_leads_to, pattern=pattern)
+    for entry in _local_entries(os.path.dirname(fixed), leads):
+        if matches(entry.path) or (isinstance(entry, _Gap) and leads(entry.path)):
+            yield entry
+
+
+def _translated(pattern: str) -> str:
+    """The regular expression of a pattern as a user writes one; Beam is loaded where somebody has written one."""
+    from apache_beam.io.filesystem import FileSystem
+
+    return FileSystem.translate_pattern(pattern)
+
+
+def _leads_to(path: str, pattern: str) -> bool:
+    """Whether a folder at a path could hold what matches a pattern."""
+    parts = pattern.split("/")[: path.count("/") + 1]
+    return "**" in "".join(parts) or re.match(_translated("/".join(parts)), path) is not None
+
+
+def _local_entries(folder: str, leads: Callable[[str], bool]) -> Iterator[ListedFile]:
+    """Files in a local folder at any depth, through links to folders, and a `_Gap` for what cannot be reached.
+
+    Args:
+      folder: where to begin.
+      leads: whether a folder is looked into, by its path.
+
+    Raises:
+      InputError: if a link to a folder leads back to one that it is in.
+    """
+    start = folder.rstrip("/") or folder
+    waiting: list[tuple[str, tuple[str, ...]]] = []
+    if start:
+        waiting.append((start, (os.path.realpath(local_path(start)),)))
+    while waiting:
+        path, above = waiting.pop()
+        try:
+            with os.scandir(local_path(path)) as found:
+                entries = sorted(found, key=lambda each: each.name)
+        except FileNotFoundError:
+            continue  # Folders may go while others are listed.
+        except OSError:
+            yield _Gap(path, 0, "")
+            continue
+        for entry in entries:
+            below = f"{path.rstrip('/')}/{entry.name}"
+            if not _is_folder(entry.path):
+                with contextlib.suppress(FileNotFoundError):
+                    yield _entry_of(below, entry)
+                continue
+            if not leads(below):
+                continue
+            real = os.path.realpath(entry.path) if entry.is_symlink() else f"{above[-1].rstrip('/')}/{entry.name}"
+            if real not in above:
+                waiting.append((below, (*above, real)))
+            elif not entry.name.startswith(_HIDDEN):
+                raise InputError(
+                    f"{below} is a link to a folder that it is in, so its files would count again and again; remove "
+                    "the link."
+                )
+
+
+def _entry_of(path: str, entry: os.DirEntry[str]) -> ListedFile:
+    """A file as Beam lists it; a link that leads nowhere may have been a file, or a folder."""
+    try:
+        state = entry.stat()
+    except OSError:
+        if not entry.is_symlink():
+            raise
+        return _Gap(path, 0, "")
+    return ListedFile(path, state.st_size, str(state.st_mtime))
+
+
+def _is_missed(path: str, root: str, partitions: dict[str, str], one_of: tuple[str, tuple[str, ...]] | None) -> bool:
+    """Whether a link that leads nowhere, or a folder that cannot be opened, would have held data that are wanted."""
+    name, parts = os.path.basename(path), path.removeprefix(root).split("/")
+    if any(part.startswith(_HIDDEN) for part in parts) or name == "lost+found":
+        return False
+    if not _is_folder(path) and "=" not in name and os.path.splitext(name)[1] and not _is_data(path, root):
+        return False
+    wanted: dict[str, tuple[str, ...]] = {column: (value,) for column, value in partitions.items()}
+    wanted |= dict([] if one_of is None else [one_of])
+    folders = (part.partition("=") for part in parts)
+    return all(value in wanted.get(column, (value,)) for column, _, value in folders)
 
 
 def _fixed_part(path: str) -> str:
@@ -261,16 +386,16 @@ def _lies_in(below: str, column: str, value: str) -> bool:
 def _is_data(file: str, root: str) -> bool:
     """Whether a matched file is data: not hidden, not a marker, and Parquet or CSV by name unless named in full."""
     below = file.removeprefix(root).split("/")
-    hidden = any(part.startswith(("_", ".")) for part in below if part)
+    hidden = any(part.startswith(_HIDDEN) for part in below if part)
     return file == root or (not hidden and (file.endswith(PARQUET_ENDINGS) or is_csv(file)))
 
 
 def _state(path: str) -> FoundFile:
     try:
-        found = FileSystems.get_filesystem(path).metadata(path)
-    except (OSError, BeamIOError) as error:
+        found = STORE.stat(path)
+    except OSError as error:
         raise InputError(
             f"{path} must be there, as the log of its table or its manifest names it, got nothing; restore the file, "
             "or choose another version."
         ) from error
-    return FoundFile(path, found.size_in_bytes, str(found.last_updated_in_seconds or ""))
+    return FoundFile(path, *found)

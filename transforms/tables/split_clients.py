@@ -14,16 +14,16 @@ import pyarrow.compute as pc
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from schemas.tables.shard import EMPTY_SHARD, ShardRef
-from transforms.files import gate
-from transforms.files.file_bytes import write_bytes
-from transforms.files.lean_fn import LeanFn
-from transforms.numerics.tables import partition
-from transforms.numerics.tables.participation import Rule
-from transforms.tables import client_ids, hive
-from transforms.tables.client_ids import IdKind
-from transforms.tables.counted_clients import Roll, distinct_digests
-from transforms.tables.shard_rows import read_columns
+from dapple_dp.schemas.tables.shard import EMPTY_SHARD, ShardRef
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.file_bytes import write_bytes
+from dapple_dp.transforms.numerics.tables import partition
+from dapple_dp.transforms.numerics.tables.participation import Rule
+from dapple_dp.transforms.on_beam.workers import LeanFn
+from dapple_dp.transforms.tables import client_ids, hive
+from dapple_dp.transforms.tables.client_ids import IdKind
+from dapple_dp.transforms.tables.counted_clients import Roll, distinct_digests
+from dapple_dp.transforms.tables.shard_rows import read_columns
 
 _BUCKETS = 1024
 """Keys of the shuffle, and so the most workers that compare clients."""
@@ -48,7 +48,8 @@ class _DigestsFn(LeanFn):
         ids = client_ids.canonical(
             read_columns(shard, {self._client_id: pa.string()}).column(self._client_id).drop_null()
         )
-        self._kinds.add(client_ids.kind_of(ids))
+        if len(ids):
+            self._kinds.add(client_ids.kind_of(ids))
         digests = client_ids.digests(pc.unique(ids))
         if self._column is not None:
             window = pa.array([hive.folder_value(shard.path, self._column)], pa.large_string())

@@ -15,18 +15,18 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from apache_beam.io.filesystems import FileSystems
 
-from schemas.privacy.flow import NOT_PRIVATE_METADATA
-from schemas.settings.format_number import FORMAT, METADATA
-from schemas.tables.contract import TableContract
-from schemas.tables.shard import EMPTY_SHARD, ShardRef
-from schemas.trusted_zone.job_configs import CLUSTER, FILE, ROW
-from transforms.files.file_bytes import WrittenFile, write_bytes, write_listing
-from transforms.files.private_sink import PrivateSink
-from transforms.numerics.statistics.nearest import NearestCenters
-from transforms.rounds.small_blocks import SmallBlocksFn
-from transforms.tables.shard_rows import ValidRows, read_valid_rows
+from dapple_dp.schemas.settings.format_number import FORMAT, METADATA
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.shard import EMPTY_SHARD, ShardRef
+from dapple_dp.schemas.trusted_zone.job_configs import CLUSTER, FILE, ROW
+from dapple_dp.schemas.trusted_zone.metrics import NOT_PRIVATE_METADATA
+from dapple_dp.transforms.files.file_bytes import WrittenFile, write_bytes, write_listing
+from dapple_dp.transforms.files.private_sink import PrivateSink
+from dapple_dp.transforms.files.stores import is_local, join
+from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
+from dapple_dp.transforms.rounds.small_blocks import SmallBlocksFn
+from dapple_dp.transforms.tables.shard_rows import ValidRows, read_valid_rows
 
 DIGEST_KEY = "dapple.model"
 """Key-value metadata of every file: SHA-256 of the model's centers."""
@@ -72,7 +72,7 @@ class _AssignFn(SmallBlocksFn):
                 writer.write_table(table)
         content = buffer.getvalue()
         name = _file_name(shard)
-        _write_whole(FileSystems.join(self._folder, name), content)
+        _write_whole(join(self._folder, name), content)
         yield WrittenFile(name, hashlib.sha256(content).hexdigest())
 
 
@@ -93,7 +93,7 @@ def _file_name(shard: ShardRef) -> str:
 
 def _write_whole(path: str, content: bytes) -> None:
     """Writes a file so that it is never seen half done; a second attempt replaces it by its equal."""
-    if FileSystems.get_scheme(path) not in (None, "file"):
+    if not is_local(path):
         write_bytes(path, content)
         return
     folder, name = os.path.split(path)

@@ -13,23 +13,29 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import AsDict, AsList
 
-from schemas.errors import InputError
-from schemas.tables import columns
-from schemas.tables.contract import TableContract
-from schemas.tables.shard import ShardRef
-from schemas.trusted_zone.metrics import METRICS_FILE, ClassAgreement, Metrics, ReferenceMatch, Separation
-from transforms.files.file_bytes import write_bytes
-from transforms.files.private_sink import PrivateSink
-from transforms.numerics.statistics.nearest import NearestCenters
-from transforms.numerics.trusted_zone import clustering_scores as scores
-from transforms.numerics.trusted_zone.clustering_sums import ClusteringSums, ModelCost, model_cost, row_ranks, scatter
-from transforms.numerics.trusted_zone.exact_sum import ExactSum
-from transforms.rounds.exact_sums import MergeFn
-from transforms.rounds.small_blocks import SmallBlocksFn
-from transforms.tables.shard_rows import ValidRows, prefetched_blocks, read_valid_rows, shard_name
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.tables import columns
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.shard import ShardRef
+from dapple_dp.schemas.trusted_zone.metrics import METRICS_FILE, ClassAgreement, Metrics, ReferenceMatch, Separation
+from dapple_dp.transforms.files.file_bytes import write_bytes
+from dapple_dp.transforms.files.private_sink import PrivateSink
+from dapple_dp.transforms.files.stores import join
+from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
+from dapple_dp.transforms.numerics.trusted_zone import clustering_scores as scores
+from dapple_dp.transforms.numerics.trusted_zone.clustering_sums import (
+    ClusteringSums,
+    ModelCost,
+    model_cost,
+    row_ranks,
+    scatter,
+)
+from dapple_dp.transforms.numerics.trusted_zone.exact_sum import ExactSum
+from dapple_dp.transforms.rounds.merge import MergeFn
+from dapple_dp.transforms.rounds.small_blocks import SmallBlocksFn
+from dapple_dp.transforms.tables.shard_rows import ValidRows, prefetched_blocks, read_valid_rows, shard_name
 
 Models = Mapping[Any, NearestCenters]
 
@@ -230,7 +236,7 @@ class ScoreModels(beam.PTransform):
 
 
 def _write_metrics(keyed: tuple[Any, Metrics], folder: str) -> None:
-    write_bytes(FileSystems.join(folder, METRICS_FILE), keyed[1].to_json().encode())
+    write_bytes(join(folder, METRICS_FILE), keyed[1].to_json().encode())
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

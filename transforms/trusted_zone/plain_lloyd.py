@@ -14,20 +14,20 @@ import numpy as np
 from apache_beam.pvalue import AsSingleton
 from numpy.typing import NDArray
 
-from schemas.kmeans.pooled_config import PooledFitConfig
-from schemas.privacy.unit import unit_of
-from schemas.tables.contract import TableContract
-from schemas.tables.shard import ShardRef
-from transforms.kmeans.dp_lloyd import rounds as dp_lloyd
-from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
-from transforms.kmeans.dp_lloyd.state import LloydState
-from transforms.kmeans.lloyd.box import LloydSettings, lattice_centers
-from transforms.numerics.kmeans import folding, lloyd_rules
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.frame import Frame
-from transforms.rounds.exact_sums import SumStatistics
-from transforms.rounds.small_blocks import SmallBlocksFn
-from transforms.tables.shard_rows import prefetched_blocks
+from dapple_dp.schemas.core.unit import unit_of
+from dapple_dp.schemas.kmeans.pooled_config import PooledFitConfig
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.shard import ShardRef
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.frame import Frame
+from dapple_dp.transforms.kmeans.dp_lloyd import rounds as dp_lloyd
+from dapple_dp.transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
+from dapple_dp.transforms.kmeans.dp_lloyd.state import LloydState
+from dapple_dp.transforms.kmeans.lloyd.box import LloydSettings, lattice_centers
+from dapple_dp.transforms.numerics.kmeans import folding, lloyd_rules
+from dapple_dp.transforms.on_beam.exact_sums import SumStatistics
+from dapple_dp.transforms.rounds.small_blocks import SmallBlocksFn
+from dapple_dp.transforms.tables.shard_rows import prefetched_blocks
 
 
 def initial_state(config: PooledFitConfig, server: NDArray[np.float64]) -> LloydState:

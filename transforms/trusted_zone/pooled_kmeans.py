@@ -12,20 +12,20 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsSingleton
 
-from schemas.errors import InputError
-from schemas.kmeans.pooled_config import OptimalOptions
-from schemas.tables.contract import TableContract
-from schemas.tables.shard import ShardRef
-from transforms.files.lean_fn import LeanFn
-from transforms.numerics.kmeans.starts import seeding
-from transforms.numerics.statistics.nearest import NearestCenters
-from transforms.numerics.tables.row_sampling import order_of_rows
-from transforms.numerics.trusted_zone.clustering_sums import MeanSums, RowSample, row_ranks
-from transforms.numerics.trusted_zone.k_fed import LocalCenters, local_centers, merged_centers
-from transforms.rounds.exact_sums import MergeFn
-from transforms.rounds.small_blocks import SmallBlocksFn
-from transforms.tables.shard_rows import prefetched_blocks, read_blocks
-from transforms.trusted_zone.evaluate_models import EvaluateModels
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.kmeans.pooled_config import OptimalOptions
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.shard import ShardRef
+from dapple_dp.transforms.numerics.kmeans.starts import seeding
+from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
+from dapple_dp.transforms.numerics.tables.row_sampling import order_of_rows
+from dapple_dp.transforms.numerics.trusted_zone.clustering_sums import MeanSums, RowSample, row_ranks
+from dapple_dp.transforms.numerics.trusted_zone.k_fed import LocalCenters, local_centers, merged_centers
+from dapple_dp.transforms.on_beam.workers import LeanFn
+from dapple_dp.transforms.rounds.merge import MergeFn
+from dapple_dp.transforms.rounds.small_blocks import SmallBlocksFn
+from dapple_dp.transforms.tables.shard_rows import prefetched_blocks, read_blocks
+from dapple_dp.transforms.trusted_zone.evaluate_models import EvaluateModels
 
 Starts = tuple[np.ndarray, ...]
 """Centers of every start, feature units."""

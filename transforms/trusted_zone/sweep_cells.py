@@ -6,7 +6,7 @@ and so a guarantee, of its own; what a sweep learns of the cells together is not
 
 import dataclasses
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -16,16 +16,16 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 
-from schemas.kmeans.model import ClusterModel
-from schemas.tables.contract import TableContract
-from schemas.tables.shard import ShardRef
-from transforms.files.signals.progress import PROGRESS
-from transforms.numerics.statistics.frame import SharedFrame
-from transforms.privacy.noise_stage import AddKeyedNoise
-from transforms.rounds.exact_sums import SumKeyedStatistics
-from transforms.rounds.protocol import Round, measure
-from transforms.rounds.small_blocks import SmallBlocksFn
-from transforms.tables.shard_rows import prefetched_blocks
+from dapple_dp.schemas.kmeans.model import ClusterModel
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.shard import ShardRef
+from dapple_dp.transforms.core.round import Round, measure
+from dapple_dp.transforms.files.signals.progress import PROGRESS
+from dapple_dp.transforms.on_beam.noise_stage import AddKeyedNoise
+from dapple_dp.transforms.privacy.key_files import KeyFile
+from dapple_dp.transforms.rounds.small_blocks import SmallBlocksFn
+from dapple_dp.transforms.tables.shard_rows import prefetched_blocks
+from dapple_dp.transforms.trusted_zone.shared_frame import SharedFrame
 
 
 class Cell(NamedTuple):
@@ -63,6 +63,45 @@ class _CellStatisticsFn(SmallBlocksFn):
         for keyed in self._totals.items():
             yield WindowedValue(keyed, MIN_TIMESTAMP, [GlobalWindow()])
         self._totals = {}
+
+
+class SumPresentVectorsFn(beam.CombineFn):
+    """Adds int64 vectors whose length is unknown; the sum of none is None."""
+
+    def create_accumulator(self) -> np.ndarray | None:
+        """Starts without a vector."""
+        return None
+
+    def add_input(self, accumulator: np.ndarray | None, element: np.ndarray) -> np.ndarray:
+        """Adds one vector to a copy that this combiner owns."""
+        if accumulator is None:
+            return element.copy()
+        accumulator += element
+        return accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[np.ndarray | None]) -> np.ndarray | None:
+        """Adds vectors into a new one."""
+        total = None
+        for accumulator in accumulators:
+            if accumulator is not None:
+                total = self.add_input(total, accumulator)
+        return total
+
+    def extract_output(self, accumulator: np.ndarray | None) -> np.ndarray | None:
+        """Returns the exact sum."""
+        return accumulator
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class SumKeyedStatistics(beam.PTransform):
+    """Adds (number, int64 vector) by number, to (number, exact sum).
+
+    Windowing: global. Cost: one shuffle of one vector per bundle and number.
+    """
+
+    def expand(self, statistics: beam.PCollection) -> beam.PCollection:
+        """Combines per number."""
+        return statistics | "Sum" >> beam.CombinePerKey(SumPresentVectorsFn())
 
 
 def _share_frames(states: dict[int, Any]) -> dict[int, Any]:
@@ -173,7 +212,7 @@ class _RunRound(beam.PTransform):
             shards
             | "Statistics" >> beam.ParDo(_CellStatisticsFn(self.contract, self.rounds, self.news), broadcasts)
             | "Aggregate" >> SumKeyedStatistics()
-            | "Noise" >> AddKeyedNoise(plan=plans, key_uri=self.key_uri)
+            | "Noise" >> AddKeyedNoise(plan=plans, key_source=KeyFile(self.key_uri))
         )
         joined = {"state": self.states, "releases": releases} | "Join" >> beam.CoGroupByKey()
         return joined | "Server" >> beam.FlatMap(_advance, self.rounds)

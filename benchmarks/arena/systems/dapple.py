@@ -22,8 +22,8 @@ def _job(job):
     import os
 
     from dapple_dp import DPKMeans
-    from pipelines.ledger.store import Ledger
-    from schemas.privacy.charge import Limit
+    from dapple_dp.pipelines.ledger.store import Ledger
+    from dapple_dp.schemas.privacy.charge import Limit
 
     if job.ledger is not None and not os.path.exists(job.ledger):
         Ledger(job.ledger).set_limit("arena", Limit(epsilon=1.001 * job.epsilon, delta=job.delta))
@@ -34,17 +34,16 @@ def _job(job):
 
 
 def _rounds(job, seed):
-    """One run, under a key of its own if there is no seed."""
     import hashlib
-    import secrets
 
     import numpy as np
 
     from benchmarks.arena.stages import quiet
-    from pipelines.kmeans.plan.public_fit import PublicFit
-    from schemas.kmeans.fit_config import validated
-    from schemas.tables.client_block import ClientBlock
-    from transforms.kmeans.simulated_fit import run_once
+    from dapple_dp.pipelines.kmeans.plan.public_fit import PublicFit
+    from dapple_dp.schemas.core.block import ClientBlock
+    from dapple_dp.schemas.kmeans.fit_config import validated
+    from dapple_dp.transforms.core import loop
+    from dapple_dp.transforms.numerics.kernel import row_pass
 
     server = np.zeros((0, job.rows.shape[1])) if job.server is None else job.server
     terms = (job.k, job.epsilon, job.delta, *job.bounds, *server.shape, float(server.sum()))
@@ -55,6 +54,7 @@ def _rounds(job, seed):
         served = {} if job.server is None else {"server_data": {"path": "server"}}
         _PLANNED[terms] = PublicFit.of(validated(settings | served | {"dp_lloyd": {"domain": job.bounds}}), server)
     plan = _PLANNED[terms]
-    key = secrets.token_bytes(32) if seed is None else hashlib.sha256(f"{terms}{seed}".encode()).digest()
-    model, _ = run_once(plan.initial, quiet(plan.rounds, job.door), ClientBlock(job.rows), 1.0, key)
+    key = np.random.default_rng().bytes(32) if seed is None else hashlib.sha256(f"{terms}{seed}".encode()).digest()
+    row_pass.start()
+    model = loop.simulate(plan.initial, quiet(plan.rounds, job.door), [ClientBlock(job.rows)], key).model()
     return {"centers": model.centers, "noisy_sizes": model.noisy_sizes}

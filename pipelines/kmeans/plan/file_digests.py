@@ -13,27 +13,24 @@ import secrets
 from collections.abc import Generator, Iterator
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.run.graph import run_graph
-from pipelines.run.options import shuffles_in_memory
-from pipelines.tables.client_staging import private_folder
-from schemas.privacy.flow import TRUSTED_ZONE
-from transforms.files import gate
-from transforms.files.file_bytes import write_bytes
-from transforms.files.private_sink import PrivateSink
-from transforms.files.stores import AT_ONCE
-from transforms.tables.file_seal import FileSeal, content_digest
-from transforms.tables.listing import (
-    DIGEST_BYTES,
-    FILES_IN_BLOCK,
-    DigestFiles,
+from dapple_dp.pipelines.run.graph import run_graph
+from dapple_dp.pipelines.run.options import shuffles_in_memory
+from dapple_dp.pipelines.tables.client_staging import private_folder
+from dapple_dp.schemas.core.plan import TRUSTED_ZONE
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.file_bytes import write_bytes
+from dapple_dp.transforms.files.private_sink import PrivateSink
+from dapple_dp.transforms.files.stores import AT_ONCE, join
+from dapple_dp.transforms.tables.file_seal import FileSeal, content_digest
+from dapple_dp.transforms.tables.listing import (
     FileList,
     ListedFile,
     Listing,
     write_listing,
 )
+from dapple_dp.transforms.tables.read import DIGEST_BYTES, FILES_IN_BLOCK, DigestFiles
 
 _LOGGER = logging.getLogger(__name__)
 FileDigests = Generator[tuple[ListedFile, str], None, None]
@@ -104,7 +101,7 @@ def _by_workers(files: FileList, options: PipelineOptions, folder: str) -> FileD
     first = next(unknown, None)
     with private_folder(folder) as beside:
         # A name of its own: workers of a killed attempt may still write.
-        place = FileSystems.join(beside, secrets.token_hex(8))
+        place = join(beside, secrets.token_hex(8))
         if first is not None:
             listing = write_listing(itertools.chain([first], unknown), f"{place}.jsonl")
             _LOGGER.info("workers read the digests of all input, in a pipeline of its own")

@@ -7,26 +7,27 @@ import hmac
 import json
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions
+from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.privacy.charge import canonical
+from dapple_dp.schemas.settings.digest import config_digest, content_of
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.tables.columns import find
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.prepared_layout import MANIFEST_FILE, PreparedManifest
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.stores import is_local, join
+from dapple_dp.transforms.privacy.key_files import read_key
+from dapple_dp.transforms.tables import hive
+from dapple_dp.transforms.tables.listing import FileList, ListedFile
+from dapple_dp.transforms.tables.on_launcher import first_schema, unlisted_refusal
+from dapple_dp.transforms.tables.source import Source
 
-from pipelines.kmeans.plan.file_digests import file_digests
-from pipelines.kmeans.plan.planned_fit import PlannedFit
-from schemas.errors import InputError
-from schemas.kmeans.fit_config import FitConfig
-from schemas.privacy.charge import canonical
-from schemas.settings.digest import config_digest, content_of
-from schemas.settings.refusal import Refusal
-from schemas.tables.columns import find
-from schemas.tables.contract import TableContract
-from schemas.tables.prepared_layout import MANIFEST_FILE, PreparedManifest
-from transforms.files import gate
-from transforms.privacy.keys import read_key
-from transforms.tables import hive
-from transforms.tables.listing import FileList, ListedFile
-from transforms.tables.read import first_schema, unlisted_refusal
-from transforms.tables.source import Source
+if TYPE_CHECKING:
+    from apache_beam.options.pipeline_options import PipelineOptions
 
 _PLACES = (
     ("data", "path"),
@@ -59,7 +60,7 @@ def source_fingerprint(source: Source, contract: TableContract, digest: str, key
     return found.hexdigest()
 
 
-def content_fingerprint(planned: PlannedFit, digest: str, key_uri: str, options: PipelineOptions, folder: str) -> str:
+def content_fingerprint(planned: PlannedFit, digest: str, key_uri: str, options: "PipelineOptions", folder: str) -> str:
     """HMAC of every byte of the input and of what is public under the run key, times of change left out.
 
     Public are the server data and the run that this one follows.
@@ -79,6 +80,8 @@ def content_fingerprint(planned: PlannedFit, digest: str, key_uri: str, options:
     Raises:
       InputError: if a file cannot be read, or was changed.
     """
+    from dapple_dp.pipelines.kmeans.plan.file_digests import file_digests
+
     columns = (*planned.contract.columns, *(planned.source.one_of or ())[:1])
     found = hmac.new(read_key(key_uri), digest.encode(), hashlib.sha256)
     with contextlib.closing(file_digests(_listed(planned.source), options, folder)) as contents:
@@ -92,7 +95,7 @@ def content_fingerprint(planned: PlannedFit, digest: str, key_uri: str, options:
 
 def resolve_path(path: str) -> str:
     """A path as it is spelled without links, dots and trailing slashes; one of another filesystem keeps its links."""
-    if FileSystems.get_scheme(path) in (None, "file"):
+    if is_local(path):
         return os.path.realpath(path.removeprefix("file://"))
     return path.rstrip("/")
 
@@ -116,7 +119,7 @@ def _manifest(source: Source) -> Iterator[bytes]:
     listed = _listed(source).manifest
     if listed is None:
         return
-    path = FileSystems.join(source.path.rstrip("/"), MANIFEST_FILE)
+    path = join(source.path.rstrip("/"), MANIFEST_FILE)
     rule, remedy = f"{path} must stay as it was when the job listed its files", "run the job again"
     refusal = Refusal(kind=InputError, rule=rule, remedy=remedy)
     content = gate.read_bytes(path, refusal)

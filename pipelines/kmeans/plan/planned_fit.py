@@ -2,37 +2,40 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.kmeans.plan.previous_run import PreviousRun, load_previous
-from pipelines.kmeans.plan.public_fit import PublicFit, statement_of
-from pipelines.kmeans.plan.windows import roll_of
-from pipelines.tables.client_staging import JobRows
-from pipelines.tables.epoch_roll import EpochRoll
-from pipelines.tables.features import with_features
-from pipelines.tables.private_source import private_source
-from schemas.kmeans.fit_config import FitConfig
-from schemas.kmeans.model import ClusterModel
-from schemas.kmeans.pooled_config import PooledFitConfig
-from schemas.kmeans.recurring.drift import Drift
-from schemas.kmeans.recurring.remembered import Remembered
-from schemas.privacy.flow import Promise, PromisedPlan, Zone
-from schemas.privacy.plan import PrivacyPlan, PrivacyUnit
-from schemas.privacy.statement import PrivacyStatement
-from schemas.reports.config import EncodeConfig
-from schemas.tables.contract import TableContract
-from schemas.tables.data_section import DataConfig
-from schemas.tables.encoded_column import read_as
-from schemas.tables.encoder import Encoder
-from transforms.kmeans.lloyd.specs import samples_rows
-from transforms.kmeans.protocols import PROTOCOLS, warm_protocol
-from transforms.numerics.kmeans.starts import seeding
-from transforms.rounds.protocol import ProtocolState, Round
-from transforms.tables.read import ServerFiles, first_schema
-from transforms.tables.source import Source
+from dapple_dp.pipelines.kmeans.plan.public_fit import PublicFit, statement_of
+from dapple_dp.pipelines.tables.features import with_features
+from dapple_dp.pipelines.tables.private_source import JobRows, private_source, without_files
+from dapple_dp.schemas.choices import Algorithm
+from dapple_dp.schemas.core.plan import PrivacyPlan, PrivacyUnit, Promise, PromisedPlan, Zone
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.kmeans.model import ClusterModel
+from dapple_dp.schemas.privacy.statement import PrivacyStatement
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.data_section import CsvForm, DataConfig
+from dapple_dp.schemas.tables.encoded_column import read_as
+from dapple_dp.schemas.tables.encoder import Encoder
+from dapple_dp.transforms.core.round import Round
+from dapple_dp.transforms.core.statistics.frame import Frame
+from dapple_dp.transforms.kmeans.lloyd.specs import samples_rows
+from dapple_dp.transforms.kmeans.protocols import protocol_of, warm_protocol
+from dapple_dp.transforms.numerics.kmeans.starts import seeding
+from dapple_dp.transforms.rounds.protocol import ProtocolState
+from dapple_dp.transforms.tables.on_launcher import ServerFiles, first_schema
+from dapple_dp.transforms.tables.source import Source
+
+if TYPE_CHECKING:
+    from dapple_dp.pipelines.kmeans.plan.previous_run import PreviousRun
+    from dapple_dp.pipelines.tables.epoch_roll import EpochRoll
+    from dapple_dp.schemas.kmeans.pooled_config import PooledFitConfig
+    from dapple_dp.schemas.kmeans.recurring.drift import Drift
+    from dapple_dp.schemas.kmeans.recurring.remembered import Remembered
+    from dapple_dp.schemas.reports.config import EncodeConfig
+    from dapple_dp.transforms.rounds.memory_rows import PublicRows
 
 _STAND_IN_POINTS = 300
 
@@ -60,10 +63,10 @@ class PlannedFit:
     initial: ProtocolState
     plan: PrivacyPlan
     rounds: tuple[Round, ...]
-    previous: PreviousRun | None = None
+    previous: "PreviousRun | None" = None
     server: ServerFiles | None = None
     chosen: dict[str, Any] | None = None
-    roll: EpochRoll | None = None
+    roll: "EpochRoll | None" = None
 
     @property
     def rows(self) -> JobRows:
@@ -81,16 +84,22 @@ class PlannedFit:
     @property
     def promise(self) -> Promise:
         """What the graph of the job must keep."""
-        privacy, plan = self.config.privacy, self.plan
+        privacy, shares, plan = self.config.privacy, self.config.masked.shares, self.plan
         planned = PromisedPlan(
             rounds=plan.rounds,
             unit=plan.unit,
             replaces=samples_rows(self.config),
             epsilon=privacy.epsilon,
             delta=privacy.delta,
-            shares=self.config.masked.shares,
+            shares=shares,
+            shares_cost=0.0 if shares is None else self._shares_cost(),
         )
         return Promise(zone=Zone.PUBLIC, plans=(planned,))
+
+    def _shares_cost(self) -> float:
+        from dapple_dp.transforms.numerics.masked.noise_shares import closeness_epsilon
+
+        return closeness_epsilon(self.plan.rounds)
 
     def promise_of(self, first: int, last: int) -> Promise:
         """What the graph of rounds `first` to `last` must keep."""
@@ -127,6 +136,15 @@ def feature_names(features: str | tuple[str, ...], encoder: Encoder | None, n_fe
     return features if encoder is None else encoder.names
 
 
+def frame_json(frame: Frame) -> dict[str, Any]:
+    """A public frame as `run.json` holds it."""
+    return {
+        "clipping_norm": frame.lattice.clipping_norm,
+        "domain": None if frame.box is None else [frame.box.low, frame.box.high],
+        "center": frame.lattice.center.tolist(),
+    }
+
+
 class FitResult(NamedTuple):
     """What a run releases.
 
@@ -143,9 +161,9 @@ class FitResult(NamedTuple):
     model: ClusterModel
     privacy: PrivacyStatement
     fingerprint: str
-    drift: Drift | None = None
+    drift: "Drift | None" = None
     in_units: NDArray[np.float64] | None = None
-    remembered: Remembered | None = None
+    remembered: "Remembered | None" = None
 
 
 def plan_fit(config: FitConfig, listed: Source | None = None) -> PlannedFit:
@@ -162,14 +180,35 @@ def plan_fit(config: FitConfig, listed: Source | None = None) -> PlannedFit:
     config = with_features(config, listed)
     source = private_source(config, listed)
     files = server_files(config, source)
-    encoder = learned_encoder(config, files)
+    return _planned(config, source, files, lambda encoder: feature_count(config.data, source, encoder))
+
+
+def plan_rows(config: FitConfig, width: int, server: "PublicRows | None") -> PlannedFit:
+    """Calibrates the plan of a job on rows in memory, as `plan_fit` does of files; nothing is read.
+
+    Args:
+      config: the job; follows no other, and its path names no files.
+      width: number of columns, or of the numbers in the one column of lists.
+      server: its public rows; None without.
+    """
+    config = with_features(config)
+    source = without_files(config.data)
+    return _planned(config, source, server, lambda encoder: width if encoder is None else encoder.n_features)
+
+
+def _planned(
+    config: FitConfig,
+    source: Source,
+    server: "ServerFiles | PublicRows | None",
+    n_features_of: Callable[[Encoder | None], int],
+) -> PlannedFit:
+    """A job whose rows, private and public, are there."""
+    encoder = learned_encoder(config, server)
     previous = previous_run(config)
-    server = public_points(
-        config, encoder, files, lambda: feature_count(config.data, source, encoder), previous=previous
-    )
-    n_features = server.shape[1]
+    points = public_points(config, encoder, server, lambda: n_features_of(encoder), previous=previous)
+    n_features = points.shape[1]
     check_previous(config, previous, encoder, n_features)
-    public = public_fit(config, server, previous)
+    public = public_fit(config, points, previous)
     by_client = config.privacy.unit is PrivacyUnit.CLIENT
     return PlannedFit(
         config=config,
@@ -181,13 +220,13 @@ def plan_fit(config: FitConfig, listed: Source | None = None) -> PlannedFit:
         plan=public.plan,
         rounds=public.rounds,
         previous=previous,
-        server=files,
+        server=server if isinstance(server, ServerFiles) else None,
         chosen=public.chosen,
-        roll=roll_of(config),
+        roll=_roll_of(config),
     )
 
 
-def public_fit(config: FitConfig, server: NDArray[np.float64], previous: PreviousRun | None) -> PublicFit:
+def public_fit(config: FitConfig, server: NDArray[np.float64], previous: "PreviousRun | None") -> PublicFit:
     """The rounds of a job, from the centers of an earlier run where it starts warm; errors as of `PublicFit.of`."""
     if previous is None or not config.starts_warm:
         return PublicFit.of(config, server)
@@ -197,7 +236,7 @@ def public_fit(config: FitConfig, server: NDArray[np.float64], previous: Previou
 
 
 def server_files(
-    config: FitConfig | PooledFitConfig | EncodeConfig, source: Source | None = None
+    config: "FitConfig | PooledFitConfig | EncodeConfig", source: Source | None = None
 ) -> ServerFiles | None:
     """The server files of a job as they are now; when the private files are listed, they must be the same still.
 
@@ -205,18 +244,31 @@ def server_files(
     """
     if config.server_data is None:
         return None
-    files = ServerFiles.at(config.server_data.path)
+    form = CsvForm.of(config.server_data.csv, lenient=config.data.csv_form.lenient)
+    files = ServerFiles.at(config.server_data.path, form.text)
     if source is not None and source.listed is not None:
         source.listed.check(lambda _: files.check())
     return files
 
 
-def previous_run(config: FitConfig) -> PreviousRun | None:
+def previous_run(config: FitConfig) -> "PreviousRun | None":
     """The earlier run that a job names; see `check_previous`."""
-    return None if config.recurring is None else load_previous(config.recurring.previous)
+    if config.recurring is None:
+        return None
+    from dapple_dp.pipelines.kmeans.plan.previous_run import load_previous
+
+    return load_previous(config.recurring.previous)
 
 
-def check_previous(config: FitConfig, previous: PreviousRun | None, encoder: Encoder | None, n_features: int) -> None:
+def _roll_of(config: FitConfig) -> "EpochRoll | None":
+    if config.algorithm is not Algorithm.WINDOWS:
+        return None
+    from dapple_dp.pipelines.kmeans.plan.windows import roll_of
+
+    return roll_of(config)
+
+
+def check_previous(config: FitConfig, previous: "PreviousRun | None", encoder: Encoder | None, n_features: int) -> None:
     """Refuses an earlier run whose centers do not mean the same."""
     if previous is not None:
         previous.check(config, feature_names(config.data.features, encoder, n_features), encoder)
@@ -227,15 +279,18 @@ def message_contract(planned: PlannedFit) -> TableContract:
     return dataclasses.replace(planned.contract, by_client=planned.contract.client_id is not None)
 
 
-def learned_encoder(config: FitConfig | PooledFitConfig | EncodeConfig, server: ServerFiles | None) -> Encoder | None:
+def learned_encoder(
+    config: "FitConfig | PooledFitConfig | EncodeConfig", server: "ServerFiles | PublicRows | None"
+) -> Encoder | None:
     """Encoder of the `encode` section, learned from the server data where it asks for that, or of columns' bounds."""
     features, encodings = config.data.features, config.encodings
-    if not encodings or isinstance(features, str):
+    missing = config.data.missing
+    if not (encodings or missing) or isinstance(features, str):
         return None
     if server is None or not any(encoding.needs_server for encoding in encodings.values()):
-        return Encoder.learn(features, encodings)
+        return Encoder.learn(features, encodings, missing=missing)
     types = {name: read_as(encodings.get(name)) for name in features}
-    return Encoder.learn(features, encodings, server.rows(types), server.path)
+    return Encoder.learn(features, encodings, server.rows(types), server.path, missing)
 
 
 def feature_count(data: DataConfig, source: Source, encoder: Encoder | None) -> int:
@@ -251,10 +306,10 @@ def feature_count(data: DataConfig, source: Source, encoder: Encoder | None) -> 
 def public_points(
     config: FitConfig,
     encoder: Encoder | None,
-    server: ServerFiles | None,
+    server: "ServerFiles | PublicRows | None",
     n_features: Callable[[], int],
     *,
-    previous: PreviousRun | None = None,
+    previous: "PreviousRun | None" = None,
 ) -> NDArray[np.float64]:
     """Public points (q, d): the server data, or points in the clipping ball where there are none.
 
@@ -267,7 +322,7 @@ def public_points(
       n_features: gives d; asked where there are no server data.
       previous: the earlier run that the job follows, if any.
     """
-    if previous is not None and PROTOCOLS[config.algorithm].from_centers:
+    if previous is not None and protocol_of(config.algorithm).from_centers:
         return previous.model.centers
     if server is not None:
         return server.points(TableContract.from_config(config.data, encoder=encoder).features_only())

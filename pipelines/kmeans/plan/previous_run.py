@@ -5,24 +5,24 @@ import hashlib
 import json
 from typing import Any
 
-from apache_beam.io.filesystems import FileSystems
-
-from pipelines.ledger.private_state import Register, State, digest_of
-from schemas.errors import ConfigError, LedgerRefusedError
-from schemas.kmeans.fit_config import FitConfig
-from schemas.kmeans.model import ClusterModel, model_from_tables
-from schemas.kmeans.recurring.remembered import MEMORY_FILE, MEMORY_SCHEMA, Memory
-from schemas.kmeans.windows_config import WindowsFit
-from schemas.privacy.plan import PrivacyUnit
-from schemas.privacy.release import RELEASE_SCHEMA
-from schemas.settings import json_schema
-from schemas.settings.refusal import MalformedError, Refusal
-from schemas.settings.run_manifest import PreviousManifest, PrivacyFile
-from schemas.tables.encoder import Encoder
-from transforms.files import gate
-from transforms.files.publish import CENTERS_FILE, RELEASES_FILE
-from transforms.files.saved_model import MANIFEST, SavedModel, load_model
-from transforms.numerics.statistics.frame import Frame
+from dapple_dp.pipelines.kmeans.plan.planned_fit import frame_json
+from dapple_dp.pipelines.ledger.private_state import Register, State, digest_of
+from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.schemas.errors import ConfigError, LedgerRefusedError
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.kmeans.model import ClusterModel, model_from_tables
+from dapple_dp.schemas.kmeans.recurring.remembered import MEMORY_FILE, MEMORY_SCHEMA, Memory
+from dapple_dp.schemas.kmeans.windows_config import WindowsFit
+from dapple_dp.schemas.privacy.release_table import RELEASE_SCHEMA
+from dapple_dp.schemas.settings import json_schema
+from dapple_dp.schemas.settings.refusal import MalformedError, Refusal
+from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE, RELEASES_FILE, PreviousManifest, PrivacyFile
+from dapple_dp.schemas.tables.encoder import Encoder
+from dapple_dp.transforms.core.statistics.frame import Frame
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.gate import TableForm
+from dapple_dp.transforms.files.saved_model import MANIFEST, SavedModel, load_model
+from dapple_dp.transforms.files.stores import join
 
 _PRIVACY = "privacy.json"
 _SETTING = "recurring.previous"
@@ -137,15 +137,6 @@ def _encoding(encoder: Encoder | None) -> str | None:
     return None if encoder is None else json.dumps(encoder.to_json(), sort_keys=True)
 
 
-def frame_json(frame: Frame) -> dict[str, Any]:
-    """A public frame as `run.json` holds it."""
-    return {
-        "clipping_norm": frame.lattice.clipping_norm,
-        "domain": None if frame.box is None else [frame.box.low, frame.box.high],
-        "center": frame.lattice.center.tolist(),
-    }
-
-
 def load_previous(folder: str) -> PreviousRun:
     """The run in a fit's output folder; releases only, nothing private.
 
@@ -153,7 +144,7 @@ def load_previous(folder: str) -> PreviousRun:
       ConfigError: if it holds no finished private fit, or a file is not the one that the fit wrote.
     """
     saved = load_model(folder, _SETTING)
-    where = FileSystems.join(saved.folder, MANIFEST)
+    where = join(saved.folder, MANIFEST)
     rule = f"{MANIFEST} in {saved.folder} must name clusters, frame and privacy unit"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="fit again")
     raw = gate.read_bytes(where, refusal)
@@ -166,7 +157,10 @@ def load_previous(folder: str) -> PreviousRun:
     centers, releases, privacy = (
         _file(saved.folder, manifest, name) for name in (CENTERS_FILE, RELEASES_FILE, _PRIVACY)
     )
-    tables = gate.table_of(centers, refusal), gate.table_of(releases, refusal, RELEASE_SCHEMA)
+    tables = (
+        gate.table_of(centers, refusal, TableForm.by_size(n_rows=len(saved.centers))),
+        gate.table_of(releases, refusal, TableForm.by_size(RELEASE_SCHEMA)),
+    )
     with refusal.covers():
         run = _run_of(saved, manifest, model_from_tables(*tables), json_schema.parse_as(privacy, PrivacyFile, refusal))
         run = dataclasses.replace(run, manifest=digest_of(raw))
@@ -190,9 +184,14 @@ def memory_from(content: bytes, numbers: tuple[int, ...], n_features: int, folde
     """
     rule = f"{MEMORY_FILE} in {folder} must be the file that fit wrote"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="fit again")
-    table = gate.table_of(content, refusal, MEMORY_SCHEMA)
+    table = gate.table_of(content, refusal, _memory_form(n_features))
     with refusal.covers():
         return Memory.from_table(table, numbers, n_features)
+
+
+def _memory_form(n_features: int) -> TableForm:
+    """Two lists a row; the noise of its count is random, so a row has bytes of its own in the file."""
+    return TableForm(schema=MEMORY_SCHEMA, row_bytes=32 * n_features + (1 << 9), least_bytes=8)
 
 
 def _run_of(saved: SavedModel, manifest: PreviousManifest, model: ClusterModel, privacy: PrivacyFile) -> PreviousRun:
@@ -216,9 +215,7 @@ def _run_of(saved: SavedModel, manifest: PreviousManifest, model: ClusterModel, 
 def _file(folder: str, manifest: PreviousManifest, name: str) -> bytes:
     """A file that the manifest lists."""
     rule = f"{_SETTING} must be the output folder of a finished private fit, with {name}"
-    content = gate.read_bytes(
-        FileSystems.join(folder, name), Refusal(kind=ConfigError, rule=rule, remedy="check the path")
-    )
+    content = gate.read_bytes(join(folder, name), Refusal(kind=ConfigError, rule=rule, remedy="check the path"))
     if manifest.files.get(name) != hashlib.sha256(content).hexdigest():
         raise ConfigError(f"{name} in {folder} must be the file that fit wrote, got another; fit again.")
     return content

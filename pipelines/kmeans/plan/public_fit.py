@@ -1,53 +1,41 @@
 """The rounds of a fit as settings and public points decide them, and what they would cost; reads no private file."""
 
-import dataclasses
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.kmeans.plan import simulated_shares
-from schemas.choices import Algorithm, Auto, Trust
-from schemas.errors import ConfigError, PrivacyFlowError
-from schemas.kmeans.fit_config import FitConfig
-from schemas.masked.coalitions import coalitions
-from schemas.privacy.noise_shares import ZEROED_OUT
-from schemas.privacy.plan import PrivacyPlan
-from schemas.privacy.statement import NEIGHBORING_RELATION, PrivacyStatement
-from transforms.kmeans import simulated_fit
-from transforms.kmeans.feddp_kmeans import space as feddp_space
-from transforms.kmeans.protocols import PROTOCOLS
-from transforms.kmeans.simulated_fit import SimulatedFit
-from transforms.numerics.masked.shared_masks import message_bytes
-from transforms.numerics.privacy.noise_shares import check_divisible, closeness_epsilon
-from transforms.privacy import accounting
-from transforms.rounds.protocol import Round, RoundsProtocol
+from dapple_dp.schemas.choices import Algorithm, Auto, Trust
+from dapple_dp.schemas.core.plan import PrivacyPlan
+from dapple_dp.schemas.errors import PrivacyFlowError
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.privacy.meaning import meaning_of
+from dapple_dp.schemas.privacy.noise_shares import ZEROED_OUT
+from dapple_dp.schemas.privacy.statement import NEIGHBORING_RELATION, PrivacyStatement, describe
+from dapple_dp.transforms.core import accounting
+from dapple_dp.transforms.core.round import Round
+from dapple_dp.transforms.kmeans.protocols import protocol_of
+from dapple_dp.transforms.privacy import plan_cache
+from dapple_dp.transforms.rounds.protocol import RoundsProtocol
 
-_LEFT_OUT = "one unit is left out of its sender's statistic; who sends is public, and the same in both"
+if TYPE_CHECKING:
+    from dapple_dp.transforms.kmeans.simulated_fit import SimulatedFit
 
 
 def statement_of(config: FitConfig, plan: PrivacyPlan, chosen: dict[str, Any] | None) -> PrivacyStatement:
     """The guarantee of a fit, which `plan` states and every output repeats; `chosen` as of `PublicFit`."""
     masked: dict[str, Any] | None = None
-    shares = config.masked.shares
     if config.trust is Trust.MASKED:
-        masked = {
-            "scheme": str(config.masked.scheme),
-            "noise_by": str(config.masked.noise_by),
-            "message_bytes": {each.path: message_bytes(each.size) for each in plan.rounds},
-            "roles": "simulated in one job",
-            "coalitions": coalitions(config.masked),
-        }
-    if masked is not None and shares is not None:
-        masked["shares"] = dataclasses.asdict(shares) | {"closeness_epsilon": closeness_epsilon(plan.rounds)}
-        masked["neighbors"] = _LEFT_OUT
+        from dapple_dp.pipelines.kmeans.plan.masked_fit import masked_statement
+
+        masked = masked_statement(config.masked, plan)
     return PrivacyStatement.from_plan(
         plan,
-        accounting.describe(plan),
+        describe(plan),
         trust=config.trust,
         masked=masked,
         epoch=config.covers,
-        neighboring_relation=NEIGHBORING_RELATION if shares is None else ZEROED_OUT,
+        neighboring_relation=NEIGHBORING_RELATION if config.masked.shares is None else ZEROED_OUT,
         chosen=chosen,
     )
 
@@ -81,16 +69,18 @@ class PublicFit(NamedTuple):
         """
         asked = config
         if protocol is None:
-            protocol, config = PROTOCOLS[config.algorithm], resolve_settings(config, server)
+            protocol, config = protocol_of(config.algorithm), resolve_settings(config, server)
         privacy, n_features = config.privacy, server.shape[1]
         initial = protocol.initial_state(config, server, n_features)
         specs = protocol.round_specs(config, n_features, len(server))
-        plan = accounting.calibrate(privacy.unit, specs, privacy.epsilon, privacy.delta, protocol.allocation(config))
+        allocation = protocol.allocation(config)
+        plan = accounting.calibrate(privacy.unit, specs, privacy.epsilon, privacy.delta, allocation, plan_cache)
         check_meanings(plan)
         if config.masked.shares is not None:
-            plan = _with_shares(plan, privacy.epsilon)
-        chosen = None if config.privacy.shares == asked.privacy.shares else simulated_shares.to_json(config)
-        return cls(initial, plan, protocol.rounds(config, plan), chosen)
+            from dapple_dp.pipelines.kmeans.plan.masked_fit import with_shares
+
+            plan = with_shares(plan, privacy.epsilon)
+        return cls(initial, plan, protocol.rounds(config, plan), _chosen(config, asked))
 
     def simulated(
         self,
@@ -98,21 +88,24 @@ class PublicFit(NamedTuple):
         server: NDArray[np.float64],
         n_units: int,
         *,
-        draws: int = simulated_fit.DRAWS,
+        draws: int | None = None,
         seed: int = 0,
-    ) -> SimulatedFit:
+    ) -> "SimulatedFit":
         """Runs of the job on its server data, or on a mixture inside its public bounds if it has none.
 
         Args:
           config: the job.
           server: the points of `of`; without server data their width alone matters here.
           n_units: assumed number of rows (privacy unit client: of clients), from 1 to 2**31 - 1.
-          draws: runs, >= 1, each with noise of its own.
+          draws: runs, >= 1, each with noise of its own; None takes `simulated_fit.DRAWS`.
           seed: public.
 
         Raises:
           ConfigError: if the number of units is out of range.
         """
+        from dapple_dp.transforms.kmeans import simulated_fit
+
+        draws = simulated_fit.DRAWS if draws is None else draws
         given = config.server_data is not None
         points = server if given else simulated_fit.stand_in_points(config, server.shape[1], seed)
         rows = simulated_fit.drawn_rows(config, points, n_units, seed)
@@ -130,7 +123,7 @@ def check_meanings(plan: PrivacyPlan) -> None:
     """
     for each in plan.rounds:
         for release in each.releases:
-            if not release.spec.meaning.tells:
+            if not meaning_of(release.spec).tells:
                 raise PrivacyFlowError(
                     f"{each.path}/{release.spec.name} must say what it means, got nothing; give its spec a meaning."
                 )
@@ -148,22 +141,20 @@ def resolve_settings(config: FitConfig, server: NDArray[np.float64]) -> FitConfi
     """
     if config.algorithm is not Algorithm.FEDDP_KMEANS:
         return config
-    config = feddp_space.decided(config, server)
+    from dapple_dp.transforms.kmeans.feddp_kmeans import space
+
+    config = space.decided(config, server)
     if config.privacy.shares is not Auto.AUTO:
         return config
-    return simulated_shares.choose_shares(config, server, PROTOCOLS[config.algorithm])
+    from dapple_dp.pipelines.kmeans.plan import simulated_shares
+
+    return simulated_shares.choose_shares(config, server, protocol_of(config.algorithm))
 
 
-def _with_shares(plan: PrivacyPlan, target: float) -> PrivacyPlan:
-    """The plan where senders split its noise: how close sums of shares are to the noise is paid from epsilon.
+def _chosen(config: FitConfig, asked: FitConfig) -> dict[str, Any] | None:
+    """What `privacy.shares: auto` became; None where the job asked for these shares."""
+    if config.privacy.shares == asked.privacy.shares:
+        return None
+    from dapple_dp.pipelines.kmeans.plan import simulated_shares
 
-    Raises:
-      ConfigError: if a release has noise that cannot be split, or nothing of the target is left to pay with.
-    """
-    check_divisible(plan.rounds)
-    epsilon = accounting.with_shares(plan.epsilon, plan.rounds)
-    if epsilon > target:
-        raise ConfigError(
-            f"privacy.epsilon must be more than sums of noise shares cost, got {target:g}; raise it, or release less."
-        )
-    return dataclasses.replace(plan, epsilon=epsilon)
+    return simulated_shares.to_json(config)

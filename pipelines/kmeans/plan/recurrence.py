@@ -3,26 +3,20 @@
 All of it is post-processing of two releases.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
-from pipelines.kmeans.plan.previous_run import PreviousRun, frame_json
-from pipelines.kmeans.plan.remember import apply_memory
-from schemas.choices import ClippingRule
-from schemas.kmeans.lloyd_config import DPLloydFit
-from schemas.kmeans.model import ClusterModel
-from schemas.kmeans.recurring.drift import Drift
-from schemas.kmeans.recurring.remembered import Remembered
-from schemas.privacy.plan import Role
-from transforms.kmeans.lloyd.box import rounds_frame
-from transforms.numerics.kmeans.centers import NoisyMeans, last_means, released_as
-from transforms.numerics.kmeans.recurring import drift
-from transforms.numerics.kmeans.recurring.matching import Matching, match_centers
-from transforms.numerics.statistics import norms
-from transforms.numerics.statistics.frame import Frame
+from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit
+from dapple_dp.pipelines.kmeans.plan.previous_run import PreviousRun
+from dapple_dp.pipelines.kmeans.plan.remember import apply_memory
+from dapple_dp.schemas.kmeans.model import ClusterModel
+from dapple_dp.schemas.kmeans.recurring.drift import Drift
+from dapple_dp.schemas.kmeans.recurring.remembered import Remembered
+from dapple_dp.transforms.numerics.kmeans.centers import NoisyMeans, last_means
+from dapple_dp.transforms.numerics.kmeans.recurring import drift
+from dapple_dp.transforms.numerics.kmeans.recurring.matching import Matching, match_centers
 
 
 class Followed(NamedTuple):
@@ -102,38 +96,3 @@ def _mean_scores(
 def _picked(noisy: NoisyMeans, rows: NDArray[np.int64]) -> NoisyMeans:
     """Some of the clusters, in this order."""
     return noisy._replace(sums=noisy.sums[rows], counts=noisy.counts[rows])
-
-
-def clusters_json(result: FitResult) -> dict[str, Any]:
-    """Numbers of the clusters as `run.json` holds them, for the run that follows this one."""
-    found, size = result.drift, result.model.n_clusters
-    return {
-        "numbers": list(result.model.cluster_numbers),
-        "next_number": size if found is None else found.next_number,
-        "released_rows": list(range(size)) if found is None else list(found.rows),
-    }
-
-
-def previous_json(planned: PlannedFit) -> dict[str, Any] | None:
-    """The run that this one follows as `run.json` names it: by what it released, not by where it is."""
-    previous = planned.previous
-    if previous is None:
-        return None
-    warm = planned.config.starts_warm
-    return {"run_id": previous.run_id, "digest": previous.saved.digest, "warm_start": warm}
-
-
-def final_frame(planned: PlannedFit, model: ClusterModel) -> dict[str, Any] | None:
-    """The frame of the last rounds as `run.json` holds it; None where the run moved it by its releases."""
-    config, frame = planned.config, planned.initial.frame
-    if isinstance(config, DPLloydFit):
-        return frame_json(rounds_frame(config, len(frame.lattice.center)))
-    if config.feddp_kmeans.reduce_diameter is not None:
-        return None
-    if config.clipping.norm is ClippingRule.PRIVATE:
-        release = released_as(model.releases, Role.NORMS)
-        if release is None:
-            raise LookupError("a private clipping norm must be released, got no such release; give its spec the role.")
-        norm = norms.noisy_quantile(release.decoded, release.stddev, config.clipping.quantile)
-        frame = Frame(frame.lattice._replace(clipping_norm=norm))
-    return frame_json(frame)

@@ -7,20 +7,20 @@ import dataclasses
 
 import numpy as np
 
-from pipelines.kmeans.plan.planned_fit import PlannedFit
-from pipelines.kmeans.plan.previous_run import PreviousRun
-from pipelines.kmeans.plan.windows import window_memory
-from schemas.choices import LloydVariant
-from schemas.errors import ConfigError
-from schemas.kmeans.lloyd_config import DPLloydFit
-from schemas.kmeans.model import ClusterModel
-from schemas.kmeans.recurring.config import RecurringConfig
-from schemas.kmeans.recurring.remembered import Memory, Remembered
-from schemas.kmeans.windows_config import WindowsFit
-from transforms.kmeans.lloyd.box import LloydSettings
-from transforms.kmeans.windows.state import WindowState
-from transforms.numerics.kmeans.centers import last_means
-from transforms.numerics.kmeans.recurring.memory import drift_scores, memory_of, most_runs, recalled
+from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit
+from dapple_dp.pipelines.kmeans.plan.previous_run import PreviousRun
+from dapple_dp.pipelines.kmeans.plan.windows import window_memory
+from dapple_dp.schemas.choices import LloydVariant
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
+from dapple_dp.schemas.kmeans.model import ClusterModel
+from dapple_dp.schemas.kmeans.recurring.config import RecurringConfig
+from dapple_dp.schemas.kmeans.recurring.remembered import Memory, Remembered
+from dapple_dp.schemas.kmeans.windows_config import WindowsFit
+from dapple_dp.transforms.kmeans.lloyd.box import LloydSettings
+from dapple_dp.transforms.kmeans.windows.state import WindowState
+from dapple_dp.transforms.numerics.kmeans.centers import last_means
+from dapple_dp.transforms.numerics.kmeans.recurring.memory import drift_scores, memory_of, most_runs, recalled
 
 
 def apply_memory(

@@ -1,14 +1,17 @@
 """The server's side of a run once more, from what it released: post-processing that anybody could repeat."""
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.privacy.release import Release
-from transforms.numerics.one_thread import one_thread
-from transforms.rounds.protocol import ProtocolState, Round
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.transforms.core.round import Round
+from dapple_dp.transforms.numerics.one_thread import one_thread
+from dapple_dp.transforms.rounds.protocol import ProtocolState
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,24 +59,31 @@ def replay(initial: ProtocolState, rounds: Sequence[Round], releases: Sequence[R
       rounds: of the run, in order.
       releases: of the run, in order; with their lattice units or without.
     """
-    by_path = {release.path: release for release in releases}
-    state: ProtocolState = initial
-    movements: list[Movement] = []
     with one_thread():
-        for each in rounds:
-            paths = [f"{each.plan.path}/{release.spec.name}" for release in each.plan.releases]
-            before, state = state, each.step(state, tuple(by_path[path] for path in paths))
-            movement = _movement(each.plan.path.rpartition("/")[2], before, state)
-            movements += [movement] if movement is not None else []
-    n_centers = 0 if state.centers is None else len(state.centers)
-    return Replay(state=state, movements=tuple(each for each in movements if len(each.distances) == n_centers))
+        states: list[ProtocolState] = list(replayed(initial, rounds, releases))
+    names = [each.plan.path.rpartition("/")[2] for each in rounds]
+    movements = [_movement(name, *pair) for name, pair in zip(names, itertools.pairwise(states), strict=True)]
+    n_centers = 0 if states[-1].centers is None else len(states[-1].centers)
+    moved = (each for each in movements if each is not None and len(each.distances) == n_centers)
+    return Replay(state=states[-1], movements=tuple(moved))
+
+
+def replayed(initial: Any, rounds: Sequence[Round], releases: Sequence[Release]) -> Iterator[Any]:
+    """Yields the state before the first round, and after each, from the releases of a run."""
+    by_path = {release.path: release for release in releases}
+    state = initial
+    yield state
+    for round_ in rounds:
+        paths = [f"{round_.plan.path}/{release.spec.name}" for release in round_.plan.releases]
+        state = round_.step(state, tuple(by_path[path] for path in paths))
+        yield state
 
 
 def _movement(name: str, before: ProtocolState, after: ProtocolState) -> Movement | None:
     """How a round moved the centers; None for a round that does not, or that started from none."""
     if after.centers is None or after.centers is before.centers:
         return None
-    start, end, stddevs = before.positions, after.positions, after.center_stddevs
+    start, end, stddevs = before.positions, after.positions, after.move_stddevs
     if start is None or end is None or start.shape != end.shape or np.array_equal(start, end):
         return None
     return Movement(

@@ -7,24 +7,27 @@ public number of units, and the one with the lowest mean cost is taken. All seed
 
 import hashlib
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import StartSpace
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import FitConfig
-from schemas.kmeans.sections.feddp_config import LloydConfig
-from schemas.kmeans.sections.privacy_config import SharesConfig
-from schemas.privacy.plan import PrivacyUnit
-from schemas.tables.client_block import ClientBlock
-from transforms.kmeans import simulated_fit
-from transforms.numerics.kmeans.starts import stand_in
-from transforms.numerics.one_thread import one_thread
-from transforms.privacy import accounting
-from transforms.rounds.protocol import RoundsProtocol
+from dapple_dp.schemas.choices import StartSpace
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.plan import PrivacyPlan, PrivacyUnit, ReleasePlan, ReleaseSpec, RoundPlan, RoundSpec
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.kmeans.sections.feddp_config import LloydConfig
+from dapple_dp.schemas.kmeans.sections.privacy_config import SharesConfig
+from dapple_dp.transforms.core import loop
+from dapple_dp.transforms.core.noise import check_release_noise
+from dapple_dp.transforms.kmeans import simulated_fit
+from dapple_dp.transforms.numerics.kernel import row_pass
+from dapple_dp.transforms.numerics.kmeans.starts import stand_in
+from dapple_dp.transforms.numerics.one_thread import one_thread
+from dapple_dp.transforms.rounds.protocol import RoundsProtocol
 
 ROWS = 5000
 """Rows of one simulated world, at most; they stand for any number."""
@@ -37,6 +40,7 @@ COUNTS, FULL_COUNTS = (1.0 / 6.0,), (0.1, 0.2)
 LLOYD = ((0, 0.25), (1, 0.25), (1, 0.5), (2, 0.5))
 """Lloyd rounds, and their share of the budget."""
 _RESTARTS = 20
+_PART_OF_EPSILON = 1.0 - 6e-4
 _LABEL = b"dapple simulated shares, a public key"
 
 
@@ -103,6 +107,7 @@ def choose_shares(config: FitConfig, server: NDArray[np.float64], protocol: Roun
     left = candidates(config)
     costs: list[list[float]] = [[] for _ in left]
     worlds: list[World] = []
+    row_pass.start()
     with one_thread():
         for n_worlds, kept in HALVINGS:
             for number in range(len(worlds), n_worlds):
@@ -126,13 +131,37 @@ def _cost(config: FitConfig, world: World, number: int, protocol: RoundsProtocol
     config = config.model_copy(update={"feddp_kmeans": options})
     specs = protocol.round_specs(config, n_features, len(world.server))
     try:
-        plan = accounting.nearly_calibrated(privacy.unit, specs, privacy.epsilon, privacy.delta)
-    except ConfigError:
+        plan = nearly_calibrated(privacy.unit, specs, privacy.epsilon, privacy.delta)
+    except ValueError:
         return float("inf")
     initial = protocol.initial_state(config, world.server, n_features)
     key = hashlib.sha256(_LABEL + b"/%d" % number).digest()
-    model, _ = simulated_fit.run_once(initial, protocol.rounds(config, plan), world.rows, world.factor, key)
-    return simulated_fit.mean_cost(world.rows.points, model.centers)
+    found = loop.simulate(initial, protocol.rounds(config, plan), [world.rows], key, factor=world.factor)
+    return simulated_fit.mean_cost(world.rows.points, found.model().centers)
+
+
+def nearly_calibrated(unit: PrivacyUnit, rounds: Sequence[RoundSpec], epsilon: float, delta: float) -> PrivacyPlan:
+    """Returns nearly the plan of `calibrate` with allocation `tuned`: without the slack for discrete noise.
+
+    Gaussian noise composes in closed form, so many plans can be compared without a search for each. The epsilon of
+    the plan is infinite, so nothing takes it for a guarantee.
+
+    Raises:
+      ValueError: if the noise doesn't fit the lattice.
+    """
+    from dp_accounting import gaussian_mechanism
+
+    with np.errstate(divide="ignore"):
+        level = 1.0 / float(gaussian_mechanism.get_sigma_gaussian(_PART_OF_EPSILON * epsilon, delta))
+    total = math.fsum(release.share for spec in rounds for release in spec.releases)
+
+    def planned(spec: ReleaseSpec) -> ReleasePlan:
+        plan = ReleasePlan(spec=spec, noise_multiplier=math.sqrt(total / spec.share) / level)
+        check_release_noise(plan)
+        return plan
+
+    plans = tuple(RoundPlan(path=spec.path, releases=tuple(map(planned, spec.releases))) for spec in rounds)
+    return PrivacyPlan(unit=unit, epsilon=math.inf, delta=delta, discretization_slack=0.0, rounds=plans)
 
 
 def to_json(config: FitConfig) -> dict[str, Any]:

@@ -2,17 +2,17 @@
 
 import numpy as np
 
-from pipelines.kmeans.plan.previous_run import PreviousRun
-from pipelines.tables.epoch_roll import EpochRoll
-from schemas.kmeans.fit_config import FitConfig
-from schemas.kmeans.model import ClusterModel
-from schemas.kmeans.recurring.remembered import Memory
-from schemas.kmeans.windows_config import WindowsFit
-from schemas.privacy.plan import PrivacyUnit
-from transforms.kmeans.windows.server import own_means
-from transforms.kmeans.windows.state import WindowState
-from transforms.numerics.kmeans.recurring.memory import most_runs
-from transforms.numerics.tables.participation import Rule
+from dapple_dp.pipelines.kmeans.plan.previous_run import PreviousRun
+from dapple_dp.pipelines.tables.epoch_roll import EpochRoll
+from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.kmeans.model import ClusterModel
+from dapple_dp.schemas.kmeans.recurring.remembered import Memory
+from dapple_dp.schemas.kmeans.windows_config import WindowsFit
+from dapple_dp.transforms.kmeans.windows.server import own_means
+from dapple_dp.transforms.kmeans.windows.state import WindowState
+from dapple_dp.transforms.numerics.kmeans.recurring.memory import most_runs
+from dapple_dp.transforms.numerics.tables.participation import Rule
 
 
 def roll_of(config: FitConfig) -> EpochRoll | None:

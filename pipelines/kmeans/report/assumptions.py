@@ -10,13 +10,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.kmeans.report.fit_view import FitView
-from pipelines.page.page import Badge, Level, Notice
-from schemas.choices import Algorithm
-from schemas.privacy.plan import Role
-from transforms.numerics.kmeans import structure
-from transforms.numerics.kmeans.centers import released_as
-from transforms.numerics.kmeans.scatter import unpack_symmetric
+from dapple_dp.pipelines.kmeans.report.fit_view import FitView
+from dapple_dp.pipelines.page.page import Badge, Level, Notice
+from dapple_dp.schemas.choices import Algorithm
+from dapple_dp.schemas.privacy.meaning import Role
+from dapple_dp.transforms.numerics.kmeans import structure
+from dapple_dp.transforms.numerics.kmeans.centers import released_as
+from dapple_dp.transforms.numerics.kmeans.scatter import unpack_symmetric
+from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
 
 _MOST_NAMED = 8
 """Pairs of centers that a warning names."""
@@ -94,7 +95,7 @@ def largest_spread(rows: NDArray[np.float64], centers: NDArray[np.float64]) -> f
       rows: shape (q, d).
       centers: shape (k, d); each row belongs to the nearest.
     """
-    nearest = ((centers**2).sum(axis=1) - 2.0 * rows @ centers.T).argmin(axis=1)
+    nearest = NearestCenters.of(centers).labels(rows)
     found = 0.0
     for index in range(len(centers)):
         own = rows[nearest == index]
@@ -104,11 +105,14 @@ def largest_spread(rows: NDArray[np.float64], centers: NDArray[np.float64]) -> f
 
 
 def of_clouds(view: FitView) -> list[Notice] | None:
-    """Says that nothing shows as many clusters as there are centers; None where no release says the spread."""
+    """Says that nothing shows as many clusters as there are centers; None where no release says the spread.
+
+    Nor is it asked where the noise of the centers is unknown: noise spreads centers as clusters do.
+    """
     covariance, n_clusters = covariance_of(view), view.summary.n_clusters
-    if covariance is None or n_clusters < 2:
+    if covariance is None or n_clusters < 2 or view.unknown_noise:
         return None
-    sizes, noise = np.maximum(view.summary.sizes, 0.0), np.nan_to_num(view.result.model.center_stddevs)
+    sizes, noise = np.maximum(view.summary.sizes, 0.0), view.result.model.center_stddevs
     if not sizes.any() or not np.trace(covariance) > 0.0:
         return None
     found = structure.n_found(view.plain_centers, sizes, noise, covariance, view.planned.config.seed or 0)
@@ -125,16 +129,17 @@ def of_clouds(view: FitView) -> list[Notice] | None:
 
 
 def of_unknown_spread(view: FitView) -> list[Notice]:
-    """Says that `of_clouds` has nothing to say: windows and warm starts release no spread.
+    """Says that `of_clouds` has nothing to say: windows and warm starts release no spread, or noise is unknown.
 
     At client level it is hidden by the noise and the width of cells: measured, one cloud in three passed for clusters
     or one page in five denied those that were there.
     """
     n_clusters = view.summary.n_clusters
-    if n_clusters < 2 or covariance_of(view) is not None:
+    if n_clusters < 2 or (covariance_of(view) is not None and not view.unknown_noise):
         return []
+    why = "the noise of its centers is unknown" if view.unknown_noise else "it did not release the spread of the rows"
     text = (
-        "Whether there are clusters at all is not said here: nothing that this run released says how far rows spread. "
+        f"This run can't tell you whether the data has clusters, because {why}. "
         f"{n_clusters} centers cut any rows into {n_clusters} parts."
     )
     return [Notice(level=Level.NOTE, text=text, badge=Badge.RELEASED)]

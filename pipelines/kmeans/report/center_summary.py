@@ -29,7 +29,7 @@ class CenterSummary:
       spread: shape (d,): stddev across the clusters that were found, feature units.
       numbers: k numbers of the clusters.
       found: shape (k,): whether a cluster is large enough to be distinguished from an empty one.
-      noise: shape (k, d): noise stddev of each coordinate, feature units; 0 where nobody knows it.
+      noise: shape (k, d): noise stddev of each coordinate, feature units; infinite where nobody knows it.
     """
 
     centers: NDArray[np.float64]
@@ -53,7 +53,7 @@ class CenterSummary:
         """Summary of k centers; features without a name get their number, clusters without numbers 0, 1, ...
 
         A cluster whose noisy size is below `least`, a number or shape (k,), may be empty; features are judged by the
-        others, if there are two.
+        others, if there are two. `noise` is NaN, or None, where nobody knows it.
         """
         known = [str(name) for name in names[: centers.shape[1]]]
         known += [f"feature {index}" for index in range(len(known), centers.shape[1])]
@@ -66,7 +66,7 @@ class CenterSummary:
             spread=scaled_stddev(_judges(finite, found)),
             numbers=numbers or tuple(range(len(finite))),
             found=found,
-            noise=np.zeros_like(finite) if noise is None else np.nan_to_num(noise),
+            noise=np.full_like(finite, np.inf) if noise is None else np.nan_to_num(noise, nan=np.inf),
         )
 
     @property
@@ -100,7 +100,8 @@ class CenterSummary:
         judges = self.found if self.found.sum() > 1 else np.ones_like(self.found)
         parts = judges / judges.sum()
         mixed = np.where(np.arange(self.n_clusters) == index, 1.0, 0.0) - parts
-        noise = np.sqrt(mixed**2 @ self.noise**2)
+        told = mixed != 0.0  # Of two clusters one says nothing of the other: 0 times unknown noise is 0.
+        noise = np.sqrt(mixed[told] ** 2 @ self.noise[told] ** 2)
         sure = statistics.NormalDist().inv_cdf(1.0 - _FALSE / (2.0 * self.centers.size))
         values = self.standardized[index]
         offsets = self.centers[index] - parts @ self.centers
@@ -118,6 +119,11 @@ class CenterSummary:
         sure = statistics.NormalDist().inv_cdf(1.0 - _FALSE / (2.0 * self.centers.size))
         near = values[order[0]] - values <= sure * np.hypot(noise[order[0]], noise)
         return [part.start + int(each) for each in order if each == order[0] or near[each]]
+
+    @property
+    def knows_noise(self) -> bool:
+        """Whether the noise of every center is known."""
+        return bool(np.isfinite(self.noise).all())
 
     def top_features(self, most: int) -> NDArray[np.int64]:
         """The features with the largest spread, largest first."""

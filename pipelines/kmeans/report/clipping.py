@@ -1,24 +1,34 @@
 """What a `fit` report says of the clipping norm: by public rows, and by what was released of private ones."""
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.kmeans.report.fit_view import FitView
-from pipelines.page.page import Badge, Level, Notice
-from schemas.choices import ClippingRule
-from schemas.privacy.plan import Role
-from schemas.privacy.release import Release
-from transforms.kmeans.protocols import PROTOCOLS
-from transforms.numerics.kmeans.centers import released_as
-from transforms.numerics.kmeans.edges import NEAR, at_ends, at_sphere
-from transforms.numerics.kmeans.scatter import trace_of
+from dapple_dp.pipelines.kmeans.report.fit_view import FitView
+from dapple_dp.pipelines.page.page import Badge, Level, Notice
+from dapple_dp.schemas.choices import ClippingRule
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.privacy.meaning import Role
+from dapple_dp.transforms.kmeans.protocols import protocol_of
+from dapple_dp.transforms.numerics.kmeans.centers import released_as
+from dapple_dp.transforms.numerics.kmeans.edges import NEAR, at_ends, at_sphere
+from dapple_dp.transforms.numerics.kmeans.scatter import trace_of
 
 _MOST_NAMED = 8
+_CUT = "or rows beyond it were clipped to it. Check the unit, and give a wider range from what you know"
 _NEARLY_ALL = 0.95
 """Mean squared length of clipped rows, in squared norms, from which nearly all rows must be clipped."""
+
+
+def norm_source(config: FitConfig) -> str:
+    """Where the clipping norm of a job is from."""
+    return {
+        ClippingRule.PRIVATE: "released: a noisy quantile of the rows' norms",
+        ClippingRule.DOMAIN: "half the diagonal of the domain, to which every coordinate is clipped first",
+        ClippingRule.SERVER_RADIUS: "radius of the public server data",
+    }.get(config.clipping.norm, "given in the job")  # type: ignore[arg-type]
 
 
 def of_public_rows(view: FitView) -> list[Notice] | None:
@@ -52,9 +62,13 @@ def _percent(share: float) -> str:
 
 
 def of_private_rows(view: FitView) -> list[Notice] | None:
-    """Whether nearly all private rows are clipped, by the noisy scatter, or else by centers at the sphere."""
+    """Whether nearly all private rows are clipped, by the noisy scatter, or else by centers at the sphere.
+
+    Returns:
+      A warning or a note; an empty list if the scatter shows that few rows can be; None if nothing shows either.
+    """
     found = of_releases(view)
-    return found or (of_sphere(view) if found is None else [*found, *(of_sphere(view) or ())])
+    return found or of_sphere(view) or found
 
 
 def of_releases(view: FitView) -> list[Notice] | None:
@@ -66,9 +80,12 @@ def of_releases(view: FitView) -> list[Notice] | None:
     scatter, total = scatter_release(view), view.noisy_total
     if scatter is None or total is None:
         return None
-    low, mean = filled(scatter, total, view)
-    if not low >= _NEARLY_ALL:
+    low, mean, high = filled(scatter, total, view)
+    if high <= 1.0 - _NEARLY_ALL:
+        # Each clipped row is as long as the norm, so their share is at most the mean squared length.
         return []
+    if not low >= _NEARLY_ALL:
+        return None
     text = (
         f"Almost all rows are clipped: by the noisy scatter, the squared length of a clipped row is on average "
         f"{min(mean, 1.0):.0%} of what the clipping norm, {view.lattice.clipping_norm:.4g}, allows. Distances between "
@@ -79,72 +96,68 @@ def of_releases(view: FitView) -> list[Notice] | None:
 
 
 def of_ends(view: FitView) -> list[Notice] | None:
-    """Centers at an end of the range of a column: there nearly all rows have one value, or were clipped to it."""
-    bounds = view.bounds
+    """Centers at an end of the range of a column: there nearly all rows have one value, or were clipped to it.
+
+    Returns:
+      A warning each, or one for all where nearly all centers are there. None, never an empty list, without any: rows
+      beyond both ends leave a center in the middle, and no release counts them.
+    """
+    bounds, found = view.bounds, view.summary.found
     ends = at_ends(view.plain_centers, bounds, view.center_noise)
-    judged = ends.judged & view.summary.found[:, None]
-    if not judged.any():
-        return None
+    judged = ends.judged & found[:, None]
     encoder, both = view.planned.contract.encoder, np.stack([bounds.lower, bounds.upper])
     shown = both if encoder is None else encoder.decoded(both)
-    found = EndsFound(len(shown[0]), [], [], [], [])
-    for feature in np.flatnonzero(_share(view, judged, view.summary.found) >= 0.5).tolist():
-        own, width = judged[:, feature], shown[1, feature] - shown[0, feature]
+    clipped, empty, single = list[str](), list[str](), list[tuple[int, str]]()
+    enough = _share(view, judged, found) >= 0.5
+    for feature in np.flatnonzero(judged.any(axis=0)).tolist():
+        own, (lower, upper) = judged[:, feature], shown[:, feature]
         sharp = own & (2.0 * view.center_noise <= NEAR * (bounds.upper - bounds.lower)[feature])
-        sides = ends.lower[:, feature] & own, ends.upper[:, feature] & own
-        for there, value in zip(sides, shown[:, feature], strict=True):
-            share = float(_share(view, there[:, None], own)[0])
+        two_values = upper - lower == 1.0 and lower == round(lower)
+        for there, value in ((ends.lower[:, feature], lower), (ends.upper[:, feature], upper)):
             words = f"{view.summary.names[feature]!r} ({value:,.6g})"
-            if share >= _NEARLY_ALL:
-                (found.empty if value == 0.0 else found.clipped).append(words)
-            elif (there & sharp).any() and value != 0.0 and width != 1.0:
-                (found.most if share >= 0.5 else found.some).append(words)
-    return found.notices
+            if enough[feature] and float(_share(view, (there & own)[:, None], own)[0]) >= _NEARLY_ALL:
+                (empty if value == 0.0 else clipped).append(words)
+            elif value != 0.0 and not two_values:
+                single += [(view.summary.numbers[index], words) for index in np.flatnonzero(there & sharp).tolist()]
+    notices = [*_of_nearly_all(clipped, empty, len(shown[0])), *_of_single(single)]
+    return notices or None
 
 
-class EndsFound(NamedTuple):
-    """Columns with centers at an end of their ranges, and these ends.
-
-    Attributes:
-      n_features: how many columns (features) there are.
-      clipped: of nearly all rows, at an end that is not 0.
-      empty: of nearly all rows, at 0.
-      most: of most rows; known better than their distance from the end, which is not 0, of no column of two values.
-      some: of fewer rows; likewise.
-    """
-
-    n_features: int
-    clipped: list[str]
-    empty: list[str]
-    most: list[str]
-    some: list[str]
-
-    @property
-    def notices(self) -> list[Notice]:
-        """What to say of them."""
-        cut = "or rows beyond it were clipped to it. Check the unit, and give a wider range from what you know"
-        there = "these rows have that value"
-        wide = Level.WARNING if 2 * len(self.empty) >= self.n_features > 1 else Level.NOTE
-        told = (
-            (Level.WARNING, self.clipped, "Nearly all centers lie", f"nearly all rows have that value, {cut}"),
-            (Level.WARNING, self.most, "Centers of most rows lie", f"{there}, {cut}"),
-            (Level.NOTE, self.some, "Some centers lie", f"{there}, {cut}"),
-            (
-                wide,
-                self.empty,
-                "Nearly all centers lie",
-                "nearly all rows are 0 there, or the range is far too wide for the column, which drowns in noise",
-            ),
+def _of_nearly_all(clipped: list[str], empty: list[str], n_features: int) -> list[Notice]:
+    """Columns in which nearly all centers are at an end: one that is not 0, or 0."""
+    wide = Level.WARNING if 2 * len(empty) >= n_features > 1 else Level.NOTE
+    told = (
+        (Level.WARNING, clipped, f"nearly all rows have that value, {_CUT}"),
+        (
+            wide,
+            empty,
+            "nearly all rows are 0 there, or the range is far too wide for the column, which drowns in noise",
+        ),
+    )
+    return [
+        Notice(
+            level=level,
+            text=f"Nearly all centers lie at an end of the range of {_listed(columns)}, as far as noise allows: "
+            f"{words}.",
+            badge=Badge.RELEASED,
         )
-        return [
-            Notice(
-                level=level,
-                text=f"{start} at an end of the range of {_listed(columns)}, as far as noise allows: {words}.",
-                badge=Badge.RELEASED,
-            )
-            for level, columns, start, words in told
-            if columns
-        ]
+        for level, columns, words in told
+        if columns
+    ]
+
+
+def _of_single(found: list[tuple[int, str]]) -> list[Notice]:
+    """A warning for each center at an end, not all if there are many."""
+    more = f" {len(found) - _MOST_NAMED} more centers lie at ends." if len(found) > _MOST_NAMED else ""
+    return [
+        Notice(
+            level=Level.WARNING,
+            text=f"Center {number} lies at an end of the range of {words}, as far as noise allows: its rows have that "
+            f"value, {_CUT}.{more if index == _MOST_NAMED - 1 else ''}",
+            badge=Badge.RELEASED,
+        )
+        for index, (number, words) in enumerate(found[:_MOST_NAMED])
+    ]
 
 
 def _listed(columns: list[str]) -> str:
@@ -171,7 +184,7 @@ def of_sphere(view: FitView) -> list[Notice] | None:
     """Centers at the sphere of the clipping norm: there nearly all rows are as long as that, or were shortened."""
     frame = view.replay.state.frame
     middle, norm = frame.lattice.center, frame.lattice.clipping_norm
-    if frame.components is not None or covers_box(view) or PROTOCOLS[view.planned.config.algorithm].one_length:
+    if frame.components is not None or covers_box(view) or protocol_of(view.planned.config.algorithm).one_length:
         return None
     judged, there = at_sphere(view.plain_centers - middle, norm, view.center_noise)
     judged = judged & view.summary.found
@@ -179,7 +192,7 @@ def of_sphere(view: FitView) -> list[Notice] | None:
         return None
     share = float(_share(view, there[:, None], judged)[0])
     if not (there & judged).any():
-        return []
+        return None
     level, which = (Level.WARNING, "Nearly all") if share >= _NEARLY_ALL else (Level.NOTE, "Some")
     text = (
         f"{which} centers are as long as the clipping norm, {norm:.4g}, as far as noise allows: nearly all rows there "
@@ -194,12 +207,14 @@ def scatter_release(view: FitView) -> Release | None:
     return released_as(view.releases, Role.SQUARED_LENGTHS)
 
 
-def filled(scatter: Release, total: float, view: FitView) -> tuple[float, float]:
-    """Mean squared length of clipped rows in squared norms: two noise stddevs below, and as released."""
+def filled(scatter: Release, total: float, view: FitView) -> tuple[float, float, float]:
+    """Mean squared length of clipped rows in squared norms: two noise stddevs below, as released, and two above."""
     squared = view.lattice.clipping_norm**2
     noise = math.sqrt(len(view.lattice.center)) * scatter.stddev / squared
     trace, rows = trace_of(scatter.decoded) / squared, max(total, 1.0)
-    return (trace - 2.0 * noise) / (rows + 2.0 * _count_noise(view)), trace / rows
+    count = 2.0 * _count_noise(view)
+    high = (trace + 2.0 * noise) / (rows - count) if rows > count else math.inf
+    return (trace - 2.0 * noise) / (rows + count), trace / rows, high
 
 
 def _count_noise(view: FitView) -> float:

@@ -1,16 +1,19 @@
 """The section on clusters of a `fit` report: sizes, centers, and what sets them apart."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from pipelines.jobs.forewarnings import plural
-from pipelines.kmeans.report import cluster_plots, own_units
-from pipelines.kmeans.report.center_tree import tree_blocks
-from pipelines.kmeans.report.fit_view import FitView
-from pipelines.page import plots
-from pipelines.page.numbers import to_noise
-from pipelines.page.page import Badge, Bar, Block, Facts, Level, Notice, Section, Table, plot
-from transforms.kmeans.protocols import PROTOCOLS
-from transforms.kmeans.spherical.names import FALSE_NAMES, ClusterNames
+from dapple_dp.pipelines.jobs.forewarnings import plural
+from dapple_dp.pipelines.kmeans.report import cluster_plots, own_units
+from dapple_dp.pipelines.kmeans.report.fit_view import FitView
+from dapple_dp.pipelines.page import plots
+from dapple_dp.pipelines.page.numbers import to_noise
+from dapple_dp.pipelines.page.page import Badge, Bar, Block, Facts, Level, Notice, Section, Table, plot
+from dapple_dp.transforms.kmeans.protocols import protocol_of
+
+if TYPE_CHECKING:
+    from dapple_dp.transforms.kmeans.spherical.names import ClusterNames
 
 _MOST_CLUSTERS = 200
 """Clusters in the table of words."""
@@ -26,7 +29,7 @@ def clusters_section(view: FitView) -> Section:
     blocks: list[Block] = [_sizes(view), *_cost(view), *_elbow(view)]
     if summary.n_clusters > 1:
         blocks += [] if view.is_projected else [_heat_map(view), *_profiles(view)]
-        blocks += [_map(view), *tree_blocks(view)]
+        blocks += [_map(view), *cluster_plots.tree_blocks(view)]
     blocks += [_words(view), _numbers(view)]
     centers = f"{plural(summary.n_clusters, 'center')} of {plural(summary.n_features, 'feature')}"
     lead = f"{centers}, and a noisy size of each, which may even be negative. {_counted(view)}{_grey(view)}"
@@ -42,9 +45,10 @@ def counted_words(view: FitView) -> str:
 def _counted(view: FitView) -> str:
     """What a size counts, and how well it is known."""
     weight = " A client counts with a bounded weight, split by where its rows are." if view.by_client else ""
-    return (
-        f"A size counts {counted_words(view)}: in 19 of 20 cases it is within {view.size_noise} of that number.{weight}"
-    )
+    if "unknown" in view.size_noise:
+        return f"A size counts {counted_words(view)}; how far noise moves it is unknown.{weight}"
+    within = f"in {view.in_two_stddevs} it is within {view.size_noise} of that number"
+    return f"A size counts {counted_words(view)}: {within}.{weight}"
 
 
 def _grey(view: FitView) -> str:
@@ -89,13 +93,16 @@ _NO_COST = {
 
 def names_sections(view: FitView) -> list[Section]:
     """What clusters are about, the largest first, in a run with names."""
-    names, summary = view.names, view.summary
-    if names is None:
+    names, summary, read = view.names, view.summary, view.planned.config.terms
+    if names is None or read is None:
         return []
+    from dapple_dp.transforms.kmeans.spherical.names import FALSE_NAMES
+
     shown = summary.largest_clusters(_MOST_CLUSTERS).tolist()
     units = view.unit.words
     more = f" The {_MOST_CLUSTERS} largest of {summary.n_clusters} clusters." if len(shown) < summary.n_clusters else ""
     noise = 2.0 * names.count_stddev
+    weighed = ", each client's rows sharing one vote" if view.by_client else ""
     table = Table(
         title="What clusters are about",
         badge=Badge.RELEASED,
@@ -109,18 +116,18 @@ def names_sections(view: FitView) -> list[Section]:
             for index in shown
         ),
         words=2,
-        note=f"Terms of the public vocabulary that more of a cluster's {units} have than of all, strongest first: by "
-        f"more than {names.threshold:.2f} noise stddevs, even if the cluster is as large as its noisy size allows. "
-        f"So noise alone gives at most {FALSE_NAMES:g} names in a whole run, as expected. One {view.unit.word} counts "
-        "for no more terms than names.per_unit says, so numbers are below exact ones; where clients are units, one "
-        "counts whole in such a number, and is split in sizes. "
+        note=f"Terms of the public vocabulary that are more frequent among a cluster's rows than among all{weighed}, "
+        f"strongest first: by more than {names.threshold:.2f} noise stddevs, even if the cluster is as large as its "
+        f"noisy size allows. At most {FALSE_NAMES:g} names by noise alone are expected in a whole run. A row has the "
+        f"first {read.most:,} different terms of its list that the vocabulary knows, and longer lists are cut: "
+        "names.most_per_row says where. "
         f"“No name” says that no term stands out of the noise, not that the cluster is empty.{more}",
     )
     lead = "Each cluster by the terms that set it apart. No other term of a text is in this report."
     return [Section(name="names", title="Topics", lead=lead, blocks=(table,))]
 
 
-def _called(view: FitView, names: ClusterNames, index: int) -> str:
+def _called(view: FitView, names: "ClusterNames", index: int) -> str:
     """Names of a cluster, each with its noisy number."""
     noise = names.count_stddev
     return ", ".join(
@@ -132,7 +139,7 @@ def _cost(view: FitView) -> list[Block]:
     """How far rows are from their centers, if the run bought that."""
     cost = view.result.model.noisy_cost
     if cost is None:
-        return [Notice(level=Level.NOTE, text=_NO_COST[not PROTOCOLS[view.planned.config.algorithm].sells_cost])]
+        return [Notice(level=Level.NOTE, text=_NO_COST[not protocol_of(view.planned.config.algorithm).sells_cost])]
     cap = view.planned.config.quality and view.planned.config.quality.max_distance
     distance = f"distance (at most {cap:.4g})" if cap else "distance"
     mean = "mean over clients of their mean" if view.by_client else "mean"
@@ -235,13 +242,14 @@ def _words(view: FitView) -> Table:
     shown = summary.largest_clusters(_MOST_CLUSTERS)
     more = f" The {_MOST_CLUSTERS} largest of {summary.n_clusters} clusters." if len(shown) < summary.n_clusters else ""
     encoded, plain = view.planned.contract.encoder is not None, not view.is_projected
+    said = (plain and not view.unknown_noise, encoded and plain)
     return Table(
-        title="Clusters in words" if plain else "Sizes of the clusters",
+        title="Clusters in words" if any(said) else "Sizes of the clusters",
         badge=Badge.RELEASED,
         columns=(
             "cluster",
-            *(("stands out by",) if plain else ()),
-            *(("typical",) if encoded and plain else ()),
+            *(("stands out by",) if said[0] else ()),
+            *(("typical",) if said[1] else ()),
             f"noisy size ± {view.size_noise}",
             "share",
         ),
@@ -254,9 +262,11 @@ def _words(view: FitView) -> Table:
             )
             for index in shown.tolist()
         ),
-        words=1 + plain + (encoded and plain),
+        words=1 + sum(said),
         note=f"Features are places in vectors of terms, and mean nothing one by one.{more}"
         if not plain
+        else f"{view.unknown_noise} So this report names no feature by which a cluster stands out.{more}"
+        if view.unknown_noise
         else "Up to three features in which the center lies at least one stddev across clusters above (↑) or below (↓) "
         "the mean of the centers, by more than noise explains (over the whole table, false in one of 20 runs at most); "
         f"strongest first.{more}",
@@ -265,13 +275,14 @@ def _words(view: FitView) -> Table:
 
 def _in_words(view: FitView, index: int) -> tuple[str, ...]:
     """What sets a cluster apart, and what is typical of it where columns are encoded."""
-    encoded = view.planned.contract.encoder is not None
     if view.is_projected:
         return ()
-    if not view.summary.found[index]:
-        return ("may be empty", "") if encoded else ("may be empty",)
-    apart = _high_and_low(view, index)
-    return (apart, own_units.typical(view, index)) if encoded else (apart,)
+    there, words = bool(view.summary.found[index]), []
+    if not view.unknown_noise:
+        words.append(_high_and_low(view, index) if there else "may be empty")
+    if view.planned.contract.encoder is not None:
+        words.append(own_units.typical(view, index) if there else "")
+    return tuple(words)
 
 
 def _high_and_low(view: FitView, index: int) -> str:
@@ -282,6 +293,22 @@ def _high_and_low(view: FitView, index: int) -> str:
         for feature, sign in view.summary.outstanding(index, _MOST_OUTSTANDING)
     )
     return ", ".join(words) or "—"
+
+
+def _center_noise(view: FitView) -> str:
+    """What the column of noise says."""
+    if view.unknown_noise:
+        return view.unknown_noise
+    start = "Noise: two stddevs, the largest of these clusters."
+    if protocol_of(view.planned.config.algorithm).one_length:
+        return (
+            f"{start} A center has the direction of sums of several rounds: in {view.in_two_stddevs} it is so near to "
+            "where these sums point without noise."
+        )
+    return (
+        f"{start} The mean of the rows that were counted is so near to what the last round alone says in "
+        f"{view.in_two_stddevs}. Shrinkage moves a center from there toward what else is known."
+    )
 
 
 def _numbers(view: FitView) -> Table:
@@ -298,10 +325,7 @@ def _numbers(view: FitView) -> Table:
     note = f"Shown: {' and '.join(cut)}; centers.parquet has all." if cut else same
     if encoded and not view.is_projected:
         note += " Means are in the units of the columns; percentages are shares of a cluster's rows, cut to 0% to 100%."
-    note += (
-        " Noise: two stddevs, the largest of these clusters. The mean of the rows that were counted is so near to "
-        "what the last round alone says in 19 of 20 cases; a center that is drawn to what else is known is nearer."
-    )
+    note += f" {_center_noise(view)}"
     lines, noise = own_units.texts(view, features, clusters), own_units.noise_texts(view, features, clusters)
     return Table(
         title=f"Centers in {view.unit_words if view.is_projected or not encoded else 'the units of the columns'}",

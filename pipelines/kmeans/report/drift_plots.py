@@ -5,14 +5,14 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.kmeans.report.cluster_plots import MOST_BARS, MOST_ROWS
-from pipelines.kmeans.report.fit_view import FitView
-from pipelines.page.chart import ACCENT, MUTED, WARM, Look
-from pipelines.page.page import Badge, Block, Level, Notice, Section, Table, plot
-from pipelines.page.plots import label_rows
-from pipelines.page.svg import Figure
-from schemas.kmeans.recurring.drift import DRIFT_SCORE, Drift
-from schemas.kmeans.recurring.remembered import MEMORY_DRIFT_SCORE, Remembered
+from dapple_dp.pipelines.kmeans.report.cluster_plots import MOST_BARS, MOST_ROWS
+from dapple_dp.pipelines.kmeans.report.fit_view import FitView
+from dapple_dp.pipelines.page.chart import ACCENT, MUTED, WARM, Look
+from dapple_dp.pipelines.page.page import Badge, Block, Level, Notice, Section, Table, plot
+from dapple_dp.pipelines.page.plots import label_rows
+from dapple_dp.pipelines.page.svg import Figure
+from dapple_dp.schemas.kmeans.recurring.drift import DRIFT_SCORE, Drift
+from dapple_dp.schemas.kmeans.recurring.remembered import MEMORY_DRIFT_SCORE, Remembered
 
 _MOST_CLUSTERS = 200
 _SHOWN_SCORE = 12.0
@@ -53,10 +53,26 @@ def _notices(drift: Drift) -> list[Notice]:
             named = ", ".join(map(str, numbers[:MOST_ROWS])) + (" …" if len(numbers) > MOST_ROWS else "")
             text = f"{'Clusters' if len(numbers) > 1 else 'Cluster'} {named} {words}."
             found.append(Notice(level=Level.NOTE, text=text, badge=Badge.RELEASED))
-    calm = not (drift.moved or drift.resized)
-    if calm and np.isfinite(drift.scores).any():
-        text = f"No center and no size moved by more than {DRIFT_SCORE:g} noise stddevs."
-        found.insert(0, Notice(level=Level.GOOD, text=text, badge=Badge.RELEASED))
+    return [*_calm(drift), *found]
+
+
+def _calm(drift: Drift) -> list[Notice]:
+    """Says that nothing moved, of what has a score, and of what none shows it."""
+    seen, found = [], []
+    for what, scores, moved in (
+        ("center", drift.scores, drift.moved),
+        ("size", drift.size_scores, drift.resized),
+    ):
+        hidden = int(np.count_nonzero(~np.isfinite(scores))) - len(drift.new)
+        if hidden > 0:
+            text = f"Whether {'' if hidden == len(scores) else f'{hidden} of the '}{what}s moved is not visible here."
+            found.append(Notice(level=Level.NOTE, text=text, badge=Badge.RELEASED))
+        elif not moved and np.isfinite(scores).any():
+            seen.append(f"no {what}")
+    if seen:
+        named = " and ".join(seen).capitalize()
+        text = f"{named} moved by more than {DRIFT_SCORE:g} noise stddevs."
+        found.insert(0, Notice(level=Level.NOTE if found else Level.GOOD, text=text, badge=Badge.RELEASED))
     return found
 
 
@@ -122,11 +138,14 @@ def _memory(view: FitView, remembered: Remembered) -> list[Block]:
     """What the run remembers, and which clusters drift."""
     numbers = view.result.model.cluster_numbers
     drifting = remembered.drifting(numbers)
-    text = f"No cluster drifts: its last {remembered.short} and {remembered.length} runs agree."
+    seen = bool(np.isfinite(remembered.scores).any())
+    text = f"No cluster that has a drift score drifts: its last {remembered.short} and {remembered.length} runs agree."
+    if not seen:
+        text = "Drift is not visible: no cluster has a score."
     if drifting:
         named = ", ".join(map(str, drifting[:MOST_ROWS])) + (" …" if len(drifting) > MOST_ROWS else "")
         text = f"{'Clusters drift' if len(drifting) > 1 else 'This cluster drifts'}: {named}. Its remembered mean lags."
-    level = Level.NOTE if drifting else Level.GOOD
+    level = Level.GOOD if seen and not drifting else Level.NOTE
     rows = (
         (f"{numbers[index]}", _text(remembered.noise[index]), _score(remembered.scores[index]))
         for index in view.summary.largest_clusters(_MOST_CLUSTERS)

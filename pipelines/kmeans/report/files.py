@@ -3,37 +3,47 @@
 import dataclasses
 import json
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from pipelines.kmeans.plan import recurrence
-from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
-from pipelines.kmeans.report import report_page
-from pipelines.kmeans.report.fit_view import cluster_names
-from pipelines.ledger.remaining import around, remaining
-from pipelines.page.stamp import RunStamp
-from pipelines.run.folder import RunFolder
-from pipelines.run.registry_entry import (
+from dapple_dp.pipelines.jobs.forewarnings import plural
+from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, frame_json
+from dapple_dp.pipelines.kmeans.report import report_page
+from dapple_dp.pipelines.kmeans.report.clipping import norm_source
+from dapple_dp.pipelines.kmeans.report.fit_view import cluster_names
+from dapple_dp.pipelines.page.stamp import RunStamp
+from dapple_dp.pipelines.run.folder import RunFolder
+from dapple_dp.pipelines.run.registry_entry import (
     basic_section,
     implementation_section,
     model_section,
     registry_entry,
     registry_yaml,
+    repeated,
     with_curator,
 )
-from pipelines.run.versions import version, versions
-from schemas.choices import ClippingRule, Trust
-from schemas.kmeans.fit_config import FitConfig
-from schemas.kmeans.model import ClusterModel
-from schemas.kmeans.recurring.drift import DRIFT_FILE, Drift
-from schemas.kmeans.recurring.remembered import MEMORY_FILE, Remembered
-from schemas.privacy.noise_shares import ZEROED_OUT
-from schemas.privacy.plan import Mechanism
-from schemas.privacy.unit import UNITS
-from schemas.settings.digest import config_digest
-from schemas.settings.format_number import with_number
-from transforms.files.file_bytes import table_bytes
-from transforms.files.publish import RELEASED_FILES
-from transforms.kmeans.protocols import PROTOCOLS
+from dapple_dp.pipelines.run.versions import version, versions
+from dapple_dp.schemas.choices import ClippingRule
+from dapple_dp.schemas.core.plan import Mechanism, ReleasePlan
+from dapple_dp.schemas.core.unit import UNITS
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
+from dapple_dp.schemas.kmeans.model import ClusterModel
+from dapple_dp.schemas.privacy.meaning import Role, meaning_of
+from dapple_dp.schemas.privacy.noise_shares import ZEROED_OUT
+from dapple_dp.schemas.privacy.statement import KEY_STREAM, PrivacyStatement, computational
+from dapple_dp.schemas.settings.digest import config_digest
+from dapple_dp.schemas.settings.format_number import with_number
+from dapple_dp.schemas.settings.run_manifest import RELEASED_FILES
+from dapple_dp.transforms.core.statistics.frame import Frame
+from dapple_dp.transforms.files.file_bytes import table_bytes
+from dapple_dp.transforms.kmeans.lloyd.box import rounds_frame
+from dapple_dp.transforms.numerics.kmeans import norms
+from dapple_dp.transforms.numerics.kmeans.centers import released_as
+
+if TYPE_CHECKING:
+    from dapple_dp.schemas.kmeans.recurring.drift import Drift
+    from dapple_dp.schemas.kmeans.recurring.remembered import Remembered
 
 _NOISE = {
     Mechanism.DISCRETE_GAUSSIAN: "discrete Gaussian mechanism",
@@ -44,40 +54,39 @@ NOT_SAID = "given, not said"
 """Stands in `run.json` for where a key is."""
 
 
-_TRUST = {
-    Trust.CENTRAL: (
-        "The pipeline is the trusted aggregator: its workers read rows, and only noised sums leave the stage that "
-        "adds noise.",
-        "The operator of the pipeline, its workers and its storage are trusted; readers of the outputs are not.",
-    ),
-    Trust.MASKED: (
-        "The aggregator adds up masked messages, which are uniform to it, and adds noise; clients hold the masks.",
-        "Clients and aggregator follow the protocol and do not pool what they know; who sees releases does not know "
-        "all of their noise. With both roles in one job its operator, workers and storage are trusted.",
-    ),
-}
-
-
-def write_outputs(folder: RunFolder, planned: PlannedFit, result: FitResult, *, report: bool = True) -> None:
-    """Stages everything but the manifest; `report` says whether the page for people is among it."""
+def write_outputs(folder: RunFolder, planned: PlannedFit, result: FitResult) -> None:
+    """Stages everything but the manifest."""
     for name in RELEASED_FILES:
         folder.adopt(name)
+    folder.write_privacy(stated(planned, result))
+    for name, content in further_files(planned, result).items():
+        folder.write(name, content)
+    _write_report(folder, planned, result)
+
+
+def stated(planned: PlannedFit, result: FitResult) -> dict[str, Any]:
+    """Content of `privacy.json`, without registered types."""
     patterns = planned.config.data.found_patterns
     more: dict[str, Any] = {"algorithm": str(planned.config.algorithm)}
     more |= {} if patterns is None else {"features": list(planned.feature_names)}
-    more["sizes"] = _sizes(result.model)
-    folder.write_privacy(result.privacy.to_json() | more)
-    folder.write("deployment.yaml", registry_yaml(deployment(planned, result.model)))
+    return result.privacy.to_json() | more | {"sizes": _sizes(result.model)}
+
+
+def further_files(planned: PlannedFit, result: FitResult) -> dict[str, bytes]:
+    """Files by name, but for the released tables, `privacy.json`, the report and the manifest."""
+    found = {"deployment.yaml": registry_yaml(deployment(planned, result))}
     if result.drift is not None:
-        folder.write(DRIFT_FILE, _drift_json(result.model, result.drift, result.remembered))
+        from dapple_dp.schemas.kmeans.recurring.drift import DRIFT_FILE
+
+        found[DRIFT_FILE] = _drift_json(result.model, result.drift, result.remembered)
     if result.remembered is not None:
-        table = result.remembered.memory.table(result.model.cluster_numbers)
-        folder.write(MEMORY_FILE, table_bytes(table))
+        from dapple_dp.schemas.kmeans.recurring.remembered import MEMORY_FILE
+
+        found[MEMORY_FILE] = table_bytes(result.remembered.memory.table(result.model.cluster_numbers))
     names = cluster_names(planned, result)
     if names is not None:
-        folder.write(NAMES_FILE, table_bytes(names.table(result.model.cluster_numbers)))
-    if report:
-        _write_report(folder, planned, result)
+        found[NAMES_FILE] = table_bytes(names.table(result.model.cluster_numbers))
+    return found
 
 
 def _sizes(model: ClusterModel) -> dict[str, Any]:
@@ -88,7 +97,11 @@ def _sizes(model: ClusterModel) -> dict[str, Any]:
 
 def _write_report(folder: RunFolder, planned: PlannedFit, result: FitResult) -> None:
     config = planned.config
-    left = remaining(config.ledger, config.data.name)
+    left = None
+    if config.ledger is not None:
+        from dapple_dp.pipelines.ledger.remaining import remaining
+
+        left = remaining(config.ledger, config.data.name)
     stamp = RunStamp.today(folder.run_id, config_digest(config), config.data.name)
     folder.write("report.html", report_page.render(planned, result, left, stamp).encode())
 
@@ -103,12 +116,12 @@ def manifest(planned: PlannedFit, result: FitResult, run_id: str) -> dict[str, A
         "algorithm": str(planned.config.algorithm),
         "features": list(planned.feature_names),
         "encoding": None if encoder is None else encoder.to_json(),
-        "clusters": recurrence.clusters_json(result),
-        "frame": recurrence.final_frame(planned, result.model),
-        "previous": recurrence.previous_json(planned),
+        "clusters": _clusters_json(result),
+        "frame": _final_frame(planned, result.model),
+        "previous": _previous_json(planned),
         "config_digest": config_digest(planned.config),
         "settings": _settings(planned.config),
-        "ledger": around(planned.config.ledger, planned.config.data.name, run_id),
+        "ledger": _around(planned.config, run_id),
         "input_fingerprint": result.fingerprint,
         "noisy_cost": None if cost is None else dataclasses.asdict(cost),
         "snapshot": None if snapshot is None else dataclasses.asdict(snapshot),
@@ -116,11 +129,55 @@ def manifest(planned: PlannedFit, result: FitResult, run_id: str) -> dict[str, A
     } | _when_given(feature_names=None if named is None else list(named), epoch=planned.statement.epoch)
 
 
+def _around(config: FitConfig, run_id: str) -> dict[str, Any] | None:
+    """What the ledger of a run left before it and leaves after it; None without one."""
+    if config.ledger is None:
+        return None
+    from dapple_dp.pipelines.ledger.remaining import around
+
+    return around(config.ledger, config.data.name, run_id)
+
+
+def _clusters_json(result: FitResult) -> dict[str, Any]:
+    """Numbers of the clusters as `run.json` holds them, for the run that follows this one."""
+    found, size = result.drift, result.model.n_clusters
+    return {
+        "numbers": list(result.model.cluster_numbers),
+        "next_number": size if found is None else found.next_number,
+        "released_rows": list(range(size)) if found is None else list(found.rows),
+    }
+
+
+def _previous_json(planned: PlannedFit) -> dict[str, Any] | None:
+    """The run that this one follows as `run.json` names it: by what it released, not by where it is."""
+    previous = planned.previous
+    if previous is None:
+        return None
+    warm = planned.config.starts_warm
+    return {"run_id": previous.run_id, "digest": previous.saved.digest, "warm_start": warm}
+
+
+def _final_frame(planned: PlannedFit, model: ClusterModel) -> dict[str, Any] | None:
+    """The frame of the last rounds as `run.json` holds it; None where the run moved it by its releases."""
+    config, frame = planned.config, planned.initial.frame
+    if isinstance(config, DPLloydFit):
+        return frame_json(rounds_frame(config, len(frame.lattice.center)))
+    if config.feddp_kmeans.reduce_diameter is not None:
+        return None
+    if config.clipping.norm is ClippingRule.PRIVATE:
+        release = released_as(model.releases, Role.NORMS)
+        if release is None:
+            raise LookupError("a private clipping norm must be released, got no such release; give its spec the role.")
+        norm = norms.noisy_quantile(release.decoded, release.stddev, config.clipping.quantile)
+        frame = Frame(frame.lattice._replace(clipping_norm=norm))
+    return frame_json(frame)
+
+
 def _when_given(**content: Any) -> dict[str, Any]:
     return {name: value for name, value in content.items() if value is not None}
 
 
-def _drift_json(model: ClusterModel, drift: Drift, remembered: Remembered | None) -> bytes:
+def _drift_json(model: ClusterModel, drift: "Drift", remembered: "Remembered | None") -> bytes:
     memory = {} if remembered is None else {"memory": remembered.to_json(model.cluster_numbers)}
     return json.dumps(with_number(drift.to_json() | memory), indent=2, sort_keys=True).encode()
 
@@ -136,18 +193,19 @@ def _settings(config: FitConfig) -> dict[str, Any]:
     return content
 
 
-def deployment(planned: PlannedFit, model: ClusterModel) -> dict[str, Any]:
+def deployment(planned: PlannedFit, result: FitResult) -> dict[str, Any]:
     """The entry of a run, ready for YAML."""
+    stated = result.privacy
     entry = registry_entry(
-        basic=_basic(planned, model),
+        basic=_basic(planned, result.model),
         dp_variant={
             "variant_name": "Approximate DP",
-            "data_domain": "finite sets of rows with finite numbers as features",
-            "unprotected_quantities": _unprotected(planned),
+            "data_domain": f"finite sets of {_units(planned)} with finite numbers as features",
+            "unprotected_quantities": _unprotected(planned, stated),
         },
-        privacy_loss=_privacy_loss(planned),
-        deployment_model=_model(planned),
-        implementation=_implementation(planned),
+        privacy_loss=_privacy_loss(planned, stated),
+        deployment_model=_model(planned, stated),
+        implementation=_implementation(planned, stated),
     )
     return with_curator(entry, planned.config.deployment, planned.config.justification)
 
@@ -171,13 +229,17 @@ def _noise_words(model: ClusterModel) -> str:
     return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
 
 
-def _unprotected(planned: PlannedFit) -> str:
+def _unprotected(planned: PlannedFit, stated: PrivacyStatement) -> str:
     """Everything public by declaration."""
     public = ["the settings of the job, names of features among them"]
     if planned.config.server_data is not None:
         public.append("the server data, which the curator declares public")
     if planned.config.data.public_rows is not None:
         public.append(f"the number of {_units(planned)}, which the curator declares public")
+    if planned.previous is not None:
+        public.append(f"what run {planned.previous.run_id} released")
+    if stated.neighboring_relation == ZEROED_OUT:
+        public.append("who sends")
     return "; ".join(public)
 
 
@@ -186,79 +248,96 @@ def _units(planned: PlannedFit) -> str:
     return UNITS[planned.plan.unit].words
 
 
-def _privacy_loss(planned: PlannedFit) -> dict[str, Any]:
+def _privacy_loss(planned: PlannedFit, stated: PrivacyStatement) -> dict[str, Any]:
     plan, data = planned.plan, planned.config.data
     moved = "added or removed (add or remove one)"
-    if planned.statement.neighboring_relation == ZEROED_OUT:
+    if stated.neighboring_relation == ZEROED_OUT:
         moved = "left out of its sender's statistic (zeroed out); who sends is public"
     private = f"unknown: the number of {_units(planned)} is private"
+    one_unit = (stated.masked or {}).get("one_unit")
+    further = "" if one_unit is None else f" One unit is {one_unit}."
+    slack = f"; {plan.discretization_slack:.3g} of delta pays for discrete instead of continuous noise"
     return {
         "privacy_unit": str(plan.unit),
-        "privacy_unit_details": f"Data sets are adjacent if one is the other with {UNITS[plan.unit].by_id} {moved}.",
+        "privacy_unit_details": f"Data sets are adjacent if one is the other with {UNITS[plan.unit].by_id} {moved}."
+        + further,
         "number_of_privacy_units": private if data.public_rows is None else data.public_rows,
         "privacy_parameters": {"epsilon": plan.epsilon, "delta": plan.delta},
-        "privacy_parameters_details": f"Epsilon is the composed privacy loss of {_composed(planned)} at this delta; "
-        f"{plan.discretization_slack:.3g} of delta pays for discrete instead of continuous noise.",
+        "privacy_parameters_details": f"Epsilon is the composed privacy loss of {_composed(stated)} at this delta"
+        f"{slack if plan.discretization_slack else ''}. {computational(KEY_STREAM)}",
     }
 
 
-def _composed(planned: PlannedFit) -> str:
+def _composed(stated: PrivacyStatement) -> str:
     """Whose privacy losses epsilon is of."""
-    covers = planned.statement.covers
+    covers = stated.covers
     return "all releases" if covers is None else f"all releases of {covers}, not of this window alone,"
 
 
-def _model(planned: PlannedFit) -> dict[str, Any]:
-    trust = planned.statement.trust
-    details, assumptions = _TRUST[Trust(trust)]
+def _model(planned: PlannedFit, stated: PrivacyStatement) -> dict[str, Any]:
+    deployment = planned.config.deployment
+    schedule = None if deployment is None else deployment.release_schedule
     follows = "" if planned.previous is None else f" It follows run {planned.previous.run_id}."
+    readers = "readers of the published files, who may know everything else."
+    who = f"Clients or owners of rows; the operator, who runs the pipeline; {readers}"
+    if stated.masked is not None:
+        who = f"Clients, who send masked messages; the aggregator; the party that unmasks; {readers}"
     return model_section(
-        trust.capitalize(),
-        details,
-        trust_assumptions=assumptions,
-        actors="Clients or owners of rows; the operator, who runs the pipeline; readers of the published files, who "
-        "may know everything else.",
-        release=f"{_one_of(planned)}, published once.{follows} {_repeated(planned)}",
-        source="One snapshot of the data, read by one run.",
+        stated.trust.capitalize(),
+        stated.aggregation,
+        trust_assumptions=stated.assumptions,
+        actors=who,
+        release=f"{_one_of(stated)}, published once.{follows} {repeated(planned.config.ledger, schedule)}",
+        source="One snapshot of the data, read by one run."
+        if stated.epoch is None
+        else "Rows of one window; further windows follow.",
     )
 
 
-def _one_of(planned: PlannedFit) -> str:
+def _one_of(stated: PrivacyStatement) -> str:
     """The released outputs."""
-    covers = planned.statement.covers
+    covers = stated.covers
     return "One run" if covers is None else f"One window; epsilon and delta are of {covers}"
 
 
-def _repeated(planned: PlannedFit) -> str:
-    """Whether there are more runs on the same data."""
-    config = planned.config
-    if config.deployment is not None and config.deployment.release_schedule is not None:
-        return "Whether it is repeated: see release_schedule."
-    if config.ledger is not None:
-        return "Runs on the same data are counted together by a ledger."
-    return "Whether it is repeated on the same data is unknown."
-
-
-def _implementation(planned: PlannedFit) -> dict[str, Any]:
+def _implementation(planned: PlannedFit, stated: PrivacyStatement) -> dict[str, Any]:
     plan, config = planned.plan, planned.config
     releases = [each for part in plan.rounds for each in part.releases]
     mechanisms = " and ".join(sorted({_NOISE[each.spec.mechanism] for each in releases}))
-    norm = {
-        ClippingRule.SERVER_RADIUS: "found from the public server data",
-        ClippingRule.PRIVATE: "a noisy quantile, released within the budget",
-        ClippingRule.DOMAIN: "that of the public domain to which every coordinate is clipped first",
-    }.get(config.clipping.norm, "given in the job")  # type: ignore[arg-type]
+    encoded = (
+        "" if planned.contract.encoder is None else "; encodings are written in the job or learned from public data"
+    )
     chosen = "" if config.justification else " How the settings of the job were chosen is unknown."
     access = "see access_controls" if config.deployment and config.deployment.access_controls else "unknown"
     return implementation_section(
-        preprocessing=f"Rows are clipped to a norm ({norm}); encodings, if any, are "
-        f"written in the job or learned from public data.{chosen}",
-        mechanisms=f"{mechanisms}, exact on integers, in {len(releases)} releases of {len(plan.rounds)} rounds. "
+        preprocessing=f"Rows are clipped to a norm ({norm_source(config)}){encoded}.{chosen}",
+        mechanisms=f"{mechanisms}, exact on integers, in {plural(len(releases), 'release')} of "
+        f"{plural(len(plan.rounds), 'round')}.{_shares(planned)} "
         "Sums are integers too, and each unit's bound is checked on these integers, so there is no floating-point "
-        "gap. Noise is keyed by the run and drawn from a ChaCha20 key stream. "
+        "gap. Noise is drawn from a ChaCha20 key stream under a key of the run. "
         f"Software: dapple {version('dapple-dp')}, algorithm {config.algorithm}. Access controls: {access}.",
-        composition=f"{len(releases)} releases, composed by privacy loss distributions (dp_accounting "
-        f"{version('dp-accounting')}) for adding or removing one unit, before any data are read.",
-        post_processing=f"Server steps compute {PROTOCOLS[config.algorithm].computes}; nothing else follows.",
+        composition=f"{plural(len(releases), 'release')}, composed by privacy loss distributions (dp_accounting "
+        f"{version('dp-accounting')}) before any data are read; in neighboring data sets "
+        f"{stated.neighbors}.",
+        post_processing=_computed(planned, releases),
         more="privacy.json lists every release with mechanism, sensitivity and noise multiplier.",
     )
+
+
+def _shares(planned: PlannedFit) -> str:
+    """Of noise that senders split."""
+    if planned.config.masked.shares is None:
+        return ""
+    return (
+        " Each client adds a share of this noise; a sum of shares is close to the stated law, and closeness_epsilon of "
+        "privacy.json, a part of epsilon, pays for the difference."
+    )
+
+
+def _computed(planned: PlannedFit, releases: Sequence[ReleasePlan]) -> str:
+    """What follows the releases: what they say, and the public facts beside them."""
+    says = "; ".join(dict.fromkeys(meaning_of(each.spec).tells for each in releases))
+    public = ["the settings of the job"]
+    public += ["the server data"] if planned.config.server_data is not None else []
+    public += [] if planned.previous is None else [f"the release of run {planned.previous.run_id}"]
+    return f"All outputs are computed from what the releases say ({says}) and from {', '.join(public)}."

@@ -3,22 +3,26 @@
 import dataclasses
 import functools
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
-from pipelines.kmeans.plan.replay import Replay, replay
-from pipelines.kmeans.report.center_summary import CenterSummary
-from pipelines.page.numbers import to_noise
-from schemas.privacy.plan import Geometry, PrivacyUnit, Role
-from schemas.privacy.release import Release
-from schemas.privacy.unit import UNITS, Unit
-from transforms.kmeans.protocols import PROTOCOLS
-from transforms.kmeans.spherical.names import ClusterNames
-from transforms.numerics.kmeans.centers import released_as
-from transforms.numerics.kmeans.edges import Bounds
-from transforms.numerics.statistics.lattice import Lattice
+from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
+from dapple_dp.pipelines.kmeans.plan.replay import Replay, replay
+from dapple_dp.pipelines.kmeans.report.center_summary import CenterSummary
+from dapple_dp.pipelines.page.numbers import at_most
+from dapple_dp.schemas.core.plan import Geometry, Mechanism, PrivacyUnit
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.core.unit import UNITS, Unit
+from dapple_dp.schemas.privacy.meaning import Role
+from dapple_dp.transforms.core.statistics.lattice import Lattice
+from dapple_dp.transforms.kmeans.protocols import protocol_of
+from dapple_dp.transforms.numerics.kmeans.centers import released_as
+from dapple_dp.transforms.numerics.kmeans.edges import Bounds
+
+if TYPE_CHECKING:
+    from dapple_dp.transforms.kmeans.spherical.names import ClusterNames
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,7 +61,7 @@ class FitView:
         )
 
     @functools.cached_property
-    def names(self) -> ClusterNames | None:
+    def names(self) -> "ClusterNames | None":
         """What clusters are called; None in a run without names."""
         return cluster_names(self.planned, self.result)
 
@@ -89,8 +93,15 @@ class FitView:
     @property
     def size_noise(self) -> str:
         """Two noise stddevs of a noisy size, or their range, as text."""
-        low, high = (to_noise(2.0 * each, each) for each in (self.size_stddevs.min(), self.size_stddevs.max()))
+        ends = self.size_stddevs.min(), self.size_stddevs.max()
+        low, high = ("unknown" if math.isnan(each) else at_most(2.0 * each) for each in ends)
         return low if low == high else f"{low} to {high}"
+
+    @property
+    def in_two_stddevs(self) -> str:
+        """How often noise is within two of its stddevs: 95.4% of Gaussian and 94.1% of Laplace noise are."""
+        laplace = any(each.plan.spec.mechanism is Mechanism.DISCRETE_LAPLACE for each in self.releases)
+        return "18 of 20 cases" if laplace else "19 of 20 cases"
 
     @property
     def small_clusters(self) -> list[int]:
@@ -112,6 +123,11 @@ class FitView:
     def center_noise(self) -> NDArray[np.float64]:
         """Noise stddev of one coordinate of each of them, shape (k,), feature units, to first order; NaN if unknown."""
         return np.sqrt((self.center_stddevs**2).mean(axis=1))
+
+    @property
+    def unknown_noise(self) -> str:
+        """Why nobody knows how far noise moves the centers, in a sentence; "" where that is known."""
+        return "" if self.summary.knows_noise else protocol_of(self.planned.config.algorithm).unknown_noise or _UNKNOWN
 
     @property
     def bounds(self) -> Bounds:
@@ -171,10 +187,13 @@ class FitView:
         return np.array([_over_noise(release) for release in self.releases])
 
 
-def cluster_names(planned: PlannedFit, result: FitResult) -> ClusterNames | None:
+_UNKNOWN = "How far noise moves the centers is unknown."
+
+
+def cluster_names(planned: PlannedFit, result: FitResult) -> "ClusterNames | None":
     """What the clusters of a run are called, in the order of its model; None in a run without names."""
     config = planned.config
-    found: ClusterNames | None = PROTOCOLS[config.algorithm].names(config, result.model.releases)
+    found: ClusterNames | None = protocol_of(config.algorithm).names(config, result.model.releases)
     return found if found is None or result.drift is None else found.reordered(list(result.drift.rows))
 
 

@@ -8,9 +8,9 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.kmeans.report.fit_view import FitView
-from pipelines.page.numbers import fixed
-from schemas.tables.encoder import Encoder
+from dapple_dp.pipelines.kmeans.report.fit_view import FitView
+from dapple_dp.pipelines.page.numbers import fixed
+from dapple_dp.schemas.tables.encoder import Encoder
 
 _MOST_COLUMNS = 4
 """Columns that show what is typical of a cluster."""
@@ -34,13 +34,15 @@ def texts(view: FitView, features: NDArray[np.int64], clusters: NDArray[np.int64
 
 
 def noise_texts(view: FitView, features: NDArray[np.int64], clusters: NDArray[np.int64]) -> list[str]:
-    """Two noise stddevs of each feature, the largest of some clusters that were found; a dash where nobody knows it."""
+    """Two noise stddevs of each feature, the largest of some clusters that were found; "unknown" where it is."""
     encoder, summary = view.planned.contract.encoder, view.summary
     shown = clusters[summary.found[clusters]]
+    if view.unknown_noise:
+        return ["unknown"] * len(features)
     moved = summary.centers + 2.0 * view.center_stddevs
     ends = (summary.centers, moved) if encoder is None else (encoder.decoded(summary.centers), encoder.decoded(moved))
     noise = np.abs(ends[1] - ends[0])[shown]
-    if not len(shown) or not np.isfinite(noise).all():
+    if not len(shown):
         return ["—"] * len(features)
     return [f"{noise[:, feature].max():.2g}" for feature in features]
 
@@ -48,7 +50,8 @@ def noise_texts(view: FitView, features: NDArray[np.int64], clusters: NDArray[np
 def typical(view: FitView, index: int) -> str:
     """The typical values of a cluster, such as "hours 41.2; education Bachelors (62%)"; "" where nothing is encoded.
 
-    Of a column with several features the one with the largest share is named, with those that noise may hide it from.
+    Of a column with several features the one with the largest share is named, with those that noise may hide it from;
+    where noise is unknown, such a column is left out.
     Columns in which centers differ most come first.
     """
     encoder = view.planned.contract.encoder
@@ -58,6 +61,8 @@ def typical(view: FitView, index: int) -> str:
     values, shares = encoder.decoded(view.summary.centers)[index], encoder.in_percent
     words = []
     for column, part in columns:
+        if view.unknown_noise and part.stop - part.start > 1:
+            continue  # Noise may hide which of all values is the largest.
         best, *others = view.summary.largest_of(index, part)
         name = view.summary.names[best]
         if len(others) >= _MOST_ALIKE:

@@ -6,16 +6,17 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from pipelines.jobs import forewarnings
-from pipelines.jobs.forewarnings import sentence
-from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
-from pipelines.kmeans.report import assumptions, clipping
-from pipelines.kmeans.report.center_summary import scaled_stddev
-from pipelines.kmeans.report.fit_view import FitView
-from pipelines.page.page import Badge, Facts, Level, Notice
-from pipelines.run.failures import describe_unexpected
-from schemas.choices import Algorithm, InvalidRows
-from transforms.kmeans.protocols import PROTOCOLS
+from dapple_dp.pipelines.jobs import forewarnings
+from dapple_dp.pipelines.jobs.forewarnings import sentence
+from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
+from dapple_dp.pipelines.kmeans.report import assumptions, clipping
+from dapple_dp.pipelines.kmeans.report.center_summary import scaled_stddev
+from dapple_dp.pipelines.kmeans.report.fit_view import FitView
+from dapple_dp.pipelines.page.page import Badge, Facts, Level, Notice
+from dapple_dp.pipelines.run.failures import describe_unexpected
+from dapple_dp.schemas.choices import Algorithm, InvalidRows
+from dapple_dp.schemas.privacy.meaning import meaning_of
+from dapple_dp.transforms.kmeans.protocols import protocol_of
 
 _LOGGER = logging.getLogger(__name__)
 _FEW_SERVER_ROWS = 5
@@ -30,7 +31,7 @@ _MOST_NAMED = 8
 
 
 Found = list[Notice] | None
-"""What a check has to say; nothing if it passed, None if the run has not released what it needs."""
+"""What a check has to say; nothing if it passed, None if nothing that the run has released can show it."""
 
 
 def run_checks(view: FitView) -> tuple[tuple[str, Found], ...]:
@@ -44,7 +45,7 @@ def warnings(view: FitView, made_checks: tuple[tuple[str, Found], ...]) -> tuple
     found += assumptions.of_unknown_spread(view)
     found.sort(key=lambda notice: notice.level is not Level.WARNING)
     if not any(notice.level is Level.WARNING for notice in found):
-        text = "Nothing stands out: every check that could be made passed; they are listed below."
+        text = "Nothing stands out: every check that the releases allow passed; they are listed below."
         found.insert(0, Notice(level=Level.GOOD, text=text))
     return tuple(found)
 
@@ -57,7 +58,7 @@ def checks(made_checks: tuple[tuple[str, Found], ...]) -> Facts:
 
 def _outcome(found: Found) -> str:
     if found is None:
-        return "not made: this run has nothing to make it from"
+        return "not visible in what this run released"
     n_warnings = sum(notice.level is Level.WARNING for notice in found)
     if n_warnings:
         return f"{n_warnings} warning{'s' if n_warnings > 1 else ''}"
@@ -112,7 +113,7 @@ def _of_delta(view: FitView) -> Found:
 def _of_server_rows(view: FitView) -> Found:
     """Too few public rows, or none at all."""
     config, server = view.planned.config, view.planned.initial.server
-    if not PROTOCOLS[config.algorithm].reads_server and not len(server):
+    if not protocol_of(config.algorithm).reads_server and not len(server):
         return None
     if not view.representative:
         text = "There were no server data: points drawn in the clipping ball stood in for them, which costs accuracy."
@@ -145,7 +146,7 @@ def _of_widths(view: FitView) -> Found:
 def _of_spread(view: FitView) -> Found:
     """One feature in which centers lie far apart, where they differ in all others by little more than noise."""
     found, centers = view.summary.found, view.summary.centers
-    if int(found.sum()) < 2 or centers.shape[1] < 2:
+    if int(found.sum()) < 2 or centers.shape[1] < 2 or view.unknown_noise:
         return None
     # Weighed by sizes: the center of a few rows is mostly noise.
     weights = view.summary.sizes[found] / view.summary.sizes[found].sum()
@@ -171,14 +172,19 @@ def _of_rows_left_out(view: FitView) -> Found:
     """Rows that the job leaves out."""
     if view.planned.config.data.on_invalid_rows is not InvalidRows.DROP:
         return []
-    return [_note("Rows with null or non-finite values were left out, as the job asks.", Badge.PUBLIC)]
+    return [
+        _note(
+            "Rows with null or non-finite values were left out, as the job asks; their number is private.",
+            Badge.PUBLIC,
+        )
+    ]
 
 
 def _of_sizes(view: FitView) -> Found:
     """Clusters that are hardly there."""
     small = [view.summary.numbers[index] for index in view.small_clusters]
     if not small:
-        return []
+        return [] if np.isfinite(view.size_stddevs).all() else None
     says = "public data and noise" if len(view.planned.initial.server) else "the start of the run and noise"
     text = (
         f"{_clusters(small)} {'has a noisy size' if len(small) == 1 else 'have noisy sizes'} below two noise "
@@ -214,7 +220,8 @@ def _of_noise(view: FitView) -> Found:
     drowned = [
         release.path
         for release, ratio in zip(view.releases, view.ratios(), strict=True)
-        if not ratio > 1.0 + 2.0 / math.sqrt(2.0 * max(release.values.size, 1)) and not release.meaning.settles
+        if not ratio > 1.0 + 2.0 / math.sqrt(2.0 * max(release.values.size, 1))
+        and not meaning_of(release.plan.spec).settles
     ]
     if not drowned:
         return []
@@ -235,20 +242,20 @@ _CHECKS: tuple[tuple[str, Callable[[FitView], Found]], ...] = (
     ("Clipping norm against the public rows", clipping.of_public_rows),
     ("Private rows inside the clipping norm", clipping.of_private_rows),
     ("Enough public rows for each cluster", _of_server_rows),
-    ("Features of similar widths", _of_widths),
+    ("Features of similar widths, by server data or centers", _of_widths),
     ("Invalid rows", _of_rows_left_out),
     ("Every cluster larger than its noise", _of_sizes),
     ("Centers apart from each other", _of_distances),
     ("More clusters than one cloud would show", assumptions.of_clouds),
     ("Every release above its noise", _of_noise),
-    ("Assumptions of the theorem on FedDP-KMeans", assumptions.of_theorem),
+    ("Norm and server rows as the theorem on FedDP-KMeans assumes", assumptions.of_theorem),
 )
 """The checks of a run."""
 _APPLIES: Mapping[str, Callable[[FitView], bool]] = {
     "Clipping norm against the public rows": lambda view: view.representative,
     "Private rows inside the clipping norm": lambda view: not clipping.covers_box(view),
     "Enough public rows for each cluster": lambda view: _of_server_rows(view) is not None,
-    "Assumptions of the theorem on FedDP-KMeans": lambda view: (
+    "Norm and server rows as the theorem on FedDP-KMeans assumes": lambda view: (
         view.planned.config.algorithm is Algorithm.FEDDP_KMEANS and view.representative and not view.by_client
     ),
 }

@@ -2,13 +2,13 @@
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.ledger.private_state import Register
-from pipelines.tables.arrivals.landing import Landing
-from pipelines.tables.arrivals.records import Records
-from pipelines.tables.arrivals.window_rows import LakeRows, TopicWindows
-from schemas.arrivals.topic import MessageColumns
-from schemas.kmeans.stream_config import StreamConfig
-from transforms.arrivals.consume import TopicClient
+from dapple_dp.pipelines.ledger.private_state import Register
+from dapple_dp.pipelines.tables.arrivals.landing import Landing
+from dapple_dp.pipelines.tables.arrivals.records import Records
+from dapple_dp.pipelines.tables.arrivals.window_rows import LakeRows, TopicWindows
+from dapple_dp.schemas.arrivals.topic import MessageColumns
+from dapple_dp.schemas.kmeans.stream_config import StreamConfig
+from dapple_dp.transforms.arrivals.consume import TopicClient
 
 
 def window_rows(config: StreamConfig, options: PipelineOptions) -> TopicWindows | LakeRows:

@@ -5,14 +5,14 @@ import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.kmeans.report.center_summary import CenterSummary
-from pipelines.kmeans.report.cluster_plots import equal_scales, name_points
-from pipelines.kmeans.stream.history import History
-from pipelines.page import plots
-from pipelines.page.chart import MUTED, SERIES, SURFACE, Chart, Look, fill
-from pipelines.page.plots import Panel, Series
-from pipelines.page.svg import Figure
-from schemas.kmeans.recurring.remembered import MEMORY_DRIFT_SCORE
+from dapple_dp.pipelines.kmeans.report.center_summary import CenterSummary
+from dapple_dp.pipelines.kmeans.report.cluster_plots import equal_scales, name_points
+from dapple_dp.pipelines.kmeans.stream.history import History
+from dapple_dp.pipelines.page import plots
+from dapple_dp.pipelines.page.chart import MUTED, SERIES, SURFACE, Chart, Look, fill
+from dapple_dp.pipelines.page.plots import Panel, Series
+from dapple_dp.pipelines.page.svg import Figure
+from dapple_dp.schemas.kmeans.recurring.remembered import MEMORY_DRIFT_SCORE
 
 NAMED = len(SERIES)
 """Clusters that have a color."""

@@ -5,20 +5,20 @@ import itertools
 from typing import Any
 
 import numpy as np
-from apache_beam.io.filesystems import FileSystems
 from numpy.typing import NDArray
 
-from schemas.errors import InputError
-from schemas.kmeans.recurring.drift import DRIFT_FILE
-from schemas.kmeans.recurring.remembered import MEMORY_FILE, MEMORY_SCHEMA
-from schemas.kmeans.stream_config import StreamConfig
-from schemas.settings.format_number import NAME, check_number
-from schemas.settings.refusal import Refusal
-from schemas.settings.run_manifest import ModelManifest, Spent
-from schemas.tables.encoder import Encoder
-from transforms.files import gate
-from transforms.files.publish import CENTERS_FILE
-from transforms.numerics.kmeans.recurring.windows import own_noise
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.kmeans.recurring.drift import DRIFT_FILE
+from dapple_dp.schemas.kmeans.recurring.remembered import MEMORY_FILE, MEMORY_SCHEMA
+from dapple_dp.schemas.kmeans.stream_config import StreamConfig
+from dapple_dp.schemas.settings.format_number import NAME, check_number
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE, ModelManifest, Spent
+from dapple_dp.schemas.tables.encoder import Encoder
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.gate import TableForm
+from dapple_dp.transforms.files.stores import join
+from dapple_dp.transforms.numerics.kmeans.recurring.windows import own_noise
 
 LAST = 50
 """The last this many windows are shown, whatever their number."""
@@ -162,7 +162,7 @@ def read_history(config: StreamConfig, output: str, done: int) -> History:
       InputError: if a file of a window is not the one that it released.
     """
     indices, every = thinned(done)
-    folder = FileSystems.join(output, config.calendar.date(done - 1))
+    folder = join(output, config.calendar.date(done - 1))
     path, refusal = _found(folder, "run.json")
     manifest = gate.read_json(path, ModelManifest, refusal)
     features = tuple(manifest.features)
@@ -171,9 +171,7 @@ def read_history(config: StreamConfig, output: str, done: int) -> History:
     path, refusal = _found(folder, "privacy.json")
     spent = gate.read_json(path, Spent, refusal)
     windows = tuple(
-        _window(
-            FileSystems.join(output, config.calendar.date(index)), index, config.calendar.date(index), len(features)
-        )
+        _window(join(output, config.calendar.date(index)), index, config.calendar.date(index), len(features))
         for index in indices
     )
     return History(
@@ -205,7 +203,7 @@ def _named(config: StreamConfig, features: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _found(folder: str, name: str) -> tuple[str, Refusal]:
-    path = FileSystems.join(folder, name)
+    path = join(folder, name)
     rule = f"{path} must be the file that the window released"
     return path, Refusal(kind=InputError, rule=rule, remedy="restore it")
 
@@ -213,7 +211,7 @@ def _found(folder: str, name: str) -> tuple[str, Refusal]:
 def _window(folder: str, index: int, date: str, n_features: int) -> ShownWindow:
     """The window in a folder."""
     path, refusal = _found(folder, CENTERS_FILE)
-    table = gate.read_table(path, refusal)
+    table = gate.read_table(path, refusal, TableForm.by_size())
     with refusal.covers():
         numbers, sizes, lists = (table.column(name).to_pylist() for name in ("cluster", "noisy_size", "center"))
         centers = np.array(lists, dtype=np.float64).reshape(len(numbers), n_features)
@@ -240,7 +238,7 @@ def _size_stddevs(config: StreamConfig, folder: str, done: int) -> NDArray[np.fl
     each is solved for from the windows before it.
     """
     path, refusal = _found(folder, MEMORY_FILE)
-    table = gate.read_table(path, refusal, MEMORY_SCHEMA)
+    table = gate.read_table(path, refusal, TableForm.by_size(MEMORY_SCHEMA))
     with refusal.covers():
         stddev = float(table.column("count_stddev")[0].as_py())
     return stddev * own_noise(config.template.weights, done)

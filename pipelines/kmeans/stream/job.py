@@ -3,39 +3,44 @@
 A window is a `fit` of its own with a ledger, so it is released once, whatever kills this job, and the next call goes on
 where this one ended. Which windows are due follows from the calendar and the clock, never from rows. With `--once` the
 job does not wait; its windows are the same, byte for byte. With `--drain` it finishes what was charged, and ends.
+
+A window that a clock has released too early stays released. So one window may be due at a time: several are the work of
+a clock that jumped, or of nights that were missed, and a person says which.
 """
 
 import dataclasses
 import functools
 import logging
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 
-from apache_beam.io.filesystems import FileSystems
-
-from pipelines.jobs.forewarnings import plural
-from pipelines.jobs.job import Job, Outcome, Run
-from pipelines.jobs.run_job import run_settings
-from pipelines.jobs.waiting import Watch
-from pipelines.jobs.warned import total_warnings
-from pipelines.jobs.windows import Due, Released, WindowsFolder, due_windows, of_window, release_in_time
-from pipelines.kmeans import fit
-from pipelines.kmeans.stream.arriving import window_rows
-from pipelines.kmeans.stream.windows_page import PAGE, write_page
-from pipelines.ledger.store import Ledger
-from pipelines.tables.arrivals.window_rows import FolderRows, arriving, clear
-from schemas.errors import ProducerStoppedError
-from schemas.kmeans.stream_config import StreamConfig, in_stream_words, load_stream_config
-from schemas.privacy.flow import Zone
-from transforms.files.signals.measures import MEASURES, NEXT_DUE, WINDOWS, WINDOWS_LEFT
+from dapple_dp.pipelines.jobs import waiting
+from dapple_dp.pipelines.jobs.forewarnings import plural
+from dapple_dp.pipelines.jobs.job import Job, Outcome, Run
+from dapple_dp.pipelines.jobs.run_job import run_settings
+from dapple_dp.pipelines.jobs.waiting import Watch
+from dapple_dp.pipelines.jobs.warned import total_warnings
+from dapple_dp.pipelines.jobs.windows import Due, Released, WindowsFolder, due_windows, of_window, release_in_time
+from dapple_dp.pipelines.kmeans import fit
+from dapple_dp.pipelines.kmeans.stream.arriving import window_rows
+from dapple_dp.pipelines.kmeans.stream.windows_page import PAGE, write_page
+from dapple_dp.pipelines.ledger.store import Ledger
+from dapple_dp.pipelines.tables.arrivals.window_rows import FolderRows, arriving, clear
+from dapple_dp.schemas.core.plan import Zone
+from dapple_dp.schemas.errors import ConfigError, ProducerStoppedError
+from dapple_dp.schemas.kmeans.stream_config import StreamConfig, in_stream_words, load_stream_config
+from dapple_dp.transforms.files.signals.measures import MEASURES, NEXT_DUE, WINDOWS, WINDOWS_LEFT
+from dapple_dp.transforms.files.stores import join
 
 _LOGGER = logging.getLogger(__name__)
 
 
 def _plan(run: Run[StreamConfig]) -> Due:
     due, name = due_windows(run.settings.calendar, run.options.output), run.settings.options.name
+    begun = Ledger(str(run.settings.ledger)).windows(str(run.settings.template.data.name), name)
     if run.options.drain:
-        begun = Ledger(str(run.settings.ledger)).windows(str(run.settings.template.data.name), name)
         due = dataclasses.replace(due, indices=tuple(index for index in due.indices if index in begun))
+    _check_clock(run, [index for index in due.indices if index not in begun], asking=_has_person())
     _count_windows(run.settings, due.done)
     _LOGGER.info("stream %s: %s %s", name, plural(len(due.indices), "window"), "begun" if run.options.drain else "due")
     return due
@@ -51,7 +56,39 @@ def _work(run: Run[StreamConfig], due: Due) -> Released:
         clear(window_rows(config, run.options.beam))
     warned: list[int | None] = []
     release = functools.partial(_arrived, run, warned)
-    return Released(release_in_time(config.calendar, due, run.options.once or run.options.drain, release), warned)
+    once, check = run.options.once or run.options.drain, functools.partial(_check_clock, run, asking=False)
+    return Released(release_in_time(config.calendar, due, once, release, check), warned)
+
+
+def _check_clock(run: Run[StreamConfig], indices: Sequence[int], *, asking: bool) -> None:
+    """Lets one window be released at a time, and several only through the date that a person has named.
+
+    Args:
+      run: of the job.
+      indices: of windows that are due and have not begun.
+      asking: whether a person may be asked.
+
+    Raises:
+      ConfigError: if several are due beyond that date.
+    """
+    dates = [run.settings.calendar.date(index) for index in indices]
+    new = [date for date in dates if date > run.options.catch_up]
+    if len(new) <= 1:
+        return
+    moment = waiting.now().isoformat(" ", "minutes").removesuffix("+00:00")
+    found = f"{len(new)} windows are due at once, {new[0]} to {new[-1]}, by this machine's clock ({moment} UTC)"
+    remedy = "A window can't be taken back. If the clock is right"
+    if not asking:
+        raise ConfigError(f"{found}. {remedy}, add --catch_up {new[-1]}.")
+    sys.stderr.write(f"{found}. {remedy}, type {new[-1]} to release all of them: ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip() != new[-1]:
+        raise ConfigError(f"{found}. Nothing is released. {remedy}, add --catch_up {new[-1]}.")
+
+
+def _has_person() -> bool:
+    """Whether somebody can be asked."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 def _arrived(run: Run[StreamConfig], warned: list[int | None], indices: tuple[int, ...], watch: Watch) -> Iterator[str]:
@@ -99,7 +136,7 @@ def _count_windows(config: StreamConfig, done: int) -> None:
 def _write(run: Run[StreamConfig], due: Due, released: Released) -> Outcome:
     done = due.done + len(released.dates)
     if done:
-        _LOGGER.info("done: %s", FileSystems.join(run.options.output, PAGE))
+        _LOGGER.info("done: %s", join(run.options.output, PAGE))
     rest = run.settings.options.windows - done
     summary = {"output": run.options.output, "released": list(released.dates), "windows": done, "windows_left": rest}
     summary |= {"drained": len(released.dates)} if run.options.drain else {}
@@ -113,6 +150,6 @@ JOB = Job(
     _work,
     _write,
     Zone.PUBLIC,
-    flags=("--output", "--once", "--drain"),
+    flags=("--output", "--once", "--drain", "--catch_up"),
     place=WindowsFolder.of,
 )

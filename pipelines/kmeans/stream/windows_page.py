@@ -2,13 +2,12 @@
 
 import hashlib
 
-from apache_beam.io.filesystems import FileSystems
-
-from pipelines.jobs.forewarnings import plural
-from pipelines.kmeans.stream import center_plots
-from pipelines.kmeans.stream.history import History, read_history
-from pipelines.ledger.remaining import left_words, remaining
-from pipelines.page.page import (
+from dapple_dp.pipelines.jobs.forewarnings import plural
+from dapple_dp.pipelines.kmeans.stream import center_plots
+from dapple_dp.pipelines.kmeans.stream.history import History, read_history
+from dapple_dp.pipelines.ledger.remaining import remaining
+from dapple_dp.pipelines.ledger.spending import left_words
+from dapple_dp.pipelines.page.page import (
     Badge,
     Block,
     Facts,
@@ -21,11 +20,12 @@ from pipelines.page.page import (
     plot,
     render_page,
 )
-from pipelines.page.stamp import RunStamp
-from schemas.kmeans.recurring.remembered import MEMORY_DRIFT_SCORE
-from schemas.kmeans.stream_config import StreamConfig, StreamOptions
-from schemas.privacy.unit import UNITS
-from transforms.files.file_bytes import write_bytes
+from dapple_dp.pipelines.page.stamp import RunStamp
+from dapple_dp.schemas.core.unit import UNITS
+from dapple_dp.schemas.kmeans.recurring.remembered import MEMORY_DRIFT_SCORE
+from dapple_dp.schemas.kmeans.stream_config import StreamConfig, StreamOptions
+from dapple_dp.transforms.files.file_bytes import write_bytes
+from dapple_dp.transforms.files.stores import join
 
 PAGE = "index.html"
 _OPEN_ROWS = 30
@@ -42,7 +42,7 @@ def write_page(config: StreamConfig, output: str, done: int) -> None:
     """
     history = read_history(config, output, done)
     page = render_page("Stream", lambda: _page(config, history, done))
-    write_bytes(FileSystems.join(output, PAGE), page.encode())
+    write_bytes(join(output, PAGE), page.encode())
 
 
 def _page(config: StreamConfig, history: History, done: int) -> Page:
@@ -172,12 +172,17 @@ def _sizes(history: History, unit: str) -> tuple[Block, ...]:
     )
 
 
+_UNSEEN = "Drift is not visible in the last window: no cluster has a score there."
+
+
 def _drift(history: History) -> list[Block]:
     drifting = [number for number, score in history.last.scores.items() if (score or 0.0) > MEMORY_DRIFT_SCORE]
-    text = "No cluster drifts in the last window."
+    seen = any(score is not None for score in history.last.scores.values())
+    text = f"No drift score of the last window is above {MEMORY_DRIFT_SCORE:g}." if seen else _UNSEEN
     if drifting:
         text = f"Clusters that drift in the last window: {', '.join(map(str, drifting))}."
-    blocks: list[Block] = [Notice(level=Level.NOTE if drifting else Level.GOOD, text=text, badge=Badge.RELEASED)]
+    level = Level.GOOD if seen and not drifting else Level.NOTE
+    blocks: list[Block] = [Notice(level=level, text=text, badge=Badge.RELEASED)]
     if any(score is not None for each in history.windows for score in each.scores.values()):
         blocks += [
             plot(

@@ -12,10 +12,10 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from pipelines.run.versions import version
-from schemas.errors import DISTRIBUTION
-from schemas.settings.format_number import with_number
-from transforms.files.signals.measures import MEASURES, Kind, Metric, RunMeasures, Sample
+from dapple_dp.pipelines.run.versions import version
+from dapple_dp.schemas.errors import DISTRIBUTION
+from dapple_dp.schemas.settings.format_number import with_number
+from dapple_dp.transforms.files.signals.measures import MEASURES, Kind, Metric, RunMeasures, Sample
 
 _LOGGER = logging.getLogger(__name__)
 OPERATOR = ".operator.json"

@@ -11,6 +11,8 @@ import logging
 import time
 from collections.abc import Iterator
 
+from dapple_dp.schemas.errors import one_line
+
 _ZULU = "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -49,7 +51,17 @@ def forget_run() -> None:
     _RUN.job, _RUN.run_id = "", ""
 
 
-class _Text(logging.Formatter):
+class _Plain(logging.Formatter):
+    """A message alone, in one line: a name that it quotes can't begin another one."""
+
+    def __init__(self, form: str = "dapple: %(message)s", time_form: str | None = None) -> None:
+        super().__init__(form, time_form)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging calls it)
+        return one_line(super().formatMessage(record))
+
+
+class _Text(_Plain):
     """`2026-11-24T03:15:00Z INFO week47 dapple: plan: 9 rounds`; a hyphen where there is no run."""
 
     def __init__(self) -> None:
@@ -88,5 +100,5 @@ def formatter(form: LogFormat) -> logging.Formatter:
       form: of the lines.
     """
     if form is LogFormat.PLAIN:
-        return logging.Formatter("dapple: %(message)s")
+        return _Plain()
     return _Json() if form is LogFormat.JSON else _Text()

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from schemas.errors import ConfigError
-from transforms.arrivals.consume import TopicClient
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.transforms.arrivals.consume import TopicClient
 
 _SECONDS = 60.0
 _Answer = TypeVar("_Answer")

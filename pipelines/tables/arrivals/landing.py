@@ -7,28 +7,25 @@ function of the records, so what a killed attempt has left is removed and copied
 import contextlib
 import dataclasses
 import functools
-import glob
 import os
 import re
 from collections.abc import Iterator, Sequence
 
 import apache_beam as beam
-from apache_beam.io.filesystem import BeamIOError
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.run.folder import absolute
-from pipelines.run.graph import run_graph
-from pipelines.tables.arrivals.broker import Broker
-from pipelines.tables.arrivals.records import RECORDS, Records
-from schemas.arrivals.offsets import RecordPlace, WindowOffsets
-from schemas.arrivals.topic import MessageColumns, PackedColumns
-from schemas.errors import ConfigError, InputError
-from schemas.privacy.flow import TRUSTED_ZONE
-from transforms.arrivals.consume import CopyMessages, TopicClient
-from transforms.files.claims import alone_at
-from transforms.files.file_bytes import make_folder
-from transforms.tables.file_seal import is_local, local_path
+from dapple_dp.pipelines.run.folder import absolute
+from dapple_dp.pipelines.run.graph import run_graph
+from dapple_dp.pipelines.tables.arrivals.broker import Broker
+from dapple_dp.pipelines.tables.arrivals.records import RECORDS, Records
+from dapple_dp.schemas.arrivals.offsets import RecordPlace, WindowOffsets
+from dapple_dp.schemas.arrivals.topic import MessageColumns, PackedColumns
+from dapple_dp.schemas.core.plan import TRUSTED_ZONE
+from dapple_dp.schemas.errors import ConfigError, InputError
+from dapple_dp.transforms.arrivals.consume import CopyMessages, TopicClient
+from dapple_dp.transforms.files.claims import alone_at
+from dapple_dp.transforms.files.file_bytes import make_folder
+from dapple_dp.transforms.files.stores import STORE, is_local, join, local_path
 
 _COPY = r"\.?part-\d{5}-\d{7}\.parquet(?:\.[0-9a-f]{16})?"
 
@@ -77,7 +74,7 @@ class Landing:
 
     def alone(self) -> contextlib.AbstractContextManager[None]:
         """Nobody else copies to the folder or removes what is there; raises ConfigError if another job does."""
-        return alone_at(FileSystems.join(self._root, RECORDS), self.records.epoch, self.setting, self._root)
+        return alone_at(join(self._root, RECORDS), self.records.epoch, self.setting, self._root)
 
     def copy(self, dates: Sequence[str]) -> None:
         """Copies the messages of windows that were cut.
@@ -116,7 +113,7 @@ class Landing:
         return [path for path in _files_in(self._root) if self._is_copy(path.removeprefix(f"{self._root}/"))]
 
     def _copies(self, date: str) -> str:
-        return FileSystems.join(self._root, f"{self.column}={date}")
+        return join(self._root, f"{self.column}={date}")
 
     def _is_copy(self, below: str) -> bool:
         """Whether a path below the folder is that of a copy, whole or not."""
@@ -158,14 +155,13 @@ def _files_in(folder: str) -> Iterator[str]:
         for place, _, names in os.walk(local_path(folder)):
             yield from (os.path.join(place, name) for name in names)
         return
-    with contextlib.suppress(BeamIOError):
-        yield from (each.path for each in FileSystems.match([f"{glob.escape(folder)}/**"])[0].metadata_list)
+    with contextlib.suppress(OSError):
+        yield from (file.path for file in STORE.list(f"{folder}/"))
 
 
 def _remove(paths: Sequence[str]) -> None:
     """Removes files, and local folders that are empty then."""
-    if paths:
-        FileSystems.delete(list(paths))
+    STORE.delete(*paths)
     for folder in {os.path.dirname(path) for path in paths if is_local(path)}:
         with contextlib.suppress(OSError):
             os.rmdir(local_path(folder))

@@ -10,19 +10,18 @@ import datetime
 import secrets
 import time
 
-from apache_beam.io.filesystems import FileSystems
-
-from pipelines.ledger.private_state import Register, State, digest_of
-from pipelines.run.folder import absolute
-from pipelines.tables.arrivals.broker import Broker, TopicState, check_reaches_back
-from schemas.arrivals.offsets import OffsetRange, RecordPlace, WindowOffsets
-from schemas.errors import InputError, ProtocolError
-from schemas.settings import json_schema
-from schemas.settings.calendar import index_of
-from schemas.settings.format_number import FORMAT
-from transforms.arrivals.consume import TopicClient, record_refusal
-from transforms.files import gate
-from transforms.files.new_file import write_once
+from dapple_dp.pipelines.ledger.private_state import Register, State, digest_of
+from dapple_dp.pipelines.run.folder import absolute
+from dapple_dp.pipelines.tables.arrivals.broker import Broker, TopicState, check_reaches_back
+from dapple_dp.schemas.arrivals.offsets import OffsetRange, RecordPlace, WindowOffsets
+from dapple_dp.schemas.errors import InputError, ProtocolError
+from dapple_dp.schemas.settings import json_schema
+from dapple_dp.schemas.settings.calendar import index_of
+from dapple_dp.schemas.settings.format_number import FORMAT
+from dapple_dp.transforms.arrivals.consume import TopicClient, record_refusal
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.file_bytes import write_once
+from dapple_dp.transforms.files.stores import STORE, join
 
 RECORDS = "_offsets"
 _DAY = 86_400_000
@@ -50,7 +49,7 @@ class Records:
 
     def path(self, date: str) -> str:
         """Where the record of a window is."""
-        return FileSystems.join(absolute(self.folder), RECORDS, self.epoch, f"{date}.json")
+        return join(absolute(self.folder), RECORDS, self.epoch, f"{date}.json")
 
     def place(self, date: str, copies: str) -> RecordPlace:
         """What workers know of a window whose messages they copy to a folder."""
@@ -67,7 +66,7 @@ class Records:
           InputError: if another file is there.
         """
         path = self.path(date)
-        if not FileSystems.exists(path):
+        if not STORE.exists(path):
             return None
         found = json_schema.parse_as(self._raw(date), WindowOffsets, record_refusal(path))
         if (found.topic, found.window, found.cut) != (self.client.topic, date, self._begins(date) + self.days * _DAY):

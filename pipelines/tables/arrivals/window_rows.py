@@ -5,14 +5,14 @@ import dataclasses
 import logging
 from collections.abc import Iterator, Mapping
 
-from pipelines.ledger.private_state import State
-from pipelines.tables.arrivals.broker import Broker, check_settings, connected
-from pipelines.tables.arrivals.landing import Landing, check_kept
-from pipelines.tables.private_source import rows_on
-from schemas.errors import InputError
-from schemas.settings.calendar import Calendar
-from schemas.tables.data_section import DataConfig
-from transforms.files.signals.measures import ARRIVED, MEASURES, SHORT, SILENT
+from dapple_dp.pipelines.ledger.private_state import State
+from dapple_dp.pipelines.tables.arrivals.broker import Broker, check_settings, connected
+from dapple_dp.pipelines.tables.arrivals.landing import Landing, check_kept
+from dapple_dp.pipelines.tables.private_source import rows_on
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.settings.calendar import Calendar
+from dapple_dp.schemas.tables.data_section import DataConfig
+from dapple_dp.transforms.files.signals.measures import ARRIVED, MEASURES, SHORT, SILENT
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from typing import Annotated, Self
 import pydantic
 from pydantic import Field
 
-from schemas.errors import ConfigError
-from schemas.settings.section import Count, Flag, Scalar, Section, Text
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.settings.section import Count, Flag, Scalar, Section, Text
 
 _SHORT = 6
 """How many times shorter the short memory is, if the job does not say."""

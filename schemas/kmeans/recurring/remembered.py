@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from schemas.kmeans.recurring.drift import number_or_none
-from schemas.settings.refusal import MalformedError
+from dapple_dp.schemas.kmeans.recurring.drift import number_or_none
+from dapple_dp.schemas.settings.refusal import MalformedError
 
 MEMORY_FILE = "memory.parquet"
 MEMORY_SCHEMA = pa.schema(

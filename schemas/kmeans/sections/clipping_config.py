@@ -4,10 +4,10 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from schemas.choices import ClippingCenter, ClippingRule
-from schemas.settings import rejection
-from schemas.settings.section import Count, Scalar, Section, Share, is_number, python_scalar
-from schemas.settings.tiers import PAPER_ONLY
+from dapple_dp.schemas.choices import ClippingCenter, ClippingRule
+from dapple_dp.schemas.settings import rejection
+from dapple_dp.schemas.settings.section import Count, Scalar, Section, Share, is_number, python_scalar
+from dapple_dp.schemas.settings.tiers import PAPER_ONLY
 
 CLIPPING_NORMS = (1e-60, 1e60)
 """Feature units: the fourth powers of clipping norms, variances of outer products, are far from float64's ends."""

@@ -5,9 +5,9 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from schemas.choices import ClusterRule
-from schemas.settings import rejection
-from schemas.settings.section import Section, python_scalar
+from dapple_dp.schemas.choices import ClusterRule
+from dapple_dp.schemas.settings import rejection
+from dapple_dp.schemas.settings.section import Section, python_scalar
 
 MOST_CLUSTERS = 10_000
 """More would cost hours on the server after the budget is spent, and each would hold less than its noise."""

@@ -8,9 +8,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from schemas.choices import Assignment, Auto, StartSpace
-from schemas.settings.section import Positive, Scalar, Section, Share, auto_or_integer
-from schemas.settings.tiers import PAPER_ONLY
+from dapple_dp.schemas.choices import Assignment, Auto, StartSpace
+from dapple_dp.schemas.settings.section import Positive, Scalar, Section, Share, auto_or_integer
+from dapple_dp.schemas.settings.tiers import PAPER_ONLY
 
 MinimalWeight = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False), Scalar]
 

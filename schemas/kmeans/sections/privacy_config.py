@@ -4,9 +4,10 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from schemas.choices import Allocation, Auto
-from schemas.privacy.plan import PrivacyUnit
-from schemas.settings.section import Epsilon, Positive, Section, Share
+from dapple_dp.schemas.choices import Auto
+from dapple_dp.schemas.core.plan import Allocation, PrivacyUnit
+from dapple_dp.schemas.settings.section import Epsilon, Positive, Section, Share
+from dapple_dp.schemas.settings.tiers import PAPER_ONLY
 
 
 class SharesConfig(Section):
@@ -32,7 +33,9 @@ class PrivacyConfig(Section):
     epsilon: Epsilon = Field(description="the total epsilon of the run, a finite number > 0")
     delta: Share = Field(description="the total delta of the run, a number strictly between 0 and 1")
     allocation: Allocation = Field(
-        default=Allocation.TUNED, description="tuned, or paper for the allocation of Scott, Lampert, Saulpic 2025"
+        default=Allocation.TUNED,
+        json_schema_extra=PAPER_ONLY,
+        description="tuned, or paper for the allocation of Scott, Lampert, Saulpic 2025",
     )
     shares: Annotated[SharesConfig | Auto | None, BeforeValidator(_auto_or_shares)] = Field(
         default=None,

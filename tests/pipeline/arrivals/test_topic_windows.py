@@ -5,15 +5,15 @@ import shutil
 
 import pytest
 
-from pipelines.tables.arrivals import window_rows
-from pipelines.tables.arrivals.broker import connected
-from schemas.errors import InputError
+from dapple_dp.pipelines.tables.arrivals import window_rows
+from dapple_dp.pipelines.tables.arrivals.broker import connected
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.transforms.arrivals.consume import TopicClient, messages
+from dapple_dp.transforms.files import claims
 from tests.scenes import lake
 from tests.scenes.brokers import DAY, START, Killed, StreamPlace, Topic, equal_noise, kill, row_message
-from transforms.arrivals.consume import TopicClient, messages
-from transforms.files import claims
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.nightly]
 DATES = tuple(f"2026-01-0{day}" for day in range(1, 5))
 ROWS = {day: lake.mixture(240, seed=day) for day in (0, 1, 3)}
 """Nobody comes on the third day."""
@@ -119,7 +119,7 @@ def test_a_retry_reads_what_was_written_down(place, topic, point, monkeypatch):
         if point == "cut":
             patch.setattr(window_rows.Landing, "copy", kill)
         elif point == "copied":
-            patch.setattr("pipelines.kmeans.stream.job.run_settings", kill)
+            patch.setattr("dapple_dp.pipelines.kmeans.stream.job.run_settings", kill)
         else:
             patch.setattr(window_rows.TopicRows, "released", kill)
         with pytest.raises(Killed):

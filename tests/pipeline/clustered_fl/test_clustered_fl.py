@@ -12,14 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.clustered_fl.planned import plan_federation
-from pipelines.run.options import beam_options
-from schemas.clustered_fl.config import ClusteredFLConfig
-from schemas.clustered_fl.records import FederatedState
-from schemas.settings import rejection
+from dapple_dp.pipelines.clustered_fl.planned import plan_federation
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.schemas.clustered_fl.config import ClusteredFLConfig
+from dapple_dp.schemas.clustered_fl.records import FederatedState
+from dapple_dp.schemas.settings import rejection
+from dapple_dp.transforms.files.checkpoint import MANIFEST_FILE
 from tests.scenes import crashes, federation, ledgers
 from tests.scenes.lake import KEY, Outcome, run_command, write_files, write_key
-from transforms.files.checkpoint import MANIFEST_FILE
+
+pytestmark = pytest.mark.slow
 
 FILES = ["assignments.parquet", "deployment.yaml", "models.parquet", "privacy.json", "report.html", "run.json"]
 
@@ -131,7 +133,7 @@ def test_clusters_may_be_searched_and_models_be_deep(data, tmp_path):
 
 def killed(settings: dict, folder: pathlib.Path, rounds: int, delay: float = 0.0) -> bytes:
     """A job in chunks of two rounds that dies `delay` seconds after this many are done; returns the key of the run."""
-    save = "transforms.files.checkpoint:CheckpointFolder.save"  # first of all for a run without rounds
+    save = "dapple_dp.transforms.files.checkpoint:CheckpointFolder.save"  # first of all for a run without rounds
     point = crashes.Point(save, after=True, call=1 + rounds // 2, delay=delay)
     words = words_for(settings, folder, "--run_id", "r")
     assert crashes.run(words, os.devnull, key=bytes(range(7, 39)), point=point) == -signal.SIGKILL
@@ -139,7 +141,6 @@ def killed(settings: dict, folder: pathlib.Path, rounds: int, delay: float = 0.0
     return (folder / "out.partial-r" / "run.key").read_bytes()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("rounds", "delay"), [(4, 0.0), (4, 0.1)])
 def test_a_killed_run_goes_on_to_the_same_models(data, tmp_path, rounds, delay):
     settings = federation.job(data, training__rounds=12, chunks__rounds=2)
@@ -152,7 +153,6 @@ def test_a_killed_run_goes_on_to_the_same_models(data, tmp_path, rounds, delay):
     assert not (tmp_path / "out.partial-r").exists()
 
 
-@pytest.mark.slow
 def test_a_ledger_is_charged_once_whatever_kills_the_run(data, tmp_path):
     ledger = ledgers.new_ledger(tmp_path, ledgers.basic_limit(9.0, 3e-3), "digits")
     settings = federation.job(data, training__rounds=12, chunks__rounds=2, data__name="digits")
@@ -175,8 +175,8 @@ def test_a_ledger_is_charged_once_whatever_kills_the_run(data, tmp_path):
 
 
 STOPS = {
-    "commit": mock.patch("pipelines.ledger.store.Ledger.commit", side_effect=KeyboardInterrupt),
-    "move": mock.patch("pipelines.run.folder.RunFolder.move", side_effect=KeyboardInterrupt),
+    "commit": mock.patch("dapple_dp.pipelines.ledger.store.Ledger.commit", side_effect=KeyboardInterrupt),
+    "move": mock.patch("dapple_dp.pipelines.run.folder.RunFolder.move", side_effect=KeyboardInterrupt),
 }
 
 
@@ -196,7 +196,6 @@ def test_a_run_that_is_stopped_once_its_models_are_staged_is_put_in_place_and_co
     assert ledgers.kinds(ledger) == ["limit", "reserve", "start", "commit"]
 
 
-@pytest.mark.slow
 def test_another_config_or_input_is_refused(tmp_path):
     path = federation.write_lake(tmp_path / "lake")
     settings = federation.job(path, training__rounds=12, chunks__rounds=2)

@@ -7,21 +7,23 @@ import pytest
 from apache_beam.internal import pickler
 from apache_beam.utils.shared import Shared
 
-from pipelines.run.graph import run_graph
-from pipelines.run.options import beam_options
-from pipelines.run.round_driver import run_chunks
-from schemas.choices import FederatedAlgorithm, SelectionScore
-from schemas.clustered_fl.labeled_contract import LabeledContract
-from schemas.clustered_fl.records import FederatedState, Federation
-from schemas.errors import ProtocolError
-from schemas.privacy.flow import TRUSTED_ZONE
-from schemas.tables.contract import TableContract
+from dapple_dp.pipelines.run.graph import run_graph
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.pipelines.run.round_driver import run_chunks
+from dapple_dp.schemas.choices import FederatedAlgorithm, SelectionScore
+from dapple_dp.schemas.clustered_fl.labeled_contract import LabeledContract
+from dapple_dp.schemas.clustered_fl.records import FederatedState, Federation
+from dapple_dp.schemas.core.plan import TRUSTED_ZONE
+from dapple_dp.schemas.errors import ProtocolError
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.transforms.clustered_fl.labeled_clients import Clients, InspectClients, read_parts
+from dapple_dp.transforms.clustered_fl.rounds import FederatedProtocol, TrainingSetup, _TrainPrivatelyFn
+from dapple_dp.transforms.files.checkpoint import RunBinding
+from dapple_dp.transforms.tables.read import ListShards
+from dapple_dp.transforms.tables.source import Source
 from tests.scenes import federation, lake
-from transforms.clustered_fl.labeled_clients import Clients, InspectClients, read_parts
-from transforms.clustered_fl.rounds import FederatedProtocol, TrainingSetup, _TrainPrivatelyFn
-from transforms.files.checkpoint import RunBinding
-from transforms.tables.read import ListShards
-from transforms.tables.source import Source
+
+pytestmark = pytest.mark.slow
 
 BINDING = RunBinding(config_digest="", input_fingerprint="", key_digest="", plan_digest="")
 
@@ -99,7 +101,6 @@ def test_bundles_that_run_again_change_nothing(tmp_path, clients):
     assert state.digest() == federation.looped(terms).digest()
 
 
-@pytest.mark.slow
 def test_worker_processes_change_nothing(tmp_path, clients):
     terms = federation.federation(FederatedAlgorithm.R_DPCFL, rounds=3)
     flags = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")

@@ -9,9 +9,9 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.papers.dp_clustered_fl import METHODS, SMALL, federation_of, run
 from benchmarks.papers.federated_clients import SHIFTS, clients, load
-from schemas.choices import WhenScarce
+from dapple_dp.schemas.choices import WhenScarce
+from dapple_dp.transforms.core.keystream import KeyStream
 from tests.scenes.federation import run_rounds
-from transforms.numerics.privacy.keystream import KeyStream
 
 DIGITS = Path(__file__).parents[2] / "data" / "mnist_14.npz"
 

@@ -15,8 +15,8 @@ from apache_beam.internal import pickler
 from dapple_dp import ConfigError, DappleAssign, DappleFit, RunnerError
 from dapple_dp.integrations import beam_yaml
 from dapple_dp.integrations.beam_yaml import Center
+from dapple_dp.pipelines.run.options import beam_options
 from examples.beam_yaml import __main__ as example
-from pipelines.run.options import beam_options
 from tests.scenes import lake
 from tests.scenes.models import write_model
 

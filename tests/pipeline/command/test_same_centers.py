@@ -17,10 +17,12 @@ import yaml
 from apache_beam.options.pipeline_options import PipelineOptions
 
 import dapple_dp
-from pipelines.run.options import beam_options
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE
 from tests.scenes import airflow, lake
 from tests.scenes.known_key_command import one_key_draws
-from transforms.files.publish import CENTERS_FILE
+
+pytestmark = pytest.mark.slow
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 DATE = "2026-11-20"
@@ -147,7 +149,6 @@ def centers(world):
         return by_command(world, patch)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_every_way_releases_the_same_centers(world, centers, way, monkeypatch):
     with one_key_draws(world.key):
@@ -155,7 +156,6 @@ def test_every_way_releases_the_same_centers(world, centers, way, monkeypatch):
     assert len(centers) == 3
 
 
-@pytest.mark.slow
 def test_another_key_gives_other_centers(world, centers):
     """So the test above would fail."""
     other = lake.write_key(world.folder / "other", bytes(range(32)))

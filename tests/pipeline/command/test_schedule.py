@@ -14,8 +14,8 @@ import sys
 import numpy as np
 import pytest
 
-from pipelines.run.options import parse_job
-from schemas import errors
+from dapple_dp.pipelines.run.options import parse_job
+from dapple_dp.schemas import errors
 from tests.scenes import lake
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]

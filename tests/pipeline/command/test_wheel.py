@@ -10,10 +10,11 @@ import zipfile
 
 import pytest
 
+from dapple_dp.pipelines.command import job_schema
 from deploy.cut import current
-from pipelines.command import job_schema
-from pipelines.command.words import WORDS
 from tests.scenes import installed
+
+pytestmark = pytest.mark.slow
 
 VERSION = current()
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -72,38 +73,32 @@ def test_every_store_and_format_has_an_extra(metadata):
 
 
 def test_data_files_are_in_the_wheel(names):
-    assert {f"{top}/py.typed" for top in ("dapple_dp", "schemas", "transforms", "pipelines")} <= names
+    assert "dapple_dp/py.typed" in names
     assert {f"dapple_dp/schedule/{each.name}" for each in (ROOT / "schedule").iterdir() if each.is_file()} <= names
-    assert {f"schemas/json/{name}.json" for name in WORDS} <= names
-    templates = {"pipelines/page/templates/report.html.j2", "pipelines/page/templates/report.css"}
-    assert templates | {"dapple_dp/__init__.pyi"} <= names
+    assert {"dapple_dp/pipelines/page/templates/report.html.j2", "dapple_dp/__init__.pyi"} <= names
+    assert "dapple_dp/pipelines/page/templates/report.css" in names
 
 
 def test_the_kernel_makes_the_wheel_one_for_a_platform_and_all_versions_of_python(wheel, names):
     """Its sources are there, too, since a library that was built from others is not used."""
     kernel = "transforms/numerics/kernel"
-    assert {f"{kernel}/{path.name}" for path in (ROOT / kernel).glob("*.c")} <= names
+    assert {f"dapple_dp/{kernel}/{path.name}" for path in (ROOT / kernel).glob("*.c")} <= names
     if shutil.which("cc"):
-        assert f"{kernel}/_rows.so" in names
+        assert f"dapple_dp/{kernel}/_rows.so" in names
         assert wheel.name.startswith(f"dapple_dp-{VERSION}-py3-none-linux_")
     else:
         assert wheel.name == f"dapple_dp-{VERSION}-py3-none-any.whl"
 
 
 def test_the_installed_packages_use_the_kernel(environment, tmp_path):
-    script = "from transforms.numerics.kernel.library import library\nprint(library() is not None)"
+    script = "from dapple_dp.transforms.numerics.kernel.library import library\nprint(library() is not None)"
     done = environment.run(environment.python, "-c", script, cwd=tmp_path)
     assert done.stdout == f"{shutil.which('cc') is not None}\n", done.stderr
 
 
 def test_nothing_else_lies_at_the_top(names):
     tops = {name.partition("/")[0] for name in names}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {
-        "dapple_dp",
-        "schemas",
-        "transforms",
-        "pipelines",
-    }
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"dapple_dp"}
 
 
 def test_the_installed_command_prints_version_schedule_and_schema(environment, tmp_path):
@@ -123,7 +118,6 @@ def test_the_public_module_shows_its_names_and_no_others(environment, tmp_path):
     assert done.stdout == f"{VERSION} True\n", done.stderr
 
 
-@pytest.mark.slow
 def test_every_public_name_is_there(environment, tmp_path):
     script = (
         "import dapple_dp\nfor name in dapple_dp.__all__: getattr(dapple_dp, name)\nfrom dapple_dp import *\nprint(fit)"
@@ -148,7 +142,6 @@ def test_no_message_recommends_a_foreign_package():
         assert not re.search(r"(import|from) dapple\b(?!_dp)", text), path
 
 
-@pytest.mark.slow
 def test_two_builds_of_one_source_are_one_wheel(wheel, tmp_path, monkeypatch):
     """Whenever they are built: nobody has to set SOURCE_DATE_EPOCH."""
     monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from schemas.kmeans.model import model_from_tables
-from schemas.tables.client_block import ClientBlock
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.kmeans.model import model_from_tables
 from tests.scenes import lake
 
 

@@ -12,25 +12,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.kmeans.plan.planned_fit import plan_fit
-from pipelines.ledger.store import Ledger
-from schemas.errors import ConfigError, InputError, PrivacyFlowError
-from schemas.kmeans.recurring.remembered import Memory
-from schemas.kmeans.stream_config import stream_config
-from schemas.privacy.plan import PrivacyUnit
-from schemas.tables.client_block import ClientBlock
-from schemas.tables.contract import TableContract
-from schemas.tables.participation import Participation
+from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+from dapple_dp.pipelines.ledger.store import Ledger
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.schemas.errors import ConfigError, InputError, PrivacyFlowError
+from dapple_dp.schemas.kmeans.recurring.remembered import Memory
+from dapple_dp.schemas.kmeans.stream_config import stream_config
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.participation import Participation
+from dapple_dp.transforms.core.stated_sensitivity import Moves, moves_of, understatement, worst_column
+from dapple_dp.transforms.kmeans.windows import rounds as rounds
+from dapple_dp.transforms.kmeans.windows import server as server
+from dapple_dp.transforms.numerics.kmeans.recurring.windows import epoch_sensitivity
+from dapple_dp.transforms.numerics.tables.participation import Counted, Rule
+from dapple_dp.transforms.tables.counted_clients import Roll, counted_block, salted_digests
 from tests.scenes import lake
 from tests.scenes.epochs import CONTRACT, DATES, Place
-from transforms.kmeans.windows import rounds as rounds
-from transforms.kmeans.windows import server as server
-from transforms.numerics.kmeans.recurring.windows import epoch_sensitivity
-from transforms.numerics.tables.participation import Counted, Rule, worst_column
-from transforms.privacy_flow.stated_sensitivity import Moves, moves_of, understatement
-from transforms.tables.counted_clients import Roll, counted_block, salted_digests
 
-STATISTIC = "transforms.kmeans.windows.rounds:window_statistic"
+STATISTIC = "dapple_dp.transforms.kmeans.windows.rounds:window_statistic"
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """Rows that wrong bounds have clipped, as the report reads them from released numbers, and good bounds that it leaves
 alone."""
 
+import re
 import warnings
 
 import numpy as np
@@ -9,8 +10,8 @@ import pytest
 from sklearn import datasets
 
 from dapple_dp import DPKMeans
-from pipelines.kmeans.report import report_warnings
-from pipelines.kmeans.report.fit_view import FitView
+from dapple_dp.pipelines.kmeans.report import report_warnings
+from dapple_dp.pipelines.kmeans.report.fit_view import FitView
 from tests.scenes import lake
 
 RANGES = {"age": [17, 90], "hours": [0, 99], "income": [0, 200_000]}
@@ -45,6 +46,16 @@ def told(folder, columns, epsilon=2.0, clients=None, **settings):
     fit = lake.planned(job | {"data": data} | settings)
     view = FitView.of(fit, lake.finished(fit, fit.contract.to_block(table, "rows")))
     return [(str(each.level), each.text) for each in report_warnings.warnings(view, report_warnings.run_checks(view))]
+
+
+def outcomes_of(folder, table, **settings):
+    """What the page says of each check of a run without Beam."""
+    data = {"path": lake.write_files(folder / "rows", [table]), "features": table.column_names}
+    privacy = {"unit": "record", "epsilon": 8.0, "delta": 1e-6}
+    job = {"experimental": True, "algorithm": "dp_lloyd", "data": data, "privacy": privacy} | settings
+    fit = lake.planned(job)
+    view = FitView.of(fit, lake.finished(fit, fit.contract.to_block(table, "rows")))
+    return dict(report_warnings.checks(report_warnings.run_checks(view)).pairs)
 
 
 def of_bounds(found, level="warning"):
@@ -114,14 +125,33 @@ def test_centers_that_differ_in_one_column_are_warned_of_where_the_others_are_in
     assert any("The centers differ almost alone in 'income'" in text for text in of_bounds(found))
 
 
-def test_a_cluster_at_an_end_is_a_note(tmp_path):
+def test_every_cluster_at_an_end_is_a_warning_of_its_own(tmp_path):
     """One group of six earns more than the range allows; all other groups do not."""
     columns = people() | {"income": np.where(people()["age"] > 70, 90_000.0, 20_000.0)}
-    found = told(tmp_path, columns, 8.0, dp_lloyd={"domain": RANGES | {"income": [0, 50_000]}})
-    assert of_bounds(found) == []
-    assert any(
-        "Some centers lie at an end of the range of 'income' (50,000)" in each for each in of_bounds(found, "note")
-    )
+    found = of_bounds(told(tmp_path, columns, 8.0, dp_lloyd={"domain": RANGES | {"income": [0, 50_000]}}))
+    ends = [re.match(r"Center \d+ lies at an end of the range of 'income' \(50,000\)", text) for text in found]
+    assert ends
+    assert all(ends)
+
+
+@pytest.mark.parametrize("half", [1.0, 0.5])
+def test_a_check_says_that_it_cannot_see_rows_beyond_both_ends(tmp_path, half):
+    """Most rows are outside, and every center is in the middle: nothing that is released shows it."""
+    rng = np.random.default_rng(3)
+    columns = {name: rng.normal(0.0, 4.0, 4000) for name in ("left", "right")}
+    outside = np.abs(np.stack(list(columns.values()))).max(axis=0) > half
+    lloyd = {"domain": [-half, half], "init": "sphere_packing"}
+    assert outside.mean() > 0.8
+    outcomes = outcomes_of(tmp_path, pa.table(columns), dp_lloyd=lloyd, n_clusters=1)
+    assert outcomes["Private rows inside the ranges of the columns"] == "not visible in what this run released"
+
+
+def test_no_check_of_private_rows_passes_by_what_it_cannot_see(tmp_path):
+    """Good bounds look the same to centers as bounds that cut both ends off."""
+    settings = {"dp_lloyd": {"domain": RANGES}, "n_clusters": 6}
+    outcomes = outcomes_of(tmp_path, pa.table(people()), **settings)
+    assert outcomes["Private rows inside the ranges of the columns"] == "not visible in what this run released"
+    assert not {name for name, outcome in outcomes.items() if name.startswith("Private rows") and outcome == "passed"}
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 8.0, 50.0])

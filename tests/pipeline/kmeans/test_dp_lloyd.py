@@ -11,14 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 from dp_accounting import gaussian_mechanism
 
-from pipelines.run.options import beam_options
-from schemas.errors import ConfigError
-from schemas.tables.client_block import ClientBlock
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.differences import RELATIVE_UNITS
+from dapple_dp.transforms.tables.read import ListShards
+from dapple_dp.transforms.trusted_zone.sweep_cells import Cell, RunCells
 from tests.scenes import lake
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.relative_sums import RELATIVE_UNITS
-from transforms.tables.read import ListShards
-from transforms.trusted_zone.sweep_cells import Cell, RunCells
 
 CENTERS = 0.6 * np.array([[1, 1, 1, 1, 0], [-1, -1, 1, 0, 0], [1, -1, -1, 0, 1]])
 SERVER_STARTS = ("server_kmeanspp", "feddp_init")

@@ -5,7 +5,7 @@ import pytest
 from sklearn.base import clone
 
 from dapple_dp import DPKMeans, DPTopics
-from schemas.errors import ConfigError, InputError
+from dapple_dp.schemas.errors import ConfigError, InputError
 
 N_ROWS, CLIENT_ROWS, D = 900, 6, 5
 TOPICS = np.arange(N_ROWS) // CLIENT_ROWS % 3

@@ -11,23 +11,24 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.kmeans.plan.planned_fit import plan_fit
-from pipelines.ledger.store import Ledger, charges_of, limits_of
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import validated
-from schemas.kmeans.recurring.remembered import Memory
-from schemas.kmeans.windows_config import coefficients
-from schemas.privacy.charge import Limit
-from schemas.privacy.plan import PrivacyUnit
-from schemas.tables.client_block import ClientBlock
+from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+from dapple_dp.pipelines.ledger.store import Ledger, charges_of, limits_of
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.kmeans.recurring.remembered import Memory
+from dapple_dp.schemas.kmeans.windows_config import coefficients
+from dapple_dp.schemas.privacy.charge import Limit
+from dapple_dp.transforms.core.stated_sensitivity import Moves, moves_of, understatement, weights_of
+from dapple_dp.transforms.kmeans.windows import rounds as rounds
+from dapple_dp.transforms.kmeans.windows import server as server
+from dapple_dp.transforms.numerics.kmeans.centers import NoisyMeans
+from dapple_dp.transforms.numerics.kmeans.recurring.memory import memory_of, most_runs
+from dapple_dp.transforms.numerics.kmeans.recurring.windows import epoch_sensitivity, mixing, own_part
+from dapple_dp.transforms.privacy import ledger_filter
 from tests.scenes import lake, ledgers
-from transforms.kmeans.windows import rounds as rounds
-from transforms.kmeans.windows import server as server
-from transforms.numerics.kmeans.centers import NoisyMeans
-from transforms.numerics.kmeans.recurring.memory import memory_of, most_runs
-from transforms.numerics.kmeans.recurring.windows import epoch_sensitivity, mixing, own_part
-from transforms.privacy import ledger_filter
-from transforms.privacy_flow.stated_sensitivity import Moves, moves_of, understatement, weights_of
+from tests.scenes.brokers import CATCH_UP
 
 DATES = tuple(f"2026-01-0{day}" for day in range(1, 7))
 EPOCH = {"name": "january", "column": "dt", "first": DATES[0], "windows": 6, "band": 3, "once": "made for a test"}
@@ -73,7 +74,7 @@ class Place:
         del settings["recurring"], settings["epoch"]
         (self.folder / f"{output}.yaml").write_text(yaml.safe_dump(settings))
         return lake.run_command(
-            "stream", "--config", str(self.folder / f"{output}.yaml"), "--output", str(self.folder / output)
+            "stream", "--config", str(self.folder / f"{output}.yaml"), "--output", str(self.folder / output), *CATCH_UP
         )
 
     def json(self, index, file):
@@ -365,7 +366,7 @@ def test_a_plan_for_one_window_alone_is_refused(place):
     """The checker asks for the sensitivity of the epoch, not for that of one window."""
     fit = plan_fit(validated(place.settings(0)))
     bound = fit.rounds[0]
-    name = "transforms.kmeans.windows.rounds:window_statistic"
+    name = "dapple_dp.transforms.kmeans.windows.rounds:window_statistic"
     weights = weights_of(bound.statistic)
     assert weights == (16, 6, 3)
     assert understatement(name, bound.plan, replaces=False, moves=Moves(weights, 3)) is None

@@ -6,40 +6,44 @@ import shutil
 
 import pytest
 
-from pipelines.ledger.store import Ledger
+from dapple_dp.pipelines.ledger.store import Ledger
 from tests.scenes import crashes, lake
 from tests.scenes.crashes import Point
 from tests.scenes.epochs import DATES, Place
 
 ZERO, FIRST, SECOND = bytes(range(64, 96)), bytes(range(32)), bytes(range(32, 64))
 """What the window before, the first and the second attempt draw where they draw a key, a nonce or a salt."""
-STORE, FOLDER, ROLL = "pipelines.ledger.store:", "pipelines.run.folder:RunFolder.", "pipelines.tables.epoch_roll:"
+STORE, FOLDER, ROLL = (
+    "dapple_dp.pipelines.ledger.store:",
+    "dapple_dp.pipelines.run.folder:RunFolder.",
+    "dapple_dp.pipelines.tables.epoch_roll:",
+)
 COMMON = [
     Point(STORE + "Ledger.reserve"),
     Point(STORE + "Ledger.reserve", after=True),
-    Point("transforms.privacy.keys:create_key", after=True),
+    Point("dapple_dp.transforms.privacy.key_files:create_key", after=True),
     Point(STORE + "Ledger.start"),
     Point(STORE + "Ledger.start", after=True),
-    Point("transforms.numerics.privacy.noise:draw_release"),
-    Point("transforms.numerics.privacy.noise:draw_release", after=True),
-    Point("transforms.files.publish:table_bytes", call=2),
-    Point("pipelines.kmeans.report.files:write_outputs"),
+    Point("dapple_dp.transforms.core.noise:draw_release"),
+    Point("dapple_dp.transforms.core.noise:draw_release", after=True),
+    Point("dapple_dp.transforms.files.publish:table_bytes", call=2),
+    Point("dapple_dp.pipelines.kmeans.report.files:write_outputs"),
     Point(FOLDER + "seal"),
     Point(STORE + "Ledger.commit"),
     Point(STORE + "Ledger.commit", after=True),
     Point(FOLDER + "move"),
     Point(FOLDER + "move", after=True),
-    Point("pipelines.kmeans.stream.job:write_page"),
+    Point("dapple_dp.pipelines.kmeans.stream.job:write_page"),
 ]
 OF_ROLLS = [
     Point(ROLL + "EpochRoll.params"),
-    Point("transforms.tables.counted_clients:Roll.to_bytes"),
+    Point("dapple_dp.transforms.tables.counted_clients:Roll.to_bytes"),
     Point(ROLL + "EpochRoll.called"),
-    Point("transforms.files.new_file:_on_disk", after=True, call=2),
-    Point("transforms.files.new_file:put_in_place", after=True),
+    Point("dapple_dp.transforms.files.new_file:create", after=True, call=2),
+    Point("dapple_dp.transforms.files.new_file:put_in_place", after=True),
     Point(ROLL + "EpochRoll.called", after=True),
-    Point("pipelines.tables.prepare:group"),
-    Point("pipelines.tables.prepare:group", after=True),
+    Point("dapple_dp.pipelines.tables.prepare:group"),
+    Point("dapple_dp.pipelines.tables.prepare:group", after=True),
 ]
 ENDS = ("reserve", "start", "noise:draw_release", "commit", "write_page")
 OF_RECORDS = [point for point in COMMON if point.function.endswith(ENDS)]
@@ -110,7 +114,7 @@ def test_rows_that_change_after_a_window_was_killed_end_the_epoch(begun_places, 
     """Noise may have been drawn for the rows and the clients before."""
     place = copy_of(begun_places["client"], "client", tmp_path)
     words, line = place.words(DATES[1]), str(tmp_path / "line")
-    point = Point("transforms.numerics.privacy.noise:draw_release", after=True)
+    point = Point("dapple_dp.transforms.core.noise:draw_release", after=True)
     assert crashes.run(words, line, key=FIRST, point=point) == -9
     place.write(DATES[1], range(30), name="late")
     assert crashes.run(words, line, key=SECOND) == 3

@@ -1,25 +1,23 @@
 """`DPKMeans`: scikit-learn's conventions, and the very rounds of the `fit` job behind them."""
 
-import contextlib
 import importlib.abc
 import os
 import pickle
-import stat
+import subprocess
 import sys
 import tempfile
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
+from scipy.cluster.hierarchy import is_valid_linkage
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dapple_dp.api import DPKMeans
-from pipelines.kmeans import fit as fit_job
-from schemas.errors import ConfigError, InputError
-from schemas.privacy.plan import PrivacyUnit
+from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.schemas.errors import ConfigError, InputError
 
-pytestmark = pytest.mark.filterwarnings("ignore::schemas.errors.PrivacyWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::dapple_dp.schemas.errors.PrivacyWarning")
 CENTERS = np.array([[6.0, 0.0, 0.0], [-6.0, 0.0, 3.0], [0.0, 8.0, 0.0]])
 NO_LABELS = "labels of the training rows are private, so that there is no labels_"
 FRESH_NOISE = "fresh noise is drawn in every fit, so that two fits differ"
@@ -66,6 +64,9 @@ def test_an_easy_mixture_is_found_and_two_fits_differ(temporary):
     assert estimator.fit(points) is estimator
     assert matched_error(estimator) < 0.2
     assert estimator.noisy_sizes_.shape == (3,)
+    assert is_valid_linkage(estimator.tree_, throw=True)
+    assert estimator.tree_sizes_.shape == (2,)
+    assert estimator.tree_sizes_[-1] == pytest.approx(estimator.noisy_sizes_.sum())
     assert abs(estimator.noisy_sizes_.sum() - len(points)) < 100
     assert not hasattr(estimator, "labels_")
     found = estimator.predict(points)
@@ -104,61 +105,45 @@ def test_fit_predict_is_fit_and_predict():
     assert len(set(zip(found.tolist(), labels.tolist(), strict=True))) == 3
 
 
-@pytest.fixture
-def kept(monkeypatch):
-    """Files on the disk when a fit runs."""
-    found, run = {}, fit_job.execute
+def test_a_fit_writes_no_file():
+    """Not even one that is gone again: the process that fits cannot open any for writing."""
+    script = f"""
+import sys
+import numpy as np
+from dapple_dp import DPKMeans
 
-    def execute(planned, *more):
-        path = planned.config.data.path
-        found["mode"] = stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode)
-        with pq.ParquetFile(path) as file:
-            found["schema"] = file.schema_arrow
-            found["row_groups"] = [file.read_row_group(index) for index in range(file.num_row_groups)]
-        if "fails" in found:
-            raise found["fails"]
-        return run(planned, *more)
+rows = np.random.default_rng(0).normal(size=(300, 2))
+model = DPKMeans(2, epsilon=4.0, delta=1e-6, domain=(-5, 5)).fit(rows)
 
-    monkeypatch.setattr(fit_job, "execute", execute)
-    return found
+def hook(event, given):
+    made = event in ("os.mkdir", "os.rename", "tempfile.mkdtemp", "tempfile.mkstemp")
+    if made or (event == "open" and isinstance(given[2], int) and given[2] & {os.O_WRONLY | os.O_RDWR | os.O_CREAT}):
+        raise SystemExit(f"{{event}} {{given}}")
 
-
-def test_float32_rows_stay_float32_on_their_way(kept):
-    model().fit(mixture()[0].astype(np.float32))
-    assert kept["schema"].field("point").type.value_type == "float"
+sys.addaudithook(hook)
+model.fit(rows)
+"""
+    found = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_rows_are_in_a_private_folder_that_is_gone_even_after_a_failure(temporary, kept, fails):
-    if fails:
-        kept["fails"] = MemoryError()
-    with pytest.raises(MemoryError) if fails else contextlib.nullcontext():
-        model().fit(mixture()[0])
-    assert kept["mode"] == 0o700
-    assert list(temporary.iterdir()) == []
+def test_a_fit_loads_no_beam(tmp_path):
+    script = """
+import sys
+import numpy as np
+from dapple_dp import DPKMeans, DPTopics
 
-
-@pytest.mark.parametrize("kind", [str, int, bytes, object])
-def test_every_client_lies_whole_in_one_row_group_under_another_name(monkeypatch, kept, kind):
-    monkeypatch.setattr("dapple_dp.estimator.memory_rows._ROW_GROUP_ROWS", 50)
-    ids = np.random.default_rng(0).integers(1000, 1030, 600)
-    groups = ids if kind is int else np.array([f"patient-{each}" for each in ids], dtype=kind)
-    points = np.column_stack([ids, np.arange(600), np.ones(600)]).astype(float)
-    model(unit="client", client_rows=20).fit(points, groups=groups)
-    seen: dict[int, int] = {}
-    n_rows = 0
-    for index, table in enumerate(kept["row_groups"]):
-        clients = table.column("client").to_numpy()
-        rows = np.array(table.column("point").to_pylist())
-        assert (np.diff(clients) >= 0).all()
-        for client in np.unique(clients).tolist():
-            assert seen.setdefault(client, index) == index
-            assert len(np.unique(rows[clients == client, 0])) == 1
-            assert (np.diff(rows[clients == client, 1]) > 0).all()
-        n_rows += len(rows)
-    assert n_rows == 600
-    assert sorted(seen) == list(range(30))
-    assert len(kept["row_groups"]) > 5
+rows, given = np.random.default_rng(0).normal(size=(300, 2)), {"epsilon": 4.0, "delta": 1e-6}
+DPKMeans(2, **given, domain=(-5, 5)).fit(rows).save(sys.argv[1])
+DPKMeans(2, **given, domain=(-5, 5), unit="client", client_rows=3).fit(rows, groups=np.arange(300) // 3)
+DPKMeans(2, **given).fit(rows, server_data=rows[:90] + 0.1)
+DPKMeans(2, **given, clipping_norm=5.0, settings={"quality": {}}).fit(rows)
+DPTopics(2, **given, unit="record", reason="each row is of another person").fit(rows)
+print([name for name in sys.modules if name.partition(".")[0] == "apache_beam"])
+"""
+    words = [sys.executable, "-W", "ignore", "-c", script, str(tmp_path / "model")]
+    found = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
 
 
 def test_groups_make_the_client_the_privacy_unit():
@@ -271,6 +256,7 @@ def test_parameters_are_stored_as_they_are_and_cloned():
     given = {"n_clusters": 4, "epsilon": 0.5, "delta": 1e-7, "clipping_norm": 2.0, "unit": "client", "client_rows": 9}
     given |= {"allocation": "paper", "center": "none", "lloyd_steps": 2, "public_rows": 10**6, "random_state": 3}
     given |= {"algorithm": "feddp_kmeans", "domain": None, "settings": None, "ledger": "l", "data_name": "d"}
+    given |= {"missing": None}
     estimator = DPKMeans(**given)
     assert estimator.get_params() == given
     assert clone(estimator).get_params() == given
@@ -285,9 +271,34 @@ class _NotInstalled(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError(name)
 
 
-def test_pandas_is_not_needed(monkeypatch, kept):
+def test_pandas_is_not_needed(monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "pandas"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", [_NotInstalled(), *sys.meta_path])
-    model(unit="client", client_rows=1).fit(np.eye(4), groups=["a", "b", "a", "c"])
-    assert kept["row_groups"][0].column("client").to_pylist() == [0, 0, 1, 2]
+    assert model(unit="client", client_rows=1).fit(np.eye(4), groups=["a", "b", "a", "c"]).algorithm_ == "dp_lloyd"
+
+
+@pytest.mark.filterwarnings("ignore::dapple_dp.schemas.errors.PrivacyWarning")
+def test_rows_far_from_zero_and_huge_ones_get_the_nearest_center():
+    rng, offset = np.random.default_rng(0), 1e9
+    rows = offset + np.array([[0, 0], [8, 0], [0, 8.0]])[rng.integers(0, 3, 900)] + rng.normal(0, 0.3, (900, 2))
+    found = model(epsilon=50.0, clipping_norm=None, domain=(offset - 2, offset + 10)).fit(rows)
+    distances = np.linalg.norm(rows[:, None] - found.cluster_centers_, axis=2)
+    np.testing.assert_array_equal(found.predict(rows), distances.argmin(axis=1))
+    np.testing.assert_allclose(found.transform(rows), distances, rtol=1e-9)
+    assert found.score(rows) == pytest.approx(-(distances.min(axis=1) ** 2).sum(), rel=1e-6)
+    along = found.cluster_centers_ @ [1.0, -1.0]
+    for kind, large in ((np.float32, 1e20), (np.float64, 1e300)):
+        assert found.predict(np.array([[large, -large], [-large, large]], kind)).tolist() == [
+            along.argmax(),
+            along.argmin(),
+        ]
+    assert np.isfinite(found.transform(np.full((1, 2), 1e300))).all()
+    assert found.score(np.full((1, 2), 1e300)) == -np.inf
+
+
+def test_weights_are_refused_in_a_sentence():
+    with pytest.raises(TypeError, match="fit has no sample_weight: every row counts once"):
+        model().fit(np.zeros((10, 2)), sample_weight=np.ones(10))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'weight'"):
+        model().fit(np.zeros((10, 2)), weight=np.ones(10))

@@ -1,5 +1,6 @@
 """Habits of scikit-learn's users that `DPKMeans` keeps, or refuses in one sentence; fits are real ones."""
 
+import contextlib
 import json
 import pickle
 import warnings
@@ -7,15 +8,16 @@ import warnings
 import numpy as np
 import pyarrow as pa
 import pytest
+from joblib import parallel_backend
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_val_score, validation_curve
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dapple_dp.api import DPKMeans, PrivateScaler
 from dapple_dp.estimator import dp_kmeans
-from schemas.errors import BudgetExceededError, ConfigError, InputError, PrivacyWarning
+from dapple_dp.schemas.errors import BudgetExceededError, ConfigError, InputError, PrivacyWarning
 from tests.scenes import ledgers
 
 CENTERS = np.array([[30.0, 10.0], [60.0, 80.0]])
@@ -95,12 +97,12 @@ def test_random_state_is_public_randomness(asked):
     assert seeds[3] == seeds[4]
 
 
-def test_server_columns_are_matched_by_name(asked, monkeypatch):
-    written, write = [], dp_kmeans.write_rows
-    monkeypatch.setattr(dp_kmeans, "write_rows", lambda *given: written.append(given) or write(*given))
+def test_server_columns_are_matched_by_name(monkeypatch):
+    found, run = [], dp_kmeans.run_in_memory
+    monkeypatch.setattr(dp_kmeans, "run_in_memory", lambda *given: found.append(given) or run(*given))
     rows, server = people(), people(50, seed=1)
     DPKMeans(2, **BUDGET).fit(rows, server_data=server.select(["hours", "age"]))
-    np.testing.assert_array_equal(written[1][1], matrix(50, 1))
+    np.testing.assert_array_equal(found[0][2].columns.points, matrix(50, 1))
 
 
 @pytest.mark.parametrize(
@@ -188,6 +190,44 @@ def test_a_search_learns_what_its_fits_spend(asked):
     assert len(asked) == 5
 
 
+def searches(model):
+    """Ways in which scikit-learn compares fits by their scores."""
+    yield "grid", lambda X: GridSearchCV(model, {"n_clusters": [2, 3]}, cv=2).fit(X)
+    yield "threads", lambda X: GridSearchCV(model, {"n_clusters": [2]}, cv=2, n_jobs=2).fit(X)
+    yield "scorer", lambda X: GridSearchCV(model, {"n_clusters": [2]}, cv=2, scoring=lambda fit, X: 0.0).fit(X)
+    yield "pipeline", lambda X: cross_val_score(make_pipeline(PrivateScaler((0, 99)), model), X, cv=2)
+    yield "curve", lambda X: validation_curve(model, X, None, param_name="n_clusters", param_range=[2, 3], cv=2)
+
+
+@pytest.mark.parametrize("case", range(5))
+def test_a_search_under_a_ledger_is_refused_before_it_is_charged(asked, tmp_path, case):
+    book = ledgers.new_ledger(tmp_path, ledgers.basic_limit(200.0, 1e-4), "people")
+    model = DPKMeans(2, **BUDGET, domain=(0, 99), ledger=book.path, data_name="people")
+    name, search = list(searches(model))[case]
+    every_fit_failed = pytest.raises(ValueError, match=r"(?s)fits failed.*ledger must be None in a search")
+    with parallel_backend("threading"), contextlib.nullcontext() if name == "curve" else every_fit_failed:
+        assert np.isnan(search(matrix())).all()
+    assert not asked
+    assert ledgers.kinds(book) == ["limit"]
+
+
+def test_a_choice_by_scores_warns_without_a_ledger():
+    choice = pytest.warns(PrivacyWarning, match="settings that are chosen by them reveal something")
+    model = DPKMeans(2, **BUDGET, domain=(0, 99))
+    with choice:
+        cross_val_score(model, matrix(), cv=2)
+    model = DPKMeans(2, **BUDGET, domain=(0, 99)).fit(matrix())
+    first, second = clone(model).fit(matrix()), clone(model).fit(matrix())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PrivacyWarning)
+        DPKMeans(2, **BUDGET, domain=(0, 99)).fit(matrix()).score(matrix())
+        first.score(matrix())
+        first.score(matrix(seed=1))
+        second.predict(matrix())
+    with choice:
+        second.score(matrix())
+
+
 def test_one_fit_is_no_warning_and_a_ledger_counts_for_itself(tmp_path):
     book = ledgers.new_ledger(tmp_path, ledgers.basic_limit(20.0, 1e-5), "people")
     with warnings.catch_warnings():
@@ -195,7 +235,7 @@ def test_one_fit_is_no_warning_and_a_ledger_counts_for_itself(tmp_path):
         DPKMeans(2, **BUDGET, domain=(0, 99)).fit(people())
         model = DPKMeans(2, **BUDGET, domain=(0, 99), ledger=book.path, data_name="people")
         model.fit(people()).fit(people())
-    assert ledgers.kinds(book) == ["limit", *("reserve", "commit") * 2]
+    assert ledgers.kinds(book) == ["limit", *("reserve", "start", "commit") * 2]
     with pytest.warns(PrivacyWarning, match="epsilon 50 is high"):
         DPKMeans(2, epsilon=50.0, delta=1e-6, domain=(0, 99)).fit(people())
 
@@ -285,3 +325,26 @@ def test_a_ledger_holds_fits_to_a_limit(tmp_path):
     with pytest.raises(BudgetExceededError, match="people"):
         model.fit(rows)
     np.testing.assert_array_equal(model.cluster_centers_, first)
+
+
+@pytest.mark.filterwarnings("ignore::dapple_dp.schemas.errors.PrivacyWarning")
+def test_missing_values_are_filled_in_fit_predict_and_a_saved_model(tmp_path):
+    rows = matrix(900)
+    rows[::3, 1] = np.nan
+    bounds = {"age": (0, 100), "hours": (0, 99)}
+    model = DPKMeans(4, epsilon=50.0, delta=1e-6, domain=bounds, missing={"hours": {"fill": 45, "indicator": True}})
+    model.fit(named(rows))
+    order = np.lexsort(model.cluster_centers_[:, [0, 2]].T)
+    np.testing.assert_allclose(model.cluster_centers_[order][:, 2], [0, 0, 1, 1], atol=0.1)
+    labels = model.predict(named(rows))
+    np.testing.assert_array_equal(model.cluster_centers_[labels][:, 2] > 0.5, np.isnan(rows[:, 1]))
+    model.save(str(tmp_path / "model"))
+    found = DPKMeans.load(str(tmp_path / "model"))
+    np.testing.assert_array_equal(found.predict(named(rows)), labels)
+    assert found.n_features_in_ == 2
+    with pytest.raises(InputError, match="must be finite, got NaN or infinity in column 'age'"):
+        model.predict(named(rows[:, ::-1]))
+    with pytest.raises(
+        ConfigError, match=r"^missing\.x1\.fill must be inside the bounds of its column, 0 to 99, got 100"
+    ):
+        DPKMeans(2, **BUDGET, domain=(0, 99), missing={1: 100}).fit(rows)

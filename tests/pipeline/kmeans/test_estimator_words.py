@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from dapple_dp import BudgetExceededError, ConfigError, DPKMeans, InputError, PrivateScaler
-from schemas.choices import Algorithm
-from schemas.privacy.charge import Limit
+from dapple_dp.schemas.choices import Algorithm
+from dapple_dp.schemas.privacy.charge import Limit
 from tests.scenes.ledgers import new_ledger
 
 ROWS = np.random.default_rng(0).random((200, 2))
@@ -44,7 +44,7 @@ def test_an_unknown_algorithm_is_answered_by_their_names(algorithm, bounds):
     assert all(f"'{each}'" in str(error.value) for each in Algorithm)
 
 
-@pytest.mark.filterwarnings("ignore::schemas.errors.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore::dapple_dp.schemas.errors.PrivacyWarning")
 def test_save_and_load_name_their_folder(tmp_path):
     fitted = model().fit(ROWS)
     fitted.save(str(tmp_path / "model"))
@@ -65,7 +65,7 @@ def test_bounds_of_other_columns_are_reported_as_bounds_of_x(domain):
     assert "data.features" not in str(error.value)
 
 
-@pytest.mark.filterwarnings("ignore::schemas.errors.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore::dapple_dp.schemas.errors.PrivacyWarning")
 def test_the_refusal_of_a_ledger_names_parameters(tmp_path):
     new_ledger(tmp_path, Limit(epsilon=1.0, delta=1e-5))
     with pytest.raises(BudgetExceededError, match=r"so lower epsilon or raise the limit") as error:
@@ -78,7 +78,7 @@ SETTINGS = re.compile(
 )
 
 
-@pytest.mark.filterwarnings("ignore::schemas.errors.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore::dapple_dp.schemas.errors.PrivacyWarning")
 def test_warnings_name_parameters_and_no_page():
     rows = np.random.default_rng(0).normal(0.0, [1.0, 1.0, 5000.0], (3000, 3))
     clipped = DPKMeans(3, epsilon=8.0, delta=1e-6, clipping_norm=1.0).fit(rows, server_data=rows[::7].copy())
@@ -139,6 +139,20 @@ def test_a_column_with_nan_is_named_and_not_quoted(rows, where):
         assert str(SECRET) not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("rows", "column"), [(pa.table({"income": BROKEN}), "'income'"), (np.column_stack([ROWS, BROKEN]), "2")]
+)
+def test_who_has_nan_is_told_how_to_keep_such_rows(rows, column):
+    """By the parameter, in a fit; it fills no infinity, and a scaler has none."""
+    with pytest.raises(InputError, match=re.escape(f"missing={{{column}: NUMBER}}")):
+        model().fit(rows)
+    infinite = np.where(np.isnan(BROKEN), np.inf, BROKEN)
+    for each, given in ((model(), np.column_stack([ROWS, infinite])), (PrivateScaler(bounds=(0, 1)), rows)):
+        with pytest.raises(InputError, match="; drop such rows, or fill them in") as error:
+            each.fit(given)
+        assert "missing=" not in str(error.value)
+
+
 @pytest.mark.parametrize("column", [["Rome", "Oslo"] * 100, [b"x"] * 200, np.full(200, "1,5")])
 def test_a_column_of_words_is_named_and_not_quoted(column):
     with pytest.raises(InputError, match="X must hold numbers only, got others in column 'city';") as error:
@@ -175,8 +189,8 @@ def test_the_first_fit_of_a_process_says_nothing_of_beam():
 def test_handlers_of_the_program_stay_and_hear_the_rest():
     code = (
         "import logging, sys; logging.basicConfig(stream=sys.stdout, format='mine %(message)s')\n"
-        "from dapple_dp import own_packages\n"
-        "with own_packages.without_gaps():\n"
+        "from dapple_dp import quiet_imports\n"
+        "with quiet_imports.without_gaps():\n"
         "    logging.warning('apitools not found, and so on')\n"
         "    logging.warning('something else')\n"
         "logging.warning('apitools not found, said by the program')\n"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dapple_dp import DPKMeans
-from schemas.tables.client_block import ClientBlock
+from dapple_dp.schemas.core.block import ClientBlock
 from tests.scenes import lake, ledgers
 
 N_ROWS = 1200

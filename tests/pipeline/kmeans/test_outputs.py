@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.run.folder import KEY_FILE
-from schemas.kmeans.fit_config import validated
-from schemas.kmeans.model import model_from_tables
-from schemas.settings.digest import config_digest
-from schemas.tables.client_block import ClientBlock
+from dapple_dp.pipelines.run.folder import KEY_FILE
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.kmeans.model import model_from_tables
+from dapple_dp.schemas.settings.digest import config_digest
 from tests.scenes import lake
 
 FILES = {"centers.parquet", "releases.parquet", "privacy.json", "deployment.yaml", "report.html", "run.json"}
@@ -252,7 +252,7 @@ def test_the_process_returns_code_and_sentence(done, tmp_path):
     settings = done.settings | {"data": {"path": lake.write_lake(tmp_path / "lake", points), "features": "x"}}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(settings))
     words = ["fit", "--config", str(tmp_path / "job.yaml"), "--output", str(tmp_path / "out")]
-    found = subprocess.run([sys.executable, "-m", "pipelines", *words], capture_output=True, text=True, check=False)
+    found = subprocess.run([sys.executable, "-m", "dapple_dp", *words], capture_output=True, text=True, check=False)
     assert (found.returncode, found.stdout) == (2, "")
     assert all(line.startswith("dapple: ") for line in found.stderr.splitlines())
     assert found.stderr.splitlines()[-1].startswith("dapple: column 'x' of ")

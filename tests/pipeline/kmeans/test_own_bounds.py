@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.transforms.core.statistics import lattice
 from tests.scenes import lake
-from transforms.numerics.statistics import lattice
 
 BOUNDS = {"income": [0.0, 1e6], "age": [17, 90]}
 CENTERS = {"age": [25.0, 40.0, 70.0], "income": [2e5, 8e5, 4e5]}

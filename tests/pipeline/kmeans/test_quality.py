@@ -6,11 +6,14 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.kmeans.report import report_page as report
-from schemas.kmeans.model import model_from_tables
-from schemas.tables.client_block import ClientBlock
+from dapple_dp.pipelines.kmeans.report import report_page as report
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.kmeans.model import model_from_tables
+from dapple_dp.schemas.privacy.statement import describe
+from dapple_dp.transforms.core import accounting, loop
+from dapple_dp.transforms.core.noise import draw_release
+from dapple_dp.transforms.core.round import measure
 from tests.scenes import lake
-from transforms.privacy import accounting
 
 N_ROWS, CLIENT_ROWS = 3000, 10
 LARGE_EPSILON = 200.0
@@ -70,12 +73,11 @@ def test_with_little_noise_it_is_the_exact_cost_and_sizes(place, algorithm, allo
 
 def test_its_stddev_is_that_of_many_runs(place):
     fit = lake.planned(place.job(privacy__epsilon=4.0))
-    last, state = fit.rounds[-1], fit.initial
-    for each in fit.rounds[:-1]:
-        state = each.step(state, lake.draw_release(lake.KEY, each.plan, each.statistic(place.block("record"), state)))
-    exact = last.statistic(place.block("record"), state)
+    block, last = place.block("record"), fit.rounds[-1]
+    *_, state = loop.simulate(fit.initial, fit.rounds[:-1], [block], lake.KEY).states
+    exact = measure(last, block, state.broadcast())
     keys = [number.to_bytes(32, "big") for number in range(400)]
-    costs = [last.step(state, lake.draw_release(key, last.plan, exact)).noisy_cost for key in keys]
+    costs = [last.step(state, draw_release(key, last.plan, exact)).noisy_cost for key in keys]
     # The stddev of 400 draws is off by 14% (four of its own stddevs) for one set of keys in 15,000.
     assert np.std([each.mean for each in costs]) == pytest.approx(np.mean([each.stddev for each in costs]), rel=0.15)
 
@@ -116,7 +118,7 @@ def test_the_budget_composes_to_the_target_with_it(place, algorithm, allocation)
     assert 0.995 <= plan.epsilon <= 1.0
     assert accounting.compose_epsilon(plan.rounds, plan.delta - plan.discretization_slack, 1.0) <= 1.0
     assert accounting.compose_epsilon(plan.rounds[:-1], plan.delta, 1.0) < 0.95
-    assert [each["path"].rpartition("/")[2] for each in accounting.describe(plan)[-2:]] == ["cost", "sizes"]
+    assert [each["path"].rpartition("/")[2] for each in describe(plan)[-2:]] == ["cost", "sizes"]
 
 
 @pytest.mark.parametrize("unit", ["record", "client"])

@@ -11,18 +11,18 @@ import scipy.stats
 import yaml
 from dp_accounting import gaussian_mechanism
 
-from pipelines.kmeans.plan.planned_fit import FitResult
-from pipelines.kmeans.plan.previous_run import PreviousRun, frame_json, load_previous
-from pipelines.kmeans.plan.recurrence import compare_to_previous
-from schemas.kmeans.fit_config import validated
-from schemas.kmeans.model import model_from_tables
-from schemas.privacy.plan import PrivacyUnit
-from schemas.settings.format_number import with_number
-from schemas.tables.client_block import ClientBlock
+from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, frame_json
+from dapple_dp.pipelines.kmeans.plan.previous_run import PreviousRun, load_previous
+from dapple_dp.pipelines.kmeans.plan.recurrence import compare_to_previous
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.kmeans.model import model_from_tables
+from dapple_dp.schemas.settings.format_number import with_number
+from dapple_dp.transforms.files.saved_model import SavedModel, load_model
+from dapple_dp.transforms.numerics.kmeans.centers import last_means
 from tests.scenes import lake
 from tests.scenes.models import run_model_job
-from transforms.files.saved_model import SavedModel, load_model
-from transforms.numerics.kmeans.centers import last_means
 
 
 class Series:

@@ -7,15 +7,17 @@ import re
 import numpy as np
 import pytest
 
-from pipelines.kmeans.plan.replay import replay
-from pipelines.kmeans.report import report_page as report
-from pipelines.kmeans.report.assumptions import Assumptions, assumptions, largest_spread
-from pipelines.kmeans.report.fit_view import FitView
-from pipelines.kmeans.report.report_warnings import checks, run_checks, warnings
-from pipelines.page.stamp import RunStamp
-from schemas.settings.digest import config_digest
-from schemas.tables.client_block import ClientBlock
+from dapple_dp.pipelines.kmeans.plan.replay import replay
+from dapple_dp.pipelines.kmeans.report import report_page as report
+from dapple_dp.pipelines.kmeans.report.assumptions import Assumptions, assumptions, largest_spread
+from dapple_dp.pipelines.kmeans.report.fit_view import FitView
+from dapple_dp.pipelines.kmeans.report.report_warnings import checks, run_checks, warnings
+from dapple_dp.pipelines.page.stamp import RunStamp
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.settings.digest import config_digest
 from tests.scenes import lake
+
+pytestmark = pytest.mark.slow
 
 SECTIONS = ["guarantee", "warnings", "clusters", "rounds", "reading"]
 
@@ -92,7 +94,6 @@ def test_every_kind_of_run_has_a_whole_report(tmp_path, means, settings):
     assert not re.search(r"\bnan\b|\binf\b", re.sub(r"<style>.*?</style>", "", run.text, flags=re.S))
 
 
-@pytest.mark.slow
 def test_two_thousand_features(tmp_path):
     text = Run(tmp_path, 5.0 * np.eye(3, 2000)).text
     assert "24 of 2,000 features" in text
@@ -246,8 +247,12 @@ def test_the_run_its_day_its_data_and_its_job_are_named(run):
 def test_all_checks_are_listed_with_their_outcome(run):
     outcomes = dict(checks(run_checks(FitView.of(run.fit, run.result))).pairs)
     assert len(outcomes) >= 10
-    assert outcomes.pop("Assumptions of the theorem on FedDP-KMeans") in ("passed", "a note")  # 300 rows are few
+    assert outcomes.pop("Norm and server rows as the theorem on FedDP-KMeans assumes") in (
+        "passed",
+        "a note",
+    )  # 300 rows are few
     assert outcomes.pop("Clipping norm against the public rows") == "a note"
+    assert outcomes.pop("Private rows inside the clipping norm") == "not visible in what this run released"
     assert set(outcomes.values()) == {"passed"}
     assert all(name in run.text for name in outcomes)
 
@@ -257,7 +262,7 @@ def test_checks_that_say_nothing_of_a_run_are_not_listed(tmp_path):
     fit = lake.planned(lake.job(path, None, data__public_rows=300, privacy__epsilon=20.0))
     outcomes = dict(checks(run_checks(FitView.of(fit, lake.finished(fit, ClientBlock(lake.mixture(300)))))).pairs)
     assert "Clipping norm against the public rows" not in outcomes
-    assert "Assumptions of the theorem on FedDP-KMeans" not in outcomes
+    assert "Norm and server rows as the theorem on FedDP-KMeans assumes" not in outcomes
     assert outcomes["Epsilon at most 10"] == "1 warning"
 
 
@@ -278,7 +283,7 @@ def test_a_run_that_the_theorem_does_not_speak_for_has_a_note(tmp_path):
     crowd = np.repeat(lake.mixture(60, seed=99), 20, axis=0)
     run = Run(tmp_path, server=crowd, privacy__epsilon=0.5)
     outcomes = dict(checks(run_checks(FitView.of(run.fit, run.result))).pairs)
-    assert outcomes["Assumptions of the theorem on FedDP-KMeans"] == "a note"
+    assert outcomes["Norm and server rows as the theorem on FedDP-KMeans assumes"] == "a note"
     assert "server rows (there are 1,200), up to constants. So it does not speak for this run." in run.text
 
 
@@ -383,7 +388,7 @@ def test_a_run_that_bought_no_quality_says_so(run):
 
 
 def test_labels_need_no_array_of_rows_by_clusters_by_features(run):
-    assert "rows @ centers.T" in run.text
+    assert "for center in centers], axis=0)" in run.text
     assert "rows[:, None]" not in run.text
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from dapple_dp.transforms.numerics.kmeans.starts import spaces
 from tests.scenes import directions, lake
-from transforms.numerics.kmeans.starts import spaces
 
 N_ROWS = 3000
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from schemas.tables.client_block import ClientBlock
+from dapple_dp.schemas.core.block import ClientBlock
 from tests.scenes import lake, ledgers
 
 N_ROWS, CLIENT_ROWS, D = 1200, 10, 6

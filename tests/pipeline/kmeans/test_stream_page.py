@@ -7,15 +7,15 @@ import shutil
 import numpy as np
 import pytest
 
-from pipelines.kmeans.stream import center_plots
-from pipelines.kmeans.stream.history import LAST, read_history, thinned
-from pipelines.kmeans.stream.windows_page import write_page
-from schemas.errors import InputError
-from schemas.kmeans.windows_config import coefficients
-from schemas.tables.encoder import Encoder
-from schemas.tables.encoding import Bounds, BoundsRange, EncodingKind
+from dapple_dp.pipelines.kmeans.stream import center_plots
+from dapple_dp.pipelines.kmeans.stream.history import LAST, read_history, thinned
+from dapple_dp.pipelines.kmeans.stream.windows_page import write_page
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.kmeans.windows_config import coefficients
+from dapple_dp.schemas.tables.encoder import Encoder
+from dapple_dp.schemas.tables.encoding import Bounds, BoundsRange, EncodingKind
+from dapple_dp.transforms.numerics.kmeans.recurring.windows import mixing, own_noise
 from tests.scenes import streams
-from transforms.numerics.kmeans.recurring.windows import mixing, own_noise
 
 NAMES = ["age", "<b>income</b>", "visits"]
 START = np.array([[0.0, 0.0, 0.0], [4.0, 0.0, 1.0], [0.0, 4.0, 2.0]])

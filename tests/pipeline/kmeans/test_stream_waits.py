@@ -6,14 +6,16 @@ import signal
 
 import pytest
 
-from pipelines.jobs import waiting
-from pipelines.jobs.job import Run
-from pipelines.jobs.windows import of_window
-from pipelines.kmeans.stream import job
-from pipelines.run.options import JobOptions, beam_options
-from schemas.settings.calendar import Calendar
+from dapple_dp.pipelines.jobs import waiting
+from dapple_dp.pipelines.jobs.job import Run
+from dapple_dp.pipelines.jobs.windows import of_window
+from dapple_dp.pipelines.kmeans.stream import job
+from dapple_dp.pipelines.run.options import JobOptions, beam_options
+from dapple_dp.schemas.settings.calendar import Calendar
 from tests.scenes import brokers, lake
 from tests.scenes.brokers import StreamPlace
+
+pytestmark = pytest.mark.slow
 
 DATES = tuple(f"2026-01-0{day}" for day in range(1, 5))
 
@@ -81,6 +83,19 @@ def test_nothing_is_released_before_the_time_to_settle(place, monkeypatch):
     assert outcome.code == 0, outcome.err
     assert clock.time >= datetime.datetime(2026, 1, 2, 9, tzinfo=datetime.UTC)
     assert json.loads(outcome.out)["released"] == [DATES[0]]
+
+
+def test_a_clock_that_jumps_while_the_job_waits_releases_nothing_more(place, monkeypatch):
+    """What was released stays, and with the clock set right the next call goes on."""
+    clock = Clock("2026-01-01T20:00")
+    clock.at = {6: lambda: setattr(clock, "time", datetime.datetime(2027, 6, 1, tzinfo=datetime.UTC))}
+    monkeypatch.setattr(brokers, "CATCH_UP", ())
+    outcome = run(place, "jumps", clock, monkeypatch)
+    assert (outcome.code, f"add --catch_up {DATES[3]}" in outcome.err) == (2, True)
+    assert list(place.released("jumps")) == list(DATES[:1])
+    outcome = run(place, "jumps", Clock("2026-01-02T22:00"), monkeypatch, until=DATES[1])
+    assert outcome.code == 0, outcome.err
+    assert place.released("jumps") == {date: place.released("once")[date] for date in DATES[:2]}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

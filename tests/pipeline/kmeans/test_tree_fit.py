@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from schemas.tables.client_block import ClientBlock
+from dapple_dp.schemas.core.block import ClientBlock
 from tests.scenes import lake
 
 N_ROWS, CLIENT_ROWS = 6000, 10

@@ -8,9 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.page.numbers import to_noise
+from dapple_dp.pipelines.page.numbers import at_most
+from dapple_dp.transforms.numerics.kmeans.recurring.windows import mixing
 from tests.scenes import epochs
-from transforms.numerics.kmeans.recurring.windows import mixing
+
+pytestmark = pytest.mark.slow
 
 COVERS = "all 3 windows of epoch january together"
 DATES = epochs.DATES[:3]
@@ -46,7 +48,7 @@ def stddev_of(place, index):
 @pytest.mark.parametrize("index", range(3))
 def test_sizes_have_their_noise(place, index):
     folder, stddev = place.folder / "january" / DATES[index], stddev_of(place, index)
-    text, twice = words_of(folder / "report.html"), to_noise(2.0 * stddev, stddev)
+    text, twice = words_of(folder / "report.html"), at_most(2.0 * stddev)
     assert float(twice.replace(",", "")) > 0.0
     assert f"Whiskers reach two noise stddevs, {twice} " in text
     assert f"noisy size ± {twice} " in text

@@ -6,34 +6,38 @@ import pathlib
 
 import pytest
 
-from schemas.privacy.charge import Limit
+from dapple_dp.schemas.privacy.charge import Limit
 from tests.scenes import crashes, lake, ledgers
 from tests.scenes.crashes import Point
 
 FIRST, SECOND = bytes(range(32)), bytes(range(32, 64))
 """Keys that the first and the second attempt make if they make one."""
-STORE, ACCOUNT, FOLDER = "pipelines.ledger.store:", "pipelines.kmeans.account:", "pipelines.run.folder:RunFolder."
+STORE, ACCOUNT, FOLDER = (
+    "dapple_dp.pipelines.ledger.store:",
+    "dapple_dp.pipelines.kmeans.account:",
+    "dapple_dp.pipelines.run.folder:RunFolder.",
+)
 POINTS = [
     Point(STORE + "Ledger.reserve"),
     Point(STORE + "_Book.append", after=True),
     Point(STORE + "Ledger.reserve", after=True),
     Point(FOLDER + "take_up", after=True),
-    Point("transforms.privacy.keys:create_key"),
-    Point("transforms.privacy.keys:create_key", after=True),
-    Point("pipelines.kmeans.plan.file_digests:content_digest", call=2),
+    Point("dapple_dp.transforms.privacy.key_files:create_key"),
+    Point("dapple_dp.transforms.privacy.key_files:create_key", after=True),
+    Point("dapple_dp.pipelines.kmeans.plan.file_digests:content_digest", call=2),
     Point(STORE + "Ledger.start"),
     Point(STORE + "Ledger.start", after=True),
-    Point("pipelines.tables.prepare:group"),
-    Point("pipelines.tables.prepare:group", after=True),
-    Point("transforms.numerics.privacy.noise:draw_release", after=True),
-    Point("transforms.numerics.privacy.noise:draw_release", call=2),
-    Point("transforms.files.publish:table_bytes", call=2),
-    Point("pipelines.kmeans.report.files:write_outputs"),
+    Point("dapple_dp.pipelines.tables.prepare:group"),
+    Point("dapple_dp.pipelines.tables.prepare:group", after=True),
+    Point("dapple_dp.transforms.core.noise:draw_release", after=True),
+    Point("dapple_dp.transforms.core.noise:draw_release", call=2),
+    Point("dapple_dp.transforms.files.publish:table_bytes", call=2),
+    Point("dapple_dp.pipelines.kmeans.report.files:write_outputs"),
     Point(FOLDER + "seal"),
     Point(STORE + "Ledger.commit"),
     Point(STORE + "_Book.append", after=True, call=3),
     Point(STORE + "Ledger.commit", after=True),
-    Point(ACCOUNT + "delete_key", after=True),
+    Point(ACCOUNT + "end_key", after=True),
     Point(FOLDER + "move"),
     Point(FOLDER + "move", after=True),
 ]

@@ -11,15 +11,16 @@ import pytest
 import yaml
 
 from dapple_dp import api
-from pipelines.kmeans.plan.fingerprint import content_fingerprint
-from pipelines.ledger.spending import Reservation, spending
-from pipelines.run.folder import RunFolder
-from pipelines.run.options import beam_options
-from schemas.errors import BudgetExceededError, ConfigError, LedgerRefusedError
-from schemas.kmeans.fit_config import validated
-from schemas.privacy.charge import Limit
-from schemas.settings import rejection
-from schemas.tables.data_section import DataConfig
+from dapple_dp.pipelines.kmeans.plan.fingerprint import content_fingerprint
+from dapple_dp.pipelines.ledger.spending import Reservation, spending
+from dapple_dp.pipelines.run.folder import RunFolder
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.schemas.errors import BudgetExceededError, ConfigError, LedgerRefusedError
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.privacy.charge import Limit
+from dapple_dp.schemas.settings import rejection
+from dapple_dp.schemas.tables.data_section import DataConfig
+from dapple_dp.transforms.files.stores import STORE
 from tests.scenes import lake, ledgers
 
 
@@ -39,7 +40,7 @@ def interrupted(place, patch, run_id="run", output="out", **settings):
         raise Stopped
 
     with patch.context() as patched:
-        patched.setattr("pipelines.kmeans.report.files.write_outputs", stop)
+        patched.setattr("dapple_dp.pipelines.kmeans.report.files.write_outputs", stop)
         with pytest.raises(Stopped):
             place.fit(output, run_id, **settings)
     return pathlib.Path(f"{place.folder / output}.partial-{run_id}")
@@ -190,6 +191,53 @@ def test_a_key_of_ones_own_is_kept_and_one_made_for_the_run_goes(place, monkeypa
     assert place.fit("out3", "run3", key_uri=str(made)).code == 3
 
 
+def _stays(monkeypatch, name):
+    """Has a key that cannot be deleted."""
+    delete = STORE.delete
+
+    def attempt(*paths):
+        if any(path.endswith(name) for path in paths):
+            raise OSError("not permitted")
+        delete(*paths)
+
+    monkeypatch.setattr(STORE, "delete", attempt)
+
+
+def test_a_resumed_run_whose_key_stays_publishes_and_says_so(place, monkeypatch):
+    made = place.folder / "made [1]?*.key"
+    staging = interrupted(place, monkeypatch, key_uri=str(made))
+    drawn = lake.released(staging)
+    with monkeypatch.context() as patched:
+        _stays(patched, made.name)
+        again = place.fit(key_uri=str(made))
+    assert again.code == 0, again.err
+    assert json.loads(again.out)["keys_left"] == [str(made)]
+    assert "could not be deleted; delete it by hand" in again.err
+    assert made.exists()
+    assert lake.released(place.folder / "out") == drawn
+    assert ledgers.kinds(place.ledger) == ["limit", "reserve", "start", "commit"]
+    third = place.fit(key_uri=str(made))
+    assert (third.code, "keys_left" in third.out) == (0, False)
+    assert ledgers.kinds(place.ledger) == ["limit", "reserve", "start", "commit"]
+    assert lake.released(place.folder / "out") == drawn
+
+
+def test_a_key_that_cannot_leave_the_staging_folder_is_waited_for(place, monkeypatch):
+    """Published with the output it would reveal the noise; the run is committed, and published once the key can go."""
+    staging = interrupted(place, monkeypatch)
+    drawn = lake.released(staging)
+    with monkeypatch.context() as patched:
+        _stays(patched, "run.key")
+        for _ in range(2):
+            stuck = place.fit()
+            assert (stuck.code, "must be deletable after the run" in stuck.err) == (2, True)
+            assert not (place.folder / "out").exists()
+    assert place.fit().code == 0
+    assert ledgers.kinds(place.ledger) == ["limit", "reserve", "start", "commit"]
+    assert lake.released(place.folder / "out") == drawn
+    assert not (place.folder / "out" / "run.key").exists()
+
+
 def test_masked_runs_resume_under_their_secret(place, monkeypatch):
     masked = {"trust": "masked", "masked": {"scheme": "shared_secret"}}
     staging = interrupted(place, monkeypatch, **masked)
@@ -230,7 +278,7 @@ def test_a_failure_after_noise_was_drawn_stays_charged(place, monkeypatch):
     interrupted(place, monkeypatch)
     assert place.spent() == 1
     with monkeypatch.context() as patched:
-        patched.setattr("pipelines.run.round_driver.run_graph", lambda *_: 1 / 0)
+        patched.setattr("dapple_dp.pipelines.run.round_driver.run_graph", lambda *_: 1 / 0)
         assert place.fit("out2", "run2").code == 1
     assert ledgers.kinds(place.ledger)[-2:] == ["reserve", "start"]
     assert place.spent() == 2
@@ -239,7 +287,7 @@ def test_a_failure_after_noise_was_drawn_stays_charged(place, monkeypatch):
 
 def test_a_failure_before_the_key_costs_nothing(place, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr("transforms.privacy.keys.create_key", lambda *_: 1 / 0)
+        patched.setattr("dapple_dp.transforms.privacy.key_files.create_key", lambda *_: 1 / 0)
         assert place.fit().code == 1
     assert ledgers.kinds(place.ledger) == ["limit", "reserve", "void"]
     assert not list(place.folder.glob("out.partial*"))

@@ -8,10 +8,11 @@ import stat
 
 import pytest
 
-from pipelines.ledger.remaining import left_words, remaining
-from pipelines.ledger.store import Ledger, charges_of
-from schemas.errors import BudgetExceededError, ConfigError, LedgerRefusedError
-from schemas.privacy.charge import Charge, Limit
+from dapple_dp.pipelines.ledger.remaining import remaining
+from dapple_dp.pipelines.ledger.spending import left_words
+from dapple_dp.pipelines.ledger.store import Ledger, charges_of
+from dapple_dp.schemas.errors import BudgetExceededError, ConfigError, LedgerRefusedError
+from dapple_dp.schemas.privacy.charge import Charge, Limit
 from tests.scenes import crashes
 from tests.scenes.lake import run_command
 from tests.scenes.ledgers import basic_limit, charge, gaussian, kinds, new_ledger
@@ -152,7 +153,7 @@ def test_a_writer_that_was_killed_half_way_left_nothing(ledger):
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipelines.ledger.store.run_states", fail)
+        patch.setattr("dapple_dp.pipelines.ledger.store.run_states", fail)
         with pytest.raises(KeyboardInterrupt):
             ledger.reserve("a", charge(1.0), {})
     assert kinds(ledger) == ["limit"]
@@ -253,15 +254,56 @@ def test_show_names_runs_whose_epsilon_was_wrong(event, known, told, tmp_path):
     *lines, summary = run_command(*words(ledger, "show")).out.splitlines()
     found = json.loads(summary)["runs"]["a"].get("correction")
     assert (found is None) == (told is None)
-    assert (found or "") in lines[-1]
-    assert (told or "") in lines[-1]
+    line = next(each for each in lines if each.startswith("  a: "))
+    assert (found or "") in line
+    assert (told or "") in line
+
+
+OLD, NEW = {"versions": {"dapple-dp": "0.2.0"}}, {"versions": {"dapple-dp": "0.3.0"}}
+
+
+@pytest.mark.parametrize(
+    ("path", "job", "about", "known", "words"),
+    [
+        ("spherical/names/terms", "fit", OLD, 1, ["names of clusters", "tree_", "sure"]),
+        ("dp_medians/median_00/directions", "fit", OLD, 1, ["center_stddev", "could not see", "tree_", "sure"]),
+        ("dp_lloyd/lloyd_00/sums", "fit", OLD, 1, ["eigenvectors", "could not see", "tree_", "sure"]),
+        ("dp_lloyd/lloyd_00/sums", "fit", {}, 1, ["eigenvectors", "could not see", "tree_", "sure"]),
+        ("dp_lloyd/lloyd_00/sums", "fit", OLD, 2, []),
+        ("dp_lloyd/lloyd_00/sums", "fit", NEW, 1, []),
+        ("x", "sweep", OLD, 1, []),
+    ],
+)
+def test_show_names_runs_whose_statements_were_wrong(path, job, about, known, words, tmp_path):
+    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
+    ledger.set_limit("census", Limit(epsilon=9.0, delta=1e-6, basic_epsilon=9.0))
+    event = {"path": path, "mechanism": "discrete_gaussian", "noise_multiplier": 5.0, "shape": [2, 2]}
+    for run in ("a", "b"):
+        ledger.reserve(run, dataclasses.replace(gaussian(5.0, job=job, corrections=known), events=(event,)), about)
+    *lines, summary = run_command("ledger", "show", "--ledger", ledger.path).out.splitlines()
+    found = json.loads(summary)["runs"]["a"].get("wrong_statements", [])
+    assert len(found) == len(words)
+    assert all(word in each for word, each in zip(words, found, strict=True))
+    start = lines.index("Wrong in outputs of earlier versions; see CHANGELOG.md:") if words else len(lines)
+    assert lines[start + 1 :] == [f"  {each} (a, b)" for each in found]
+
+
+def test_clients_that_add_the_noise_and_void_runs(tmp_path):
+    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
+    ledger.set_limit("census", Limit(epsilon=9.0, delta=1e-6, basic_epsilon=9.0))
+    for run in ("a", "b"):
+        ledger.reserve(run, gaussian(5.0, neighboring_relation="zeroed_out", corrections=1), OLD)
+    ledger.void("b", "stopped")
+    runs = json.loads(run_command("ledger", "show", "--ledger", ledger.path).out.splitlines()[-1])["runs"]
+    assert runs["a"]["wrong_statements"] == ["report and deployment.yaml: clients add the noise, not the aggregator"]
+    assert "wrong_statements" not in runs["b"]
 
 
 def test_charges_of_versions_that_knew_no_correction_are_read():
     content = gaussian(5.0).to_json()
     del content["corrections"]
     assert Charge.from_json(content).corrections == 0
-    assert gaussian(5.0).corrections == 1
+    assert gaussian(5.0).corrections == 2
 
 
 def test_verify_knows_a_ledger_that_was_started_over(ledger, tmp_path):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from schemas.privacy.charge import Limit
+from dapple_dp.schemas.privacy.charge import Limit
 from tests.scenes import epochs, lake, ledgers
 from tests.scenes.power_cut import Disk
 
@@ -89,7 +89,7 @@ def test_it_is_drawn_again_once_more(lost):
 
 def test_a_damaged_file_that_is_staged_is_drawn_again(lost):
     """It was once put in place as it was, and its key went."""
-    with mock.patch("pipelines.run.folder.RunFolder.move", side_effect=KeyboardInterrupt):
+    with mock.patch("dapple_dp.pipelines.run.folder.RunFolder.move", side_effect=KeyboardInterrupt):
         assert lost.run(SECOND).code == 130
     staging = pathlib.Path(f"{lost.output}.partial-run")
     (staging / "centers.parquet").write_bytes(b"")
@@ -119,7 +119,7 @@ def test_with_another_key_or_other_rows_it_is_refused(lost, tmp_path, changed):
 
 def test_another_release_under_its_key_is_not_published(lost):
     """A machine whose last bits differ would draw a second time for one charge."""
-    with mock.patch("transforms.files.publish.releases_to_table", lambda releases: _changed(releases)):
+    with mock.patch("dapple_dp.transforms.files.publish.releases_to_table", lambda releases: _changed(releases)):
         done = lost.run(SECOND)
     assert (done.code, "must be drawn again as it was, got another release" in done.err) == (3, True)
     assert not lost.output.exists()
@@ -128,7 +128,7 @@ def test_another_release_under_its_key_is_not_published(lost):
 
 
 def _changed(releases):
-    from schemas.privacy.release import releases_to_table
+    from dapple_dp.schemas.privacy.release_table import releases_to_table
 
     return releases_to_table(releases).replace_schema_metadata({"other": "bits"})
 

@@ -11,29 +11,29 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.internal import pickler
 
-from pipelines.kmeans.plan.planned_fit import message_contract
-from pipelines.run.options import beam_options
-from schemas.choices import NoiseBy
-from schemas.errors import ProtocolError
-from schemas.kmeans.model import model_from_tables
-from schemas.masked.config import PairwiseParams
-from schemas.masked.exchange import MaskedMessages
-from schemas.tables.client_block import ClientBlock
+from dapple_dp.pipelines.kmeans.plan.planned_fit import message_contract
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.schemas.choices import NoiseBy
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.errors import ProtocolError
+from dapple_dp.schemas.kmeans.model import model_from_tables
+from dapple_dp.schemas.masked.config import PairwiseParams
+from dapple_dp.schemas.masked.exchange import MaskedMessages
+from dapple_dp.transforms.core import noise
+from dapple_dp.transforms.core.keystream import encode_label
+from dapple_dp.transforms.files.publish import PublishModel
+from dapple_dp.transforms.masked import aggregator
+from dapple_dp.transforms.masked import clients as client_messages
+from dapple_dp.transforms.masked.aggregation import Masked
+from dapple_dp.transforms.masked.clients import Masking
+from dapple_dp.transforms.numerics.masked import noise_shares
+from dapple_dp.transforms.numerics.masked import shared_masks as masking_numerics
+from dapple_dp.transforms.on_beam.round import RunRounds
+from dapple_dp.transforms.tables.read import ListShards
 from tests.pipeline.privacy.test_secrets import Functions, spellings_in, unpacked
 from tests.scenes import lake
 from tests.scenes.graphs import add_fit
 from tests.statistical.test_mask_uniformity import FRESH, looks_uniform
-from transforms.files.publish import PublishModel
-from transforms.masked import aggregator
-from transforms.masked import clients as client_messages
-from transforms.masked.aggregation import Masked
-from transforms.masked.clients import Masking
-from transforms.numerics.masked import shared_masks as masking_numerics
-from transforms.numerics.privacy import noise, noise_shares
-from transforms.numerics.privacy.keystream import encode_label
-from transforms.privacy.keys import lasting_key
-from transforms.rounds.round import RunRounds
-from transforms.tables.read import ListShards
 
 SECRET = bytes(range(51, 83))
 N_ROWS, CLIENT_ROWS, GROUP_ROWS = 600, 10, 20
@@ -175,7 +175,8 @@ def build(root, planned, masking, key_uri, out):
     source = lake.staged(planned.source, out)
     shards = root | "List" >> ListShards(source=source, contract=contract)
     aggregation = Masked(contract=contract, key_uri=key_uri, masking=masking, deliver=deliver)
-    run = RunRounds(rounds=planned.rounds, initial=planned.initial, aggregation=aggregation)
+    state = root | "Public" >> beam.Create([planned.initial], reshuffle=False)
+    run = RunRounds(rounds=planned.rounds, state=state, aggregation=aggregation)
     _ = shards | "Rounds" >> run | "Publish" >> PublishModel(folder=out)
 
 
@@ -324,8 +325,9 @@ def graph(hall):
     pipeline = beam.Pipeline(options=beam_options([]))
     masking, job = Masking(secret_uri=hall.secret_uri, run="run"), hall.job("client tuned")
     job = dataclasses.replace(job, source=lake.staged(job.source, hall.folder / "listings"))
+    job = dataclasses.replace(job, contract=message_contract(job))
     masking = dataclasses.replace(masking, root=job.source.path)
-    aggregation = Masked(contract=message_contract(job), key_uri=hall.key_uri, masking=masking)
+    aggregation = Masked(contract=job.contract, key_uri=hall.key_uri, masking=masking)
     add_fit(pipeline, job, aggregation, str(hall.folder / "out"))
     return pipeline, Functions(pipeline).found
 
@@ -396,14 +398,3 @@ def test_dp_lloyd_after_feddp_init_runs_masked(hall, tmp_path, scheme):
     privacy = json.loads((tmp_path / "out" / "privacy.json").read_text())
     assert privacy["trust"] == "masked"
     assert privacy["masked"]["message_bytes"]["dp_lloyd/lloyd_00"] == 8 * 3 * 5 + 28
-
-
-def test_a_lasting_key_is_kept_if_it_was_there(tmp_path):
-    uri = str(tmp_path / "key")
-    with lasting_key(uri):
-        assert (tmp_path / "key").exists()
-    assert not (tmp_path / "key").exists()
-    kept = lake.write_key(tmp_path / "kept")
-    with lasting_key(kept):
-        pass
-    assert (tmp_path / "kept").read_bytes() == lake.KEY

@@ -10,16 +10,16 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.kmeans.plan.planned_fit import plan_fit
-from schemas.errors import LedgerRefusedError
-from schemas.kmeans.fit_config import validated
-from schemas.kmeans.model import model_from_tables
-from schemas.privacy.charge import Limit
+from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+from dapple_dp.schemas.errors import LedgerRefusedError
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.kmeans.model import model_from_tables
+from dapple_dp.schemas.privacy.charge import Limit
+from dapple_dp.transforms.masked.party_state import PartyState
+from dapple_dp.transforms.numerics.masked import noise_shares
 from tests.pipeline.masked.test_pairwise_jobs import EVERYBODY, HOLDERS, LLOYD, Parties
 from tests.scenes import lake, ledgers
 from tests.scenes.parties import with_identities
-from transforms.masked.party_state import PartyState
-from transforms.numerics.privacy import noise_shares
 
 pytestmark = pytest.mark.slow
 NAMES = [f"holder-{holder}" for holder in EVERYBODY]

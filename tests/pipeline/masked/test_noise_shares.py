@@ -6,10 +6,10 @@ import pathlib
 import numpy as np
 import pytest
 
-from schemas.choices import NoiseBy
-from schemas.errors import ProtocolError
-from schemas.masked.config import PairwiseParams
-from schemas.privacy.noise_shares import ShareLaw
+from dapple_dp.schemas.choices import NoiseBy
+from dapple_dp.schemas.errors import ProtocolError
+from dapple_dp.schemas.masked.config import PairwiseParams
+from dapple_dp.schemas.privacy.noise_shares import ShareLaw
 from tests.pipeline.masked.test_masked_rounds import REPLAY, Hall, block_of, rounds_of
 from tests.scenes import lake
 

@@ -12,24 +12,24 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.kmeans.plan.planned_fit import plan_fit
-from pipelines.masked import aggregate, pairwise_upload, unmask
-from pipelines.masked.clients_role import SHARES
-from schemas.kmeans.fit_config import validated
-from schemas.kmeans.model import model_from_tables
-from schemas.masked.exchange import MaskedMessages
-from schemas.masked.pairwise_messages import HandedOut, Leg, sent_from_table
-from schemas.privacy.release import releases_from_table
+from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+from dapple_dp.pipelines.masked import aggregate, pairwise_upload, unmask
+from dapple_dp.pipelines.masked.clients_role import SHARES
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.kmeans.model import model_from_tables
+from dapple_dp.schemas.masked.exchange import MaskedMessages
+from dapple_dp.schemas.masked.pairwise_messages import HandedOut, Leg, sent_from_table
+from dapple_dp.schemas.privacy.release_table import releases_from_table
+from dapple_dp.transforms.core.keystream import encode_label
+from dapple_dp.transforms.masked.exchange_files import Exchange
+from dapple_dp.transforms.masked.pairwise_files import PairwiseExchange
+from dapple_dp.transforms.masked.sealing import Sealing
+from dapple_dp.transforms.numerics.masked.public_keys import private_key, unseal
 from tests.pipeline.privacy.test_secrets import spellings_in, unpacked
 from tests.scenes import lake
 from tests.scenes.draws import recorded_draws
 from tests.scenes.parties import ExchangingParties, enroll, opened
 from tests.statistical.test_mask_uniformity import FRESH, looks_uniform
-from transforms.masked.exchange_files import Exchange
-from transforms.masked.pairwise_files import PairwiseExchange
-from transforms.masked.sealing import Sealing
-from transforms.numerics.masked.public_keys import private_key, unseal
-from transforms.numerics.privacy.keystream import encode_label
 
 pytestmark = pytest.mark.slow
 HOLDERS = (7, 2, 1)

@@ -9,14 +9,14 @@ import sys
 import pytest
 import yaml
 
-from pipelines.masked import party_run
-from schemas.errors import ProtocolError
-from schemas.masked.config import AGGREGATOR, COLLECTOR
+from dapple_dp.pipelines.masked import party_run
+from dapple_dp.schemas.errors import ProtocolError
+from dapple_dp.schemas.masked.config import AGGREGATOR, COLLECTOR
+from dapple_dp.transforms.masked.exchange_files import Exchange
 from tests.scenes import lake, object_store
 from tests.scenes import separate_parties as scene
 from tests.scenes.separate_parties import FIRST_USER, HOSPITALS, SeparateParties
 from tests.unit.masked.test_aggregator_imports import CLIENTS
-from transforms.masked.exchange_files import Exchange
 
 PATIENT = ("--late_minutes", "60")
 SHORT = ("--late_minutes", "0.05")
@@ -321,12 +321,12 @@ def test_a_key_of_another_party_is_refused(parties):
 
 def test_the_aggregator_never_imports_what_knows_masks(parties):
     script = (
-        "import json, sys\nfrom pipelines.command.main import main\ncode = main(sys.argv[1:])\n"
+        "import json, sys\nfrom dapple_dp.pipelines.command.main import main\ncode = main(sys.argv[1:])\n"
         "print(json.dumps([code, sorted(sys.modules)]))"
     )
     words = parties.words(AGGREGATOR, "--wait_minutes", "0")
     said = subprocess.run([sys.executable, "-c", script, *words], cwd=ROOT, capture_output=True, text=True, check=True)
     code, modules = json.loads(said.stdout.splitlines()[-1])
     assert code == 6
-    assert "pipelines.masked.aggregate" in modules
+    assert "dapple_dp.pipelines.masked.aggregate" in modules
     assert not CLIENTS & set(modules)

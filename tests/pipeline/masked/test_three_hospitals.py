@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from schemas.masked.exchange import ExchangePlan
-from schemas.privacy.noise_shares import ShareLaw
+from dapple_dp.schemas.masked.exchange import ExchangePlan
+from dapple_dp.schemas.privacy.noise_shares import ShareLaw
 from tests.scenes import crashes, lake, separate_parties
 from tests.unit.test_docs_paths import ROOT
 

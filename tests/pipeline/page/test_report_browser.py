@@ -6,19 +6,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.kmeans.report import report_page as report
-from pipelines.kmeans.stream import history
-from pipelines.kmeans.stream.windows_page import write_page
-from pipelines.page.stamp import RunStamp
-from pipelines.profile import profile_page as profile_report
-from pipelines.trusted_zone import sweep_page as sweep_report
-from pipelines.trusted_zone.sweep_folder import summary
-from schemas.profile.plan import PROFILE_SCHEMA
-from schemas.tables.client_block import ClientBlock
-from schemas.trusted_zone.sweep_config import sweep_config
-from schemas.trusted_zone.sweep_results import CELL_SCHEMA
+from dapple_dp.pipelines.kmeans.report import report_page as report
+from dapple_dp.pipelines.kmeans.stream import history
+from dapple_dp.pipelines.kmeans.stream.windows_page import write_page
+from dapple_dp.pipelines.page.stamp import RunStamp
+from dapple_dp.pipelines.profile import profile_page as profile_report
+from dapple_dp.pipelines.trusted_zone import sweep_page as sweep_report
+from dapple_dp.pipelines.trusted_zone.sweep_folder import summary
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.profile.plan import PROFILE_SCHEMA
+from dapple_dp.schemas.trusted_zone.sweep_config import sweep_config
+from dapple_dp.schemas.trusted_zone.sweep_results import CELL_SCHEMA
+from dapple_dp.transforms.profile.accounting import calibrate
 from tests.scenes import browser, lake, profiles, streams, sweeps
-from transforms.profile.accounting import calibrate
 
 CHROMIUM = browser.find()
 STAMP = RunStamp(run_id="night-7", day="2026-11-22", data="people", job="ab" * 32)

@@ -9,10 +9,10 @@ from tests.scenes.crashes import Point
 
 KEY = bytes(range(32))
 POINTS = [
-    Point("transforms.tables.listing:write_listing", after=True),
-    Point("pipelines.tables.client_staging:_any_split", after=True),
-    Point("pipelines.tables.prepare:group", after=True),
-    Point("transforms.numerics.privacy.noise:draw_release"),
+    Point("dapple_dp.transforms.tables.listing:write_listing", after=True),
+    Point("dapple_dp.pipelines.tables.client_staging:_any_split", after=True),
+    Point("dapple_dp.pipelines.tables.prepare:group", after=True),
+    Point("dapple_dp.transforms.core.noise:draw_release"),
 ]
 
 

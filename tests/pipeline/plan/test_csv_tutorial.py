@@ -18,6 +18,8 @@ from examples.customers import make_customers
 from tests.scenes import lake
 from tests.scenes.terminal import ROOT, on_terminal
 
+pytestmark = pytest.mark.slow
+
 PAGE = (ROOT / "docs/tutorials/csv.md").read_text()
 BLOCKS = re.findall(r"^```console\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 ANSWERS = re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", PAGE, re.MULTILINE)
@@ -92,7 +94,6 @@ def test_the_page_has_four_commands_and_no_prompts():
         assert f"`{name}`" in PAGE
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("begin", [asked_on_a_terminal, filled_in_by_hand])
 def test_the_commands_of_the_page_lead_to_the_report(place, begin):
     copy, init, plan, fit = commands()
@@ -102,7 +103,6 @@ def test_the_commands_of_the_page_lead_to_the_report(place, begin):
     check_result(place, shell(fit, place))
 
 
-@pytest.mark.slow
 def test_the_report_shows_the_groups_that_the_customers_were_drawn_from(place, monkeypatch):
     """Under a key of the test: noise may hide a group, and here it decides what is compared."""
     monkeypatch.chdir(place)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import yaml
 
-from schemas.privacy.charge import Limit
+from dapple_dp.schemas.privacy.charge import Limit
+from dapple_dp.transforms.kmeans import simulated_fit
+from dapple_dp.transforms.tables import on_launcher
 from tests.scenes import lake
 from tests.scenes.ledgers import gaussian, new_ledger
-from transforms.kmeans import simulated_fit
-from transforms.tables import read
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_a_plan_reads_no_private_row(place, monkeypatch):
     """The same words with no data, with some, and with others; nothing opens a private file."""
     asked = job(place, plan={"assumed_rows": 500})
     before = summary(place, asked)
-    monkeypatch.setattr(read, "first_schema", lambda *_: pytest.fail("a private footer was read"))
+    monkeypatch.setattr(on_launcher, "first_schema", lambda *_: pytest.fail("a private footer was read"))
     for n_rows in (30, 300):
         (place / "lake").mkdir(exist_ok=True)
         lake.pq.write_table(lake.table_of(lake.mixture(n_rows)), place / "lake" / f"part-{n_rows}.parquet")
@@ -122,6 +122,16 @@ def test_server_data_that_are_the_private_rows_are_refused(place):
     data = lake.write_lake(place / "lake", lake.mixture(60))
     done = plan(place, lake.job(data, f"{data}/part-00.parquet"))
     assert (done.code, "server_data.path must be public" in done.err) == (2, True)
+
+
+def test_noise_of_centers_that_is_unknown_is_called_so(tmp_path):
+    medians = public_lloyd() | {"algorithm": "dp_medians", "experimental": True}
+    found = summary(tmp_path, medians, "--rows", "3000", "--epsilons", "1,2")
+    assert found["center_noise"] is None
+    assert "unknown" in found["unknown_noise"]
+    assert found["unknown_noise"] in found["text"]
+    assert all(each["center_noise"] is None for each in found["epsilons"])
+    assert found["size_noise"] > 0.0
 
 
 def test_plan_describes_releases_noise_and_cost(place):

@@ -7,12 +7,14 @@ import pathlib
 import pytest
 import yaml
 
-from pipelines.plan import expected
-from pipelines.plan.command_line import TOOLS, check_flags
-from pipelines.run.flags import read
-from schemas.privacy.charge import Limit
+from dapple_dp.pipelines.plan import expected
+from dapple_dp.pipelines.plan.command_line import TOOLS, check_flags
+from dapple_dp.pipelines.run.flags import read
+from dapple_dp.schemas.privacy.charge import Limit
 from tests.scenes import example_jobs, lake, pages
 from tests.scenes.ledgers import new_ledger
+
+pytestmark = pytest.mark.slow
 
 JOBS = list(example_jobs.jobs())
 
@@ -32,7 +34,6 @@ def test_every_place_with_jobs_is_among_them():
     assert places >= {"docs/start/five-minutes.md", "docs/how-to/choose-bounds.md", *tutorials, *examples}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "job"), JOBS, ids=[name for name, _ in JOBS])
 def test_an_example_is_planned(name, job, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from pipelines.ledger.store import Ledger
-from pipelines.run.folder import manifest_digest
-from schemas.privacy.charge import Limit
+from dapple_dp.pipelines.ledger.store import Ledger
+from dapple_dp.pipelines.run.folder import manifest_digest
+from dapple_dp.schemas.privacy.charge import Limit
 from tests.scenes import lake
 from tests.scenes.ledgers import new_ledger
 

@@ -11,6 +11,8 @@ import pytest
 from tests.scenes import published_runs as published
 from tests.scenes.published_runs import FORGERIES, RUNS
 
+pytestmark = pytest.mark.slow
+
 ALLOWED = {"numpy", "pyarrow", "dp_accounting"}
 BY_FILES = [name for name, forgery in FORGERIES.items() if not forgery.signs]
 

@@ -11,8 +11,8 @@ import pytest
 from apache_beam.internal import pickler
 from apache_beam.pipeline import PipelineVisitor
 
-from pipelines.kmeans import fit
-from pipelines.run.options import beam_options
+from dapple_dp.pipelines.kmeans import fit
+from dapple_dp.pipelines.run.options import beam_options
 from tests.scenes import lake
 from tests.scenes.graphs import add_fit
 

@@ -10,23 +10,22 @@ from apache_beam.pvalue import AsSingleton
 from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeatedly
 from apache_beam.transforms.window import GlobalWindows, SlidingWindows
 
-from pipelines.kmeans.plan import file_digests
-from pipelines.trusted_zone import sweep
-from schemas.arrivals.offsets import RecordPlace
-from schemas.arrivals.topic import MessageColumns
+from dapple_dp.pipelines.kmeans.plan import file_digests
+from dapple_dp.pipelines.trusted_zone import sweep
+from dapple_dp.schemas.arrivals.offsets import RecordPlace
+from dapple_dp.schemas.arrivals.topic import MessageColumns
+from dapple_dp.transforms.arrivals.consume import CopyMessages, TopicClient
+from dapple_dp.transforms.files import publish
+from dapple_dp.transforms.files.private_sink import PrivateSink
+from dapple_dp.transforms.on_beam import exact_sums, noise_stage
+from dapple_dp.transforms.on_beam.exact_sums import SumStatistics, SumVectorsFn
+from dapple_dp.transforms.on_beam.round import ServerFn, _StatisticFn
+from dapple_dp.transforms.on_beam.steps import DeclaredMechanism
+from dapple_dp.transforms.privacy.key_files import KeyFile
+from dapple_dp.transforms.rounds.shard_sums import ShardSums
+from dapple_dp.transforms.rounds.staged_state import StagedArrays, begin
+from dapple_dp.transforms.tables.read import CheckRows, DigestFiles
 from tests.scenes.graphs import HostileGraphs, Scene, assert_path, refused, understated
-from transforms.arrivals.consume import CopyMessages, TopicClient
-from transforms.files import publish
-from transforms.files.private_sink import PrivateSink
-from transforms.privacy import noise_stage
-from transforms.privacy_flow.declared_mechanism import DeclaredMechanism
-from transforms.rounds import exact_sums
-from transforms.rounds.aggregation import _StatisticFn
-from transforms.rounds.exact_sums import SumStatistics, SumVectorsFn
-from transforms.rounds.round import ServerFn
-from transforms.rounds.staged_state import StagedArrays, begin
-from transforms.tables.listing import DigestFiles
-from transforms.tables.read import CheckRows
 
 hostile = HostileGraphs()
 
@@ -44,7 +43,7 @@ def exact_count_in_a_side_input(scene):
 @hostile("must be given public data and releases, got exact private data", "List", "Statistic", "Write")
 def side_output_of_audited_code_to_a_sink(scene):
     tagged = scene.shards | "Statistic" >> beam.ParDo(
-        _StatisticFn(scene.job.contract, scene.first), AsSingleton(scene.state)
+        _StatisticFn(ShardSums(scene.job.contract), scene.first), AsSingleton(scene.state)
     ).with_outputs("rows", main="sums")
     return tagged["rows"] | "Write" >> beam.ParDo(publish._WriteModelFn("out"))
 
@@ -52,14 +51,16 @@ def side_output_of_audited_code_to_a_sink(scene):
 @hostile("must run audited code, got test_hostile_pipelines:keep_rows", "List", "Statistic", "Keep")
 def side_output_of_audited_code_to_an_unknown_consumer(scene):
     tagged = scene.shards | "Statistic" >> beam.ParDo(
-        _StatisticFn(scene.job.contract, scene.first), AsSingleton(scene.state)
+        _StatisticFn(ShardSums(scene.job.contract), scene.first), AsSingleton(scene.state)
     ).with_outputs("rows", main="sums")
     return tagged.rows | "Keep" >> beam.Map(keep_rows)
 
 
 @hostile("must be given public data and releases, got exact private data", "List", "Sum", "Noise", "Server")
 def side_output_of_the_noise_stage(scene):
-    draw = beam.ParDo(noise_stage._AddNoiseFn(scene.first.plan, scene.world.key)).with_outputs("exact", main="released")
+    draw = beam.ParDo(noise_stage._AddNoiseFn(scene.first.plan, KeyFile(scene.world.key))).with_outputs(
+        "exact", main="released"
+    )
     return (scene.exact() | "Noise" >> draw).exact | "Server" >> scene.server()
 
 
@@ -81,7 +82,7 @@ def noise_on_every_shard_by_itself(scene):
 @hostile("must be given the sum of one statistic, got something else", "List", "Statistic", "Noise")
 def noise_on_every_branch_by_itself(scene):
     branches = scene.statistics() | "Branch" >> beam.ParDo(exact_sums._BranchFn())
-    sums = branches | "SumBranches" >> beam.CombinePerKey(exact_sums._SumBranchFn())
+    sums = branches | "SumBranches" >> beam.CombinePerKey(exact_sums._SumBranchFn(scene.first.plan.size))
     return sums | "Total" >> beam.ParDo(exact_sums.TotalFn()) | "Noise" >> scene.noise()
 
 
@@ -109,7 +110,7 @@ def round_that_nobody_accounted_for(scene):
 
 @hostile(
     "must be handed audited functions, got statistic_without_a_name.<locals>.<lambda>; state its sensitivity in "
-    "transforms/privacy_flow/stated_sensitivity.py once it is audited",
+    "transforms/core/stated_sensitivity.py once it is audited",
     "List",
     "Statistic",
 )
@@ -117,7 +118,11 @@ def statistic_without_a_name(scene):
     return scene.statistics(each=scene.first._replace(statistic=lambda block, state: block.points[0]))
 
 
-@hostile("got releases that are not the parts of transforms.kmeans.lloyd.rounds:means_statistic", "List", "Statistic")
+@hostile(
+    "got releases that are not the parts of dapple_dp.transforms.kmeans.lloyd.rounds:means_statistic",
+    "List",
+    "Statistic",
+)
 def statistic_of_another_round(scene):
     return scene.statistics(each=scene.first._replace(statistic=scene.job.rounds[-1].statistic))
 
@@ -128,8 +133,7 @@ def server_step_in_place_of_a_statistic(scene):
 
 
 @hostile(
-    "must be handed audited functions, got hostile_step; list it in transforms/privacy_flow/allow_list.py once it is "
-    "audited",
+    "must be handed audited functions, got hostile_step; list it in transforms/core/allow_list.py once it is audited",
     "List",
     "Noise",
     "Server",
@@ -179,35 +183,35 @@ def lookalike(original, **methods):
     return type(original.__name__, (original,), names | methods)
 
 
-@hostile("must run audited code, got transforms.privacy.noise_stage:_AddNoiseFn", "List", "Sum", "Noise")
+@hostile("must run audited code, got dapple_dp.transforms.on_beam.noise_stage:_AddNoiseFn", "List", "Sum", "Noise")
 def lookalike_of_the_noise_stage(scene):
     fake = lookalike(noise_stage._AddNoiseFn, process=lambda self, exact_sum: [exact_sum])
-    return scene.exact() | "Noise" >> beam.ParDo(fake(scene.first.plan, scene.world.key))
+    return scene.exact() | "Noise" >> beam.ParDo(fake(scene.first.plan, KeyFile(scene.world.key)))
 
 
-@hostile("must run audited code, got transforms.rounds.exact_sums:SumVectorsFn", "List", "Statistic", "Sum")
+@hostile("must run audited code, got dapple_dp.transforms.on_beam.exact_sums:SumVectorsFn", "List", "Statistic", "Sum")
 def lookalike_of_a_sum(scene):
     fake = lookalike(SumVectorsFn, extract_output=lambda self, accumulator: accumulator)
     return scene.statistics() | "Sum" >> beam.CombineGlobally(fake(3)).without_defaults()
 
 
-@hostile("must run audited code, got transforms.rounds.staged_state:begin", "Public", "Begin")
+@hostile("must run audited code, got dapple_dp.transforms.rounds.staged_state:begin", "Public", "Begin")
 def lookalike_of_a_function(scene):
     def begin(state, staged):
         return state
 
-    begin.__module__, begin.__qualname__ = "transforms.rounds.staged_state", "begin"
+    begin.__module__, begin.__qualname__ = "dapple_dp.transforms.rounds.staged_state", "begin"
     return scene.state | "Begin" >> beam.Map(begin, StagedArrays("initial.npz", "0" * 64))
 
 
-@hostile("must run audited code, got transforms.tables.read:_RowsFn", "List", "CheckRows/Rows")
+@hostile("must run audited code, got dapple_dp.transforms.tables.read:_RowsFn", "List", "CheckRows/Rows")
 def lookalike_of_a_whole_transform(scene):
     return scene.shards | "CheckRows" >> lookalike(CheckRows)()
 
 
-@hostile("must run audited code, got transforms.privacy.noise_stage:_AddNoiseFn", "List", "Sum", "Noise")
+@hostile("must run audited code, got dapple_dp.transforms.on_beam.noise_stage:_AddNoiseFn", "List", "Sum", "Noise")
 def method_of_an_instance(scene):
-    function = noise_stage._AddNoiseFn(scene.first.plan, scene.world.key)
+    function = noise_stage._AddNoiseFn(scene.first.plan, KeyFile(scene.world.key))
     function._draw = lambda plan, exact_sum: (exact_sum,)
     return scene.exact() | "Noise" >> beam.ParDo(function)
 

@@ -8,34 +8,34 @@ import apache_beam as beam
 import pytest
 from apache_beam.pvalue import AsDict
 
-from pipelines.kmeans.fit_rounds import FitRounds
-from pipelines.kmeans.plan.planned_fit import message_contract
-from pipelines.run import graph
-from pipelines.trusted_zone import pooled_fit
-from schemas.masked.exchange import MaskedMessages
-from schemas.privacy.flow import TRUSTED_ZONE, Promise, Zone
-from schemas.privacy.plan import Geometry, Mechanism, PrivacyUnit
-from schemas.profile.config import ProfileConfig
+from dapple_dp.pipelines.kmeans.fit_rounds import FitRounds
+from dapple_dp.pipelines.kmeans.plan.planned_fit import message_contract
+from dapple_dp.pipelines.run import graph
+from dapple_dp.pipelines.trusted_zone import pooled_fit
+from dapple_dp.schemas.core.plan import TRUSTED_ZONE, Geometry, Mechanism, PrivacyUnit, Promise, Zone
+from dapple_dp.schemas.masked.exchange import MaskedMessages
+from dapple_dp.schemas.profile.config import ProfileConfig
+from dapple_dp.transforms.core.stated_sensitivity import understatement
+from dapple_dp.transforms.files import publish
+from dapple_dp.transforms.files.publish import PublishModel
+from dapple_dp.transforms.masked import noise_stages
+from dapple_dp.transforms.masked.aggregation import Masked
+from dapple_dp.transforms.masked.aggregator import AggregateMasked, SumMessagesFn
+from dapple_dp.transforms.masked.clients import UnmaskReleases, UploadMessages
+from dapple_dp.transforms.masked.noise_stages import AddMaskedNoise
+from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
+from dapple_dp.transforms.on_beam.noise_stage import AddKeyedNoise
+from dapple_dp.transforms.on_beam.round import RunRounds
+from dapple_dp.transforms.privacy.key_files import KeyFile
+from dapple_dp.transforms.profile.accounting import calibrate
+from dapple_dp.transforms.profile.measure_clusters import SUMS, MeasureClusters
+from dapple_dp.transforms.profile.pipeline_dp_noise import AddPipelineDPNoise
+from dapple_dp.transforms.profile.rows import ProfileParams
+from dapple_dp.transforms.trusted_zone.evaluate_models import EvaluateModels, ScoreModels, ScoreParams
+from dapple_dp.transforms.trusted_zone.sweep_cells import SumKeyedStatistics, _CellStatisticsFn
 from tests.scenes import lake
 from tests.scenes.graphs import HostileGraphs, Scene, assert_path, refused, understated, verdict
 from tests.scenes.models import write_model
-from transforms.files import publish
-from transforms.files.publish import PublishModel
-from transforms.masked.aggregation import Masked
-from transforms.masked.aggregator import AggregateMasked, SumMessagesFn
-from transforms.masked.clients import UnmaskReleases, UploadMessages
-from transforms.numerics.statistics.nearest import NearestCenters
-from transforms.privacy import noise_stage
-from transforms.privacy.noise_stage import AddKeyedNoise, AddMaskedNoise
-from transforms.privacy_flow.stated_sensitivity import understatement
-from transforms.profile.accounting import calibrate
-from transforms.profile.measure_clusters import SUMS, MeasureClusters
-from transforms.profile.pipeline_dp_noise import AddPipelineDPNoise
-from transforms.profile.rows import ProfileParams
-from transforms.rounds.exact_sums import SumKeyedStatistics
-from transforms.rounds.round import RunRounds
-from transforms.trusted_zone.evaluate_models import EvaluateModels, ScoreModels, ScoreParams
-from transforms.trusted_zone.sweep_cells import _CellStatisticsFn
 
 
 class MaskedScene(Scene):
@@ -66,20 +66,22 @@ def sum_unmasked_without_noise(scene):
 
 @masked("must be given public data and releases, got masked messages", "List", "Upload/Mask", "Further")
 def messages_with_further_noise_only(scene):
-    draw = beam.ParDo(noise_stage._AddFurtherNoiseFn(scene.first.plan, scene.world.secret)).with_input_types(Any)
+    draw = beam.ParDo(noise_stages._AddFurtherNoiseFn(scene.first.plan, KeyFile(scene.world.secret))).with_input_types(
+        Any
+    )
     return scene.messages() | "Further" >> draw
 
 
 @masked("must be given masked messages, got exact private data", "List", "Sum", "Noise/Draw")
 def masked_noise_on_a_plain_sum(scene):
-    return scene.exact() | "Noise" >> AddMaskedNoise(plan=scene.first.plan, key_uri=scene.world.key)
+    return scene.exact() | "Noise" >> AddMaskedNoise(plan=scene.first.plan, key_source=KeyFile(scene.world.key))
 
 
 @masked("must run audited code, got test_hostile_plans:watched", "List", "Upload/Mask", "Deliver")
 def messages_on_their_way_through_a_function_of_somebody(scene):
     key = scene.world.key
     aggregation = Masked(contract=scene.contract, key_uri=key, masking=scene.masking, deliver=watched)
-    rounds = RunRounds(rounds=scene.job.rounds, initial=scene.job.initial, aggregation=aggregation)
+    rounds = RunRounds(rounds=scene.job.rounds, state=scene.state, aggregation=aggregation)
     return scene.shards | "Rounds" >> rounds
 
 
@@ -138,7 +140,7 @@ def test_a_plan_that_understates_throughout_is_refused(world):
 
 def test_noise_of_a_matrix_is_refused_for_a_vector(world):
     plan = world.job().plan.round("weights")
-    name = "transforms.kmeans.feddp_kmeans.rounds:histogram_statistic"
+    name = "dapple_dp.transforms.kmeans.feddp_kmeans.rounds:histogram_statistic"
     assert understatement(name, plan, replaces=False) is None
     release = plan.releases[0]
     spec = dataclasses.replace(release.spec, geometry=Geometry.SYMMETRIC)
@@ -146,12 +148,13 @@ def test_noise_of_a_matrix_is_refused_for_a_vector(world):
     assert understatement(name, wrong, replaces=False) is not None
 
 
-def test_an_l1_bound_of_sums_is_larger(world):
+def test_sums_of_rows_have_no_laplace_noise_where_clients_are_clipped_in_l2(world):
     plan = world.job().plan.round("centers")
-    name, first = "transforms.kmeans.lloyd.rounds:means_statistic", plan.releases[0]
+    name, first = "dapple_dp.transforms.kmeans.lloyd.rounds:means_statistic", plan.releases[0]
     spec = dataclasses.replace(first.spec, mechanism=Mechanism.DISCRETE_LAPLACE)
     wrong = dataclasses.replace(plan, releases=(dataclasses.replace(first, spec=spec), plan.releases[1]))
-    assert "which one unit moves by 2097152" in str(understatement(name, wrong, replaces=False))
+    assert "which one unit moves by inf" in str(understatement(name, wrong, replaces=False))
+    assert "which one unit moves by inf" in str(understatement(name, wrong, replaces=False, l1=True))
 
 
 def test_rows_alone_do_not_protect_clients(world):
@@ -175,7 +178,7 @@ def test_cells_of_a_sweep_do_not_swap_their_plans(world):
         states = AsDict(root | "States" >> beam.Create([(0, scene.job.initial), (1, scene.job.initial)]))
         statistics = beam.ParDo(_CellStatisticsFn(scene.job.contract, rounds, "round 1"), states)
         sums = scene.shards | "Statistics" >> statistics | "Sum" >> SumKeyedStatistics()
-        return sums | "Noise" >> AddKeyedNoise(plan=drawn, key_uri=world.key)
+        return sums | "Noise" >> AddKeyedNoise(plan=drawn, key_source=KeyFile(world.key))
 
     promise = Promise(zone=Zone.TRUSTED, plans=(promised,))
     assert verdict(lambda root: joined(root, plans), promise).rounds == tuple(plans.values())

@@ -6,19 +6,20 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
-from pipelines.kmeans.plan.planned_fit import message_contract
-from pipelines.masked import aggregate
-from schemas.privacy.flow import Promise, PromisedPlan, Zone
-from schemas.privacy.noise_shares import ShareLaw
+from dapple_dp.pipelines.kmeans.plan.planned_fit import message_contract
+from dapple_dp.pipelines.masked import aggregate
+from dapple_dp.schemas.core.plan import Promise, PromisedPlan, Zone
+from dapple_dp.schemas.privacy.noise_shares import ShareLaw
+from dapple_dp.transforms.files import publish
+from dapple_dp.transforms.files.private_sink import PrivateSink
+from dapple_dp.transforms.masked import clients, noise_stages, pairwise_legs
+from dapple_dp.transforms.masked.aggregator import AggregateMasked, SumMessagesFn
+from dapple_dp.transforms.masked.clients import SenderStatistics, UnmaskReleases, WithShares
+from dapple_dp.transforms.masked.noise_stages import AddNoiseShares
+from dapple_dp.transforms.masked.party_state import RunState
+from dapple_dp.transforms.on_beam.noise_stage import AddNoise
+from dapple_dp.transforms.privacy.key_files import KeyFile
 from tests.scenes.graphs import HostileGraphs, Scene, refused, understated, verdict
-from transforms.files import publish
-from transforms.files.private_sink import PrivateSink
-from transforms.masked import clients, pairwise_legs
-from transforms.masked.aggregator import AggregateMasked, SumMessagesFn
-from transforms.masked.clients import SenderStatistics, UnmaskReleases, WithShares
-from transforms.masked.party_state import RunState
-from transforms.privacy import noise_stage
-from transforms.privacy.noise_stage import AddNoise, AddNoiseShares
 
 LAW = ShareLaw(threshold=10)
 SECTION = {"noise_by": "clients", "threshold": 10, "corrupt": 0.0}
@@ -48,7 +49,7 @@ class SplitScene(Scene):
 
     def split(self, named, plan=None, law=LAW, label="Split"):
         plan = plan or self.first.plan
-        return named | label >> AddNoiseShares(plan=plan, shares=law, key_uri=self.world.key)
+        return named | label >> AddNoiseShares(plan=plan, shares=law, key_source=KeyFile(self.world.key))
 
     def mask(self, named):
         state = beam.pvalue.AsSingleton(self.state)
@@ -139,12 +140,12 @@ def shares_counted_by_another_law(scene):
 
 @split("must be given sums whose noise is split as the plan says", "List", "Noise")
 def a_noise_stage_where_the_plan_says_shares(scene):
-    return scene.exact("Exact") | "Noise" >> AddNoise(plan=scene.first.plan, key_uri=scene.world.key)
+    return scene.exact("Exact") | "Noise" >> AddNoise(plan=scene.first.plan, key_source=KeyFile(scene.world.key))
 
 
 @split("must be given the sum of one statistic, got something else", "List", "Join")
 def shares_of_a_batch_that_is_not_summed(scene):
-    join = beam.Map(noise_stage._joined, None, scene.first.plan, LAW).with_input_types(Any, Any, Any, Any)
+    join = beam.Map(noise_stages._joined, None, scene.first.plan, LAW).with_input_types(Any, Any, Any, Any)
     return scene.mask(scene.split(scene.exact_by_sender())) | "Join" >> join
 
 

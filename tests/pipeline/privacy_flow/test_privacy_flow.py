@@ -11,21 +11,21 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.profile import job as profile
-from pipelines.reports import encode
-from pipelines.run import graph
-from pipelines.run.options import beam_options
-from pipelines.trusted_zone import pooled_fit, sweep, trusted_folder
-from schemas.choices import Algorithm, NoiseBy
-from schemas.errors import PrivacyFlowError
-from schemas.privacy.flow import TRUSTED_ZONE, GraphPrivacy, Zone
-from schemas.trusted_zone.sweep_config import sweep_config
+from dapple_dp.pipelines.masked.aggregate import check_chunk
+from dapple_dp.pipelines.profile import job as profile
+from dapple_dp.pipelines.reports import encode
+from dapple_dp.pipelines.run import graph
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.pipelines.trusted_zone import pooled_fit, sweep, trusted_folder
+from dapple_dp.schemas.choices import Algorithm, NoiseBy
+from dapple_dp.schemas.core.plan import TRUSTED_ZONE, GraphPrivacy, Zone
+from dapple_dp.schemas.errors import PrivacyFlowError
+from dapple_dp.schemas.trusted_zone.sweep_config import sweep_config
+from dapple_dp.transforms.on_beam.checker import check_graph
 from tests.scenes import lake, reports, sweeps
 from tests.scenes.graphs import verdict
 from tests.scenes.models import run_model_job, write_model
 from tests.scenes.protocol_jobs import ALONE, settings_of
-from transforms.privacy_flow.checker import check_graph
-from transforms.privacy_flow.graph_spending import check_chunk
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 TREE = {"algorithm": "central_tree", "tree": {"radius": 7.0}, "server": None, "clipping": {}}

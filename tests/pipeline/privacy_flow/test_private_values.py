@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.internal import pickler
 
-from pipelines.kmeans import fit
-from pipelines.run.options import beam_options
+from dapple_dp.pipelines.kmeans import fit
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.transforms.core import noise
 from tests.pipeline.privacy.test_secrets import PACKED, Functions, unpacked
 from tests.scenes import lake
 from tests.scenes.graphs import add_fit
-from transforms.numerics.privacy import noise
 
 N_ROWS = 4817
 TELLTALE = 3.1415926535

@@ -12,18 +12,18 @@ import pytest
 import yaml
 
 from dapple_dp import api
-from pipelines.profile.job import plan_profile
-from pipelines.profile.profile_page import ProfileView, render
-from pipelines.run.options import beam_options
-from schemas.errors import ConfigError, InputError
-from schemas.profile.config import ProfileConfig
-from schemas.profile.plan import PROFILE_SCHEMA, clusters_of
+from dapple_dp.pipelines.profile.job import plan_profile
+from dapple_dp.pipelines.profile.profile_page import ProfileView, render
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.schemas.errors import ConfigError, InputError
+from dapple_dp.schemas.profile.config import ProfileConfig
+from dapple_dp.schemas.profile.plan import PROFILE_SCHEMA, clusters_of
+from dapple_dp.transforms.files.saved_model import load_model
+from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
+from dapple_dp.transforms.profile.measure_clusters import SUMS, MeasureClusters
+from dapple_dp.transforms.tables.read import ListShards
 from tests.scenes import lake, ledgers
 from tests.scenes.models import assert_job_refused, run_model_job, write_model
-from transforms.files.saved_model import load_model
-from transforms.numerics.statistics.nearest import NearestCenters
-from transforms.profile.measure_clusters import SUMS, MeasureClusters
-from transforms.tables.read import ListShards
 
 N_ROWS = 3000
 REPLAY = ("--direct_runner_bundle_repeat=2",)

@@ -8,13 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from schemas.errors import ConfigError
-from schemas.reports.config import load_encode_config
-from schemas.reports.parameters import ReportParameters
-from schemas.reports.record import features_of
-from schemas.tables.encoder import Encoder
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.reports.config import load_encode_config
+from dapple_dp.schemas.reports.parameters import ReportParameters
+from dapple_dp.schemas.reports.record import features_of
+from dapple_dp.schemas.tables.encoder import Encoder
+from dapple_dp.transforms.reports.encode import keyed_reports
 from tests.scenes import lake
-from transforms.reports.encode import keyed_reports
 
 N_CLIENTS = 1500
 FEATURES = ["age", "hours", "education"]

@@ -12,14 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.jobs import waiting
-from pipelines.reports import windows as job
-from schemas.reports.rows import to_table
+from dapple_dp.pipelines.jobs import waiting
+from dapple_dp.pipelines.reports import windows as job
+from dapple_dp.schemas.reports.rows import to_table
+from dapple_dp.transforms.reports.encode import keyed_reports
 from tests.pipeline.kmeans.test_stream_waits import Clock
 from tests.scenes import crashes, lake
 from tests.scenes.crashes import Point
 from tests.scenes.reports import parameters
-from transforms.reports.encode import keyed_reports
+
+pytestmark = pytest.mark.slow
 
 DATES = ("2026-01-01", "2026-01-02", "2026-01-03")
 EMPTY = DATES[1]
@@ -182,13 +184,12 @@ def test_a_signal_ends_it_between_windows(arriving, finished, monkeypatch):
     assert released(arriving / "models") == released(finished / "models")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "point",
     [
-        Point("pipelines.reports.decode:run_graph", after=True, call=2),
-        Point("pipelines.run.folder:RunFolder.publish", call=2),
-        Point("pipelines.run.folder:RunFolder.publish", after=True, call=1),
+        Point("dapple_dp.pipelines.reports.decode:run_graph", after=True, call=2),
+        Point("dapple_dp.pipelines.run.folder:RunFolder.publish", call=2),
+        Point("dapple_dp.pipelines.run.folder:RunFolder.publish", after=True, call=1),
     ],
     ids=lambda point: point.name,
 )

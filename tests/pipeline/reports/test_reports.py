@@ -17,19 +17,21 @@ from apache_beam.transforms.trigger import AccumulationMode, AfterCount, AfterWa
 from apache_beam.transforms.window import FixedWindows, IntervalWindow, SlidingWindows
 
 from dapple_dp import api
-from schemas.errors import ConfigError
-from schemas.reports.config import load_decode_config
-from schemas.tables.contract import TableContract
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.reports.config import load_decode_config
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.transforms.numerics.reports.decoding import decode_leaves
+from dapple_dp.transforms.numerics.reports.encoder import Reports
+from dapple_dp.transforms.numerics.reports.sums import ReportSums
+from dapple_dp.transforms.reports.batches import ReportBatch
+from dapple_dp.transforms.reports.decode import DecodeParams, DecodeReports
+from dapple_dp.transforms.reports.encode import _EncodeFn, keyed_reports
+from dapple_dp.transforms.reports.shuffle import ShuffleReports
+from dapple_dp.transforms.reports.split_messages import DecodeMessages, ShuffleMessages
 from tests.scenes import lake
 from tests.scenes.reports import assert_key_stays_out, parameters, settings
-from transforms.numerics.reports.decoding import decode_leaves
-from transforms.numerics.reports.encoder import Reports
-from transforms.numerics.reports.sums import ReportSums
-from transforms.reports.batches import ReportBatch
-from transforms.reports.decode import DecodeParams, DecodeReports
-from transforms.reports.encode import _EncodeFn, keyed_reports
-from transforms.reports.shuffle import ShuffleReports
-from transforms.reports.split_messages import DecodeMessages, ShuffleMessages
+
+pytestmark = pytest.mark.slow
 
 MEANS = 8.0 * np.eye(3, 4)
 N_CLIENTS = 3000

@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from schemas.reports.rows import DIGEST, to_table
+from dapple_dp.schemas.reports.rows import DIGEST, to_table
+from dapple_dp.transforms.numerics.reports.encoder import Reports
+from dapple_dp.transforms.reports.batches import FEW_GROUPS, MANY_GROUPS, ReportBatch, _split
+from dapple_dp.transforms.reports.encode import keyed_reports
+from dapple_dp.transforms.reports.shuffle import n_files
 from tests.scenes import lake
 from tests.scenes.reports import parameters
-from transforms.numerics.reports.encoder import Reports
-from transforms.reports.batches import FEW_GROUPS, MANY_GROUPS, ReportBatch, _split
-from transforms.reports.encode import keyed_reports
-from transforms.reports.shuffle import n_files
 
 MEANS = 8.0 * np.eye(3, 4)
 N_CLIENTS = 2000

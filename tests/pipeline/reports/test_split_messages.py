@@ -14,15 +14,17 @@ from apache_beam.testing import test_pipeline
 from apache_beam.testing.util import assert_that
 from apache_beam.transforms.window import FixedWindows, IntervalWindow
 
-from schemas.reports.config import EncodeConfig
-from schemas.reports.split_parameters import SplitParameters
-from schemas.tables.contract import TableContract
+from dapple_dp.schemas.reports.config import EncodeConfig
+from dapple_dp.schemas.reports.split_parameters import SplitParameters
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.transforms.numerics.reports import split_reports
+from dapple_dp.transforms.numerics.reports.split_and_mix import MessageTotals
+from dapple_dp.transforms.reports.split_messages import DecodeMessages, MessageBatch, _EncodeFn
 from tests.scenes import lake
 from tests.scenes.report_uploads import arrived
 from tests.scenes.reports import assert_key_stays_out, settings
-from transforms.numerics.reports import split_reports
-from transforms.numerics.reports.split_and_mix import MessageTotals
-from transforms.reports.split_messages import DecodeMessages, MessageBatch, _EncodeFn
+
+pytestmark = pytest.mark.slow
 
 MEANS = 8.0 * np.eye(3, 4)
 N_CLIENTS = 300

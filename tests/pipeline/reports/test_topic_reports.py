@@ -8,18 +8,18 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.jobs import waiting
-from pipelines.tables.arrivals import window_rows
-from schemas.reports.rows import to_table
+from dapple_dp.pipelines.jobs import waiting
+from dapple_dp.pipelines.tables.arrivals import window_rows
+from dapple_dp.schemas.reports.rows import to_table
+from dapple_dp.transforms.reports.encode import keyed_reports
 from tests.pipeline.kmeans.test_stream_waits import Clock
 from tests.pipeline.reports.test_report_windows import DATES, EMPTY, MEANS, N_CLIENTS, SHUFFLED, put, released, reports
 from tests.scenes import crashes, lake
 from tests.scenes.brokers import DAY, START, Killed, Topic, kill
 from tests.scenes.crashes import Point
 from tests.scenes.reports import parameters
-from transforms.reports.encode import keyed_reports
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.nightly]
 TABLES = {0: reports(0), 2: reports(2)}
 """No report comes on the second day."""
 
@@ -112,7 +112,7 @@ def test_a_retry_reads_what_was_written_down(place, topic, wanted, point, monkey
         if point == "cut":
             patch.setattr(window_rows.Landing, "copy", kill)
         elif point == "copied":
-            patch.setattr("pipelines.reports.windows.run_settings", kill)
+            patch.setattr("dapple_dp.pipelines.reports.windows.run_settings", kill)
         else:
             patch.setattr(window_rows.TopicRows, "released", kill)
         with pytest.raises(Killed):
@@ -127,11 +127,10 @@ def test_a_retry_reads_what_was_written_down(place, topic, wanted, point, monkey
     assert record.read_bytes() == before
 
 
-@pytest.mark.slow
 def test_a_killed_job_goes_on_to_the_same_bytes(place, topic, wanted):
     """kill -9 before the second window is published: its copies are made again, none counts twice."""
     line = list(words(place, topic, "models", "--once"))
-    point = Point("pipelines.run.folder:RunFolder.publish", call=3)
+    point = Point("dapple_dp.pipelines.run.folder:RunFolder.publish", call=3)
     assert crashes.run(line, str(place / "line"), key=bytes(32), point=point) == -9
     assert list((place / "copies").glob("dt=*/*"))
     outcome = decode(place, topic)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from pipelines.kmeans.report import report_page as report
-from schemas.privacy.plan import Mechanism
-from schemas.tables.client_block import ClientBlock
+from dapple_dp.pipelines.kmeans.report import report_page as report
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.plan import Mechanism
 from tests.scenes import lake
 
 N_ROWS, CLIENT_ROWS = 360, 10

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from schemas.privacy.plan import RoundPlan
+from dapple_dp.schemas.core.plan import RoundPlan
+from dapple_dp.transforms.core import noise
 from tests.scenes import lake
-from transforms.numerics.privacy import noise
 
 REPEATS = 2
 REPLAY = (f"--direct_runner_bundle_repeat={REPEATS}",)
@@ -117,7 +117,7 @@ def test_replays_see_the_same_exact_sum(replayed):
 def test_a_planted_fresh_label_is_caught(tmp_path, monkeypatch):
     """Noise under a label of its own for every call: what the recorder must catch, it catches."""
     # A broadcast that is computed again with other noise would end the run before.
-    monkeypatch.setattr("transforms.rounds.bound_broadcast.can_bind", lambda _: False)
+    monkeypatch.setattr("dapple_dp.transforms.rounds.bound_broadcast.can_bind", lambda _: False)
     recorder, _ = record(tmp_path, *REPLAY, planted={"_release_label": lambda *_: secrets.token_bytes(16)})
     assert recorder.repeated() == set(recorder.by_path())
 

@@ -3,9 +3,9 @@
 import pytest
 
 from dapple_dp import api
-from pipelines.run.stores import check_stores
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import validated
+from dapple_dp.pipelines.run.stores import check_stores
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import validated
 from tests.scenes import lake, ledgers
 
 

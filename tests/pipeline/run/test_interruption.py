@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from pipelines.command.interruption import SENTENCE
-from pipelines.ledger.store import Ledger
-from schemas.privacy.charge import Limit
-from schemas.privacy.ledger_entry import run_states
+from dapple_dp.pipelines.command.interruption import SENTENCE
+from dapple_dp.pipelines.ledger.store import Ledger
+from dapple_dp.schemas.privacy.charge import Limit
+from dapple_dp.schemas.privacy.ledger_entry import run_states
 from tests.scenes import lake
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,7 @@ def command(data, tmp_path):
 _STOPPED = """
 import os, sys, time
 from dapple_dp.command import main
-from transforms.numerics.privacy import noise
+from dapple_dp.transforms.core import noise
 draw, number = noise.draw_release, int(sys.argv.pop(1))
 def draw_release(*given):
     drawn = draw(*given)
@@ -71,7 +71,7 @@ def test_an_interrupted_run_goes_on_without_a_further_charge(command, tmp_path, 
 _WHILE_ADDING = """
 import os, signal, sys
 from dapple_dp.command import main
-from transforms.rounds.shard_sums import ShardReader
+from dapple_dp.transforms.rounds.shard_sums import ShardReader
 works, number = ShardReader.works, int(sys.argv.pop(1))
 def stopped(reader, shard):
     os.kill(os.getpid(), number)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import yaml
 
-from pipelines.jobs.warned import total_warnings, with_warnings
-from schemas.privacy.charge import Limit
+from dapple_dp.pipelines.jobs.warned import total_warnings, with_warnings
+from dapple_dp.schemas.privacy.charge import Limit
 from tests.scenes import epochs, federation, lake, ledgers, reports, sweeps
 
 FEW_ROWS = {"privacy__epsilon": 20.0, "privacy__delta": 0.002}

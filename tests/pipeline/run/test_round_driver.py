@@ -11,13 +11,13 @@ import stat
 import numpy as np
 import pytest
 
-from pipelines.run import round_driver
-from pipelines.run.folder import RunFolder
-from schemas.errors import ConfigError, InputError
+from dapple_dp.pipelines.run import round_driver
+from dapple_dp.pipelines.run.folder import RunFolder
+from dapple_dp.schemas.errors import ConfigError, InputError
+from dapple_dp.transforms.files.checkpoint import MANIFEST_FILE
 from tests.scenes import crashes, toy_rounds
 from tests.scenes.lake import KEY
 from tests.scenes.toy_rounds import ToyConfig, ToyProtocol
-from transforms.files.checkpoint import MANIFEST_FILE
 
 CONFIG = ToyConfig(rounds=5)
 

@@ -9,14 +9,16 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.run.folder import RunFolder
-from pipelines.run.options import beam_options
-from schemas.errors import ConfigError
-from schemas.privacy.charge import Limit
+from dapple_dp.pipelines.run.folder import RunFolder
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.privacy.charge import Limit
+from dapple_dp.schemas.settings.run_manifest import RELEASED_FILES
+from dapple_dp.transforms.files.saved_model import load_model
+from dapple_dp.transforms.files.stores import STORE
 from tests.scenes import lake, ledgers, object_store, tables
-from transforms.files import new_file
-from transforms.files.publish import RELEASED_FILES
-from transforms.files.saved_model import load_model
+
+pytestmark = pytest.mark.slow
 
 pytest.importorskip("moto")
 ROOT = f"s3://{object_store.BUCKET}"
@@ -148,14 +150,14 @@ def test_an_unfinished_output_does_not_count(place, store, monkeypatch):
     folder.open()
     folder.write("centers.parquet", b"c")
     folder.write("releases.parquet", b"r")
-    rename = new_file.FileSystems.rename
+    rename = STORE.rename
 
-    def cut(sources, destinations):
-        if destinations[0].endswith("run.json"):
+    def cut(path, other):
+        if other.endswith("run.json"):
             raise KeyboardInterrupt
-        rename(sources, destinations)
+        rename(path, other)
 
-    monkeypatch.setattr(new_file.FileSystems, "rename", cut)
+    monkeypatch.setattr(STORE, "rename", cut)
     with pytest.raises(KeyboardInterrupt):
         folder.publish({"run_id": "r"})
     assert object_store.names("half/") == ["half/centers.parquet", "half/releases.parquet"]
@@ -167,9 +169,9 @@ def test_a_key_goes_where_beam_writes_whatever_the_environment_says(store, monke
     endpoint = object_store.client().meta.endpoint_url
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     beam_options([f"--s3_endpoint_url={endpoint}"])
-    new_file.create(f"{ROOT}/made/once", b"one")
+    STORE.put_new(f"{ROOT}/made/once", b"one")
     with pytest.raises(FileExistsError):
-        new_file.create(f"{ROOT}/made/once", b"two")
+        STORE.put_new(f"{ROOT}/made/once", b"two")
     monkeypatch.undo()
     beam_options([])
     assert object_store.raw("made/once") == b"one"

@@ -5,11 +5,13 @@ from unittest import mock
 
 import pytest
 
-from pipelines.run.folder import RunFolder
-from pipelines.run.options import beam_options
-from schemas.errors import ConfigError
+from dapple_dp.pipelines.run.folder import RunFolder
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.transforms.files.claims import Claim, alone_at
 from tests.scenes import lake, ledgers, object_store
-from transforms.files.claims import Claim, alone_at
+
+pytestmark = pytest.mark.slow
 
 pytest.importorskip("moto")
 ROOT = f"s3://{object_store.BUCKET}"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import yaml
 
+from dapple_dp.transforms.rounds import machine
 from tests.scenes import lake
-from transforms.rounds import machine
 
 LIMITS = {"cgroup2": "memory.max", "cgroup": "memory.limit_in_bytes"}
 
@@ -33,7 +33,7 @@ def test_a_fit_plans_for_the_memory_of_its_group(tmp_path, small):
     path = lake.write_lake(tmp_path / "lake", lake.mixture(20_000), np.arange(20_000), n_files=2, row_group_size=5_000)
     settings = lake.job(path, lake.write_server(tmp_path / "server.parquet"), "record")
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(settings))
-    words = ["-m", "pipelines", "fit", "--config", str(tmp_path / "job.yaml"), "--output", str(tmp_path / "out")]
+    words = ["-m", "dapple_dp", "fit", "--config", str(tmp_path / "job.yaml"), "--output", str(tmp_path / "out")]
     enter = ["sh", "-c", f'echo $$ > {small}/cgroup.procs && exec "$@"', "sh", sys.executable, *words]
     ended = subprocess.run(enter, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr

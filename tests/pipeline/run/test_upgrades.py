@@ -10,18 +10,20 @@ import signal
 import pytest
 import yaml
 
-from pipelines.ledger.store import Ledger
-from pipelines.masked import clients_role
-from pipelines.masked.clients_role import ClientsRole
-from pipelines.run import versions
-from schemas.privacy.charge import Charge
+from dapple_dp.pipelines.ledger.store import Ledger
+from dapple_dp.pipelines.masked import clients_role
+from dapple_dp.pipelines.masked.clients_role import ClientsRole
+from dapple_dp.pipelines.run import versions
+from dapple_dp.schemas.privacy.charge import Charge
 from tests.pipeline.masked.test_masked_jobs import Parties
 from tests.scenes import crashes, federation, lake, ledgers
 from tests.scenes.crashes import Point
 from tests.scenes.epochs import DATES, Place
 
+pytestmark = pytest.mark.slow
+
 KEY, OTHER = bytes(range(32)), bytes(range(32, 64))
-DRAWN = Point("transforms.numerics.privacy.noise:draw_release", after=True)
+DRAWN = Point("dapple_dp.transforms.core.noise:draw_release", after=True)
 TOLD = "goes on under other versions than it began with: "
 
 
@@ -67,11 +69,11 @@ def test_a_run_under_its_own_versions_does_not_warn(tmp_path):
 
 def test_another_statistic_is_refused_with_the_way_out(tmp_path, upgrade, monkeypatch):
     place = ledgers.Place(tmp_path)
-    point = Point("transforms.numerics.privacy.noise:draw_release", after=True, call=2)
+    point = Point("dapple_dp.transforms.core.noise:draw_release", after=True, call=2)
     assert crashes.run(place.words("out", "run"), os.devnull, key=KEY, point=point, kept=True) == -signal.SIGKILL
     upgrade()
     with monkeypatch.context() as patched:
-        patched.setattr("transforms.rounds.bound_broadcast.state_digest", lambda _: bytes(32))
+        patched.setattr("dapple_dp.transforms.rounds.bound_broadcast.state_digest", lambda _: bytes(32))
         outcome = place.fit()
     assert outcome.code != 0
     assert "the versions that the run began with" in outcome.err
@@ -125,7 +127,6 @@ def killed_in_the_second(place):
     assert windows_of(place)[-2:] == [(kind, f"january-{DATES[1]}") for kind in ("reserve", "start")]
 
 
-@pytest.mark.slow
 def test_a_paid_window_survives_an_upgrade(begun, tmp_path, upgrade):
     whole, place = copied(begun, tmp_path / "whole"), copied(begun, tmp_path / "killed")
     assert crashes.run(whole.words(DATES[1]), str(tmp_path / "line"), key=KEY, kept=True) == 0
@@ -139,7 +140,6 @@ def test_a_paid_window_survives_an_upgrade(begun, tmp_path, upgrade):
     assert began_with(place.folder / second)["numpy"] == importlib.metadata.version("numpy")
 
 
-@pytest.mark.slow
 def test_drain_finishes_what_was_charged_and_charges_nothing(begun, tmp_path):
     place = copied(begun, tmp_path)
     words = [*place.words(DATES[2]), "--drain"]
@@ -154,7 +154,6 @@ def test_drain_finishes_what_was_charged_and_charges_nothing(begun, tmp_path):
     assert not (tmp_path / "january" / DATES[2]).exists()
 
 
-@pytest.mark.slow
 def test_a_window_that_cannot_go_on_is_refused_in_words_of_a_stream(begun, tmp_path, upgrade, monkeypatch):
     place = copied(begun, tmp_path)
     killed_in_the_second(place)
@@ -167,7 +166,6 @@ def test_a_window_that_cannot_go_on_is_refused_in_words_of_a_stream(begun, tmp_p
     assert "run_id, which" not in outcome.err
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("same", [True, False])
 def test_chunks_of_clustered_fl_go_on_to_the_same_models_or_say_what_ends_them(tmp_path, upgrade, same):
     """Without a ledger, too. A round that was run, and had no record yet, must give the same bits."""
@@ -180,7 +178,7 @@ def test_chunks_of_clustered_fl_go_on_to_the_same_models_or_say_what_ends_them(t
 
     whole, killed = ([*words(output), "--run_id", "r"] for output in ("whole", "out"))
     assert crashes.run(whole, os.devnull, key=KEY, kept=True) == 0
-    point = Point("transforms.files.checkpoint:CheckpointFolder.save", call=3)
+    point = Point("dapple_dp.transforms.files.checkpoint:CheckpointFolder.save", call=3)
     assert crashes.run(killed, os.devnull, key=KEY, point=point, kept=True) == -signal.SIGKILL
     arrays = tmp_path / "out.partial-r" / "round-000002.npz"
     if not same:

@@ -10,9 +10,9 @@ import grpc
 import pytest
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
+from dapple_dp.pipelines.run.options import beam_options
 from deploy.local import processes
 from deploy.local.worker_environment import start_pool
-from pipelines.run.options import beam_options
 from tests.scenes import lake
 from tests.scenes.faults import workers
 
@@ -59,4 +59,5 @@ def test_no_runner_stops_the_worker_of_another(pool):
         service.StopWorker(beam_fn_api_pb2.StopWorkerRequest(worker_id="1-1"))
         assert workers(process) == both
         process.stop()
-    assert subprocess.run(["ps", "-o", "stat=", "-p", ",".join(map(str, both))], check=False).returncode
+    words = ["ps", "-o", "stat=", "-p", ",".join(map(str, both))]
+    wait_until(lambda: not subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip("Z+<Nls \n"))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.command import main as command
+from dapple_dp.pipelines.command import main as command
 from tests.scenes import lake
 
 TELLTALE = 31.41592653
@@ -180,7 +180,7 @@ def test_another_width_than_the_server_data(desk):
 def test_garbage(desk):
     path = pathlib.Path(lake.write_files(desk.data, list_tables())) / "part-01.parquet"
     path.write_bytes(b"31.41592653 is no Parquet" * 9)
-    assert desk.refused(desk.job()).startswith(f"{path} must be a readable Parquet file; check the file")
+    assert desk.refused(desk.job()).startswith(f"{path} must be a readable Parquet file, got something else; check")
 
 
 @pytest.mark.parametrize("cut", ["half", "footer"])
@@ -188,13 +188,15 @@ def test_broken_footer(desk, cut):
     path = pathlib.Path(lake.write_files(desk.data, list_tables())) / "part-00.parquet"
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2] if cut == "half" else whole[:-60] + bytes(52) + whole[-8:])
-    assert desk.refused(desk.job()).startswith(f"{path} must be a readable Parquet file; check the file")
+    got = ", got the beginning of a Parquet file that was cut off" if cut == "half" else ""
+    assert desk.refused(desk.job()).startswith(f"{path} must be a readable Parquet file{got}; check the file")
 
 
 def test_a_file_of_a_million_columns(desk):
     path = pathlib.Path(lake.write_files(desk.data, list_tables())) / "part-01.parquet"
     path.write_bytes(file_of_columns(1_000_000))
-    assert desk.refused(desk.job()).startswith(f"{path} must be a readable Parquet file; check the file")
+    got = "got a schema of more than 131072 columns and groups"
+    assert desk.refused(desk.job()).startswith(f"{path} must be a readable Parquet file, {got}; check the file")
 
 
 def test_the_footer_by_hand_is_a_footer(tmp_path):
@@ -223,7 +225,7 @@ def test_broken_pages(desk):
     path.write_bytes(
         whole[:offset] + b"\xff" * start.total_compressed_size + whole[offset + start.total_compressed_size :]
     )
-    assert desk.refused(desk.job()).startswith(f"{path}, row group 0 must be readable; check the file")
+    assert desk.refused(desk.job()).startswith(f"{path}, row group 0 must be readable, got a value of an unknown type")
 
 
 def test_records_may_share_a_client_across_row_groups(desk):

@@ -10,9 +10,11 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
-from schemas.privacy.charge import Limit
+from dapple_dp.schemas.privacy.charge import Limit
 from tests.scenes import csv_lakes, lake, ledgers
 from tests.scenes.csv_lakes import FORMATS, NAMES
+
+pytestmark = pytest.mark.slow
 
 DOMAIN = {"algorithm": "dp_lloyd", "dp_lloyd": {"domain": {name: [-2, 8] for name in NAMES}}, "server_data": "none"}
 ENCODE = {
@@ -44,7 +46,6 @@ JOBS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("settings", JOBS.values(), ids=JOBS.keys())
 def test_the_same_integers_are_released_of_csv_and_of_parquet(desk, tmp_path, settings):
     found = {}

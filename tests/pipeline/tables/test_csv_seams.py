@@ -1,5 +1,6 @@
 """Rows in CSV beside masks, reports, silos and stores: the jobs end as they do on Parquet, or in one sentence."""
 
+import functools
 import json
 import pathlib
 
@@ -10,11 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.transforms.tables.read import _list_row_groups
+from dapple_dp.transforms.tables.shard_rows import read_blocks
 from tests.pipeline.masked import test_masked_jobs as one_mask
 from tests.pipeline.masked import test_pairwise_jobs as pairwise
 from tests.scenes import csv_lakes, federation, lake, object_store, reports
 from tests.scenes.csv_lakes import FORMATS, NAMES
-from tests.scenes.draws import recorded_draws
 
 pytestmark = pytest.mark.slow
 
@@ -49,19 +53,45 @@ def with_columns(parties, jobs):
     return parties
 
 
-def test_clients_under_one_secret_send_sums_of_csv(tmp_path):
-    parties = with_columns(one_mask.Parties(tmp_path), "client-*.yaml")
-    with recorded_draws(parties.draws):
-        parties.summary = parties.play(dropped=one_mask.DROPPED.get)
-    one_mask.test_releases_are_plain_sums_of_those_present_and_the_aggregators_noise(parties)
+def rows_read(path):
+    """Rows of a party by sender, and what its first round adds up from them and from server rows."""
+    fit = plan_fit(validated(yaml.safe_load(path.read_text())))
+    shards = [shard for each in fit.source.listed.files for shard in _list_row_groups(each, fit.contract)]
+    senders = [np.concatenate([block.points for block in read_blocks(shard, fit.contract)]) for shard in shards]
+    return senders, fit.rounds[0].statistic(lake.ClientBlock(np.concatenate(senders)), fit.initial)
 
 
-def test_clients_under_pairwise_masks_send_sums_of_csv(tmp_path):
-    """Later legs are planned by the columns that a party has kept, once its rows are gone."""
+@pytest.mark.parametrize(
+    ("parties", "jobs"),
+    [(one_mask.Parties, "client-*.yaml"), (functools.partial(pairwise.Parties, **pairwise.LLOYD), "job-*.yaml")],
+    ids=["one secret", "pairwise"],
+)
+def test_parties_read_the_rows_of_csv_that_they_read_of_parquet(tmp_path, parties, jobs):
+    """Masks begin behind the reader, so their jobs need not run on both."""
+    made = parties(tmp_path)
+    before = {path.name: rows_read(path) for path in sorted(tmp_path.glob(jobs))}
+    with_columns(made, jobs)
+    assert len(before) >= 3
+    assert not list(tmp_path.glob("lake-*/*.parquet"))
+    for name, (senders, sums) in before.items():
+        again, same = rows_read(tmp_path / name)
+        assert len(again) == len(senders) > 0
+        for one, other in zip(senders, again, strict=True):
+            np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(sums, same)
+
+
+def test_later_legs_need_no_csv(tmp_path):
+    """They are planned by the columns that a party has kept, once its rows are gone."""
     parties = with_columns(pairwise.Parties(tmp_path, **pairwise.LLOYD), "job-*.yaml")
-    with recorded_draws(parties.draws):
-        parties.summary = parties.play(pairwise.QUIET)
-    pairwise.test_releases_are_plain_sums_of_those_present_and_the_aggregators_noise(parties)
+    assert parties.unmask().code == 0
+    for leg in pairwise.Leg:
+        parties.leg(list(pairwise.EVERYBODY), close=leg is not pairwise.Leg.SHARES)
+        if leg is pairwise.Leg.MESSAGES:
+            for path in (tmp_path / "lake-1").iterdir():
+                path.unlink()
+    outcome = parties.unmask()
+    assert outcome.code == 0, outcome.err
 
 
 def test_a_message_is_sent_again_without_the_file(tmp_path):
@@ -100,7 +130,8 @@ def test_reports_themselves_are_no_csv(tmp_path):
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
     outcome = lake.run_command("decode", "--config", str(tmp_path / "job.yaml"), "--output", str(tmp_path / "out"))
     assert outcome.code == 2
-    assert "part-00.csv must be a readable Parquet file; check the file or leave it out" in outcome.lines[-1]
+    refusal = "part-00.csv must be a readable Parquet file, got something else; check the file or leave it out"
+    assert refusal in outcome.lines[-1]
 
 
 def test_silos_train_the_same_models_on_csv(tmp_path):
@@ -141,12 +172,12 @@ def test_a_fit_of_csv_on_a_store_is_that_of_the_disk(tmp_path):
 
 def test_rows_of_a_large_file_are_those_of_many_row_groups(tmp_path, monkeypatch):
     """Blocks and batches of a file do not matter, at client level neither."""
-    from transforms.files.formats.csv_file import CsvFile
+    from dapple_dp.transforms.files.formats import csv_file
 
     desk = csv_lakes.Desk(tmp_path)
     found = []
     for size in (1 << 22, 5000):
-        monkeypatch.setattr(CsvFile._blocks, "__defaults__", (size,))
+        monkeypatch.setattr(csv_file, "_BLOCK_BYTES", size)
         for unit in ("record", "client"):
             found.append(lake.released(desk.done("fit", desk.job("csv", unit), f"{unit}-{size}")))
     assert found[:2] == found[2:]

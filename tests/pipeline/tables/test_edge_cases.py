@@ -5,12 +5,14 @@ import pyarrow as pa
 import pytest
 
 from dapple_dp import api
-from schemas.errors import InputError
-from schemas.kmeans.fit_config import validated
-from schemas.tables.client_block import ClientBlock
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.transforms.numerics.kmeans.norms import noisy_quantile
+from dapple_dp.transforms.tables.source import list_files
 from tests.scenes import lake
-from transforms.numerics.statistics import norms
-from transforms.tables.source import list_files
+
+pytestmark = pytest.mark.slow
 
 LARGE_EPSILON = 20.0
 
@@ -50,7 +52,7 @@ def assert_full(model, n_clusters=3, n_features=4):
         assert np.count_nonzero(release.values)
 
 
-def distances(centers, means):
+def gaps(centers, means):
     """How far each mean is from the nearest center, shape (len(means),)."""
     return np.linalg.norm(means[:, None, :] - centers[None, :, :], axis=2).min(axis=1)
 
@@ -93,7 +95,7 @@ def test_one_client_with_most_rows_counts_like_any_other(place):
     clients = np.concatenate([ten_each(points[:400]), np.full(3600, 40)])
     model = place.fit(points, clients, "client", n_files=2, privacy__epsilon=LARGE_EPSILON, lloyd={"steps": 1})
     assert_full(model)
-    assert distances(model.centers, lake.MEANS).max() < 1.0
+    assert gaps(model.centers, lake.MEANS).max() < 1.0
 
 
 def test_clients_of_one_to_five_thousand_rows(place):
@@ -105,10 +107,9 @@ def test_clients_of_one_to_five_thousand_rows(place):
     order = np.argsort(clients, kind="stable")
     block = ClientBlock(points[order], np.concatenate([[0], np.cumsum(sizes)]))
     np.testing.assert_array_equal(model.centers, lake.chain(lake.planned(settings), block).model().centers)
-    assert distances(model.centers, lake.MEANS).max() < 1.0
+    assert gaps(model.centers, lake.MEANS).max() < 1.0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", [("record", "tuned"), ("client", "paper")], ids="-".join)
 def test_simplify_and_one_third_give_sane_centers(place, case):
     points = lake.mixture(2000)
@@ -118,7 +119,7 @@ def test_simplify_and_one_third_give_sane_centers(place, case):
     assert_full(model)
     paths = [release.path.split("/")[1] for release in model.releases if release.path.endswith("/histogram")]
     assert paths == ["simplify_00", "simplify_01", "weights"]
-    assert distances(model.centers, lake.MEANS).max() < 1.0
+    assert gaps(model.centers, lake.MEANS).max() < 1.0
 
 
 @pytest.mark.parametrize("case", [("record", "paper"), ("client", "tuned")], ids="-".join)
@@ -138,7 +139,7 @@ def test_far_blobs_are_moved_together_and_back(place, case):
     assert state.frame.components is not None
     assert state.frame.lattice.clipping_norm < 0.2 * np.linalg.norm(means[2])
     np.testing.assert_array_equal(model.centers, state.model().centers)
-    assert distances(model.centers, means).max() < 1.0
+    assert gaps(model.centers, means).max() < 1.0
 
 
 def test_no_server_data(place):
@@ -148,7 +149,7 @@ def test_no_server_data(place):
     result = api.fit(validated(settings))
     assert_full(result.model)
     assert result.privacy.epsilon <= LARGE_EPSILON
-    assert distances(result.model.centers, lake.MEANS).max() < 1.0
+    assert gaps(result.model.centers, lake.MEANS).max() < 1.0
 
 
 class Plain:
@@ -229,7 +230,7 @@ def test_private_norm_finds_the_scale_of_the_data(place, unit, allocation):
     )
     released = model.releases[0]
     assert released.path == "feddp_kmeans/norms/histogram"
-    norm = norms.noisy_quantile(released.decoded, released.stddev, 0.95)
+    norm = noisy_quantile(released.decoded, released.stddev, 0.95)
     radius = np.linalg.norm(points - lake.mixture(60, seed=99).mean(axis=0), axis=1)
     assert (radius <= norm).mean() >= 0.9
     assert norm <= 1.2 * radius.max()
@@ -244,4 +245,4 @@ def test_private_norm_needs_no_server_data(place):
     settings = place.job(lake.mixture(2000), clipping__norm="private", privacy__epsilon=50.0, lloyd={"steps": 2})
     model = lake.run_fit(settings, place.folder / "run").model
     assert_full(model)
-    assert distances(model.centers, lake.MEANS).max() < 1.0
+    assert gaps(model.centers, lake.MEANS).max() < 1.0

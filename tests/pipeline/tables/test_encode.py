@@ -10,13 +10,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.jobs.run_job import run_job
-from pipelines.kmeans import fit as fit_job
-from pipelines.kmeans.plan.planned_fit import plan_fit
-from pipelines.run.options import beam_options
-from schemas.errors import ConfigError, InputError, SchemaMismatchError
-from schemas.kmeans.fit_config import validated
-from schemas.trusted_zone.job_configs import load_prepare_config
+from dapple_dp.pipelines.jobs.run_job import run_job
+from dapple_dp.pipelines.kmeans import fit as fit_job
+from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.schemas.errors import ConfigError, InputError, SchemaMismatchError
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.trusted_zone.job_configs import load_prepare_config
 from tests.scenes import job_text
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from schemas.errors import SchemaMismatchError
+from dapple_dp.schemas.errors import SchemaMismatchError
 from tests.scenes import lake
 
 

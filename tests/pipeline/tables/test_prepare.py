@@ -13,20 +13,22 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.jobs.run_job import run_job
-from pipelines.kmeans import fit as fit_job
-from pipelines.run.graph import run_graph
-from pipelines.run.options import beam_options
-from pipelines.tables import prepare as prepare_job
-from schemas.errors import ConfigError, InputError, SchemaMismatchError
-from schemas.privacy.flow import TRUSTED_ZONE
-from schemas.tables.contract import TableContract
-from schemas.tables.data_section import DataConfig
-from schemas.tables.prepared_layout import MANIFEST_FILE, RUNS_KEY
+from dapple_dp.pipelines.jobs.run_job import run_job
+from dapple_dp.pipelines.kmeans import fit as fit_job
+from dapple_dp.pipelines.run.graph import run_graph
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.pipelines.tables import prepare as prepare_job
+from dapple_dp.schemas.core.plan import TRUSTED_ZONE
+from dapple_dp.schemas.errors import ConfigError, InputError, SchemaMismatchError
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.data_section import DataConfig
+from dapple_dp.schemas.tables.prepared_layout import MANIFEST_FILE, RUNS_KEY
+from dapple_dp.transforms.tables import group_clients, prepared_files, shard_rows
+from dapple_dp.transforms.tables.file_seal import open_parquet
+from dapple_dp.transforms.tables.source import Source
 from tests.scenes import lake
-from transforms.tables import group_clients, prepared_files, shard_rows
-from transforms.tables.file_seal import open_parquet
-from transforms.tables.source import Source
+
+pytestmark = pytest.mark.slow
 
 N_ROWS = 600
 N_CLIENTS = 40
@@ -131,7 +133,6 @@ def test_no_client_crosses_a_row_group_and_no_row_is_lost(tmp_path, rows, small_
     assert as_rows(prepared_table(folder)) == sorted_rows(clients.tolist(), points)
 
 
-@pytest.mark.slow
 def test_a_hot_client_has_a_run_of_row_groups_and_is_one_unit(tmp_path, rows, small_row_groups):
     points, clients = rows
     clients[np.random.default_rng(0).permutation(N_ROWS)[: int(0.3 * N_ROWS)]] = 7
@@ -159,10 +160,9 @@ def grouped(monkeypatch):
     return found
 
 
-@pytest.mark.slow
 def test_released_bytes_do_not_depend_on_the_layout(tmp_path, rows, caplog, grouped):
     points, clients = rows
-    caplog.set_level(logging.INFO, logger="pipelines")
+    caplog.set_level(logging.INFO, logger="dapple_dp")
     expected = run_fit(tmp_path, write_sorted(tmp_path / "sorted", points, clients), name="sorted-fit")
     assert not grouped
     mixed = write_lake(tmp_path / "mixed", points, clients)
@@ -180,7 +180,6 @@ def test_released_bytes_do_not_depend_on_the_layout(tmp_path, rows, caplog, grou
     assert run_fit(tmp_path, str(few), name="few-fit") == expected
 
 
-@pytest.mark.slow
 def test_retried_bundles_change_nothing(tmp_path, rows):
     points, clients = rows
     data = write_lake(tmp_path / "lake", points, clients)
@@ -253,7 +252,6 @@ def test_client_ids_of_every_kind(tmp_path, rows, small_row_groups, name_of, enc
     assert as_rows(prepared_table(folder)) == sorted_rows(names, points)
 
 
-@pytest.mark.slow
 def test_integers_of_different_width_are_the_same_client(tmp_path, rows):
     points, clients = rows
     kinds = [pa.int8(), pa.uint64(), pa.int32()]
@@ -283,7 +281,6 @@ def write_hive(root: pathlib.Path, points, clients) -> str:
     return str(root)
 
 
-@pytest.mark.slow
 def test_clients_may_be_hive_partitions(tmp_path, rows):
     points, clients = rows
     kept = clients != 3
@@ -304,7 +301,6 @@ def test_whole_hive_clients_stay_where_they_are(tmp_path, rows, grouped):
     assert not grouped
 
 
-@pytest.mark.slow
 def test_rows_without_a_client_stop_the_job_or_are_left_out(tmp_path, rows):
     points, clients = rows
     data = write_hive(tmp_path / "hive", points, clients)
@@ -442,7 +438,7 @@ def test_a_bounded_folder_asks_for_its_bound(tmp_path, rows, caplog):
     folder = str(run_prepare(tmp_path, write_lake(tmp_path / "lake", points, clients), max_rows_per_client=10))
     with pytest.raises(ConfigError, match=r"data.max_rows_per_client must be given for a folder prepared with 10"):
         run_fit(tmp_path, folder, name="unbounded", unit="record")
-    caplog.set_level(logging.INFO, logger="pipelines")
+    caplog.set_level(logging.INFO, logger="dapple_dp")
     bound = {"unit": "record", "data__client_id": "client_id"}
     run_fit(tmp_path, folder, name="same", data__max_rows_per_client=10, **bound)
     assert "bringing" not in caplog.text

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.kmeans.plan.fingerprint import keyed_fingerprint
-from pipelines.kmeans.plan.planned_fit import plan_fit
-from pipelines.run.options import beam_options
-from schemas.kmeans.fit_config import validated
-from schemas.tables.prepared_layout import PreparedManifest
+from dapple_dp.pipelines.kmeans.plan.fingerprint import keyed_fingerprint
+from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.tables.prepared_layout import PreparedManifest
 from tests.scenes import lake, tables
 
 N_ROWS = 120

@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from schemas.errors import InputError
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.transforms.tables import read
 from tests.scenes import lake
-from transforms.tables import read
 
 ODD = [[1.0], [9e9] * 5, [], None, [1.0, None, 2.0, 3.0]]
 

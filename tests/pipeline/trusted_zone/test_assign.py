@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from dapple_dp import api
-from pipelines.run.options import beam_options
-from schemas.trusted_zone.job_configs import AssignConfig
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.schemas.trusted_zone.job_configs import AssignConfig
+from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
 from tests.pipeline.tables.test_encode import census, job  # noqa: F401 - a fixture
 from tests.scenes import job_text, lake
 from tests.scenes.models import assert_job_refused, run_model_job, write_model
-from transforms.numerics.statistics.nearest import NearestCenters
 
 CENTERS = lake.MEANS + 0.2
 REPLAY = ("--direct_runner_bundle_repeat=2",)

@@ -8,15 +8,15 @@ import apache_beam as beam
 import numpy as np
 import pytest
 
-from pipelines.run.options import beam_options
-from pipelines.trusted_zone import sweep
-from schemas.tables.client_block import ClientBlock
-from schemas.trusted_zone.sweep_config import sweep_config
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.pipelines.trusted_zone import sweep
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.trusted_zone.sweep_config import sweep_config
+from dapple_dp.transforms.core import loop, noise
+from dapple_dp.transforms.core.noise import draw_release
+from dapple_dp.transforms.tables.read import ListShards
+from dapple_dp.transforms.trusted_zone.sweep_cells import Cell, RunCells
 from tests.scenes import lake, sweeps
-from transforms.numerics.privacy import noise
-from transforms.numerics.privacy.noise import draw_release
-from transforms.tables.read import ListShards
-from transforms.trusted_zone.sweep_cells import Cell, RunCells
 
 N_ROWS = 600
 REPLAY = ("--direct_runner_bundle_repeat=2",)
@@ -56,11 +56,8 @@ class Desk:
         _ = models | "Save" >> beam.Map(save)
 
     def alone(self, run):
-        """A cell's rounds one after the other on one block, without Beam."""
-        state = run.initial
-        for each in run.rounds:
-            state = each.step(state, draw_release(lake.KEY, each.plan, each.statistic(self.block, state)))
-        return state.model()
+        """The model of a cell's rounds on one block, without Beam."""
+        return loop.simulate(run.initial, run.rounds, [self.block], lake.KEY).model()
 
 
 @pytest.fixture(scope="module")
@@ -112,9 +109,7 @@ def test_no_two_releases_share_noise(desk, monkeypatch):
     cells = sweep.plan_cells(sweep_config(job).cells)
     monkeypatch.setattr(noise, "draw_release", record)
     for cell in cells:
-        state = cell.fit.initial
-        for each in sweep._own_rounds(cell):
-            state = each.step(state, noise.draw_release(lake.KEY, each.plan, each.statistic(desk.block, state)))
+        loop.simulate(cell.fit.initial, sweep._own_rounds(cell), [desk.block], lake.KEY)
     assert len({path for path, _ in found}) == len(found) == 12
     for (left, one), (right, other) in itertools.combinations(found, 2):
         size = min(one.size, other.size)

@@ -12,18 +12,18 @@ from apache_beam.testing.util import assert_that
 from sklearn import metrics
 
 from dapple_dp import api
-from pipelines.run.options import beam_options
-from schemas.tables.contract import TableContract
-from schemas.tables.data_section import DataConfig
-from schemas.trusted_zone.job_configs import EvaluateConfig
-from schemas.trusted_zone.metrics import Metrics
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.data_section import DataConfig
+from dapple_dp.schemas.trusted_zone.job_configs import EvaluateConfig
+from dapple_dp.schemas.trusted_zone.metrics import Metrics
+from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
+from dapple_dp.transforms.numerics.trusted_zone.clustering_sums import model_cost
+from dapple_dp.transforms.tables.read import ListShards
+from dapple_dp.transforms.tables.source import Source
+from dapple_dp.transforms.trusted_zone.evaluate_models import EvaluateModels
 from tests.scenes import lake
 from tests.scenes.models import run_model_job, write_model
-from transforms.numerics.statistics.nearest import NearestCenters
-from transforms.numerics.trusted_zone.clustering_sums import model_cost
-from transforms.tables.read import ListShards
-from transforms.tables.source import Source
-from transforms.trusted_zone.evaluate_models import EvaluateModels
 
 CENTERS = np.concatenate([lake.MEANS + 0.2, np.full((1, 4), 400.0)])
 TELLTALE = 31.41592653

@@ -4,6 +4,8 @@ import pytest
 
 from benchmarks.papers.figures import FIGURES, draw
 
+pytestmark = pytest.mark.slow
+
 ALIKE = {
     "feddp-client-2000": "feddp-record",
     "feddp-client-1000": "feddp-record",
@@ -24,7 +26,6 @@ ALIKE = {
 """Figures that run the code of another one, at the same toy size."""
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("name", sorted(set(FIGURES) - set(ALIKE)))
 def test_a_toy_is_drawn(name, tmp_path):

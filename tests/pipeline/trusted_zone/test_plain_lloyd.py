@@ -7,10 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from schemas.errors import ConfigError
-from schemas.kmeans.pooled_config import is_pooled, validated_pooled
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import is_pooled
+from dapple_dp.schemas.kmeans.pooled_config import validated_pooled
+from dapple_dp.transforms.numerics.kmeans.starts import seeding, sphere_packing
 from tests.scenes import lake
-from transforms.numerics.kmeans.starts import seeding, sphere_packing
 
 CENTERS = 0.6 * np.array([[1, 1, 1, 1, 0], [-1, -1, 1, 0, 0], [1, -1, -1, 0, 1]])
 N_CLIENTS = 300

@@ -12,6 +12,8 @@ from sklearn.cluster import KMeans
 from tests.scenes import lake
 from tests.scenes.models import run_model_job, write_model
 
+pytestmark = pytest.mark.slow
+
 N_ROWS = 900
 GROUPS = "bringing the rows of each client together where they are apart"
 REPLAY = ("--direct_runner_bundle_repeat=2",)

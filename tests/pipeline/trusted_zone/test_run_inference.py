@@ -5,9 +5,9 @@ import pytest
 from apache_beam.ml.inference.base import ModelMetadata, RunInference
 
 from dapple_dp import DappleModelHandler, PrivacyFlowError
-from pipelines.run.graph import run_graph
-from pipelines.run.options import beam_options
-from schemas.privacy.flow import Promise, Zone
+from dapple_dp.pipelines.run.graph import run_graph
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.schemas.core.plan import Promise, Zone
 from tests.scenes.nights import ROWS, run_two_nights, two_nights
 
 

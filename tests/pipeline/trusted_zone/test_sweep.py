@@ -11,15 +11,15 @@ import pytest
 from sklearn import metrics
 from sklearn.cluster import KMeans
 
-from pipelines.trusted_zone import sweep, sweep_page
-from schemas.errors import ConfigError, InputError
-from schemas.tables.client_block import ClientBlock
-from schemas.trusted_zone.sweep_config import sweep_config
-from schemas.trusted_zone.sweep_results import CELL_SCHEMA, POINT_SCHEMA, SCORED_CELL_SCHEMA
+from dapple_dp.pipelines.trusted_zone import sweep, sweep_page
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.errors import ConfigError, InputError
+from dapple_dp.schemas.trusted_zone.sweep_config import sweep_config
+from dapple_dp.schemas.trusted_zone.sweep_results import CELL_SCHEMA, POINT_SCHEMA, SCORED_CELL_SCHEMA
+from dapple_dp.transforms.core import loop
+from dapple_dp.transforms.privacy import key_files
 from tests.scenes import lake, sweeps
 from tests.scenes.models import write_model
-from transforms.numerics.privacy.noise import draw_release
-from transforms.privacy import keys
 
 N_ROWS = 600
 FILES = {"report.html", "sweep.svg", "results.parquet", "summary.parquet", "sweep.json", "parts"}
@@ -58,7 +58,7 @@ def done(desk, tmp_path_factory):
     """A sweep under the key of the tests."""
     folder = tmp_path_factory.mktemp("done")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keys, "create_key", lambda uri, _: lake.write_key(pathlib.Path(uri)))
+        patch.setattr(key_files, "create_key", lambda uri, _: lake.write_key(pathlib.Path(uri)))
         return folder, sweeps.run(desk.settings(epsilons=[1.0, 4.0], seeds=2), folder, "--run_id", "one")
 
 
@@ -130,10 +130,8 @@ def test_cells_cost_what_their_chains_cost(desk, done):
     cells = [each for each in sweep.plan_cells(config.cells) if each.fit is not None]
     assert len(cells) == 12
     for each in cells:
-        state = each.fit.initial
-        for step in sweep._own_rounds(each):
-            state = step.step(state, draw_release(lake.KEY, step.plan, step.statistic(block, state)))
-        np.testing.assert_allclose(found[each.cell.digest], desk.cost(state.model().centers), rtol=1e-7)
+        model = loop.simulate(each.fit.initial, sweep._own_rounds(each), [block], lake.KEY).model()
+        np.testing.assert_allclose(found[each.cell.digest], desk.cost(model.centers), rtol=1e-7)
 
 
 def test_an_interrupted_sweep_goes_on_where_it_stopped(desk, tmp_path, monkeypatch):

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.choices import ModelKind
-from schemas.clustered_fl.records import ModelShape
-from transforms.numerics.clustered_fl.bounded_rows import bound_features
-from transforms.numerics.clustered_fl.dp_sgd import model_of
+from dapple_dp.schemas.choices import ModelKind
+from dapple_dp.schemas.clustered_fl.records import ModelShape
+from dapple_dp.transforms.numerics.clustered_fl.bounded_rows import bound_features
+from dapple_dp.transforms.numerics.clustered_fl.dp_sgd import model_of
 
 SHAPES = {
     "softmax": ModelShape(kind=ModelKind.SOFTMAX, n_features=6, n_classes=3),

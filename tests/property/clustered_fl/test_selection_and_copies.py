@@ -6,16 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from schemas.choices import ModelKind
-from schemas.clustered_fl.records import ModelShape
-from schemas.errors import ConfigError
-from transforms.numerics.clustered_fl import exact_layer
-from transforms.numerics.clustered_fl.bounded_rows import bound_features, bounded_rows
-from transforms.numerics.clustered_fl.dp_sgd import Schedule, Sgd, _gradient_sum, _stddev, model_of, train
-from transforms.numerics.clustered_fl.exact_layer import GAIN_BITS, LARGEST_LOSS, gains_of
-from transforms.numerics.clustered_fl.moved_images import MOVES, check_images, moved_images
-from transforms.numerics.privacy.keystream import KeyStream, encode_label
-from transforms.numerics.privacy.private_selection import select
+from dapple_dp.schemas.choices import ModelKind
+from dapple_dp.schemas.clustered_fl.records import ModelShape
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label
+from dapple_dp.transforms.numerics.clustered_fl import exact_layer
+from dapple_dp.transforms.numerics.clustered_fl.bounded_rows import bound_features, bounded_rows
+from dapple_dp.transforms.numerics.clustered_fl.dp_sgd import Schedule, Sgd, _gradient_sum, _stddev, model_of, train
+from dapple_dp.transforms.numerics.clustered_fl.exact_layer import GAIN_BITS, LARGEST_LOSS, gains_of
+from dapple_dp.transforms.numerics.clustered_fl.moved_images import MOVES, check_images, moved_images
+from dapple_dp.transforms.numerics.clustered_fl.private_selection import select
 
 MOST = 1 << GAIN_BITS
 SHAPE = ModelShape(kind=ModelKind.SOFTMAX, n_features=9, n_classes=3)

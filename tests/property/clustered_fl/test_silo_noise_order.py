@@ -2,9 +2,9 @@
 
 import pytest
 
-from schemas.choices import Adjacency
+from dapple_dp.schemas.choices import Adjacency
+from dapple_dp.transforms.clustered_fl.silo_accounting import silo_plan
 from tests.scenes.silos import clustering_params, silo_budget, training_params
-from transforms.clustered_fl.silo_accounting import silo_plan
 
 
 def test_modern_accountants_need_less_noise():

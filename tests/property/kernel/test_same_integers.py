@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.errors import LatticeOverflowError
-from schemas.tables.client_block import ClientBlock
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.errors import LatticeOverflowError
+from dapple_dp.transforms.core.statistics import clients, lattice, row_pass, rows
+from dapple_dp.transforms.core.statistics.assignment import Assigner, Projection, project
+from dapple_dp.transforms.core.statistics.differences import MAX_CENTER_NORM, Neighborhoods
+from dapple_dp.transforms.core.statistics.frame import Box, Frame
+from dapple_dp.transforms.core.statistics.lattice import Lattice
+from dapple_dp.transforms.rounds.kept_frame import QuantizedFrame
 from tests.scenes import kernels
-from transforms.numerics.kernel import row_pass
-from transforms.numerics.statistics import clients, lattice, rows
-from transforms.numerics.statistics.assignment import Assigner, Projection, project
-from transforms.numerics.statistics.frame import Box, Frame, QuantizedFrame
-from transforms.numerics.statistics.lattice import Lattice
-from transforms.numerics.statistics.relative_sums import MAX_CENTER_NORM, Neighborhoods
 
 ONE = lattice.SUM_UNITS
 SIZES = [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65, 100, 257, 500]
@@ -214,14 +214,14 @@ def test_a_row_beyond_its_bound_is_refused_wherever_it_lies(place, row, monkeypa
 
 def test_scores_that_could_reach_the_limit_are_left_to_numpy(monkeypatch):
     """16 centers of norm 2**24 fit, 17 do not; 2,048 in the ball do."""
-    from transforms.numerics.kernel.row_pass import RowPass
+    from dapple_dp.transforms.numerics.kernel.row_pass import CompiledPass
 
     kernels.use(monkeypatch, kernels.compiled())
 
     def fits(size: int, norm: float) -> bool:
         centers = np.zeros((size, 2))
         centers[:, 0] = norm
-        return RowPass.of(centers, float(ONE)) is not None
+        return CompiledPass.of(centers, float(ONE)) is not None
 
     far = MAX_CENTER_NORM - 20.0
     assert fits(16, far)

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.kmeans.fit_config import load_config, validated
+from dapple_dp.schemas.kmeans.fit_config import load_config, validated
 from tests.scenes import job_text, lake
 
 _NAMES = st.text(min_size=1, max_size=12).filter(lambda name: name.isprintable())

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from schemas.privacy.plan import Geometry, Mechanism
-from schemas.tables.client_block import ClientBlock
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.plan import Geometry, Mechanism
+from dapple_dp.transforms.core import loop
 from tests.scenes import lake
-from transforms.numerics.privacy.noise import draw_release
 
 settings.register_profile("ci", settings.get_profile("repeatable"), max_examples=150)
 settings.load_profile("ci")
@@ -58,12 +58,8 @@ def chained(kind, unit, public, server):
             "clipping": {"client_rows": 5},
         }
     )
-    block = base(200)
-    state, found = fit.initial, []
-    for each in fit.rounds:
-        found.append((each, state))
-        state = each.step(state, draw_release(lake.KEY, each.plan, each.statistic(block, state)))
-    return found
+    states = loop.simulate(fit.initial, fit.rounds, [base(200)], lake.KEY).states
+    return list(zip(fit.rounds, states[:-1], strict=True))
 
 
 def base(n_rows):

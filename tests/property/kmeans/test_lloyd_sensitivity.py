@@ -7,15 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from schemas.privacy.unit import Clients, Rows
-from schemas.tables.client_block import ClientBlock
-from transforms.numerics.kmeans import folding
-from transforms.numerics.kmeans.starts.grid import Grid
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.assignment import Assigner, Projection
-from transforms.numerics.statistics.by_unit import of_unit
-from transforms.numerics.statistics.frame import Box, Frame
-from transforms.numerics.statistics.relative_sums import RELATIVE_UNITS, Neighborhoods
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.unit import Clients, Rows
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.assignment import Assigner, Projection
+from dapple_dp.transforms.core.statistics.by_unit import of_unit
+from dapple_dp.transforms.core.statistics.differences import RELATIVE_UNITS, Neighborhoods
+from dapple_dp.transforms.core.statistics.frame import Box, Frame
+from dapple_dp.transforms.numerics.kmeans import folding
+from dapple_dp.transforms.numerics.kmeans.starts.grid import Grid
 
 settings.register_profile("ci", settings.get_profile("repeatable"), max_examples=150)
 settings.load_profile("ci")

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from schemas.errors import LatticeOverflowError
-from schemas.privacy.unit import Clients, Rows
-from schemas.tables.client_block import ClientBlock
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.by_unit import of_unit
-from transforms.numerics.statistics.directions import DIRECTION_UNITS
-from transforms.numerics.statistics.frame import Box, Frame
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.unit import Clients, Rows
+from dapple_dp.schemas.errors import LatticeOverflowError
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.by_unit import of_unit
+from dapple_dp.transforms.core.statistics.differences import DIRECTION_UNITS
+from dapple_dp.transforms.core.statistics.frame import Box, Frame
 
 settings.register_profile("ci", settings.get_profile("repeatable"), max_examples=150)
 settings.load_profile("ci")

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from schemas.kmeans.windows_config import coefficients
-from transforms.numerics.tables.participation import LONG_AGO, Counted, Rule, worst_column
+from dapple_dp.schemas.kmeans.windows_config import coefficients
+from dapple_dp.transforms.core.stated_sensitivity import worst_column
+from dapple_dp.transforms.numerics.tables.participation import LONG_AGO, Counted, Rule
 
 WINDOWS = 24
 contracts = st.tuples(st.integers(1, 6), st.integers(1, 9), st.integers(1, 9))

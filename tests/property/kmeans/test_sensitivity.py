@@ -5,13 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from schemas.privacy.unit import Clients, Rows
-from schemas.tables.client_block import ClientBlock
-from transforms.numerics.statistics import center_quality, lattice
-from transforms.numerics.statistics.assignment import Assigner, Projection
-from transforms.numerics.statistics.by_unit import of_unit
-from transforms.numerics.statistics.frame import Frame
-from transforms.numerics.statistics.lattice import Lattice
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.unit import Clients, Rows
+from dapple_dp.transforms.core.statistics import distances, lattice
+from dapple_dp.transforms.core.statistics.assignment import Assigner, Projection
+from dapple_dp.transforms.core.statistics.by_unit import of_unit
+from dapple_dp.transforms.core.statistics.frame import Frame
+from dapple_dp.transforms.core.statistics.lattice import Lattice
+from dapple_dp.transforms.numerics.kmeans.bounds import squared_bound
 
 settings.register_profile("ci", settings.get_profile("repeatable"), max_examples=150)
 settings.load_profile("ci")
@@ -153,41 +154,41 @@ caps = st.one_of(st.just(np.inf), st.floats(1e-3, 2.0**22))
 
 def assert_within_bounds(change: np.ndarray, n_clusters: int) -> None:
     assert change.shape == (1 + n_clusters,)
-    assert 0 <= change[0] <= center_quality.SENSITIVITY
+    assert 0 <= change[0] <= distances.SENSITIVITY
     assert (change[1:] >= 0).all()
-    assert change[1:].sum() <= center_quality.SENSITIVITY
+    assert change[1:].sum() <= distances.SENSITIVITY
 
 
 @given(rows, frames, final_centers, caps, st.integers(0, 29))
 def test_record_quality(points, frame, centers, cap, at):
-    bound = center_quality.squared_bound(centers, cap)
+    bound = squared_bound(centers, cap)
     change = moved(lambda b: ROWS.quality(b, frame, centers, bound), points, at % len(points))
     assert_within_bounds(change, len(centers))
-    assert sorted(change[1:])[-1] == center_quality.SENSITIVITY
+    assert sorted(change[1:])[-1] == distances.SENSITIVITY
 
 
 @given(rows, frames, final_centers, caps, st.integers(0, 29), st.integers(0, 29))
 def test_a_row_in_the_place_of_another_moves_the_cost_no_farther(points, frame, centers, cap, first, second):
-    bound = center_quality.squared_bound(centers, cap)
+    bound = squared_bound(centers, cap)
     found = [
         ROWS.quality(ClientBlock(np.delete(points, at % len(points), axis=0)), frame, centers, bound)
         for at in (first, second)
     ]
     change = found[0] - found[1]
-    assert abs(change[0]) <= center_quality.SENSITIVITY
-    assert l2_squared(change[1:]) <= 2 * center_quality.SENSITIVITY**2
+    assert abs(change[0]) <= distances.SENSITIVITY
+    assert l2_squared(change[1:]) <= 2 * distances.SENSITIVITY**2
 
 
 @given(rows, frames, final_centers, caps, st.integers(0, 29))
 def test_client_quality(points, frame, centers, cap, cut):
-    bound = center_quality.squared_bound(centers, cap)
+    bound = squared_bound(centers, cap)
     change = client_change(lambda b: CLIENTS.quality(b, frame, centers, bound), points, cut)
     assert_within_bounds(change, len(centers))
 
 
 @given(rows, frames, final_centers, st.integers(0, 30))
 def test_any_split_of_rows_has_the_same_quality(points, frame, centers, cut):
-    bound = center_quality.squared_bound(centers)
+    bound = squared_bound(centers)
     parts = [ROWS.quality(ClientBlock(part), frame, centers, bound) for part in (points, points[:cut], points[cut:])]
     np.testing.assert_array_equal(parts[0], parts[1] + parts[2])
 

@@ -5,13 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.privacy.unit import Clients, Rows
-from schemas.tables.client_block import ClientBlock
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.assignment import Assigner, Projection
-from transforms.numerics.statistics.by_unit import of_unit
-from transforms.numerics.statistics.frame import Components, Frame, SharedFrame
-from transforms.numerics.statistics.lattice import Lattice
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.unit import Clients, Rows
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.assignment import Assigner, Projection
+from dapple_dp.transforms.core.statistics.by_unit import of_unit
+from dapple_dp.transforms.core.statistics.frame import Components, Frame
+from dapple_dp.transforms.core.statistics.lattice import Lattice
+from dapple_dp.transforms.trusted_zone.shared_frame import SharedFrame
 
 CHECKED = settings(max_examples=25, deadline=None, derandomize=True)
 

@@ -7,15 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from schemas.kmeans.fit_config import FitConfig, validated
-from schemas.privacy.plan import Geometry, RoundSpec
-from schemas.tables.client_block import ClientBlock
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.plan import Geometry, RoundSpec
+from dapple_dp.schemas.kmeans.fit_config import FitConfig, validated
+from dapple_dp.transforms.core.statistics.assignment import Projection
+from dapple_dp.transforms.kmeans.central_tree import rounds as central_tree
+from dapple_dp.transforms.kmeans.central_tree import server as tree_server
+from dapple_dp.transforms.numerics.kmeans import tree
+from dapple_dp.transforms.numerics.kmeans.tree import Hyperplanes, Tree
 from tests.scenes import lake
-from transforms.kmeans.central_tree import rounds as central_tree
-from transforms.kmeans.central_tree import server as tree_server
-from transforms.numerics.kmeans import tree
-from transforms.numerics.kmeans.tree import Hyperplanes, Tree
-from transforms.numerics.statistics.assignment import Projection
 
 settings.register_profile("ci", settings.get_profile("repeatable"), max_examples=100)
 settings.load_profile("ci")

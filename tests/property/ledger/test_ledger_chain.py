@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.ledger.store import Ledger
-from schemas.errors import LedgerRefusedError
-from schemas.privacy.ledger_entry import COLUMNS
+from dapple_dp.pipelines.ledger.store import Ledger
+from dapple_dp.schemas.errors import LedgerRefusedError
+from dapple_dp.schemas.privacy.ledger_entry import COLUMNS
 from tests.scenes.ledgers import basic_limit, charge, new_ledger
 
 N_ENTRIES = 8

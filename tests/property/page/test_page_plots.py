@@ -5,9 +5,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from pipelines.kmeans.report import cluster_plots
-from pipelines.kmeans.report.center_summary import CenterSummary
-from pipelines.page.svg import inline_svg
+from dapple_dp.pipelines.kmeans.report import cluster_plots
+from dapple_dp.pipelines.kmeans.report.center_summary import CenterSummary
+from dapple_dp.pipelines.page.svg import inline_svg
 
 
 def summary(n_clusters, n_features, sizes=None, names=()):

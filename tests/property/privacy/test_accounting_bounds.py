@@ -12,13 +12,26 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from schemas.choices import Allocation
-from schemas.errors import ConfigError
+from dapple_dp.schemas.core.plan import Allocation
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.transforms.core import accounting
+from dapple_dp.transforms.core.discretization import discretization_slack
 from tests.scenes.plans import LAPLACE, PAPER, calibrate, exact_delta, gaussian_delta, init_specs, planned
-from transforms.privacy import accounting
-from transforms.privacy.discretization import discretization_slack
 
 STDDEVS = (1.0, 2.0, 5.0, 30.0)
+
+
+def events(rounds):
+    """One event per release, for another composition than the accountant's."""
+    releases = [release for plan in rounds for release in plan.releases]
+    return dp_event.ComposedDpEvent(
+        [
+            dp_event.DiscreteLaplaceDpEvent(1.0 / release.noise_multiplier, 1)
+            if release.spec.mechanism is LAPLACE
+            else dp_event.GaussianDpEvent(release.noise_multiplier)
+            for release in releases
+        ]
+    )
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
@@ -46,14 +59,14 @@ def test_dp_accounting_never_finds_more_than_the_target(allocation, epsilon, log
         raise
     assert 0.997 * epsilon < plan.epsilon <= epsilon
     accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, epsilon / 4000.0)
-    accountant.compose(accounting.events(plan.rounds))
+    accountant.compose(events(plan.rounds))
     assert accountant.get_epsilon(delta - plan.discretization_slack) <= epsilon
 
 
 @pytest.mark.parametrize("pure_epsilon", [0.05, 0.3, 1.0, 4.0])
 def test_laplace_event_dominates_the_scalar_laplace_mechanism(pure_epsilon):
     release = planned(1.0 / pure_epsilon, mechanism=LAPLACE)
-    ours = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, 1e-4).compose(accounting.events(release))
+    ours = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, 1e-4).compose(events(release))
     scalar = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, 1e-4)
     scalar.compose(dp_event.LaplaceDpEvent(1.0 / pure_epsilon))
     for epsilon in np.linspace(0.0, pure_epsilon, 7):

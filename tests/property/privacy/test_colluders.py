@@ -6,9 +6,9 @@ import hypothesis.strategies as st
 from hypothesis import given
 from scipy import stats
 
-from schemas.errors import ProtocolError
-from schemas.privacy.noise_shares import ShareLaw
-from transforms.numerics.masked.neighbors import SECURITY_BITS, parameters
+from dapple_dp.schemas.errors import ProtocolError
+from dapple_dp.schemas.privacy.noise_shares import ShareLaw
+from dapple_dp.transforms.numerics.masked.neighbors import SECURITY_BITS, parameters
 
 THOUSANDTHS = range(1000)
 CLIENTS = range(3, 101)

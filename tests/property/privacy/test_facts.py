@@ -12,21 +12,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.choices import Allocation, ReportMode, Trust
-from schemas.kmeans.windows_config import EpochTerms
-from schemas.privacy.charge import Charge
-from schemas.privacy.flow import Promise, PromisedPlan, Zone
-from schemas.privacy.noise_shares import ShareLaw
-from schemas.privacy.plan import Geometry, Mechanism, PrivacyUnit, ReleasePlan, ReleaseSpec, RoundSpec
-from schemas.privacy.release import Release, releases_from_table, releases_to_table
-from schemas.privacy.statement import NEIGHBORING_RELATION, PrivacyStatement, statement_from_json
-from schemas.reports.parameters import ReportGuarantee
-from schemas.settings.calendar import date_of, index_of
+from dapple_dp.schemas.choices import ReportMode, Trust
+from dapple_dp.schemas.core.plan import (
+    Allocation,
+    Geometry,
+    Mechanism,
+    PrivacyUnit,
+    Promise,
+    PromisedPlan,
+    ReleasePlan,
+    ReleaseSpec,
+    RoundSpec,
+    Zone,
+)
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.kmeans.windows_config import EpochTerms
+from dapple_dp.schemas.privacy.charge import Charge
+from dapple_dp.schemas.privacy.noise_shares import ShareLaw
+from dapple_dp.schemas.privacy.release_table import releases_from_table, releases_to_table
+from dapple_dp.schemas.privacy.statement import NEIGHBORING_RELATION, PrivacyStatement, describe, statement_from_json
+from dapple_dp.schemas.reports.parameters import ReportGuarantee
+from dapple_dp.schemas.settings.calendar import date_of, index_of
+from dapple_dp.transforms.core import accounting
+from dapple_dp.transforms.core.audit import composed
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.lattice import Lattice
+from dapple_dp.transforms.numerics.masked.noise_shares import with_shares
 from tests.scenes.plans import planned
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.lattice import Lattice
-from transforms.privacy import accounting
-from transforms.privacy_flow.graph_spending import composed
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 ROW = re.compile(r"^\| [^|]+ \| `([\w/]+\.py):([\w.]+)` \| `([\w/]+\.py)` \|$", re.MULTILINE)
@@ -119,7 +131,7 @@ def test_the_noise_that_files_and_pages_state_is_that_of_the_plan(spec, multipli
     (row,) = releases_to_table([release]).to_pylist()
     (back,) = releases_from_table(releases_to_table([release]))
     rounds = (dataclasses.replace(planned(multiplier)[0], releases=(plan,)),)
-    (event,) = accounting.describe(dataclasses.replace(_plan_of(rounds), rounds=rounds))
+    (event,) = describe(dataclasses.replace(_plan_of(rounds), rounds=rounds))
     assert row["noise_stddev_lattice"] == event["noise_stddev_lattice"] == plan.noise_stddev
     assert release.stddev == back.stddev == row["noise_stddev_lattice"] * row["lattice_unit"]
     assert row["sensitivity_lattice"] == event["sensitivity_lattice"] == spec.sensitivity
@@ -162,7 +174,7 @@ def test_plan_graph_statement_and_ledger_have_one_epsilon(found, epsilon, digits
     laplace = any(each.mechanism is Mechanism.DISCRETE_LAPLACE for each in found)
     allocation = Allocation.PAPER if laplace else Allocation.TUNED
     plan = accounting.calibrate(PrivacyUnit.RECORD, rounds, epsilon, delta, allocation)
-    spent = accounting.with_shares(plan.epsilon, plan.rounds) if split else plan.epsilon
+    spent = with_shares(plan.epsilon, plan.rounds) if split else plan.epsilon
     limit = max(epsilon, spent)
     promised = PromisedPlan(rounds=plan.rounds, unit=plan.unit, epsilon=limit, delta=delta, shares=shares)
     graph = composed(plan.rounds, Promise(zone=Zone.PUBLIC, plans=(promised,)))
@@ -172,7 +184,7 @@ def test_plan_graph_statement_and_ledger_have_one_epsilon(found, epsilon, digits
         neighboring_relation=NEIGHBORING_RELATION,
         epsilon=spent,
         delta=delta,
-        events=tuple(accounting.describe(plan)),
+        events=tuple(describe(plan)),
         trust=Trust.CENTRAL,
     )
     charge = Charge.of(statement, dataset="census", job="fit")

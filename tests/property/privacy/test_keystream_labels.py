@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.numerics.privacy.keystream import encode_label
+from dapple_dp.transforms.core.keystream import encode_label
 
 PARTS = st.lists(
     st.one_of(st.binary(max_size=9), st.text(max_size=5), st.integers(), st.floats(allow_nan=False)), max_size=4

@@ -7,15 +7,15 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.profile.config import ProfileConfig
-from schemas.profile.plan import UNITS_PER_HALF_RANGE, ProfileLaw, uncalibrated
-from schemas.tables.contract import TableContract
-from transforms.numerics import cluster_profile
-from transforms.numerics.privacy.keystream import KeyStream
-from transforms.numerics.statistics.nearest import NearestCenters
-from transforms.numerics.tables.row_sampling import bounded_rows
-from transforms.profile.measure_clusters import bounded, clients_of, row_elements, value_counts
-from transforms.profile.rows import ProfileParams, exact_sums
+from dapple_dp.schemas.profile.config import ProfileConfig
+from dapple_dp.schemas.profile.plan import UNITS_PER_HALF_RANGE, ProfileLaw, uncalibrated
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.transforms.core.keystream import KeyStream
+from dapple_dp.transforms.numerics import cluster_profile
+from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
+from dapple_dp.transforms.numerics.tables.row_sampling import bounded_rows
+from dapple_dp.transforms.profile.measure_clusters import bounded, clients_of, row_elements, value_counts
+from dapple_dp.transforms.profile.rows import ProfileParams, exact_sums
 
 N_CLUSTERS, MAX_ROWS = 3, 2
 KEY = bytes(range(32))

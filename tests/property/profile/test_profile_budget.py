@@ -2,8 +2,8 @@
 
 import pytest
 
+from dapple_dp.transforms.profile.accounting import calibrate
 from tests.scenes.profiles import composed, config
-from transforms.profile.accounting import calibrate
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 20.0])

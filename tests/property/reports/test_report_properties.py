@@ -3,15 +3,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from schemas.reports.parameters import SubsetChoice
-from schemas.reports.rows import from_table, report_schema, to_table
+from dapple_dp.schemas.reports.parameters import SubsetChoice
+from dapple_dp.schemas.reports.rows import from_table, report_schema, to_table
+from dapple_dp.transforms.numerics.reports import encoder as report_encoder
+from dapple_dp.transforms.numerics.reports.coins import KeyedCoins
+from dapple_dp.transforms.numerics.reports.encoder import COUNT_UNITS, Reports
+from dapple_dp.transforms.numerics.reports.mechanism import codeword_choice
+from dapple_dp.transforms.numerics.reports.sums import ReportSums
+from dapple_dp.transforms.reports.batches import ReportBatch, distinct_reports
 from tests.scenes.reports import parameters
-from transforms.numerics.reports import encoder as report_encoder
-from transforms.numerics.reports.coins import KeyedCoins
-from transforms.numerics.reports.encoder import COUNT_UNITS, Reports
-from transforms.numerics.reports.mechanism import codeword_choice
-from transforms.numerics.reports.sums import ReportSums
-from transforms.reports.batches import ReportBatch, distinct_reports
 
 VARIANTS = st.sampled_from(["leaves", "nested", "points", "privunit", "paper"])
 ANY_POINTS = npst.arrays(np.float64, (5, 4), elements=st.floats(width=64))

@@ -13,16 +13,17 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from schemas.tables.client_block import ClientBlock
-from transforms.numerics.kmeans.starts.grid import Grid
-from transforms.numerics.kmeans.tree import Hyperplanes, Tree
-from transforms.numerics.statistics import center_quality, lattice, norms, relative_sums
-from transforms.numerics.statistics import clients as by_client
-from transforms.numerics.statistics import rows as by_row
-from transforms.numerics.statistics.assignment import Assigner, Projection
-from transforms.numerics.statistics.frame import Box, Components, Frame
-from transforms.numerics.statistics.lattice import Lattice
-from transforms.numerics.statistics.relative_sums import MAX_CENTER_NORM, RELATIVE_UNITS, Neighborhoods
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.transforms.core.statistics import clients as by_client
+from dapple_dp.transforms.core.statistics import differences, distances, lattice
+from dapple_dp.transforms.core.statistics import rows as by_row
+from dapple_dp.transforms.core.statistics.assignment import Assigner, Projection
+from dapple_dp.transforms.core.statistics.differences import MAX_CENTER_NORM, RELATIVE_UNITS, Neighborhoods
+from dapple_dp.transforms.core.statistics.frame import Box, Components, Frame
+from dapple_dp.transforms.core.statistics.lattice import Lattice
+from dapple_dp.transforms.numerics.kmeans.bounds import squared_bound
+from dapple_dp.transforms.numerics.kmeans.starts.grid import Grid
+from dapple_dp.transforms.numerics.kmeans.tree import Hyperplanes, Tree
 
 ONE = lattice.SUM_UNITS
 WIDEST = 8192
@@ -163,10 +164,10 @@ HALF = ONE // 2
 def check_relative_sums(width: int, around: Neighborhoods, kind: str) -> None:
     frame, number, size = frame_of(kind, width), rows_for(width), around.size
     case = Case(
-        of_rows(relative_sums.row_relative_sums, frame, around, around.radius), sums_within(size, RELATIVE_UNITS, ONE)
+        of_rows(differences.row_relative_sums, frame, around, around.radius), sums_within(size, RELATIVE_UNITS, ONE)
     )
     check(case, np.split(some_rows(width, number), number), extreme_rows(width))
-    statistic = of_clients(relative_sums.client_relative_sums, frame, around, max(1, around.radius // 2), 0.7)
+    statistic = of_clients(differences.client_relative_sums, frame, around, max(1, around.radius // 2), 0.7)
     case = Case(statistic, sums_within(size, RELATIVE_UNITS, ONE, l2))
     check(case, clients(width, number), extreme_clients(width))
 
@@ -186,10 +187,27 @@ def test_relative_sums(width, radius, where, shortens):
 @pytest.mark.parametrize("width", [1, 64, 1100])
 def test_split_sums(width, inner, outer, where):
     frame, centers = frame_of(BALL, width), centers_of(where, 3 if width < 1100 else 1, width)
-    statistic = of_rows(relative_sums.row_split_sums, frame, centers, inner, outer)
+    statistic = of_rows(differences.row_split_sums, frame, centers, inner, outer)
     case = Case(statistic, sums_within(2 * len(centers), RELATIVE_UNITS, ONE))
     number = rows_for(width)
     check(case, np.split(some_rows(width, number), number), extreme_rows(width))
+
+
+@pytest.mark.parametrize("radius", [1, HALF])
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("width", [1, 64, 1100])
+def test_direction_sums(width, size, radius):
+    frame, centers, number = frame_of(BALL, width), centers_of("edge", size, width), rows_for(width)
+    case = Case(
+        of_rows(differences.row_direction_sums, frame, centers, radius, 1.0),
+        sums_within(size, differences.DIRECTION_UNITS, ONE),
+    )
+    check(case, np.split(some_rows(width, number), number), extreme_rows(width))
+    case = Case(
+        of_clients(differences.client_direction_sums, frame, centers, radius, 0.7),
+        sums_within(size, differences.DIRECTION_UNITS, ONE, l2),
+    )
+    check(case, clients(width, number), extreme_clients(width))
 
 
 @pytest.mark.parametrize("where", ["edge", "far"])
@@ -250,10 +268,10 @@ def test_many_clusters(size, width):
     frame, centers = frame_of(BALL, width), centers_of("edge", size, width)
     around = Neighborhoods(centers, ONE // 4, True)
     case = Case(
-        of_rows(relative_sums.row_relative_sums, frame, around, around.radius), sums_within(size, RELATIVE_UNITS, ONE)
+        of_rows(differences.row_relative_sums, frame, around, around.radius), sums_within(size, RELATIVE_UNITS, ONE)
     )
     check(case, rows, extreme_rows(width))
-    statistic = of_clients(relative_sums.client_relative_sums, frame, around, ONE // 4)
+    statistic = of_clients(differences.client_relative_sums, frame, around, ONE // 4)
     check(Case(statistic, sums_within(size, RELATIVE_UNITS, ONE, l2)), several, extreme_clients(width))
     case = Case(
         of_rows(by_row.sums_and_counts, frame, Assigner(centers), norm_of(frame), 1.0), sums_within(size, ONE, ONE)
@@ -295,20 +313,20 @@ def test_scatter_of_the_widest_rows():
 def test_norms_and_quality(width):
     number, center = rows_for(width), np.full(width, 0.1)
     rows, several = np.split(some_rows(width, number), number), clients(width, number)
-    case = Case(of_rows(norms.row_norm_histogram, center), lambda moved: l1(moved) <= ONE)
+    case = Case(of_rows(distances.row_norm_histogram, center), lambda moved: l1(moved) <= ONE)
     check(case, rows, extreme_rows(width))
-    check(Case(of_clients(norms.client_norm_histogram, center), case.within), several, extreme_clients(width))
+    check(Case(of_clients(distances.client_norm_histogram, center), case.within), several, extreme_clients(width))
     for size in (1, 40):
         centers, frame = centers_of("edge", size, width), frame_of(BALL, width)
-        bound = center_quality.squared_bound(centers, ONE * 1.5)
-        within = sums_within(size, center_quality.SENSITIVITY, center_quality.SENSITIVITY)
-        check(Case(of_rows(center_quality.row_quality, frame, centers, bound), within), rows, extreme_rows(width))
-        statistic = of_clients(center_quality.client_quality, frame, centers, bound)
+        bound = squared_bound(centers, ONE * 1.5)
+        within = sums_within(size, distances.SENSITIVITY, distances.SENSITIVITY)
+        check(Case(of_rows(distances.row_quality, frame, centers, bound), within), rows, extreme_rows(width))
+        statistic = of_clients(distances.client_quality, frame, centers, bound)
         check(Case(statistic, within), several, extreme_clients(width))
-        others, gained = centers_of("edge", 3, width), lambda moved: l1(moved) <= center_quality.SENSITIVITY
+        others, gained = centers_of("edge", 3, width), lambda moved: l1(moved) <= distances.SENSITIVITY
         given = (frame, centers, others, bound // 4)
-        check(Case(of_rows(center_quality.row_gain, *given), gained), rows, extreme_rows(width))
-        check(Case(of_clients(center_quality.client_gain, *given), gained), several, extreme_clients(width))
+        check(Case(of_rows(distances.row_gain, *given), gained), rows, extreme_rows(width))
+        check(Case(of_clients(distances.client_gain, *given), gained), several, extreme_clients(width))
 
 
 def test_counts():
@@ -320,7 +338,7 @@ def test_counts():
 
 def test_every_statistic_is_here():
     """A statistic takes rows or clients and returns integers; this file names each."""
-    modules = (by_row, by_client, relative_sums, norms, center_quality)
+    modules = (by_row, by_client, differences, distances)
     statistics = {
         name
         for module in modules
@@ -331,4 +349,4 @@ def test_every_statistic_is_here():
     }
     named = inspect.getsource(inspect.getmodule(check))
     assert {name for name in statistics if f".{name}" not in named} == set()
-    assert len(statistics) == 16
+    assert len(statistics) == 18

@@ -7,8 +7,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.tables.encoder import Encoder
-from schemas.tables.encoding import OneHot, PublicSource, QuantileBins, Standardize, Terms
+from dapple_dp.schemas.tables.encoder import Encoder
+from dapple_dp.schemas.tables.encoding import OneHot, PublicSource, QuantileBins, Standardize, Terms
 
 WHERE = "a table"
 FEATURES = ("number", "bin", "city", "code")

@@ -7,8 +7,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.numerics.tables import partition, row_sampling
-from transforms.tables import client_ids
+from dapple_dp.transforms.numerics.tables import partition, row_sampling
+from dapple_dp.transforms.tables import client_ids
 
 KEY = bytes(range(32))
 

@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.numerics.statistics.nearest import NearestCenters
-from transforms.numerics.trusted_zone import clustering_sums
-from transforms.numerics.trusted_zone.clustering_sums import ClusteringSums, row_ranks
-from transforms.numerics.trusted_zone.exact_sum import ExactSum
+from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
+from dapple_dp.transforms.numerics.trusted_zone import clustering_sums
+from dapple_dp.transforms.numerics.trusted_zone.clustering_sums import ClusteringSums, row_ranks
+from dapple_dp.transforms.numerics.trusted_zone.exact_sum import ExactSum
 
 CHECKED = settings(max_examples=60, deadline=None, derandomize=True)
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from dapple_dp.transforms.numerics.trusted_zone import clustering_scores as scores
 from tests.scenes import lake
-from transforms.numerics.trusted_zone import clustering_scores as scores
 
 
 def test_silhouette_is_the_same_number_in_any_order():

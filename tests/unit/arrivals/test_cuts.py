@@ -6,13 +6,13 @@ import pathlib
 import numpy as np
 import pytest
 
-from pipelines.run.options import beam_options
-from pipelines.tables.arrivals.broker import TopicState, check_id, check_settings
-from pipelines.tables.arrivals.landing import Landing, check_kept
-from pipelines.tables.arrivals.records import Records
-from schemas.arrivals.topic import MessageColumns
-from schemas.errors import ConfigError, InputError
-from transforms.arrivals.consume import TopicClient
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.pipelines.tables.arrivals.broker import TopicState, check_id, check_settings
+from dapple_dp.pipelines.tables.arrivals.landing import Landing, check_kept
+from dapple_dp.pipelines.tables.arrivals.records import Records
+from dapple_dp.schemas.arrivals.topic import MessageColumns
+from dapple_dp.schemas.errors import ConfigError, InputError
+from dapple_dp.transforms.arrivals.consume import TopicClient
 
 DAY = 86_400_000
 START = 1_767_225_600_000

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from schemas.arrivals.messages import table_of
-from schemas.arrivals.offsets import CHUNK_MESSAGES, OffsetRange, WindowOffsets
-from schemas.arrivals.topic import MessageColumns, PackedColumns, RowTopicConfig, client_properties
-from schemas.errors import ConfigError, InputError
-from schemas.settings import json_schema
-from schemas.tables.data_section import DataConfig
-from transforms.arrivals.consume import record_refusal
+from dapple_dp.schemas.arrivals.messages import table_of
+from dapple_dp.schemas.arrivals.offsets import CHUNK_MESSAGES, OffsetRange, WindowOffsets
+from dapple_dp.schemas.arrivals.topic import MessageColumns, PackedColumns, RowTopicConfig, client_properties
+from dapple_dp.schemas.errors import ConfigError, InputError
+from dapple_dp.schemas.settings import json_schema
+from dapple_dp.schemas.tables.data_section import DataConfig
+from dapple_dp.transforms.arrivals.consume import record_refusal
 
 NUMBERS = MessageColumns(("age", "hours"), "", "who", 80)
 LIST = MessageColumns((), "x", "", 80)

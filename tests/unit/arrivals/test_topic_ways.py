@@ -6,10 +6,10 @@ import types
 
 import pytest
 
-from pipelines.tables.arrivals.broker import TopicState
-from pipelines.tables.arrivals.window_rows import TopicRows, TopicWindows
-from schemas.errors import ConfigError, InputError
-from transforms.arrivals import consume
+from dapple_dp.pipelines.tables.arrivals.broker import TopicState
+from dapple_dp.pipelines.tables.arrivals.window_rows import TopicRows, TopicWindows
+from dapple_dp.schemas.errors import ConfigError, InputError
+from dapple_dp.transforms.arrivals import consume
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 KEPT = {

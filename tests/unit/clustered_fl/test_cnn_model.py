@@ -5,13 +5,13 @@ import sys
 import numpy as np
 import pytest
 
-from schemas.choices import ModelKind
-from schemas.clustered_fl.records import FEATURE_BITS, ModelShape
-from schemas.errors import ConfigError
-from transforms.numerics.clustered_fl import jax_model
-from transforms.numerics.clustered_fl.bounded_rows import bound_features, bounded_rows, row_norm
-from transforms.numerics.clustered_fl.dp_sgd import Schedule, Sgd, model_of, train
-from transforms.numerics.privacy.keystream import KeyStream
+from dapple_dp.schemas.choices import ModelKind
+from dapple_dp.schemas.clustered_fl.records import FEATURE_BITS, ModelShape
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.transforms.core.keystream import KeyStream
+from dapple_dp.transforms.numerics.clustered_fl import jax_model
+from dapple_dp.transforms.numerics.clustered_fl.bounded_rows import bound_features, bounded_rows, row_norm
+from dapple_dp.transforms.numerics.clustered_fl.dp_sgd import Schedule, Sgd, model_of, train
 
 SHAPE = ModelShape(kind=ModelKind.CNN, n_features=49, n_classes=3)
 MODEL = model_of(SHAPE)

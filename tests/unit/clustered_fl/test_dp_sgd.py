@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from schemas.choices import ModelKind
-from schemas.clustered_fl.records import FEATURE_BITS, ModelShape, TrainingParams
-from transforms.numerics.clustered_fl.bounded_rows import bounded_rows, row_norm
-from transforms.numerics.clustered_fl.dp_sgd import Schedule, Sgd, model_of, schedule_of, train
-from transforms.numerics.privacy.keystream import KeyStream, encode_label
-from transforms.numerics.privacy.normal import normals
+from dapple_dp.schemas.choices import ModelKind
+from dapple_dp.schemas.clustered_fl.records import FEATURE_BITS, ModelShape, TrainingParams
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label
+from dapple_dp.transforms.numerics.clustered_fl.bounded_rows import bounded_rows, row_norm
+from dapple_dp.transforms.numerics.clustered_fl.dp_sgd import Schedule, Sgd, model_of, schedule_of, train
+from dapple_dp.transforms.numerics.clustered_fl.normal import normals
 
 SOFTMAX = ModelShape(kind=ModelKind.SOFTMAX, n_features=3, n_classes=4)
 MLP = ModelShape(kind=ModelKind.MLP, n_features=3, n_classes=4, n_hidden=5)

@@ -6,15 +6,15 @@ import random as shuffling
 import numpy as np
 import pytest
 
-from schemas.choices import FederatedAlgorithm, ModelKind, ModelStart, SelectionScore, WhenScarce
-from schemas.clustered_fl.records import UPDATE_UNIT, FederatedState, ModelShape
-from schemas.errors import InputError, ProtocolError
-from tests.scenes.federation import run_rounds, silo, sum_updates, terms
-from transforms.clustered_fl.rounds import run_stream
-from transforms.numerics.clustered_fl.bounded_rows import bounded_rows
-from transforms.numerics.clustered_fl.dense_model import DenseModel
-from transforms.numerics.clustered_fl.dp_sgd import model_of
-from transforms.numerics.clustered_fl.round import (
+from dapple_dp.schemas.choices import FederatedAlgorithm, ModelKind, ModelStart, SelectionScore, WhenScarce
+from dapple_dp.schemas.clustered_fl.records import UPDATE_UNIT, FederatedState, ModelShape
+from dapple_dp.schemas.errors import InputError, ProtocolError
+from dapple_dp.transforms.clustered_fl.rounds import run_stream
+from dapple_dp.transforms.core.keystream import KeyStream
+from dapple_dp.transforms.numerics.clustered_fl.bounded_rows import bounded_rows
+from dapple_dp.transforms.numerics.clustered_fl.dense_model import DenseModel
+from dapple_dp.transforms.numerics.clustered_fl.dp_sgd import model_of
+from dapple_dp.transforms.numerics.clustered_fl.round import (
     Phase,
     RoundSums,
     _selected,
@@ -25,7 +25,7 @@ from transforms.numerics.clustered_fl.round import (
     server_step,
     slots_of,
 )
-from transforms.numerics.privacy.keystream import KeyStream
+from tests.scenes.federation import run_rounds, silo, sum_updates, terms
 
 TRUTH = (0, 0, 1, 1, 1)
 ROUNDS = 12

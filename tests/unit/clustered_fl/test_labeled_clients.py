@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from schemas.clustered_fl.labeled_contract import LabeledContract
-from schemas.errors import InputError, PrivacyFlowError
-from schemas.tables.contract import TableContract
-from schemas.tables.shard import ShardRef
-from transforms.clustered_fl.labeled_clients import (
+from dapple_dp.schemas.clustered_fl.labeled_contract import LabeledContract
+from dapple_dp.schemas.errors import InputError, PrivacyFlowError
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.shard import ShardRef
+from dapple_dp.transforms.clustered_fl.labeled_clients import (
     ClientGroup,
     ClientPart,
     Clients,
@@ -20,8 +20,8 @@ from transforms.clustered_fl.labeled_clients import (
     RowCache,
     read_clients,
 )
-from transforms.numerics.clustered_fl.bounded_rows import bounded_rows
-from transforms.tables.file_seal import seal_of
+from dapple_dp.transforms.numerics.clustered_fl.bounded_rows import bounded_rows
+from dapple_dp.transforms.tables.file_seal import seal_of
 
 CONTRACT = LabeledContract(
     table=TableContract(features=("a",), client_id="who", n_features=1, by_client=True),

@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from schemas.choices import InvalidRows
-from schemas.clustered_fl.labeled_contract import LabeledContract
-from schemas.errors import InputError, SchemaMismatchError
-from schemas.tables.contract import TableContract
+from dapple_dp.schemas.choices import InvalidRows
+from dapple_dp.schemas.clustered_fl.labeled_contract import LabeledContract
+from dapple_dp.schemas.errors import InputError, SchemaMismatchError
+from dapple_dp.schemas.tables.contract import TableContract
 
 TABLE = pa.table(
     {

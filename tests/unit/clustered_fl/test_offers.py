@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from schemas.choices import Adjacency, FederatedAlgorithm, ModelKind, SiloAccountant, UpdateView, WhenScarce
-from schemas.clustered_fl.plan import SiloBudget
-from schemas.clustered_fl.records import ClusteringParams, ModelShape, TrainingParams
-from transforms.clustered_fl.scarce_rows import begin
-from transforms.clustered_fl.silo_accounting import silo_epsilon, silo_events, silo_plan
-from transforms.numerics.clustered_fl.bounded_rows import bounded_rows
-from transforms.numerics.clustered_fl.choices import answer, offer_rounds, takers
-from transforms.numerics.clustered_fl.dp_sgd import model_of
-from transforms.numerics.clustered_fl.update_clusters import own_clusters
-from transforms.numerics.privacy.keystream import KeyStream, encode_label
+from dapple_dp.schemas.choices import Adjacency, FederatedAlgorithm, ModelKind, SiloAccountant, UpdateView, WhenScarce
+from dapple_dp.schemas.clustered_fl.plan import SiloBudget
+from dapple_dp.schemas.clustered_fl.records import ClusteringParams, ModelShape, TrainingParams
+from dapple_dp.transforms.clustered_fl.scarce_rows import begin
+from dapple_dp.transforms.clustered_fl.silo_accounting import silo_epsilon, silo_events, silo_plan
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label
+from dapple_dp.transforms.numerics.clustered_fl.bounded_rows import bounded_rows
+from dapple_dp.transforms.numerics.clustered_fl.choices import answer, offer_rounds, takers
+from dapple_dp.transforms.numerics.clustered_fl.dp_sgd import model_of
+from dapple_dp.transforms.numerics.clustered_fl.update_clusters import own_clusters
 
 SHAPE = ModelShape(kind=ModelKind.SOFTMAX, n_features=4, n_classes=3)
 MODEL = model_of(SHAPE)

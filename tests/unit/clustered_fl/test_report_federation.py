@@ -5,13 +5,13 @@ import math
 
 import numpy as np
 
-from pipelines.clustered_fl import models_page as report_federation
-from pipelines.clustered_fl.models_page import FederationView, Judged
-from schemas.choices import Adjacency, FederatedAlgorithm
-from schemas.clustered_fl.config import ClusteredFLConfig
-from schemas.clustered_fl.plan import SiloStatement
-from schemas.clustered_fl.records import FederatedState
-from schemas.settings import rejection
+from dapple_dp.pipelines.clustered_fl import models_page as report_federation
+from dapple_dp.pipelines.clustered_fl.models_page import FederationView, Judged
+from dapple_dp.schemas.choices import Adjacency, FederatedAlgorithm
+from dapple_dp.schemas.clustered_fl.config import ClusteredFLConfig
+from dapple_dp.schemas.clustered_fl.plan import SiloStatement
+from dapple_dp.schemas.clustered_fl.records import FederatedState
+from dapple_dp.schemas.settings import rejection
 from tests.scenes import federation
 
 STATE = FederatedState(

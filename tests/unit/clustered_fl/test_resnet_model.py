@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from schemas.choices import ModelKind
-from schemas.clustered_fl.records import ModelShape, image_channels, resnet_tensors
-from schemas.errors import ConfigError
-from transforms.numerics.clustered_fl import jax_model
-from transforms.numerics.clustered_fl.bounded_rows import bound_features, bounded_rows
-from transforms.numerics.clustered_fl.dp_sgd import Schedule, Sgd, model_of, train
-from transforms.numerics.privacy.keystream import KeyStream
+from dapple_dp.schemas.choices import ModelKind
+from dapple_dp.schemas.clustered_fl.records import ModelShape, image_channels, resnet_tensors
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.transforms.core.keystream import KeyStream
+from dapple_dp.transforms.numerics.clustered_fl import jax_model
+from dapple_dp.transforms.numerics.clustered_fl.bounded_rows import bound_features, bounded_rows
+from dapple_dp.transforms.numerics.clustered_fl.dp_sgd import Schedule, Sgd, model_of, train
 
 SHAPE = ModelShape(kind=ModelKind.RESNET, n_features=3 * 16 * 16, n_classes=3, n_hidden=4)
 MODEL = model_of(SHAPE)

@@ -5,14 +5,14 @@ import dataclasses
 import numpy as np
 import pytest
 
-from schemas.choices import Adjacency, FederatedAlgorithm, SiloAccountant, UpdateView, WhenScarce
-from schemas.clustered_fl.config import ClusteringConfig
-from schemas.clustered_fl.plan import SiloBudget
-from schemas.clustered_fl.records import ClusteringParams, TrainingParams
-from transforms.clustered_fl.scarce_rows import begin, first_noise
-from transforms.clustered_fl.silo_accounting import silo_plan
-from transforms.numerics.clustered_fl.foresight import ASSUMED_DISTANCE, foresee, stand_ins
-from transforms.numerics.privacy.keystream import KeyStream
+from dapple_dp.schemas.choices import Adjacency, FederatedAlgorithm, SiloAccountant, UpdateView, WhenScarce
+from dapple_dp.schemas.clustered_fl.config import ClusteringConfig
+from dapple_dp.schemas.clustered_fl.plan import SiloBudget
+from dapple_dp.schemas.clustered_fl.records import ClusteringParams, TrainingParams
+from dapple_dp.transforms.clustered_fl.scarce_rows import begin, first_noise
+from dapple_dp.transforms.clustered_fl.silo_accounting import silo_plan
+from dapple_dp.transforms.core.keystream import KeyStream
+from dapple_dp.transforms.numerics.clustered_fl.foresight import ASSUMED_DISTANCE, foresee, stand_ins
 
 TRAINING = TrainingParams(rounds=20, local_epochs=1, batch_size=50, learning_rate=0.4, clipping_norm=1.0)
 STREAM = KeyStream(bytes(32), b"foresight")

@@ -2,14 +2,14 @@
 
 import pytest
 
-from schemas.choices import Adjacency, FederatedAlgorithm
-from schemas.clustered_fl.config import ClusteredFLConfig, ClusteringConfig, TrainingConfig
-from schemas.clustered_fl.plan import SiloEvent
-from schemas.errors import ConfigError, UnsupportedEventError
-from schemas.settings import rejection
+from dapple_dp.schemas.choices import Adjacency, FederatedAlgorithm
+from dapple_dp.schemas.clustered_fl.config import ClusteredFLConfig, ClusteringConfig, TrainingConfig
+from dapple_dp.schemas.clustered_fl.plan import SiloEvent
+from dapple_dp.schemas.errors import ConfigError, UnsupportedEventError
+from dapple_dp.schemas.settings import rejection
+from dapple_dp.transforms.clustered_fl.silo_accounting import selection_rounds, silo_epsilon, silo_events, silo_plan
 from tests.scenes import federation
 from tests.scenes.silos import clustering_params, silo_budget, training_params
-from transforms.clustered_fl.silo_accounting import selection_rounds, silo_epsilon, silo_events, silo_plan
 
 
 # Published to four digits by a search that stops within about a thousandth.

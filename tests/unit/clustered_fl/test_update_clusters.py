@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from schemas.choices import UpdateView
-from transforms.numerics.clustered_fl.update_clusters import (
+from dapple_dp.schemas.choices import UpdateView
+from dapple_dp.transforms.core.keystream import KeyStream
+from dapple_dp.transforms.numerics.clustered_fl.update_clusters import (
     Mixture,
     cluster_updates,
     fit_mixture,
@@ -14,7 +15,6 @@ from transforms.numerics.clustered_fl.update_clusters import (
     project,
     switch_round,
 )
-from transforms.numerics.privacy.keystream import KeyStream
 
 TRUTH = np.repeat([0, 1, 2, 3], [3, 6, 6, 6])
 

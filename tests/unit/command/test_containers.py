@@ -12,12 +12,12 @@ import textwrap
 import pytest
 import yaml
 
+from dapple_dp.pipelines.run.flags import OUTPUT_FLAGS
+from dapple_dp.pipelines.run.options import parse_job
+from dapple_dp.schemas.kmeans.fit_config import load_config
+from dapple_dp.schemas.kmeans.stream_config import load_stream_config
 from deploy.local import downloads
 from deploy.local.flink_cluster import FlinkCluster, Ports
-from pipelines.run.flags import OUTPUT_FLAGS
-from pipelines.run.options import parse_job
-from schemas.kmeans.fit_config import load_config
-from schemas.kmeans.stream_config import load_stream_config
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "deploy"

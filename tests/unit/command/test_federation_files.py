@@ -9,10 +9,10 @@ import subprocess
 import pytest
 import yaml
 
-from pipelines.command import help_pages
-from pipelines.command.main import overview
-from pipelines.masked.command_line import RUN
-from pipelines.run import flags
+from dapple_dp.pipelines.command import help_pages
+from dapple_dp.pipelines.command.main import overview
+from dapple_dp.pipelines.masked.command_line import RUN
+from dapple_dp.pipelines.run import flags
 
 FOLDER = pathlib.Path(__file__).resolve().parents[3] / "deploy" / "federation"
 UNIT = FOLDER / "dapple-party@.service"

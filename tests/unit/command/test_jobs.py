@@ -4,13 +4,13 @@ import importlib
 
 import pytest
 
-from pipelines.command import main as command
-from pipelines.command.words import WORDS
-from pipelines.jobs.job import Job, JobChoice
-from pipelines.kmeans import fit
-from pipelines.run.flags import FLAGS
-from pipelines.trusted_zone import pooled_fit
-from schemas.privacy.flow import Zone
+from dapple_dp.pipelines.command import main as command
+from dapple_dp.pipelines.command.words import WORDS
+from dapple_dp.pipelines.jobs.job import Job, JobChoice
+from dapple_dp.pipelines.kmeans import fit
+from dapple_dp.pipelines.run.flags import FLAGS
+from dapple_dp.pipelines.trusted_zone import pooled_fit
+from dapple_dp.schemas.core.plan import Zone
 
 FITS = {"feddp_kmeans": fit.JOB, "k_fed": pooled_fit.JOB, "optimal": pooled_fit.JOB}
 
@@ -28,10 +28,10 @@ def test_a_job_is_a_record_under_its_own_name(name):
 @pytest.mark.parametrize("name", command.JOBS)
 def test_a_job_has_no_way_around(name, monkeypatch, tmp_path):
     asked = []
-    monkeypatch.setattr("pipelines.jobs.run_job.run_job", lambda job, argv: asked.append((job, list(argv))))
+    monkeypatch.setattr("dapple_dp.pipelines.jobs.run_job.run_job", lambda job, argv: asked.append((job, list(argv))))
     config = tmp_path / "job.yaml"
     config.write_text(WORDS[name].example)
-    given = {"--level": "1", "--least_size": "1"}
+    given = {"--level": "1", "--least_size": "1", "--catch_up": "2026-01-02"}
     flags = (flag if FLAGS[flag].is_flag else f"{flag}={given.get(flag, 'x')}" for flag in WORDS[name].flags)
     words = [f"--config={config}", *flags]
     assert command.main([name, *words]) == 0

@@ -11,14 +11,14 @@ import threading
 
 import pytest
 
-from pipelines.command.signal_flags import Signals, signal_flags
-from pipelines.run.signals.exports import Wanted, prometheus_text
-from pipelines.run.signals.log_lines import LogFormat
-from schemas.errors import ConfigError
+from dapple_dp.pipelines.command.signal_flags import Signals, signal_flags
+from dapple_dp.pipelines.run.signals.exports import Wanted, prometheus_text
+from dapple_dp.pipelines.run.signals.log_lines import LogFormat
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.transforms.files.signals import measures
+from dapple_dp.transforms.files.signals.measures import MEASURES, METRICS, Measures, RunMeasures, add_up
 from tests.scenes import lake
 from tests.scenes.ledgers import Place
-from transforms.files.signals import measures
-from transforms.files.signals.measures import MEASURES, METRICS, Measures, RunMeasures, add_up
 
 SAMPLE = re.compile(r'dapple_[a-z_]+(\{([a-z_]+="([^"\\\n]|\\.)*",?)+\})? -?[\d.e+-]+')
 

@@ -1,12 +1,11 @@
 """Amazon's store: a process asks by one client, an object is read by one request, and stays what it was when opened."""
 
 import concurrent.futures
+import contextlib
 import datetime
-import functools
 import io
+import itertools
 import os
-import pathlib
-import re
 import threading
 import time
 
@@ -17,20 +16,18 @@ import pytest
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.run.options import beam_options
-from schemas.errors import InputError
-from schemas.settings.refusal import Refusal
-from schemas.tables.contract import TableContract
-from schemas.tables.shard import ShardRef
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.shard import ShardRef
+from dapple_dp.transforms.files import file_bytes, gate, stores
+from dapple_dp.transforms.tables import file_seal, shard_rows
+from dapple_dp.transforms.tables.file_seal import FileSeal, seal_of
+from dapple_dp.transforms.tables.listing import ListedFile
+from dapple_dp.transforms.tables.read import _list_row_groups, _ShardsFn
+from dapple_dp.transforms.tables.shard_rows import read_batches, read_columns
 from tests.scenes import object_store
-from tests.unit.test_import_direction import ROOT as FOLDER
-from tests.unit.test_import_direction import module_of, reached_from, source_files
-from transforms.files import file_bytes, gate, new_file, stores
-from transforms.tables import file_seal
-from transforms.tables.file_seal import FileSeal, seal_of
-from transforms.tables.listing import ListedFile
-from transforms.tables.read import _list_row_groups, _ShardsFn
-from transforms.tables.shard_rows import read_columns
 
 pytest.importorskip("moto")
 boto3 = pytest.importorskip("boto3")
@@ -100,7 +97,7 @@ def gates(path: str) -> bytes:
 
 def shard_of(path: str) -> ShardRef:
     """The row group of a file, as a job lists it."""
-    seal = FileSeal(*stores.stored(path)).text
+    seal = FileSeal(*stores.STORE.stat(path)).text
     (shard,) = _list_row_groups(ListedFile(path, path, seal), CONTRACT)
     return shard
 
@@ -110,19 +107,19 @@ def shard_of(path: str) -> ShardRef:
 
 def test_whatever_is_asked_of_a_store_a_process_has_one_session(store, sessions):
     file_bytes.write_bytes(f"{ROOT}/a", b"one")
-    new_file.create(f"{ROOT}/b{os.getpid()}", b"two")
+    stores.STORE.put_new(f"{ROOT}/b{os.getpid()}", b"two")
     for _ in range(5):
         assert beams(f"{ROOT}/a") == b"one"
         assert FileSystems.exists(f"{ROOT}/a")
         assert FileSystems.match([f"{ROOT}/a*"])[0].metadata_list
         assert gates(f"{ROOT}/a") == b"one"
-    file_bytes.remove_files(f"{ROOT}/b*")
+    file_bytes.remove_files(f"{ROOT}/b")
     assert len(sessions) <= 1
 
 
 def test_threads_share_one_session_and_have_a_connection_each(store, sessions, caplog):
     path, at_once = put("a", b"one" * 1000), 16
-    ready = threading.Barrier(at_once)
+    ready = threading.Barrier(at_once, timeout=60)
 
     def read(number):
         ready.wait()
@@ -192,29 +189,16 @@ def test_a_process_that_was_forked_opens_connections_of_its_own(store):
     assert ended == (child, 0)
 
 
-def test_modules_that_ask_stores_by_beam_have_its_clients_shared():
-    """Each imports a module that shares them on import, so a worker need not read rows first."""
-    read = functools.cache(pathlib.Path.read_text)
-    sources = {module_of(path): read(FOLDER / path) for path in source_files()}
-    asking = {name for name, text in sources.items() if f"{FileSystems.__module__} import FileSystems\n" in text}
-    sharing = {
-        name for name, text in sources.items() if re.search(r"^(stores\.)?share_clients\(\)$", text, re.MULTILINE)
-    }
-    apart = {name for name in asking if not sharing & reached_from(name, read)}
-    # The first shares them itself; the others ask for the beginnings of paths only.
-    assert apart == {"transforms.files.stores", "transforms.masked.senders", "pipelines.ledger.sqlite_file"}
-
-
 # --- requests and seals
 
 
 def test_a_small_object_is_opened_and_read_by_one_request(store):
     path = put("small.parquet", plain(1.0))
-    listed = ListedFile(path, path, FileSeal(*stores.stored(path)).text)
+    listed = ListedFile(path, path, FileSeal(*stores.STORE.stat(path)).text)
     store.asked.clear()
     (shard,) = _list_row_groups(listed, CONTRACT)
     assert [each.method for each in store.asked] == ["GET"]
-    assert read_columns(shard, ["x"]).num_rows == 40
+    assert read_columns(shard, {"x": pa.float64()}).num_rows == 40
     assert file_seal.content_digest(path, listed.seal, path)
     assert gates(path)
     assert [each.method for each in store.asked] == ["GET"] * 4
@@ -226,13 +210,13 @@ def test_objects_are_opened_side_by_side_before_they_are_asked_for(store):
     shards = [shard_of(put(f"ahead/{index}.parquet", plain(float(index)), when)) for index in range(40)]
     store.asked.clear()
     with stores.opening_ahead(shard.file for shard in shards):
-        first = [read_columns(shard, ["x"])["x"][0].as_py() for shard in shards[:20]]
+        first = [read_columns(shard, {"x": pa.float64()})["x"][0].as_py() for shard in shards[:20]]
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            assert pool.submit(read_columns, shards[39], ["x"]).result().num_rows == 40
-        rest = [read_columns(shard, ["x"])["x"][0].as_py() for shard in shards[20:]]
+            assert pool.submit(read_columns, shards[39], {"x": pa.float64()}).result().num_rows == 40
+        rest = [read_columns(shard, {"x": pa.float64()})["x"][0].as_py() for shard in shards[20:]]
     assert first + rest == [float(index) for index in range(40)]
     assert len(store.asked) == 41
-    assert read_columns(shards[0], ["x"]).num_rows == 40
+    assert read_columns(shards[0], {"x": pa.float64()}).num_rows == 40
     assert len(store.asked) == 42
 
 
@@ -242,30 +226,36 @@ def test_an_object_that_changed_before_it_was_opened_ahead_is_refused(store):
     put("late/1.parquet", plain(2.0), when + LATER)
     object_store.client().delete_object(Bucket=object_store.BUCKET, Key="late/2.parquet")
     with stores.opening_ahead(shard.file for shard in shards):
-        assert read_columns(shards[0], ["x"]).num_rows == 40
+        assert read_columns(shards[0], {"x": pa.float64()}).num_rows == 40
         with pytest.raises(InputError, match=r"late/1\.parquet must stay as it was when the job listed its files"):
-            read_columns(shards[1], ["x"])
+            read_columns(shards[1], {"x": pa.float64()})
         with pytest.raises(InputError, match=r"late/2\.parquet must be"):
-            read_columns(shards[2], ["x"])
+            read_columns(shards[2], {"x": pa.float64()})
 
 
 def test_the_rows_of_many_objects_are_waited_for_together(store):
     """So many requests are open at once that the wait of one is not that of the sum."""
     shards = [shard_of(put(f"slow/{index}.parquet", plain(1.0))) for index in range(32)]
-    ready = threading.Barrier(stores.AT_ONCE)
-    store.before = functools.partial(ready.wait, 60)
+    ready = threading.Barrier(stores.AT_ONCE, timeout=60)
+
+    def wait():
+        with contextlib.suppress(threading.BrokenBarrierError):  # An answer that fails would be asked for for minutes.
+            ready.wait()
+
+    store.before = wait
     with stores.opening_ahead(shard.file for shard in shards):
-        assert sum(read_columns(shard, ["x"]).num_rows for shard in shards) == 32 * 40
-    found = stores.side_by_side(lambda path: stores.stored(path).size, [shard.file for shard in shards])
+        assert sum(read_columns(shard, {"x": pa.float64()}).num_rows for shard in shards) == 32 * 40
+    found = stores.side_by_side(lambda path: stores.STORE.stat(path).size, [shard.file for shard in shards])
     assert set(found) == {len(plain(1.0))}
+    assert not ready.broken
 
 
 def test_files_of_a_bundle_are_listed_in_order(store):
     listed = []
     for index in range(5):
         path = put(f"bundle/{index}.parquet", plain(float(index)))
-        listed.append(ListedFile(path, path, FileSeal(*stores.stored(path)).text))
-    function = _ShardsFn(CONTRACT)
+        listed.append(ListedFile(path, path, FileSeal(*stores.STORE.stat(path)).text))
+    function = _ShardsFn(CONTRACT, (), "")
     function.start_bundle()
     assert [shard for each in listed for shard in function.process(each)] == []
     found = [each.value for each in function.finish_bundle()]
@@ -277,7 +267,7 @@ def test_a_large_object_is_read_in_parts(store, monkeypatch):
     path = put("large.parquet", plain(1.0, 20_000))
     shard = shard_of(path)
     store.asked.clear()
-    assert set(read_columns(shard, ["x"])["x"].to_pylist()) == {1.0}
+    assert set(read_columns(shard, {"x": pa.float64()})["x"].to_pylist()) == {1.0}
     assert [each.method for each in store.asked] == ["GET", "GET"]
     with stores.open_store(path).source as file:
         content = plain(1.0, 20_000)
@@ -286,6 +276,48 @@ def test_a_large_object_is_read_in_parts(store, monkeypatch):
             file.seek(start)
             assert file.read(length) == content[start : None if length < 0 else start + length]
         assert file.seek(-1, io.SEEK_END) == len(content) - 1
+
+
+def texts(value: str, n_rows: int, **options) -> bytes:
+    file = io.BytesIO()
+    column = pa.DictionaryArray.from_arrays(pa.array(np.arange(n_rows, dtype=np.int32) % 2), [value, value + "x"])
+    table = pa.table({"x": np.zeros(n_rows), "s": column})
+    pq.write_table(table, file, store_schema=False, **{"compression": "zstd"} | options)
+    return file.getvalue()
+
+
+def test_pages_of_a_large_object_are_looked_at_by_the_request_that_reads_them(store, monkeypatch):
+    monkeypatch.setattr(stores, "_END_BYTES", 64)
+    path = put("texts.parquet", texts("abc", 5000, row_group_size=1000))
+    listed = ListedFile(path, path, FileSeal(*stores.STORE.stat(path)).text)
+    shard, *others = _list_row_groups(listed, CONTRACT, ("s",))
+    assert len(others) == 4
+    store.asked.clear()
+    with file_seal.open_sealed(shard.file, shard.seal, shard.path):
+        opening = len(store.asked)
+    for read in (read_columns, lambda *given: pa.concat_tables(read_batches(*given))):
+        store.asked.clear()
+        assert read(shard, {"s": pa.string()})["s"].to_pylist() == ["abc", "abcx"] * 500
+        assert len(store.asked) <= opening + 2
+    assert read_columns(others[-1], {"s": pa.string()}).num_rows == 1000
+
+
+def test_few_bytes_of_a_large_object_that_would_fill_the_memory_are_refused(store, monkeypatch):
+    """Whether one value repeats, which batches bound, or pages are large themselves."""
+    monkeypatch.setattr(stores, "_END_BYTES", 64)
+    monkeypatch.setattr(shard_rows, "_TEXT_BYTES", 1 << 20)
+    monkeypatch.setattr(shard_rows, "_MOST_TEXT_BYTES", 1 << 24)
+    shard = shard_of(put("bomb.parquet", texts("y" * (1 << 14), 4000)))
+    batches = read_batches(shard, {"s": pa.string()})
+    assert max(batch.nbytes for batch in itertools.islice(batches, 3)) < 1 << 21
+    batches.close()
+    with pytest.raises(InputError, match="texts of more than 2 GiB"):
+        read_columns(shard, {"s": pa.string()})
+    monkeypatch.setattr(gate, "_MOST_GROUP_BYTES", 1 << 15)
+    for read in (read_columns, lambda *given: list(read_batches(*given))):
+        with pytest.raises(InputError, match="few bytes that would take more than 2 GiB"):
+            read(shard, {"s": pa.string()})
+        assert read(shard, {"x": pa.float64()})
 
 
 @pytest.mark.parametrize("end_bytes", [64, 1 << 22])
@@ -303,7 +335,7 @@ def test_an_object_that_takes_the_place_of_another_one_is_not_read_for_it(store,
 
     monkeypatch.setattr(file_seal, "_footer_digest", then_another)
     try:
-        assert set(read_columns(shard, ["x"])["x"].to_pylist()) == {1.0}
+        assert set(read_columns(shard, {"x": pa.float64()})["x"].to_pylist()) == {1.0}
     except InputError:
         assert end_bytes == 64
 
@@ -313,7 +345,7 @@ def test_a_listed_object_that_changed_is_refused_wherever_it_is_opened(store, mo
     monkeypatch.setattr(stores, "_END_BYTES", end_bytes)
     when = datetime.datetime(2026, 11, 20)
     path = put("listed.parquet", plain(1.0), when)
-    listed, shard = ListedFile(path, path, FileSeal(*stores.stored(path)).text), shard_of(path)
+    listed, shard = ListedFile(path, path, FileSeal(*stores.STORE.stat(path)).text), shard_of(path)
     renamed = pq.read_table(io.BytesIO(plain(1.0))).rename_columns(["y"])
     other = io.BytesIO()
     pq.write_table(renamed, other, compression="none", use_dictionary=False, write_statistics=False)
@@ -321,14 +353,14 @@ def test_a_listed_object_that_changed_is_refused_wherever_it_is_opened(store, mo
     for content, moment in ((plain(2.0), when + LATER), (plain(1.0), when + LATER), (other.getvalue(), when)):
         put("listed.parquet", content, moment)
         with pytest.raises(InputError, match=r"listed\.parquet must stay as it was when the job listed its files"):
-            read_columns(shard, ["x"])
+            read_columns(shard, {"x": pa.float64()})
         if moment != when:
             with pytest.raises(InputError, match=r"listed\.parquet must stay as it was"):
                 list(_list_row_groups(listed, CONTRACT))
             with pytest.raises(InputError, match=r"listed\.parquet must stay as it was"):
                 file_seal.content_digest(path, listed.seal, path)
     put("listed.parquet", plain(1.0), when)
-    assert read_columns(shard, ["x"]).num_rows == 40
+    assert read_columns(shard, {"x": pa.float64()}).num_rows == 40
 
 
 def test_a_listing_and_an_opening_tell_the_same_state(store):
@@ -337,7 +369,7 @@ def test_a_listing_and_an_opening_tell_the_same_state(store):
         (listed,) = FileSystems.get_filesystem(path)._list(path)
         opened = stores.open_store(path)
         state = stores.StoredFile(listed.size_in_bytes, str(listed.last_updated_in_seconds))
-        assert opened.state == stores.stored(path) == state
+        assert opened.state == stores.STORE.stat(path) == state
         assert seal_of(path)[:2] == state
 
 

@@ -8,9 +8,9 @@ import re
 import numpy as np
 import pytest
 
-from schemas.errors import ConfigError, InputError
-from transforms.files import checkpoint, new_file
-from transforms.files.checkpoint import Checkpoint, CheckpointFolder, RunBinding
+from dapple_dp.schemas.errors import ConfigError, InputError
+from dapple_dp.transforms.files import checkpoint, new_file
+from dapple_dp.transforms.files.checkpoint import Checkpoint, CheckpointFolder, RunBinding
 
 BINDING = RunBinding(config_digest="a", input_fingerprint="b", key_digest="c", plan_digest="d")
 
@@ -86,6 +86,18 @@ def test_a_manifest_that_was_changed_is_refused(tmp_path, content):
     folder.save(after(5))
     (tmp_path / "checkpoint.json").write_bytes(content)
     with pytest.raises(InputError, match="must be a checkpoint as it was written"):
+        folder.latest()
+
+
+@pytest.mark.parametrize(("number", "version"), [(1, "0.2.0 or older"), (checkpoint.FORMAT, None), (99, None)])
+def test_older_versions_are_known_by_their_format(tmp_path, number, version):
+    folder = CheckpointFolder(str(tmp_path))
+    assert folder.older_version() is None
+    folder.save(after(5))
+    path = tmp_path / "checkpoint.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": number, "of_its_own": 1}))
+    assert folder.older_version() == version
+    with pytest.raises(InputError, match=r"^format must be 2, got|must be a checkpoint as it was written, got another"):
         folder.latest()
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from schemas.errors import DappleError, InputError, SchemaMismatchError
-from transforms.files.formats import csv_file
-from transforms.files.formats.csv_file import CsvFile, is_csv
+from dapple_dp.schemas.errors import DappleError, InputError, SchemaMismatchError
+from dapple_dp.transforms.files.formats import csv_file
+from dapple_dp.transforms.files.formats.csv_file import CsvFile, is_csv
 
 NUMBERS = {"a": pa.float64(), "b": pa.float64()}
 TELLTALE = "Zx-4711-secret"
@@ -39,8 +39,6 @@ def message(content, types=None, name="rows.csv"):
 def small_blocks(monkeypatch):
     """Blocks of a few bytes, so that small files have many."""
     monkeypatch.setattr(csv_file, "_BLOCK_BYTES", 40)
-    monkeypatch.setattr(CsvFile._raw, "__defaults__", (40,))
-    monkeypatch.setattr(CsvFile._blocks, "__defaults__", (40,))
     monkeypatch.setattr(csv_file, "_MOST_ROW_BYTES", 200)
 
 
@@ -123,27 +121,6 @@ def test_rows_are_counted_without_being_understood():
     assert opened("a,b\n").count_rows() == opened("a,b").count_rows() == 0
 
 
-def test_types_are_guessed_for_people():
-    text = "n,x,when,at,day,who,flag,nothing\n1,0.5,2026-01-05,2026-01-05 10:00:00,12:30,me,true,\n"
-    found = opened(text).guessed_schema()
-    assert [str(kind) for kind in found.types] == [
-        "int64",
-        "double",
-        "date32[day]",
-        "timestamp[s]",
-        "time32[s]",
-        "string",
-        "string",
-        "null",
-    ]
-    assert opened("a,b\n").guessed_schema().types == [pa.null(), pa.null()]
-
-
-def test_types_are_guessed_of_the_first_block_alone(small_blocks, monkeypatch):
-    monkeypatch.setattr(csv_file, "_GUESSED_BYTES", 40)
-    assert opened("a,b\n" + "1,2\n" * 50 + "x,y\n").guessed_schema().types == [pa.int64(), pa.int64()]
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_blocks_end_where_rows_end(small_blocks, seed):
     """Against the writer of Python, on texts of quotes, delimiters and line breaks."""
@@ -167,7 +144,7 @@ def test_blocks_do_not_matter_whatever_a_text_is(monkeypatch, seed):
     content = "a,b,c\n" + "\n".join((line + ",,,").split(",", 3)[0] + ",q,r" for line in lines.split("\n")) + "\n"
     found = []
     for size in (1 << 20, 40):
-        monkeypatch.setattr(CsvFile._blocks, "__defaults__", (size,))
+        monkeypatch.setattr(csv_file, "_BLOCK_BYTES", size)
         try:
             found.append(rows(content, {"a": pa.string(), "c": pa.string()}))
         except InputError as error:
@@ -180,16 +157,16 @@ def test_blocks_do_not_matter_whatever_a_text_is(monkeypatch, seed):
     [
         (
             f"a,b\n1,2\n{TELLTALE},3\n",
-            "column 'a' of rows.csv must hold numbers, got something else in row 2 below the header; write them like "
-            "1234.5, with a point for a decimal comma and nothing between thousands, and leave the field empty if it "
-            "is unknown.",
+            "column 'a' of rows.csv must hold numbers, got something else in row 2 below the header; correct the row, "
+            'or say in the section csv how numbers are written, such as decimal: "," and null_values: [NA]; '
+            "on_invalid_rows: drop leaves such rows out.",
         ),
         ('a,b\n1,2\n1,"47,11"\n', "column 'b' of rows.csv must hold numbers, got something else in row 2 below the"),
         (
             "a,b\n1,2\n4711.234,5,6\n",
             "rows.csv must have as many fields in every row as names, 2, got another number in",
         ),
-        ("a,b\n1,2\n4711.234\n", "got another number in row 2 below the header; correct the row, or quote fields with"),
+        ("a,b\n1,2\n4711.234\n", "got another number in row 2 below the header; correct the row, quote fields with"),
         ("a,b,a\n1,2,3\n", "rows.csv must have every column once, got 'a' several times; rename the others."),
         ("", "rows.csv must begin with the names of its columns, got none; write them into the first row."),
         ("\n\n", "rows.csv must begin with the names of its columns, got none"),
@@ -201,8 +178,10 @@ def test_blocks_do_not_matter_whatever_a_text_is(monkeypatch, seed):
         ("Ann,2026-01-05\n", "got a first row with a number or a date"),
         ("Ann,1e5\n", "got a first row with a number or a date"),
         ("Ann;47,11\n", "got a first row with a number or a date"),
-        (b"a,b\xff\n1,2\n", "rows.csv must be a CSV file in UTF-8, got other bytes; save it as CSV in UTF-8."),
-        ("a,b\n1,2\n".encode("utf-16"), "rows.csv must be a CSV file in UTF-8, got other bytes"),
+        (
+            b"a,b\xff\n1,2\n",
+            "rows.csv must be a CSV file in UTF-8, got other bytes; save it so, or say in the section csv which",
+        ),
         ("a,b\n1,2\n".encode("utf-16-le"), "rows.csv must be a CSV file in UTF-8, got other bytes"),
         (b"PAR1\0\0\0\0PAR1", "rows.csv must be a CSV file in UTF-8, got other bytes"),
     ],
@@ -214,8 +193,8 @@ def test_a_bad_file_is_one_sentence(content, expected):
 def test_text_of_other_encodings_is_one_sentence():
     found = message("a,t\n1,caf\xe9 4711\n".encode("latin-1"), {"t": pa.string()})
     assert found == (
-        "column 't' of rows.csv must hold text in UTF-8, got something else in row 1 below the header; save the file "
-        "as UTF-8."
+        "column 't' of rows.csv must hold text in UTF-8, got something else in row 1 below the header; say in the "
+        "section csv which encoding it is, such as encoding: cp1252."
     )
 
 

@@ -6,13 +6,12 @@ import stat
 
 import pytest
 
-from schemas.errors import ConfigError, ProtocolError
+from dapple_dp.schemas.errors import ConfigError, ProtocolError
+from dapple_dp.transforms.files import new_file
+from dapple_dp.transforms.files.checkpoint import Checkpoint, CheckpointFolder, RunBinding
+from dapple_dp.transforms.files.file_bytes import make_folder, write_bytes, write_once
+from dapple_dp.transforms.privacy.key_files import create_key, delete_key, kept_key, read_key
 from tests.scenes.power_cut import Disk
-from transforms.files import new_file
-from transforms.files.checkpoint import Checkpoint, CheckpointFolder, RunBinding
-from transforms.files.file_bytes import make_folder, write_bytes
-from transforms.files.new_file import write_once
-from transforms.privacy.keys import create_key, delete_key, kept_key, read_key
 
 WRITERS = {
     "once": write_once,

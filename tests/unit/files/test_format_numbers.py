@@ -11,20 +11,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from schemas.errors import ConfigError, InputError, LedgerRefusedError
-from schemas.settings.format_number import FORMAT, check_number, with_number
-from schemas.settings.json_schema import NumberedFile, parse_as
-from schemas.settings.refusal import OtherFormatError, Refusal
+from dapple_dp.schemas.errors import ConfigError, InputError, LedgerRefusedError
+from dapple_dp.schemas.settings.format_number import FORMAT, check_number, with_number
+from dapple_dp.schemas.settings.json_schema import NumberedFile, parse_as
+from dapple_dp.schemas.settings.refusal import OtherFormatError, Refusal
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.file_bytes import table_bytes
+from dapple_dp.transforms.files.formats.arrays_file import arrays_to_bytes
+from dapple_dp.transforms.masked.party_state import PartyState
 from tests.scenes import lake, ledgers
-from transforms.files import gate
-from transforms.files.file_bytes import table_bytes
-from transforms.files.formats.arrays_file import arrays_to_bytes
-from transforms.masked.party_state import PartyState
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PACKAGES = ("schemas", "transforms", "pipelines", "dapple_dp")
 WRITERS = {
-    "FileSystems.create",
+    "STORE.create",
+    "STORE.put",
+    "STORE.put_new",
     "ParquetWriter",
     "_put",
     "_write_atomically",
@@ -55,9 +57,14 @@ UNNUMBERED = {
     _CLAIM: ("transforms/files/claims.py:_made",),
     _HANDED: (
         "transforms/files/file_bytes.py:write_bytes",
+        "pipelines/kmeans/report/files.py:write_outputs",
         "transforms/files/new_file.py:_write",
-        "transforms/files/new_file.py:_on_hadoop",
-        "transforms/files/new_file.py:write_once",
+        "transforms/files/file_bytes.py:write_once",
+        "transforms/files/new_file.py:put_in_place",
+        "transforms/files/stores.py:create",
+        "transforms/files/stores.py:put",
+        "transforms/files/stores.py:put_new",
+        "transforms/files/stores.py:_on_hadoop",
         "transforms/masked/exchange_files.py:send_again",
         "transforms/masked/exchange_files.py:_leave",
         "transforms/masked/exchange_files.py:_write",
@@ -81,11 +88,10 @@ UNNUMBERED = {
         "pipelines/kmeans/plan/file_digests.py:_write_block",
         "pipelines/tables/client_staging.py:_write_answer",
         "pipelines/tables/private_source.py:staged_listing",
-        "dapple_dp/estimator/memory_rows.py:write_rows",
         "dapple_dp/integrations/beam_yaml.py:_run",
     ),
     _RAW: (
-        "transforms/privacy/keys.py:create_key",
+        "transforms/privacy/key_files.py:create_key",
         "transforms/rounds/bound_broadcast.py:bind",
         "pipelines/masked/clients_role.py:commit",
         "pipelines/run/run_keys.py:_write",
@@ -101,13 +107,13 @@ UNNUMBERED = {
         "transforms/tables/prepared_files.py:write",
     ),
     _PEOPLE: (
-        "pipelines/command/job_schema.py:main",
         "pipelines/kmeans/report/files.py:_write_report",
         "pipelines/kmeans/stream/windows_page.py:write_page",
         "pipelines/ledger/job.py:run",
         "pipelines/plan/starter.py:run",
         "pipelines/run/signals/exports.py:_put",
     ),
+    "bytes whose SHA-256 `plan.json` holds, which has a number": ("pipelines/masked/clients_role.py:keep_settings",),
     "events in the format of OpenLineage, which each of them names": ("pipelines/jobs/lineage.py:_send",),
     "the ledger: `_make_tables` puts it in": (
         "pipelines/ledger/sqlite_file.py:_connected",
@@ -118,19 +124,19 @@ UNNUMBERED = {
         "pipelines/command/main.py:_print",
         "pipelines/command/main.py:_summary",
         "pipelines/jobs/run_job.py:_run",
+        "pipelines/kmeans/stream/job.py:_check_clock",
         "pipelines/ledger/job.py:_copy",
+        "pipelines/ledger/job.py:_limit",
         "pipelines/ledger/job.py:_show",
         "pipelines/ledger/job.py:_plan",
         "pipelines/ledger/job.py:_runs_that_fit",
         "pipelines/masked/party_run.py:_call",
         "pipelines/page/axis.py:_text",
         "pipelines/plan/leftovers.py:run",
-        "pipelines/plan/starter.py:_ask",
-        "pipelines/plan/starter.py:_is_answered",
+        "pipelines/plan/starter.py:_say",
         "pipelines/plan/verify.py:run",
         "pipelines/reports/decode.py:stage_outputs",
         "pipelines/run/flags.py:format_epilog",
-        "dapple_dp/command.py:main",
     ),
 }
 """Functions that put no number in, and why none is needed there."""
@@ -199,9 +205,9 @@ def test_a_table_of_another_number_is_refused(tmp_path):
     for metadata in (None, {"dapple.format": "2"}):
         pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "a.parquet")
         with pytest.raises(InputError, match=ADVICE):
-            gate.read_table(str(tmp_path / "a.parquet"), REFUSAL)
+            gate.read_table(str(tmp_path / "a.parquet"), REFUSAL, gate.TableForm.by_size())
     (tmp_path / "a.parquet").write_bytes(table_bytes(table))
-    assert gate.read_table(str(tmp_path / "a.parquet"), REFUSAL).equals(table)
+    assert gate.read_table(str(tmp_path / "a.parquet"), REFUSAL, gate.TableForm.by_size()).equals(table)
 
 
 def test_arrays_of_another_number_are_refused(tmp_path):

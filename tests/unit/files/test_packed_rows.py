@@ -8,16 +8,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from schemas.errors import InputError
-from schemas.settings.refusal import Refusal
-from schemas.tables.contract import TableContract
-from transforms.files import gate
-from transforms.files.formats import packed_rows
-from transforms.files.formats.packed_rows import METADATA, PackedFile
-from transforms.tables.file_seal import seal_of
-from transforms.tables.listing import ListedFile
-from transforms.tables.read import _list_row_groups
-from transforms.tables.shard_rows import read_blocks
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.formats import packed_rows
+from dapple_dp.transforms.files.formats.packed_rows import METADATA, PackedFile
+from dapple_dp.transforms.tables.file_seal import seal_of
+from dapple_dp.transforms.tables.listing import ListedFile
+from dapple_dp.transforms.tables.read import _list_row_groups
+from dapple_dp.transforms.tables.shard_rows import read_blocks
 
 REFUSAL = Refusal(kind=InputError, rule="the file must be a good one", remedy="write it again")
 POINTS = np.array([[1.5, -2.0, 0.1], [np.nan, 1e30, 5e-324], [0.0, -0.0, 3.0], [7.0, 8.0, 9.0]])
@@ -97,7 +97,7 @@ def test_a_row_without_numbers_is_refused_where_it_is_read(tmp_path):
 
 def test_few_bytes_that_would_fill_the_memory_are_refused(tmp_path, monkeypatch):
     """The width of a list is known by the packing only, and a packed column is one value a row."""
-    monkeypatch.setattr("transforms.tables.read._BOMB_BYTES", 1 << 20)
+    monkeypatch.setattr("dapple_dp.transforms.tables.read._BOMB_BYTES", 1 << 20)
     with pytest.raises(InputError, match="times its size on disk"):
         rows_of(tmp_path / "a.parquet", written(np.zeros((400, 4096)), "zstd"))
 

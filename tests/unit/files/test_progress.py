@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from pipelines.run import graph
+from dapple_dp.pipelines.run import graph
+from dapple_dp.transforms.files.signals.progress import Progress, duration
+from dapple_dp.transforms.rounds import shard_sums
+from dapple_dp.transforms.tables import read, shard_rows
 from tests.scenes import lake
-from transforms.files.signals.progress import Progress, duration
-from transforms.rounds import shard_sums
-from transforms.tables import read, shard_rows
 
 
 class Clock:
@@ -21,7 +21,7 @@ class Clock:
 
 @pytest.fixture
 def told(caplog):
-    caplog.set_level(logging.INFO, logger="transforms")
+    caplog.set_level(logging.INFO, logger="dapple_dp")
     return lambda: [record.getMessage() for record in caplog.records]
 
 

@@ -5,12 +5,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from schemas.errors import ConfigError, InputError
-from schemas.tables.data_section import DataConfig
-from schemas.tables.encoder import Encoder
-from schemas.tables.encoding import OneHot, PublicSource, QuantileBins, Standardize
+from dapple_dp.schemas.errors import ConfigError, InputError
+from dapple_dp.schemas.tables.data_section import DataConfig
+from dapple_dp.schemas.tables.encoder import Encoder
+from dapple_dp.schemas.tables.encoding import OneHot, PublicSource, QuantileBins, Standardize
+from dapple_dp.transforms.files.saved_model import load_model, read_reference
 from tests.scenes.models import write_model
-from transforms.files.saved_model import load_model, read_reference
 
 CENTERS = np.array([[1.0, 2.0], [3.0, 4.0]])
 

@@ -4,8 +4,8 @@ import pytest
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
+from dapple_dp.transforms.files import stores
 from tests.scenes.stores import Store, store
-from transforms.files import stores
 
 PATHS = [
     *("rows.parquet", "/data/rows.parquet", "file:///data/rows.parquet", "gs://bucket/rows", "s3://bucket/rows"),
@@ -38,7 +38,7 @@ def test_a_file_of_a_store():
     with store() as root:
         Store.objects[f"{root}a"] = b"rows"
         assert stores.open_store(f"{root}a").source.read() == b"rows"
-        assert stores.stored(f"{root}a") == (4, "")
+        assert stores.STORE.stat(f"{root}a") == (4, "")
         with pytest.raises(OSError, match="no such object"):
             stores.open_store(f"{root}b")
     with pytest.raises(ValueError, match="nowhere"):

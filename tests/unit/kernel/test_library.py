@@ -10,11 +10,12 @@ import textwrap
 import numpy as np
 import pytest
 
+from dapple_dp.transforms.core.statistics.row_pass import Tally
+from dapple_dp.transforms.numerics.kernel import library as module
+from dapple_dp.transforms.numerics.kernel.library import LEVELS, Library, library
+from dapple_dp.transforms.numerics.kernel.row_pass import CompiledPass
 from tests.scenes import kernels
 from tests.scenes.conformance import needed
-from transforms.numerics.kernel import library as module
-from transforms.numerics.kernel.library import LEVELS, Library, library
-from transforms.numerics.kernel.row_pass import RowPass, Tally
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 CENTERS = np.array([[0.0, 0.0], [10.0, 0.0]])
@@ -24,7 +25,7 @@ ROWS = np.array([[1, 2], [9, 0], [30, 0]], dtype=np.int32)
 @pytest.fixture
 def compiled(monkeypatch):
     kernels.use(monkeypatch, kernels.compiled())
-    found = RowPass.of(CENTERS, 2.0**20)
+    found = CompiledPass.of(CENTERS, 2.0**20)
     assert found is not None
     return found
 
@@ -83,7 +84,7 @@ def test_shortening_needs_sums(compiled):
 
 @pytest.mark.parametrize("rows", [ROWS.astype(np.int64), ROWS[:, :1], ROWS.T[:2].T[::-1], ROWS.ravel()])
 def test_other_rows_are_refused(compiled, rows):
-    from schemas.errors import LatticeOverflowError
+    from dapple_dp.schemas.errors import LatticeOverflowError
 
     with pytest.raises(LatticeOverflowError, match="kept between rounds"):
         compiled.add(Tally.zeros(2, 2), rows)
@@ -158,7 +159,7 @@ SANITIZED = """
     import numpy as np, pytest
     from tests.property.kernel import test_same_integers as same
     from tests.scenes import kernels
-    from transforms.numerics.kernel.library import Library
+    from dapple_dp.transforms.numerics.kernel.library import Library
     found = Library.of(pathlib.Path(sys.argv[1]), 4)
     assert found is not None
     kernels.compiled = lambda: found
@@ -174,7 +175,7 @@ SANITIZED = """
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_sanitizers_find_nothing(tmp_path):
     """Addresses and undefined behavior are watched at every level of vectors."""
     with needed("compiler"):

@@ -6,8 +6,8 @@ import pytest
 
 from dapple_dp.estimator.dp_kmeans import DPKMeans
 from dapple_dp.estimator.job_of_parameters import Place, job_of
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import validated
 
 BASE = {
     "experimental": True,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from transforms.numerics.kmeans import bounds
+from dapple_dp.transforms.numerics.kmeans import bounds
 
 ROWS = np.array([[3.0, 0.0], [0.0, 4.0]])
 LABELS = np.array([0, 1])

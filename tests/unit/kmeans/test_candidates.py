@@ -6,15 +6,15 @@ import math
 import numpy as np
 import pytest
 
-from schemas.kmeans.fit_config import validated
-from schemas.tables.client_block import ClientBlock
-from transforms.kmeans.dp_lloyd import candidates, rounds
-from transforms.kmeans.lloyd.box import CANDIDATE_STEPS, LloydSettings
-from transforms.kmeans.protocols import PROTOCOLS
-from transforms.numerics.kmeans import moves
-from transforms.numerics.kmeans.starts import evolution
-from transforms.numerics.privacy.noise import draw_release
-from transforms.privacy import accounting
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.transforms.core import accounting, loop
+from dapple_dp.transforms.core.noise import draw_release
+from dapple_dp.transforms.kmeans.dp_lloyd import candidates, rounds
+from dapple_dp.transforms.kmeans.lloyd.box import CANDIDATE_STEPS, LloydSettings
+from dapple_dp.transforms.kmeans.protocols import protocol_of
+from dapple_dp.transforms.numerics.kmeans import moves
+from dapple_dp.transforms.numerics.kmeans.starts import evolution
 
 
 def job(unit="record", data=None, **options):
@@ -88,18 +88,16 @@ def far_rows(n_rows):
     return rows
 
 
-def states(rows, epsilon):
+def states(points, epsilon):
     """State after each round, by the name of the round, and the rounds."""
     config = job(data={"features": [f"x{index}" for index in range(5)]})
-    protocol, found = PROTOCOLS[config.algorithm], {}
+    protocol = protocol_of(config.algorithm)
     specs = protocol.round_specs(config, 5, 0)
     plan = accounting.calibrate(config.privacy.unit, specs, epsilon, 1e-6, protocol.allocation(config))
     state = protocol.initial_state(config, np.zeros((0, 5)), 5)
-    for each in protocol.rounds(config, plan):
-        name, noisy = each.plan.path.partition("/")[2], each.statistic(ClientBlock(rows), state)
-        state = each.step(state, draw_release(bytes(32), each.plan, noisy))
-        found[name] = state, each
-    return found
+    bound = protocol.rounds(config, plan)
+    _, *after = loop.simulate(state, bound, [ClientBlock(points)], bytes(32)).states
+    return {each.plan.path.partition("/")[2]: (state, each) for each, state in zip(bound, after, strict=True)}
 
 
 def nearest(state):

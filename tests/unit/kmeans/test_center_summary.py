@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from pipelines.kmeans.report.center_summary import CenterSummary, scaled_stddev
+from dapple_dp.pipelines.kmeans.report.center_summary import CenterSummary, scaled_stddev
 
 
 def summary(centers, sizes=None, names=()):
     centers = np.asarray(centers, dtype=np.float64)
-    return CenterSummary.of(centers, np.ones(len(centers)) if sizes is None else np.asarray(sizes), names)
+    known = np.zeros(np.shape(centers))
+    return CenterSummary.of(centers, np.ones(len(centers)) if sizes is None else np.asarray(sizes), names, noise=known)
 
 
 def test_features_are_ordered_by_their_spread():

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from scipy.cluster import hierarchy
 from scipy.cluster.hierarchy import cut_tree, linkage
 
-from transforms.numerics.kmeans.center_tree import CenterTree, joined_below, ward_tree
+from dapple_dp.transforms.numerics.kmeans.center_tree import CenterTree, joined_below, union_sums, ward_tree
 
 LINE = np.array([[0.0], [1.0], [10.0], [12.0]])
 
@@ -14,7 +15,51 @@ def test_merges_of_four_centers_on_a_line():
     tree = ward_tree(LINE, np.array([1.0, 1.0, 3.0, 1.0]))
     np.testing.assert_allclose(tree[:, :2], [[0, 1], [2, 3], [4, 5]])
     np.testing.assert_allclose(tree[:, 2] ** 2 / 2.0, [0.5, 3.0, 2.0 * 4.0 / 6.0 * 100.0])
-    np.testing.assert_allclose(tree[:, 3], [2.0, 4.0, 6.0])
+    assert tree[:, 3].tolist() == [2.0, 2.0, 4.0]
+    assert union_sums(tree, np.array([1.0, 1.0, 3.0, 1.0])).tolist() == [2.0, 4.0, 6.0]
+
+
+def _tied(k):
+    """Centers and sizes with ties: all the same, on a lattice, and noisy sizes that are zero or negative."""
+    lattice = np.stack(np.meshgrid(*[np.arange(4.0)] * 4), axis=-1).reshape(-1, 4)[:k]
+    return [
+        (np.zeros((k, 3)), np.full(k, 50.0)),
+        (lattice, np.full(k, 1e6)),
+        (lattice[::-1] * 1e200, np.linspace(-500.0, 2e9, k)),
+        (np.random.default_rng(k).normal(size=(k, 5)), np.full(k, -3.0)),
+    ]
+
+
+@pytest.mark.parametrize("k", [2, 3, 20, 200])
+@pytest.mark.parametrize("case", range(4))
+def test_scipy_takes_every_tree(k, case):
+    centers, sizes = _tied(k)[case]
+    tree = ward_tree(centers, sizes)
+    assert hierarchy.is_valid_linkage(tree, throw=True)
+    assert hierarchy.is_monotonic(tree)
+    assert tree[:, 3].tolist() == union_sums(tree, np.ones(k)).tolist()
+    assert tree[-1, 3] == k
+    drawn = hierarchy.dendrogram(tree, no_plot=True)
+    assert sorted(drawn["leaves"]) == list(range(k))
+    for n_groups in (1, 2, k):
+        found = hierarchy.fcluster(tree, n_groups, "maxclust")
+        assert len(np.unique(found)) <= n_groups
+    assert union_sums(tree, sizes)[-1] == pytest.approx(sizes.sum(), rel=1e-12)
+
+
+def test_the_groups_of_scipy_are_those_of_a_cut():
+    rng = np.random.default_rng(9)
+    centers, sizes = rng.normal(size=(40, 3)), rng.exponential(500.0, 40) - 50.0
+    tree = CenterTree.of(centers, sizes)
+    for n_groups in (2, 5, 40):
+        theirs, own = hierarchy.fcluster(tree.merges, n_groups, "maxclust"), tree.cut(n_groups)
+        np.testing.assert_array_equal(own[:, None] == own, theirs[:, None] == theirs)
+
+
+def test_one_center_has_no_tree():
+    tree = CenterTree.of(LINE[:1], np.array([7.0]))
+    assert tree.merges.shape == (0, 4)
+    assert union_sums(tree.merges, np.array([7.0])).shape == tree.rises.shape == (0,)
 
 
 @pytest.mark.parametrize(("k", "d"), [(2, 1), (3, 2), (30, 4), (200, 7)])

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from transforms.numerics.kmeans import centers
-from transforms.numerics.kmeans.centers import PRIOR_BIAS, NoisyMeans, Prior
+from dapple_dp.transforms.numerics.kmeans import centers
+from dapple_dp.transforms.numerics.kmeans.centers import PRIOR_BIAS, NoisyMeans, Prior
 
 FALLBACK = np.array([[7.0, 7.0], [8.0, 8.0]])
 

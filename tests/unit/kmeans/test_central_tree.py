@@ -6,23 +6,22 @@ import math
 import numpy as np
 import pytest
 
-from schemas.choices import ClippingCenter
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import validated
-from schemas.privacy.plan import Geometry, Mechanism, PrivacyUnit
-from schemas.privacy.release import Release
-from schemas.privacy.unit import Rows
-from schemas.tables.client_block import ClientBlock
+from dapple_dp.schemas.choices import ClippingCenter
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.plan import Geometry, Mechanism, PrivacyUnit
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.core.unit import Rows
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.transforms.core import accounting, loop
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.frame import Frame
+from dapple_dp.transforms.core.statistics.lattice import Lattice
+from dapple_dp.transforms.kmeans.central_tree import rounds as central_tree
+from dapple_dp.transforms.kmeans.central_tree import server as tree_server
+from dapple_dp.transforms.kmeans.central_tree.state import TreeSettings
+from dapple_dp.transforms.kmeans.lloyd.state import ClippingBounds
 from tests.scenes import lake
-from transforms.kmeans.central_tree import rounds as central_tree
-from transforms.kmeans.central_tree import server as tree_server
-from transforms.kmeans.central_tree.state import TreeSettings
-from transforms.kmeans.lloyd.state import ClippingBounds
-from transforms.numerics.privacy.noise import draw_release
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.frame import Frame
-from transforms.numerics.statistics.lattice import Lattice
-from transforms.privacy import accounting
 
 RADIUS = 7.0
 
@@ -207,9 +206,8 @@ def test_another_protocol_may_start_with_the_tree():
     assert math.fsum(spec.share for each in found for spec in each.releases) == pytest.approx(0.6)
     plan = accounting.calibrate(PrivacyUnit.RECORD, found, 8.0, 1e-6, job.privacy.allocation)
     state = tree_server.start_state(TreeSettings.from_config(job), Frame(Lattice(np.ones(4), RADIUS)))
-    for each in central_tree.start_rounds(plan.rounds):
-        state = each.step(state, draw_release(lake.KEY, each.plan, each.statistic(ClientBlock(POINTS), state)))
-    distances = np.linalg.norm(state.model().centers[:, None] - lake.MEANS[None], axis=2)
+    model = loop.simulate(state, central_tree.start_rounds(plan.rounds), [ClientBlock(POINTS)], lake.KEY).model()
+    distances = np.linalg.norm(model.centers[:, None] - lake.MEANS[None], axis=2)
     assert distances.min(axis=0).max() < 0.2
 
 
@@ -256,9 +254,6 @@ def test_moving_rows_and_ball_together_moves_the_centers():
         job = config(tree__center=shift.tolist(), data__public_rows=300)
         plan = plan_of(job)
         state = tree_server.initial_state(job, np.zeros((0, 4)), 4)
-        for each in central_tree.rounds(job, plan):
-            state = each.step(
-                state, draw_release(lake.KEY, each.plan, each.statistic(ClientBlock(points + shift), state))
-            )
-        found[name] = state.model().centers
+        rounds = central_tree.rounds(job, plan)
+        found[name] = loop.simulate(state, rounds, [ClientBlock(points + shift)], lake.KEY).model().centers
     np.testing.assert_allclose(found["there"] - moved, found["here"], atol=1e-4)

@@ -8,16 +8,17 @@ import numpy as np
 import pydantic
 import pytest
 
-from schemas.choices import Algorithm, Allocation, Auto, ClippingCenter, ClippingRule, InvalidRows
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import FITS, FedDPKMeansFit, load_config, validated
-from schemas.kmeans.sections.clipping_config import ClippingConfig
-from schemas.kmeans.sections.feddp_config import LloydConfig, SimplifyConfig
-from schemas.kmeans.sections.privacy_config import PrivacyConfig
-from schemas.privacy.plan import PrivacyUnit
-from schemas.settings import yaml_text
-from schemas.settings.digest import config_digest
-from schemas.tables.data_section import DataConfig
+from dapple_dp.schemas.choices import Algorithm, Auto, ClippingCenter, ClippingRule, InvalidRows
+from dapple_dp.schemas.core.plan import Allocation, PrivacyUnit
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.any_fit import AnyFit
+from dapple_dp.schemas.kmeans.fit_config import FITS, OWN_SECTIONS, FedDPKMeansFit, load_config, validated
+from dapple_dp.schemas.kmeans.sections.clipping_config import ClippingConfig
+from dapple_dp.schemas.kmeans.sections.feddp_config import LloydConfig, SimplifyConfig
+from dapple_dp.schemas.kmeans.sections.privacy_config import PrivacyConfig
+from dapple_dp.schemas.settings import yaml_text
+from dapple_dp.schemas.settings.digest import config_digest
+from dapple_dp.schemas.tables.data_section import DataConfig
 from tests.scenes import job_text
 
 MINIMAL = """
@@ -583,3 +584,9 @@ def test_what_the_paper_prints_otherwise_is_refused_beside_the_preset(more, mess
 def test_a_preset_of_something_else_is_refused(old, new, message):
     with pytest.raises(ConfigError, match=message):
         load_config(PUBLISHED.replace(old, new))
+
+
+def test_sections_that_not_all_jobs_have_are_listed():
+    fields = AnyFit.model_fields.keys()
+    found = {name: algorithm for algorithm, fit in FITS.items() for name in fit.model_fields.keys() - fields}
+    assert found == OWN_SECTIONS

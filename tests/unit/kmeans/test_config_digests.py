@@ -5,12 +5,12 @@ import json
 
 import pytest
 
-from pipelines.kmeans.plan.fingerprint import settings_digest
-from schemas.kmeans.fit_config import load_config, validated
-from schemas.kmeans.pooled_config import validated_pooled
-from schemas.settings import yaml_text
-from schemas.settings.digest import config_digest
-from schemas.trusted_zone.sweep_config import load_sweep_config
+from dapple_dp.pipelines.kmeans.plan.fingerprint import settings_digest
+from dapple_dp.schemas.kmeans.fit_config import load_config, validated
+from dapple_dp.schemas.kmeans.pooled_config import validated_pooled
+from dapple_dp.schemas.settings import yaml_text
+from dapple_dp.schemas.settings.digest import config_digest
+from dapple_dp.schemas.trusted_zone.sweep_config import load_sweep_config
 
 ROWS = "data: {path: /lake, features: [age, hours], client_id: who, name: census}"
 DATA = f"experimental: true, {ROWS}"
@@ -91,6 +91,10 @@ def test_the_digest_of_a_job_is_that_of_its_plain_dump(name):
     assert dumped["data"].keys() == {*type(config.data).model_fields, "except"} - {"excepted"}
     # A user who adds the word goes on with a run that had begun without it.
     del dumped["experimental"]
+    # A section that came later counts where it is given.
+    for section in (dumped["data"], dumped.get("server_data") or {"csv": None}):
+        assert section.pop("csv") is None
+    assert dumped["data"].pop("missing") == {}
     # A setting that is gone counts with its last default.
     dumped["feddp_kmeans"]["init"] = "feddp_init"
     plain = json.dumps(dumped, sort_keys=True, separators=(",", ":"))

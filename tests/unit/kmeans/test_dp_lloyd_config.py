@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from schemas.choices import ClippingCenter, ClippingRule, LloydStart, LloydVariant, PostProcess, RadiusRule
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import load_config, validated
-from schemas.tables.client_block import ClientBlock
+from dapple_dp.schemas.choices import ClippingCenter, ClippingRule, LloydStart, LloydVariant, PostProcess, RadiusRule
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import load_config, validated
+from dapple_dp.transforms.numerics.kmeans import structure
 from tests.scenes import job_text, lake
 
 SERVER = {"path": "server.parquet"}
@@ -169,3 +170,28 @@ def test_typical_rows_of_clients_mean_nothing_where_rows_are_units(tmp_path):
     settings["clipping"] = settings["clipping"] | {"client_rows": 10}
     other = lake.chain(lake.planned(settings), ClientBlock(points, None))
     np.testing.assert_array_equal(other.centers, plain.centers)
+
+
+@pytest.mark.parametrize("ends", [[-1e60, 1e60], [0.0, 1e-60], [9e59, 1e60]])
+def test_one_domain_of_all_features_has_the_range_of_norms(ends):
+    assert validated(job({"domain": ends})).dp_lloyd.interval == tuple(ends)
+
+
+@pytest.mark.parametrize("ends", [[0.0, 1.1e60], [-1e90, 0.0], [0.0, 9e-61], [-1e-148, 1e-148], [-1e100, 1e100]])
+def test_analysis_of_a_wider_or_narrower_domain_could_overflow(ends):
+    with pytest.raises(
+        ConfigError, match=r"two numbers from -1e[+]60 to 1e[+]60, at least 1e-60 apart, or a pair for each"
+    ):
+        validated(job({"domain": ends}))
+    scaled = validated(job({"domain": [ends, ends]})).dp_lloyd
+    assert scaled.interval == (-1.0, 1.0)
+
+
+@pytest.mark.parametrize("scale", [1e-60, 1.0, 1e60])
+def test_structure_is_found_at_every_scale_of_a_domain(scale):
+    centers = scale * np.array([[0.1, 0.1], [0.9, 0.9], [0.9, 0.8]])
+    sizes, noise = np.array([500.0, 250.0, 250.0]), np.full((3, 2), 1e-3 * scale)
+    offsets = centers - sizes @ centers / 1000.0
+    covariance = (offsets * sizes[:, None]).T @ offsets / 1000.0 + 2e-3 * scale**2 * np.eye(2)
+    assert structure.cut_pairs(centers, sizes, noise, covariance) == [(1, 2)]
+    assert structure.n_found(centers, sizes, noise, covariance, 0) in (2, 3)

@@ -6,16 +6,16 @@ import math
 import numpy as np
 import pytest
 
-from schemas.kmeans.fit_config import validated
-from schemas.privacy.plan import ReleasePlan, RoundPlan
-from schemas.privacy.release import Release
-from schemas.tables.client_block import ClientBlock
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.plan import ReleasePlan, RoundPlan
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.differences import DIRECTION_UNITS
+from dapple_dp.transforms.kmeans import median_starts
+from dapple_dp.transforms.kmeans.dp_medians import rounds as dp_medians
+from dapple_dp.transforms.kmeans.dp_medians.server import SILENT, TURNED, median_step
 from tests.unit.kmeans.test_dp_medians_config import job
-from transforms.kmeans import median_starts
-from transforms.kmeans.dp_medians import rounds as dp_medians
-from transforms.kmeans.dp_medians.server import SILENT, TURNED, median_step
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.directions import DIRECTION_UNITS
 
 CENTERS = np.array([[-0.5, -0.5], [0.5, -0.5], [0.0, 0.5]])
 

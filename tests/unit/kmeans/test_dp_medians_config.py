@@ -2,10 +2,10 @@
 
 import pytest
 
-from schemas.choices import ClippingRule, LloydStart
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import load_config, validated
-from schemas.kmeans.medians_config import AUTO_STEPS
+from dapple_dp.schemas.choices import ClippingRule, LloydStart
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import load_config, validated
+from dapple_dp.schemas.kmeans.lloyd_config import AUTO_MEDIAN_STEPS
 from tests.scenes import job_text
 
 
@@ -26,7 +26,7 @@ def test_box_start_and_rounds_are_those_of_dp_lloyd():
     config = validated(job())
     assert config.clipping.norm is ClippingRule.DOMAIN
     assert config.dp_lloyd.start is LloydStart.BEST
-    assert config.n_steps == AUTO_STEPS
+    assert config.n_steps == AUTO_MEDIAN_STEPS
     assert validated(job({"steps": 3})).n_steps == 3
     assert validated(job({"domain": {"b": [0, 1e6], "a": [17, 90]}})).dp_lloyd.interval == (-1.0, 1.0)
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from schemas.kmeans.recurring.drift import Drift
-from transforms.numerics.kmeans.centers import NoisyMeans
-from transforms.numerics.kmeans.recurring.drift import mean_scores, size_scores
+from dapple_dp.schemas.kmeans.recurring.drift import Drift
+from dapple_dp.transforms.numerics.kmeans.centers import NoisyMeans
+from dapple_dp.transforms.numerics.kmeans.recurring.drift import mean_scores, size_scores
 
 
 def noisy(means, count, sums_stddev=1.0, counts_stddev=0.0):

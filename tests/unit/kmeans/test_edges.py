@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from transforms.numerics.kmeans.edges import Bounds, at_ends, at_sphere
+from dapple_dp.transforms.numerics.kmeans.edges import Bounds, at_ends, at_sphere
 
 BOX = Bounds(np.array([0.0, -np.inf]), np.array([100.0, np.inf]))
 

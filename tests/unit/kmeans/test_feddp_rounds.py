@@ -5,17 +5,25 @@ import math
 import numpy as np
 import pytest
 
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import FitConfig, validated
-from schemas.privacy.plan import Geometry, Mechanism, PrivacyPlan, PrivacyUnit, ReleasePlan, ReleaseSpec, RoundPlan
-from transforms.kmeans.feddp_kmeans import rounds as feddp_kmeans
-from transforms.kmeans.feddp_kmeans import server as feddp_server
-from transforms.kmeans.feddp_kmeans.rounds import ROWS_SHARE
-from transforms.kmeans.lloyd import rounds as lloyd
-from transforms.kmeans.lloyd.rounds import DEFAULT_SHARES
-from transforms.kmeans.lloyd.server import await_means
-from transforms.kmeans.lloyd.state import ClippingBounds
-from transforms.numerics.statistics import lattice, rows
+from dapple_dp.schemas.core.plan import (
+    Geometry,
+    Mechanism,
+    PrivacyPlan,
+    PrivacyUnit,
+    ReleasePlan,
+    ReleaseSpec,
+    RoundPlan,
+)
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import FitConfig, validated
+from dapple_dp.transforms.core.statistics import lattice, rows
+from dapple_dp.transforms.kmeans.feddp_kmeans import rounds as feddp_kmeans
+from dapple_dp.transforms.kmeans.feddp_kmeans import server as feddp_server
+from dapple_dp.transforms.kmeans.feddp_kmeans.rounds import ROWS_SHARE
+from dapple_dp.transforms.kmeans.lloyd import rounds as lloyd
+from dapple_dp.transforms.kmeans.lloyd.rounds import DEFAULT_SHARES
+from dapple_dp.transforms.kmeans.lloyd.server import await_means
+from dapple_dp.transforms.kmeans.lloyd.state import ClippingBounds
 
 GAUSSIAN, LAPLACE = Mechanism.DISCRETE_GAUSSIAN, Mechanism.DISCRETE_LAPLACE
 BASE = {

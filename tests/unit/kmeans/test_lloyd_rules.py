@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from schemas.choices import LloydVariant
-from transforms.numerics.kmeans import lloyd_rules
-from transforms.numerics.kmeans.lloyd_rules import Problem
+from dapple_dp.schemas.choices import LloydVariant
+from dapple_dp.transforms.numerics.kmeans import lloyd_rules
+from dapple_dp.transforms.numerics.kmeans.lloyd_rules import Problem
 
 FAST, G, SU = LloydVariant.FAST, LloydVariant.G, LloydVariant.SU
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from transforms.numerics.kmeans.recurring.matching import match_centers
+from dapple_dp.transforms.numerics.kmeans.recurring.matching import match_centers
 
 
 def points(*values):

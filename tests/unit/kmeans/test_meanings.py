@@ -3,15 +3,17 @@
 import numpy as np
 import pytest
 
-from schemas.choices import Algorithm
-from schemas.errors import PrivacyFlowError
-from schemas.kmeans.fit_config import validated
-from schemas.privacy.plan import Meaning, Mechanism, PrivacyUnit, Quantity, ReleaseSpec, Replaced, Role, RoundSpec
-from schemas.privacy.release import Release
-from transforms.kmeans.lloyd.specs import COUNTS, SUMS, for_sampled_rows
-from transforms.kmeans.protocols import PROTOCOLS
-from transforms.numerics.kmeans.centers import last_means, released_as
-from transforms.privacy import accounting
+from dapple_dp.schemas.choices import Algorithm
+from dapple_dp.schemas.core.plan import Mechanism, PrivacyUnit, ReleaseSpec, RoundSpec
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.errors import PrivacyFlowError
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.privacy.meaning import Meaning, Quantity, Replaced, Role, meaning_of
+from dapple_dp.schemas.privacy.statement import describe
+from dapple_dp.transforms.core import accounting
+from dapple_dp.transforms.kmeans.lloyd.specs import COUNTS, SUMS, for_sampled_rows
+from dapple_dp.transforms.kmeans.protocols import PROTOCOLS, protocol_of
+from dapple_dp.transforms.numerics.kmeans.centers import last_means, released_as
 
 JOB = {
     "experimental": True,
@@ -49,7 +51,7 @@ JOBS = {
 def specs_of(name):
     algorithm, more = JOBS[name]
     config = validated(JOB | {"algorithm": algorithm} | more)
-    return PROTOCOLS[config.algorithm].round_specs(config, 4, 30)
+    return protocol_of(config.algorithm).round_specs(config, 4, 30)
 
 
 def test_every_algorithm_but_twins_is_there():
@@ -60,13 +62,13 @@ def test_every_algorithm_but_twins_is_there():
 @pytest.mark.parametrize("name", JOBS)
 def test_every_release_says_what_it_means(name):
     releases = [release for each in specs_of(name) for release in each.releases]
-    assert all(release.meaning.tells for release in releases)
+    assert all(meaning_of(release).tells for release in releases)
 
 
 @pytest.mark.parametrize("name", JOBS)
 def test_sums_of_clusters_come_with_their_counts(name):
     for each in specs_of(name):
-        roles = [release.meaning.role for release in each.releases]
+        roles = [meaning_of(release).role for release in each.releases]
         assert Role.CLUSTER_SUMS not in roles or roles == [Role.CLUSTER_SUMS, Role.CLUSTER_COUNTS]
 
 
@@ -75,7 +77,7 @@ def test_a_meaning_is_no_part_of_the_law():
     plain = ReleaseSpec(**spec.law)
     assert plain == spec
     assert repr(plain) == repr(spec)
-    assert (plain.meaning.tells, spec.meaning.tells) == ("", "where each center lies")
+    assert (meaning_of(plain).tells, meaning_of(spec).tells) == ("", "where each center lies")
 
 
 def test_a_plan_that_is_known_has_the_meanings_of_the_job_at_hand():
@@ -90,7 +92,7 @@ def test_a_plan_that_is_known_has_the_meanings_of_the_job_at_hand():
         plans.append(accounting.calibrate(PrivacyUnit.RECORD, rounds, 1.0, 1e-6, "tuned"))
     told = [plan.rounds[0].releases[0].spec.meaning.tells for plan in plans]
     assert told == ["one thing", "another"]
-    assert [accounting.describe(plan)[0]["tells"] for plan in plans] == told
+    assert [describe(plan)[0]["tells"] for plan in plans] == told
 
 
 @pytest.mark.parametrize(
@@ -145,7 +147,7 @@ def test_means_are_found_by_what_releases_are_and_never_by_their_names():
 
 
 def test_a_plan_of_a_release_that_says_nothing_is_refused():
-    from pipelines.kmeans.plan.public_fit import check_meanings
+    from dapple_dp.pipelines.kmeans.plan.public_fit import check_meanings
 
     plan = accounting.calibrate(
         PrivacyUnit.RECORD,

@@ -5,10 +5,10 @@ import pyarrow as pa
 import pytest
 import scipy.stats
 
-from schemas.kmeans.recurring.remembered import MEMORY_DRIFT_SCORE, Memory
-from schemas.settings.refusal import MalformedError
-from transforms.numerics.kmeans.centers import NoisyMeans
-from transforms.numerics.kmeans.recurring.memory import drift_scores, memory_of, most_runs, recalled
+from dapple_dp.schemas.kmeans.recurring.remembered import MEMORY_DRIFT_SCORE, Memory
+from dapple_dp.schemas.settings.refusal import MalformedError
+from dapple_dp.transforms.numerics.kmeans.centers import NoisyMeans
+from dapple_dp.transforms.numerics.kmeans.recurring.memory import drift_scores, memory_of, most_runs, recalled
 
 
 def run_of(mean, count, origin=0.0, sums_stddev=1.0, counts_stddev=1.0):

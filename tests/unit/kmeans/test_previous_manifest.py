@@ -2,9 +2,9 @@
 
 import pytest
 
-from schemas.settings.json_schema import check_content
-from schemas.settings.refusal import MalformedError
-from schemas.settings.run_manifest import PreviousManifest
+from dapple_dp.schemas.settings.json_schema import check_content
+from dapple_dp.schemas.settings.refusal import MalformedError
+from dapple_dp.schemas.settings.run_manifest import PreviousManifest
 
 FOLLOWED = {
     "format": 1,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import load_config, validated
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import load_config, validated
 from tests.scenes import job_text, lake
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from transforms.numerics.kmeans import scatter
-from transforms.numerics.statistics import lattice
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.numerics.kmeans import scatter
 
 PUBLIC = np.array([[1.0, 0.0], [0.0, 1.0]])
 """Scatter per row diag(1/2, 1/2); v_public = (1/2)^2 / 2 = 1/8."""

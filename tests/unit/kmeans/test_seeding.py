@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from transforms.numerics.kmeans.starts import seeding
+from dapple_dp.transforms.numerics.kmeans.starts import seeding
 
 LINE = np.array([[0.0], [1.0], [10.0], [11.0]])
 

@@ -6,15 +6,15 @@ import hashlib
 import numpy as np
 import pytest
 
-from schemas.choices import Allocation
-from schemas.kmeans.fit_config import validated
-from schemas.tables.client_block import ClientBlock
-from transforms.kmeans.dp_lloyd import candidates, rivals, rounds, served
-from transforms.kmeans.dp_lloyd.served import ServerStart
-from transforms.kmeans.lloyd.box import LloydSettings
-from transforms.kmeans.protocols import PROTOCOLS
-from transforms.numerics.privacy.noise import draw_release
-from transforms.privacy import accounting
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.plan import Allocation
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.transforms.core import accounting, loop
+from dapple_dp.transforms.core.noise import draw_release
+from dapple_dp.transforms.kmeans.dp_lloyd import candidates, rivals, rounds, served
+from dapple_dp.transforms.kmeans.dp_lloyd.served import ServerStart
+from dapple_dp.transforms.kmeans.lloyd.box import LloydSettings
+from dapple_dp.transforms.kmeans.protocols import protocol_of
 
 D, K = 4, 3
 MEANS = np.array([[0.6, 0.6, 0.0, 0.0], [-0.6, 0.0, 0.6, 0.0], [0.0, -0.6, 0.0, 0.6]])
@@ -37,29 +37,27 @@ def rows_near(means, n_rows, width=0.05, seed=0):
     return means[np.arange(n_rows) % len(means)] + rng.normal(0.0, width, (n_rows, D))
 
 
-def states(config, server, rows):
+def states(config, server, points):
     """State after each round, by the name of the round."""
-    protocol, found = PROTOCOLS[config.algorithm], {}
+    protocol = protocol_of(config.algorithm)
     specs = protocol.round_specs(config, D, len(server))
     plan = accounting.calibrate(config.privacy.unit, specs, config.privacy.epsilon, 1e-6, protocol.allocation(config))
     state = protocol.initial_state(config, server, D)
-    for each in protocol.rounds(config, plan):
-        noisy = draw_release(hashlib.sha256(b"served").digest(), each.plan, each.statistic(ClientBlock(rows), state))
-        state = each.step(state, noisy)
-        found[each.plan.path.partition("/")[2]] = state
-    return found
+    bound, key = protocol.rounds(config, plan), hashlib.sha256(b"served").digest()
+    _, *after = loop.simulate(state, bound, [ClientBlock(points)], key).states
+    return {each.plan.path.partition("/")[2]: state for each, state in zip(bound, after, strict=True)}
 
 
 def test_server_rows_have_bins_of_their_own_and_a_round_and_the_budget_stays():
     specs = rounds.round_specs(job(), D)
     names = [each.path.partition("/")[2] for each in specs]
     assert names[names.index("candidates_02") + 1] == "server"
-    sizes = {each.path.partition("/")[2]: each.size for each in specs}
+    sizes = {each.path.partition("/")[2]: sum(release.size for release in each.releases) for each in specs}
     assert sizes["candidates_00"] == candidates.MOST_PER_CLUSTER * K + served.PER_CLUSTER * K
     assert sum(release.share for each in specs for release in each.releases) == pytest.approx(1.0)
     alone = rounds.round_specs(job(server_data="none"), D)
     assert "dp_lloyd/server" not in [each.path for each in alone]
-    assert alone[3].size == candidates.MOST_PER_CLUSTER * K
+    assert sum(release.size for release in alone[3].releases) == candidates.MOST_PER_CLUSTER * K
 
 
 def test_few_rows_start_from_server_rows_that_are_near_them():

@@ -5,20 +5,22 @@ import math
 import numpy as np
 import pytest
 
-from pipelines.kmeans.plan import simulated_shares
-from pipelines.kmeans.plan.public_fit import PublicFit, resolve_settings
-from schemas.choices import Allocation, Auto, StartSpace
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import validated
-from schemas.privacy.statement import PrivacyStatement, statement_from_json
-from schemas.settings.digest import config_digest
+from dapple_dp.pipelines.kmeans.plan import simulated_shares
+from dapple_dp.pipelines.kmeans.plan.public_fit import PublicFit, resolve_settings
+from dapple_dp.pipelines.kmeans.plan.simulated_shares import nearly_calibrated
+from dapple_dp.schemas.choices import Auto, StartSpace
+from dapple_dp.schemas.core.plan import Allocation
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.privacy.statement import PrivacyStatement, describe, statement_from_json
+from dapple_dp.schemas.settings.digest import config_digest
+from dapple_dp.transforms.core import accounting
+from dapple_dp.transforms.kmeans.feddp_kmeans import rounds as feddp_kmeans
+from dapple_dp.transforms.kmeans.feddp_kmeans.space import decided
+from dapple_dp.transforms.kmeans.lloyd.rounds import FULL_SPACE_SHARES
+from dapple_dp.transforms.kmeans.protocols import protocol_of
 from tests.scenes import lake
 from tests.scenes.directions import in_few_directions, in_many_directions
-from transforms.kmeans.feddp_kmeans import rounds as feddp_kmeans
-from transforms.kmeans.feddp_kmeans.space import decided
-from transforms.kmeans.lloyd.rounds import FULL_SPACE_SHARES
-from transforms.kmeans.protocols import PROTOCOLS
-from transforms.privacy import accounting
 
 SERVER = lake.mixture(60, seed=99)
 AUTO = {"privacy__shares": "auto", "plan": {"assumed_rows": 3000}}
@@ -153,8 +155,7 @@ def test_the_better_candidate_is_chosen_and_said(two_candidates, unit):
     assert fit.chosen is not None
     assert fit.chosen["shares"]["sums"] == 10.0
     assert fit.chosen["lloyd"] == {"steps": 0}
-    described = accounting.describe(fit.plan)
-    statement = PrivacyStatement.from_plan(fit.plan, described, chosen=fit.chosen)
+    statement = PrivacyStatement.from_plan(fit.plan, describe(fit.plan), chosen=fit.chosen)
     assert statement.to_json()["chosen"] == fit.chosen
     assert statement_from_json(statement.to_json()) == statement
 
@@ -176,8 +177,8 @@ def test_a_job_that_gives_its_shares_says_nothing_of_a_choice():
 def test_simulated_noise_is_that_of_the_plan():
     """Nearly: the slack of discrete noise is left out. The plan states no epsilon, so that nobody takes it for one."""
     job = feddp(data__public_rows=3000)
-    found = PROTOCOLS[job.algorithm].round_specs(job, 4, 60)
-    near = accounting.nearly_calibrated(job.privacy.unit, found, 2.0, 1e-6)
+    found = protocol_of(job.algorithm).round_specs(job, 4, 60)
+    near = nearly_calibrated(job.privacy.unit, found, 2.0, 1e-6)
     exact = accounting.calibrate(job.privacy.unit, found, 2.0, 1e-6, Allocation.TUNED)
     for simulated, planned in zip(near.rounds, exact.rounds, strict=True):
         for one, other in zip(simulated.releases, planned.releases, strict=True):

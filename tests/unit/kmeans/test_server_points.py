@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from transforms.numerics.kmeans import server_points
-from transforms.numerics.kmeans.starts import seeding
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.frame import Frame
-from transforms.numerics.statistics.lattice import Lattice
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.frame import Frame
+from dapple_dp.transforms.core.statistics.lattice import Lattice
+from dapple_dp.transforms.numerics.kmeans import server_points
+from dapple_dp.transforms.numerics.kmeans.starts import seeding
 
 
 def mask(text: str) -> np.ndarray:
@@ -158,7 +158,7 @@ def test_far_blobs_are_moved_nearer_and_restored(centered):
     assert before.lattice.clipping_norm > 5000.0
     moved = after.quantize(points, lattice.SUM_BITS) * after.lattice.unit(lattice.SUM_BITS) + after.lattice.center
     np.testing.assert_allclose(moved[4:] - moved[:4], [[100 * math.sqrt(2), 0.0]] * 4, atol=1e-3)
-    np.testing.assert_allclose(after.restore(moved), points, atol=1e-2)
+    np.testing.assert_allclose(server_points.restore(after, moved), points, atol=1e-2)
 
 
 def test_points_left_out_do_not_count():
@@ -182,4 +182,4 @@ def test_the_frame_stays_where_moving_does_not_make_it_smaller(gap, distance):
     before = framed(points)
     after = server_points.reduce_diameter(points, np.ones(8, dtype=bool), distance, before, centered=True)
     assert after is before
-    np.testing.assert_array_equal(after.restore(points), points)
+    np.testing.assert_array_equal(server_points.restore(after, points), points)

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.transforms.kmeans import server_starts
+from dapple_dp.transforms.kmeans.lloyd import rounds as lloyd
+from dapple_dp.transforms.kmeans.lloyd.state import ClippingBounds
+from dapple_dp.transforms.numerics.kmeans.starts import seeding, sphere_packing
 from tests.scenes import lake
-from transforms.kmeans import server_starts
-from transforms.kmeans.lloyd import rounds as lloyd
-from transforms.kmeans.lloyd.state import ClippingBounds
-from transforms.numerics.kmeans.starts import seeding, sphere_packing
 
 ALGORITHMS = ["server_kmeanspp", "server_lloyds", "sphere_packing"]
 

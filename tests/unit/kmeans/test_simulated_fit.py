@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from pipelines.kmeans.plan.public_fit import PublicFit
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import validated
+from dapple_dp.pipelines.kmeans.plan.public_fit import PublicFit
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.transforms.kmeans.simulated_fit import MOST_ROWS, drawn_rows, mean_cost, simulate_rounds, stand_in_points
+from dapple_dp.transforms.numerics.kmeans.starts import seeding
 from tests.scenes import lake
-from transforms.kmeans.simulated_fit import MOST_ROWS, drawn_rows, mean_cost, simulate_rounds, stand_in_points
-from transforms.numerics.kmeans.starts import seeding
 
 SERVER = lake.mixture(60, seed=99)
 

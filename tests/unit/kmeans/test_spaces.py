@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from dapple_dp.transforms.numerics.kmeans import server_points
+from dapple_dp.transforms.numerics.kmeans.starts import spaces, stand_in
 from tests.scenes import lake
 from tests.scenes.directions import in_few_directions, in_many_directions
-from transforms.numerics.kmeans import server_points
-from transforms.numerics.kmeans.starts import spaces, stand_in
 
 
 def test_a_subspace_that_misses_clusters_is_left():

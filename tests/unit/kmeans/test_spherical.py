@@ -7,15 +7,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from schemas.errors import ConfigError, SchemaMismatchError
-from schemas.kmeans.fit_config import validated
-from schemas.privacy.plan import ReleasePlan
-from schemas.privacy.release import Release
-from schemas.tables.terms_column import TermsColumn
-from transforms.kmeans.lloyd.specs import COUNTS, vector_spec
-from transforms.kmeans.spherical import names, server
-from transforms.kmeans.spherical.rounds import round_specs
-from transforms.numerics.statistics import lattice
+from dapple_dp.schemas.core.plan import ReleasePlan
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.errors import ConfigError, SchemaMismatchError
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.privacy.meaning import Meaning, Role
+from dapple_dp.schemas.tables.terms_column import TermsColumn
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.term_cells import CellLimits
+from dapple_dp.transforms.kmeans.lloyd.specs import COUNTS, vector_spec
+from dapple_dp.transforms.kmeans.spherical import names, server
+from dapple_dp.transforms.kmeans.spherical.rounds import round_specs
 
 JOB = {
     "algorithm": "spherical",
@@ -104,6 +106,7 @@ def test_sums_of_zeros_are_centers_all_the_same():
     assert np.isfinite(found.positions).all()
 
 
+TERMS_OF = Meaning(tells="which terms each cluster has", role=Role.CLUSTER_TERMS)
 COUNTS_OF = np.array([[90.0, 10.0, 50.0], [10.0, 90.0, 50.0]])
 SIZES = np.array([100.0, 100.0])
 
@@ -117,6 +120,36 @@ def test_names_are_terms_above_the_share_of_their_cluster():
 
 def test_what_noise_explains_is_no_name():
     assert names.named(COUNTS_OF, 30.0, SIZES, 1.0, ("cats", "dogs", "the")).terms == ()
+
+
+def test_the_only_cluster_has_no_name():
+    """Its share is 1, whatever rounding makes of its noisy size."""
+    for size in np.random.default_rng(0).uniform(1.0, 5000.0, 200):
+        np.testing.assert_array_equal(names.largest_shares(np.array([size]), 7.3), 1.0)
+        assert names.named(np.array([[4000.0, 10.0]]), 7.3, np.array([size]), 7.3, ("cats", "dogs")).terms == ()
+
+
+@pytest.mark.parametrize(("unit", "found"), [("record", ("cats", "dogs")), ("client", ())])
+def test_what_rounding_of_shares_explains_is_no_name(unit, found):
+    """Of a billion clients some thousand are no more than what the lattice leaves out."""
+    privacy = JOB["privacy"] | {"unit": unit}
+    job = config(privacy=privacy, names={"column": "t", "words": ["cats", "dogs"]}, justification={"privacy.unit": "a"})
+    half = 250_000_000 * lattice.SUM_UNITS
+    step = CellLimits(2, 32).cell_units
+    counts = np.full((2, 2), 125_000_000) + 2000 * np.array([[1, -1], [-1, 1]])
+    given = [(COUNTS, np.full(2, half), 1.0 / lattice.SUM_UNITS), (TERMS_OF, counts * step, 1.0 / step)]
+    releases = []
+    for meaning, values, lattice_unit in given:
+        spec = vector_spec("a", values.shape, 1.0, meaning=meaning)
+        plan = ReleasePlan(spec=spec, noise_multiplier=0.01)
+        releases.append(Release(path="p", plan=plan, values=values, lattice_unit=lattice_unit))
+    assert names.cluster_names(job, releases).terms == found
+
+
+def test_a_list_is_read_without_its_repetitions():
+    column = pa.chunked_array([pa.array([["dog", "dog", "cow", "dog", "cat", "bird"], ["bird", "bird"]])])
+    found = TERMS.beside(np.zeros((2, 1)), column)
+    np.testing.assert_array_equal(found[:, 1:], [[1, 0], [2, -1]])
 
 
 def test_thresholds_are_those_of_the_number_of_cells():

@@ -2,10 +2,11 @@
 
 import pytest
 
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import load_config, validated
-from schemas.kmeans.sections.spherical_config import MOST_CELLS
-from schemas.privacy.unit import Clients, Rows
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import load_config, validated
+from dapple_dp.schemas.kmeans.spherical_config import MOST_CELLS
+from dapple_dp.schemas.settings.tiers import deprecations
+from dapple_dp.transforms.kmeans.spherical.state import SphericalSettings
 
 JOB = {
     "experimental": True,
@@ -64,12 +65,25 @@ def test_rows_are_units_for_a_reason():
     assert found.privacy.unit == "record"
 
 
-@pytest.mark.parametrize(
-    ("unit", "given", "cells"),
-    [(Rows(), {}, 8), (Clients(2), {}, 16), (Clients(10), {}, 32), (Clients(10), {"per_unit": 5}, 5)],
-)
-def test_a_unit_counts_in_cells_by_its_typical_rows(unit, given, cells):
-    assert validated(JOB | {"names": NAMES | given}).names.cells_of(unit) == cells
+@pytest.mark.parametrize("given", ["auto", 5])
+def test_the_pairs_of_a_unit_are_no_setting_any_more(given):
+    """Jobs that name it are told so, and are the same jobs; one whose terms are in a file is not told by mistake."""
+    job = validated(JOB | {"names": {"column": "tags", "vocabulary": "v.txt"}}).with_files(lambda *_: "a\nb\n")
+    old = validated(JOB | {"names": {"column": "tags", "vocabulary": "v.txt", "per_unit": given}})
+    old = old.with_files(lambda *_: "a\nb\n")
+    assert old.model_dump() == job.model_dump()
+    assert "per_unit" not in job.model_dump()["names"]
+    said = "names.per_unit goes in the next version: it has no effect; use names.most_per_row"
+    assert (list(deprecations(job)), list(deprecations(old))) == ([], [said])
+
+
+@pytest.mark.parametrize(("most", "terms", "cells"), [(32, 100, 32), (32, 2, 2), (8, 100, 8), (1000, 3, 3)])
+def test_a_unit_has_as_many_terms_as_a_row_may_have(most, terms, cells):
+    for unit in ("client", "record"):
+        changes = {"privacy": JOB["privacy"] | {"unit": unit}, "justification": {"privacy.unit": "a test"}}
+        names = NAMES | {"most_per_row": most, "words": list(map(str, range(terms)))}
+        limits = SphericalSettings.from_config(validated(JOB | changes | {"names": names})).limits
+        assert (limits.n_terms, limits.per_row) == (terms, cells)
 
 
 def test_a_vocabulary_is_read_once_and_its_blank_lines_are_left_out():
@@ -114,7 +128,7 @@ def test_a_long_vocabulary_is_refused_for_many_clusters():
 
 
 def test_the_section_of_topics_asks_for_names():
-    from pipelines.command.settings import topics
+    from dapple_dp.pipelines.command.settings import topics
 
     with pytest.raises(ConfigError, match="for topics, got no names"):
         topics(

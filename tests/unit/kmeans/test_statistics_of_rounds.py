@@ -5,23 +5,24 @@ import types
 import numpy as np
 import pytest
 
-from schemas.privacy.unit import Clients, Rows
-from schemas.tables.client_block import ClientBlock
-from transforms.kmeans.central_tree import rounds as tree_rounds
-from transforms.kmeans.dp_lloyd import candidates
-from transforms.kmeans.dp_lloyd import rounds as lloyd_rounds
-from transforms.kmeans.dp_medians import rounds as median_rounds
-from transforms.kmeans.feddp_kmeans import rounds as feddp_rounds
-from transforms.kmeans.lloyd import quality as quality_round
-from transforms.kmeans.lloyd import rounds as means_rounds
-from transforms.kmeans.spherical import rounds as sphere_rounds
-from transforms.kmeans.windows import rounds as window_rounds
-from transforms.numerics.statistics import center_quality, clients, rows
-from transforms.numerics.statistics.assignment import Assigner
-from transforms.numerics.statistics.frame import Frame
-from transforms.numerics.statistics.lattice import Lattice
-from transforms.numerics.statistics.relative_sums import Neighborhoods, row_split_sums
-from transforms.numerics.statistics.term_cells import CellLimits
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.unit import Clients, Rows
+from dapple_dp.transforms.core.statistics import clients, rows
+from dapple_dp.transforms.core.statistics.assignment import Assigner
+from dapple_dp.transforms.core.statistics.differences import Neighborhoods, row_split_sums
+from dapple_dp.transforms.core.statistics.frame import Frame
+from dapple_dp.transforms.core.statistics.lattice import Lattice
+from dapple_dp.transforms.core.statistics.term_cells import CellLimits
+from dapple_dp.transforms.kmeans.central_tree import rounds as tree_rounds
+from dapple_dp.transforms.kmeans.dp_lloyd import candidates
+from dapple_dp.transforms.kmeans.dp_lloyd import rounds as lloyd_rounds
+from dapple_dp.transforms.kmeans.dp_medians import rounds as median_rounds
+from dapple_dp.transforms.kmeans.feddp_kmeans import rounds as feddp_rounds
+from dapple_dp.transforms.kmeans.lloyd import quality as quality_round
+from dapple_dp.transforms.kmeans.lloyd import rounds as means_rounds
+from dapple_dp.transforms.kmeans.spherical import rounds as sphere_rounds
+from dapple_dp.transforms.kmeans.windows import rounds as window_rounds
+from dapple_dp.transforms.numerics.kmeans.bounds import squared_bound
 
 UNIT = 1 << 20
 POINTS = np.array([[0.5, 0.25], [0.75, 0.0], [-0.5, 0.125], [-0.25, -0.25], [0.5, 0.5]])
@@ -47,36 +48,35 @@ def test_statistics_of_the_start_from_server_points(unit, module):
     same(feddp_rounds.outer_statistic(BLOCK, given, counted=False), scatter)
     same(feddp_rounds.outer_statistic(BLOCK, given, counted=True), scatter, module.count(BLOCK))
     same(feddp_rounds.norm_statistic(BLOCK, given), module.norm_histogram(BLOCK, FRAME.lattice.center))
-    for tuned in (True, False):
-        given.settings.tuned = tuned
-        found = module.histogram(BLOCK, FRAME, ASSIGNER, 1.0, relative=tuned)
-        same(feddp_rounds.histogram_statistic(BLOCK, given), found, [0, 0])
+    for l1 in (True, False):
+        found = module.histogram(BLOCK, FRAME, ASSIGNER, 1.0, relative=not l1)
+        same(feddp_rounds.histogram_statistic(BLOCK, given, l1=l1), found, [0, 0])
 
 
 @pytest.mark.parametrize(
-    ("tuned", "absolute", "form"),
+    ("l1", "absolute", "form"),
     [
-        (True, False, "mean_sums_and_counts"),
-        (True, True, "mean_sums_and_counts"),
-        (False, True, "clipped_sums_and_counts"),
-        (False, False, "means_of_means"),
+        (False, False, "mean_sums_and_counts"),
+        (False, True, "mean_sums_and_counts"),
+        (True, True, "clipped_sums_and_counts"),
+        (True, False, "means_of_means"),
     ],
 )
-def test_means_of_clients_have_three_forms(tuned, absolute, form):
-    settings = types.SimpleNamespace(tuned=tuned, n_clusters=3)
+def test_means_of_clients_have_three_forms(l1, absolute, form):
+    settings = types.SimpleNamespace(n_clusters=3)
     given = state(Clients(2), settings=settings, bounds=types.SimpleNamespace(sums=0.75, counts=0.5))
     found = getattr(clients, form)(BLOCK, FRAME, ASSIGNER, 0.75, 0.5)
     assert np.abs(found).sum() > 0
-    same(means_rounds.means_statistic(BLOCK, given, absolute=absolute), found[:4], [0, 0], found[4:], [0])
+    same(means_rounds.means_statistic(BLOCK, given, absolute=absolute, l1=l1), found[:4], [0, 0], found[4:], [0])
     settings.n_clusters = 2
-    same(means_rounds.means_statistic(BLOCK, given, absolute=absolute), found)
+    same(means_rounds.means_statistic(BLOCK, given, absolute=absolute, l1=l1), found)
 
 
 @UNITS
 @pytest.mark.parametrize("cap", [None, 0.5])
 def test_quality_is_capped_and_padded(unit, module, cap):
     given = state(unit, assigner=ASSIGNER, centers=1, settings=types.SimpleNamespace(n_clusters=4), sum_unit=2.0 / UNIT)
-    bound = center_quality.squared_bound(ASSIGNER.centers, np.inf if cap is None else UNIT / 4)
+    bound = squared_bound(ASSIGNER.centers, np.inf if cap is None else UNIT / 4)
     found = module.quality(BLOCK, FRAME, ASSIGNER.centers, bound)
     same(quality_round.statistic(BLOCK, given, max_distance=cap), found, [0, 0])
     for missing in ("centers", "assigner"):
@@ -120,7 +120,7 @@ def test_statistics_of_a_fine_round(unit, module):
     given.sums_bound, given.count_bound, given.radius = UNIT // 2, 1.0, UNIT // 2
     whole = module.relative_sums(BLOCK, FRAME, neighborhoods, UNIT // 2)
     same(lloyd_rounds.fine_statistic(BLOCK, given, n_cells=5), whole[:4], [0] * 6, whole[4:], [0] * 3)
-    bound = center_quality.squared_bound(centers, UNIT // 2)
+    bound = squared_bound(centers, UNIT // 2)
     same(lloyd_rounds.spread_statistic(BLOCK, given), module.quality(BLOCK, FRAME, centers, bound)[:1])
     given.inner = UNIT // 4
     if unit == Rows():
@@ -156,7 +156,7 @@ def test_bounds_of_clients_in_lloyd_are_those_of_the_state(monkeypatch):
 
 @UNITS
 def test_statistics_of_the_sphere(unit, module):
-    limits = CellLimits(2, 3, 0)
+    limits = CellLimits(2, 3)
     none = types.SimpleNamespace(limits=None)
     given = state(unit, assigner=ASSIGNER, centers=ASSIGNER.centers, sums_bound=2.0, settings=none)
     sums = module.mean_sums_and_counts(BLOCK, FRAME, ASSIGNER, 2.0, 1.0)

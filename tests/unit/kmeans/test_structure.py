@@ -1,9 +1,10 @@
 """What distinguishes clusters from one cloud, names from noise, and halves of a cluster from clusters; by hand."""
 
 import numpy as np
+import pytest
 
-from pipelines.kmeans.report.center_summary import CenterSummary
-from transforms.numerics.kmeans import structure
+from dapple_dp.pipelines.kmeans.report.center_summary import CenterSummary
+from dapple_dp.transforms.numerics.kmeans import structure
 
 CORNERS = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0], [10.0, 10.0]])
 SIZES = np.full(4, 100.0)
@@ -62,4 +63,21 @@ def test_values_that_noise_may_swap_are_named_together():
     noisy = CenterSummary.of(centers, np.ones(2), (), noise=np.full((2, 3), 0.02))
     assert noisy.largest_of(0, slice(0, 3)) == [0, 1]
     assert noisy.largest_of(1, slice(0, 3)) == [2]
-    assert CenterSummary.of(centers, np.ones(2), ()).largest_of(0, slice(0, 3)) == [0]
+    exact = CenterSummary.of(centers, np.ones(2), (), noise=np.zeros((2, 3)))
+    assert exact.largest_of(0, slice(0, 3)) == [0]
+
+
+@pytest.mark.parametrize("noise", [None, np.full((3, 2), np.nan), np.array([[0.0, 0.0], [np.nan, 0.0], [0.0, 0.0]])])
+def test_unknown_noise_is_not_no_noise(noise):
+    centers = np.array([[0.0, 5.0], [1.0, 5.5], [2.0, 4.5]])
+    found = CenterSummary.of(centers, np.ones(3), (), noise=noise)
+    assert not found.knows_noise
+    assert all(feature != 0 for index in range(3) for feature, _ in found.outstanding(index, 3))
+    assert found.largest_of(1, slice(0, 2)) == [1, 0]
+
+
+def test_unknown_noise_of_a_cluster_that_may_be_empty_hides_nothing():
+    centers, noise = np.array([[0.0, 0.0], [9.0, 0.0], [5.0, 5.0]]), np.zeros((3, 2))
+    noise[2] = np.nan
+    found = CenterSummary.of(centers, np.array([9.0, 9.0, 0.0]), (), least=1.0, noise=noise)
+    assert found.outstanding(0, 3) == [(0, -1)]

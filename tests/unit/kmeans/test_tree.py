@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from transforms.numerics.kmeans import tree
-from transforms.numerics.kmeans.tree import Hyperplanes, Nodes, Rule, Tree
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.assignment import Projection
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.assignment import Projection
+from dapple_dp.transforms.numerics.kmeans import tree
+from dapple_dp.transforms.numerics.kmeans.tree import Hyperplanes, Nodes, Rule, Tree
 
 DEPTH = 7
 UNIT = float(lattice.SUM_UNITS)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from schemas.choices import Auto, ClippingCenter, TreeDirections
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import FedDPKMeansFit, load_config, validated
+from dapple_dp.schemas.choices import Auto, ClippingCenter, TreeDirections
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import FedDPKMeansFit, load_config, validated
 from tests.scenes import job_text
 
 

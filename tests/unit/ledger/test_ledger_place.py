@@ -2,8 +2,8 @@
 
 import pytest
 
-from schemas.errors import ConfigError
-from schemas.privacy.ledger_place import is_on_server, ledger_place
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.privacy.ledger_place import is_on_server, ledger_place
 
 SECRET = "planted0451"
 

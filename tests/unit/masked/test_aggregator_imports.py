@@ -6,45 +6,47 @@ import pytest
 
 from tests.unit.test_import_direction import file_of, reached_from
 
-AGGREGATOR = ("transforms.masked.aggregator", "pipelines.masked.aggregate")
+AGGREGATOR = ("dapple_dp.transforms.masked.aggregator", "dapple_dp.pipelines.masked.aggregate")
 CLIENTS = {
-    "transforms.masked.clients",
-    "transforms.masked.aggregation",
-    "transforms.masked.pairwise_legs",
-    "transforms.masked.pairwise_lists",
-    "transforms.masked.pairwise_rounds",
-    "transforms.numerics.masked.shared_masks",
-    "transforms.numerics.masked.pairwise_masks",
-    "transforms.numerics.masked.shamir",
-    "pipelines.masked.pairwise_upload",
-    "pipelines.masked.upload",
-    "pipelines.masked.unmask",
-    "pipelines.masked.clients_role",
-    "pipelines.masked.clients_settings",
+    "dapple_dp.transforms.masked.clients",
+    "dapple_dp.transforms.masked.aggregation",
+    "dapple_dp.transforms.masked.pairwise_legs",
+    "dapple_dp.transforms.masked.pairwise_lists",
+    "dapple_dp.transforms.masked.pairwise_rounds",
+    "dapple_dp.transforms.numerics.masked.shared_masks",
+    "dapple_dp.transforms.numerics.masked.pairwise_masks",
+    "dapple_dp.transforms.numerics.masked.shamir",
+    "dapple_dp.pipelines.masked.pairwise_upload",
+    "dapple_dp.pipelines.masked.upload",
+    "dapple_dp.pipelines.masked.unmask",
+    "dapple_dp.pipelines.masked.clients_role",
+    "dapple_dp.pipelines.masked.clients_settings",
 }
 RELEASING = {
-    "pipelines.kmeans.plan.planned_fit",
-    "pipelines.kmeans.fit",
-    "transforms.kmeans.feddp_kmeans.server",
-    "transforms.rounds.round",
+    "dapple_dp.pipelines.kmeans.plan.planned_fit",
+    "dapple_dp.pipelines.kmeans.fit",
+    "dapple_dp.transforms.kmeans.feddp_kmeans.server",
+    "dapple_dp.transforms.on_beam.round",
 }
 
 
 @pytest.mark.parametrize("module", AGGREGATOR)
 def test_the_aggregator_cannot_import_what_knows_masks(module):
     reached = reached_from(module)
-    assert {"transforms.privacy.noise_stage", "schemas.masked.exchange"} <= reached
-    assert module != "pipelines.masked.aggregate" or "transforms.masked.pairwise_files" in reached
+    assert {"dapple_dp.transforms.on_beam.noise_stage", "dapple_dp.schemas.masked.exchange"} <= reached
+    assert module != "dapple_dp.pipelines.masked.aggregate" or "dapple_dp.transforms.masked.pairwise_files" in reached
     assert reached & CLIENTS == set()
     assert reached & RELEASING == set()
 
 
 def test_a_planted_import_is_caught():
     def read(path):
-        planted = "\ndef late():\n    from transforms.numerics.masked.shared_masks import RoundMasks\n"
+        planted = "\ndef late():\n    from dapple_dp.transforms.numerics.masked.shared_masks import RoundMasks\n"
         return path.read_text() + planted * (path.name == "aggregation.py" or path.name == "file_bytes.py")
 
-    assert "transforms.numerics.masked.shared_masks" in reached_from("pipelines.masked.aggregate", read)
+    assert "dapple_dp.transforms.numerics.masked.shared_masks" in reached_from(
+        "dapple_dp.pipelines.masked.aggregate", read
+    )
 
 
 @pytest.mark.parametrize("module", AGGREGATOR)

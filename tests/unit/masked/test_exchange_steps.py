@@ -6,20 +6,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.masked import aggregate, pairwise_upload, unmask, upload
-from pipelines.masked.clients_role import SHARES
-from schemas.errors import ProtocolError
-from schemas.masked.config import PairwiseParams
-from schemas.masked.exchange import SUM_SCHEMA, ExchangePlan, MaskedMessages, sum_from_table
-from schemas.masked.pairwise_messages import HandedOut, Leg, Letter, SenderKeys
-from schemas.privacy.release import releases_from_table
+from dapple_dp.pipelines.masked import aggregate, pairwise_upload, unmask, upload
+from dapple_dp.pipelines.masked.clients_role import SHARES
+from dapple_dp.schemas.errors import ProtocolError
+from dapple_dp.schemas.masked.config import PairwiseParams
+from dapple_dp.schemas.masked.exchange import SUM_SCHEMA, ExchangePlan, MaskedMessages, sum_from_table
+from dapple_dp.schemas.masked.pairwise_messages import HandedOut, Leg, Letter, SenderKeys
+from dapple_dp.transforms.masked.exchange_files import MESSAGES, read_releases
+from dapple_dp.transforms.masked.pairwise_files import PairwiseExchange
+from dapple_dp.transforms.masked.party_state import RunState
+from dapple_dp.transforms.masked.sealing import Sealing
+from dapple_dp.transforms.numerics.masked.public_keys import private_key, public_key
 from tests.scenes import lake
 from tests.scenes.gaussian_rounds import round_of
-from transforms.masked.exchange_files import MESSAGES, read_table
-from transforms.masked.pairwise_files import PairwiseExchange
-from transforms.masked.party_state import RunState
-from transforms.masked.sealing import Sealing
-from transforms.numerics.masked.public_keys import private_key, public_key
 
 FIRST, SECOND = dataclasses.replace(round_of(sums=4), path="run/first"), round_of(sums=4, counts=4)
 PLAN = ExchangePlan(
@@ -155,6 +154,6 @@ def test_shares_come_to_the_party_that_unmasks_and_garbage_is_left_out(place, tm
 def test_releases_are_kept_in_their_file(tmp_path):
     releases = masked_sum([b"a"]).releases
     unmask._keep(releases, str(tmp_path / "releases.parquet"))
-    found = releases_from_table(read_table(str(tmp_path / "releases.parquet")))
+    found = read_releases(str(tmp_path / "releases.parquet"), PLAN.rounds[INDEX])
     assert [each.path for each in found] == [each.path for each in releases]
     assert all(np.array_equal(*(each.values for each in pair)) for pair in zip(found, releases, strict=True))

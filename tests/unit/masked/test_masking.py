@@ -11,10 +11,10 @@ from apache_beam.internal import pickler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.masked.coalitions import coalitions
-from schemas.masked.config import MaskedConfig
-from transforms.numerics.masked.shared_masks import SENDER_BYTES, TAG_BYTES, RoundMasks, message_bytes
-from transforms.numerics.privacy.keystream import encode_label
+from dapple_dp.schemas.masked.coalitions import coalitions
+from dapple_dp.schemas.masked.config import MaskedConfig
+from dapple_dp.transforms.core.keystream import encode_label
+from dapple_dp.transforms.numerics.masked.shared_masks import SENDER_BYTES, TAG_BYTES, RoundMasks, message_bytes
 
 SECRET = bytes(range(32))
 CONTEXT = encode_label("run", "feddp_kmeans/weights", b"broadcast")
@@ -151,3 +151,28 @@ def test_a_tag_confirms_a_right_guess_of_a_message_to_a_holder_of_the_secret():
         rows = coalitions(MaskedConfig(secret_uri="secret", noise_by=noise_by))
         assert [row["holds"] for row in rows if "whose tags show" in row["parties"]] == [False]
         assert all("tags" not in row["parties"] for row in coalitions(MaskedConfig(scheme="pairwise", threshold=2)))
+
+
+HOLDS = {
+    "aggregator": {
+        "one reader of the releases": True,
+        "the aggregator, who sees no release": True,
+        "the aggregator and a reader of the releases": False,
+        "the aggregator and a client": False,
+    },
+    "both": {"one reader of the releases": True, "the aggregator and readers of the releases": True},
+}
+
+
+@pytest.mark.parametrize("noise_by", HOLDS)
+def test_who_adds_the_noise_decides_against_whom_the_promise_holds(noise_by):
+    """Who knows the noise of all can take it off a release, and who knows a part of it cannot."""
+    rows = {row["parties"]: row["holds"] for row in coalitions(MaskedConfig(secret_uri="secret", noise_by=noise_by))}
+    assert HOLDS[noise_by].items() <= rows.items()
+
+
+@pytest.mark.parametrize("corrupt", [0.51, 1.0, -0.01])
+def test_more_than_half_of_the_clients_cannot_collude(corrupt):
+    assert MaskedConfig(scheme="pairwise", threshold=2, corrupt=0.5).corrupt == 0.5
+    with pytest.raises(ValueError, match="corrupt"):
+        MaskedConfig(scheme="pairwise", threshold=2, corrupt=corrupt)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from schemas.errors import ProtocolError
-from transforms.numerics.masked.neighbors import CORRECTNESS_BITS, SECURITY_BITS, circle, parameters
+from dapple_dp.schemas.errors import ProtocolError
+from dapple_dp.transforms.numerics.masked.neighbors import CORRECTNESS_BITS, SECURITY_BITS, circle, parameters
 
 SEED = bytes(range(16))
 

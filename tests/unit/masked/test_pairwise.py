@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from schemas.errors import ProtocolError
-from tests.statistical.test_mask_uniformity import looks_uniform
-from transforms.numerics.masked.neighbors import circle
-from transforms.numerics.masked.pairwise_masks import (
+from dapple_dp.schemas.errors import ProtocolError
+from dapple_dp.transforms.core.keystream import encode_label
+from dapple_dp.transforms.numerics.masked.neighbors import circle
+from dapple_dp.transforms.numerics.masked.pairwise_masks import (
     Neighbor,
     PairwiseClient,
     Revealed,
@@ -16,7 +16,7 @@ from transforms.numerics.masked.pairwise_masks import (
     agreed_seed,
     total_mask,
 )
-from transforms.numerics.privacy.keystream import encode_label
+from tests.statistical.test_mask_uniformity import looks_uniform
 
 CONTEXT = encode_label("run", "feddp_kmeans/weights", b"broadcast")
 SIZE = 6

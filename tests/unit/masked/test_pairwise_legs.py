@@ -7,18 +7,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from schemas.errors import NotYetError, ProtocolError
-from schemas.masked.config import PairwiseParams
-from schemas.masked.exchange import SUM_SCHEMA, sum_from_table
-from schemas.masked.pairwise_messages import HandedOut
-from schemas.tables.shard import EMPTY_SHARD, ShardRef
+from dapple_dp.schemas.errors import NotYetError, ProtocolError
+from dapple_dp.schemas.masked.config import PairwiseParams
+from dapple_dp.schemas.masked.exchange import SUM_SCHEMA, sum_from_table
+from dapple_dp.schemas.masked.pairwise_messages import HandedOut
+from dapple_dp.schemas.tables.shard import EMPTY_SHARD, ShardRef
+from dapple_dp.transforms.core.keystream import encode_label
+from dapple_dp.transforms.masked import clients, pairwise_legs, pairwise_rounds
+from dapple_dp.transforms.masked.clients import Masking
+from dapple_dp.transforms.masked.pairwise_lists import Correspondence, list_everybody, number_listed, sender_of
+from dapple_dp.transforms.masked.party_state import RunState
 from tests.scenes import lake
 from tests.scenes.gaussian_rounds import round_of
-from transforms.masked import clients, pairwise_legs, pairwise_rounds
-from transforms.masked.clients import Masking
-from transforms.masked.pairwise_lists import Correspondence, list_everybody, number_listed, sender_of
-from transforms.masked.party_state import RunState
-from transforms.numerics.privacy.keystream import encode_label
 
 STATE = types.SimpleNamespace(releases=())
 PLAN = round_of(sums=4, counts=4)
@@ -106,6 +106,15 @@ def test_the_sum_of_those_present_comes_back(legs, places):
     found = pairwise_legs._unmask(masked, STATE, legs.listed, handed, PLAN, legs.masking)
     np.testing.assert_array_equal(values_of(found), STATISTICS[places].sum(axis=0))
     assert [each.path for each in found] == ["test/sums", "test/counts"]
+
+
+def test_a_sum_whose_senders_have_not_a_tag_each_is_not_unmasked(legs):
+    (messages,) = legs.messages()
+    masked = added(messages, [0, 1, 2, 3])
+    (handed,) = legs.shares([each.sender for each in legs.keys], masked)
+    short = masked._replace(tags=(*masked.tags, masked.tags[0]))
+    with pytest.raises(ValueError, match="argument 2 is longer"):
+        pairwise_legs._unmask(short, STATE, legs.listed, handed, PLAN, legs.masking)
 
 
 def test_a_client_outside_the_sum_hands_out_nothing(legs):

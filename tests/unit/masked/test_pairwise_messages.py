@@ -3,11 +3,11 @@
 import pyarrow as pa
 import pytest
 
-from schemas.errors import ProtocolError
-from schemas.masked.config import PairwiseParams
-from schemas.masked.exchange import ExchangePlan
-from schemas.masked.pairwise_messages import HandedOut, Letter, SenderKeys, sent_from_table, sent_to_table
-from schemas.privacy.noise_shares import ShareLaw
+from dapple_dp.schemas.errors import ProtocolError
+from dapple_dp.schemas.masked.config import PairwiseParams
+from dapple_dp.schemas.masked.exchange import ExchangePlan
+from dapple_dp.schemas.masked.pairwise_messages import HandedOut, Letter, SenderKeys, sent_from_table, sent_to_table
+from dapple_dp.schemas.privacy.noise_shares import ShareLaw
 
 ROWS = {
     SenderKeys: [SenderKeys(b"a", bytes(32), b"k" * 32), SenderKeys(b"b", b"m" * 32, bytes(32))],

@@ -4,9 +4,9 @@ import pathlib
 
 import pytest
 
-from schemas.errors import ConfigError
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.transforms.masked.party_state import PartyState
 from tests.scenes import lake
-from transforms.masked.party_state import PartyState
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from transforms.numerics.masked import shamir
-from transforms.numerics.masked.shamir import N_LIMBS, PRIME, combine, split
-from transforms.numerics.privacy.keystream import KeyStream
+from dapple_dp.transforms.core.keystream import KeyStream
+from dapple_dp.transforms.numerics.masked import shamir
+from dapple_dp.transforms.numerics.masked.shamir import N_LIMBS, PRIME, combine, split
 
 KEY = bytes(range(32))
 

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from schemas.errors import ProtocolError
-from schemas.masked.exchange import MaskedMessages
-from schemas.privacy.release import MaskedSum
-from transforms.masked.aggregation import all_arrive
-from transforms.masked.aggregator import SumMessagesFn, _checked
+from dapple_dp.schemas.errors import ProtocolError
+from dapple_dp.schemas.masked.exchange import MaskedMessages, MaskedSum
+from dapple_dp.transforms.masked.aggregation import all_arrive
+from dapple_dp.transforms.masked.aggregator import SumMessagesFn, _checked
 
 
 def messages(*named):

@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from pipelines.page.axis import MINUS, Axis, text_width
-from pipelines.page.chart import ACCENT, Chart, Look, fill, number, path
-from pipelines.page.svg import WIDTH, Figure, inline_svg
+from dapple_dp.pipelines.page.axis import MINUS, Axis, text_width
+from dapple_dp.pipelines.page.chart import ACCENT, Chart, Look, fill, number, path
+from dapple_dp.pipelines.page.svg import WIDTH, Figure, inline_svg
 
 
 def axis(low, high, **settings):

@@ -1,8 +1,10 @@
 """Numbers of a page: as many digits as they are worth, points below points."""
 
+import math
+
 import pytest
 
-from pipelines.page.numbers import fixed, on_points, to_noise
+from dapple_dp.pipelines.page.numbers import at_most, fixed, on_points, to_noise
 
 
 @pytest.mark.parametrize(
@@ -41,3 +43,16 @@ def test_points_lie_in_line():
     assert [text.rstrip("\u2007\u2008") for text in lined] == ["1.25", "-12", "3.5", "—", "1,000"]
     assert [len(text) - len(text.rstrip("\u2007\u2008")) for text in lined] == [0, 3, 1, 0, 3]
     assert on_points(["1", "20%"]) == ("1", "20%")
+
+
+@pytest.mark.parametrize(
+    "bound", [1.0, 1e-6, 0.0001, math.e, math.exp(11.9), 73.1, 0.731058, 999.9, 1234.5, 2.0, 1e-12, 5e8]
+)
+def test_a_bound_is_never_rounded_below_itself(bound):
+    text = at_most(bound)
+    assert bound * (1.0 - 1e-11) <= float(text.replace(",", "")) <= bound * 1.01
+    assert "e+" not in text
+
+
+def test_a_bound_of_few_digits_stays_as_it_is():
+    assert [at_most(each) for each in (0.0001, 1e-6, 2.5, 1000.0)] == ["0.0001", "1e-06", "2.5", "1,000"]

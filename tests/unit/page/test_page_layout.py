@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from pipelines.page.page import Badge, Bar, Page, Plot, PrivacyLabel, Section, Table, html
-from pipelines.page.stamp import RunStamp, css_string
+from dapple_dp.pipelines.page.page import Badge, Bar, Page, Plot, PrivacyLabel, Section, Table, html
+from dapple_dp.pipelines.page.stamp import RunStamp, css_string
 
 STAMP = RunStamp(run_id="night-7", day="2026-11-22", data="a</style><b>", job="ab" * 32)
 

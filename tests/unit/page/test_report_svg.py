@@ -6,13 +6,13 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from pipelines.kmeans.report import cluster_plots
-from pipelines.kmeans.report.center_summary import CenterSummary
-from pipelines.page import page as report_page
-from pipelines.page import plots
-from pipelines.page.chart import ACCENT, Look
-from pipelines.page.page import Badge, Notice, Page, Plot, Section, html, plot
-from pipelines.page.svg import Figure, inline_svg, standalone
+from dapple_dp.pipelines.kmeans.report import cluster_plots
+from dapple_dp.pipelines.kmeans.report.center_summary import CenterSummary
+from dapple_dp.pipelines.page import page as report_page
+from dapple_dp.pipelines.page import plots
+from dapple_dp.pipelines.page.chart import ACCENT, Look
+from dapple_dp.pipelines.page.page import Badge, Notice, Page, Plot, Section, html, plot
+from dapple_dp.pipelines.page.svg import Figure, inline_svg, standalone
 
 
 def summary(n_clusters, n_features, sizes=None, names=()):

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from pipelines.plan import leftovers
-from pipelines.run.options import job_name
-from schemas.privacy.charge import Limit
+from dapple_dp.pipelines.plan import leftovers
+from dapple_dp.pipelines.run.options import job_name
+from dapple_dp.schemas.privacy.charge import Limit
 from tests.scenes import lake
 from tests.scenes.flink_jobs import canned_flink
 from tests.scenes.ledgers import gaussian, new_ledger

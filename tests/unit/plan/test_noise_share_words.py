@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from pipelines.jobs.forewarnings import WHOLE_SHARES, forewarnings
-from pipelines.plan.plan_words import _shares
-from schemas.kmeans.fit_config import validated
-from schemas.privacy.noise_shares import ShareLaw
+from dapple_dp.pipelines.jobs.forewarnings import WHOLE_SHARES, forewarnings
+from dapple_dp.pipelines.plan.plan_words import _shares
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.privacy.noise_shares import ShareLaw
 from tests.scenes import lake
 
 PAIRWISE = {"scheme": "pairwise", "noise_by": "clients", "threshold": 2}

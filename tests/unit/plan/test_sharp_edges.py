@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from pipelines.plan.sharp_edges import EDGES, PAGE, edges_of
-from schemas.kmeans.fit_config import validated
+from dapple_dp.pipelines.plan.sharp_edges import EDGES, PAGE, edges_of
+from dapple_dp.schemas.kmeans.fit_config import validated
 from tests.scenes import lake
 from tests.unit.test_docs_paths import ROOT
 

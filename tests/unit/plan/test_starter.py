@@ -7,12 +7,13 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.plan import proposal, starter
-from pipelines.plan.command_line import TOOLS, check_flags
-from pipelines.plan.proposal import Proposal
-from pipelines.run.flags import read
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import load_config
+from dapple_dp.pipelines.plan import proposal, starter
+from dapple_dp.pipelines.plan.command_line import TOOLS, check_flags
+from dapple_dp.pipelines.plan.proposal import Proposal
+from dapple_dp.pipelines.run.flags import read
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import load_config
+from dapple_dp.transforms.files.formats.csv_guess import Look
 from tests.scenes import lake
 
 TABLE = pa.table(
@@ -77,12 +78,14 @@ def test_a_column_cannot_write_settings(place):
 def text_of(given, schema):
     """The job of flags and a schema, without a file."""
     proposal = Proposal.of(schema, given.client_id)
-    starter._questions(given, proposal)
-    return starter.job_text(given, proposal)
+    starter._questions(given, proposal, Look(schema=schema, rows=schema.empty_table()))
+    return starter.job_text(given, proposal, {})
 
 
 def test_features_may_have_any_name_or_be_a_list(place):
-    given = check_flags(read(TOOLS["init"], words(place, "--domain", "0,1"))[0])
+    def given():
+        return check_flags(read(TOOLS["init"], words(place, "--domain", "0,1"))[0])
+
     for odd in (
         "a: [b]\n# c, 'd' \"e\" " + 40 * "long ",
         "\x1b[2J",
@@ -92,12 +95,12 @@ def test_features_may_have_any_name_or_be_a_list(place):
         "\U0001f600",
         "\x7f~",
     ):
-        found = load_config(text_of(given, pa.schema({odd: pa.float32(), "b": pa.int8()})))
+        found = load_config(text_of(given(), pa.schema({odd: pa.float32(), "b": pa.int8()})))
         assert found.data.features == (odd, "b")
         assert found.dp_lloyd.domain == {odd: (0.0, 1.0), "b": (0.0, 1.0)}
-    found = load_config(text_of(given, pa.schema({"x": pa.list_(pa.float32(), 3), "id": pa.string()})))
+    found = load_config(text_of(given(), pa.schema({"x": pa.list_(pa.float32(), 3), "id": pa.string()})))
     assert (found.data.features, found.dp_lloyd.domain) == ("x", (0.0, 1.0))
-    with pytest.raises(ConfigError, match=r'--data must have a column of numbers.*; column "id" is text; name another'):
+    with pytest.raises(ConfigError, match=r'--data must have a column of numbers.*; column "id" is an id'):
         Proposal.of(pa.schema({"id": pa.string()}), None)
 
 
@@ -171,7 +174,7 @@ def test_what_the_comments_say_of_text_makes_a_job(place):
     ("flags", "said"),
     [
         (("--algorithm", "kmeans"), "--algorithm must be one of dp_lloyd, central_tree, feddp_kmeans"),
-        (("--client_id", "nobody"), "--client_id must be a column, got 'nobody'"),
+        (("--client_id", "nobody"), '--client_id must be a column, got "nobody"; columns: "age", "hours"'),
         (("--domain", "0;1"), "a bound must be a number, got '0;1'"),
         (("--domain", "1,0"), "an interval must be two finite numbers, the smaller one first, got '1,0'"),
         (("--radius", "inf", "--algorithm", "central_tree"), "a radius must be a finite number above 0, got 'inf'"),

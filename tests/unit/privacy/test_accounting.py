@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import math
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -12,9 +13,14 @@ from dp_accounting.pld import PLDAccountant
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from schemas.choices import Allocation
-from schemas.errors import ConfigError, UnsupportedEventError
-from schemas.privacy.plan import Geometry, PrivacyUnit
+from dapple_dp.pipelines.kmeans.plan.simulated_shares import nearly_calibrated
+from dapple_dp.schemas.core.plan import Allocation, Geometry, PrivacyUnit
+from dapple_dp.schemas.errors import ConfigError, UnsupportedEventError
+from dapple_dp.schemas.privacy.statement import describe
+from dapple_dp.transforms.core import accounting
+from dapple_dp.transforms.core.discretization import discretization_slack
+from dapple_dp.transforms.core.noise import check_release_noise
+from dapple_dp.transforms.privacy import plan_cache
 from tests.scenes.plans import (
     LAPLACE,
     PAPER,
@@ -27,11 +33,9 @@ from tests.scenes.plans import (
     planned,
     spec,
 )
-from transforms.numerics.privacy.noise import check_release_noise
-from transforms.privacy import accounting, known_epsilons, plan_cache
-from transforms.privacy.discretization import discretization_slack
 
 STDDEVS = (1.0, 2.0, 5.0, 30.0)
+REQUEST = {"epsilon": 0.25}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -60,11 +64,9 @@ def test_tuned_is_the_analytic_gaussian_mechanism(epsilon):
 
 
 def test_a_plan_to_simulate_has_nearly_the_noise_and_promises_nothing():
-    plan = accounting.nearly_calibrated(PrivacyUnit.RECORD, init_specs(TUNED), 1.0, 1e-6)
+    plan = nearly_calibrated(PrivacyUnit.RECORD, init_specs(TUNED), 1.0, 1e-6)
     assert (plan.epsilon, plan.delta, plan.discretization_slack) == (math.inf, 1e-6, 0.0)
     assert multipliers(plan) == pytest.approx(multipliers(calibrate(init_specs(TUNED), 1.0)), rel=2e-3)
-    with pytest.raises(ConfigError, match="epsilon must be"):
-        accounting.nearly_calibrated(PrivacyUnit.RECORD, init_specs(TUNED), math.inf, 1e-6)
 
 
 def test_plan_repeats_its_request():
@@ -102,7 +104,8 @@ def test_gaussian_releases_are_merged_exactly():
     merged = accounting.compose_epsilon(planned(4.8), 1e-6, 1.0)
     assert accounting.compose_epsilon(rounds, 1e-6, 1.0) == pytest.approx(merged, rel=1e-12)
     accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, 1e-3)
-    assert accountant.compose(accounting.events(rounds)).get_epsilon(1e-6) == pytest.approx(merged, rel=1e-4)
+    single = [dp_event.GaussianDpEvent(multiplier) for multiplier in (8.0, 6.0)]
+    assert accountant.compose(dp_event.ComposedDpEvent(single)).get_epsilon(1e-6) == pytest.approx(merged, rel=1e-4)
 
 
 def test_slack_counts_off_diagonal_entries_with_their_smaller_noise():
@@ -137,7 +140,7 @@ def test_a_coarse_lattice_costs_noise_but_never_the_guarantee():
 
 
 def test_describe_lists_every_release():
-    rows = accounting.describe(calibrate(init_specs(PAPER), allocation=PAPER))
+    rows = describe(calibrate(init_specs(PAPER), allocation=PAPER))
     assert [row["path"] for row in rows] == [
         "init/outer/scatter",
         "init/weights/histogram",
@@ -167,7 +170,7 @@ class _Compositions:
     def of(self, *args) -> tuple[int, object]:
         """Calls made, and the plan found, without the memory of the process."""
         accounting._calibrate.cache_clear()
-        known_epsilons.forget()
+        accounting._composed.clear()
         before = self.count
         plan = calibrate(*args)
         return self.count - before, plan
@@ -191,7 +194,7 @@ def test_a_stored_level_gives_the_same_plan_and_is_composed_without_a_formula(co
     assert first > 1
     has_laplace = allocation is PAPER
     assert compositions.of(*request) == (int(has_laplace), plan)
-    assert calibrate(*request) is calibrate(*request)
+    assert calibrate(*request) == calibrate(*request)
     (file,) = _cached(tmp_path)
     assert list(json.loads(file.read_text())) == ["format", "level", "epsilon"]
     compositions.of(init_specs(allocation), 1.0, 2e-6, allocation)
@@ -273,9 +276,9 @@ def test_the_formula_confirms_what_is_composed_and_nothing_less(epsilon, delta):
     plan = calibrate(init_specs(TUNED), epsilon, delta)
     exact = _exact_epsilon(plan.rounds, discretization_slack(plan.rounds, epsilon, delta), delta)
     assert exact <= plan.epsilon
-    assert known_epsilons.is_tight(plan.rounds, plan.epsilon, epsilon, delta)
-    assert not known_epsilons.is_tight(plan.rounds, exact * (1.0 - 1e-6), epsilon, delta)
-    assert not known_epsilons.is_tight(plan.rounds, plan.epsilon * 1.01, epsilon, delta)
+    assert accounting.is_tight(plan.rounds, plan.epsilon, epsilon, delta)
+    assert not accounting.is_tight(plan.rounds, exact * (1.0 - 1e-6), epsilon, delta)
+    assert not accounting.is_tight(plan.rounds, plan.epsilon * 1.01, epsilon, delta)
 
 
 def _exact_epsilon(rounds, slack, delta):
@@ -295,17 +298,63 @@ def _single(rounds):
 
 def test_no_formula_covers_laplace_releases():
     plan = calibrate(init_specs(PAPER), 1.0, 1e-6, PAPER)
-    assert not known_epsilons.is_tight(plan.rounds, plan.epsilon, 1.0, 1e-6)
-    known_epsilons.propose(plan.rounds, 1.0, 1e-6, 0.1)
-    assert known_epsilons.recall(plan.rounds, 1.0, 1e-6) is None
+    assert not accounting.is_tight(plan.rounds, plan.epsilon, 1.0, 1e-6)
 
 
-def test_a_proposal_for_rounds_is_not_believed():
+def test_no_formula_covers_a_laplace_release_among_gaussian_ones():
+    """However little it spends."""
+    plan = calibrate(init_specs(TUNED), 1.0, 1e-6)
+    (release, *_) = plan.rounds[0].releases
+    spec = dataclasses.replace(release.spec, mechanism=LAPLACE)
+    laplace = dataclasses.replace(
+        plan.rounds[0], releases=(dataclasses.replace(release, spec=spec, noise_multiplier=1e9),)
+    )
+    assert accounting.is_tight(plan.rounds, plan.epsilon, 1.0, 1e-6)
+    assert not accounting.is_tight((*plan.rounds, laplace), plan.epsilon, 1.0, 1e-6)
+
+
+def test_no_other_number_than_what_rounds_spend_is_tight():
     plan = calibrate(init_specs(TUNED), 1.0, 1e-6)
     for spent in (0.5 * plan.epsilon, math.nan, math.inf, -1.0, 0.0):
-        known_epsilons.propose(plan.rounds, 1.0, 1e-6, spent)
-        assert accounting._spent(plan.rounds, 1.0, 1e-6) == plan.epsilon
-    known_epsilons.forget()
+        assert not accounting.is_tight(plan.rounds, spent, 1.0, 1e-6)
+
+
+class _Lying(NamedTuple):
+    """A cache that says what it likes."""
+
+    said: tuple[float, float]
+
+    def load(self, request):
+        return self.said
+
+    def store(self, request, level, epsilon):
+        pass
+
+
+@pytest.mark.parametrize("allocation", list(Allocation))
+@pytest.mark.parametrize(("factor", "epsilon"), [(2.0, 0.9999), (1.001, 0.9999), (math.nan, 0.9999), (1.0, math.nan)])
+def test_a_cache_in_memory_is_not_believed_either(allocation, factor, epsilon):
+    """A level with too little noise, or an epsilon that is none: the plan is that of a search."""
+    accounting._calibrate.cache_clear()
+    specs = init_specs(allocation)
+    plan = accounting.calibrate(PrivacyUnit.RECORD, specs, 1.0, 1e-6, allocation)
+    share, known = specs[0].releases[0].share, plan.rounds[0].releases[0].noise_multiplier
+    total = math.fsum(each.share for one in specs for each in one.releases)
+    nominal = math.sqrt(total / share) if allocation is TUNED else math.sqrt(2.0 * math.log(1.25 / 1e-6)) / share
+    found = accounting.calibrate(
+        PrivacyUnit.RECORD, specs, 1.0, 1e-6, allocation, _Lying((nominal / known * factor, epsilon))
+    )
+    assert found.epsilon <= 1.0
+    accounting._composed.clear()
+    assert accounting.spent_epsilon(found.rounds, 1.0, 1e-6) == pytest.approx(found.epsilon, rel=1e-9)
+
+
+def test_what_is_remembered_is_of_these_releases_this_target_and_this_delta():
+    plan = calibrate(init_specs(TUNED), 1.0, 1e-6)
+    renamed = tuple(dataclasses.replace(each, path="other") for each in plan.rounds)
+    assert accounting.spent_epsilon(renamed, 1.0, 1e-6) == accounting.spent_epsilon(plan.rounds, 1.0, 1e-6)
+    assert accounting.spent_epsilon(plan.rounds, 1.0, 1e-7) > plan.epsilon
+    assert accounting.spent_epsilon(plan.rounds[:-1], 1.0, 1e-6) < plan.epsilon
 
 
 def test_another_version_of_the_accountant_is_another_request(monkeypatch):
@@ -335,9 +384,9 @@ def test_a_failed_write_leaves_nothing_behind(compositions, monkeypatch, tmp_pat
 def test_default_cache_folder_is_in_the_home_folder(monkeypatch, tmp_path, given_folder):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", given_folder)
-    plan_cache.store("0" * 64, plan_cache.StoredLevel(0.25, 1.0))
-    assert (tmp_path / ".cache" / "dapple" / "plans" / f"{'0' * 64}.json").exists()
-    assert plan_cache.load("0" * 64) == (0.25, 1.0)
+    plan_cache.store(REQUEST, 0.25, 1.0)
+    assert (tmp_path / ".cache" / "dapple" / "plans" / f"{plan_cache.digest(REQUEST)}.json").exists()
+    assert plan_cache.load(REQUEST) == (0.25, 1.0)
 
 
 def test_no_home_folder_is_no_error(monkeypatch):
@@ -346,8 +395,8 @@ def test_no_home_folder_is_no_error(monkeypatch):
 
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(plan_cache.pathlib.Path, "home", homeless)
-    plan_cache.store("0" * 64, plan_cache.StoredLevel(0.25, 1.0))
-    assert plan_cache.load("0" * 64) is None
+    plan_cache.store(REQUEST, 0.25, 1.0)
+    assert plan_cache.load(REQUEST) is None
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])
@@ -449,3 +498,23 @@ def test_a_search_for_a_level_has_an_end_and_a_sentence(monkeypatch, tmp_path, s
         assert accounting.calibrate(PrivacyUnit.RECORD, COUNTS, 1.0, 1e-6, PAPER).epsilon <= 1.0
     assert len(levels) <= accounting._MAX_COMPOSITIONS
     accounting._calibrate.cache_clear()
+
+
+def test_epsilon_of_many_laplace_releases_is_no_more_than_its_slack_assumes():
+    """Together they spend more than twice the worst of them."""
+    laplace = [planned(10.0, f"p/{place}", mechanism=LAPLACE)[0] for place in range(60)]
+    rounds, delta = (*laplace, *planned(20.0, "p/g")), 1e-6
+    found = accounting.stated_epsilon(rounds, delta)
+    slack = discretization_slack(rounds, found, delta)
+    assert found > 1.0
+    assert accounting.compose_epsilon(rounds, delta - slack.delta, 0.1) + slack.epsilon <= found * (1.0 + 1e-6)
+
+
+def test_text_in_place_of_a_mechanism_gets_no_plan_from_memory():
+    calibrate(one_round(spec()))
+    for text in ({"mechanism": "discrete_gaussian"}, {"geometry": "vector"}):
+        assert spec(**text) == spec()
+        with pytest.raises(ConfigError, match="must have a Mechanism and a Geometry, got text"):
+            calibrate(one_round(spec(**text)))
+        with pytest.raises(ValueError, match="must have a Mechanism and a Geometry, got text"):
+            check_release_noise(planned(2.0, **text)[0].releases[0])

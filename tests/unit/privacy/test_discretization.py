@@ -8,9 +8,9 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import chi2
 
-from schemas.privacy.plan import Geometry
+from dapple_dp.schemas.core.plan import Geometry
+from dapple_dp.transforms.core.discretization import lattice_noise, upper_ratio
 from tests.scenes.plans import planned
-from transforms.privacy.discretization import lattice_noise, upper_ratio
 
 STDDEVS = (0.6, 1.0, 3.0, 40.0)
 

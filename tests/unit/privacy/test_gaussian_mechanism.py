@@ -6,8 +6,8 @@ import mpmath
 import pytest
 from dp_accounting import gaussian_mechanism
 
+from dapple_dp.transforms.core.discretization import log_delta
 from tests.scenes.plans import gaussian_delta
-from transforms.numerics.privacy.gaussian_mechanism import log_delta
 
 MULTIPLIERS = (1e-3, 0.1, 0.5, 1.0, 2.0, 10.0, 100.0, 1000.0)
 EPSILONS = (0.0, 1e-6, 1e-3, 0.1, 1.0, 8.0, 50.0, 1000.0)

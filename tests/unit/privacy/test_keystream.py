@@ -8,7 +8,7 @@ import pytest
 from apache_beam.internal import pickler
 from scipy import stats
 
-from transforms.numerics.privacy.keystream import BATCH_TRIALS, MAX_BOUND, KeyStream, encode_label, first_accepted
+from dapple_dp.transforms.core.keystream import BATCH_TRIALS, MAX_BOUND, KeyStream, encode_label, first_accepted
 
 KEY = bytes(range(32))
 

@@ -7,16 +7,15 @@ import numpy as np
 import pytest
 from dp_accounting import gaussian_mechanism
 
-from schemas.choices import Allocation
-from schemas.errors import BudgetExceededError, LedgerRefusedError
-from schemas.privacy.charge import Charge, LatticeNoise, Limit
-from schemas.privacy.plan import Mechanism, PrivacyUnit, ReleaseSpec, RoundSpec
-from schemas.privacy.statement import PrivacyStatement
-from tests.scenes.ledgers import basic_limit, charge, gaussian
-from transforms.privacy import accounting
-from transforms.privacy.discretization import lattice_noise
-from transforms.privacy.ledger_filter import (
+from dapple_dp.schemas.core.plan import Allocation, LatticeNoise, Mechanism, PrivacyUnit, ReleaseSpec, RoundSpec
+from dapple_dp.schemas.errors import BudgetExceededError, LedgerRefusedError
+from dapple_dp.schemas.privacy.charge import Charge, Limit
+from dapple_dp.schemas.privacy.statement import PrivacyStatement, describe
+from dapple_dp.transforms.core import accounting
+from dapple_dp.transforms.core.discretization import lattice_noise
+from dapple_dp.transforms.privacy.ledger_filter import (
     MOST_RUNS,
+    Spent,
     check,
     fits,
     how_many,
@@ -25,6 +24,7 @@ from transforms.privacy.ledger_filter import (
     spent_epsilon,
     total,
 )
+from tests.scenes.ledgers import basic_limit, charge, gaussian
 
 LIMIT = Limit(epsilon=1.0, delta=1e-6)
 
@@ -33,7 +33,7 @@ def planned(epsilon, delta, mechanism=Mechanism.DISCRETE_GAUSSIAN, allocation=Al
     spec = ReleaseSpec(name="sums", shape=(5, 4), mechanism=mechanism, sensitivity=1 << 20, share=1.0)
     rounds = (RoundSpec(path="test", releases=(spec, spec)),)
     plan = accounting.calibrate(PrivacyUnit.RECORD, rounds, epsilon, delta, allocation)
-    statement = PrivacyStatement.from_plan(plan, accounting.describe(plan))
+    statement = PrivacyStatement.from_plan(plan, describe(plan))
     return Charge.of(statement, dataset="census", job="fit", noise=lattice_noise(plan.rounds))
 
 
@@ -221,3 +221,11 @@ def test_many_runs_are_planned_together():
     assert each == pytest.approx(0.3, rel=0.01)
     together = [charge(each)] * 9
     check(basic_limit(3.0), together, charge(each))
+
+
+def test_what_the_lattice_adds_is_paid_for_as_many_runs_and_as_much_as_the_pages_say():
+    """Two hundred-thousandths of epsilon, and tails of 10,000 runs; no noise is small enough beyond."""
+    tiny = Spent(precision=1e-12, ratio=2e-5 * LIMIT.epsilon, n_gaussian=10_000)
+    assert fits(LIMIT, tiny)
+    assert not fits(LIMIT, tiny._replace(n_gaussian=10_001))
+    assert not fits(LIMIT, tiny._replace(ratio=2.001e-5 * LIMIT.epsilon))

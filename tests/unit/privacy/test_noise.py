@@ -1,6 +1,7 @@
 """The noise stage: pinned draws, exact decisions, retry safety, and what it refuses."""
 
 import dataclasses
+import functools
 import math
 from fractions import Fraction
 
@@ -8,10 +9,11 @@ import mpmath
 import numpy as np
 import pytest
 
-from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
-from transforms.numerics.privacy import noise
-from transforms.numerics.privacy.keystream import KeyStream, encode_label
-from transforms.numerics.privacy.noise import check_release_noise, discrete_gaussian, discrete_laplace, draw_release
+from dapple_dp.schemas.core.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
+from dapple_dp.transforms.core import noise
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label
+from dapple_dp.transforms.core.noise import check_release_noise, discrete_gaussian, discrete_laplace, draw_release
+from dapple_dp.transforms.masked.noise_stages import further_noised
 
 KEY = bytes(range(32))
 GAUSSIAN, LAPLACE = Mechanism.DISCRETE_GAUSSIAN, Mechanism.DISCRETE_LAPLACE
@@ -350,7 +352,7 @@ def test_a_second_noise_is_as_large_as_planned_and_both_are_stated_together():
     """Anyone who knows one key is kept from the sum by full noise of the other; releases state the stddev of both."""
     plan = _plan(shape=(4000,), multiplier=0.25)
     first = draw_release(KEY, _round(plan), np.zeros(4000, dtype=np.int64))
-    (both,) = noise.add_further_noise(bytes(32), _round(plan), first)
+    (both,) = further_noised(functools.partial(draw_release, bytes(32)), _round(plan), first)
     assert both.path == first[0].path
     assert both.plan.noise_multiplier == pytest.approx(0.25 * math.sqrt(2.0), rel=1e-12)
     second = both.values - first[0].values

@@ -4,16 +4,16 @@ import dataclasses
 import math
 
 import numpy as np
+import pydantic
 import pytest
 
-from schemas.errors import ConfigError, ProtocolError
-from schemas.kmeans.fit_config import validated
-from schemas.privacy.noise_shares import ShareLaw
-from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
+from dapple_dp.schemas.core.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
+from dapple_dp.schemas.errors import ConfigError, ProtocolError
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.privacy.noise_shares import DropoutShare, ShareLaw
+from dapple_dp.transforms.numerics.masked import noise_shares
+from dapple_dp.transforms.numerics.masked.noise_shares import closeness, closeness_epsilon, draw_share, with_shares
 from tests.scenes import lake
-from transforms.numerics.privacy import noise_shares
-from transforms.numerics.privacy.noise_shares import closeness, closeness_epsilon, draw_share
-from transforms.privacy import accounting
 
 KEY, OTHER_KEY = bytes(range(32)), bytes(range(1, 33))
 PAIRWISE = ShareLaw(threshold=2, corrupt=0.05, dropout=0.3)
@@ -46,6 +46,20 @@ def test_shares_that_count(law, n_listed, fewest, counted):
     law.check_present(fewest, n_listed)
     with pytest.raises(ProtocolError, match=f"shares of at least {fewest} senders"):
         law.check_present(fewest - 1, n_listed)
+
+
+def test_any_part_of_the_senders_but_all_may_drop_out():
+    dropout = pydantic.TypeAdapter(DropoutShare)
+    assert [dropout.validate_python(each) for each in (0.0, 0.3, 0.999)] == [0.0, 0.3, 0.999]
+    for each in (-1e-9, 1.0):
+        with pytest.raises(pydantic.ValidationError):
+            dropout.validate_python(each)
+
+
+@pytest.mark.parametrize("statistic", [np.zeros(5, np.int64), np.zeros(6), np.zeros((6, 1), np.int64)])
+def test_a_share_is_drawn_for_a_statistic_of_its_round_only(statistic):
+    with pytest.raises(ValueError, match=r"exact_sum of test/round must be int64 of shape \(6,\)"):
+        draw_share(KEY, b"north", round_of(), statistic, 4)
 
 
 def test_nobody_is_left():
@@ -88,7 +102,7 @@ def test_the_price_covers_any_number_of_shares():
         least = noise_shares.LEAST_STDDEV
         sums = math.fsum(closeness(least, least * math.sqrt(count)) for count in range(1, n_shares))
         assert 2 * 1010 * sums <= price
-    assert accounting.with_shares(1.0, rounds) == math.nextafter(1.0, 2.0)
+    assert with_shares(1.0, rounds) == math.nextafter(1.0, 2.0)
 
 
 def test_a_share_is_bound_to_key_sender_path_law_and_statistic():

@@ -7,9 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from schemas.kmeans.model import ClusterModel, NoisyCost, model_from_tables
-from schemas.privacy.plan import Geometry, Meaning, Mechanism, Quantity, ReleasePlan, ReleaseSpec, Role
-from schemas.privacy.release import RELEASE_SCHEMA, Release, releases_from_table, releases_to_table
+from dapple_dp.schemas.core.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.kmeans.model import ClusterModel, NoisyCost, model_from_tables
+from dapple_dp.schemas.privacy.meaning import Meaning, Quantity, Role, meaning_of
+from dapple_dp.schemas.privacy.release_table import RELEASE_SCHEMA, releases_from_table, releases_to_table
 
 SCATTER = Meaning(tells="directions in which the data spread", role=Role.SQUARED_LENGTHS, quantity=Quantity.SQUARE)
 COUNTS = Meaning(tells="how large each cluster is", role=Role.CLUSTER_COUNTS)
@@ -43,7 +45,7 @@ def assert_equal(found: Release, expected: Release):
     assert found.path == expected.path
     assert found.plan.noise_multiplier == expected.plan.noise_multiplier
     known = dataclasses.replace(expected.plan.spec, share=0.0)
-    assert found.meaning == expected.meaning
+    assert meaning_of(found.plan.spec) == meaning_of(expected.plan.spec)
     assert dataclasses.replace(found.plan.spec, share=0.0) == known
     np.testing.assert_array_equal(found.values, expected.values)
     assert found.values.dtype == np.int64

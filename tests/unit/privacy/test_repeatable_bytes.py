@@ -5,10 +5,10 @@ import os
 import pathlib
 import secrets
 
+from dapple_dp.transforms.numerics.reports.coins import SystemCoins
+from dapple_dp.transforms.privacy import key_files
 from tests.scenes import repeatable_bytes
 from tests.scenes.repeatable_bytes import bytes_of
-from transforms.numerics.reports.coins import SystemCoins
-from transforms.privacy import keys
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 MODULES = [
@@ -18,8 +18,8 @@ MODULES = [
 
 def drawn(folder: pathlib.Path) -> tuple[object, ...]:
     """All kinds of draws that Dapple makes."""
-    keys.create_key(str(folder / "key"))
-    key = keys.read_key(str(folder / "key"))
+    key_files.create_key(str(folder / "key"))
+    key = key_files.read_key(str(folder / "key"))
     (folder / "key").unlink()
     words = SystemCoins(2).words(0, 3).tobytes()
     return key, words, secrets.token_hex(8), secrets.randbits(64), secrets.token_bytes()

@@ -1,28 +1,33 @@
 """What noise stages spend against what was planned, by hand; and what a graph may start from."""
 
 import dataclasses
+import functools
 import math
 import types
 
-import apache_beam as beam
 import numpy as np
 import pytest
 
-from schemas.errors import PrivacyFlowError
-from schemas.privacy.flow import Promise, PromisedPlan, Zone
-from schemas.privacy.noise_shares import ShareLaw
-from schemas.privacy.plan import Geometry, Mechanism, PrivacyUnit
-from schemas.tables.contract import TableContract
+from dapple_dp.pipelines.masked.aggregate import check_chunk
+from dapple_dp.schemas.core.plan import Geometry, Mechanism, PrivacyUnit, Promise, PromisedPlan, Zone
+from dapple_dp.schemas.errors import PrivacyFlowError
+from dapple_dp.schemas.privacy.noise_shares import ShareLaw
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.shard import ShardRef
+from dapple_dp.transforms.core import accounting
+from dapple_dp.transforms.core.audit import Audit, check_round, check_spent, check_values, composed, paths
+from dapple_dp.transforms.core.round import Round
+from dapple_dp.transforms.kmeans.lloyd.rounds import means_statistic
+from dapple_dp.transforms.kmeans.lloyd.server import means_step
+from dapple_dp.transforms.kmeans.lloyd.state import MeansState
+from dapple_dp.transforms.numerics.masked.noise_shares import with_shares
+from dapple_dp.transforms.on_beam.steps import DeclaredMechanism
+from dapple_dp.transforms.tables.source import Source
+from tests.scenes.gaussian_rounds import round_of
 from tests.scenes.plans import PAPER, TUNED, calibrate, init_specs, planned
-from transforms.privacy import accounting
-from transforms.privacy_flow.checker import _Walk
-from transforms.privacy_flow.declared_mechanism import DeclaredMechanism
-from transforms.privacy_flow.graph_spending import check_chunk, check_spent, check_values, composed, paths
-from transforms.privacy_flow.rules import Level, Rule
-from transforms.privacy_flow.starting_points import StartingPoints
-from transforms.privacy_flow.step import Step
-from transforms.tables.source import Source
 
+MEANS = object.__new__(MeansState)
+"""A state of nothing yet."""
 A, B, C = (planned(2.0 + place, path)[0] for place, path in enumerate("abc"))
 
 
@@ -44,8 +49,8 @@ def test_a_promise_of_nan_is_refused_before_any_step():
     sound, other = PromisedPlan(rounds=(A, B)), PromisedPlan(rounds=(C, broken))
     for given in (promise(other), promise(sound, other), promise(other, chunk=(A,)), promise(sound, stages=(broken,))):
         with pytest.raises(PrivacyFlowError, match="a finite noise multiplier above 0"):
-            _Walk(given).check_promise()
-    _Walk(promise(sound, stages=(A,))).check_promise()
+            Audit(given).check_promise()
+    Audit(promise(sound, stages=(A,))).check_promise()
 
 
 def test_rounds_are_composed_where_the_job_composes_them():
@@ -76,10 +81,14 @@ def test_shares_are_paid_for(monkeypatch):
     """An epsilon that is all of the plan's leaves nothing for what sums of shares cost."""
     monkeypatch.setattr(accounting, "spent_epsilon", lambda *_: 0.5)
     shared = PromisedPlan(rounds=(A,), epsilon=1.0, delta=1e-6, shares=ShareLaw(threshold=2))
-    assert composed((A,), promise(shared)) == (accounting.with_shares(0.5, [A]), 1e-6)
+    assert composed((A,), promise(shared)) == (with_shares(0.5, [A]), 1e-6)
     with pytest.raises(PrivacyFlowError, match="must spend at most epsilon"):
         composed((A,), promise(dataclasses.replace(shared, epsilon=0.5)))
     assert composed((A,), promise(dataclasses.replace(shared, epsilon=0.5, shares=None))) == (0.5, 1e-6)
+    costs = [composed((A,), promise(dataclasses.replace(shared, shares_cost=each)))[0] for each in (-0.25, 0.25)]
+    assert costs == [math.nextafter(each, 1.0) for each in (0.5, 0.75)]
+    with pytest.raises(PrivacyFlowError, match="must spend at most epsilon"):
+        composed((A,), promise(dataclasses.replace(shared, shares_cost=math.nan)))
 
 
 def altered(**changes):
@@ -142,44 +151,70 @@ def test_a_mechanism_declares_nothing_on_its_own():
 # Starting points.
 
 
-def step(transform):
-    node = types.SimpleNamespace(full_label="Step", transform=transform)
-    return Step(node=node, rule=Rule(takes=Level.PRIVATE), mains=(), sides=())
+def refused(must, remedy):
+    return PrivacyFlowError(f"Step must {must}; {remedy}.")
 
 
 def test_files_are_listed_once_and_clients_are_those_of_one_column():
-    starts = StartingPoints()
+    audit = Audit(promise())
     for listed, holds in [(None, True), (("a", "b"), True), (("a", "b", "a"), False)]:
         found = Source(path="lake", files=listed)
         if holds:
-            starts.add(step(types.SimpleNamespace(source=found)))
+            audit.read([found], refused)
         else:
             with pytest.raises(PrivacyFlowError, match="list every file once"):
-                starts.add(step(types.SimpleNamespace(source=found)))
+                audit.read([found], refused)
     contracts = [
         TableContract(features=("x",), n_features=1, client_id=name, by_client=True) for name in ("user", "patient")
     ]
-    starts.add(step(types.SimpleNamespace(contract=contracts[0])))
-    starts.add(step(types.SimpleNamespace(contract=contracts[0])))
+    audit.read([contracts[0]], refused)
+    audit.read([contracts[0]], refused)
     rows = TableContract(features=("x",), n_features=1, client_id="other")
-    starts.add(step(types.SimpleNamespace(contract=rows)))
+    audit.read([rows], refused)
     with pytest.raises(PrivacyFlowError, match="read the clients of one column, got several columns"):
-        starts.add(step(types.SimpleNamespace(contract=contracts[1])))
+        audit.read([contracts[1]], refused)
 
 
 def test_rows_are_not_created():
-    starts = StartingPoints()
-    starts.add(step(beam.Create([1, "a"])))
-    with pytest.raises(PrivacyFlowError, match="create public values, got references to rows"):
-        starts.add(step(beam.Create([(1, Source(path="lake"))])))
+    audit = Audit(promise())
+    audit.start([1, "a"], refused)
+    for rows in (Source(path="lake"), ShardRef(path="lake", row_group=0, n_rows=1)):
+        with pytest.raises(PrivacyFlowError, match="create public values, got references to rows"):
+            audit.start([(1, rows)], refused)
+
+
+def test_a_run_starts_from_audited_objects():
+    sentinel = object()
+    with pytest.raises(PrivacyFlowError, match="be handed objects of audited types, got one of builtins:object"):
+        Audit(promise()).start([sentinel], refused)
+    Audit(promise(), also=[sentinel]).start([sentinel], refused)
+
+
+@pytest.mark.parametrize(
+    ("created", "key"),
+    [
+        ((3, MEANS), 3),
+        (MEANS, None),
+        ([3, MEANS], None),
+        ((3, MEANS, 4), None),
+        (("3", MEANS), None),
+        ((True, MEANS), None),
+    ],
+)
+def test_a_state_is_that_of_the_run_by_whose_number_it_stands(created, key):
+    audit = Audit(promise())
+    audit.start([created], refused)
+    assert audit._states == [(key, MEANS)]
 
 
 def test_rounds_start_from_a_state_of_their_unit():
-    def starts(*states, unit=PrivacyUnit.CLIENT, key=None):
-        found = StartingPoints()
-        found._states = [(key, types.SimpleNamespace(privacy_unit=types.SimpleNamespace(kind=each))) for each in states]
-        found.measure(None, step(types.SimpleNamespace()), PromisedPlan(rounds=(), unit=unit))
-        found.check_states()
+    def starts(*states, unit=PrivacyUnit.CLIENT, key=None, n_features=PLAN.releases[0].spec.shape[-1]):
+        audit = Audit(promise())
+        audit._states = [(key, types.SimpleNamespace(privacy_unit=types.SimpleNamespace(kind=each))) for each in states]
+        for each in audit._states:
+            each[1].frame = types.SimpleNamespace(lattice=types.SimpleNamespace(center=np.zeros(n_features)))
+        audit._measured = [(None, ROUND, PromisedPlan(rounds=(), unit=unit), refused)]
+        audit.finish()
 
     starts(PrivacyUnit.CLIENT)
     starts(unit=None)
@@ -191,9 +226,76 @@ def test_rounds_start_from_a_state_of_their_unit():
     ]:
         with pytest.raises(PrivacyFlowError, match=f"whose privacy unit is client, got {said}"):
             starts(*states, **more)
+    with pytest.raises(PrivacyFlowError, match="as many columns as its state, got sums of shape"):
+        starts(PrivacyUnit.CLIENT, n_features=7)
+
+
+# Rounds, whatever runs them.
+
+PLAN = round_of(sums=1 << 20, counts=1 << 20)
+ROUND = Round(plan=PLAN, statistic=means_statistic, step=means_step)
+ROWS = TableContract(features=("x",), n_features=1)
+CLIENTS = TableContract(features=("x",), n_features=1, client_id="user", by_client=True)
+
+
+def shadowed():
+    found = functools.partial(means_statistic)
+    found.extra = 1
+    return found
+
+
+@pytest.mark.parametrize(
+    ("changes", "plan", "contract", "said"),
+    [
+        ({}, {}, ROWS, None),
+        ({"statistic": functools.partial(means_statistic)}, {}, ROWS, None),
+        ({}, {"unit": PrivacyUnit.CLIENT}, CLIENTS, None),
+        ({"plan": round_of(sums=1 << 21, counts=1 << 20)}, {}, ROWS, "belong to a round of the plan, got test"),
+        ({"plan": dataclasses.replace(PLAN, path="other")}, {}, ROWS, "belong to a round of the plan, got other"),
+        ({"statistic": functools.partial(means_statistic, weights=(2, 1))}, {}, ROWS, "which one unit moves by"),
+        ({"statistic": functools.partial(means_statistic, weights=(2, 1))}, {"unit": PrivacyUnit.CLIENT}, CLIENTS,
+         "read windows by the roll of their epoch"),
+        ({}, {"replaces": True}, ROWS, "state the sensitivity of its statistic, got 1048576 lattice units for sums"),
+        ({}, {"unit": PrivacyUnit.CLIENT}, ROWS, "read rows by client, got single rows"),
+        ({"statistic": shadowed()}, {}, ROWS, "got a partial application with an attribute of its own"),
+        ({"statistic": lambda block, state: block}, {}, ROWS, "which is not audited"),
+        ({"statistic": means_step}, {}, ROWS, "got a statistic that states no sensitivity"),
+        ({"step": print}, {}, ROWS, "be handed objects of audited types"),
+        ({}, {}, types.SimpleNamespace(by_client=True, participation=None), "be handed objects of audited types"),
+    ],
+)  # fmt: skip
+def test_a_round_is_checked_without_a_graph(changes, plan, contract, said):
+    audit = Audit(promise(PromisedPlan(rounds=(PLAN,), **plan)))
+    if said is None:
+        audit.measure(None, ROUND._replace(**changes), [contract], refused)
+    else:
+        with pytest.raises(PrivacyFlowError, match=said):
+            audit.measure(None, ROUND._replace(**changes), [contract], refused)
+
+
+def test_a_round_is_drawn_once():
+    audit = Audit(promise(PromisedPlan(rounds=(A, B))))
+    audit.draw(A, refused)
+    for plan in (A, C):
+        with pytest.raises(PrivacyFlowError, match=f"drawn before, got {plan.path}"):
+            audit.draw(plan, refused)
+    with pytest.raises(PrivacyFlowError, match="got none besides and b left out"):
+        audit.finish()
+    audit.draw(B, refused)
+    assert audit.finish().rounds == (A, B)
 
 
 def test_plans_of_the_paper_are_composed_too():
     plan = calibrate(init_specs(PAPER), 1.0, 1e-6, PAPER)
     whole = PromisedPlan(rounds=plan.rounds, epsilon=1.0, delta=1e-6)
     assert composed(plan.rounds, promise(whole)) == (pytest.approx(plan.epsilon, rel=1e-9), 1e-6)
+
+
+def test_a_text_in_place_of_a_mechanism_is_seen_in_the_plan_of_a_round_itself():
+    """It equals the planned one, and the weaker rule would apply to it."""
+    first = PLAN.releases[0]
+    text = dataclasses.replace(first, spec=dataclasses.replace(first.spec, mechanism=str(first.spec.mechanism)))
+    forged = dataclasses.replace(PLAN, releases=(text, *PLAN.releases[1:]))
+    assert forged == PLAN
+    with pytest.raises(PrivacyFlowError, match="must have a mechanism, a geometry"):
+        check_round(ROUND._replace(plan=forged), PromisedPlan(rounds=(PLAN,)), [ROWS], refused)

@@ -7,26 +7,29 @@ import types
 
 import pytest
 
-from schemas.privacy.plan import Geometry, Mechanism, PrivacyUnit, ReleaseSpec
-from schemas.profile.config import CategoricalColumn
-from schemas.profile.plan import ProfileEvent, ProfileLaw
-from schemas.tables.contract import TableContract
-from schemas.tables.participation import Participation
-from tests.scenes.gaussian_rounds import round_of
-from transforms.privacy_flow import stated_sensitivity
-from transforms.privacy_flow.stated_sensitivity import (
+from dapple_dp.schemas.core.plan import Geometry, Mechanism, PrivacyUnit, ReleasePlan, ReleaseSpec, RoundPlan
+from dapple_dp.schemas.profile.config import CategoricalColumn
+from dapple_dp.schemas.profile.plan import CLIENTS, COUNT, ProfileEvent, ProfileLaw
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.participation import Participation
+from dapple_dp.transforms.core.stated_sensitivity import (
+    L1,
+    ONE_RELEASE,
     STATED,
     Moves,
     Stated,
+    asks_l1,
+    misshapen,
     moves_of,
-    profile_understatement,
     understatement,
     weights_of,
 )
+from dapple_dp.transforms.profile.pipeline_dp_noise import AddPipelineDPNoise
+from tests.scenes.gaussian_rounds import round_of
 
-MEANS = "transforms.kmeans.lloyd.rounds:means_statistic"
-QUALITY = "transforms.kmeans.lloyd.quality:statistic"
-OUTER = "transforms.kmeans.feddp_kmeans.rounds:outer_statistic"
+MEANS = "dapple_dp.transforms.kmeans.lloyd.rounds:means_statistic"
+QUALITY = "dapple_dp.transforms.kmeans.lloyd.quality:statistic"
+OUTER = "dapple_dp.transforms.kmeans.feddp_kmeans.rounds:outer_statistic"
 GAUSSIAN, LAPLACE = Mechanism.DISCRETE_GAUSSIAN, Mechanism.DISCRETE_LAPLACE
 
 
@@ -35,10 +38,10 @@ GAUSSIAN, LAPLACE = Mechanism.DISCRETE_GAUSSIAN, Mechanism.DISCRETE_LAPLACE
     [
         (MEANS, {"sums": 1 << 20, "counts": 1 << 20}),
         (OUTER, {"scatter": 1 << 32, "rows": 1 << 20}),
-        ("transforms.kmeans.dp_lloyd.rounds:relative_statistic", {"sums": 1 << 26, "counts": 1 << 20}),
-        ("transforms.kmeans.dp_medians.rounds:median_statistic", {"directions": 1 << 20, "counts": 1 << 20}),
-        ("transforms.kmeans.spherical.rounds:sums_statistic", {"sums": 1 << 20}),
-        ("transforms.kmeans.spherical.rounds:names_statistic", {"counts": 1 << 20, "terms": 1 << 20}),
+        ("dapple_dp.transforms.kmeans.dp_lloyd.rounds:relative_statistic", {"sums": 1 << 26, "counts": 1 << 20}),
+        ("dapple_dp.transforms.kmeans.dp_medians.rounds:median_statistic", {"directions": 1 << 20, "counts": 1 << 20}),
+        ("dapple_dp.transforms.kmeans.spherical.rounds:sums_statistic", {"sums": 1 << 20}),
+        ("dapple_dp.transforms.kmeans.spherical.rounds:names_statistic", {"counts": 1 << 20, "terms": 1 << 20}),
         (QUALITY, {"cost": 1 << 20, "sizes": 1 << 20}),
     ],
 )
@@ -78,7 +81,7 @@ def test_windows_count_by_their_column_and_their_number():
     less = dataclasses.replace(wide.releases[0].spec, sensitivity=(5 << 20) - 1)
     less = dataclasses.replace(wide, releases=(dataclasses.replace(wide.releases[0], spec=less), wide.releases[1]))
     assert "lattice units for sums" in understatement(MEANS, less, replaces=False, moves=moves)
-    assert (stated_sensitivity.ONE_RELEASE, Moves()) == (((1,), 1), ((1,), 1))
+    assert (ONE_RELEASE, Moves()) == (((1,), 1), ((1,), 1))
 
 
 @pytest.mark.parametrize(
@@ -88,10 +91,14 @@ def test_windows_count_by_their_column_and_their_number():
         (Stated(bound=10), Geometry.SYMMETRIC, GAUSSIAN, False, math.inf),
         (Stated(bound=10, symmetric=True), Geometry.VECTOR, GAUSSIAN, False, 10),
         (Stated(bound=10, symmetric=True), Geometry.VECTOR, LAPLACE, False, math.inf),
-        (Stated(bound=10, interval=True), Geometry.VECTOR, LAPLACE, True, 10),
+        (Stated(bound=10, interval=True, l1=L1.ALWAYS), Geometry.VECTOR, LAPLACE, True, 10),
         (Stated(bound=10, interval=True), Geometry.VECTOR, GAUSSIAN, False, 10),
-        (Stated(bound=10, vectors=True), Geometry.VECTOR, LAPLACE, False, 22),
-        (Stated(bound=10, vectors=True), Geometry.VECTOR, LAPLACE, True, 44),
+        (Stated(bound=10, vectors=True, rows=True, l1=L1.ALWAYS), Geometry.VECTOR, LAPLACE, False, 22),
+        (Stated(bound=10, vectors=True, rows=True, l1=L1.ALWAYS), Geometry.VECTOR, LAPLACE, True, 44),
+        (Stated(bound=10, vectors=True, rows=True), Geometry.VECTOR, LAPLACE, False, math.inf),
+        (Stated(bound=10), Geometry.VECTOR, LAPLACE, False, math.inf),
+        (Stated(bound=10, l1=L1.ASKED), Geometry.VECTOR, LAPLACE, False, math.inf),
+        (Stated(bound=10, l1=L1.ASKED), Geometry.VECTOR, GAUSSIAN, False, 10),
         (Stated(bound=7), Geometry.VECTOR, GAUSSIAN, True, 10),
     ],
 )
@@ -143,8 +150,8 @@ def test_what_a_unit_moves_follows_from_weights_and_rolls():
         ("profile/histograms/known", ProfileLaw.GAUSSIAN, math.sqrt(2)),
         ("profile/histograms/age", ProfileLaw.GAUSSIAN, None),
         ("profile/other/job", ProfileLaw.GAUSSIAN, None),
-        (stated_sensitivity.COUNT, ProfileLaw.GAUSSIAN, 3.0),
-        (stated_sensitivity.CLIENTS, ProfileLaw.GAUSSIAN, math.sqrt(2)),
+        (COUNT, ProfileLaw.GAUSSIAN, 3.0),
+        (CLIENTS, ProfileLaw.GAUSSIAN, math.sqrt(2)),
     ],
 )
 def test_bounds_of_profiles(path, law, bound):
@@ -155,7 +162,7 @@ def test_bounds_of_profiles(path, law, bound):
 
     def said(sensitivity):
         event = ProfileEvent(path=path, law=law, shape=None, sensitivity=sensitivity, share=1.0)
-        return profile_understatement(types.SimpleNamespace(events=[event], **vars(plan)))
+        return AddPipelineDPNoise(plan=types.SimpleNamespace(events=[event], **vars(plan))).understatement()
 
     if bound is None:
         assert said(1e300).endswith("which one unit moves by inf")
@@ -173,8 +180,51 @@ def test_cells_of_a_client_are_of_distinct_clusters_and_values():
         event = ProfileEvent(
             path="profile/histograms/known", law=ProfileLaw.GAUSSIAN, shape=None, sensitivity=sensitivity, share=1.0
         )
-        assert (profile_understatement(types.SimpleNamespace(events=[event], **vars(plan))) is None) is holds
+        found = AddPipelineDPNoise(plan=types.SimpleNamespace(events=[event], **vars(plan))).understatement()
+        assert (found is None) is holds
 
 
 def test_every_statistic_has_parts():
     assert all(parts for parts in STATED.values())
+
+
+def test_laplace_noise_needs_a_statistic_that_clips_in_l1():
+    spec = ReleaseSpec(name="x", shape=(9,), mechanism=LAPLACE, sensitivity=1, share=1.0)
+    assert Stated(bound=10, l1=L1.ASKED).required(spec, replaces=False, l1=True) == 10
+    assert Stated(bound=10).required(spec, replaces=False, l1=True) == math.inf
+    for bound, asked in [
+        (functools.partial(min, l1=True), True),
+        (functools.partial(functools.partial(min, l1=True), 3), True),
+        (functools.partial(min, l1=False), False),
+        (functools.partial(min, l1=1), False),
+        (min, False),
+    ]:
+        assert asks_l1(bound) is asked
+
+
+@pytest.mark.parametrize("weights", [(1, 2), (9, 1, 9), (0,), (2, 0), (), (-1,)])
+def test_weights_of_windows_descend_and_are_positive(weights):
+    """Of others the worst column is not the one with the closest windows."""
+    assert moves_of(functools.partial(min, weights=weights), [], PrivacyUnit.RECORD) is None
+
+
+def test_shapes_are_those_of_the_rows_of_the_state():
+    """A plan for 2 columns has 12 numbers for 4 clusters, and so has one for 3 columns and 3 clusters."""
+
+    def plan(*shapes):
+        specs = [
+            ReleaseSpec(name=name, shape=shape, mechanism=GAUSSIAN, sensitivity=1 << 20, share=1.0)
+            for name, shape in zip(("sums", "counts"), shapes, strict=True)
+        ]
+        return RoundPlan(path="p", releases=tuple(ReleasePlan(spec=each, noise_multiplier=1.0) for each in specs))
+
+    assert plan((4, 2), (4,)).size == plan((3, 3), (3,)).size == plan((8, 1), (4,)).size
+    assert misshapen(MEANS, plan((4, 2), (4,)), 2) is None
+    assert misshapen(MEANS, plan((3, 3), (3,)), 2) == "sums of shape (3, 3)"
+    assert misshapen(MEANS, plan((8, 1), (4,)), 2) == "sums of shape (8, 1)"
+    assert misshapen(None, plan((8, 1), (4,)), 2) is None
+    scatter = "dapple_dp.transforms.kmeans.dp_lloyd.rounds:scatter_statistic"
+    spec = ReleaseSpec(name="scatter", shape=(3,), mechanism=GAUSSIAN, sensitivity=1, share=1.0)
+    round_plan = RoundPlan(path="p", releases=(ReleasePlan(spec=spec, noise_multiplier=1.0),))
+    assert misshapen(scatter, round_plan, 2) is None
+    assert misshapen(scatter, round_plan, 3) == "scatter of shape (3,)"

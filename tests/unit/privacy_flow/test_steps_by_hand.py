@@ -12,14 +12,16 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from schemas.errors import PrivacyFlowError
-from schemas.privacy.plan import Mechanism, PrivacyUnit
-from schemas.tables.contract import TableContract
+from dapple_dp.schemas.core.plan import Mechanism, PrivacyUnit
+from dapple_dp.schemas.errors import PrivacyFlowError
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.transforms.core import known_objects
+from dapple_dp.transforms.core.allow_list import Level, Role, Rule
+from dapple_dp.transforms.core.audited_types import CONTRACTS
+from dapple_dp.transforms.core.known_objects import KnownObjects, is_a, is_state, type_name
+from dapple_dp.transforms.on_beam.steps import OF_OTHERS, Step, Trace, check_levels, keyed, path_to, trace_of
+from dapple_dp.transforms.privacy import extensions
 from tests.scenes.gaussian_rounds import round_of
-from transforms.privacy_flow import extensions
-from transforms.privacy_flow.known_objects import KnownObjects, is_state, type_name
-from transforms.privacy_flow.rules import Level, Role, Rule
-from transforms.privacy_flow.step import OF_OTHERS, Step, Trace, check_levels, keyed, path_to, trace_of
 
 GAUSSIAN = Mechanism.DISCRETE_GAUSSIAN
 
@@ -41,7 +43,7 @@ ANSWERS: list = []
 
 @pytest.fixture
 def registration(monkeypatch):
-    monkeypatch.setattr(extensions, "_REGISTERED", {})
+    monkeypatch.setattr(known_objects, "REGISTERED", {})
     MOVES.clear()
 
     def register(*answers):
@@ -55,7 +57,7 @@ def test_a_registered_type_says_how_far_it_was_moved(registration):
     found = registration((0.0, 2.0), (1.5, 2.0), (2.0, 4.0), (0.5, 2.0))
     assert (found.largest, len(MOVES), len(set(MOVES))) == (0.75, 200, 200)
     assert MOVES[:2] == [np.random.default_rng(seed).integers(1 << 30) for seed in (0, 1)]
-    assert extensions.marks() == [
+    assert known_objects.marks() == [
         {
             "type": f"{__name__}:Bounded",
             "neighbor_test": f"{__name__}:neighbor_test",
@@ -63,10 +65,17 @@ def test_a_registered_type_says_how_far_it_was_moved(registration):
             "largest_part_of_bound": 0.75,
         }
     ]
-    assert extensions.is_registered(Bounded)
-    assert extensions.registered() == (Bounded,)
+    assert list(known_objects.REGISTERED) == [Bounded]
     assert type_name(Bounded) == f"{__name__}:Bounded"
     assert KnownObjects().stranger([Bounded()]) is None
+
+
+def test_marks_of_registered_types_are_by_name(registration, monkeypatch):
+    """Whoever registers them in another order has the same `privacy.json`."""
+    one = registration((0.0, 1.0), (1.0, 1.0))
+    last, first = (dataclasses.replace(one, name=name).to_json() for name in ("m:Last", "m:First"))
+    monkeypatch.setattr(known_objects, "REGISTERED", {Unknown: last, Bounded: first})
+    assert [each["type"] for each in known_objects.marks()] == ["m:First", "m:Last"]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +89,7 @@ def test_a_neighbor_test_must_move_within_its_bound(registration, answer, holds)
     else:
         with pytest.raises(PrivacyFlowError, match="must move"):
             registration(answer)
-        assert not extensions.is_registered(Bounded)
+        assert Bounded not in known_objects.REGISTERED
 
 
 def test_a_bound_is_tested_to_the_last_run(registration):
@@ -97,6 +106,19 @@ def test_what_has_no_name_is_not_registered(registration):
 
 
 # Objects.
+
+
+class Wider(TableContract):
+    """Could be registered."""
+
+
+def test_an_object_is_of_a_listed_type_or_of_one_that_is_derived_from_it():
+    contract = TableContract(features=("x",), n_features=1)
+    same_name = type("TableContract", (), {"__module__": TableContract.__module__})
+    assert is_a(contract, CONTRACTS)
+    assert is_a(Wider(features=("x",), n_features=1), CONTRACTS)
+    for value in (same_name(), TableContract, "TableContract", (contract,), None):
+        assert not is_a(value, CONTRACTS)
 
 
 class Unknown:

@@ -4,13 +4,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from schemas.profile.config import ProfileConfig
-from schemas.profile.plan import PROFILE_SCHEMA, UNITS_PER_HALF_RANGE, clusters_of
-from transforms.numerics import cluster_profile
-from transforms.numerics.privacy.keystream import KeyStream
-from transforms.profile.accounting import calibrate
-from transforms.profile.pipeline_dp_noise import Noised
-from transforms.profile.publish import profile_table
+from dapple_dp.schemas.profile.config import ProfileConfig
+from dapple_dp.schemas.profile.plan import PROFILE_SCHEMA, UNITS_PER_HALF_RANGE, clusters_of
+from dapple_dp.transforms.core.keystream import KeyStream
+from dapple_dp.transforms.numerics import cluster_profile
+from dapple_dp.transforms.profile.accounting import calibrate
+from dapple_dp.transforms.profile.pipeline_dp_noise import Noised
+from dapple_dp.transforms.profile.publish import profile_table
 
 KEY = bytes(range(32))
 

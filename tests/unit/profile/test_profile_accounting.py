@@ -6,12 +6,12 @@ import pipeline_dp
 import pytest
 from pipeline_dp.aggregate_params import MechanismType
 
-from schemas.errors import ConfigError, UnsupportedEventError
-from schemas.privacy.plan import PrivacyUnit
-from schemas.profile.plan import UNITS_PER_HALF_RANGE
+from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.schemas.errors import ConfigError, UnsupportedEventError
+from dapple_dp.schemas.profile.plan import UNITS_PER_HALF_RANGE
+from dapple_dp.transforms.profile.accounting import calibrate, statement
+from dapple_dp.transforms.profile.pipeline_dp_noise import PlannedBudget
 from tests.scenes.profiles import composed, config
-from transforms.profile.accounting import calibrate, statement
-from transforms.profile.pipeline_dp_noise import PlannedBudget
 
 
 def test_every_threshold_has_its_part_of_delta():

@@ -3,9 +3,9 @@
 import pytest
 import yaml
 
-from schemas.errors import ConfigError
-from schemas.profile.config import ProfileConfig, load_profile_config
-from schemas.trusted_zone.job_configs import load_assign_config
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.profile.config import ProfileConfig, load_profile_config
+from dapple_dp.schemas.trusted_zone.job_configs import load_assign_config
 
 AGE = {"lower": 17, "upper": 90, "percentiles": [25, 50, 75]}
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from schemas.errors import ConfigError
-from transforms.numerics.reports.amplification import local_epsilon_for, shuffled_epsilon
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.transforms.numerics.reports.amplification import local_epsilon_for, shuffled_epsilon
 
 
 def clone_delta(epsilon: float, local_epsilon: float, n_reports: int) -> float:

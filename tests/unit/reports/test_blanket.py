@@ -7,10 +7,10 @@ from fractions import Fraction
 
 import pytest
 
-from schemas.reports.parameters import WORD, SubsetChoice, exp_below
+from dapple_dp.schemas.reports.parameters import WORD, SubsetChoice, exp_below
+from dapple_dp.transforms.numerics.reports.blanket import blanket_delta
+from dapple_dp.transforms.numerics.reports.mechanism import codeword_choice
 from tests.scenes.report_laws import probability
-from transforms.numerics.reports.blanket import blanket_delta
-from transforms.numerics.reports.mechanism import codeword_choice
 
 SMALL = [(2, 1), (3, 1), (3, 2), (4, 1), (4, 2), (4, 3), (5, 2)]
 

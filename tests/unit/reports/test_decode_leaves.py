@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
+from dapple_dp.transforms.numerics.reports import codebook
+from dapple_dp.transforms.numerics.reports.decoding import decode_leaves, decode_tree
+from dapple_dp.transforms.numerics.reports.decoding.decode_leaves import LeafView
+from dapple_dp.transforms.numerics.reports.encoder import lattice_points, lift, tree_codes
+from dapple_dp.transforms.numerics.reports.sums import ReportSums
 from tests.scenes.report_batches import clusters, encoded
 from tests.scenes.reports import parameters
-from transforms.numerics.reports import codebook
-from transforms.numerics.reports.decoding import decode_leaves, decode_tree
-from transforms.numerics.reports.decoding.decode_leaves import LeafView
-from transforms.numerics.reports.encoder import lattice_points, lift, tree_codes
-from transforms.numerics.reports.sums import ReportSums
 
 
 def _view(n_leaves=8, counts=(600.0, 400.0), variance=1.0, precision=1e6):

@@ -3,9 +3,9 @@ import json
 import numpy as np
 import pytest
 
+from dapple_dp.transforms.numerics.reports import codebook, published_protocol
+from dapple_dp.transforms.numerics.reports import encoder as report_encoder
 from tests.scenes.reports import KEY, VECTORS_FILE, vectors
-from transforms.numerics.reports import codebook, published_protocol
-from transforms.numerics.reports import encoder as report_encoder
 
 
 def starts_of(n_reports: int) -> np.ndarray:

@@ -3,9 +3,9 @@ import dataclasses
 import pytest
 import yaml
 
-from schemas.errors import ConfigError
-from schemas.reports.config import load_decode_config, load_encode_config, load_shuffle_config
-from schemas.reports.parameters import ReportParameters
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.reports.config import load_decode_config, load_encode_config, load_shuffle_config
+from dapple_dp.schemas.reports.parameters import ReportParameters
 from tests.scenes.reports import parameters, settings
 
 

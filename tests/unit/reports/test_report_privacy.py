@@ -9,14 +9,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from schemas.errors import ConfigError
-from schemas.reports.parameters import WORD, ReportParameters, SubsetChoice
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.reports.parameters import WORD, ReportParameters, SubsetChoice
+from dapple_dp.transforms.numerics.reports import encoder as report_encoder
+from dapple_dp.transforms.numerics.reports.amplification import check_guarantee
+from dapple_dp.transforms.numerics.reports.coins import KeyedCoins, SystemCoins, positions
+from dapple_dp.transforms.numerics.reports.mechanism import bit_choices, codeword_choice
 from tests.scenes.report_laws import HOSTILE, below_exp, probability
 from tests.scenes.reports import LARGEST_WORD, ForcedCoins, parameters
-from transforms.numerics.reports import encoder as report_encoder
-from transforms.numerics.reports.amplification import check_guarantee
-from transforms.numerics.reports.coins import KeyedCoins, SystemCoins, positions
-from transforms.numerics.reports.mechanism import bit_choices, codeword_choice
 
 EPSILONS = (0.1, 1.0, 2.0, 3.0, 4.0, 5.7, 8.0)
 
@@ -147,8 +147,8 @@ def test_coins_follow_from_seed_and_purpose_or_from_the_system():
 
 def test_a_device_needs_neither_beam_nor_pydantic():
     code = (
-        "import sys\nfrom transforms.numerics.reports.encoder import encode_point\n"
-        "from schemas.reports.parameters import ReportParameters\n"
+        "import sys\nfrom dapple_dp.transforms.numerics.reports.encoder import encode_point\n"
+        "from dapple_dp.schemas.reports.parameters import ReportParameters\n"
         "loaded = {name.partition('.')[0] for name in sys.modules}\n"
         "assert not loaded & {'apache_beam', 'pydantic', 'pyarrow', 'scipy', 'sklearn', 'cryptography'}, loaded\n"
     )

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.errors import ConfigError
-from schemas.reports.parameters import ReportParameters, canonical
-from schemas.reports.record import features_of
-from schemas.tables.encoder import Encoder
-from schemas.tables.encoding import Bounds, BoundsRange, OneHot, QuantileBins, Standardize
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.reports.parameters import ReportParameters, canonical
+from dapple_dp.schemas.reports.record import features_of
+from dapple_dp.schemas.tables.encoder import Encoder
+from dapple_dp.schemas.tables.encoding import Bounds, BoundsRange, OneHot, QuantileBins, Standardize
 from tests.scenes.reports import parameters
 
 COLUMNS = ("age", "hours", "education", "score", "wage")
@@ -73,7 +73,7 @@ def test_parameters_with_an_encoding_survive_json_and_keep_their_promise():
 
 def test_a_record_needs_the_standard_library_only():
     code = (
-        "import sys\nfrom schemas.reports.record import features_of\n"
+        "import sys\nfrom dapple_dp.schemas.reports.record import features_of\n"
         "loaded = {name.partition('.')[0] for name in sys.modules}\n"
         "assert not loaded & {'numpy', 'apache_beam', 'pydantic', 'pyarrow'}, loaded\n"
     )

@@ -3,13 +3,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from schemas.reports.parameters import WORD, SubsetChoice
+from dapple_dp.schemas.reports.parameters import WORD, SubsetChoice
+from dapple_dp.transforms.numerics.reports import codebook
+from dapple_dp.transforms.numerics.reports.decoding import decode_leaves, decode_points, decode_tree
+from dapple_dp.transforms.numerics.reports.decoding.decode_tree import Leaf
+from dapple_dp.transforms.numerics.reports.sums import ReportSums, codewords
 from tests.scenes.report_batches import clusters, encoded
 from tests.scenes.reports import KEY, parameters
-from transforms.numerics.reports import codebook
-from transforms.numerics.reports.decoding import decode_leaves, decode_points, decode_tree
-from transforms.numerics.reports.decoding.decode_tree import Leaf
-from transforms.numerics.reports.sums import ReportSums, codewords
 
 
 def test_node_sums_are_the_sums_of_the_nodes_when_sums_by_mask_are_exact():

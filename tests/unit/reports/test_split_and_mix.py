@@ -5,10 +5,10 @@ import pytest
 from dp_accounting import gaussian_mechanism
 from scipy import stats
 
-from schemas.errors import ConfigError
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label
+from dapple_dp.transforms.numerics.reports import split_and_mix as protocol
 from tests.scenes.reports import KEY
-from transforms.numerics.privacy.keystream import KeyStream, encode_label
-from transforms.numerics.reports import split_and_mix as protocol
 
 PLAN = protocol.plan_sums(2000, 4, 2, 1.0, 1e-6)
 

@@ -5,20 +5,20 @@ import math
 import numpy as np
 import pytest
 
-from schemas.errors import ConfigError
-from schemas.reports.config import EncodeConfig
-from schemas.reports.split_parameters import SplitParameters, collection_from_json
-from tests.scenes.reports import KEY, settings
-from transforms.numerics.privacy.keystream import KeyStream, encode_label
-from transforms.numerics.reports import split_reports
-from transforms.numerics.reports.encoder import lattice_points
-from transforms.numerics.reports.split_and_mix import (
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.reports.config import EncodeConfig
+from dapple_dp.schemas.reports.split_parameters import SplitParameters, collection_from_json
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label
+from dapple_dp.transforms.numerics.reports import split_reports
+from dapple_dp.transforms.numerics.reports.encoder import lattice_points
+from dapple_dp.transforms.numerics.reports.split_and_mix import (
     VECTOR_UNITS,
     Messages,
     MessageTotals,
     encode_client,
     gaussian_stddev,
 )
+from tests.scenes.reports import KEY, settings
 
 HOSTILE = [[0.0, 0.0], [np.nan, 1.0], [np.inf, -np.inf], [1e308, 1e308], [3.0, 4.0], [-0.0, 5e-324]]
 

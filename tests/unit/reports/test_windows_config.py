@@ -5,9 +5,9 @@ import datetime
 import pytest
 import yaml
 
-from schemas.errors import ConfigError
-from schemas.reports.config import DecodeConfig, load_encode_config, load_shuffle_config
-from schemas.reports.windows import WindowedDecode, load_any_decode, load_windowed_decode
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.reports.config import DecodeConfig, load_encode_config, load_shuffle_config
+from dapple_dp.schemas.reports.windows import WindowedDecode, load_any_decode, load_windowed_decode
 from tests.scenes.reports import settings
 
 WINDOWS = {"name": "phones", "column": "dt", "first": "2026-01-01", "windows": 3}

@@ -3,10 +3,11 @@
 import apache_beam as beam
 import numpy as np
 
-from pipelines.run.options import beam_options
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.transforms.on_beam import exact_sums
+from dapple_dp.transforms.on_beam.exact_sums import SumStatistics
+from dapple_dp.transforms.trusted_zone.sweep_cells import SumPresentVectorsFn
 from tests.scenes import lake
-from transforms.rounds import exact_sums
-from transforms.rounds.exact_sums import SumStatistics
 
 
 def equal_to(total, expected):
@@ -55,6 +56,6 @@ def test_the_largest_sums_are_exact():
     """To the last unit that an int64 holds, also where partial sums pass it on the way."""
     near = np.iinfo(np.int64).max - 5
     parts = [np.array([each], dtype=np.int64) for each in (near, near, -near, 5)]
-    for fn in (exact_sums.SumVectorsFn(1), exact_sums.SumPresentVectorsFn()):
+    for fn in (exact_sums.SumVectorsFn(1), SumPresentVectorsFn()):
         total = fn.merge_accumulators([fn.add_input(fn.create_accumulator(), each.copy()) for each in parts])
         np.testing.assert_array_equal(total, [np.iinfo(np.int64).max])

@@ -5,8 +5,8 @@ import pytest
 from apache_beam.transforms import userstate
 from apache_beam.transforms.timeutil import TimeDomain
 
-from transforms.files.lean_fn import LeanFn
-from transforms.rounds import exact_sums
+from dapple_dp.transforms.on_beam import exact_sums
+from dapple_dp.transforms.on_beam.workers import LeanFn
 
 
 class CountingFn(LeanFn):
@@ -41,5 +41,5 @@ def test_the_sum_of_a_branch_passes_for_no_total():
     (gathered,) = exact_sums._GatherBranchesFn().process((3, "sum of a branch"))
     assert gathered == (None, "sum of a branch")
     assert list(exact_sums.TotalFn().process(gathered)) == ["sum of a branch"]
-    with pytest.raises(exact_sums.PrivacyFlowError, match="got that of branch 3"):
+    with pytest.raises(exact_sums.PrivacyFlowError, match="got that of a branch"):
         list(exact_sums.TotalFn().process((3, "sum of a branch")))

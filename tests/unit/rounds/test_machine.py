@@ -8,10 +8,10 @@ import sys
 import joblib
 import pytest
 
-from pipelines.run.failures import describe_unexpected, original_error
-from pipelines.tables import resources
-from schemas.errors import RunnerError
-from transforms.rounds import machine, row_cache
+from dapple_dp.pipelines.run.failures import describe_unexpected, original_error
+from dapple_dp.pipelines.tables import resources
+from dapple_dp.schemas.errors import RunnerError
+from dapple_dp.transforms.rounds import machine, row_cache
 
 MIB = 1 << 20
 
@@ -119,7 +119,7 @@ def test_an_address_space_that_is_limited_counts(system, monkeypatch):
 
 
 def test_the_size_of_the_cache_follows_from_free_memory(monkeypatch):
-    for free, kept in ((None, 128 * MIB), (4096 * MIB, 128 * MIB), (100 * MIB, 25 * MIB), (0, 0)):
+    for free, kept in ((None, 16 * MIB), (4096 * MIB, 16 * MIB), (40 * MIB, 10 * MIB), (0, 0)):
         monkeypatch.setattr(machine, "free_memory", lambda free=free: free)
         assert row_cache.memory_of(8 << 30) == kept
     assert row_cache.memory_of(40) == 0
@@ -140,7 +140,7 @@ def test_the_plan_is_one_line_without_a_number_of_rows(monkeypatch):
     monkeypatch.setattr(row_cache, "_folder", lambda: "/var/tmp")
     limits = row_cache.WorkerLimits(run="r", cores=2, cache_bytes=8 << 30)
     assert resources._plan(limits, chosen=False) == (
-        "this job uses 2 threads (all available cores) and keeps rows in memory, up to 50 MiB of 200 available, then "
+        "this job uses 2 threads (all available cores) and keeps rows in memory, up to 16 MiB of 200 available, then "
         "up to 300 MiB in /var/tmp, a sixth of which stays free"
     )
     none = row_cache.WorkerLimits(run="r", cores=1)
@@ -177,7 +177,7 @@ def test_a_word_about_memory_is_no_lack_of_it():
 _GROW = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
-from pipelines.run.failures import original_error
+from dapple_dp.pipelines.run.failures import original_error
 try:
     bytearray(1 << 31)
 except MemoryError as error:
@@ -191,7 +191,7 @@ def test_a_process_that_gets_no_more_memory_says_so():
 
 
 def test_rows_are_not_copied_to_a_disk_without_room(tmp_path, monkeypatch):
-    from transforms.tables.listing import FileList, FoundFile, OneListing
+    from dapple_dp.transforms.tables.listing import FileList, FoundFile, OneListing
 
     (tmp_path / "part.parquet").write_bytes(b"PAR1" * 100)
     listed = OneListing(lambda: FileList.of([FoundFile(str(tmp_path / "part.parquet"))], "data.path"))

@@ -7,9 +7,9 @@ import stat
 import numpy as np
 import pytest
 
-from schemas.tables.client_block import ClientBlock
-from transforms.rounds import machine, row_cache
-from transforms.rounds.row_cache import RowCache, WorkerLimits
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.transforms.rounds import machine, row_cache
+from dapple_dp.transforms.rounds.row_cache import RowCache, WorkerLimits
 
 BLOCKS = [ClientBlock(np.arange(12 * n, dtype=np.int32).reshape(-1, 3), np.arange(2)) for n in (1, 2, 3)]
 N_BYTES = sum(block.points.nbytes + block.offsets.nbytes for block in BLOCKS)

@@ -7,19 +7,19 @@ import apache_beam as beam
 import numpy as np
 import pytest
 
-from pipelines.kmeans.fit import aggregation_of
-from pipelines.run.options import beam_options
-from schemas.errors import InputError
-from schemas.tables.client_block import ClientBlock
+from dapple_dp.pipelines.kmeans.fit import aggregation_of
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.transforms.core.noise import draw_release
+from dapple_dp.transforms.core.round import measure
+from dapple_dp.transforms.on_beam.checker import check_graph
+from dapple_dp.transforms.on_beam.round import ServerFn
+from dapple_dp.transforms.rounds import staged_state as module
+from dapple_dp.transforms.rounds.staged_state import begin, drop_arrays, restore, staged_state, with_arrays
 from tests.scenes import lake
 from tests.scenes.graphs import add_fit
 from tests.scenes.protocol_jobs import ALONE, settings_of
-from transforms.numerics.privacy.noise import draw_release
-from transforms.privacy_flow.checker import check_graph
-from transforms.rounds import staged_state as module
-from transforms.rounds.protocol import measure
-from transforms.rounds.round import ServerFn
-from transforms.rounds.staged_state import begin, drop_arrays, restore, staged_state
 
 MOVED = {"feddp_kmeans": {"reduce_diameter": {"sigma_max": 1.0, "w_min": 0.1}, "restarts": 20}}
 
@@ -62,7 +62,7 @@ def test_rounds_find_what_they_left_in_the_file(places, tmp_path, monkeypatch, c
             np.testing.assert_array_equal(state.assigner.centers, plain.assigner.centers)
             sums = np.arange(bound.plan.size, dtype=np.int64) << 21
             releases = draw_release(lake.KEY, bound.plan, sums)
-            (state,) = ServerFn(bound, staged).process(releases, state)
+            (state,) = ServerFn(with_arrays(bound, staged)).process(releases, state)
             plain = bound.step(plain, releases)
             assert len(state.server) == len(plain.server)
             assert state.server.size == 0
@@ -85,7 +85,7 @@ def test_statistics_read_the_same_where_every_array_is_staged(places, tmp_path, 
             sums = measure(bound, block, plain.broadcast())
             np.testing.assert_array_equal(measure(bound, block, state.broadcast()), sums)
             releases = draw_release(lake.KEY, bound.plan, sums)
-            (state,) = ServerFn(bound, staged).process(releases, state)
+            (state,) = ServerFn(with_arrays(bound, staged)).process(releases, state)
             plain = bound.step(plain, releases)
 
 

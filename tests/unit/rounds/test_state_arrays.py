@@ -6,14 +6,15 @@ import json
 import numpy as np
 import pytest
 
-from pipelines.kmeans import fit_rounds
-from schemas.settings.refusal import MalformedError
+from dapple_dp.pipelines.kmeans import fit_rounds
+from dapple_dp.schemas.settings.refusal import MalformedError
+from dapple_dp.transforms.core import loop
+from dapple_dp.transforms.files.checkpoint import read_state
+from dapple_dp.transforms.files.file_bytes import write_bytes
+from dapple_dp.transforms.files.formats.arrays_file import arrays_to_bytes
+from dapple_dp.transforms.rounds.bound_broadcast import state_digest
+from dapple_dp.transforms.rounds.state_arrays import state_from_arrays, state_to_arrays
 from tests.scenes import lake
-from transforms.files.checkpoint import read_state
-from transforms.files.file_bytes import write_bytes
-from transforms.files.formats.arrays_file import arrays_to_bytes
-from transforms.rounds.bound_broadcast import state_digest
-from transforms.rounds.state_arrays import state_from_arrays, state_to_arrays
 
 
 @pytest.fixture(scope="module", params=["record", "client"])
@@ -26,11 +27,8 @@ def fit(request, tmp_path_factory):
 @pytest.fixture(scope="module")
 def states(fit):
     """Before the first round and after each, on made-up sums."""
-    found = [fit.initial]
-    for each in fit.rounds:
-        sums = np.arange(each.plan.size, dtype=np.int64) << 21
-        found.append(each.step(found[-1], lake.draw_release(lake.KEY, each.plan, sums)))
-    return found
+    made = [each._replace(statistic=lambda *_, n=each.plan.size: np.arange(n) << 21) for each in fit.rounds]
+    return loop.simulate(fit.initial, made, [None], lake.KEY).states
 
 
 def test_every_state_comes_back_to_the_last_bit(fit, states):
@@ -57,7 +55,9 @@ def changed(arrays, change):
 
 HOSTILE = {
     "a type of Python": lambda tree: tree.update(type="subprocess:Popen"),
-    "a type of the house that no graph holds": lambda tree: tree.update(type="pipelines.run.folder:RunFolder"),
+    "a type of the house that no graph holds": lambda tree: tree.update(
+        type="dapple_dp.pipelines.run.folder:RunFolder"
+    ),
     "a type of Beam": lambda tree: tree.update(type="apache_beam.coders.coders:PickleCoder"),
     "no type": lambda tree: tree.pop("type"),
     "another number": lambda tree: tree["fields"].update(n_rows={"float": "0x1.0p+3"}),

@@ -5,22 +5,22 @@ import errno
 import grpc
 import pytest
 
-from pipelines.run import failures
-from schemas.errors import ConfigError, InputError, LatticeOverflowError, RunnerError, SchemaMismatchError
+from dapple_dp.pipelines.run import failures
+from dapple_dp.schemas.errors import ConfigError, InputError, LatticeOverflowError, RunnerError, SchemaMismatchError
 
 SENTENCE = "column 'age' of lake/a.parquet, row group 0 must hold finite numbers only, got a null; correct the data."
 WORKER_TEXT = f"""Error received from SDK harness for instruction 7: Traceback (most recent call last):
   File "apache_beam/runners/common.py", line 1512, in apache_beam.runners.common.DoFnRunner.process
   File "/site/transforms/read.py", line 60, in read_block
-    return contract.to_block(read_columns(shard, list(contract.columns)), _where(shard))
-schemas.errors.InputError: {SENTENCE}
+    return contract.to_block(read_columns(shard, contract.types), _where(shard))
+dapple_dp.schemas.errors.InputError: {SENTENCE}
 
 During handling of the above exception, another exception occurred:
 
 Traceback (most recent call last):
   File "/site/apache_beam/runners/worker/sdk_worker.py", line 310, in _execute
     response = task()
-schemas.errors.InputError: {SENTENCE} [while running 'FedDPKMeans/Weights/Statistic-ptransform-12']
+dapple_dp.schemas.errors.InputError: {SENTENCE} [while running 'FedDPKMeans/Weights/Statistic-ptransform-12']
 
 """
 
@@ -85,9 +85,9 @@ def test_causes_and_contexts_are_searched():
     [
         "",
         "ValueError: row 17 is 42",
-        "schemas.errors.releases_to_table: not a class of errors",
-        "schemas.errors.NoSuchError: unknown",
-        "the words schemas.errors.InputError: in the middle of a line",
+        "dapple_dp.schemas.errors.releases_to_table: not a class of errors",
+        "dapple_dp.schemas.errors.NoSuchError: unknown",
+        "the words dapple_dp.schemas.errors.InputError: in the middle of a line",
     ],
 )
 def test_other_texts_hold_no_error_of_dapple(text):

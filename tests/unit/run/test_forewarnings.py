@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from pipelines.command import main as command
-from pipelines.command.words import WORDS
-from pipelines.jobs.forewarnings import forewarnings, plural
-from schemas.kmeans.fit_config import validated
+from dapple_dp.pipelines.command import main as command
+from dapple_dp.pipelines.command.words import WORDS
+from dapple_dp.pipelines.jobs.forewarnings import forewarnings, plural
+from dapple_dp.schemas.kmeans.fit_config import validated
 from tests.scenes import lake
 
 SPENDING = ("fit", "topics", "profile", "encode", "clustered_fl", "upload", "unmask")

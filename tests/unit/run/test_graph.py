@@ -8,11 +8,11 @@ import apache_beam as beam
 import pytest
 from apache_beam import pipeline as beam_pipeline
 
-from pipelines.run import graph
-from pipelines.run.graph import UNLABELED, run_graph
-from pipelines.run.options import beam_options
-from schemas.errors import InputError
-from schemas.privacy.flow import Promise, Zone
+from dapple_dp.pipelines.run import graph
+from dapple_dp.pipelines.run.graph import UNLABELED, run_graph
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.schemas.core.plan import Promise, Zone
+from dapple_dp.schemas.errors import InputError
 
 
 class SeenError(Exception):

@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from pipelines.run import on_flink
-from pipelines.run.options import job_name, parse_job
-from schemas.errors import RunnerError
-from schemas.privacy.flow import TRUSTED_ZONE
+from dapple_dp.pipelines.run import on_flink
+from dapple_dp.pipelines.run.options import job_name, parse_job
+from dapple_dp.schemas.core.plan import TRUSTED_ZONE
+from dapple_dp.schemas.errors import RunnerError
 from tests.scenes import lake
 from tests.scenes.flink_jobs import canned_flink
 
@@ -132,7 +132,7 @@ def test_rounds_are_those_of_the_graph_by_the_labels_that_it_has(tmp_path):
 
 def test_a_job_that_is_followed_is_named_with_its_page_and_its_round(flink, monkeypatch, caplog):
     monkeypatch.setattr(on_flink, "_FOLLOW_SECONDS", 0.01)
-    caplog.set_level("INFO", logger="pipelines")
+    caplog.set_level("INFO", logger="dapple_dp")
     flink[1].tasks = tasks(Rows="FINISHED", Mean="RUNNING")
     said = [
         f"its id on Flink is a1, its page http://{flink[0]}/#/job/running/a1",

@@ -8,8 +8,8 @@ import pytest
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, SetupOptions, StandardOptions
 
-from pipelines.run import options
-from schemas.errors import ConfigError
+from dapple_dp.pipelines.run import options
+from dapple_dp.schemas.errors import ConfigError
 
 NEEDED = ["--config", "job.yaml", "--output", "out"]
 
@@ -183,7 +183,7 @@ def test_chunks_of_rounds_are_refused_before_a_run_is_charged():
     """Rounds of one chunk are one pipeline; fewer rounds than a chunk takes are no more than there are."""
     from types import SimpleNamespace as Some
 
-    from pipelines.clustered_fl.job import JOB
+    from dapple_dp.pipelines.clustered_fl.job import JOB
 
     flags = Some(run_id="r", beam=options.beam_options(["--runner=FlinkRunner"]))
 

@@ -7,11 +7,11 @@ import stat
 
 import pytest
 
-from pipelines.run.folder import MANIFEST, RunFolder, absolute
-from schemas.errors import ConfigError
-from schemas.settings.format_number import FORMAT
+from dapple_dp.pipelines.run.folder import MANIFEST, RunFolder, absolute
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.settings.format_number import FORMAT
+from dapple_dp.transforms.files.file_bytes import write_bytes
 from tests.scenes.power_cut import Disk
-from transforms.files.file_bytes import write_bytes
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_what_a_killed_run_left_does_not_keep_others_from_its_output(folder):
 
 def test_runs_claim_one_after_the_other(folder, monkeypatch):
     """Neither sees an output that the other has not yet taken."""
-    monkeypatch.setattr("pipelines.run.folder._CLAIM_SECONDS", 0.0)
+    monkeypatch.setattr("dapple_dp.pipelines.run.folder._CLAIM_SECONDS", 0.0)
     other = RunFolder(folder.output, "run-2")
     with folder.claimed(), pytest.raises(ConfigError, match="must be in a folder that nobody locks"):
         other.claimed().__enter__()

@@ -9,12 +9,14 @@ import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 
-from pipelines.run import watched_worker
-from pipelines.run.graph import run_graph
-from pipelines.run.options import beam_options
-from schemas.errors import RunnerError
-from schemas.privacy.flow import Promise, Zone
+from dapple_dp.pipelines.run import watched_worker
+from dapple_dp.pipelines.run.graph import run_graph
+from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.schemas.core.plan import Promise, Zone
+from dapple_dp.schemas.errors import RunnerError
 from tests.scenes import lake
+
+pytestmark = pytest.mark.slow
 
 PROCESSES = ["--direct_num_workers=2", "--direct_running_mode=multi_processing"]
 UNWATCHED = "multi_processing must have workers that can be watched, got a Beam that starts them in another way"
@@ -50,7 +52,6 @@ def test_waiting_ends_for_a_worker_that_stands_still(monkeypatch):
     worker.over.set()
 
 
-@pytest.mark.slow
 # Beam's threads lose the streams and the end of a worker that is gone.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_worker_process_that_ends_ends_the_job_in_a_sentence():

@@ -3,10 +3,10 @@
 import joblib
 import pytest
 
-from pipelines.run.options import beam_options, parse_job
-from pipelines.tables.resources import worker_limits
-from schemas.errors import ConfigError
-from transforms.rounds.row_cache import CACHES
+from dapple_dp.pipelines.run.options import beam_options, parse_job
+from dapple_dp.pipelines.tables.resources import worker_limits
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.transforms.rounds.row_cache import CACHES
 
 
 def limits_of(*flags):

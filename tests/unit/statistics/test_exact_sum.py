@@ -4,7 +4,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from transforms.numerics.trusted_zone.exact_sum import ExactSum
+from dapple_dp.transforms.numerics.trusted_zone.exact_sum import ExactSum
 
 
 def test_large_terms_cancel():

@@ -4,11 +4,12 @@ import math
 
 import numpy as np
 
-from schemas.tables.client_block import ClientBlock
-from transforms.numerics.statistics import clients, lattice
-from transforms.numerics.statistics.assignment import Assigner
-from transforms.numerics.statistics.frame import Box, Frame, SharedFrame
-from transforms.numerics.statistics.lattice import Lattice
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.transforms.core.statistics import clients, lattice
+from dapple_dp.transforms.core.statistics.assignment import Assigner
+from dapple_dp.transforms.core.statistics.frame import Box, Frame
+from dapple_dp.transforms.core.statistics.lattice import Lattice
+from dapple_dp.transforms.trusted_zone.shared_frame import SharedFrame
 
 
 def test_rows_are_clipped_to_the_box_before_the_ball():

@@ -5,15 +5,29 @@ import math
 import numpy as np
 import pytest
 
-from schemas.errors import LatticeOverflowError
-from schemas.tables.client_block import ClientBlock
-from transforms.numerics.statistics import assignment, center_quality, clients, directions, lattice, norms, rows
-from transforms.numerics.statistics.client_chunks import client_chunks, client_totals, owners
-from transforms.numerics.statistics.frame import Box, Components, Frame, QuantizedFrame, SharedFrame
-from transforms.numerics.statistics.lattice import Lattice
-from transforms.numerics.statistics.nearest import NearestCenters, squared_distances
-from transforms.numerics.statistics.relative_sums import Neighborhoods, stretch
-from transforms.numerics.trusted_zone.exact_sum import ExactSum
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.errors import LatticeOverflowError
+from dapple_dp.transforms.core.statistics import (
+    assignment,
+    clients,
+    differences,
+    distances,
+    lattice,
+    row_pass,
+    rows,
+)
+from dapple_dp.transforms.core.statistics.client_chunks import client_chunks, group_sums, owners
+from dapple_dp.transforms.core.statistics.differences import Neighborhoods, stretch
+from dapple_dp.transforms.core.statistics.frame import Box, Components, Frame
+from dapple_dp.transforms.core.statistics.lattice import Lattice
+from dapple_dp.transforms.kmeans.lloyd.specs import triangle_size
+from dapple_dp.transforms.numerics.kmeans.bounds import squared_bound
+from dapple_dp.transforms.numerics.kmeans.norms import noisy_quantile
+from dapple_dp.transforms.numerics.kmeans.server_points import restore
+from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters, squared_distances
+from dapple_dp.transforms.numerics.trusted_zone.exact_sum import ExactSum
+from dapple_dp.transforms.rounds.kept_frame import QuantizedFrame, frame_digest
+from dapple_dp.transforms.trusted_zone.shared_frame import SharedFrame
 
 UNIT = 1 << 20
 SHRINK = 1.0 - 2.0**-20
@@ -146,11 +160,9 @@ def test_nearest_centers_by_brute_force(n_centers):
     squared = ((rows[:, None] - centers) ** 2).sum(axis=2)
     expected = squared.argmin(axis=1)
     np.testing.assert_array_equal(assignment.nearest(rows, centers, 2.0**20), expected)
-    labels, distances = assignment.nearest_squared(rows, centers, 2.0**20)
+    labels, squares = assignment.nearest_squared(rows, centers, 2.0**20)
     np.testing.assert_array_equal(labels, expected)
-    np.testing.assert_array_equal(distances, squared.min(axis=1))
-    members = assignment.Assigner(centers).members(rows)
-    np.testing.assert_array_equal(members, np.arange(n_centers)[:, None] == expected)
+    np.testing.assert_array_equal(squares, squared.min(axis=1))
     labels, kept = assignment.nearest_within_third(rows, centers, 2.0**20)
     ordered = np.sort(squared, axis=1)
     np.testing.assert_array_equal(labels, expected)
@@ -163,7 +175,6 @@ def test_a_third_is_enough_and_a_little_more_is_not():
     assert (labels.tolist(), kept.tolist()) == ([0, 0, 1, 1], [True, False, True, False])
     third = assignment.Assigner(centers, one_third=True)
     assert third.labels(np.array([[100.0], [101.0]])).tolist() == [0, -1]
-    assert third.members(np.array([[100.0], [101.0]])).tolist() == [[1.0, 0.0], [0.0, 0.0]]
     assert third.size == 2
 
 
@@ -224,12 +235,14 @@ def test_chunks_hold_whole_clients_of_similar_size():
         [1, 1, 3, 500],
         [0, 1, 2, 2, 2, *[3] * 500],
     ]
-    totals, rows = client_totals(
+    totals, rows = group_sums(
         ClientBlock(np.array([[1.0], [2.0], [4.0], [8.0]]), np.array([0, 1, 4])),
         2,
+        1,
         lambda points: (points, np.where(points[:, 0] < 3, 0, np.where(points[:, 0] < 5, 1, -1))),
+        by_client=True,
     )
-    assert (totals.tolist(), rows.tolist()) == ([[1.0, 0.0], [2.0, 4.0]], [[1.0, 0.0], [1.0, 1.0]])
+    assert (totals.tolist(), rows.tolist()) == ([[1], [0], [2], [4]], [1, 0, 1, 1])
 
 
 def test_common_factors_keep_the_direction_of_a_client():
@@ -247,44 +260,44 @@ def test_common_factors_keep_the_direction_of_a_client():
 def test_costs_are_rounded_and_capped():
     block = ClientBlock(np.array([[0.5], [0.25], [1.0]]), np.array([0, 2, 3]))
     centers = np.array([[0.0]])
-    bound = center_quality.squared_bound(centers)
+    bound = squared_bound(centers)
     assert bound == (UNIT + 1) ** 2
-    assert center_quality.squared_bound(centers, 0.5) == 1
-    assert center_quality.squared_bound(centers, 3.0) == 9
-    assert center_quality.squared_bound(np.array([[3.0, 4.0], [60.0, 80.0]])) == (UNIT + 6) ** 2
+    assert squared_bound(centers, 0.5) == 1
+    assert squared_bound(centers, 3.0) == 9
+    assert squared_bound(np.array([[3.0, 4.0], [60.0, 80.0]])) == (UNIT + 6) ** 2
     half = UNIT * UNIT // 4
-    found = center_quality.row_quality(block, plain(1), centers, half)
+    found = distances.row_quality(block, plain(1), centers, half)
     assert found.tolist() == [UNIT + UNIT // 4 + UNIT, 3 * UNIT]
-    found = center_quality.client_quality(block, plain(1), centers, half)
+    found = distances.client_quality(block, plain(1), centers, half)
     assert found.tolist() == [(UNIT + UNIT // 4) // 2 + UNIT, 2 * UNIT]
     odd = ClientBlock(np.array([[1.0], [0.0]]), np.array([0, 2]))
-    assert center_quality.client_quality(odd, plain(1), centers, UNIT * UNIT)[0] == UNIT // 2
+    assert distances.client_quality(odd, plain(1), centers, UNIT * UNIT)[0] == UNIT // 2
 
 
 def test_directions_begin_at_the_least_radius():
     rows = np.array([[99.0, 0.0], [100.0, 0.0], [0.0, -300.0]])
-    found, labels = directions.directions(rows, np.zeros((1, 2)), 100)
+    found, labels = differences.directions(rows, np.zeros((1, 2)), 100)
     assert found.tolist() == [[0.0, 0.0], [UNIT, 0.0], [0.0, -UNIT]]
     assert labels.tolist() == [0, 0, 0]
     block = ClientBlock(np.array([[0.5], [0.25]]), np.array([0, 2]))
-    sums = directions.client_direction_sums(block, plain(1), np.zeros((1, 1)), 1, 0.5)
+    sums = differences.client_direction_sums(block, plain(1), np.zeros((1, 1)), 1, 0.5)
     assert sums.tolist() == [UNIT, UNIT // 2]
-    assert directions.client_direction_sums(block, plain(1), np.zeros((1, 1)), 1, 1.0).tolist() == [UNIT, UNIT]
+    assert differences.client_direction_sums(block, plain(1), np.zeros((1, 1)), 1, 1.0).tolist() == [UNIT, UNIT]
 
 
 def test_norms_fall_into_quarter_octaves():
-    assert len(norms.NORM_GRID) == 161
-    assert norms.NORM_BINS == 162
-    assert norms.NORM_GRID[[0, 80, 84, 160]].tolist() == [2.0**-20, 1.0, 2.0, 2.0**20]
+    assert len(distances.NORM_GRID) == 161
+    assert distances.NORM_BINS == 162
+    assert distances.NORM_GRID[[0, 80, 84, 160]].tolist() == [2.0**-20, 1.0, 2.0, 2.0**20]
     counts = np.zeros(162)
     counts[[10, 90]] = 5.0, 4.0
-    assert norms.noisy_quantile(counts, 1.0, 0.5) == norms.NORM_GRID[10]
-    assert norms.noisy_quantile(counts, 1.0, 0.6) == norms.NORM_GRID[90]
-    assert norms.noisy_quantile(counts, 2.0, 0.9) == norms.NORM_GRID[10]
-    assert norms.noisy_quantile(counts, 2.5, 0.9) == norms.NORM_GRID[10]
+    assert noisy_quantile(counts, 1.0, 0.5) == distances.NORM_GRID[10]
+    assert noisy_quantile(counts, 1.0, 0.6) == distances.NORM_GRID[90]
+    assert noisy_quantile(counts, 2.0, 0.9) == distances.NORM_GRID[10]
+    assert noisy_quantile(counts, 2.5, 0.9) == distances.NORM_GRID[10]
     counts[161] = 100.0
-    assert norms.noisy_quantile(counts, 1.0, 0.9) == norms.NORM_GRID[160]
-    assert norms.noisy_quantile(counts, 1e9, 0.5) == norms.NORM_GRID[160]
+    assert noisy_quantile(counts, 1.0, 0.9) == distances.NORM_GRID[160]
+    assert noisy_quantile(counts, 1e9, 0.5) == distances.NORM_GRID[160]
 
 
 def test_sums_of_floats_are_exact_in_any_place():
@@ -317,9 +330,7 @@ class Halves:
         return np.where(rows[:, 0] > 0, 2, -1)
 
 
-@pytest.mark.parametrize("most", [0, 16])
-def test_bins_of_any_kind_are_summed_both_ways(monkeypatch, most):
-    monkeypatch.setattr(rows, "_MATRIX_CLUSTERS", most, raising=False)
+def test_bins_of_any_kind_are_summed():
     points = np.array([[0.5, 0.25], [0.25, -0.5], [0.0, 1.0]])
     found = rows.sums_and_counts(ClientBlock(points), plain(2), Halves(), 1.0, 1.0)
     assert found.tolist() == [0] * 4 + [3 * UNIT // 4, -UNIT // 4, 0, 0, 2 * UNIT]
@@ -337,14 +348,14 @@ def test_frames_by_hand():
     moved = Components(wide, np.array([[UNIT / 2], [-UNIT / 2]]), np.array([[3.0], [-3.0]]))
     frame = Frame(Lattice(np.zeros(1), 2.0), moved)
     assert frame.quantize(np.array([[4.0], [-3.5], [1e308]]), 4).tolist() == [[8.0], [-4.0], [16.0]]
-    assert frame.restore(np.array([[0.9], [-1.2]])).tolist() == [[3.9], [-4.2]]
-    assert box.restore(np.array([[0.9]])).tolist() == [[0.9]]
+    assert restore(frame, np.array([[0.9], [-1.2]])).tolist() == [[3.9], [-4.2]]
+    assert restore(box, np.array([[0.9]])).tolist() == [[0.9]]
     others = [box, Frame.of_box(Box(-1.0, 3.0), 4, 2.5), frame, frame._replace(components=None)]
     others.append(frame._replace(components=moved._replace(shifts=np.array([[3.0], [-2.0]]))))
     others.append(frame._replace(components=moved._replace(lattice=Lattice(np.ones(1), 8.0))))
     others.append(frame._replace(components=moved._replace(lattice=Lattice(np.zeros(1), 9.0))))
-    assert len({each.digest() for each in others}) == len(others)
-    assert len(box.digest()) == 16
+    assert len({frame_digest(each) for each in others}) == len(others)
+    assert len(frame_digest(box)) == 16
 
 
 def test_kept_rows_are_checked_again():
@@ -377,10 +388,43 @@ def test_parts_of_held_rows_are_quantized_once():
 
 
 def test_triangles_are_whole():
-    assert [repr(rows.triangle_size(each)) for each in (1, 4, 5)] == ["1", "10", "15"]
+    assert [repr(triangle_size(each)) for each in (1, 4, 5)] == ["1", "10", "15"]
 
 
 def test_radii_stretch_to_one_sensitivity():
     assert [stretch(each) for each in (1, 3, 1 << 20, 1 << 26)] == [1 << 26, (1 << 26) // 3, 64, 1]
+    for bound in (0, -3, 0.5, 1.5, (1 << 26) + 1, math.nan, math.inf):
+        with pytest.raises(LatticeOverflowError, match="a radius must be an integer"):
+            stretch(bound)
     found = Neighborhoods(np.zeros((2, 1)), 1 << 19)
     assert (found.size, found.factor, found.shortens) == (2, 128, False)
+
+
+def test_centers_with_fractions_are_refused():
+    """Their scores would be rounded, and a row could decide on the label of another."""
+    rows_, block = np.zeros((2, 3)), ClientBlock(np.zeros((2, 3)))
+    for odd in (0.5, math.nan):
+        centers = np.array([[0.0, odd, 0.0]])
+        with pytest.raises(LatticeOverflowError, match="centers must be lattice integers"):
+            assignment.nearest(rows_, centers, 2.0**20)
+        with pytest.raises(LatticeOverflowError, match="centers must be lattice integers"):
+            rows.histogram(block, plain(3), assignment.Assigner(centers), 1.0, relative=False)
+
+
+@pytest.mark.parametrize("bound", [0, math.nan, math.inf, -1])
+def test_costs_need_a_bound(bound):
+    block, centers = ClientBlock(np.zeros((2, 2)), np.array([0, 2])), np.zeros((1, 2))
+    for quality in (distances.row_quality, distances.client_quality):
+        with pytest.raises(LatticeOverflowError, match="clipping bounds must be finite"):
+            quality(block, plain(1), centers, bound)
+    for gain in (distances.row_gain, distances.client_gain):
+        with pytest.raises(LatticeOverflowError, match="clipping bounds must be finite"):
+            gain(block, plain(1), centers, centers, bound)
+
+
+def test_outer_products_of_many_rows_are_exact():
+    """More rows than have a sum below 2**53 are added in parts."""
+    total, points = np.zeros((1, 1), dtype=np.int64), np.full(((1 << 18) + 1, 1), 1 << 18, dtype=np.int32)
+    points[-1] = 1
+    row_pass.add_outer(total, points, 2.0**18)
+    assert total.tolist() == [[(1 << 54) + 1]]

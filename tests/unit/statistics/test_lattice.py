@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from schemas.errors import LatticeOverflowError
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.lattice import Lattice
+from dapple_dp.schemas.errors import LatticeOverflowError
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.lattice import Lattice
 
 
 def unit_ball(n_features: int) -> Lattice:

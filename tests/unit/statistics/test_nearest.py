@@ -1,13 +1,15 @@
 """Labels and costs against brute force in float64 and in exact integers."""
 
+import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.nearest import NearestCenters, squared_distances
-from transforms.numerics.trusted_zone.clustering_sums import model_cost
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.numerics.statistics import nearest
+from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters, squared_distances
+from dapple_dp.transforms.numerics.trusted_zone.clustering_sums import model_cost
 
 
 def brute(points, centers):
@@ -168,3 +170,35 @@ def test_squared_distances_by_hand():
 def test_no_rows():
     found = NearestCenters.of(np.eye(2)).rows(np.zeros((0, 2)))
     assert found.labels.shape == found.squared.shape == (0,)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6, 1e9, 1e12])
+def test_distances_keep_their_digits_far_from_zero(offset):
+    rng = np.random.default_rng(4)
+    points, centers = offset + rng.normal(size=(50, 3)), offset + rng.normal(size=(4, 3))
+    expected = np.array([[math.dist(point, center) for center in centers] for point in points])
+    model = NearestCenters.of(centers)
+    np.testing.assert_allclose(model.distances(points), expected, rtol=1e-14)
+    np.testing.assert_array_equal(model.labels(points), expected.argmin(axis=1))
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200, 3e307])
+def test_distances_neither_overflow_nor_vanish(scale):
+    model = NearestCenters.of(scale * np.array([[0.0, 0.0], [1.0, 1.0]]))
+    np.testing.assert_allclose(model.distances(scale * np.array([[3.0, 4.0]])) / scale, [[5.0, 13**0.5]], rtol=1e-14)
+
+
+def test_distances_of_a_row_do_not_depend_on_others():
+    rng = np.random.default_rng(5)
+    points = rng.normal(size=(lattice.BLOCK_ROWS + 3, 5)).astype(np.float32)
+    model = NearestCenters.of(rng.normal(size=(3, 5)))
+    whole = model.distances(points)
+    np.testing.assert_array_equal(whole[-2:], model.distances(points[-2:]))
+    np.testing.assert_array_equal(whole[::-1], model.distances(points[::-1]))
+    assert model.distances(points[:0]).shape == (0, 3)
+
+
+def test_rows_have_a_unit_of_their_own_down_to_the_finest():
+    integers, exponents = nearest._scaled(np.array([[1.0, 0.0], [2.0**-890, -(2.0**-902)]]))
+    assert exponents.tolist() == [2 - nearest.ROW_BITS, -902]
+    assert integers.tolist() == [[2.0 ** (nearest.ROW_BITS - 2), 0.0], [4096.0, -1.0]]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
-from transforms.numerics import one_thread as module
-from transforms.numerics.one_thread import one_thread
+from dapple_dp.transforms.numerics import one_thread as module
+from dapple_dp.transforms.numerics.one_thread import limit, one_thread
 
 
 def counts():
@@ -45,7 +45,7 @@ def test_every_library_has_one_thread_inside_and_its_own_afterwards(searches):
 
 def test_without_a_context_it_stays_so(searches):
     with threadpool_limits(limits=2):
-        one_thread()
+        limit()
         assert set(counts().values()) == {1}
 
 
@@ -68,10 +68,10 @@ def test_an_error_takes_them_back_too(searches):
 
 def test_libraries_are_looked_for_again_after_an_import(searches, monkeypatch):
     for _ in range(3):
-        one_thread()
+        limit()
     monkeypatch.setitem(sys.modules, "a_library_with_a_blas_of_its_own", types.ModuleType("late"))
     for _ in range(3):
-        one_thread()
+        limit()
     assert searches == [1, 1]
 
 
@@ -88,3 +88,23 @@ def test_threads_may_ask_at_once(searches):
     for each in threads:
         each.join()
     assert seen == [64.0**3] * 8
+
+
+def test_a_thread_that_leaves_takes_nothing_back_from_one_that_is_inside(searches):
+    entered, left = threading.Event(), threading.Event()
+
+    def first():
+        with one_thread():
+            entered.wait(10)
+        left.set()
+
+    with threadpool_limits(limits=2):
+        before = counts()
+        thread = threading.Thread(target=first)
+        thread.start()
+        with one_thread():
+            entered.set()
+            assert left.wait(10)
+            assert set(counts().values()) == {1}
+        thread.join()
+        assert counts() == before

@@ -10,21 +10,19 @@ import hashlib
 import numpy as np
 import pytest
 
-from schemas.tables.client_block import ClientBlock
-from transforms.numerics.privacy.keystream import KeyStream, encode_label
-from transforms.numerics.statistics import (
-    assignment,
-    center_quality,
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label
+from dapple_dp.transforms.core.statistics import (
     client_chunks,
     clients,
     lattice,
-    relative_sums,
     rows,
 )
-from transforms.numerics.statistics.assignment import Assigner, Projection
-from transforms.numerics.statistics.frame import Box, Components, Frame
-from transforms.numerics.statistics.lattice import Lattice
-from transforms.numerics.statistics.relative_sums import Neighborhoods
+from dapple_dp.transforms.core.statistics.assignment import Assigner, Projection
+from dapple_dp.transforms.core.statistics.differences import Neighborhoods
+from dapple_dp.transforms.core.statistics.frame import Box, Components, Frame
+from dapple_dp.transforms.core.statistics.lattice import Lattice
+from dapple_dp.transforms.numerics.kmeans.bounds import squared_bound
 
 
 def numbers(name, *shape):
@@ -79,7 +77,7 @@ def statistics(module, block, frame, centers):
         limits = (norm, 1.0) if of_rows else bounds[name]
         found[name] = getattr(module, name)(block, frame, assigner, *limits)
     found["directions"] = module.direction_sums(block, frame, centers, 1 << 17, tight)
-    found["quality"] = module.quality(block, frame, centers, center_quality.squared_bound(centers, 1.5 * 2.0**19))
+    found["quality"] = module.quality(block, frame, centers, squared_bound(centers, 1.5 * 2.0**19))
     found["gain"] = module.gain(block, frame, centers[:1], centers, 1 << 37)
     return found
 
@@ -238,15 +236,10 @@ def test_sizes_of_blocks_change_no_integer(monkeypatch, module):
     before = {kind: digest(values) for kind, values in statistics(module, block, frame, centers).items()}
     monkeypatch.setattr(lattice, "BLOCK_ROWS", 100)
     monkeypatch.setattr(lattice.row_blocks, "__defaults__", (100,))
-    for each in (client_chunks, clients, center_quality):
+    for each in (client_chunks, clients):
         monkeypatch.setattr(each, "CLIENT_BLOCK_ROWS", 128)
     monkeypatch.setattr(client_chunks.client_chunks, "__defaults__", (128,))
-    monkeypatch.setattr(clients, "_MAX_CELLS", 64, raising=False)
-    monkeypatch.setattr(rows, "_MATRIX_CLUSTERS", 0, raising=False)
-    monkeypatch.setattr(relative_sums, "_MOST_BLOCK_ROWS", 70, raising=False)
-    monkeypatch.setattr(assignment, "_ROWS_AT_ONCE", 70, raising=False)
-    monkeypatch.setattr(assignment, "_FEW_CENTERS", 0, raising=False)
-    monkeypatch.setattr(lattice, "_FEW_ROWS", 10**9, raising=False)
+    monkeypatch.setattr(client_chunks, "_MAX_CELLS", 64)
     after = {kind: digest(values) for kind, values in statistics(module, block, frame, centers).items()}
     assert after == before
 

@@ -3,15 +3,16 @@
 import numpy as np
 import pytest
 
-from schemas.choices import PostProcess
-from schemas.tables.client_block import ClientBlock
-from transforms.numerics.kmeans import folding, moves
-from transforms.numerics.kmeans.starts import grid
-from transforms.numerics.kmeans.starts.grid import Grid
-from transforms.numerics.statistics import lattice, relative_sums
-from transforms.numerics.statistics.assignment import Projection
-from transforms.numerics.statistics.frame import Box, Frame
-from transforms.numerics.statistics.relative_sums import RELATIVE_UNITS, Neighborhoods
+from dapple_dp.schemas.choices import PostProcess
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.errors import LatticeOverflowError
+from dapple_dp.transforms.core.statistics import differences, lattice
+from dapple_dp.transforms.core.statistics.assignment import Projection
+from dapple_dp.transforms.core.statistics.differences import RELATIVE_UNITS, Neighborhoods
+from dapple_dp.transforms.core.statistics.frame import Box, Frame
+from dapple_dp.transforms.numerics.kmeans import folding, moves
+from dapple_dp.transforms.numerics.kmeans.starts import grid
+from dapple_dp.transforms.numerics.kmeans.starts.grid import Grid
 
 FRAME = Frame.of_box(Box(-1.0, 1.0), 4)
 """Half a diagonal is 2, so 2**19 units are one feature unit."""
@@ -31,7 +32,7 @@ def test_differences_to_the_nearest_center_are_summed_inside_the_radius():
     around = Neighborhoods(centers([0.5, 0, 0, 0], [-0.5, 0, 0, 0]), ONE // 2)
     points = np.array([[0.75, 0.25, 0, 0], [0.5, -0.5, 0, 0], [0.5, 0.5, 0.125, 0], [-0.25, 0, 0, 0]])
     sums, counts = decoded(
-        relative_sums.row_relative_sums(ClientBlock(points), FRAME, around, around.radius), 2, 2.0**-19 / around.factor
+        differences.row_relative_sums(ClientBlock(points), FRAME, around, around.radius), 2, 2.0**-19 / around.factor
     )
     np.testing.assert_array_equal(sums, [[0.25, -0.25, 0, 0], [0.25, 0, 0, 0]])
     np.testing.assert_array_equal(counts, [2, 1])
@@ -42,7 +43,7 @@ def test_far_rows_may_be_shortened_to_the_radius():
     around = Neighborhoods(centers([0.5, 0, 0, 0]), ONE // 2, True)
     points = np.array([[0.5, 1.0, 0, 0], [-0.5, 0, 0, 0]])
     sums, counts = decoded(
-        relative_sums.row_relative_sums(ClientBlock(points), FRAME, around, around.radius), 1, 2.0**-19 / around.factor
+        differences.row_relative_sums(ClientBlock(points), FRAME, around, around.radius), 1, 2.0**-19 / around.factor
     )
     np.testing.assert_array_equal(sums, [[-0.5, 0.5, 0, 0]])
     np.testing.assert_array_equal(counts, [2])
@@ -51,18 +52,18 @@ def test_far_rows_may_be_shortened_to_the_radius():
 def test_split_cells_take_rows_within_and_beyond_a_radius():
     points = np.array([[0.75, 0, 0, 0], [0.5, 0.25, 0, 0], [0.5, 1.0, 0, 0], [-0.75, 0, 0, 0]])
     around, inner, outer = centers([0.5, 0, 0, 0], [-0.5, 0, 0, 0]), ONE // 4, ONE // 2
-    found = relative_sums.row_split_sums(ClientBlock(points), FRAME, around, inner, outer)
+    found = differences.row_split_sums(ClientBlock(points), FRAME, around, inner, outer)
     sums, counts = found[:16].reshape(4, 4) * 2.0**-19, found[16:] / lattice.SUM_UNITS
-    stretched = np.array([[relative_sums.stretch(inner)]] * 2 + [[relative_sums.stretch(outer)]] * 2)
+    stretched = np.array([[differences.stretch(inner)]] * 2 + [[differences.stretch(outer)]] * 2)
     np.testing.assert_array_equal(sums / stretched, [[0.25, 0.25, 0, 0], [-0.25, 0, 0, 0], [0, 0.5, 0, 0], [0] * 4])
     np.testing.assert_array_equal(counts, [2, 1, 1, 0])
     with pytest.raises(ValueError, match="inner must be a radius"):
-        relative_sums.row_split_sums(ClientBlock(points), FRAME, around, outer, inner)
+        differences.row_split_sums(ClientBlock(points), FRAME, around, outer, inner)
 
 
 def test_ties_go_to_the_lowest_index():
     around = Neighborhoods(centers([0.5, 0, 0, 0], [-0.5, 0, 0, 0], [0, 0.5, 0, 0]), ONE)
-    statistic = relative_sums.row_relative_sums(ClientBlock(np.zeros((5, 4))), FRAME, around, around.radius)
+    statistic = differences.row_relative_sums(ClientBlock(np.zeros((5, 4))), FRAME, around, around.radius)
     np.testing.assert_array_equal(statistic[-3:] / lattice.SUM_UNITS, [5, 0, 0])
 
 
@@ -70,7 +71,7 @@ def test_rows_outside_the_domain_are_clipped_to_it_coordinate_by_coordinate():
     around = Neighborhoods(centers([0, 0, 0, 0]), 2 * ONE)
     points = np.array([[50.0, 0.5, -1e300, 0]])
     sums, _ = decoded(
-        relative_sums.row_relative_sums(ClientBlock(points), FRAME, around, around.radius), 1, 2.0**-19 / around.factor
+        differences.row_relative_sums(ClientBlock(points), FRAME, around, around.radius), 1, 2.0**-19 / around.factor
     )
     np.testing.assert_array_equal(sums, [[1.0, 0.5, -1.0, 0]])
 
@@ -78,9 +79,9 @@ def test_rows_outside_the_domain_are_clipped_to_it_coordinate_by_coordinate():
 @pytest.mark.parametrize("shortens", [False, True])
 def test_empty_clusters_and_empty_blocks_report_zero(shortens):
     around = Neighborhoods(centers([0, 0, 0, 0], [1, 1, 1, 1]), ONE // 8, shortens)
-    nothing = relative_sums.row_relative_sums(ClientBlock(np.zeros((0, 4))), FRAME, around, around.radius)
+    nothing = differences.row_relative_sums(ClientBlock(np.zeros((0, 4))), FRAME, around, around.radius)
     np.testing.assert_array_equal(nothing, np.zeros(10))
-    one = relative_sums.row_relative_sums(ClientBlock(np.zeros((3, 4))), FRAME, around, around.radius)
+    one = differences.row_relative_sums(ClientBlock(np.zeros((3, 4))), FRAME, around, around.radius)
     np.testing.assert_array_equal(one / lattice.SUM_UNITS, [0] * 8 + [3, 0])
 
 
@@ -89,7 +90,7 @@ def test_a_client_counts_once_whatever_its_rows():
     few = np.array([[0.75, 0, 0, 0], [-0.5, 0.25, 0, 0]])
     points = np.concatenate([few, np.repeat(few, 50, axis=0)])
     block = ClientBlock(points, np.array([0, 2, 102]))
-    statistic = relative_sums.client_relative_sums(block, FRAME, around, ONE // 2)
+    statistic = differences.client_relative_sums(block, FRAME, around, ONE // 2)
     sums, counts = decoded(statistic, 2, 2.0**-19 / (RELATIVE_UNITS // (ONE // 2)))
     np.testing.assert_array_equal(sums, [[0.25, 0, 0, 0], [0, 0.25, 0, 0]])
     np.testing.assert_array_equal(counts, [1, 1])
@@ -98,7 +99,7 @@ def test_a_client_counts_once_whatever_its_rows():
 def test_a_client_over_its_bound_is_scaled_in_sums_and_counts_alike():
     around = Neighborhoods(centers([0, 0, 0, 0]), ONE)
     block = ClientBlock(np.array([[1.0, 0, 0, 0]]), np.array([0, 1]))
-    statistic = relative_sums.client_relative_sums(block, FRAME, around, ONE // 4)
+    statistic = differences.client_relative_sums(block, FRAME, around, ONE // 4)
     sums, counts = decoded(statistic, 1, 2.0**-19 / (RELATIVE_UNITS // (ONE // 4)))
     np.testing.assert_allclose(sums, [[0.25, 0, 0, 0]], rtol=1e-6)
     np.testing.assert_allclose(counts, [0.25], rtol=1e-5)
@@ -174,8 +175,22 @@ def test_what_clients_add_is_checked_on_integers_against_the_stated_sensitivitie
     rows = np.random.default_rng(0).normal(size=(40, 3)) * 10.0
     neighborhoods = Neighborhoods(np.zeros((2, 3)), lattice.SUM_UNITS, shortens=False)
     frame = Frame(lattice.Lattice(np.zeros(3), 1.0))
-    found = relative_sums.client_relative_sums(ClientBlock(rows, np.array([0, 40])), frame, neighborhoods, 1000)
+    found = differences.client_relative_sums(ClientBlock(rows, np.array([0, 40])), frame, neighborhoods, 1000)
     # Before these, rows outside of a neighborhood are shortened to its radius.
     assert limits[-2:] == [RELATIVE_UNITS, lattice.SUM_UNITS]
     assert np.linalg.norm(found[:-2].astype(float)) <= RELATIVE_UNITS
     assert np.linalg.norm(found[-2:].astype(float)) <= lattice.SUM_UNITS
+
+
+@pytest.mark.parametrize("client_offsets", [None, np.array([0, 2])])
+@pytest.mark.parametrize("far", [1 << 26, 1 << 27])
+def test_centers_so_far_out_that_a_score_is_not_exact_are_refused(client_offsets, far):
+    block = ClientBlock(np.zeros((2, 4)), client_offsets)
+    sums = differences.row_relative_sums if client_offsets is None else differences.client_relative_sums
+    around = Neighborhoods(np.array([[0.0] * 4, [0.0, far, 0.0, 0.0]]), ONE // 2)
+    bound = float(RELATIVE_UNITS) if client_offsets is not None else around.radius
+    if far == 1 << 26:
+        assert sums(block, FRAME, around, bound).size == 10
+        return
+    with pytest.raises(LatticeOverflowError, match="must stay below 2"):
+        sums(block, FRAME, around, bound)

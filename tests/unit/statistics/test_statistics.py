@@ -1,15 +1,17 @@
 import numpy as np
 import pytest
 
-from schemas.errors import LatticeOverflowError
-from schemas.privacy.unit import Clients, Rows
-from schemas.tables.client_block import ClientBlock
-from transforms.numerics.statistics import center_quality, client_chunks, clients, lattice, rows
-from transforms.numerics.statistics.assignment import Assigner, Projection
-from transforms.numerics.statistics.by_unit import of_unit
-from transforms.numerics.statistics.frame import Components, Frame
-from transforms.numerics.statistics.lattice import Lattice
-from transforms.numerics.statistics.relative_sums import Neighborhoods
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.unit import Clients, Rows
+from dapple_dp.schemas.errors import LatticeOverflowError
+from dapple_dp.transforms.core.statistics import client_chunks, clients, lattice, rows
+from dapple_dp.transforms.core.statistics.assignment import Assigner, Projection
+from dapple_dp.transforms.core.statistics.by_unit import of_unit
+from dapple_dp.transforms.core.statistics.differences import Neighborhoods
+from dapple_dp.transforms.core.statistics.frame import Components, Frame
+from dapple_dp.transforms.core.statistics.lattice import Lattice
+from dapple_dp.transforms.numerics.kmeans.bounds import squared_bound
+from dapple_dp.transforms.numerics.kmeans.server_points import restore
 
 UNIT = lattice.SUM_UNITS
 
@@ -93,7 +95,7 @@ def test_components_are_moved_before_clipping_and_centers_are_moved_back():
     moved = Frame(Lattice(np.zeros(2), 8.0), Components(wide, anchors, shifts))
     rows = moved.quantize(np.array([[1.0, 1.0], [101.0, 1.0]]), lattice.SUM_BITS) * moved.lattice.unit(lattice.SUM_BITS)
     np.testing.assert_allclose(rows, [[1.0, 1.0], [4.0, 1.0]], atol=1e-4)
-    np.testing.assert_allclose(moved.restore(np.array([[1.0, 1.0], [4.0, 1.0]])), [[1, 1], [101, 1]], atol=1e-9)
+    np.testing.assert_allclose(restore(moved, np.array([[1.0, 1.0], [4.0, 1.0]])), [[1, 1], [101, 1]], atol=1e-9)
 
 
 def test_client_scatter_by_hand():
@@ -224,7 +226,7 @@ def test_a_client_of_one_row_adds_what_the_row_adds():
         yield by.clipped_sums_and_counts(alone, frame(2), assigner, 1.0, 1.0)
         yield by.relative_sums(alone, frame(2), around, UNIT)
         yield by.norm_histogram(alone, np.zeros(2))
-        yield by.quality(alone, frame(2), around.centers, center_quality.squared_bound(around.centers))
+        yield by.quality(alone, frame(2), around.centers, squared_bound(around.centers))
         yield by.gain(alone, frame(2), around.centers, around.centers[:1], UNIT**2 // 9)
 
     for of_rows, of_clients in zip(everything(of_unit(Rows())), everything(of_unit(Clients())), strict=True):

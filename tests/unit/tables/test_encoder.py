@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from schemas.choices import InvalidRows
-from schemas.errors import InputError, SchemaMismatchError
-from schemas.tables.contract import TableContract
-from schemas.tables.encoded_column import BinnedColumn, BoundedColumn, OneHotColumn
-from schemas.tables.encoder import MOST_CATEGORIES, Encoder
-from schemas.tables.encoding import Bounds, BoundsRange, OneHot, PublicSource, QuantileBins, Standardize
+from dapple_dp.schemas.choices import InvalidRows
+from dapple_dp.schemas.errors import InputError, SchemaMismatchError
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.encoded_column import BinnedColumn, BoundedColumn, OneHotColumn
+from dapple_dp.schemas.tables.encoder import MOST_CATEGORIES, Encoder
+from dapple_dp.schemas.tables.encoding import Bounds, BoundsRange, OneHot, PublicSource, QuantileBins, Standardize
 
 WHERE = "lake/part-0.parquet, row group 3"
 SERVER = "server.parquet"

@@ -6,11 +6,11 @@ import pickle
 import numpy as np
 import pytest
 
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import FedDPKMeansFit, load_config, validated
-from schemas.settings import yaml_text
-from schemas.settings.digest import config_digest
-from schemas.tables.encoding import EncodingKind, OneHot, PublicSource, QuantileBins, Standardize
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import FedDPKMeansFit, load_config, validated
+from dapple_dp.schemas.settings import yaml_text
+from dapple_dp.schemas.settings.digest import config_digest
+from dapple_dp.schemas.tables.encoding import EncodingKind, OneHot, PublicSource, QuantileBins, Standardize
 from tests.scenes import job_text
 
 JOB = """

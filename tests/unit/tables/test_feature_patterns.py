@@ -5,15 +5,15 @@ import types
 import pyarrow as pa
 import pytest
 
-from schemas.errors import ConfigError, SchemaMismatchError
-from schemas.kmeans.fit_config import load_config, validated
-from schemas.settings import rejection
-from schemas.tables.contract import TableContract
-from schemas.tables.data_section import DataConfig
-from schemas.tables.feature_patterns import FeaturePatterns, has_patterns
-from schemas.trusted_zone.sweep_config import sweep_config
+from dapple_dp.schemas.errors import ConfigError, SchemaMismatchError
+from dapple_dp.schemas.kmeans.fit_config import load_config, validated
+from dapple_dp.schemas.settings import rejection
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.data_section import DataConfig
+from dapple_dp.schemas.tables.feature_patterns import FeaturePatterns, has_patterns
+from dapple_dp.schemas.trusted_zone.sweep_config import sweep_config
+from dapple_dp.transforms.tables.on_launcher import first_schema
 from tests.scenes import job_text
-from transforms.tables.read import first_schema
 
 NAMES = ("id", "c10", "c9", "C1", "x[0]", "why?", "label", "ab", "a\nb")
 

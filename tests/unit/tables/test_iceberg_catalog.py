@@ -8,13 +8,13 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.utils.config import Config
 
-from pipelines.run.stores import check_stores
-from schemas.errors import ConfigError, InputError
-from schemas.settings import rejection
-from schemas.tables.data_section import DataConfig
-from schemas.tables.snapshot import TableConfig
+from dapple_dp.pipelines.run.stores import check_stores
+from dapple_dp.schemas.errors import ConfigError, InputError
+from dapple_dp.schemas.settings import rejection
+from dapple_dp.schemas.tables.data_section import DataConfig
+from dapple_dp.schemas.tables.snapshot import TableConfig
+from dapple_dp.transforms.tables.snapshots import resolve
 from tests.scenes import tables
-from transforms.tables.snapshots import resolve
 
 SECRET = "hunter2"
 

@@ -4,13 +4,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from schemas.errors import InputError
-from schemas.kmeans.fit_config import validated
-from schemas.privacy.plan import Mechanism
+from dapple_dp.schemas.core.plan import Mechanism
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.transforms.kmeans.feddp_kmeans import rounds as feddp_kmeans
+from dapple_dp.transforms.numerics.tables import partition, row_sampling
+from dapple_dp.transforms.tables import client_ids, hive
 from tests.scenes import lake
-from transforms.kmeans.feddp_kmeans import rounds as feddp_kmeans
-from transforms.numerics.tables import partition, row_sampling
-from transforms.tables import client_ids, hive
 
 KEY = bytes(range(32))
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.choices import InvalidRows
-from schemas.errors import ConfigError, InputError, SchemaMismatchError
-from schemas.settings import rejection
-from schemas.tables.client_block import group_by_client
-from schemas.tables.contract import TableContract
-from schemas.tables.data_section import DataConfig
-from transforms.tables.read import ServerFiles
+from dapple_dp.schemas.choices import InvalidRows
+from dapple_dp.schemas.errors import ConfigError, InputError, SchemaMismatchError
+from dapple_dp.schemas.settings import rejection
+from dapple_dp.schemas.tables.columns import group_by_client
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.schemas.tables.data_section import DataConfig
+from dapple_dp.transforms.tables.on_launcher import ServerFiles
 
 WHERE = "lake/part-0.parquet, row group 3"
 NAN, INF = float("nan"), float("inf")
@@ -342,7 +342,8 @@ def test_a_value_that_is_not_finite(value, kind):
     found = refusal(scalars("a", "b").to_points, table, WHERE)
     assert found == (
         f"column 'b' of {WHERE} must hold finite numbers only, got a null, NaN or infinity; "
-        "correct the data or set data.on_invalid_rows to drop."
+        "correct the data or set data.on_invalid_rows to drop, or give a fit of "
+        "numbers a public fill by data.missing."
     )
     np.testing.assert_array_equal(scalars("a", "b", **drop()).to_points(table, WHERE), [[1, 1], [3, 2]])
 
@@ -587,6 +588,6 @@ def test_server_rows_find_their_columns_by_name(tmp_path):
     found = [ServerFiles.at(str(tmp_path / f"{name}.parquet")) for name in ("same", "swapped", "other")]
     contract = scalars("age", "hours")
     assert found[0].points(contract).tolist() == found[1].points(contract).tolist() == [[31.0, 40.0], [52.0, 12.5]]
-    assert found[0].rows(("age", "hours")) == found[1].rows(("age", "hours"))
-    for action, argument in ((found[2].points, contract), (found[2].rows, ("age", "hours"))):
+    assert found[0].rows(contract.types) == found[1].rows(contract.types)
+    for action, argument in ((found[2].points, contract), (found[2].rows, contract.types)):
         assert refusal(action, argument, kind=SchemaMismatchError).startswith("column 'hours' of ")

@@ -13,13 +13,13 @@ import pytest
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.types import LongType
 
-from schemas.errors import ConfigError, InputError, what_installs
-from schemas.settings.json_schema import check_content
-from schemas.tables.data_section import DataConfig
-from schemas.tables.snapshot import Snapshot, TableConfig
+from dapple_dp.schemas.errors import ConfigError, InputError, what_installs
+from dapple_dp.schemas.settings.json_schema import check_content
+from dapple_dp.schemas.tables.data_section import DataConfig
+from dapple_dp.schemas.tables.snapshot import Snapshot, TableConfig
+from dapple_dp.transforms.tables.snapshots import resolve
+from dapple_dp.transforms.tables.source import Source
 from tests.scenes import tables
-from transforms.tables.snapshots import resolve
-from transforms.tables.source import Source
 
 CITIES = ["a b", "ü/=%", "a+b", "plain", None, "plain"]
 ROWS = pa.table({"x": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "n": [1, 1, 2, 2, 3, 3], "city": CITIES})
@@ -269,5 +269,7 @@ def test_clients_that_only_the_log_knows_are_refused(delta, tmp_path):
         add["path"] = path
         tables.rewrite_delta(root, actions)
         assert resolve(data_of(root, "delta")).files == (f"{root}/{path}",)
-        with pytest.raises(InputError, match=r"data\.client_id must be a column .*, got 'city', which only the log"):
+        with pytest.raises(
+            InputError, match=r"data\.client_id must be a column .*, got 'city', a partition column that only the log"
+        ):
             resolve(data_of(root, "delta", client_id="city"))

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from schemas.choices import Algorithm
-from schemas.errors import ConfigError, SchemaMismatchError
-from schemas.kmeans.fit_config import validated
-from schemas.tables.encoder import Encoder
-from schemas.tables.encoding import Terms
+from dapple_dp.schemas.choices import Algorithm
+from dapple_dp.schemas.errors import ConfigError, SchemaMismatchError
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.tables.encoder import Encoder
+from dapple_dp.schemas.tables.encoding import Terms
 
 WORDS = ("cat", "dog", "bird", "fish")
 PLACES = [[5, 15, 18, 28, 35, 43, 48, 58], [6, 15, 21, 28, 39, 43, 49, 57]]

@@ -5,14 +5,15 @@ import dataclasses
 import numpy as np
 from apache_beam.transforms.window import GlobalWindow
 
-from schemas.tables.client_block import ClientBlock
-from schemas.tables.shard import ShardRef
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.tables.shard import ShardRef
+from dapple_dp.transforms.core.round import Round
+from dapple_dp.transforms.core.statistics.frame import Box, Frame
+from dapple_dp.transforms.files.signals.progress import PROGRESS
+from dapple_dp.transforms.trusted_zone import sweep_cells
+from dapple_dp.transforms.trusted_zone.shared_frame import SharedFrame
+from dapple_dp.transforms.trusted_zone.sweep_cells import _CellStatisticsFn
 from tests.scenes.gaussian_rounds import round_of
-from transforms.files.signals.progress import PROGRESS
-from transforms.numerics.statistics.frame import Box, Frame, SharedFrame
-from transforms.rounds.protocol import Round
-from transforms.trusted_zone import sweep_cells
-from transforms.trusted_zone.sweep_cells import _CellStatisticsFn
 
 PLAN = round_of(sums=4)
 NARROW, WIDE = Frame.of_box(Box(-1.0, 1.0), 2), Frame.of_box(Box(-2.0, 2.0), 2)

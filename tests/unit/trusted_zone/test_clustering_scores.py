@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from schemas.errors import InputError
-from transforms.numerics.statistics.nearest import NearestCenters
-from transforms.numerics.trusted_zone import clustering_scores as scores
-from transforms.numerics.trusted_zone import clustering_sums
-from transforms.numerics.trusted_zone.clustering_sums import ClusteringSums, Contingency, RowSample, row_ranks
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
+from dapple_dp.transforms.numerics.trusted_zone import clustering_scores as scores
+from dapple_dp.transforms.numerics.trusted_zone import clustering_sums
+from dapple_dp.transforms.numerics.trusted_zone.clustering_sums import ClusteringSums, Contingency, RowSample, row_ranks
 
 
 def sums_of(points, model, names=(), codes=None, sample_rows=100):
@@ -104,6 +104,20 @@ def test_silhouette(offset):
 def test_silhouette_at_any_scale():
     points, labels = np.array([[0.0], [1.0], [9.0]]) * 1e200, np.array([0, 0, 1])
     np.testing.assert_allclose(scores.silhouette(points, labels), metrics.silhouette_score(points / 1e200, labels))
+
+
+def test_silhouette_of_groups_far_from_each_other_keeps_its_digits():
+    """Rows 8 apart in each of two groups that are 1e9 apart: within a group nothing but differences tells them."""
+    near = np.array([[0.0, 0.0], [0.3, 0.0], [8.0, 0.0], [8.3, 0.0]])
+    labels = np.array([0, 0, 1, 1])
+    wanted = scores.silhouette(near, labels)
+    found = scores.silhouette(np.concatenate([near, near + 1e9]), np.concatenate([labels, labels + 2]))
+    assert found == pytest.approx(wanted, abs=1e-6)
+
+
+def test_silhouette_of_rows_near_the_end_of_the_range_is_defined():
+    points = np.array([[1.7e308], [1.6e308], [-1.7e308], [-1.6e308]] * 40)
+    assert scores.silhouette(points, np.arange(160) // 2 % 2) > 0.9
 
 
 @pytest.mark.parametrize("labels", [[0, 0, 0], [0, 1, 2]])

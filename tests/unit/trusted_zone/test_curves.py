@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from pipelines.trusted_zone.sweep_folder import summary
-from schemas.trusted_zone.sweep_results import CELL_SCHEMA, POINT_SCHEMA
-from transforms.numerics.trusted_zone.curves import area_under, confidence_band, on_front
+from dapple_dp.pipelines.trusted_zone.sweep_folder import summary
+from dapple_dp.schemas.trusted_zone.sweep_results import CELL_SCHEMA, POINT_SCHEMA
+from dapple_dp.transforms.numerics.trusted_zone.curves import area_under, confidence_band, on_front
 
 
 def test_a_band_by_hand():

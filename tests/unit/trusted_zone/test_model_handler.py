@@ -13,14 +13,14 @@ import pytest
 from apache_beam.ml.inference.base import KeyedModelHandler
 
 from dapple_dp import ConfigError, DappleModelHandler, InputError
-from schemas.tables.data_section import DataConfig
-from schemas.tables.encoded_column import BinnedColumn, OneHotColumn, ScaledColumn
-from schemas.tables.encoder import Encoder
-from schemas.tables.terms_column import TermsVector
+from dapple_dp.schemas.tables.data_section import DataConfig
+from dapple_dp.schemas.tables.encoded_column import BinnedColumn, OneHotColumn, ScaledColumn
+from dapple_dp.schemas.tables.encoder import Encoder
+from dapple_dp.schemas.tables.terms_column import TermsVector
+from dapple_dp.transforms.files.saved_model import load_model
+from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
 from tests.scenes import lake
 from tests.scenes.models import write_model
-from transforms.files.saved_model import load_model
-from transforms.numerics.statistics.nearest import NearestCenters
 
 CENTERS = lake.MEANS + 0.2
 COLUMNS = ["age", "hours"]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from schemas.errors import ConfigError
-from schemas.trusted_zone.job_configs import load_assign_config, load_evaluate_config
-from schemas.trusted_zone.metrics import Metrics, Separation
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.trusted_zone.job_configs import load_assign_config, load_evaluate_config
+from dapple_dp.schemas.trusted_zone.metrics import Metrics, Separation
 
 DATA = "data: {path: lake, features: [a, b], client_id: id}\n"
 FIT = """

@@ -5,10 +5,10 @@ import copy
 import pytest
 import yaml
 
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import FitConfig
-from schemas.kmeans.pooled_config import PooledFitConfig
-from schemas.trusted_zone.sweep_config import load_sweep_config, merged, sweep_config
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.kmeans.pooled_config import PooledFitConfig
+from dapple_dp.schemas.trusted_zone.sweep_config import load_sweep_config, merged, sweep_config
 
 BASE = {
     "experimental": True,

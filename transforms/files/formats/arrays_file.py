@@ -1,4 +1,4 @@
-"""Arrays as a file of numpy's, with the number of the format; `transforms.files.gate` reads them."""
+"""Arrays as a file of numpy's, with the number of the format; `dapple_dp.transforms.files.gate` reads them."""
 
 import io
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.settings.format_number import with_number
+from dapple_dp.schemas.settings.format_number import with_number
 
 
 def arrays_to_bytes(arrays: Mapping[str, NDArray]) -> bytes:

@@ -4,39 +4,48 @@ Names are public, everything else is private. Arrow quotes the field that it can
 leaves this module, as the cause or the context of an error neither.
 """
 
+import codecs
 import csv
 import gzip
+import itertools
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from schemas.errors import InputError, SchemaMismatchError
+from dapple_dp.schemas.errors import InputError, SchemaMismatchError
+from dapple_dp.schemas.tables.data_section import CsvForm
+from dapple_dp.transforms.files.formats import csv_cells
 
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _BLOCK_BYTES = 1 << 22
 _MOST_ROW_BYTES = 1 << 24
-_GUESSED_BYTES = 1 << 20
-_DELIMITERS = (b",", b";", b"\t", b"|")
+_MOST_HEADER_BYTES = 1 << 20
+DELIMITERS = (b",", b";", b"\t", b"|")
 _MARK = b"\xef\xbb\xbf"
 """With which some programs begin a text in UTF-8."""
-_QUOTED_NAME = rb'(?<![^,;\t|\xbf])"(?:[^"]|"")*+"'
-_ROWS = rb'(?:(?:[^"\n]++|(?<![^DELIMITER\n])"(?:[^"]++|"")*+"|(?<=[^DELIMITER\n])")*+\n)*+'
+_WIDE_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_QUOTED_NAME = rb"(?<![^,;\t|\xbfDELIMITER])QUOTE(?:[^QUOTE]|QUOTEQUOTE)*+QUOTE"
+_ROWS = (
+    rb"(?:(?:[^QUOTEEND]++|(?<![^DELIMITEREND])QUOTE(?:[^QUOTE]++|QUOTEQUOTE)*+QUOTE|(?<=[^DELIMITEREND])QUOTE)*+END)*+"
+)
 """Whole rows. A quotation mark opens a field only where one begins, as for Arrow."""
-_HEADER = re.compile(rb"(?:" + _MARK + rb")?((?:" + _QUOTED_NAME + rb"|[^\r\n])*+)(?:\r\n|\r|\n)?")
+_SEPARATOR = rb'(?:"?sep=([!-~\t ])"?(?:\r\n|\r|\n))?'
+"""The line before the names that tells Excel the delimiter."""
+_HEADER = rb"(?:" + _MARK + rb")?" + _SEPARATOR + rb"((?:QUOTED|[^\r\n])*+)(\r\n|\r|\n)?"
 _NOT_CONVERTED = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to (\w+)")
 _RAGGED = re.compile(r"CSV parse error: (?:Row #(\d+): )?Expected \d+ columns, got \d+")
 _RULES: Mapping[str, tuple[str, str]] = {
-    "string": ("hold text in UTF-8", "save the file as UTF-8"),
+    "string": ("hold text in {}", "say in the section csv which encoding it is, such as encoding: cp1252"),
     "int64": ("hold integers", "correct the row, or leave the field empty if it is unknown"),
     "bool": ("hold true or false", "correct the row, or leave the field empty if it is unknown"),
     "double": (
         "hold numbers",
-        "write them like 1234.5, with a point for a decimal comma and nothing between thousands, and leave the field "
-        "empty if it is unknown",
+        'correct the row, or say in the section csv how numbers are written, such as decimal: "," and '
+        "null_values: [NA]; on_invalid_rows: drop leaves such rows out",
     ),
 }
 
@@ -49,39 +58,53 @@ def is_csv(name: str) -> bool:
 class CsvFile:
     """An open CSV file.
 
-    A field is null if it is empty, in quotes or not. Lines without a letter are no rows.
+    A field is null if it is empty, in quotes or not, or one of the form's words. Lines without a letter are no rows.
 
     Args:
       source: its bytes.
       name: what messages call it; says whether it is compressed.
+      form: how it is written.
 
     Raises:
       InputError: if it does not begin with names of columns.
     """
 
-    def __init__(self, source: Any, name: str):
+    def __init__(self, source: Any, name: str, form: CsvForm | None = None):
         self._source, self._name = source, name
-        found = _HEADER.match(next(self._raw(), b""))
-        self._start, header = found.end(), found[1]  # type: ignore[union-attr, index]
-        outside = re.sub(_QUOTED_NAME, b"", header)
-        self._delimiter = max(_DELIMITERS, key=outside.count)
-        self._rows = re.compile(_ROWS.replace(b"DELIMITER", re.escape(self._delimiter)))
+        self.form = CsvForm() if form is None else form
+        self._quote = re.escape(self.form.quote.encode())
+        quoted = _QUOTED_NAME.replace(b"QUOTE", self._quote) if self._quote else b"(?!)"
+        given = b"" if self.form.delimiter is None else self.form.delimiter.encode()
+        quoted = quoted.replace(b"DELIMITER", re.escape(given))
+        # A first part of any length: the rest of a header that is longer than it does not matter.
+        found = re.match(_HEADER.replace(b"QUOTED", quoted), next(self._raw(), b""))
+        assert found is not None  # it matches nothing, too
+        self._start, header = found.end(), found[2]
+        outside = re.sub(quoted, b"", header)
+        self._delimiter = given or found[1] or max(DELIMITERS, key=outside.count)
+        self._is_told = bool(given or found[1])
+        self._end = b"\r" if found[3] == b"\r" else b"\n"
+        rows = _ROWS.replace(b"DELIMITER", re.escape(self._delimiter)).replace(b"END", re.escape(self._end))
+        self._rows = re.compile(rows.replace(b"QUOTE", self._quote)) if self._quote else None
         self.names = self._checked_names(header)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the form, or the file's own first line, says what the delimiter is."""
+        return self._is_told
+
+    @property
+    def delimiter(self) -> str:
+        """The sign between fields."""
+        return self._delimiter.decode()
 
     def schema(self, types: Mapping[str, pa.DataType]) -> pa.Schema:
         """All columns; those without a declared type are strings."""
         return pa.schema([(name, types.get(name, pa.string())) for name in self.names])
 
-    def guessed_schema(self) -> pa.Schema:
-        """All columns, with the types that the first rows have; true and false are text."""
-        block = next(self._blocks(_GUESSED_BYTES), b"")
-        found = self._parsed(block, None, 0).schema
-        texts = (pa.bool_(), pa.binary())
-        return pa.schema([field.with_type(pa.string()) if field.type in texts else field for field in found])
-
     def count_rows(self) -> int:
         """Number of rows; reads the whole file, some megabytes at a time."""
-        return sum(table.num_rows for table in self.tables(self.some_column))
+        return sum(self._arrow_table(block, self.some_column, first=0).num_rows for block in self._blocks())
 
     @property
     def some_column(self) -> dict[str, pa.DataType]:
@@ -95,14 +118,33 @@ class CsvFile:
           types: of the columns to read, which the file has.
 
         Raises:
-          InputError: if a row has more or fewer fields than the header, or a field is not of its type, naming column
-            and row and not the field.
+          InputError: if a row has more or fewer fields than the header, or a field is not of its type (unless the form
+            makes it null), naming column and row and not the field.
         """
         first = 0
         for block in self._blocks():
             table = self._parsed(block, types, first)
             first += table.num_rows
             yield table
+
+    def first_texts(self, size: int, words: Sequence[str]) -> tuple[pa.Table, pa.Schema]:
+        """Fields of the first rows as they are written, for people who will judge them.
+
+        Args:
+          size: bytes that are looked at, about.
+          words: that are null where types are guessed.
+
+        Returns:
+          All columns as strings, only empty fields null, and the types that Arrow would give them.
+        """
+        block = b""
+        for part in self._blocks(size):
+            # The rest of a file without a line feed at its end is a block of its own.
+            block += _clean(part)
+            if len(block) > size // 4:
+                break
+        texts = self._arrow_table(block, dict.fromkeys(self.names, pa.string()), 0, words=())
+        return texts, self._arrow_table(block, None, 0, words).schema
 
     def _checked_names(self, header: bytes) -> tuple[str, ...]:
         """Names of the columns; refuses what looks like a row, since names are shown."""
@@ -121,31 +163,44 @@ class CsvFile:
         return names
 
     def _names(self, header: bytes) -> tuple[str, ...]:
-        if len(header) >= _GUESSED_BYTES or b"\0" in header:
+        if len(header) >= _MOST_HEADER_BYTES or b"\0" in header:
             header = b"\xff"
+        quoting = {"quotechar": self.form.quote} if self.form.quote else {"quoting": csv.QUOTE_NONE}
         try:
-            return tuple(next(csv.reader([header.decode()], delimiter=self._delimiter.decode()), ()))
+            return tuple(next(csv.reader([header.decode()], delimiter=self.delimiter, **quoting), ()))
         except (UnicodeDecodeError, csv.Error):
             pass
-        return self._refuse("be a CSV file in UTF-8", "other bytes", "save it as CSV in UTF-8")
+        return self._refuse_encoding()
 
-    def _raw(self, size: int = _BLOCK_BYTES) -> Iterator[bytes]:
-        """The file in parts, none of them compressed."""
-        try:
-            self._source.seek(0)
-            file = gzip.GzipFile(fileobj=self._source) if self._name.lower().endswith(".gz") else self._source
-            while part := bytes(file.read(size)):
-                yield part
+    def _raw(self, size: int | None = None) -> Iterator[bytes]:
+        """The file in parts, in UTF-8 if it is text of its encoding."""
+        parts = unpacked(self._source, self._name, _BLOCK_BYTES if size is None else size)
+        first = next(parts, b"")
+        wide = self.form.encoding is None and first.startswith(_WIDE_MARKS)
+        encoding = "utf-16" if wide else self.form.encoding or "utf-8"
+        if encoding == "utf-8":
+            # As it is: columns that no job names may hold anything.
+            yield from filter(None, (first,))
+            yield from parts
             return
-        except (OSError, EOFError, zlib.error, pa.ArrowException):
+        # A byte that a code page lacks stays itself, which no text in UTF-8 has, so that whoever reads it is refused.
+        decoder = codecs.getincrementaldecoder(encoding)("strict" if "utf-16" in encoding else "surrogateescape")
+        try:
+            mark = "\ufeff"
+            for part in itertools.chain((first,), parts):
+                yield decoder.decode(part).removeprefix(mark).encode(errors="surrogateescape")
+                mark = ""
+            yield decoder.decode(b"", final=True).encode(errors="surrogateescape")
+            return
+        except UnicodeError:
             pass
-        self._refuse("be readable", "", "check the file or leave it out")
+        self._refuse_encoding()
 
-    def _blocks(self, size: int = _BLOCK_BYTES) -> Iterator[bytes]:
+    def _blocks(self, size: int | None = None) -> Iterator[bytes]:
         """Whole rows without the header, about `size` bytes at a time; a line break in quotes ends no row."""
         rest, start = b"", self._start
         for part in self._raw(size):
-            rest, start = rest + part[start:], 0
+            rest, start = rest + part[start:], max(start - len(part), 0)
             end = self._last_end(rest)
             if not end and len(rest) > _MOST_ROW_BYTES:
                 self._refuse(
@@ -156,7 +211,7 @@ class CsvFile:
             if end:
                 yield rest[:end]
                 rest = rest[end:]
-        if rest and self._last_end(rest + b"\n") <= len(rest):
+        if rest and self._last_end(rest + self._end) <= len(rest):
             self._refuse(
                 "close every quotation mark",
                 "one that is open at the end, so that rows would be parts of a field",
@@ -167,12 +222,68 @@ class CsvFile:
 
     def _last_end(self, block: bytes) -> int:
         """Where the last whole row of a block ends that begins with a row; 0 if none does."""
-        if b'"' not in block:
-            return block.rfind(b"\n") + 1
+        if self._rows is None or self.form.quote.encode() not in block:
+            return block.rfind(self._end) + 1
         return self._rows.match(block).end()  # type: ignore[union-attr]
 
-    def _parsed(self, block: bytes, types: Mapping[str, pa.DataType] | None, first: int) -> pa.Table:
-        """Rows of a block of whole rows, `first` rows before them; types of None read all columns and guess."""
+    def _parsed(self, block: bytes, types: Mapping[str, pa.DataType], first: int) -> pa.Table:
+        """Rows of a block of whole rows, `first` rows before them."""
+        if not self.form.thousands:
+            converted = self._converted(block, types, first)
+            if converted is not None:
+                return converted
+        return self._parsed_as_text(block, types, first)
+
+    def _converted(self, block: bytes, types: Mapping[str, pa.DataType], first: int) -> pa.Table | None:
+        """What Arrow makes of a block; None if a number, or a flag, takes a second look."""
+        failed = self._try_arrow(block, types, self.form.null_values)
+        if isinstance(failed, pa.Table):
+            return failed
+        converted, ragged = failed
+        if converted is not None and csv_cells.can_read(types[self.names[int(converted[1])]]):
+            return None
+        return self._refuse_rows(converted, ragged, first)
+
+    def _parsed_as_text(self, block: bytes, types: Mapping[str, pa.DataType], first: int) -> pa.Table:
+        """Rows of a block whose numbers and flags are taken from their text, cell by cell."""
+        cells = {name: kind for name, kind in types.items() if csv_cells.can_read(kind)}
+        others = {name: kind for name, kind in types.items() if name not in cells}
+        texts = self._arrow_table(_clean(block), dict.fromkeys(cells, pa.string()), first)
+        rest = self._arrow_table(block, others, first) if others else None
+        columns = {}
+        for name, kind in types.items():
+            if name not in cells:
+                columns[name] = rest[name]  # type: ignore[index]
+                continue
+            columns[name], wrong = csv_cells.read(texts[name], kind, self.form)
+            if wrong is not None and not self.form.lenient:
+                self._refuse_field(name, str(kind), _place(str(wrong + 1), first))
+        return pa.table(columns)
+
+    def _arrow_table(
+        self,
+        block: bytes,
+        types: Mapping[str, pa.DataType] | None,
+        first: int,
+        words: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """A block as Arrow reads it, or the sentence about it; arguments as of `_parsed` and `_try_arrow`."""
+        found = self._try_arrow(block, types, self.form.null_values if words is None else words)
+        if isinstance(found, pa.Table):
+            return found
+        converted, ragged = found
+        return self._refuse_rows(converted, ragged, first)
+
+    def _try_arrow(
+        self, block: bytes, types: Mapping[str, pa.DataType] | None, words: Sequence[str]
+    ) -> pa.Table | tuple[re.Match[str] | None, re.Match[str] | None]:
+        """A block as Arrow reads it, or what of its message holds no field.
+
+        Args:
+          block: whole rows.
+          types: of the columns to read; None reads all columns and guesses.
+          words: that are null, beside the empty field.
+        """
         if not block.strip(b"\r\n"):
             kind = dict.fromkeys(self.names, pa.null()) if types is None else types
             return pa.schema(list(kind.items())).empty_table()
@@ -180,37 +291,71 @@ class CsvFile:
             return pa_csv.read_csv(
                 pa.BufferReader(block),
                 pa_csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=self.names),
-                pa_csv.ParseOptions(delimiter=self._delimiter.decode(), newlines_in_values=True),
+                pa_csv.ParseOptions(
+                    delimiter=self.delimiter, quote_char=self.form.quote or False, newlines_in_values=True
+                ),
                 pa_csv.ConvertOptions(
                     column_types=types,
                     include_columns=None if types is None else list(types),
-                    null_values=[""],
+                    null_values=["", *words],
                     strings_can_be_null=True,
+                    decimal_point=self.form.decimal,
                 ),
             )
         except (pa.ArrowException, ValueError) as error:
-            converted, ragged = _NOT_CONVERTED.match(str(error)), _RAGGED.match(str(error))
-        return self._refuse_rows(converted, ragged, first)
+            return _NOT_CONVERTED.match(str(error)), _RAGGED.match(str(error))
 
     def _refuse_rows(self, converted: re.Match[str] | None, ragged: re.Match[str] | None, first: int) -> NoReturn:
         """Names the row, and the column if it is one field; of Arrow's message numbers are taken only."""
         if converted is not None:
-            rule, remedy = _RULES.get(converted[3], _RULES["string"])
-            place = _place(converted[2], first)
-            name = self.names[int(converted[1])]
-            raise SchemaMismatchError(
-                f"column {name!r} of {self._name} must {rule}, got something else{place}; {remedy}."
-            )
+            self._refuse_field(self.names[int(converted[1])], converted[3], _place(converted[2], first))
         if ragged is not None:
             self._refuse(
                 f"have as many fields in every row as names, {len(self.names)}",
                 "another number" + _place(ragged[1], first),
-                "correct the row, or quote fields with delimiters in them",
+                "correct the row, quote fields with delimiters in them, or name the delimiter in the section csv",
             )
         self._refuse("be a CSV file", "something else", "check the file or leave it out")
 
+    def _refuse_field(self, name: str, kind: str, place: str) -> NoReturn:
+        rule, remedy = _RULES.get(kind, _RULES["string"])
+        encoding = (self.form.encoding or "UTF-8").upper()
+        raise SchemaMismatchError(
+            f"column {name!r} of {self._name} must {rule.format(encoding)}, got something else{place}; {remedy}."
+        )
+
+    def _refuse_encoding(self) -> NoReturn:
+        encoding = (self.form.encoding or "UTF-8").upper()
+        self._refuse(
+            f"be a CSV file in {encoding}",
+            "other bytes",
+            "save it so, or say in the section csv which encoding it is, such as encoding: cp1252",
+        )
+
     def _refuse(self, rule: str, got: str, remedy: str) -> NoReturn:
-        raise InputError(f"{self._name} must {rule}{got and ', got '}{got}; {remedy}.")
+        raise _refusal(self._name, rule, got, remedy)
+
+
+def unpacked(source: Any, name: str, size: int) -> Iterator[bytes]:
+    """A file in parts of `size` bytes, none of them compressed; arguments as of `CsvFile`."""
+    try:
+        source.seek(0)
+        file = gzip.GzipFile(fileobj=source) if name.lower().endswith(".gz") else source
+        while part := bytes(file.read(size)):
+            yield part
+        return
+    except (OSError, EOFError, zlib.error, pa.ArrowException):
+        pass
+    raise _refusal(name, "be readable", "", "check the file or leave it out")
+
+
+def _refusal(name: str, rule: str, got: str, remedy: str) -> InputError:
+    return InputError(f"{name} must {rule}{got and ', got '}{got}; {remedy}.")
+
+
+def _clean(block: bytes) -> bytes:
+    """A block in UTF-8, in which a sign stands for what is none."""
+    return block.decode(errors="replace").encode()
 
 
 def _place(row: str | None, first: int) -> str:

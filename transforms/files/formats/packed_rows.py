@@ -1,6 +1,6 @@
 """Parquet files whose lists of numbers are in a column of bytes, so that a row of many numbers is decoded as one value.
 
-Lists take three times as long (`benchmarks/results/decode_layouts.md`). Columns of numbers are not packed: jobs ask for
+Lists take three times as long (`docs/decisions/measured-once.md`). Columns of numbers are not packed: jobs ask for
 each by its name, and to take a row apart costs what was saved. Only Dapple's own files are packed, which metadata say.
 To a reader it has the column of lists.
 """
@@ -11,19 +11,23 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from schemas.settings.json_schema import parse_as
-from schemas.settings.refusal import Refusal
-from transforms.files.formats.parquet_footer import ColumnSize
+from dapple_dp.schemas.settings.json_schema import parse_as
+from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.transforms.files.formats.held_stream import HeldStream
+from dapple_dp.transforms.files.formats.parquet_footer import Chunk
 
 METADATA = b"dapple.packed"
 """Key-value metadata of a file: what its packed column holds, as JSON."""
 _BUFFER_BYTES = 1 << 16
 """Bytes of a column that are read from a disk at a time, so that a large row group need not fit into memory. A store is
 asked for all bytes of a row group at once: each request takes tens of milliseconds."""
+OPTIONS = {"pre_buffer": False, "page_checksum_verification": True}
+"""With which every Parquet file is opened. Checksums are verified where a file has them, as those of Spark do."""
 _TYPES = {"float": pa.float32(), "double": pa.float64()}
 
 
@@ -83,7 +87,29 @@ class Packing(BaseModel):
         return np.frombuffer(content, self.dtype).reshape(len(stored), self.width)
 
 
-class PackedFile(pq.ParquetFile):
+class RowsFile(pq.ParquetFile):
+    """An open file.
+
+    Args:
+      source: as Arrow opens it.
+      metadata: its footer; None reads it.
+      buffer_size: bytes of a column that are read at a time; 0 for all of a row group.
+
+    Attributes:
+      origin: the source.
+    """
+
+    def __init__(self, source: Any, metadata: pq.FileMetaData | None, buffer_size: int):
+        super().__init__(source, metadata=metadata, buffer_size=buffer_size, **OPTIONS)
+        self.origin = source
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it is a large object of a store, each part of which is a request."""
+        return isinstance(self.origin, HeldStream)
+
+
+class PackedFile(RowsFile):
     """An open file with a packed column, read as if it had lists.
 
     Args:
@@ -94,7 +120,7 @@ class PackedFile(pq.ParquetFile):
     """
 
     def __init__(self, source: Any, metadata: pq.FileMetaData, packing: Packing, buffer_size: int):
-        super().__init__(source, metadata=metadata, pre_buffer=False, buffer_size=buffer_size)
+        super().__init__(source, metadata, buffer_size)
         self._packing = packing
 
     @property
@@ -124,12 +150,12 @@ class PackedFile(pq.ParquetFile):
         """As of any file."""
         yield from map(self._packing.unpacked, super().iter_batches(batch_size, row_groups, columns, **options))
 
-    def as_unpacked(self, size: ColumnSize) -> ColumnSize:
-        """The size of a column by the path and the number of values that lists would have."""
+    def as_unpacked(self, chunk: Chunk) -> Chunk:
+        """A column by the path and the number of values that lists would have."""
         packing = self._packing
-        if size.path != packing.column:
-            return size
-        return ColumnSize(f"{packing.column}.list.element", size.n_values * packing.width, size.n_bytes)
+        if chunk.path != packing.column:
+            return chunk
+        return chunk._replace(path=f"{packing.column}.list.element", n_values=chunk.n_values * packing.width)
 
 
 def pack(points: NDArray[np.floating], column: str) -> tuple[pa.Array, Packing]:
@@ -149,12 +175,31 @@ def pack(points: NDArray[np.floating], column: str) -> tuple[pa.Array, Packing]:
     return pa.FixedSizeBinaryArray.from_buffers(binary, len(rows), [None, pa.py_buffer(rows)]), packing
 
 
-def open_rows(source: Any, refusal: Refusal) -> pq.ParquetFile:
+def open_rows(source: Any, refusal: Refusal) -> RowsFile:
     """Opens a file, with lists if they are packed; its columns are read through a buffer if it is on a disk."""
     buffer_size = _BUFFER_BYTES if isinstance(source, pa.OSFile) else 0
-    file = pq.ParquetFile(source, pre_buffer=False, buffer_size=buffer_size)
+    file = RowsFile(source, None, buffer_size)
     packing = Packing.of(file.schema_arrow, refusal)
     return file if packing is None else PackedFile(source, file.metadata, packing, buffer_size)
+
+
+def longest_in_dictionary(file: RowsFile, row_group: int, chunk: Chunk) -> int | None:
+    """Bytes of the longest value in the dictionary of a column; None if Arrow does not give the dictionary.
+
+    Args:
+      file: open.
+      row_group: its number.
+      chunk: of a column of texts in it, whose dictionary is known to be harmless.
+    """
+    options = OPTIONS | {"read_dictionary": [chunk.path], "buffer_size": _BUFFER_BYTES}
+    coded = pq.ParquetFile(file.origin, metadata=file.metadata, **options)
+    batch = next(coded.iter_batches(1, row_groups=[row_group], columns=[chunk.path], use_threads=False), None)
+    column = None if batch is None or not batch.num_columns else batch.column(0)
+    while isinstance(column, (pa.ListArray, pa.LargeListArray)):
+        column = column.values
+    if not isinstance(column, pa.DictionaryArray):
+        return None
+    return int(pc.max(pc.binary_length(column.dictionary)).as_py() or 0)
 
 
 def metadata_of(packing: Packing) -> dict[bytes, bytes]:

@@ -1,166 +1,362 @@
-"""The footer of a Parquet file, read before Arrow sees it.
+"""The footer of a Parquet file, read before Arrow sees it, since it is no fact that a footer says something.
 
-Arrow calls itself for every level of a schema, and ends the process where a column's metadata contradict themselves, so
-neither is asked for before it is known to be harmless. Source: thrift's compact protocol, parquet.thrift.
+Arrow calls itself for every level of a schema, takes memory for what a footer announces, and ends the process where a
+column's metadata contradict themselves. So the footer is read here first, and nothing is made of what is not needed.
+Source: thrift's compact protocol, parquet.thrift.
 """
 
-from collections.abc import Iterator
+import functools
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 
-from schemas.settings.refusal import MalformedError
+from dapple_dp.schemas.settings.refusal import MalformedError
 
-MAGIC = b"PAR1"
-MOST_BYTES = 1 << 28
+MAGIC, ENCRYPTED_MAGIC = b"PAR1", b"PARE"
+MOST_BYTES = 1 << 24
 MOST_DEPTH = 64
 """Levels of a schema: groups within each other, lists among them."""
+MOST_ELEMENTS = 1 << 17
+"""Columns and groups of a schema: Arrow takes some hundred bytes for each."""
 _HARMLESS_BYTES = 1 << 16
 _MOST_NESTED = 32
-_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12
-_INTEGERS = (4, 5, 6)
-_SCHEMA, _GROUPS = 2, 4
+_KNOWN = 1 << 12
+_TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
+_REPEATED = 2
+BYTES, FIXED_BYTES = 6, 7
+"""Physical types whose values have any length, and that of the schema."""
+CODECS: Mapping[int, str] = dict(enumerate(("none", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4_raw")))
+_OTHER_FORMATS: Mapping[bytes, str] = {
+    ENCRYPTED_MAGIC: "an encrypted Parquet file",
+    b"\x1f\x8b": "a file that is packed by gzip as a whole",
+    b"\x28\xb5\x2f\xfd": "a file that is packed by zstd as a whole",
+    b"BZh": "a file that is packed by bzip2 as a whole",
+    b"\x04\x22\x4d\x18": "a file that is packed by lz4 as a whole",
+    b"PK\x03\x04": "a zip archive or a spreadsheet",
+    b"ORC": "an ORC file",
+    b"ARROW1": "an Arrow or Feather file",
+    b"FEA1": "a Feather file",
+    b"Obj\x01": "an Avro file",
+    b"version https://git-lfs": "a pointer of Git LFS",
+}
+"""With which other files begin, and what these are."""
 
 
-class ColumnSize(NamedTuple):
-    """A column of a row group: path, number of values with nulls, bytes in the file."""
+class Leaf(NamedTuple):
+    """A column of a schema.
+
+    Attributes:
+      path: names of the groups and of the column, with dots.
+      name: the outermost one, as tables have it.
+      kind: number of the physical type.
+      width: bytes of a value of type `FIXED_BYTES`.
+      is_repeated: whether a row may have several values.
+    """
+
+    path: str
+    name: str
+    kind: int
+    width: int
+    is_repeated: bool
+
+
+class Chunk(NamedTuple):
+    """A column of a row group: its path, number of values with nulls, bytes in the file, and where these begin."""
 
     path: str
     n_values: int
     n_bytes: int
+    start: int
+    leaf: Leaf
+    codec: int
+    is_encrypted: bool
 
 
-class _Reader:
-    """Reads values of thrift's compact protocol."""
+class RowGroup(NamedTuple):
+    """Rows by the footer, and the columns that were asked for."""
+
+    n_rows: int
+    chunks: list[Chunk]
+
+
+class Reader:
+    """Reads values of thrift's compact protocol; LookupError means that they end too soon.
+
+    Args:
+      raw: bytes of a struct.
+    """
 
     def __init__(self, raw: bytes):
         self._raw = raw
-        self._place = 0
+        self.place = 0
 
-    def _byte(self) -> int:
-        found = self._raw[self._place]
-        self._place += 1
+    def integer(self, bits: int = 64) -> int:
+        """A signed number that has its place in so many bits; thrift would cut another one."""
+        found = self._varint()
+        found = (found >> 1) ^ -(found & 1)
+        if not -(1 << bits - 1) <= found < 1 << bits - 1:
+            raise MalformedError("a number that is too large for its place")
         return found
+
+    def binary(self) -> bytes:
+        """Bytes."""
+        length = self._varint()
+        start = self.place
+        self._pass(length)
+        return self._raw[start : self.place]
+
+    def struct(self, wanted: Mapping[int, tuple[int, Callable[[], Any]]]) -> dict[int, Any]:
+        """Some fields of a struct; others are passed over.
+
+        Args:
+          wanted: for the number of a field its type, and what reads it.
+
+        Raises:
+          MalformedError: for a field that comes twice, or is of another type: two readers may differ in what they take.
+        """
+        found: dict[int, Any] = {}
+        number, raw = 0, self._raw
+        while header := raw[self.place]:
+            self.place += 1
+            kind = header & 15
+            number = number + (header >> 4) if header >> 4 else self.integer(16)
+            if number not in wanted:
+                self.skip(kind)
+                continue
+            expected, read = wanted[number]
+            if number in found or kind != expected:
+                raise MalformedError("a field that is there twice or of another type")
+            found[number] = read()
+        self.place += 1
+        return found
+
+    def items(self, kind: int) -> Iterator[None]:
+        """Stands at each item of a list, which must be read before the next one."""
+        header = self._raw[self.place]
+        self.place += 1
+        length = self._varint() if header >> 4 == 15 else header >> 4
+        if header & 15 != kind and length:
+            raise MalformedError("a list of another type")
+        self._check_length(length)
+        for _ in range(length):
+            yield
+
+    def skip(self, kind: int, depth: int = 0) -> None:
+        """Passes over a value of a type, without making anything of it."""
+        if depth > _MOST_NESTED:
+            raise MalformedError("values nested too deeply")
+        if _I16 <= kind <= _I64:
+            while self._raw[self.place] > 127:
+                self.place += 1
+            self.place += 1
+        elif kind == _BINARY:
+            self._pass(self._varint())
+        elif kind == _STRUCT:
+            self._skip_struct(depth)
+        elif kind in (_LIST, _SET, _MAP):
+            self._skip_items(kind, depth)
+        elif kind in (_BYTE, _DOUBLE):
+            self._pass(1 if kind == _BYTE else 8)
+        elif kind not in (_TRUE, _FALSE):
+            raise MalformedError("a value of an unknown type")
+
+    def _skip_struct(self, depth: int) -> None:
+        raw = self._raw
+        while header := raw[self.place]:
+            self.place += 1
+            if not header >> 4:
+                self.integer(16)
+            self.skip(header & 15, depth + 1)
+        self.place += 1
+
+    def _skip_items(self, kind: int, depth: int) -> None:
+        if kind == _MAP:
+            length = self._varint()
+            if not length:
+                return
+            kinds = [self._raw[self.place] >> 4, self._raw[self.place] & 15]
+            self.place += 1
+        else:
+            header = self._raw[self.place]
+            self.place += 1
+            length = self._varint() if header >> 4 == 15 else header >> 4
+            kinds = [header & 15]
+        self._check_length(length)
+        if kinds in ([_TRUE], [_FALSE], [_BYTE]):
+            self._pass(length)
+            return
+        for _ in range(length):
+            for each in kinds:
+                self.skip(_BYTE if each in (_TRUE, _FALSE) else each, depth + 1)
+
+    def _check_length(self, length: int) -> None:
+        if length > len(self._raw) - self.place:
+            raise LookupError("more items than bytes")
+
+    def _pass(self, length: int) -> None:
+        if length > len(self._raw) - self.place:
+            raise LookupError("more bytes than there are")
+        self.place += length
 
     def _varint(self) -> int:
         found, shift = 0, 0
         while True:
-            byte = self._byte()
+            byte = self._raw[self.place]
+            self.place += 1
             found |= (byte & 127) << shift
             if byte < 128:
                 return found
             shift += 7
             if shift > 63:
-                raise MalformedError("a footer with a number that is too long")
-
-    def _integer(self) -> int:
-        found = self._varint()
-        return (found >> 1) ^ -(found & 1)
-
-    def _taken(self, length: int) -> bytes:
-        if length > len(self._raw) - self._place:
-            raise MalformedError("a footer that ends too soon")
-        self._place += length
-        return self._raw[self._place - length : self._place]
-
-    def fields(self) -> Iterator[tuple[int, int]]:
-        """Number and type of each field of a struct, whose value must be read before the next one."""
-        number = 0
-        while header := self._byte():
-            number = number + (header >> 4) if header >> 4 else self._integer()
-            yield number, header & 15
-
-    def items(self) -> Iterator[int]:
-        """Type of each item of a list, which must be read before the next one."""
-        header = self._byte()
-        length = self._varint() if header >> 4 == 15 else header >> 4
-        if length > len(self._raw) - self._place:
-            raise MalformedError("a footer that ends too soon")
-        for _ in range(length):
-            yield header & 15
-
-    def value(self, kind: int, depth: int = 0) -> Any:
-        """A value of a type: a struct by field numbers."""
-        if depth > _MOST_NESTED:
-            raise MalformedError("a footer nested too deeply")
-        if kind in (_TRUE, _FALSE):
-            return kind == _TRUE
-        if kind in _INTEGERS:
-            return self._integer()
-        if kind == _BYTE:
-            return self._byte()
-        if kind == _DOUBLE:
-            return self._taken(8)
-        if kind == _BINARY:
-            return self._taken(self._varint())
-        if kind in (_LIST, _SET):
-            return [self._byte() if item in (_TRUE, _FALSE) else self.value(item, depth + 1) for item in self.items()]
-        if kind == _STRUCT:
-            return {number: self.value(inner, depth + 1) for number, inner in self.fields()}
-        raise MalformedError("a footer with a value of an unknown type")
-
-
-def _place(file: Any) -> tuple[int, int]:
-    """Where the footer of an open file begins, and its length; raises MalformedError if there is none."""
-    file.seek(0, 2)
-    size = file.tell()
-    file.seek(max(size - 8, 0))
-    tail = bytes(file.read(8))
-    length = int.from_bytes(tail[:4], "little")
-    if size < 12 or tail[4:] != MAGIC or length > min(size - 12, MOST_BYTES):
-        raise MalformedError("no Parquet file")
-    return size - 8 - length, length
+                raise MalformedError("a number that is too long")
 
 
 def footer_of(file: BinaryIO | pa.NativeFile) -> bytes:
-    """The footer of an open file; raises MalformedError if there is none."""
-    start, length = _place(file)
-    file.seek(start)
+    """The footer of an open file; raises MalformedError, which says what the file is instead, if there is none."""
+    size = file.seek(0, 2)
+    file.seek(max(size - 8, 0))
+    tail = bytes(file.read(8))
+    length = int.from_bytes(tail[:4], "little")
+    if size < 12 or tail[4:] != MAGIC:
+        raise MalformedError(_kind_of(file, tail))
+    if length > min(size - 12, MOST_BYTES):
+        raise MalformedError(f"a footer of more than {MOST_BYTES >> 20} MiB, or than there is of the file")
+    file.seek(size - 8 - length)
     return bytes(file.read(length))
 
 
-def check_depth(file: BinaryIO | pa.NativeFile) -> None:
-    """Refuses a file whose schema is so deep that Arrow would leave its stack; a short footer has no room for one.
+def _kind_of(file: BinaryIO | pa.NativeFile, tail: bytes) -> str:
+    """What a file is that is no Parquet file."""
+    file.seek(0)
+    start = bytes(file.read(32))
+    if tail[4:] == ENCRYPTED_MAGIC:
+        return _OTHER_FORMATS[ENCRYPTED_MAGIC]
+    if start[:4] == MAGIC:
+        return "the beginning of a Parquet file that was cut off"
+    return next((name for first, name in _OTHER_FORMATS.items() if start.startswith(first)), "something else")
+
+
+def check_size(file: BinaryIO | pa.NativeFile) -> None:
+    """Refuses a file for whose footer Arrow would take much memory, or leave its stack; a short one has no room for it.
 
     Raises:
       MalformedError: or LookupError where the footer ends too soon.
     """
-    if _place(file)[1] > _HARMLESS_BYTES:
-        reader = _Reader(footer_of(file))
-        for number, kind in reader.fields():
-            if number == _SCHEMA and kind == _LIST:
-                _check_levels(reader.value(item).get(5, 0) for item in reader.items())
-                return
-            reader.value(kind)
+    footer = footer_of(file)
+    if len(footer) > _HARMLESS_BYTES and (digest := hashlib.blake2b(footer, digest_size=16).digest()) not in _known():
+        row_groups(footer, ())
+        if len(_known()) >= _KNOWN:
+            _known().clear()
+        _known().add(digest)
 
 
-def _check_levels(children: Iterator[int]) -> None:
-    """Walks the elements of a schema, which are listed in depth-first order with their numbers of children."""
-    open_groups: list[int] = []
-    for n_children in children:
-        while open_groups and open_groups[-1] == 0:
-            open_groups.pop()
-        if open_groups:
-            open_groups[-1] -= 1
-        if n_children > 0:
-            open_groups.append(n_children)
-        if len(open_groups) > MOST_DEPTH:
-            raise MalformedError(f"a schema of more than {MOST_DEPTH} levels")
+@functools.cache
+def _known() -> set[bytes]:
+    """Digests of footers that this process has read already, and that were harmless: each row group opens its file."""
+    return set()
 
 
-def column_sizes(footer: bytes) -> list[list[ColumnSize]]:
-    """Columns of each row group, in order; raises MalformedError or LookupError for another footer."""
-    reader = _Reader(footer)
-    found: list[list[ColumnSize]] = []
-    for number, kind in reader.fields():
-        value = reader.value(kind)
-        if number == _GROUPS:
-            found = [[_column(each[3]) for each in group[1]] for group in value]
+def leaves_of(footer: bytes) -> list[Leaf]:
+    """Columns of the schema of a footer; raises MalformedError, or LookupError, for another one."""
+    reader, found = Reader(footer), list[Leaf]()
+    if 2 not in reader.struct({2: (_LIST, lambda: found.extend(_leaves(reader)))}):
+        raise MalformedError("a footer without a schema")
     return found
 
 
-def _column(metadata: dict[int, Any]) -> ColumnSize:
-    path = ".".join(part.decode() for part in metadata[3])
-    if min(metadata[5], metadata[7]) < 0:
+def row_groups(footer: bytes, names: Collection[str] | None = None) -> list[RowGroup]:
+    """Row groups in order, with the columns that are asked for.
+
+    Args:
+      footer: of a file.
+      names: of columns of tables; None for all.
+
+    Raises:
+      MalformedError: or LookupError, for another footer.
+    """
+    reader = Reader(footer)
+    leaves: list[Leaf] = []
+    groups: list[RowGroup] = []
+
+    def schema() -> None:
+        leaves.extend(_leaves(reader))
+
+    def all_groups() -> None:
+        groups.extend(_row_group(reader, leaves, names) for _ in reader.items(_STRUCT))
+
+    # How many rows the file has as a whole is not asked: some writers say it wrongly, and only row groups are read.
+    if not {2, 4} <= reader.struct({2: (_LIST, schema), 4: (_LIST, all_groups)}).keys():
+        raise MalformedError("a footer without a schema or row groups")
+    return groups
+
+
+def _leaves(reader: Reader) -> list[Leaf]:
+    """Columns of a schema, whose elements are listed in depth-first order with their numbers of children."""
+    number = functools.partial(reader.integer, 32)
+    wanted: dict[int, tuple[int, Callable[[], Any]]] = {each: (_I32, number) for each in (1, 2, 3, 5)}
+    wanted[4] = _BINARY, reader.binary
+    found: list[Leaf] = []
+    above: list[tuple[int, str, bool]] = []
+    for count, _ in enumerate(reader.items(_STRUCT)):
+        element = reader.struct(wanted)
+        if count >= MOST_ELEMENTS:
+            raise MalformedError(f"a schema of more than {MOST_ELEMENTS} columns and groups")
+        name, n_children = element.get(4, b"").decode(), element.get(5, 0)
+        while above and above[-1][0] == 0:
+            above.pop()
+        path, repeated = "", element.get(3) == _REPEATED
+        if above:
+            left, path, inside = above[-1]
+            above[-1] = (left - 1, path, inside)
+            path, repeated = f"{path}.{name}".lstrip(".") if path else name, repeated or inside
+        if n_children > 0 or 1 not in element:
+            above.append((n_children, path, repeated and count > 0))
+            if len(above) > MOST_DEPTH:
+                raise MalformedError(f"a schema of more than {MOST_DEPTH} levels")
+        else:
+            outer = above[1][1] if len(above) > 1 else name
+            found.append(Leaf(path, outer, element[1], element.get(2, 0), repeated))
+    return found
+
+
+def _row_group(reader: Reader, leaves: list[Leaf], names: Collection[str] | None) -> RowGroup:
+    chunks: list[Chunk] = []
+
+    def columns() -> None:
+        rest = iter(leaves)
+        for _ in reader.items(_STRUCT):
+            leaf = next(rest, None)
+            if leaf is None:
+                raise MalformedError("a row group with more columns than its schema")
+            chunk = _chunk(reader, leaf)
+            if names is None or leaf.name in names:
+                chunks.append(chunk)
+        if next(rest, None) is not None:
+            raise MalformedError("a row group without all columns")
+
+    found = reader.struct({1: (_LIST, columns), 3: (_I64, reader.integer)})
+    if not {1, 3} <= found.keys() or found[3] < 0:
+        raise MalformedError("a row group of a negative size")
+    return RowGroup(found[3], chunks)
+
+
+_CODEC, _VALUES, _STORED, _DATA, _DICTIONARY = 4, 5, 7, 9, 11
+
+
+def _chunk(reader: Reader, leaf: Leaf) -> Chunk:
+    number = functools.partial(reader.integer, 32)
+    wanted: dict[int, tuple[int, Callable[[], Any]]] = {_CODEC: (_I32, number)}
+    wanted |= {each: (_I64, reader.integer) for each in (_VALUES, _STORED, _DATA, _DICTIONARY)}
+    metadata = functools.partial(reader.struct, wanted)
+    fields: dict[int, tuple[int, Callable[[], Any]]] = {3: (_STRUCT, metadata)}
+    found = reader.struct(fields | {8: (_STRUCT, functools.partial(reader.skip, _STRUCT))})
+    is_encrypted = 8 in found
+    facts: dict[int, int] = found.get(3, dict.fromkeys((_CODEC, _VALUES, _STORED, _DATA), 0) if is_encrypted else {})
+    start, dictionary = facts[_DATA], facts.get(_DICTIONARY, 0)
+    if min(facts[_VALUES], facts[_STORED], start) < 0:
         raise MalformedError("a column of a negative size")
-    return ColumnSize(path, metadata[5], metadata[7])
+    # Arrow begins at a dictionary page where one is before the first page of data.
+    start = dictionary if 0 < dictionary < start else start
+    return Chunk(leaf.path, facts[_VALUES], facts[_STORED], start, leaf, facts[_CODEC], is_encrypted)

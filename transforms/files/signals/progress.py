@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from transforms.files.signals.measures import MEASURES, PASS_SECONDS, ROW_BYTES, ROWS
+from dapple_dp.transforms.files.signals.measures import MEASURES, PASS_SECONDS, ROW_BYTES, ROWS
 
 _LOGGER = logging.getLogger(__name__)
 _SECONDS = 10.0

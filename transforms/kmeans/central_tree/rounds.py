@@ -11,26 +11,29 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.kmeans.fit_config import FitConfig
-from schemas.privacy.plan import Meaning, PrivacyPlan, Quantity, ReleaseSpec, RoundPlan, RoundSpec
-from schemas.tables.client_block import ClientBlock
-from transforms.kmeans.central_tree import server as tree_server
-from transforms.kmeans.central_tree.state import TreeSettings, TreeState
-from transforms.kmeans.lloyd import rounds as lloyd
-from transforms.kmeans.lloyd.specs import (
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.plan import PrivacyPlan, ReleaseSpec, RoundPlan, RoundSpec
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.privacy.meaning import Meaning, Quantity
+from dapple_dp.transforms.core.round import Round
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.assignment import Assigner, RowLabels
+from dapple_dp.transforms.core.statistics.by_unit import of_unit
+from dapple_dp.transforms.kmeans.central_tree import server as tree_server
+from dapple_dp.transforms.kmeans.central_tree.state import TreeSettings, TreeState
+from dapple_dp.transforms.kmeans.lloyd import rounds as lloyd
+from dapple_dp.transforms.kmeans.lloyd.specs import (
     LENGTHS,
     MIDDLE,
     N_UNITS,
+    allocation_as_asked,
     for_sampled_rows,
     histogram_of,
     scatter_spec,
     vector_spec,
 )
-from transforms.numerics.kmeans import tree
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.assignment import Assigner, RowLabels
-from transforms.numerics.statistics.by_unit import of_unit
-from transforms.rounds.protocol import Round
+from dapple_dp.transforms.numerics.kmeans import tree
+from dapple_dp.transforms.rounds.protocol import RoundsProtocol
 
 NAME = "central_tree"
 _LEAF_SUMS = Meaning(tells="where each leaf of the tree lies", quantity=Quantity.LENGTH)
@@ -135,3 +138,13 @@ def _sums_and_counts(block: ClientBlock, state: TreeState, partition: RowLabels)
     """Sums and counts; the norm of a client's sums is bounded by that of its counts times the clipping norm."""
     form, sums_bound = of_unit(state.privacy_unit).mean_sums_and_counts, state.frame.lattice.clipping_norm * state.bound
     return form(block, state.frame, partition, sums_bound, state.bound)
+
+
+PROTOCOL = RoundsProtocol(
+    title="CentralTree",
+    sells_cost=True,
+    initial_state=tree_server.initial_state,
+    round_specs=lambda config, n_features, _: round_specs(config, n_features),
+    allocation=allocation_as_asked,
+    rounds=rounds,
+)

@@ -2,26 +2,27 @@
 
 import dataclasses
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import ClippingCenter
-from schemas.errors import ConfigError
-from schemas.kmeans.tree_config import CentralTreeFit
-from schemas.privacy.plan import ReleasePlan
-from transforms.kmeans.central_tree.state import TreeSettings, TreeState
-from transforms.kmeans.lloyd.server import await_means
-from transforms.kmeans.lloyd.state import MeansState
-from transforms.numerics.kmeans import bounds, scatter, tree
-from transforms.numerics.kmeans.centers import NoisyMeans, Prior
-from transforms.numerics.kmeans.starts import seeding
-from transforms.numerics.kmeans.tree import Hyperplanes, Rule, Tree
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.assignment import Assigner, Projection
-from transforms.numerics.statistics.frame import Frame
-from transforms.numerics.statistics.lattice import Lattice
-from transforms.rounds.protocol import Releases
+from dapple_dp.schemas.choices import ClippingCenter
+from dapple_dp.schemas.core.plan import ReleasePlan
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.tree_config import CentralTreeFit
+from dapple_dp.transforms.core.round import Releases
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.assignment import Assigner, Projection
+from dapple_dp.transforms.core.statistics.frame import Frame
+from dapple_dp.transforms.core.statistics.lattice import Lattice
+from dapple_dp.transforms.kmeans.central_tree.state import TreeSettings, TreeState
+from dapple_dp.transforms.kmeans.lloyd.server import await_means
+from dapple_dp.transforms.kmeans.lloyd.state import MeansState
+from dapple_dp.transforms.numerics.kmeans import bounds, scatter, tree
+from dapple_dp.transforms.numerics.kmeans.centers import NoisyMeans, Prior
+from dapple_dp.transforms.numerics.kmeans.starts import seeding
+from dapple_dp.transforms.numerics.kmeans.tree import Hyperplanes, Rule, Tree
 
 KEEP_NOISE = 10.0
 """A leaf is worth keeping if its mean is known, in the subspace, to one of this many parts of the radius."""
@@ -157,15 +158,32 @@ def _unit_bound(state: TreeState, counts: NDArray[np.float64]) -> float:
     return min(state.bound, unit.share(math.sqrt(collision + (1.0 - collision) / unit.rows)))
 
 
-def leaves_step(state: TreeState, releases: Releases) -> MeansState:
-    """After the sums of the leaves: k-means of their means, and a state from which Lloyd rounds may go on."""
-    settings = state.settings.means
-    sums, counts = (
-        releases[0].with_unit(state.unit * state.bound),
-        releases[1].with_unit(state.bound / lattice.SUM_UNITS),
-    )
+class ClusteredLeaves(NamedTuple):
+    """Leaves as points, and to which cluster each belongs.
+
+    Attributes:
+      points: shape (n, d), centered feature units; leaves first, then stand-ins where these are fewer than clusters.
+      weights: shape (n,).
+      proxy_costs: by which the number of clusters was chosen; empty where it was given.
+      clustering: of the points, in the subspace.
+    """
+
+    points: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    proxy_costs: NDArray[np.float64]
+    clustering: seeding.Clustering
+
+
+def noisy_leaves(state: TreeState, releases: Releases) -> NoisyMeans:
+    """Sums and counts of the leaves, feature units, of releases that know theirs."""
+    sums, counts = releases
     n_leaves = min(len(state.leaf_counts), state.settings.n_leaves)
-    leaves = NoisyMeans(sums.decoded[:n_leaves], counts.decoded[:n_leaves], sums.stddev, counts.stddev)
+    return NoisyMeans(sums.decoded[:n_leaves], counts.decoded[:n_leaves], sums.stddev, counts.stddev)
+
+
+def clustered_leaves(state: TreeState, leaves: NoisyMeans) -> ClusteredLeaves:
+    """k-means of the means of the leaves."""
+    settings = state.settings.means
     points, weights = _points(state, leaves)
     n_clusters, proxy_costs = settings.n_clusters, np.zeros(0)
     if settings.chooses:
@@ -175,7 +193,19 @@ def leaves_step(state: TreeState, releases: Releases) -> MeansState:
         n_clusters = seeding.elbow(proxy_costs)
     projected = points @ state.basis
     clustering = seeding.weighted_kmeans(projected, weights, n_clusters, settings.restarts, settings.seed)
-    prior = _prior(state, leaves, clustering)
+    return ClusteredLeaves(points, weights, proxy_costs, clustering)
+
+
+def leaves_step(state: TreeState, releases: Releases) -> MeansState:
+    """After the sums of the leaves: k-means of their means, and a state from which Lloyd rounds may go on."""
+    settings = state.settings.means
+    sums, counts = (
+        releases[0].with_unit(state.unit * state.bound),
+        releases[1].with_unit(state.bound / lattice.SUM_UNITS),
+    )
+    leaves = noisy_leaves(state, (sums, counts))
+    points, weights, proxy_costs, clustering = clustered_leaves(state, leaves)
+    prior, n_clusters, n_leaves = _prior(state, leaves, clustering), len(clustering.centers), len(leaves.counts)
     centered = state.frame.lattice._replace(center=np.zeros(points.shape[1]))
     integers = lattice.quantize(prior.means, centered, lattice.SUM_BITS)
     members = np.bincount(clustering.labels[:n_leaves], minlength=n_clusters)

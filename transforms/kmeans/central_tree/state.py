@@ -6,16 +6,16 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import Algorithm, TreeDirections
-from schemas.kmeans.fit_config import FitConfig
-from schemas.kmeans.tree_config import AUTO_DEPTH
-from schemas.privacy.release import Release
-from schemas.privacy.unit import Unit
-from transforms.kmeans.lloyd.state import MeansSettings
-from transforms.numerics.kmeans import tree
-from transforms.numerics.kmeans.tree import Tree
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.frame import Frame
+from dapple_dp.schemas.choices import Algorithm, TreeDirections
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.core.unit import Unit
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.kmeans.tree_config import AUTO_DEPTH
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.frame import Frame
+from dapple_dp.transforms.kmeans.lloyd.state import MeansSettings
+from dapple_dp.transforms.numerics.kmeans import tree
+from dapple_dp.transforms.numerics.kmeans.tree import Tree
 
 MAX_OPEN = 256
 """Nodes that one round divides, at most."""
@@ -99,7 +99,7 @@ class TreeState:
         """There are none before the last round."""
 
     @property
-    def center_stddevs(self) -> None:
+    def move_stddevs(self) -> None:
         """There are no centers before the last round."""
 
     @property

@@ -16,24 +16,25 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import LloydStart
-from schemas.kmeans.lloyd_config import DPLloydFit
-from schemas.privacy.plan import PrivacyUnit
-from schemas.privacy.release import Release
-from transforms.kmeans.dp_lloyd import served
-from transforms.kmeans.dp_lloyd import server as dp_lloyd_server
-from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
-from transforms.kmeans.dp_lloyd.served import ServerStart
-from transforms.kmeans.dp_lloyd.state import KMEANS_RESTARTS, LloydState
-from transforms.kmeans.lloyd.box import LloydSettings, lattice_centers
-from transforms.numerics.kmeans import centers, folding, moves, scatter
-from transforms.numerics.kmeans.centers import NoisyMeans, Prior
-from transforms.numerics.kmeans.starts import evolution, seeding
-from transforms.numerics.one_thread import one_thread
-from transforms.numerics.statistics import assignment, center_quality, lattice
-from transforms.numerics.statistics.assignment import Assigner, Projection
-from transforms.numerics.statistics.relative_sums import stretch
-from transforms.rounds.protocol import Releases
+from dapple_dp.schemas.choices import LloydStart
+from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
+from dapple_dp.transforms.core.round import Releases
+from dapple_dp.transforms.core.statistics import assignment, lattice
+from dapple_dp.transforms.core.statistics.assignment import Assigner, Projection
+from dapple_dp.transforms.core.statistics.differences import stretch
+from dapple_dp.transforms.kmeans.dp_lloyd import served
+from dapple_dp.transforms.kmeans.dp_lloyd import server as dp_lloyd_server
+from dapple_dp.transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
+from dapple_dp.transforms.kmeans.dp_lloyd.served import ServerStart
+from dapple_dp.transforms.kmeans.dp_lloyd.state import KMEANS_RESTARTS, LloydState
+from dapple_dp.transforms.kmeans.lloyd.box import LloydSettings, lattice_centers
+from dapple_dp.transforms.numerics.kmeans import centers, folding, moves, scatter
+from dapple_dp.transforms.numerics.kmeans.bounds import squared_bound
+from dapple_dp.transforms.numerics.kmeans.centers import NoisyMeans, Prior
+from dapple_dp.transforms.numerics.kmeans.starts import evolution, seeding
+from dapple_dp.transforms.numerics.one_thread import one_thread
 
 HISTOGRAMS = 3
 """Rounds that refine the candidates."""
@@ -346,7 +347,7 @@ def _lifted(
 
 def spread_bound(state: CandidateState) -> int:
     """Squared lattice units: at which squared distances of rows from their center are capped; public."""
-    return center_quality.squared_bound(state.known_centers, state.radius)
+    return squared_bound(state.known_centers, state.radius)
 
 
 def spread_step(state: CandidateState, releases: Releases) -> CandidateState:

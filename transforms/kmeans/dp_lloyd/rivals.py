@@ -6,9 +6,9 @@ capped. Most rows are about as near to both, so a cap on differences is small, a
 
 import dataclasses
 
-from transforms.kmeans.dp_lloyd.candidates import CandidateState, Releases
-from transforms.kmeans.lloyd.box import lattice_radius
-from transforms.numerics.statistics import lattice
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.kmeans.dp_lloyd.candidates import CandidateState, Releases
+from dapple_dp.transforms.kmeans.lloyd.box import lattice_radius
 
 IN_DOUBT = 0.5
 """Noise stddevs by which server rows may seem worse than the candidates and still start the Lloyd rounds."""

@@ -15,30 +15,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import Allocation, LloydStart, LloydVariant
-from schemas.kmeans.lloyd_config import DPLloydFit
-from schemas.privacy.plan import (
-    Meaning,
-    Mechanism,
-    PrivacyPlan,
-    Quantity,
-    ReleaseSpec,
-    Replaced,
-    Role,
-    RoundPlan,
-    RoundSpec,
-)
-from schemas.privacy.unit import Rows
-from schemas.tables.client_block import ClientBlock
-from transforms.kmeans.dp_lloyd import candidates, rivals
-from transforms.kmeans.dp_lloyd import server as dp_lloyd_server
-from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
-from transforms.kmeans.dp_lloyd.candidates import CandidateState
-from transforms.kmeans.dp_lloyd.state import LloydState
-from transforms.kmeans.lloyd import quality
-from transforms.kmeans.lloyd.box import LloydSettings
-from transforms.kmeans.lloyd.rounds import padded
-from transforms.kmeans.lloyd.specs import (
+from dapple_dp.schemas.choices import LloydStart, LloydVariant
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.plan import Mechanism, PrivacyPlan, ReleaseSpec, RoundPlan, RoundSpec
+from dapple_dp.schemas.core.unit import Rows
+from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
+from dapple_dp.schemas.privacy.meaning import Meaning, Quantity, Replaced, Role
+from dapple_dp.transforms.core.round import Round
+from dapple_dp.transforms.core.statistics import differences, distances, lattice, rows
+from dapple_dp.transforms.core.statistics.assignment import Assigner
+from dapple_dp.transforms.core.statistics.by_unit import of_unit
+from dapple_dp.transforms.kmeans.dp_lloyd import candidates, rivals
+from dapple_dp.transforms.kmeans.dp_lloyd import server as dp_lloyd_server
+from dapple_dp.transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
+from dapple_dp.transforms.kmeans.dp_lloyd.candidates import CandidateState
+from dapple_dp.transforms.kmeans.dp_lloyd.state import LloydState
+from dapple_dp.transforms.kmeans.lloyd import quality
+from dapple_dp.transforms.kmeans.lloyd.box import LloydSettings
+from dapple_dp.transforms.kmeans.lloyd.rounds import padded
+from dapple_dp.transforms.kmeans.lloyd.specs import (
     COUNTS,
     MIDDLE,
     N_UNITS,
@@ -49,11 +44,7 @@ from transforms.kmeans.lloyd.specs import (
     scatter_spec,
     vector_spec,
 )
-from transforms.numerics.kmeans import lloyd_rules
-from transforms.numerics.statistics import center_quality, lattice, relative_sums, rows
-from transforms.numerics.statistics.assignment import Assigner
-from transforms.numerics.statistics.by_unit import of_unit
-from transforms.rounds.protocol import Round
+from dapple_dp.transforms.numerics.kmeans import lloyd_rules
 
 NAME = "dp_lloyd"
 _GRID = histogram_of("how much data lies in each cell of a public grid", Role.CELLS)
@@ -69,11 +60,6 @@ _SPLIT = dataclasses.replace(SUMS, tells="where each center lies, and where what
 _PARTS = histogram_of("how much data lies near each center, and how much far from it")
 _Statistic = Callable[..., NDArray[np.int64]]
 _Step = Callable[..., Any]
-
-
-def allocation(config: DPLloydFit) -> Allocation:
-    """How shares become noise: weights 1 / multiplier^2 (Gaussian) or, for variant su, nominal epsilons."""
-    return Allocation.PAPER if config.dp_lloyd.variant is LloydVariant.SU else Allocation.TUNED
 
 
 def round_specs(config: DPLloydFit, n_features: int) -> tuple[RoundSpec, ...]:
@@ -96,7 +82,7 @@ def _start_specs(settings: LloydSettings, n_features: int) -> list[RoundSpec]:
     cells = (dp_lloyd_starts.grid_cells(settings, n_features),)
     releases = {
         "rows": vector_spec("rows", (1,), shares.get("rows", 0.0), meaning=N_UNITS),
-        "mean": dataclasses.replace(mean, sensitivity=relative_sums.RELATIVE_UNITS),
+        "mean": dataclasses.replace(mean, sensitivity=differences.RELATIVE_UNITS),
         "scatter": scatter_spec(n_features, shares.get("scatter", 0.0), meaning=_AROUND),
         "grid": vector_spec("histogram", cells, shares["grid"], meaning=_GRID),
     }
@@ -109,7 +95,7 @@ def _candidate_specs(settings: LloydSettings, n_features: int) -> list[RoundSpec
     mean = vector_spec("sums", (1, n_features), shares["mean"], meaning=MIDDLE)
     specs = [("rows", vector_spec("rows", (1,), shares["rows"], meaning=N_UNITS))] if "rows" in shares else []
     specs += [
-        ("mean", dataclasses.replace(mean, sensitivity=relative_sums.RELATIVE_UNITS)),
+        ("mean", dataclasses.replace(mean, sensitivity=differences.RELATIVE_UNITS)),
         ("directions", scatter_spec(n_features, shares["scatter"], meaning=_AROUND)),
     ]
     size = (candidates.n_candidates(settings, n_features),)
@@ -122,7 +108,7 @@ def _candidate_specs(settings: LloydSettings, n_features: int) -> list[RoundSpec
 
 def _cost_spec(share: float, meaning: Meaning) -> ReleaseSpec:
     cost = vector_spec("cost", (1,), share, meaning=meaning)
-    return dataclasses.replace(cost, sensitivity=center_quality.SENSITIVITY)
+    return dataclasses.replace(cost, sensitivity=distances.SENSITIVITY)
 
 
 def _lloyd_specs(settings: LloydSettings, n_features: int) -> list[RoundSpec]:
@@ -157,7 +143,7 @@ def _lloyd_specs(settings: LloydSettings, n_features: int) -> list[RoundSpec]:
 def _sums_sensitivity(variant: LloydVariant, n_features: int) -> int:
     """Lattice units. A row's L2 norm is at most 2**SUM_BITS, so its L1 norm is at most sqrt(d) times as much."""
     if variant is LloydVariant.FAST:
-        return relative_sums.RELATIVE_UNITS
+        return differences.RELATIVE_UNITS
     if variant is LloydVariant.G:
         return rows.SUM_SENSITIVITY
     return math.isqrt(n_features * rows.SUM_SENSITIVITY**2)
@@ -266,7 +252,7 @@ def fine_statistic(block: ClientBlock, state: CandidateState, *, n_cells: int) -
         return padded(relative_statistic(block, state), len(state.known_centers), n_cells)
     if not isinstance(state.privacy_unit, Rows):
         raise ValueError("cells must be split for privacy unit record only, since rows of a client are in several.")
-    found = relative_sums.row_split_sums(block, state.frame, state.known_centers, state.inner, state.outer)
+    found = differences.row_split_sums(block, state.frame, state.known_centers, state.inner, state.outer)
     return padded(found, 2 * len(state.known_centers), n_cells)
 
 

@@ -13,12 +13,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from transforms.kmeans.dp_lloyd.state import KMEANS_RESTARTS
-from transforms.kmeans.lloyd.box import LloydSettings
-from transforms.numerics.kmeans import centers, server_points
-from transforms.numerics.kmeans.centers import Prior
-from transforms.numerics.kmeans.starts import seeding, spaces
-from transforms.numerics.statistics.nearest import NearestCenters
+from dapple_dp.transforms.kmeans.dp_lloyd.state import KMEANS_RESTARTS
+from dapple_dp.transforms.kmeans.lloyd.box import LloydSettings
+from dapple_dp.transforms.numerics.kmeans import centers, server_points
+from dapple_dp.transforms.numerics.kmeans.centers import Prior
+from dapple_dp.transforms.numerics.kmeans.starts import seeding, spaces
+from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
 
 PER_CLUSTER = 30
 """Server points for each cluster in the first histogram, at most; more rows are replaced by as many means."""

@@ -6,13 +6,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.privacy.release import Release
-from transforms.kmeans.dp_lloyd.state import LloydState
-from transforms.kmeans.lloyd.box import lattice_centers, lattice_radius
-from transforms.numerics.kmeans import folding, moves
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.relative_sums import stretch
-from transforms.rounds.protocol import Releases
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.transforms.core.round import Releases
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.differences import stretch
+from dapple_dp.transforms.kmeans.dp_lloyd.state import LloydState
+from dapple_dp.transforms.kmeans.lloyd.box import lattice_centers, lattice_radius
+from dapple_dp.transforms.numerics.kmeans import folding, moves
 
 AnyLloydState = TypeVar("AnyLloydState", bound=LloydState)
 

@@ -10,23 +10,30 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import LloydStart, PostProcess
-from schemas.errors import ConfigError
-from schemas.kmeans.lloyd_config import DPLloydFit
-from schemas.privacy.plan import PrivacyUnit
-from transforms.kmeans.dp_lloyd import server as dp_lloyd_server
-from transforms.kmeans.dp_lloyd.state import KMEANS_RESTARTS, LloydState
-from transforms.kmeans.lloyd.box import LloydSettings, box_frame, lattice_centers, lattice_radius, rounds_frame
-from transforms.numerics.kmeans import folding, moves, scatter, server_points
-from transforms.numerics.kmeans.starts import grid, seeding, sphere_packing
-from transforms.numerics.kmeans.starts.grid import Grid
-from transforms.numerics.one_thread import one_thread
-from transforms.numerics.statistics import assignment, lattice
-from transforms.numerics.statistics.assignment import Projection
-from transforms.numerics.statistics.frame import Frame
-from transforms.numerics.statistics.lattice import Lattice
-from transforms.numerics.statistics.relative_sums import Neighborhoods
-from transforms.rounds.protocol import Releases
+from dapple_dp.schemas.choices import LloydStart, PostProcess
+from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
+from dapple_dp.transforms.core.round import Releases
+from dapple_dp.transforms.core.statistics import assignment, lattice
+from dapple_dp.transforms.core.statistics.assignment import Projection
+from dapple_dp.transforms.core.statistics.differences import Neighborhoods
+from dapple_dp.transforms.core.statistics.frame import Frame
+from dapple_dp.transforms.core.statistics.lattice import Lattice
+from dapple_dp.transforms.kmeans.dp_lloyd import server as dp_lloyd_server
+from dapple_dp.transforms.kmeans.dp_lloyd.state import KMEANS_RESTARTS, LloydState
+from dapple_dp.transforms.kmeans.lloyd.box import (
+    LloydSettings,
+    box_frame,
+    lattice_centers,
+    lattice_radius,
+    rounds_frame,
+)
+from dapple_dp.transforms.kmeans.lloyd.state import MeansState
+from dapple_dp.transforms.numerics.kmeans import folding, moves, scatter, server_points
+from dapple_dp.transforms.numerics.kmeans.starts import grid, seeding, sphere_packing
+from dapple_dp.transforms.numerics.kmeans.starts.grid import Grid
+from dapple_dp.transforms.numerics.one_thread import one_thread
 
 PLAIN_GRID_FEATURES = 3
 """Most features for which the grid covers the whole domain."""
@@ -252,3 +259,27 @@ def grid_step(state: LloydState, releases: Releases) -> LloydState:
         found = known_mean(state) * state.unit + found @ cells.projection.basis.T
     inside = folding.fold(found, settings.box.half_side)
     return dataclasses.replace(state, centers=lattice_centers(state.frame, inside), releases=(*state.releases, release))
+
+
+def state_after(
+    after: MeansState, settings: LloydSettings, frame: Frame, centers: NDArray[np.float64], radius: float
+) -> LloydState:
+    """The state of DP-Lloyd with the centers of a start, folded into the domain.
+
+    Args:
+      after: last state of the start.
+      settings: of the Lloyd rounds.
+      frame: of these rounds.
+      centers: shape (k, d), measured from the middle of the domain, feature units.
+      radius: of the first Lloyd round, feature units.
+    """
+    return LloydState(
+        settings=settings,
+        frame=frame,
+        server=after.server[:0],
+        centers=lattice_centers(frame, folding.fold(centers, settings.box.half_side)),
+        radius=lattice_radius(frame, radius),
+        n_rows=after.n_rows,
+        sizes=after.sizes,
+        releases=after.releases,
+    )

@@ -6,17 +6,17 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import LloydVariant
-from schemas.kmeans.model import BEFORE_LAST_STEP, ClusterModel
-from schemas.privacy.release import Release
-from schemas.privacy.unit import Unit
-from transforms.kmeans.lloyd.box import LloydSettings
-from transforms.numerics.kmeans import moves
-from transforms.numerics.kmeans.centers import last_means
-from transforms.numerics.kmeans.starts.grid import Grid
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.frame import Frame
-from transforms.numerics.statistics.relative_sums import Neighborhoods
+from dapple_dp.schemas.choices import LloydVariant
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.core.unit import Unit
+from dapple_dp.schemas.kmeans.model import BEFORE_LAST_STEP, ClusterModel
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.differences import Neighborhoods
+from dapple_dp.transforms.core.statistics.frame import Frame
+from dapple_dp.transforms.kmeans.lloyd.box import LloydSettings
+from dapple_dp.transforms.numerics.kmeans import moves
+from dapple_dp.transforms.numerics.kmeans.centers import last_means
+from dapple_dp.transforms.numerics.kmeans.starts.grid import Grid
 
 KMEANS_RESTARTS = 10
 """Restarts of k-means on the cells of a grid."""
@@ -128,7 +128,7 @@ class LloydState:
         return None
 
     @property
-    def center_stddevs(self) -> NDArray[np.float64] | None:
+    def move_stddevs(self) -> NDArray[np.float64] | None:
         """Of the noise of the last Lloyd round, as of `ClusterModel`; None before it."""
         noisy = None if self.centers is None else last_means(self.releases, len(self.centers))
         return None if noisy is None else noisy.stddevs

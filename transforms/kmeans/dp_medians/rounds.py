@@ -12,16 +12,17 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.kmeans.medians_config import DPMediansFit
-from schemas.privacy.plan import Meaning, PrivacyPlan, ReleaseSpec, RoundSpec
-from schemas.tables.client_block import ClientBlock
-from transforms.kmeans.dp_medians.server import median_step
-from transforms.kmeans.dp_medians.state import MedianState
-from transforms.kmeans.lloyd.specs import COUNTS, for_sampled_rows, vector_spec
-from transforms.numerics.kmeans import lloyd_rules
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.by_unit import of_unit
-from transforms.rounds.protocol import Round
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.plan import PrivacyPlan, ReleaseSpec, RoundSpec
+from dapple_dp.schemas.kmeans.lloyd_config import DPMediansFit
+from dapple_dp.schemas.privacy.meaning import Meaning
+from dapple_dp.transforms.core.round import Round
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.by_unit import of_unit
+from dapple_dp.transforms.kmeans.dp_medians.server import median_step
+from dapple_dp.transforms.kmeans.dp_medians.state import MedianState
+from dapple_dp.transforms.kmeans.lloyd.specs import COUNTS, for_sampled_rows, vector_spec
+from dapple_dp.transforms.numerics.kmeans import lloyd_rules
 
 NAME = "dp_medians"
 _DIRECTIONS = Meaning(tells="in which direction from each center its rows lie")

@@ -5,13 +5,13 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.privacy.release import Release
-from transforms.kmeans.dp_medians.state import MedianSettings, MedianState
-from transforms.numerics.kmeans import folding, moves
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.directions import DIRECTION_UNITS
-from transforms.numerics.statistics.frame import Frame
-from transforms.rounds.protocol import Releases
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.transforms.core.round import Releases
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.differences import DIRECTION_UNITS
+from dapple_dp.transforms.core.statistics.frame import Frame
+from dapple_dp.transforms.kmeans.dp_medians.state import MedianSettings, MedianState
+from dapple_dp.transforms.numerics.kmeans import folding, moves
 
 ONWARD, TURNED, SILENT = 1.0, 0.5, 0.7
 """What lengths of moves are multiplied by after a move onward, one back, and one that noise hides."""

@@ -5,13 +5,13 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import PostProcess
-from schemas.kmeans.medians_config import FIRST_LENGTH, LEAST_RADIUS, DPMediansFit
-from schemas.kmeans.model import BEFORE_LAST_STEP, ClusterModel
-from schemas.privacy.release import Release
-from schemas.privacy.unit import Unit, unit_of
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.frame import Frame
+from dapple_dp.schemas.choices import PostProcess
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.core.unit import Unit, unit_of
+from dapple_dp.schemas.kmeans.lloyd_config import FIRST_LENGTH, LEAST_RADIUS, DPMediansFit
+from dapple_dp.schemas.kmeans.model import BEFORE_LAST_STEP, ClusterModel
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.frame import Frame
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,11 @@ class MedianState:
         return self.privacy_unit.share(self.settings.client_norm)
 
     def model(self) -> ClusterModel:
-        """The released clustering; asked for after the last round."""
+        """The released clustering; asked for after the last round.
+
+        The noise of its centers is unknown. Noise of all moves carries a center, and how far depends on how dense rows
+        are around their median and how far off the start was, of which no release says anything.
+        """
         if self.sizes is None:
             raise ValueError("model must be asked for after a round of medians; run that round first.")
         return ClusterModel(
@@ -115,12 +119,11 @@ class MedianState:
             releases=self.releases,
             size_stddevs=np.full(len(self.sizes), self.releases[-1].stddev),
             counted=BEFORE_LAST_STEP,
-            center_stddevs=np.zeros((0, 0)) if self.center_stddevs is None else self.center_stddevs,
         )
 
     @property
-    def center_stddevs(self) -> NDArray[np.float64] | None:
-        """Of the noise of the last round, as of `ClusterModel`; None before it."""
+    def move_stddevs(self) -> NDArray[np.float64] | None:
+        """Of the last move alone, which says nothing of how far the moves before it went astray; None before it."""
         if self.sizes is None:
             return None
         directions, counts = self.releases[-2:]

@@ -5,22 +5,41 @@ data", Algorithms 1, 2, 4, 5 and Lemma 16.
 """
 
 import functools
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import Allocation, ClippingRule, StartSpace
-from schemas.kmeans.fit_config import FitConfig
-from schemas.privacy.plan import Geometry, Meaning, PrivacyPlan, PrivacyUnit, ReleaseSpec, Role, RoundPlan, RoundSpec
-from schemas.tables.client_block import ClientBlock
-from transforms.kmeans.feddp_kmeans import server as feddp_server
-from transforms.kmeans.feddp_kmeans.state import FedDPState
-from transforms.kmeans.lloyd import rounds as lloyd
-from transforms.kmeans.lloyd.specs import LENGTHS, N_UNITS, SPREAD, histogram_of, scatter_spec, vector_spec
-from transforms.numerics.kmeans import server_points
-from transforms.numerics.statistics import lattice, norms
-from transforms.numerics.statistics.by_unit import of_unit
-from transforms.rounds.protocol import Round
+from dapple_dp.schemas.choices import ClippingRule, StartSpace
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.plan import (
+    Allocation,
+    Geometry,
+    PrivacyPlan,
+    PrivacyUnit,
+    ReleaseSpec,
+    RoundPlan,
+    RoundSpec,
+)
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.privacy.meaning import Meaning, Role
+from dapple_dp.transforms.core.round import Round
+from dapple_dp.transforms.core.statistics import distances, lattice
+from dapple_dp.transforms.core.statistics.by_unit import of_unit
+from dapple_dp.transforms.kmeans.feddp_kmeans import server as feddp_server
+from dapple_dp.transforms.kmeans.feddp_kmeans.state import FedDPState
+from dapple_dp.transforms.kmeans.lloyd import rounds as lloyd
+from dapple_dp.transforms.kmeans.lloyd.specs import (
+    LENGTHS,
+    N_UNITS,
+    SPREAD,
+    allocation_as_asked,
+    histogram_of,
+    scatter_spec,
+    vector_spec,
+)
+from dapple_dp.transforms.numerics.kmeans import server_points
+from dapple_dp.transforms.rounds.protocol import RoundsProtocol
 
 NAME = "feddp_kmeans"
 ROWS_SHARE = 0.01
@@ -50,7 +69,7 @@ def round_specs(config: FitConfig, n_features: int, n_bins: int) -> tuple[RoundS
 
     specs: list[RoundSpec] = []
     if "norms" in extra:
-        specs.append(histogram("norms", extra["norms"], _NORMS, norms.NORM_BINS))
+        specs.append(histogram("norms", extra["norms"], _NORMS, distances.NORM_BINS))
     if "diameter" in extra:
         specs.append(histogram("diameter", extra["diameter"], _GROUPS))
     if projects:
@@ -128,15 +147,15 @@ def _bind(config: FitConfig, plan: RoundPlan, thinning: list[RoundPlan]) -> Roun
         quantile = config.clipping.quantile
         return Round(plan, norm_statistic, functools.partial(feddp_server.norm_step, quantile=quantile))
     if name == "weights":
-        return Round(plan, histogram_statistic, feddp_server.weights_step, lattice.SUM_BITS)
+        return Round(plan, _histogram(plan), feddp_server.weights_step, lattice.SUM_BITS)
     if name == "diameter" and options.reduce_diameter is not None:
         step = functools.partial(feddp_server.diameter_step, config=options.reduce_diameter)
-        return Round(plan, histogram_statistic, step, lattice.SUM_BITS)
+        return Round(plan, _histogram(plan), step, lattice.SUM_BITS)
     if plan in thinning and options.simplify is not None:
         index = thinning.index(plan)
         last = index == len(thinning) - 1
         simplify = functools.partial(feddp_server.simplify_step, config=options.simplify, step=index, last=last)
-        return Round(plan, histogram_statistic, simplify, lattice.SUM_BITS)
+        return Round(plan, _histogram(plan), simplify, lattice.SUM_BITS)
     return lloyd.bind_means(plan, absolute=False) if name == "centers" else lloyd.bind(config, plan)
 
 
@@ -152,8 +171,27 @@ def norm_statistic(block: ClientBlock, state: FedDPState) -> NDArray[np.int64]:
     return of_unit(state.privacy_unit).norm_histogram(block, state.frame.lattice.center)
 
 
-def histogram_statistic(block: ClientBlock, state: FedDPState) -> NDArray[np.int64]:
-    """Rows per point of the state's assigner; one coordinate per server point, unused ones zero at the end."""
-    assigner, bound, relative = state.known_assigner, state.bounds.histogram, state.settings.tuned
-    found = of_unit(state.privacy_unit).histogram(block, state.frame, assigner, bound, relative=relative)
+def _histogram(plan: RoundPlan) -> Callable[[ClientBlock, FedDPState], NDArray[np.int64]]:
+    """The statistic of a histogram, whose clients are clipped in the norm that the noise of its plan asks for."""
+    return functools.partial(histogram_statistic, l1=lloyd.clips_l1(plan))
+
+
+def histogram_statistic(block: ClientBlock, state: FedDPState, *, l1: bool) -> NDArray[np.int64]:
+    """Rows per point of the state's assigner; one coordinate per server point, unused ones zero at the end.
+
+    Clients are clipped in L1 or, as fractions of their rows, in L2.
+    """
+    assigner, bound = state.known_assigner, state.bounds.histogram
+    found = of_unit(state.privacy_unit).histogram(block, state.frame, assigner, bound, relative=not l1)
     return np.concatenate([found, np.zeros(len(state.server) - assigner.size, dtype=np.int64)])
+
+
+PROTOCOL = RoundsProtocol(
+    title="FedDP-KMeans",
+    reads_server=True,
+    sells_cost=True,
+    initial_state=feddp_server.initial_state,
+    round_specs=round_specs,
+    allocation=allocation_as_asked,
+    rounds=rounds,
+)

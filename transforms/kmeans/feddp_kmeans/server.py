@@ -7,20 +7,21 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import ClippingRule, StartSpace
-from schemas.kmeans.fit_config import FitConfig
-from schemas.kmeans.sections.feddp_config import DiameterConfig, SimplifyConfig
-from schemas.privacy.release import Release
-from transforms.kmeans.feddp_kmeans.state import FedDPState
-from transforms.kmeans.lloyd.server import await_means, public_state
-from transforms.kmeans.lloyd.state import ClippingBounds
-from transforms.numerics.kmeans import bounds, centers, scatter, server_points
-from transforms.numerics.kmeans.centers import Prior
-from transforms.numerics.kmeans.starts import seeding
-from transforms.numerics.statistics import lattice, norms
-from transforms.numerics.statistics.assignment import Assigner, Projection
-from transforms.numerics.statistics.frame import Frame
-from transforms.rounds.protocol import Releases
+from dapple_dp.schemas.choices import ClippingRule, StartSpace
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.kmeans.sections.feddp_config import DiameterConfig, SimplifyConfig
+from dapple_dp.transforms.core.round import Releases
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.assignment import Assigner, Projection
+from dapple_dp.transforms.core.statistics.frame import Frame
+from dapple_dp.transforms.kmeans.feddp_kmeans.state import FedDPState
+from dapple_dp.transforms.kmeans.lloyd.server import await_means, public_state
+from dapple_dp.transforms.kmeans.lloyd.state import ClippingBounds
+from dapple_dp.transforms.numerics.kmeans import bounds, centers, scatter, server_points
+from dapple_dp.transforms.numerics.kmeans.centers import Prior
+from dapple_dp.transforms.numerics.kmeans.norms import noisy_quantile
+from dapple_dp.transforms.numerics.kmeans.starts import seeding
 
 
 def initial_state(config: FitConfig, server: NDArray[np.float64], n_features: int) -> FedDPState:
@@ -38,7 +39,7 @@ def _with_frame(state: FedDPState) -> FedDPState:
 def norm_step(state: FedDPState, releases: Releases, quantile: float) -> FedDPState:
     """After the histogram of norms: the clipping norm; points that stand in for server data fill its ball."""
     release = releases[0].with_unit(1.0 / lattice.SUM_UNITS)
-    norm = norms.noisy_quantile(release.decoded, release.stddev, quantile)
+    norm = noisy_quantile(release.decoded, release.stddev, quantile)
     server = state.server if state.settings.representative else state.server * norm
     frame = Frame(state.frame.lattice._replace(clipping_norm=norm))
     return _with_frame(dataclasses.replace(state, server=server, frame=frame, releases=(*state.releases, release)))

@@ -3,9 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import Allocation, Assignment, StartSpace
-from schemas.kmeans.fit_config import FitConfig
-from transforms.numerics.kmeans.starts import spaces
+from dapple_dp.schemas.choices import Assignment, StartSpace
+from dapple_dp.schemas.core.plan import Allocation
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.transforms.numerics.kmeans.starts import spaces
 
 
 def decided(config: FitConfig, server: NDArray[np.float64]) -> FitConfig:

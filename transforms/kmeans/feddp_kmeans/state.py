@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from transforms.kmeans.lloyd.state import MeansState
-from transforms.numerics.statistics import assignment
-from transforms.numerics.statistics.assignment import Projection
+from dapple_dp.transforms.core.statistics import assignment
+from dapple_dp.transforms.core.statistics.assignment import Projection
+from dapple_dp.transforms.kmeans.lloyd.state import MeansState
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -6,14 +6,15 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import LloydStart, RadiusRule
-from schemas.kmeans.lloyd_config import DPLloydConfig, DPLloydFit
-from schemas.privacy.unit import Unit, unit_of
-from transforms.numerics.kmeans import lloyd_rules
-from transforms.numerics.kmeans.lloyd_rules import Problem
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.frame import Box, Frame
-from transforms.numerics.statistics.relative_sums import MAX_CENTER_NORM
+from dapple_dp.schemas.choices import LloydStart, LloydVariant, RadiusRule
+from dapple_dp.schemas.core.plan import Allocation
+from dapple_dp.schemas.core.unit import Unit, unit_of
+from dapple_dp.schemas.kmeans.lloyd_config import DPLloydConfig, DPLloydFit
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.differences import MAX_CENTER_NORM
+from dapple_dp.transforms.core.statistics.frame import Box, Frame
+from dapple_dp.transforms.numerics.kmeans import lloyd_rules
+from dapple_dp.transforms.numerics.kmeans.lloyd_rules import Problem
 
 REFINEMENT = 0.5
 """Radius after a private or warm start, in units of that of the paper: rows lie nearer to centers that were found."""
@@ -152,3 +153,8 @@ def lattice_centers(frame: Frame, centers: NDArray[np.float64]) -> NDArray[np.fl
     norms = np.linalg.norm(centers, axis=1, keepdims=True) / frame.lattice.unit(lattice.SUM_BITS)
     nearer = np.minimum(1.0, (MAX_CENTER_NORM - 1.0) / np.maximum(norms, 1.0))
     return np.trunc(centers * nearer / frame.lattice.unit(lattice.SUM_BITS))
+
+
+def allocation_of_variant(config: DPLloydFit) -> Allocation:
+    """How shares become noise: weights 1 / multiplier^2 (Gaussian) or, for variant su, nominal epsilons."""
+    return Allocation.PAPER if config.dp_lloyd.variant is LloydVariant.SU else Allocation.TUNED

@@ -10,16 +10,17 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import Allocation
-from schemas.kmeans.fit_config import FitConfig
-from schemas.kmeans.model import AT_CENTERS, NoisyCost
-from schemas.privacy.plan import Meaning, Mechanism, Quantity, ReleaseSpec, Replaced, RoundPlan, RoundSpec
-from schemas.privacy.release import Release
-from schemas.tables.client_block import ClientBlock
-from transforms.kmeans.lloyd.state import MeansState
-from transforms.numerics.statistics import center_quality, lattice
-from transforms.numerics.statistics.by_unit import of_unit
-from transforms.rounds.protocol import Releases, Round
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.plan import Allocation, Mechanism, ReleaseSpec, RoundPlan, RoundSpec
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.kmeans.model import AT_CENTERS, NoisyCost
+from dapple_dp.schemas.privacy.meaning import Meaning, Quantity, Replaced
+from dapple_dp.transforms.core.round import Releases, Round
+from dapple_dp.transforms.core.statistics import distances, lattice
+from dapple_dp.transforms.core.statistics.by_unit import of_unit
+from dapple_dp.transforms.kmeans.lloyd.state import MeansState
+from dapple_dp.transforms.numerics.kmeans.bounds import squared_bound
 
 ROUND = "quality"
 COST = "cost"
@@ -32,7 +33,7 @@ def round_spec(config: FitConfig, share: float) -> RoundSpec:
     """The round's releases before calibration; each has half of `share` of the budget."""
     tuned = config.privacy.allocation is Allocation.TUNED
     mechanism = Mechanism.DISCRETE_GAUSSIAN if tuned else Mechanism.DISCRETE_LAPLACE
-    bound = center_quality.SENSITIVITY
+    bound = distances.SENSITIVITY
     releases = tuple(
         ReleaseSpec(name=name, shape=(size,), mechanism=mechanism, sensitivity=bound, share=share / 2, meaning=meaning)
         for name, size, meaning in ((COST, 1, COST_MEANING), (SIZES, config.max_clusters, _SIZES))
@@ -57,7 +58,7 @@ def _final_centers(state: MeansState) -> NDArray[np.float64]:
 def _bound(state: MeansState, max_distance: float | None) -> int:
     """Squared distance, lattice units, at which costs are capped; `max_distance` in feature units."""
     cap = math.inf if max_distance is None else max_distance / state.sum_unit
-    return center_quality.squared_bound(_final_centers(state), cap)
+    return squared_bound(_final_centers(state), cap)
 
 
 def step(state: MeansState, releases: Releases, *, max_distance: float | None, n_units: int | None) -> MeansState:

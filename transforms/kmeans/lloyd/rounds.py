@@ -11,17 +11,25 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import Allocation, Auto, StartSpace
-from schemas.kmeans.fit_config import FitConfig
-from schemas.privacy.plan import Mechanism, PrivacyPlan, PrivacyUnit, ReleaseSpec, RoundPlan, RoundSpec
-from schemas.tables.client_block import ClientBlock
-from transforms.kmeans.lloyd import quality
-from transforms.kmeans.lloyd.server import means_step
-from transforms.kmeans.lloyd.specs import COUNTS, SUMS, for_sampled_rows, samples_rows, vector_spec
-from transforms.kmeans.lloyd.state import MeansState
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.by_unit import of_unit
-from transforms.rounds.protocol import Round
+from dapple_dp.schemas.choices import Auto, StartSpace
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.plan import (
+    Allocation,
+    Mechanism,
+    PrivacyPlan,
+    PrivacyUnit,
+    ReleaseSpec,
+    RoundPlan,
+    RoundSpec,
+)
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.transforms.core.round import Round
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.by_unit import of_unit
+from dapple_dp.transforms.kmeans.lloyd import quality
+from dapple_dp.transforms.kmeans.lloyd.server import means_step
+from dapple_dp.transforms.kmeans.lloyd.specs import COUNTS, SUMS, for_sampled_rows, samples_rows, vector_spec
+from dapple_dp.transforms.kmeans.lloyd.state import MeansState
 
 
 class Shares(NamedTuple):
@@ -123,14 +131,28 @@ def bind(config: FitConfig, plan: RoundPlan) -> Round:
 
 def bind_means(plan: RoundPlan, *, absolute: bool) -> Round:
     """A round of sums and counts; `absolute` as of `means_statistic`."""
-    return Round(plan, functools.partial(means_statistic, absolute=absolute), means_step, lattice.SUM_BITS)
+    return Round(
+        plan, functools.partial(means_statistic, absolute=absolute, l1=clips_l1(plan)), means_step, lattice.SUM_BITS
+    )
 
 
-def means_statistic(block: ClientBlock, state: MeansState, *, absolute: bool) -> NDArray[np.int64]:
-    """Sums per cluster, then counts; `absolute` says that the paper's client level sums rows, not means."""
+def clips_l1(plan: RoundPlan) -> bool:
+    """Whether the counts of a round, its last release, have Laplace noise, so that clients must be bounded in L1."""
+    return plan.releases[-1].spec.mechanism is Mechanism.DISCRETE_LAPLACE
+
+
+def means_statistic(block: ClientBlock, state: MeansState, *, absolute: bool, l1: bool) -> NDArray[np.int64]:
+    """Sums per cluster, then counts.
+
+    Args:
+      block: rows.
+      state: of the round.
+      absolute: whether the paper's client level sums rows, not means.
+      l1: whether the counts of a client are clipped in L1, as in the paper; else sums and counts are clipped in L2.
+    """
     statistics, assigner = of_unit(state.privacy_unit), state.known_assigner
     form = statistics.clipped_sums_and_counts if absolute else statistics.means_of_means
-    if state.settings.tuned:
+    if not l1:
         form = statistics.mean_sums_and_counts
     found = form(block, state.frame, assigner, state.bounds.sums, state.bounds.counts)
     return padded(found, assigner.size, state.settings.n_clusters)

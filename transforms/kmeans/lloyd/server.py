@@ -7,21 +7,21 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import ClippingCenter, ClippingRule
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import FitConfig
-from schemas.kmeans.lloyd_config import DPLloydFit
-from schemas.kmeans.model import BEFORE_LAST_STEP
-from schemas.kmeans.sections.clipping_config import CLIPPING_NORMS
-from transforms.kmeans.lloyd.state import ClippingBounds, MeansSettings, MeansState
-from transforms.numerics.kmeans import bounds, centers, lloyd_rules
-from transforms.numerics.kmeans.centers import NoisyMeans
-from transforms.numerics.kmeans.starts import seeding
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.assignment import Assigner
-from transforms.numerics.statistics.frame import Frame
-from transforms.numerics.statistics.lattice import Lattice
-from transforms.rounds.protocol import Releases
+from dapple_dp.schemas.choices import ClippingCenter, ClippingRule
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
+from dapple_dp.schemas.kmeans.model import BEFORE_LAST_STEP
+from dapple_dp.schemas.kmeans.sections.clipping_config import CLIPPING_NORMS
+from dapple_dp.transforms.core.round import Releases
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.assignment import Assigner
+from dapple_dp.transforms.core.statistics.frame import Frame
+from dapple_dp.transforms.core.statistics.lattice import Lattice
+from dapple_dp.transforms.kmeans.lloyd.state import ClippingBounds, MeansSettings, MeansState
+from dapple_dp.transforms.numerics.kmeans import bounds, centers, lloyd_rules
+from dapple_dp.transforms.numerics.kmeans.centers import NoisyMeans
+from dapple_dp.transforms.numerics.kmeans.starts import seeding
 
 AnyMeansState = TypeVar("AnyMeansState", bound=MeansState)
 

@@ -4,19 +4,10 @@ import dataclasses
 import math
 from collections.abc import Iterable
 
-from schemas.kmeans.fit_config import FitConfig
-from schemas.privacy.plan import (
-    Geometry,
-    Meaning,
-    Mechanism,
-    PrivacyUnit,
-    Quantity,
-    ReleaseSpec,
-    Replaced,
-    Role,
-    RoundSpec,
-)
-from transforms.numerics.statistics import lattice, rows
+from dapple_dp.schemas.core.plan import Allocation, Geometry, Mechanism, PrivacyUnit, ReleaseSpec, RoundSpec
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.privacy.meaning import Meaning, Quantity, Replaced, Role, meaning_of
+from dapple_dp.transforms.core.statistics import lattice, rows
 
 SUMS = Meaning(tells="where each center lies", role=Role.CLUSTER_SUMS, quantity=Quantity.LENGTH)
 """Sums of rows by cluster."""
@@ -27,6 +18,11 @@ SPREAD = Meaning(tells="directions in which the data spread", quantity=Quantity.
 """A scatter around anything, of anything."""
 LENGTHS = dataclasses.replace(SPREAD, role=Role.SQUARED_LENGTHS)
 """A scatter of rows (of the means of outer products of clients' rows) around the frame's center."""
+
+
+def triangle_size(n_features: int) -> int:
+    """Entries of the upper triangle, diagonal included."""
+    return n_features * (n_features + 1) // 2
 
 
 def histogram_of(tells: str, role: Role = Role.OTHER) -> Meaning:
@@ -57,7 +53,7 @@ def scatter_spec(
     """
     return ReleaseSpec(
         name="scatter",
-        shape=(rows.triangle_size(n_features),),
+        shape=(triangle_size(n_features),),
         mechanism=Mechanism.DISCRETE_GAUSSIAN,
         sensitivity=rows.OUTER_SENSITIVITY,
         share=share,
@@ -87,8 +83,13 @@ def _replacing(spec: ReleaseSpec) -> int:
 
     By what each release says of itself; in L1 it is twice as far whatever it says.
     """
-    if spec.meaning.replaced is Replaced.BOUNDED:
+    if meaning_of(spec).replaced is Replaced.BOUNDED:
         return spec.sensitivity
-    if spec.meaning.replaced is Replaced.TURNED or spec.mechanism is Mechanism.DISCRETE_LAPLACE:
+    if meaning_of(spec).replaced is Replaced.TURNED or spec.mechanism is Mechanism.DISCRETE_LAPLACE:
         return 2 * spec.sensitivity
     return math.isqrt(2 * spec.sensitivity**2) + 1
+
+
+def allocation_as_asked(config: FitConfig) -> Allocation:
+    """How the shares of releases become noise, as the job says it."""
+    return config.privacy.allocation

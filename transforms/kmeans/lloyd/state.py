@@ -7,17 +7,18 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import Allocation, Assignment
-from schemas.kmeans.fit_config import FitConfig
-from schemas.kmeans.model import ClusterModel, NoisyCost
-from schemas.kmeans.sections.clipping_config import ClientBoundsConfig
-from schemas.privacy.plan import PrivacyUnit
-from schemas.privacy.release import Release
-from schemas.privacy.unit import Unit, unit_of
-from transforms.numerics.kmeans.centers import Prior, last_means
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.assignment import Assigner
-from transforms.numerics.statistics.frame import Frame
+from dapple_dp.schemas.choices import Assignment
+from dapple_dp.schemas.core.plan import Allocation, PrivacyUnit
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.core.unit import Unit, unit_of
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.kmeans.model import ClusterModel, NoisyCost
+from dapple_dp.schemas.kmeans.sections.clipping_config import ClientBoundsConfig
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.assignment import Assigner
+from dapple_dp.transforms.core.statistics.frame import Frame
+from dapple_dp.transforms.numerics.kmeans.centers import Prior, last_means
+from dapple_dp.transforms.numerics.kmeans.server_points import restore
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +184,7 @@ class MeansState:
         return self.assigner
 
     @property
-    def center_stddevs(self) -> NDArray[np.float64] | None:
+    def move_stddevs(self) -> NDArray[np.float64] | None:
         """Of the noise of the last round of sums and counts, or else of the leaves; as of `ClusterModel`."""
         noisy = None if self.centers is None else last_means(self.releases, len(self.centers))
         if noisy is not None or self.centers is None or self.prior is None:
@@ -197,13 +198,13 @@ class MeansState:
             raise ValueError("model must be asked for after a sums-and-counts round; run that round first.")
         middle, noisy = self.frame.lattice.center, last_means(self.releases, len(self.centers))
         return ClusterModel(
-            centers=self.frame.restore(self.centers + middle),
+            centers=restore(self.frame, self.centers + middle),
             noisy_sizes=self.sizes,
             releases=self.releases,
             proxy_costs=self.proxy_costs,
             noisy_cost=self.noisy_cost,
-            noisy_means=None if noisy is None else self.frame.restore(noisy.means + middle),
+            noisy_means=None if noisy is None else restore(self.frame, noisy.means + middle),
             size_stddevs=self.size_stddevs,
             counted=self.counted,
-            center_stddevs=np.zeros((0, 0)) if self.center_stddevs is None else self.center_stddevs,
+            center_stddevs=np.zeros((0, 0)) if self.move_stddevs is None else self.move_stddevs,
         )

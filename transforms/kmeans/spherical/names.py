@@ -1,18 +1,27 @@
-"""What clusters are called: terms that more of their units have than of all, by more than noise explains.
+"""What clusters are called: terms that are more frequent among their rows than among all, by more than noise explains.
 
-Post-processing of two releases: noisy sizes of clusters, and noisy counts, one for each cluster and term. A name is
-false if n <= h * N: n of the cluster's units that count have the term, N of all, and the cluster has a share h of the
-units. At most `FALSE_NAMES` false ones are expected in a whole run, whatever the exact numbers are:
+Post-processing of two releases: noisy sizes of clusters, and noisy counts, one for each cluster and term. Both count
+rows, where a unit's rows have a weight of 1 together: a row is 1 at unit record, and 1 / R for a client of R rows. A
+row has a term if that is among the first `names.most_per_row` different known terms of its list, and then counts with
+all of its weight, whatever other terms it has. A name is false if n <= h * N: rows of the cluster that have the term
+weigh n, all that have it weigh N, and the rows of the cluster weigh a share h of all. At most `FALSE_NAMES` false
+ones are expected in a whole run, whatever the rows are:
 
 - Given sizes, count - g * (counts of the term) has mean n - g * N and noise of stddev * sqrt((1 - g)^2 + (k - 1) * g^2)
   for any g that follows from sizes alone, since counts have a noise of their own. If g >= h then this mean is at most 0
   where a name would be false, and one of k * V cells is above `threshold` of these stddevs with odds of
-  (1 - OF_SHARES) * FALSE_NAMES / (k * V).
+  (1 - OF_SHARES) * FALSE_NAMES / (k * V). Where the sum of noisy counts is below 0 it is taken for 0, which makes the
+  difference smaller.
 - g is below h in one cluster with odds of OF_SHARES * FALSE_NAMES / (k * MOST_NAMES) (`largest_shares`), and then that
   cluster has `MOST_NAMES` false ones at most.
 
-Noise is discrete, with a stddev of 2^10 lattice steps or more. So a tail from z stddevs has the odds of the normal law,
-but for a factor of about 1 + z / 2^11.
+Noise is discrete, with a stddev of 2^10 lattice steps or more. So a tail from z stddevs has the odds of the normal
+law, but for a factor of about 1 + z / 2^11. At unit record the integers that are noised are exact. Shares of clients
+are rounded: n and N are off by less than a lattice step of counts for each client, and the share of a cluster by
+sizes is below h by less than 2^-20. So n - g * N is off by less than 3 steps for each client, and a name must be
+`ROUNDING` steps for each above the threshold. There are as many clients as noisy sizes add up to and 10 stddevs of
+that sum, at most, but for a part of k / 2^20, by which truncated shares of a client may be below 1 together: hence 4
+steps and not 3.
 """
 
 import statistics
@@ -23,10 +32,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from schemas.kmeans.fit_config import SphericalFit
-from schemas.privacy.plan import Role
-from schemas.privacy.release import Release
-from transforms.numerics.kmeans.centers import released_as
+from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.kmeans.spherical_config import SphericalFit
+from dapple_dp.schemas.privacy.meaning import Role
+from dapple_dp.transforms.core.statistics.term_cells import CellLimits
+from dapple_dp.transforms.numerics.kmeans.centers import released_as
 
 FALSE_NAMES = 0.05
 """Names by noise alone that are expected in a whole run, at most."""
@@ -34,6 +45,8 @@ OF_SHARES = 0.2
 """Of these, those where the noise of sizes hides how large a cluster is; noise of counts may give the others."""
 MOST_NAMES = 5
 """Names of a cluster, at most."""
+ROUNDING = 4
+"""Lattice steps of counts for each client by which a name must be above the threshold."""
 
 
 class ClusterNames(NamedTuple):
@@ -42,7 +55,8 @@ class ClusterNames(NamedTuple):
     Attributes:
       clusters: shape (n_names,), ascending: indices of clusters.
       terms: as the vocabulary has them.
-      counts: shape (n_names,): noisy numbers of units that count in the cluster with this term.
+      counts: shape (n_names,): noisy weights of the cluster's rows with this term, in units: rows, or the shares of
+        their rows that clients have there.
       excess: shape (n_names,): how many more these are than if the term were as frequent everywhere.
       count_stddev: of the noise of a count.
       threshold: stddevs of noise that the excess of a name is above, for the largest share that its cluster may have.
@@ -109,7 +123,9 @@ def cluster_names(config: SphericalFit, releases: Sequence[Release]) -> ClusterN
     terms, sizes = (released_as(releases, role) for role in (Role.CLUSTER_TERMS, Role.CLUSTER_COUNTS))
     if terms is None or sizes is None:
         raise ValueError("releases must hold terms and sizes of clusters for a job with names; give those of its run.")
-    return named(terms.decoded, terms.stddev, sizes.decoded, sizes.stddev, config.terms.vocabulary)
+    units = CellLimits(len(config.terms.vocabulary), config.terms.most).cell_units
+    step = 0.0 if config.privacy.unit is PrivacyUnit.RECORD else ROUNDING / units
+    return named(terms.decoded, terms.stddev, sizes.decoded, sizes.stddev, config.terms.vocabulary, step)
 
 
 def named(
@@ -118,6 +134,7 @@ def named(
     sizes: NDArray[np.float64],
     size_stddev: float,
     vocabulary: Sequence[str],
+    rounding: float = 0.0,
 ) -> ClusterNames:
     """Names by noisy counts.
 
@@ -127,6 +144,7 @@ def named(
       sizes: shape (k,): units per cluster.
       size_stddev: of the noise of each.
       vocabulary: the V terms.
+      rounding: units by which a name must be above the threshold, for each unit.
     """
     least = threshold(counts.size)
     positive = np.maximum(sizes, 0.0)
@@ -134,7 +152,8 @@ def named(
     largest = largest_shares(sizes, size_stddev)
     # Sizes have noise of their own: given them, the noise of these differences is exactly that of counts.
     deviation = stddev * np.sqrt((1.0 - largest) ** 2 + largest**2 * (len(sizes) - 1))
-    above = excesses(counts, largest) > least * deviation[:, None]
+    most_units = float(positive.sum()) + 10.0 * len(sizes) ** 0.5 * size_stddev
+    above = excesses(counts, largest) > least * deviation[:, None] + rounding * most_units
     strength = np.where(above, excess, -np.inf)
     order = np.argsort(-strength, axis=1, kind="stable")[:, :MOST_NAMES]
     clusters, places = np.nonzero(np.take_along_axis(above, order, axis=1))
@@ -168,6 +187,9 @@ def largest_shares(sizes: NDArray[np.float64], stddev: float) -> NDArray[np.floa
     Returns:
       Shape (k,), from 0 to 1.
     """
+    if len(sizes) == 1:
+        # The roots below are 1 but for rounding, which a count would be tested against.
+        return np.ones(1)
     variance = (_exceeded_by(OF_SHARES * FALSE_NAMES / (len(sizes) * MOST_NAMES)) * stddev) ** 2
     total = float(sizes.sum())
     # The larger root of (size - h * total)**2 = variance * ((1 - h)**2 + (k - 1) * h**2).

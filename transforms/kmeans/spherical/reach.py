@@ -2,13 +2,13 @@
 
 import math
 
-from schemas.kmeans.fit_config import SphericalFit
-from schemas.privacy.plan import PrivacyPlan
-from schemas.privacy.unit import UNITS
-from transforms.kmeans.spherical.names import threshold
-from transforms.kmeans.spherical.server import KEPT
-from transforms.kmeans.spherical.state import SphericalSettings
-from transforms.numerics.statistics import lattice
+from dapple_dp.schemas.core.plan import PrivacyPlan, PrivacyUnit
+from dapple_dp.schemas.core.unit import UNITS
+from dapple_dp.schemas.kmeans.spherical_config import SphericalFit
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.kmeans.spherical.names import threshold
+from dapple_dp.transforms.kmeans.spherical.server import KEPT
+from dapple_dp.transforms.kmeans.spherical.state import SphericalSettings
 
 COSINE = 0.9
 """Of a released center and the exact one, from which on a cluster is called found."""
@@ -52,4 +52,5 @@ def found_from(config: SphericalFit, plan: PrivacyPlan, n_features: int) -> tupl
     name = units_of_a_name(config, plan)
     if name is None:
         return found
-    return (*found, f"A term can name a cluster from about {name:,} {words} above its share in all clusters.")
+    weighed = "" if plan.unit is PrivacyUnit.RECORD else ", a client counting by the share of its rows"
+    return (*found, f"A term can name a cluster from about {name:,} {words} above its share in all clusters{weighed}.")

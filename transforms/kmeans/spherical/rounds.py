@@ -8,15 +8,19 @@ end. Source: Dhillon, Modha (2001), "Concept decompositions for large sparse tex
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.kmeans.fit_config import SphericalFit
-from schemas.privacy.plan import Meaning, PrivacyPlan, Quantity, ReleaseSpec, Role, RoundSpec
-from schemas.tables.client_block import ClientBlock
-from transforms.kmeans.lloyd.specs import COUNTS, for_sampled_rows, vector_spec
-from transforms.kmeans.spherical.server import FINE_CENTERS, names_step, sums_step
-from transforms.kmeans.spherical.state import SphericalSettings, SphericalState
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.by_unit import of_unit
-from transforms.rounds.protocol import Round
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.plan import PrivacyPlan, ReleaseSpec, RoundSpec
+from dapple_dp.schemas.kmeans.spherical_config import SphericalFit
+from dapple_dp.schemas.privacy.meaning import Meaning, Quantity, Role
+from dapple_dp.transforms.core.round import Round
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.by_unit import of_unit
+from dapple_dp.transforms.kmeans.lloyd.specs import COUNTS, allocation_as_asked, for_sampled_rows, vector_spec
+from dapple_dp.transforms.kmeans.spherical import names, reach
+from dapple_dp.transforms.kmeans.spherical import server as spherical_server
+from dapple_dp.transforms.kmeans.spherical.server import FINE_CENTERS, names_step, sums_step
+from dapple_dp.transforms.kmeans.spherical.state import SphericalSettings, SphericalState
+from dapple_dp.transforms.rounds.protocol import RoundsProtocol
 
 NAME = "spherical"
 SIZES_SHARE = 0.05
@@ -67,9 +71,21 @@ def sums_statistic(block: ClientBlock, state: SphericalState) -> NDArray[np.int6
 
 
 def names_statistic(block: ClientBlock, state: SphericalState) -> NDArray[np.int64]:
-    """Rows per center (fractions of clients), then units per cell of a center and a term where there are names."""
+    """Rows per center, then rows per cell of a center and a term where there are names; shares of clients alike."""
     forms, limits = of_unit(state.privacy_unit), state.settings.limits
     counts = forms.histogram(_features(block, state), state.frame, state.assigner, 1.0, relative=True)
     if limits is None:
         return counts
     return np.concatenate([counts, forms.term_cells(block, state.frame, state.assigner, limits)])
+
+
+PROTOCOL = RoundsProtocol(
+    title="Spherical k-means",
+    initial_state=spherical_server.initial_state,
+    round_specs=round_specs,
+    allocation=allocation_as_asked,
+    rounds=rounds,
+    names=names.cluster_names,
+    one_length=True,
+    found_from=reach.found_from,
+)

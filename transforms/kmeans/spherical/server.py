@@ -6,14 +6,14 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import SphericalFit
-from transforms.kmeans.spherical.state import SphericalSettings, SphericalState
-from transforms.numerics.kmeans.starts import seeding
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.frame import Frame
-from transforms.numerics.statistics.lattice import Lattice
-from transforms.rounds.protocol import Releases
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.spherical_config import SphericalFit
+from dapple_dp.transforms.core.round import Releases
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.frame import Frame
+from dapple_dp.transforms.core.statistics.lattice import Lattice
+from dapple_dp.transforms.kmeans.spherical.state import SphericalSettings, SphericalState
+from dapple_dp.transforms.numerics.kmeans.starts import seeding
 
 FINE_CENTERS = 2
 """Centers of the first rounds for each cluster, so that no cluster goes without one."""

@@ -6,16 +6,16 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.kmeans.fit_config import SphericalFit
-from schemas.kmeans.model import AT_CENTERS, ClusterModel
-from schemas.privacy.plan import Role
-from schemas.privacy.release import Release
-from schemas.privacy.unit import Unit, unit_of
-from transforms.numerics.kmeans.centers import released_as
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.assignment import Assigner
-from transforms.numerics.statistics.frame import Frame
-from transforms.numerics.statistics.term_cells import CellLimits
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.core.unit import Unit, unit_of
+from dapple_dp.schemas.kmeans.model import AT_CENTERS, ClusterModel
+from dapple_dp.schemas.kmeans.spherical_config import SphericalFit
+from dapple_dp.schemas.privacy.meaning import Role
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.assignment import Assigner
+from dapple_dp.transforms.core.statistics.frame import Frame
+from dapple_dp.transforms.core.statistics.term_cells import CellLimits
+from dapple_dp.transforms.numerics.kmeans.centers import released_as
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class SphericalSettings:
       n_clusters: k.
       fine_rounds: rounds with `FINE_CENTERS` centers for each cluster, after which k of them are left.
       client_norm: the largest norm of a client's stacked mean rows, in clipping norms.
-      limits: of a unit's cells; None without names.
+      limits: of a row's terms; None without names.
       seed: of public randomness.
     """
 
@@ -48,9 +48,7 @@ class SphericalSettings:
             n_clusters=config.max_clusters,
             fine_rounds=0 if given else config.spherical.n_steps // 2,
             client_norm=config.spherical.client_norm,
-            limits=None
-            if names is None or terms is None
-            else CellLimits(len(terms.vocabulary), names.cells_of(unit), seed),
+            limits=None if names is None or terms is None else CellLimits(len(terms.vocabulary), names.most_per_row),
             seed=seed,
         )
 
@@ -119,21 +117,23 @@ class SphericalState:
         counts = released_as(self.releases, Role.CLUSTER_COUNTS)
         if self.sizes is None or counts is None:
             raise ValueError("model must be asked for after the round of sizes; run that round first.")
-        stddevs = self.center_stddevs
+        moved = self._turned_by(math.sqrt(self.variance)) if self.variance else None
         return ClusterModel(
             centers=self.positions,
             noisy_sizes=self.sizes,
             releases=self.releases,
             size_stddevs=np.full(len(self.sizes), counts.stddev),
             counted=AT_CENTERS,
-            center_stddevs=np.zeros((0, 0)) if stddevs is None else stddevs,
+            center_stddevs=np.zeros((0, 0)) if moved is None else moved,
         )
 
     @property
-    def center_stddevs(self) -> NDArray[np.float64] | None:
-        """Of the noise of all rounds behind each center, to first order; as of `ClusterModel`; None without any."""
-        if self.variance == 0.0:
-            return None
+    def move_stddevs(self) -> NDArray[np.float64] | None:
+        """Of the noise of the last round of sums; None before it, and where centers were merged."""
+        return self._turned_by(self.releases[-1].stddev) if self.variance and self.releases else None
+
+    def _turned_by(self, stddev: float) -> NDArray[np.float64]:
+        """Stddev of each coordinate of each center by that of each number in `totals`, to first order."""
         lengths = np.maximum(np.linalg.norm(self.totals, axis=1), math.sqrt(self.variance))
-        moved = self.frame.lattice.clipping_norm * math.sqrt(self.variance) / lengths
-        return np.repeat(moved[:, None], self.centers.shape[1], axis=1)
+        turned = self.frame.lattice.clipping_norm * stddev / lengths
+        return np.repeat(turned[:, None], self.centers.shape[1], axis=1)

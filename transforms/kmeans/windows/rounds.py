@@ -7,9 +7,10 @@ releases of an epoch by at most the norm of the weights times that: `epoch_sensi
 its epoch, and the plan of each window states it.
 
 At client level s_u sums what clients that count in window u add, and a client counts in several windows. Readers leave
-out the rows of all others (`transforms.tables.counted_clients`), and `worst_column` says what that leaves.
+out the rows of all others (`dapple_dp.transforms.tables.counted_clients`), and `worst_column` says what that leaves.
 
-Source: Diaa, Humphries, Kerschbaum (2025), "FastLloyd", for the statistic; see `transforms.numerics.kmeans.recurring`.
+Source: Diaa, Humphries, Kerschbaum (2025), "FastLloyd", for the statistic; see
+`transforms/numerics/kmeans/recurring.py`.
 """
 
 import functools
@@ -18,17 +19,21 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.kmeans.windows_config import WindowsFit
-from schemas.privacy.plan import Meaning, Mechanism, PrivacyPlan, Quantity, ReleaseSpec, Replaced, RoundSpec
-from schemas.tables.client_block import ClientBlock
-from transforms.kmeans.windows import server
-from transforms.kmeans.windows.state import WindowState
-from transforms.numerics.kmeans import lloyd_rules
-from transforms.numerics.kmeans.recurring.windows import epoch_sensitivity
-from transforms.numerics.statistics import lattice, relative_sums
-from transforms.numerics.statistics.by_unit import of_unit
-from transforms.numerics.tables.participation import n_moved, worst_column
-from transforms.rounds.protocol import Round
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.core.plan import Mechanism, PrivacyPlan, ReleaseSpec, RoundSpec
+from dapple_dp.schemas.kmeans.recurring.remembered import Memory
+from dapple_dp.schemas.kmeans.windows_config import WindowsFit
+from dapple_dp.schemas.privacy.meaning import Meaning, Quantity, Replaced
+from dapple_dp.transforms.core.round import Round
+from dapple_dp.transforms.core.stated_sensitivity import n_moved, worst_column
+from dapple_dp.transforms.core.statistics import differences, lattice
+from dapple_dp.transforms.core.statistics.by_unit import of_unit
+from dapple_dp.transforms.kmeans.lloyd.box import allocation_of_variant
+from dapple_dp.transforms.kmeans.windows import server
+from dapple_dp.transforms.kmeans.windows.state import WindowState
+from dapple_dp.transforms.numerics.kmeans import lloyd_rules
+from dapple_dp.transforms.numerics.kmeans.recurring.windows import epoch_sensitivity
+from dapple_dp.transforms.rounds.protocol import RoundsProtocol
 
 PATH = "windows/window"
 _SUMS = Meaning(tells="where each center lies, with what earlier windows left", quantity=Quantity.LENGTH)
@@ -53,7 +58,7 @@ def round_specs(config: WindowsFit, n_features: int) -> tuple[RoundSpec, ...]:
         name="weighted_sums",
         shape=(size, n_features),
         mechanism=Mechanism.DISCRETE_GAUSSIAN,
-        sensitivity=epoch_sensitivity(column, relative_sums.RELATIVE_UNITS),
+        sensitivity=epoch_sensitivity(column, differences.RELATIVE_UNITS),
         share=share * sums_share,
         windows=windows,
         meaning=_SUMS,
@@ -93,3 +98,18 @@ def window_statistic(block: ClientBlock, state: WindowState, *, weights: Sequenc
     """
     form = of_unit(state.privacy_unit).relative_sums
     return form(block, state.frame, state.neighborhoods, state.sums_bound) * weights[state.age]
+
+
+def warm(centers: NDArray[np.float64], memory: Memory | None) -> RoundsProtocol:
+    """The round of a window from the centers of the window before, shape (k, d), feature units, and its memory."""
+    return PROTOCOL._replace(initial_state=lambda job, *_: server.initial_state(job, centers, memory))
+
+
+PROTOCOL = RoundsProtocol(
+    title="DP-Lloyd",
+    initial_state=lambda config, centers, _: server.initial_state(config, centers),
+    round_specs=lambda config, n_features, _: round_specs(config, n_features),
+    allocation=allocation_of_variant,
+    rounds=rounds,
+    from_centers=True,
+)

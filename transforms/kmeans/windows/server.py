@@ -6,16 +6,16 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.kmeans.recurring.remembered import Memory
-from schemas.kmeans.windows_config import WindowsFit
-from transforms.kmeans.lloyd.box import LloydSettings, lattice_centers, lattice_radius, rounds_frame
-from transforms.kmeans.windows.state import WindowState
-from transforms.numerics.kmeans import folding
-from transforms.numerics.kmeans.centers import NoisyMeans
-from transforms.numerics.kmeans.recurring.windows import own_noise, own_part
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.relative_sums import stretch
-from transforms.rounds.protocol import Releases
+from dapple_dp.schemas.kmeans.recurring.remembered import Memory
+from dapple_dp.schemas.kmeans.windows_config import WindowsFit
+from dapple_dp.transforms.core.round import Releases
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.differences import stretch
+from dapple_dp.transforms.kmeans.lloyd.box import LloydSettings, lattice_centers, lattice_radius, rounds_frame
+from dapple_dp.transforms.kmeans.windows.state import WindowState
+from dapple_dp.transforms.numerics.kmeans import folding
+from dapple_dp.transforms.numerics.kmeans.centers import NoisyMeans
+from dapple_dp.transforms.numerics.kmeans.recurring.windows import own_noise, own_part
 
 
 def initial_state(config: WindowsFit, centers: NDArray[np.float64], memory: Memory | None = None) -> WindowState:

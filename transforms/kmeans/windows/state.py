@@ -5,16 +5,16 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.errors import InputError
-from schemas.kmeans.model import ClusterModel
-from schemas.privacy.release import Release
-from schemas.privacy.unit import Unit
-from transforms.kmeans.lloyd.box import LloydSettings
-from transforms.numerics.kmeans.centers import NoisyMeans
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.frame import Frame
-from transforms.numerics.statistics.relative_sums import Neighborhoods
-from transforms.tables import hive
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.core.unit import Unit
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.kmeans.model import ClusterModel
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.differences import Neighborhoods
+from dapple_dp.transforms.core.statistics.frame import Frame
+from dapple_dp.transforms.kmeans.lloyd.box import LloydSettings
+from dapple_dp.transforms.numerics.kmeans.centers import NoisyMeans
+from dapple_dp.transforms.tables import hive
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -116,7 +116,7 @@ class WindowState:
         return max(1, int(self.settings.unit_radius * self.radius))
 
     @property
-    def center_stddevs(self) -> NDArray[np.float64] | None:
+    def move_stddevs(self) -> NDArray[np.float64] | None:
         """Of the noise of the window's own part, as of `ClusterModel`; None before the round."""
         return None if self.noisy is None else self.noisy.stddevs * self.own_noise
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.clustered_fl.records import FEATURE_BITS, ClientRows
-from transforms.numerics.statistics.lattice import Lattice, quantize
+from dapple_dp.schemas.clustered_fl.records import FEATURE_BITS, ClientRows
+from dapple_dp.transforms.core.statistics.lattice import Lattice, quantize
 
 _TYPICAL_FEATURE = 64.0
 

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.clustered_fl.records import ClientRows
-from transforms.numerics.clustered_fl.dense_model import BLOCK_ROWS
-from transforms.numerics.clustered_fl.dp_sgd import Model
-from transforms.numerics.privacy.keystream import KeyStream
-from transforms.numerics.privacy.normal import normals
+from dapple_dp.schemas.clustered_fl.records import ClientRows
+from dapple_dp.transforms.core.keystream import KeyStream
+from dapple_dp.transforms.numerics.clustered_fl.dense_model import BLOCK_ROWS
+from dapple_dp.transforms.numerics.clustered_fl.dp_sgd import Model
+from dapple_dp.transforms.numerics.clustered_fl.normal import normals
 
 _SHARES = (0.25, 0.75)
 """Of the rounds: first the mean of all models is offered, then those of clusters, which show later."""

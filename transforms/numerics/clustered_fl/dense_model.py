@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.clustered_fl.records import FEATURE_BITS
-from transforms.numerics.clustered_fl.bounded_rows import row_norm
-from transforms.numerics.clustered_fl.exact_layer import (
+from dapple_dp.schemas.clustered_fl.records import FEATURE_BITS
+from dapple_dp.transforms.core.keystream import KeyStream
+from dapple_dp.transforms.numerics.clustered_fl.bounded_rows import row_norm
+from dapple_dp.transforms.numerics.clustered_fl.exact_layer import (
     ACTIVE_UNIT,
     ExactLayer,
     GradientUnits,
@@ -27,8 +28,7 @@ from transforms.numerics.clustered_fl.exact_layer import (
     squared_norms,
     write_gradient,
 )
-from transforms.numerics.privacy.keystream import KeyStream
-from transforms.numerics.privacy.normal import normals
+from dapple_dp.transforms.numerics.clustered_fl.normal import normals
 
 BLOCK_ROWS = 1024
 """Rows whose gradients are added up at a time."""

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import ModelKind
-from schemas.clustered_fl.records import ClientRows, ModelShape, TrainingParams
-from transforms.numerics.clustered_fl.dense_model import DenseModel
-from transforms.numerics.clustered_fl.exact_layer import GradientUnits
-from transforms.numerics.clustered_fl.image_models import CnnModel, ResNetModel
-from transforms.numerics.clustered_fl.moved_images import moved_images
-from transforms.numerics.privacy.keystream import KeyStream, encode_label
-from transforms.numerics.privacy.normal import normals, sampled_positions
+from dapple_dp.schemas.choices import ModelKind
+from dapple_dp.schemas.clustered_fl.records import ClientRows, ModelShape, TrainingParams
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label
+from dapple_dp.transforms.numerics.clustered_fl.dense_model import DenseModel
+from dapple_dp.transforms.numerics.clustered_fl.exact_layer import GradientUnits
+from dapple_dp.transforms.numerics.clustered_fl.image_models import CnnModel, ResNetModel
+from dapple_dp.transforms.numerics.clustered_fl.moved_images import moved_images
+from dapple_dp.transforms.numerics.clustered_fl.normal import normals, sampled_positions
 
 LARGEST_MULTIPLIER = 2.0**13
 """Of noise: no draw is beyond 8.6 stddevs, so noise stays below 2**53 units and has all of their digits."""

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import UpdateView
-from schemas.clustered_fl.records import ClusteringParams
-from transforms.numerics.clustered_fl.update_clusters import cluster_updates
-from transforms.numerics.privacy.keystream import KeyStream, encode_label
+from dapple_dp.schemas.choices import UpdateView
+from dapple_dp.schemas.clustered_fl.records import ClusteringParams
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label
+from dapple_dp.transforms.numerics.clustered_fl.update_clusters import cluster_updates
 
 ASSUMED_DISTANCE = 0.15
 """Of the mean clipped gradients of two clusters at the common start, in clipping norms."""

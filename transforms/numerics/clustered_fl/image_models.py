@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.clustered_fl.records import (
+from dapple_dp.schemas.clustered_fl.records import (
     CNN_CHANNELS,
     CNN_KERNELS,
     RESNET_BLOCKS,
@@ -22,11 +22,11 @@ from schemas.clustered_fl.records import (
     image_channels,
     resnet_tensors,
 )
-from schemas.errors import ConfigError
-from transforms.numerics.clustered_fl.dense_model import layer_start
-from transforms.numerics.clustered_fl.jax_model import JaxModel, compiled
-from transforms.numerics.privacy.keystream import KeyStream
-from transforms.numerics.privacy.normal import normals
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.transforms.core.keystream import KeyStream
+from dapple_dp.transforms.numerics.clustered_fl.dense_model import layer_start
+from dapple_dp.transforms.numerics.clustered_fl.jax_model import JaxModel, compiled
+from dapple_dp.transforms.numerics.clustered_fl.normal import normals
 
 _MOST_GROUPS = 32
 _SMALLEST_VARIANCE = 1e-5

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.clustered_fl.records import FEATURE_BITS
-from schemas.errors import ConfigError, what_installs
-from transforms.numerics.clustered_fl.bounded_rows import row_norm
-from transforms.numerics.clustered_fl.exact_layer import GRADIENT_BITS, GradientUnits, gains_of
-from transforms.numerics.privacy.keystream import KeyStream
+from dapple_dp.schemas.clustered_fl.records import FEATURE_BITS
+from dapple_dp.schemas.errors import ConfigError, what_installs
+from dapple_dp.transforms.core.keystream import KeyStream
+from dapple_dp.transforms.numerics.clustered_fl.bounded_rows import row_norm
+from dapple_dp.transforms.numerics.clustered_fl.exact_layer import GRADIENT_BITS, GradientUnits, gains_of
 
 _MOST_BLOCK_ROWS = 64
 _BLOCK_VALUES = 1 << 24

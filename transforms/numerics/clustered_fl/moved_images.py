@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.errors import ConfigError
+from dapple_dp.schemas.errors import ConfigError
 
 MOVES = ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1))
 """Pixels down and to the right, of every copy."""

@@ -5,7 +5,7 @@ R-DPCFL and its baselines are settings of the same three functions:
     state + rows -> client_step -> ClientUpdate -> RoundSums (exact) -> server_step -> next state
 
 Guarantee: a `ClientUpdate` is differentially private for the client's rows on its own (noisy steps, one selection);
-all that follows is post-processing. The events of a client are composed in `transforms.clustered_fl.silo_accounting`.
+all that follows is post-processing. Events of a client are composed in `transforms/clustered_fl/silo_accounting.py`.
 """
 
 import dataclasses
@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import FederatedAlgorithm, ModelKind, ModelStart, SelectionScore, WhenScarce
-from schemas.clustered_fl.records import (
+from dapple_dp.schemas.choices import FederatedAlgorithm, ModelKind, ModelStart, SelectionScore, WhenScarce
+from dapple_dp.schemas.clustered_fl.records import (
     MAX_UNITS,
     UPDATE_UNIT,
     ClientRows,
@@ -26,14 +26,19 @@ from schemas.clustered_fl.records import (
     Federation,
     Silo,
 )
-from schemas.errors import InputError, ProtocolError
-from transforms.numerics.clustered_fl.choices import answer, scores, takers
-from transforms.numerics.clustered_fl.dp_sgd import Sgd, model_of, schedule_of, train
-from transforms.numerics.clustered_fl.exact_layer import GAIN_BITS
-from transforms.numerics.clustered_fl.update_clusters import Mixture, cluster_updates, own_clusters, switch_round
-from transforms.numerics.privacy.keystream import KeyStream, encode_label
-from transforms.numerics.privacy.normal import uniforms
-from transforms.numerics.privacy.private_selection import select
+from dapple_dp.schemas.errors import InputError, ProtocolError
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label
+from dapple_dp.transforms.numerics.clustered_fl.choices import answer, scores, takers
+from dapple_dp.transforms.numerics.clustered_fl.dp_sgd import Sgd, model_of, schedule_of, train
+from dapple_dp.transforms.numerics.clustered_fl.exact_layer import GAIN_BITS
+from dapple_dp.transforms.numerics.clustered_fl.normal import uniforms
+from dapple_dp.transforms.numerics.clustered_fl.private_selection import select
+from dapple_dp.transforms.numerics.clustered_fl.update_clusters import (
+    Mixture,
+    cluster_updates,
+    own_clusters,
+    switch_round,
+)
 
 _PERSONAL = (FederatedAlgorithm.LOCAL, FederatedAlgorithm.MR_MTL)
 _SHARE_BITS = 20

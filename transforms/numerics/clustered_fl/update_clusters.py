@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.mixture import GaussianMixture
 
-from schemas.choices import UpdateView
-from transforms.numerics.one_thread import one_thread
-from transforms.numerics.privacy.keystream import KeyStream, encode_label
+from dapple_dp.schemas.choices import UpdateView
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label
+from dapple_dp.transforms.numerics.one_thread import one_thread
 
 N_STARTS = 10
 _MAX_ITERATIONS = 200

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from transforms.numerics.kernel.library import library
+from dapple_dp.transforms.numerics.kernel.library import library
 
 
 def lattice_rows(

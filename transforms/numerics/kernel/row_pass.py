@@ -1,4 +1,4 @@
-"""Rows added up at their nearest centers in one pass: bound, score, label, sums and counts.
+"""The compiled pass over rows: bound, score, label, sums and counts.
 
 The code of a center is score * 2**bits + (2**bits - 1 - index), so one maximum finds the nearest center and, among
 equal ones, the lowest index. A code is an integer below 2**53, so float64 holds it exactly in any order of adding up.
@@ -9,37 +9,16 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.errors import LatticeOverflowError
-from transforms.numerics.kernel.library import Library, library
+from dapple_dp.transforms.core.statistics.row_pass import Kernel, Tally, is_matrix, refused_rows, use
+from dapple_dp.transforms.numerics.kernel.lattice_rows import lattice_rows
+from dapple_dp.transforms.numerics.kernel.library import Library, library
 
 _EXACT_LIMIT = 2.0**53
 _NO_CODE = -(2.0**60)
 _NO_RADIUS = 2.0**31
-_EXACT_NORM = 2.0**18
-"""Norm of rows of which 2**16 have outer products whose sum stays below 2**53."""
 
 
-class Tally(NamedTuple):
-    """What a pass adds to, int64; a cell is a center, or a client's center.
-
-    Attributes:
-      sums: shape (n_cells, n_features), C order: rows, and shortened differences; (n_cells, 0) to count only.
-      inside: shape (n_cells,): rows within the radius.
-      outside: shape (n_cells,): rows that were shortened.
-    """
-
-    sums: NDArray[np.int64]
-    inside: NDArray[np.int64]
-    outside: NDArray[np.int64]
-
-    @classmethod
-    def zeros(cls, n_cells: int, n_features: int) -> Self:
-        """Nothing yet; with 0 features rows are counted only."""
-        sums = np.zeros((n_cells, n_features), dtype=np.int64)
-        return cls(sums, np.zeros(n_cells, dtype=np.int64), np.zeros(n_cells, dtype=np.int64))
-
-
-class RowPass(NamedTuple):
+class CompiledPass(NamedTuple):
     """Centers as the library reads them.
 
     Attributes:
@@ -95,20 +74,8 @@ class RowPass(NamedTuple):
         shortens: bool = False,
         first_cells: NDArray[np.int64] | None = None,
     ) -> None:
-        """Adds rows to the cells of their nearest centers.
-
-        Args:
-          tally: added to in place; of no use after an error.
-          rows: shape (n_rows, n_features), C order, lattice units.
-          radius: rows farther from their center are not added to `sums` and `inside`; None for no radius.
-          shortens: whether the differences of these rows from their center, shortened to the radius, are added to
-            `sums`, and they are counted in `outside`.
-          first_cells: shape (n_rows,): the cell of a row's first center, where each client has cells of its own.
-
-        Raises:
-          LatticeOverflowError: if a row is longer than `norm`, before it is given a label, or is not as described.
-        """
-        if not _is_matrix(rows, np.int32, self.centers.shape[1]):
+        """Adds rows as the `RowPass` of the core says; each is checked before it is given a label."""
+        if not is_matrix(rows, np.int32, self.centers.shape[1]):
             raise refused_rows()
         self._check_cells(tally, len(rows), first_cells)
         if shortens and not tally.sums.size:
@@ -140,59 +107,38 @@ class RowPass(NamedTuple):
     def _check_cells(self, tally: Tally, n_rows: int, first_cells: NDArray[np.int64] | None) -> None:
         """Refuses cells beyond the tally, since the library writes where it is asked to."""
         size, n_features = self.centers.shape
-        highest, fits = 0, any(_is_matrix(tally.sums, np.int64, width) for width in (0, n_features))
+        highest, fits = 0, any(is_matrix(tally.sums, np.int64, width) for width in (0, n_features))
         if first_cells is not None and len(first_cells):
             highest, fits = int(first_cells.max()), fits and int(first_cells.min()) >= 0
             fits = fits and first_cells.dtype == np.int64 and first_cells.flags.c_contiguous
         fits = fits and (first_cells is None or first_cells.shape == (n_rows,))
-        fits = fits and all(_is_matrix(each[:, None], np.int64, 1) for each in (tally.inside, tally.outside))
+        fits = fits and all(is_matrix(each[:, None], np.int64, 1) for each in (tally.inside, tally.outside))
         lengths = {len(each) for each in tally}
         if not fits or lengths != {len(tally.inside)} or len(tally.inside) < highest + size:
             raise IndexError("every row must have its cells within the tally, got others.")
 
 
-def add_outer(total: NDArray[np.int64], rows: NDArray[np.int32], norm: float) -> None:
-    """Adds the outer products of rows to the upper triangle of a matrix; below its diagonal anything may be after.
-
-    Args:
-      total: shape (n_features, n_features), C order, n_features >= 1; added to in place, of no use after an error.
-      rows: shape (n_rows, n_features), C order, lattice units; some thousands at most.
-      norm: L2 norm of rows, at most 2**18.
+def add_outer(total: NDArray[np.int64], rows: NDArray[np.int32], norm: float) -> bool:
+    """Adds the outer products of rows, as `row_pass.add_outer` checked them; False where NumPy must do the work.
 
     Raises:
-      LatticeOverflowError: if a row is longer than `norm`, or is not as described.
+      LatticeOverflowError: if a row is longer than `norm`.
     """
-    found, n_features = library(), total.shape[-1]
-    if not _is_matrix(total, np.int64, n_features) or len(total) != n_features or not 0.0 <= norm <= _EXACT_NORM:
-        raise ValueError("outer products must be added to a square matrix of int64, of rows of norm 2**18 at most.")
-    if not _is_matrix(rows, np.int32, n_features):
-        raise refused_rows()
+    found = library()
     if found is None:
-        wide = rows.astype(np.float64)
-        if not (np.vecdot(wide, wide) <= norm * norm).all():
-            raise refused_rows()
-        total += (wide.T @ wide).astype(np.int64)
-        return
-    scratch = np.empty(found.scatter_scratch(n_features))
+        return False
+    scratch = np.empty(found.scatter_scratch(total.shape[1]))
     pointers = scratch.ctypes.data, total.ctypes.data
     if found.add_scatter(found.level, rows.ctypes.data, *rows.shape, norm, *pointers):
         raise refused_rows()
+    return True
 
 
-def is_compiled() -> bool:
-    """Whether rows are added up without the interpreter's lock, so that threads of one process serve."""
+def start() -> bool:
+    """Has statistics of this process ask the compiled library first.
+
+    Returns:
+      Whether there is one, which adds rows up without the interpreter's lock, so that threads of one process serve.
+    """
+    use(Kernel(CompiledPass.of, lattice_rows, add_outer))
     return library() is not None
-
-
-def _is_matrix(array: NDArray, dtype: type, n_columns: int) -> bool:
-    """Whether the library can read an array as rows of this many numbers."""
-    shape = array.shape
-    return array.dtype == dtype and len(shape) == 2 and shape[1] == n_columns and array.flags.c_contiguous
-
-
-def refused_rows() -> LatticeOverflowError:
-    """The error for rows that are not those which were quantized for a round."""
-    return LatticeOverflowError(
-        "rows that are kept between rounds must be those that were quantized for these rounds, got others; run the job "
-        "again with --cache_megabytes 0."
-    )

@@ -1,7 +1,11 @@
 """Clipping bounds of clients, found on public rows only: medians over bootstrapped pseudo-clients."""
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
+
+from dapple_dp.transforms.core.statistics import lattice
 
 PSEUDO_CLIENTS = 200
 """Bootstrapped pseudo-clients behind every median."""
@@ -60,3 +64,21 @@ def _sums(rows: NDArray[np.float64], labels: NDArray[np.int64], n_clusters: int)
 def _median(norms: list[float]) -> float:
     """Median, kept above zero, in proportion to the largest norm, so that it can be a scale."""
     return max(float(np.median(norms)), 1e-9 * (max(norms) or 1.0))
+
+
+def squared_bound(centers: NDArray[np.float64], max_distance: float = math.inf) -> int:
+    """Squared distance at which costs are capped.
+
+    No row of the clipping ball is farther from its nearest center than from the innermost one, and that is at most the
+    clipping norm and this center's norm away: a cap there cuts nothing off.
+
+    Args:
+      centers: integers, shape (n_clusters, n_features), at SUM_BITS, in the clipping ball; public.
+      max_distance: > 0, lattice units; a lower cap, public.
+
+    Returns:
+      Squared lattice units, from 1 to a little more than 4 * 4**SUM_BITS.
+    """
+    innermost = math.isqrt(int(lattice.squared_norms(centers).min())) + 1
+    within_ball = (lattice.SUM_UNITS + innermost) ** 2
+    return max(int(min(within_ball, max_distance * max_distance)), 1)

@@ -26,9 +26,9 @@ def ward_tree(centers: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArr
       sizes: shape (k,), noisy; those below `LEAST_WEIGHT`, or not finite, count as that.
 
     Returns:
-      Shape (k - 1, 4), as the linkage matrices of SciPy, which can draw and cut it: two nodes (k + i is the group of
-      merge i), height, and weight of the union. The height is the root of twice what the merge adds to the sum of
-      squared distances. Heights ascend. Where all sizes are 1, it is SciPy's own Ward linkage.
+      Shape (k - 1, 4), a linkage matrix of SciPy, which can draw and cut it: two nodes (k + i is the group of
+      merge i), height, and number of centers in the union. The height is the root of twice what the merge adds to the
+      sum of squared distances. Heights ascend. Where all sizes are 1, it is SciPy's own Ward linkage.
 
     Source: Ward (1963), "Hierarchical grouping to optimize an objective function".
     """
@@ -36,6 +36,7 @@ def ward_tree(centers: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArr
     scale = max(float(np.abs(centers).max(initial=0.0)), 1e-300)
     places, weights = centers / scale, weights_of(sizes)
     nodes, merges = np.arange(n_clusters), np.zeros((max(n_clusters - 1, 0), 4))
+    leaves = np.ones(n_clusters)
     costs = np.array([_costs(place, weight, places, weights) for place, weight in zip(places, weights, strict=True)])
     np.fill_diagonal(costs, np.inf)
     nearest = costs.argmin(axis=1) if n_clusters > 1 else np.zeros(n_clusters, dtype=np.int64)
@@ -43,7 +44,8 @@ def ward_tree(centers: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArr
         one = int(costs[np.arange(n_clusters), nearest].argmin())
         one, other = sorted((one, int(nearest[one])))
         height, total = np.sqrt(2.0 * costs[one, other]) * scale, weights[one] + weights[other]
-        merge[:] = (*sorted((nodes[one], nodes[other])), height, total)
+        leaves[one] += leaves[other]
+        merge[:] = (*sorted((nodes[one], nodes[other])), height, leaves[one])
         places[one] += (places[other] - places[one]) * (weights[other] / total)
         weights[one], nodes[one] = total, n_clusters + step
         gone = np.isinf(costs[one])
@@ -58,6 +60,22 @@ def ward_tree(centers: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArr
     # A rounding may leave a height a hair below the one before.
     merges[:, 2] = np.maximum.accumulate(merges[:, 2])
     return merges
+
+
+def union_sums(tree: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sum of the values of all centers in the union that each merge makes.
+
+    Args:
+      tree: shape (k - 1, 4), of `ward_tree`.
+      values: shape (k,), one for each center.
+
+    Returns:
+      Shape (k - 1,).
+    """
+    sums = np.concatenate([np.asarray(values, dtype=np.float64), np.zeros(len(tree))])
+    for step, (one, other) in enumerate(tree[:, :2].astype(int)):
+        sums[len(values) + step] = sums[one] + sums[other]
+    return sums[len(values) :]
 
 
 def weights_of(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -116,7 +134,8 @@ def noise_heights(
       alone; NaN where the noise is not known.
     """
     n_clusters = len(sizes)
-    weights = np.concatenate([weights_of(sizes), tree[:, 3]])
+    weights = weights_of(sizes)
+    weights = np.concatenate([weights, union_sums(tree, weights)])
     noise = np.concatenate([variances, np.zeros(len(tree))])
     heights = np.zeros(len(tree))
     for step, pair in enumerate(tree[:, :2].astype(int)):
@@ -150,10 +169,12 @@ class CenterTree:
     Attributes:
       merges: shape (k - 1, 4), of `ward_tree`.
       floors: shape (k - 1,): heights that noise alone reaches; NaN where the noise is not known.
+      weight: of all centers together.
     """
 
     merges: NDArray[np.float64]
     floors: NDArray[np.float64]
+    weight: float
 
     @classmethod
     def of(
@@ -169,7 +190,8 @@ class CenterTree:
         """
         merges = ward_tree(centers, sizes)
         known = np.full(len(centers), np.nan) if variances is None else variances
-        return cls(merges=merges, floors=noise_heights(merges, sizes, known, centers.shape[1]))
+        floors, weight = noise_heights(merges, sizes, known, centers.shape[1]), float(weights_of(sizes).sum())
+        return cls(merges=merges, floors=floors, weight=weight)
 
     @property
     def n_clusters(self) -> int:
@@ -184,7 +206,7 @@ class CenterTree:
     @property
     def rises(self) -> NDArray[np.float64]:
         """Root of what each merge adds to the mean squared distance of rows, shape (k - 1,), unit of the centers."""
-        return np.asarray(self.merges[:, 2] / np.sqrt(2.0 * self.merges[-1:, 3]))
+        return np.asarray(self.merges[:, 2] / np.sqrt(2.0 * self.weight))
 
     def cut(self, n_groups: int) -> NDArray[np.int64]:
         """Which centers belong together in this many groups, from 1 to k: the lowest index of each one's group."""
@@ -203,7 +225,7 @@ class CenterTree:
     def between(self, n_groups: int) -> float:
         """A place among `rises` that lies between these two merges."""
         one, other = self.rises[self.n_clusters - n_groups - 1 :][:2]
-        floor = self._heights()[self.n_clusters - n_groups - 1] / max(self.merges[-1, 3] * 2.0, 1e-300) ** 0.5
+        floor = self._heights()[self.n_clusters - n_groups - 1] / (2.0 * self.weight) ** 0.5
         return float(np.sqrt(max(one, floor, 1e-3 * other) * other))
 
     def widest_gap(self, least: float = CLEAR) -> int | None:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.privacy.plan import Role
-from schemas.privacy.release import Release
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.privacy.meaning import Role, meaning_of
 
 PRIOR_BIAS = 0.006
 """Squared bias granted to a prior mean, as a share of the within-cluster scatter of one row."""
@@ -180,11 +180,12 @@ def last_means(releases: Sequence[Release], n_clusters: int) -> NoisyMeans | Non
     """
     found = None
     for sums, counts in itertools.pairwise(releases):
-        if (sums.meaning.role, counts.meaning.role) == (Role.CLUSTER_SUMS, Role.CLUSTER_COUNTS):
+        roles = (meaning_of(sums.plan.spec).role, meaning_of(counts.plan.spec).role)
+        if roles == (Role.CLUSTER_SUMS, Role.CLUSTER_COUNTS):
             found = NoisyMeans(sums.decoded[:n_clusters], counts.decoded[:n_clusters], sums.stddev, counts.stddev)
     return found
 
 
 def released_as(releases: Sequence[Release], role: Role) -> Release | None:
     """The last release of a role; None where there is none."""
-    return next((each for each in reversed(releases) if each.meaning.role is role), None)
+    return next((each for each in reversed(releases) if meaning_of(each.plan.spec).role is role), None)

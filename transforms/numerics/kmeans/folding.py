@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import PostProcess
+from dapple_dp.schemas.choices import PostProcess
 
 
 def fold(centers: NDArray[np.float64], half_side: float) -> NDArray[np.float64]:

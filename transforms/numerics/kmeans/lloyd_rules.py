@@ -9,9 +9,9 @@ Humphries, Kerschbaum (2025), "FastLloyd", Section 5.5 for `fast` and Appendix B
 import math
 from typing import NamedTuple
 
-from schemas.choices import LloydVariant
-from schemas.kmeans.lloyd_config import DPLloydConfig
-from transforms.numerics.statistics.frame import Box
+from dapple_dp.schemas.choices import LloydVariant
+from dapple_dp.schemas.kmeans.lloyd_config import DPLloydConfig
+from dapple_dp.transforms.core.statistics.frame import Box
 
 RHO = 0.225
 """Mean distance of a center's coordinate from the middle of the domain, in sides."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from transforms.numerics.kmeans.centers import unexplained
+from dapple_dp.transforms.numerics.kmeans.centers import unexplained
 
 _FEWEST_SHARE = 0.1
 """Smallest count that a move is divided by, in shares of the mean count, unless `_FEWEST_STDDEVS` are less."""

@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from transforms.numerics.kmeans.centers import unexplained
-from transforms.numerics.one_thread import one_thread
-from transforms.numerics.statistics import lattice
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.numerics.kmeans.centers import unexplained
+from dapple_dp.transforms.numerics.one_thread import one_thread
 
 
 def unpack_symmetric(triangle: NDArray[np.float64]) -> NDArray[np.float64]:

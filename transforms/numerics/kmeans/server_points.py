@@ -5,10 +5,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from transforms.numerics.kmeans.starts import seeding
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.frame import Components, Frame
-from transforms.numerics.statistics.lattice import Lattice
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.frame import Components, Frame
+from dapple_dp.transforms.core.statistics.lattice import Lattice
+from dapple_dp.transforms.numerics.kmeans.starts import seeding
 
 NEIGHBORS = 10
 """Points over which weights are averaged in full space, at most; half of those of an average cluster, at most."""
@@ -128,7 +128,9 @@ def smoothed_weights(
     """
     from sklearn.neighbors import NearestNeighbors
 
-    near = NearestNeighbors(n_neighbors=n_neighbors - 1, algorithm="brute").fit(points).kneighbors()[1]
+    # scikit-learn's distances lose the digits of rows far from zero.
+    centered = points - points.mean(axis=0)
+    near = NearestNeighbors(n_neighbors=n_neighbors - 1, algorithm="brute").fit(centered).kneighbors()[1]
     own = np.arange(len(points))[:, None]
     means = noisy[np.hstack([own, near])].mean(axis=1)
     return shrunken_weights(means, stddev / math.sqrt(n_neighbors))
@@ -216,3 +218,16 @@ def reduce_diameter(
         return frame
     integers = lattice.quantize(anchors, frame.lattice, lattice.SUM_BITS)
     return Frame(Lattice(center, norm), Components(frame.lattice, integers, shifts))
+
+
+def restore(frame: Frame, centers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Moves centers, feature units, shape (n, n_features), back to where the data were.
+
+    A center belongs to the component of the nearest moved anchor.
+    """
+    if frame.components is None:
+        return centers
+    anchors = frame.components.anchors * frame.components.lattice.unit(lattice.SUM_BITS)
+    moved = anchors + frame.components.lattice.center - frame.components.shifts
+    squared = ((centers[:, None, :] - moved[None, :, :]) ** 2).sum(axis=2)
+    return centers + frame.components.shifts[squared.argmin(axis=1)]

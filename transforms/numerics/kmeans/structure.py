@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from transforms.numerics.kmeans.starts import seeding
-from transforms.numerics.one_thread import one_thread
+from dapple_dp.transforms.numerics.kmeans.starts import seeding
+from dapple_dp.transforms.numerics.one_thread import one_thread
 
 _DRAWS = 1_000
 """Rows of each cloud that stands for data without clusters."""

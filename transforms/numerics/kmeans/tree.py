@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from transforms.numerics.statistics import assignment
-from transforms.numerics.statistics.assignment import Projection
+from dapple_dp.transforms.core.statistics import assignment
+from dapple_dp.transforms.core.statistics.assignment import Projection
 
 LEVELS_PER_ROUND = 5
 """Levels whose counts come from one histogram; the upper ones are sums of its cells."""

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.errors import NotYetError
-from schemas.privacy import noise_shares
+from dapple_dp.schemas.errors import NotYetError
+from dapple_dp.schemas.privacy import noise_shares
 
 SECURITY_BITS = 80
 CORRECTNESS_BITS = 30

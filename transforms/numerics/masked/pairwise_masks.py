@@ -26,10 +26,10 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
-from schemas.errors import NotYetError, ProtocolError
-from transforms.numerics.masked import shamir
-from transforms.numerics.masked.public_keys import public_key
-from transforms.numerics.privacy.keystream import KeyStream, encode_label
+from dapple_dp.schemas.errors import NotYetError, ProtocolError
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label
+from dapple_dp.transforms.numerics.masked import shamir
+from dapple_dp.transforms.numerics.masked.public_keys import public_key
 
 Answers = list[tuple[int, NDArray[np.int64]]]
 """Holders' numbers, and the share of each; shares are taken at number + 1."""

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from transforms.numerics.privacy.keystream import encode_label
+from dapple_dp.transforms.core.keystream import encode_label
 
 _NONCE = bytes(12)
 SIGNATURE_BYTES = 64

@@ -7,7 +7,7 @@ coefficients of its own. Source: Shamir (1979), "How to share a secret".
 import numpy as np
 from numpy.typing import NDArray
 
-from transforms.numerics.privacy.keystream import KeyStream
+from dapple_dp.transforms.core.keystream import KeyStream
 
 PRIME = (1 << 31) - 1
 SECRET_BYTES = 32

@@ -23,8 +23,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 from numpy.typing import NDArray
 
-from schemas.masked.exchange import MaskedMessages
-from transforms.numerics.privacy.keystream import KeyStream, encode_label
+from dapple_dp.schemas.masked.exchange import MaskedMessages
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label
 
 TAG_BYTES = 12
 """A tag is the nonce of its message's mask."""

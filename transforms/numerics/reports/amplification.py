@@ -5,10 +5,10 @@ import functools
 import math
 from collections.abc import Callable
 
-from schemas.choices import ReportMode
-from schemas.errors import ConfigError
-from schemas.reports.parameters import ReportParameters, SubsetChoice
-from transforms.numerics.reports.blanket import blanket_keeps
+from dapple_dp.schemas.choices import ReportMode
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.reports.parameters import ReportParameters, SubsetChoice
+from dapple_dp.transforms.numerics.reports.blanket import blanket_keeps
 
 _BISECTIONS = 80
 _TOLERANCE = 1.0 / 256.0

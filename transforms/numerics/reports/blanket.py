@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple, Self
 
-from schemas.reports.parameters import WORD, SubsetChoice, exp_below
+from dapple_dp.schemas.reports.parameters import WORD, SubsetChoice, exp_below
 
 _SCALE_BITS = 64
 _GUARD_BITS = 64

@@ -9,7 +9,7 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-from transforms.numerics.tables.partition import mix
+from dapple_dp.transforms.numerics.tables.partition import mix
 
 LEAST_WIDTH = 64
 """Signs in a codeword, at least: fewer would make scores of few features less than Gaussian."""

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.reports.parameters import WORD, SubsetChoice
+from dapple_dp.schemas.reports.parameters import WORD, SubsetChoice
 
 _WORDS_AT_ONCE = 8
 _AGAIN = 1 << 32

@@ -2,12 +2,18 @@
 
 import math
 
-from schemas.reports.config import EncodeConfig
-from schemas.reports.parameters import MOST_LEVELS, ReportGuarantee, ReportMode, ReportParameters, ReportVariant
-from transforms.numerics.reports.amplification import local_epsilon_for
-from transforms.numerics.reports.mechanism import MOST_EPSILON, bit_choices, codeword_choice, codeword_moments
-from transforms.numerics.reports.published_protocol import HISTOGRAM_SHARE
-from transforms.numerics.reports.sums import LIFTED
+from dapple_dp.schemas.reports.config import EncodeConfig
+from dapple_dp.schemas.reports.parameters import (
+    MOST_LEVELS,
+    ReportGuarantee,
+    ReportMode,
+    ReportParameters,
+    ReportVariant,
+)
+from dapple_dp.transforms.numerics.reports.amplification import local_epsilon_for
+from dapple_dp.transforms.numerics.reports.mechanism import MOST_EPSILON, bit_choices, codeword_choice, codeword_moments
+from dapple_dp.transforms.numerics.reports.published_protocol import HISTOGRAM_SHARE
+from dapple_dp.transforms.numerics.reports.sums import LIFTED
 
 _MORE_LEVELS = 3
 _MANY_FEATURES = 8

@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.errors import ConfigError
-from schemas.reports.parameters import ReportParameters, ReportVariant
-from transforms.numerics.reports import codebook, published_protocol
-from transforms.numerics.reports.amplification import check_guarantee
-from transforms.numerics.reports.coins import Coins, SystemCoins, positions
-from transforms.numerics.statistics.lattice import SUM_BITS, SUM_UNITS, Lattice, quantize
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.reports.parameters import ReportParameters, ReportVariant
+from dapple_dp.transforms.core.statistics.lattice import SUM_BITS, SUM_UNITS, Lattice, quantize
+from dapple_dp.transforms.numerics.reports import codebook, published_protocol
+from dapple_dp.transforms.numerics.reports.amplification import check_guarantee
+from dapple_dp.transforms.numerics.reports.coins import Coins, SystemCoins, positions
 
 COUNT_UNITS = SUM_UNITS // 3
 """Lattice units of the coordinate that every lifted point has: about a third of the norm of a point."""

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.errors import ConfigError
-from schemas.reports.parameters import SubsetChoice
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.reports.parameters import SubsetChoice
 
 MOST_EPSILON = 8.0
 """Beyond this epsilon of one report the number of codewords would grow past what a small device can rank."""

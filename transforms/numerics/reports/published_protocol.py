@@ -12,9 +12,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from transforms.numerics.reports import codebook
-from transforms.numerics.reports.coins import Coins
-from transforms.numerics.statistics.lattice import SUM_UNITS
+from dapple_dp.transforms.core.statistics.lattice import SUM_UNITS
+from dapple_dp.transforms.numerics.reports import codebook
+from dapple_dp.transforms.numerics.reports.coins import Coins
 
 HISTOGRAM_SHARE = 0.1
 """Share of epsilon for the histogram bit; the vector bit gets the rest."""

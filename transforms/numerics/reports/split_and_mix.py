@@ -19,12 +19,12 @@ import numpy as np
 from dp_accounting import gaussian_mechanism
 from numpy.typing import NDArray
 
-from schemas.errors import ConfigError
-from transforms.numerics.kmeans.starts.seeding import weighted_kmeans
-from transforms.numerics.privacy import noise
-from transforms.numerics.privacy.gaussian_mechanism import log_delta
-from transforms.numerics.privacy.keystream import KeyStream, encode_label
-from transforms.numerics.reports.sums import DecodedCenters, in_ball
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.transforms.core import noise
+from dapple_dp.transforms.core.discretization import log_delta
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label
+from dapple_dp.transforms.numerics.kmeans.starts.seeding import weighted_kmeans
+from dapple_dp.transforms.numerics.reports.sums import DecodedCenters, in_ball
 
 MOST_MESSAGES = 100_000
 """Messages of one client, at most."""

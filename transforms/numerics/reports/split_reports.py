@@ -6,14 +6,14 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.errors import ConfigError
-from schemas.reports.config import EncodeConfig
-from schemas.reports.parameters import ReportGuarantee
-from schemas.reports.split_parameters import SplitParameters
-from transforms.numerics.privacy.keystream import KeyStream, encode_label
-from transforms.numerics.reports import codebook
-from transforms.numerics.reports.encoder import lattice_points
-from transforms.numerics.reports.split_and_mix import (
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.reports.config import EncodeConfig
+from dapple_dp.schemas.reports.parameters import ReportGuarantee
+from dapple_dp.schemas.reports.split_parameters import SplitParameters
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label
+from dapple_dp.transforms.numerics.reports import codebook
+from dapple_dp.transforms.numerics.reports.encoder import lattice_points
+from dapple_dp.transforms.numerics.reports.split_and_mix import (
     VECTOR_BITS,
     VECTOR_UNITS,
     Messages,
@@ -23,7 +23,7 @@ from transforms.numerics.reports.split_and_mix import (
     leaf_centers,
     plan_sums,
 )
-from transforms.numerics.reports.sums import DecodedCenters
+from dapple_dp.transforms.numerics.reports.sums import DecodedCenters
 
 _MORE_LEVELS = 3
 _CLEAR_STDDEVS = 3.0

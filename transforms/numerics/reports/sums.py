@@ -5,10 +5,10 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.reports.parameters import ReportParameters, ReportVariant
-from transforms.numerics.reports import codebook, published_protocol
-from transforms.numerics.reports.encoder import Reports
-from transforms.numerics.statistics import lattice
+from dapple_dp.schemas.reports.parameters import ReportParameters, ReportVariant
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.numerics.reports import codebook, published_protocol
+from dapple_dp.transforms.numerics.reports.encoder import Reports
 
 LIFTED = 2
 """Coordinates of a lifted point beyond its features."""

@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from transforms.numerics.statistics import lattice
+from dapple_dp.transforms.core.statistics import lattice
 
 CENTER_BITS = 22
 """The centered centers lie within 2**CENTER_BITS units, up to rounding."""
@@ -105,6 +105,23 @@ class NearestCenters(NamedTuple):
             squared.append(squared_distances(block, self.centers, nearest, bound))
         return NearestRows(np.concatenate(labels), np.concatenate(squared))
 
+    def distances(self, points: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Distances of rows to all centers, shape (n_rows, n_clusters), feature units; right to about fifteen digits.
+
+        Rows and centers are subtracted before anything is squared, so that no digits are lost far from zero.
+
+        Args:
+          points: shape (n_rows, n_features), feature units, finite; any magnitude.
+        """
+        found = np.empty((len(points), self.n_clusters))
+        for start in range(0, len(points), lattice.BLOCK_ROWS):
+            part = slice(start, start + lattice.BLOCK_ROWS)
+            quarters = np.multiply(points[part], 0.25, dtype=np.float64)
+            for index, center in enumerate(self.centers):
+                found[part, index] = _lengths(quarters - 0.25 * center)
+        with np.errstate(over="ignore"):
+            return np.multiply(found, 4.0, out=found)
+
     def _blocks(
         self, points: NDArray[np.floating]
     ) -> Iterator[tuple[NDArray[np.floating], NDArray[np.int64], NDArray[np.int64]]]:
@@ -153,6 +170,14 @@ def _norm_exponents(vectors: NDArray[np.float64]) -> NDArray[np.int64]:
     """Exponents of powers of two that bound the L2 norms of finite vectors, up to sqrt(n_features) too large."""
     half_digits = (int(vectors.shape[1] - 1).bit_length() + 1) // 2
     return np.frexp(np.abs(vectors).max(axis=1))[1].astype(np.int64) + half_digits
+
+
+def _lengths(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """L2 norms of finite vectors, shape (n,), each scaled by a power of two so that no square overflows."""
+    exponents = np.frexp(np.abs(vectors).max(axis=1))[1]
+    vectors = np.ldexp(vectors, -exponents[:, None])
+    with np.errstate(over="ignore"):
+        return np.ldexp(np.sqrt((vectors * vectors).sum(axis=1)), exponents)
 
 
 def squared_distances(

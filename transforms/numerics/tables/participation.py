@@ -4,7 +4,6 @@ Clients are known by keyed digests, as 32 hex digits. A client that was counted 
 been erased since: a job that forgets it would count it more often than was planned.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -13,41 +12,6 @@ from numpy.typing import NDArray
 LONG_AGO = -1
 """Stands for all windows whose rows are not read again."""
 Digests = NDArray[np.bytes_]
-
-
-def worst_column(weights: Sequence[int], times: int, separation: int) -> tuple[int, ...]:
-    """By how much a unit moves successive releases at most, in units of what it moves the statistic of one window.
-
-    A unit that counts in window u moves the release of window t by weights[t - u]. Where it counts in several windows
-    whose weights meet in one release, its statistics may all point one way, so that these weights add up. Products of
-    weights that are i apart do not grow with i, since weights descend. So the worst it can do is to count as often and
-    as closely as it may: nothing that any rule of separation allows has a larger norm.
-
-    Args:
-      weights: of the ages; positive, descending.
-      times: in how many windows a unit counts at most, >= 1.
-      separation: the number of windows from one of these to the next at least, >= 1.
-
-    Returns:
-      A number for each release, from the first one that it moves.
-
-    Example:
-      >>> worst_column((16, 8, 6), 2, 2)
-      (16, 8, 22, 8, 6)
-    """
-    column = np.zeros((times - 1) * separation + len(weights), dtype=np.int64)
-    for first in range(0, times * separation, separation):
-        column[first : first + len(weights)] += np.array(weights)
-    return tuple(column.tolist())
-
-
-def n_moved(weights: Sequence[int], times: int) -> int:
-    """How many releases a unit moves at most: account and checker ask here.
-
-    The windows in which it counts may lie so far apart that their weights never meet. That moves more releases than
-    `worst_column` does, each by less.
-    """
-    return len(weights) * times
 
 
 class Rule(NamedTuple):

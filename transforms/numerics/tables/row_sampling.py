@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from transforms.numerics.privacy.keystream import KeyStream, encode_label
-from transforms.numerics.tables.partition import mix
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label
+from dapple_dp.transforms.numerics.tables.partition import mix
 
 
 def sample_rows(

@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 from sklearn.metrics import silhouette_score
 
-from transforms.numerics.tables.row_sampling import order_of_rows
+from dapple_dp.transforms.numerics.tables.row_sampling import order_of_rows
 
 
 def finite(value: float) -> float | None:
@@ -137,10 +137,14 @@ def silhouette(points: NDArray[np.float64], labels: NDArray[np.int64]) -> float 
         return None
     order = order_of_rows(np.column_stack([points, labels]))
     points, labels = points[order], labels[order]
-    centered = points - points.mean(axis=0)
+    # The score does not change with place and scale: squares of rows could overflow, and a sum of them, too.
+    exponent = int(np.frexp(np.abs(points).max())[1]) + 1
+    scaled = np.ldexp(points, -exponent)
+    centered = scaled - scaled.mean(axis=0)
     largest = float(np.abs(centered).max())
-    # The score does not change with the scale; squares of unscaled rows could overflow.
-    return finite(silhouette_score(centered / largest if largest > 0 else centered, labels))
+    # SciPy subtracts rows before it squares; scikit-learn's own distances lose the digits of rows far from their mean.
+    rows = centered / largest if largest > 0 else centered
+    return finite(silhouette_score(rows, labels, metric="minkowski", p=2))
 
 
 def matched_error(centers: NDArray[np.float64], reference: NDArray[np.float64]) -> tuple[float, int]:

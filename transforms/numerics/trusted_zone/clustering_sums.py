@@ -6,11 +6,11 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.errors import InputError
-from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.nearest import NearestCenters, NearestRows, squared_distances
-from transforms.numerics.tables.partition import mix
-from transforms.numerics.trusted_zone.exact_sum import ExactSum
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters, NearestRows, squared_distances
+from dapple_dp.transforms.numerics.tables.partition import mix
+from dapple_dp.transforms.numerics.trusted_zone.exact_sum import ExactSum
 
 MOST_CLASSES = 10_000
 """Most distinct values of a column of classes."""

@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from transforms.numerics.statistics.lattice import BLOCK_ROWS
+from dapple_dp.transforms.core.statistics.lattice import BLOCK_ROWS
 
 LIMB_BITS = 24
 """A number is cut into integers of at most this many bits, so that 2**31 of them fit into int64."""

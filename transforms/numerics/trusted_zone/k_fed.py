@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
-from transforms.numerics.kmeans.starts import seeding
-from transforms.numerics.one_thread import one_thread
-from transforms.numerics.tables.row_sampling import order_of_rows
+from dapple_dp.transforms.numerics.kmeans.starts import seeding
+from dapple_dp.transforms.numerics.one_thread import one_thread
+from dapple_dp.transforms.numerics.tables.row_sampling import order_of_rows
 
 _SERVER_RESTARTS = 20
 

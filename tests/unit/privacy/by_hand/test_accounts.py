@@ -5,13 +5,13 @@ import math
 import pytest
 from dp_accounting import gaussian_mechanism
 
-from schemas.choices import Allocation
-from schemas.errors import ConfigError
-from schemas.privacy.charge import LatticeNoise
-from schemas.privacy.plan import Geometry, PrivacyUnit
+from dapple_dp.pipelines.kmeans.plan.simulated_shares import nearly_calibrated
+from dapple_dp.schemas.core.plan import Allocation, Geometry, LatticeNoise, PrivacyUnit
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.transforms.core import accounting
+from dapple_dp.transforms.core.discretization import discretization_slack, lattice_noise, upper_ratio
+from dapple_dp.transforms.numerics.masked.noise_shares import with_shares
 from tests.scenes.plans import LAPLACE, PAPER, TUNED, calibrate, init_specs, multipliers, one_round, planned, spec
-from transforms.privacy import accounting, known_epsilons, plan_cache, plan_limits
-from transforms.privacy.discretization import discretization_slack, lattice_noise, upper_ratio
 
 
 def noise_of(stddev, size, geometry=Geometry.VECTOR):
@@ -98,7 +98,7 @@ def test_the_worse_of_both_kinds_bounds_a_plan_from_below():
 
 
 def test_far_beyond_the_target_a_lower_bound_is_enough(monkeypatch):
-    known_epsilons.forget()
+    accounting._composed.clear()
     rounds = planned(1.0)
     least = accounting._single_epsilon(rounds, 1e-6) + discretization_slack(rounds, 1.0, 1e-6).epsilon
     composed = []
@@ -112,11 +112,14 @@ def test_far_beyond_the_target_a_lower_bound_is_enough(monkeypatch):
 def test_what_a_formula_confirms_is_not_composed_again(monkeypatch):
     plan = calibrate(init_specs(TUNED), 1.0, 1e-6)
     monkeypatch.setattr(accounting, "compose_epsilon", lambda *_: 7.0)
-    known_epsilons.forget()
-    known_epsilons.propose(plan.rounds, 1.0, 1e-6, plan.epsilon)
-    assert accounting._spent(plan.rounds, 1.0, 1e-6) == plan.epsilon
-    known_epsilons.forget()
-    assert accounting._spent(plan.rounds, 1.0, 1e-6) > 7.0
+    accounting._composed.clear()
+    stored = (1.0, plan.epsilon)
+    assert accounting._recheck(stored, lambda _: plan.rounds, lambda: 1.0, 1.0, 1e-6) == stored
+    accounting._remember(plan.rounds, 1.0, 1e-6, plan.epsilon)
+    assert accounting.spent_epsilon(plan.rounds, 1.0, 1e-6) == plan.epsilon
+    accounting._composed.clear()
+    assert accounting.spent_epsilon(plan.rounds, 1.0, 1e-6) > 7.0
+    accounting._composed.clear()
 
 
 def test_the_statement_is_composed_with_its_slack():
@@ -163,7 +166,7 @@ def _randomized_responses(loss, n, delta):
 def test_the_search_ends_next_to_its_aim(allocation, epsilon, delta, monkeypatch, tmp_path):
     """0.06% below the budget, up to the tolerance of the search; that is what it composes, and in few steps."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    known_epsilons.forget()
+    accounting._composed.clear()
     accounting._calibrate.cache_clear()
     composed, compose = [], accounting.compose_epsilon
     monkeypatch.setattr(accounting, "compose_epsilon", lambda *args: composed.append(1) or compose(*args))
@@ -211,12 +214,15 @@ def test_a_bracket_that_starts_at_the_zero_is_the_zero():
     assert (low, high) == (-2.0, pytest.approx(-2.0 + 0.002 + 1.05 * 2.0))
 
 
-@pytest.mark.parametrize(("ratio", "composed"), [(0.00995, False), (0.01005, True), (99.5, True), (100.5, False)])
+@pytest.mark.parametrize(
+    ("ratio", "composed"),
+    [(0.00995, False), (0.01, False), (0.01005, True), (99.5, True), (100.0, False), (100.5, False)],
+)
 def test_a_stored_level_far_from_the_first_guess_is_not_even_composed(monkeypatch, ratio, composed):
     asked = []
     monkeypatch.setattr(accounting, "_spent", lambda *given: asked.append(given) or 0.995)
     rounds = tuple(planned(1.0, mechanism=LAPLACE))
-    stored = plan_cache.StoredLevel(ratio, 7.0)
+    stored = (ratio, 7.0)
     found = accounting._recheck(stored, lambda level: rounds, lambda: 1.0, 1.0, 1e-6)
     assert found == ((ratio, 0.995) if composed else None)
     assert asked == ([(rounds, 1.0, 1e-6)] if composed else [])
@@ -226,7 +232,7 @@ def test_a_stored_level_far_from_the_first_guess_is_not_even_composed(monkeypatc
 def test_a_stored_level_is_used_just_within_the_budget(monkeypatch, spent, is_used):
     monkeypatch.setattr(accounting, "_spent", lambda *given: spent)
     rounds = tuple(planned(1.0, mechanism=LAPLACE))
-    found = accounting._recheck(plan_cache.StoredLevel(1.0, 7.0), lambda level: rounds, lambda: 1.0, 1.0, 1e-6)
+    found = accounting._recheck((1.0, 7.0), lambda level: rounds, lambda: 1.0, 1.0, 1e-6)
     assert found == ((1.0, spent) if is_used else None)
 
 
@@ -279,7 +285,7 @@ def test_a_search_that_finds_no_level_within_the_budget_is_refused(monkeypatch, 
 
 def _rechecked(level, spent, epsilon=1.0):
     specs = one_round(spec())
-    stored = plan_cache.StoredLevel(level, spent)
+    stored = (level, spent)
     return accounting._recheck(stored, accounting._tuned(specs), lambda: 1.0, epsilon, 1e-6)
 
 
@@ -300,76 +306,71 @@ def _rechecked(level, spent, epsilon=1.0):
 )
 def test_a_stored_level_is_used_only_near_the_guess_and_just_within_the_budget(monkeypatch, level, spent, believed):
     monkeypatch.setattr(accounting, "_spent", lambda *_: spent)
-    monkeypatch.setattr(known_epsilons, "is_tight", lambda *_: False)
+    monkeypatch.setattr(accounting, "is_tight", lambda *_: False)
     assert _rechecked(level, 0.5) == ((level, spent) if believed else None)
 
 
 @pytest.mark.parametrize(("level", "believed"), [(1.01e-12, True), (1e-12, False), (0.99e12, True), (1e12, False)])
 def test_a_stored_level_that_a_formula_confirms_has_bounds_too(monkeypatch, level, believed):
-    monkeypatch.setattr(known_epsilons, "is_tight", lambda *_: True)
+    monkeypatch.setattr(accounting, "is_tight", lambda *_: True)
     assert (_rechecked(level, 0.995) is not None) is believed
     assert _rechecked(0.5, 1.0001) is None
 
 
 def test_formulas_tell_within_their_range_only(monkeypatch):
-    monkeypatch.setattr(known_epsilons, "discretization_slack", lambda *_: (0.0, 0.0) and _NO_SLACK)
-    monkeypatch.setattr(known_epsilons, "log_delta", lambda z, epsilon: -10.0 if epsilon >= limit else -5.0)
+    monkeypatch.setattr(accounting, "discretization_slack", lambda *_: (0.0, 0.0) and _NO_SLACK)
+    monkeypatch.setattr(accounting, "log_delta", lambda z, epsilon: -10.0 if epsilon >= limit else -5.0)
     for limit, spent, holds in [(99.0, 99.9, True), (99.9, 100.0, False), (1.0, 0.0, False), (-1.0, -1.0, False)]:
-        assert known_epsilons.is_tight(planned(1.0), spent, 1.0, 1e-4) is (holds and limit / spent > 0.998)
+        assert accounting.is_tight(planned(1.0), spent, 1.0, 1e-4) is (holds and limit / spent > 0.998)
     limit = 1.0
     for multiplier, holds in [(1.001e-3, True), (1e-3, False), (0.999e3, True), (1e3, False)]:
-        assert known_epsilons.is_tight(planned(multiplier), 1.0, 1.0, 1e-4) is holds
+        assert accounting.is_tight(planned(multiplier), 1.0, 1.0, 1e-4) is holds
 
 
 _NO_SLACK = type("NoSlack", (), {"epsilon": 0.0, "delta": 0.0})()
 
 
 def test_a_formula_takes_its_own_rounding_off_delta(monkeypatch):
-    monkeypatch.setattr(known_epsilons, "discretization_slack", lambda *_: _NO_SLACK)
+    monkeypatch.setattr(accounting, "discretization_slack", lambda *_: _NO_SLACK)
     for found, holds in [(1e-4, False), (1e-4 * (1.0 - 0.9e-9), False), (1e-4 * (1.0 - 1.2e-9), True)]:
         logs = iter((math.log(found), 0.0))
-        monkeypatch.setattr(known_epsilons, "log_delta", lambda *_: next(logs))  # noqa: B023
-        assert known_epsilons.is_tight(planned(1.0), 1.0, 1.0, 1e-4) is holds
+        monkeypatch.setattr(accounting, "log_delta", lambda *_: next(logs))  # noqa: B023
+        assert accounting.is_tight(planned(1.0), 1.0, 1.0, 1e-4) is holds
     for found, holds in [(1e-13 - 0.9e-14, False), (1e-13 - 1.1e-14, True)]:
         logs = iter((math.log(found), 0.0))
-        monkeypatch.setattr(known_epsilons, "log_delta", lambda *_: next(logs))  # noqa: B023
-        assert known_epsilons.is_tight(planned(1.0), 1.0, 1.0, 1e-13) is holds
+        monkeypatch.setattr(accounting, "log_delta", lambda *_: next(logs))  # noqa: B023
+        assert accounting.is_tight(planned(1.0), 1.0, 1.0, 1e-13) is holds
 
 
 def test_no_more_is_remembered_than_fits():
-    known_epsilons.forget()
+    accounting._composed.clear()
     for each in range(256):
-        known_epsilons.propose((), each, 1e-6, 1.0)
-    assert len(known_epsilons._known) == 256
-    known_epsilons.propose((), 256, 1e-6, 1.0)
-    assert len(known_epsilons._known) == 1
-    known_epsilons.forget()
-    assert not known_epsilons._known
+        accounting._remember((), each, 1e-6, 1.0)
+    assert len(accounting._composed) == 256
+    accounting._remember((), 256, 1e-6, 1.0)
+    assert len(accounting._composed) == 1
+    accounting._composed.clear()
+    assert not accounting._composed
 
 
 def test_gaussian_releases_are_merged_by_hand():
-    assert known_epsilons.merged_multiplier([*planned(3.0), *planned(4.0), *planned(9.0, mechanism=LAPLACE)]) == 2.4
-    assert known_epsilons.merged_multiplier(planned(9.0, mechanism=LAPLACE)) == math.inf
+    assert accounting.merged_multiplier([*planned(3.0), *planned(4.0), *planned(9.0, mechanism=LAPLACE)]) == 2.4
+    assert accounting.merged_multiplier(planned(9.0, mechanism=LAPLACE)) == math.inf
 
 
 def test_a_plan_to_simulate_refuses_what_a_plan_refuses():
-    for epsilon, delta, said in [(1.0, 1e-13, "delta must be at least"), (0.0, 1e-6, "epsilon must be a finite")]:
-        with pytest.raises(ConfigError, match=said):
-            accounting.nearly_calibrated(PrivacyUnit.RECORD, one_round(spec()), epsilon, delta)
-    with pytest.raises(ConfigError, match="rounds must have at least one release"):
-        accounting.nearly_calibrated(PrivacyUnit.RECORD, (), 1.0, 1e-6)
-    with pytest.raises(ConfigError, match="at least 2\\*\\*10 lattice units"):
-        accounting.nearly_calibrated(PrivacyUnit.RECORD, one_round(spec(sensitivity=1)), 1.0, 1e-6)
-    found = accounting.nearly_calibrated(PrivacyUnit.CLIENT, init_specs(TUNED), 2.0, 1e-6)
+    with pytest.raises(ValueError, match="at least 2\\*\\*10 lattice units"):
+        nearly_calibrated(PrivacyUnit.RECORD, one_round(spec(sensitivity=1)), 1.0, 1e-6)
+    found = nearly_calibrated(PrivacyUnit.CLIENT, init_specs(TUNED), 2.0, 1e-6)
     assert found.unit is PrivacyUnit.CLIENT
-    merged = known_epsilons.merged_multiplier(found.rounds)
+    merged = accounting.merged_multiplier(found.rounds)
     assert merged == pytest.approx(gaussian_mechanism.get_sigma_gaussian((1.0 - 6e-4) * 2.0, 1e-6), rel=1e-12)
     assert len(multipliers(found)) == 4
 
 
 def test_with_shares_is_more_never_less():
-    assert accounting.with_shares(1.0, planned(4.0)) > 1.0
-    assert accounting.with_shares(1.0, ()) == math.nextafter(1.0, math.inf)
+    assert with_shares(1.0, planned(4.0)) > 1.0
+    assert with_shares(1.0, ()) == math.nextafter(1.0, math.inf)
 
 
 def test_what_noise_cannot_be_is_said_by_its_side_of_the_middle():
@@ -384,10 +385,10 @@ def test_what_noise_cannot_be_is_said_by_its_side_of_the_middle():
 @pytest.mark.parametrize(("delta", "said"), [(1e-12, None), (0.9e-12, "delta"), (1.0 - 1e-9, None), (1.0, "delta")])
 def test_ends_of_delta(delta, said):
     if said is None:
-        plan_limits.check_budget(1.0, delta)
+        accounting._check_budget(1.0, delta)
     else:
         with pytest.raises(ConfigError, match="delta must be at least 1e-12 and less than 1"):
-            plan_limits.check_budget(1.0, delta)
+            accounting._check_budget(1.0, delta)
 
 
 def test_one_lattice_unit_is_a_sensitivity_and_triangles_are_symmetric():
@@ -397,8 +398,8 @@ def test_one_lattice_unit_is_a_sensitivity_and_triangles_are_symmetric():
         (Geometry.SYMMETRIC, 3),
         (Geometry.SYMMETRIC, 6),
     ]:
-        plan_limits.check_specs(one_round(spec(shape=(size,), sensitivity=1, geometry=geometry)), TUNED)
+        accounting._check_specs(one_round(spec(shape=(size,), sensitivity=1, geometry=geometry)), TUNED)
     for size in (2, 4, 5, 7, 8):
         with pytest.raises(ConfigError, match=r"must have d \* \(d \+ 1\) / 2 coordinates"):
-            plan_limits.check_specs(one_round(spec(shape=(size,), geometry=Geometry.SYMMETRIC)), TUNED)
-    plan_limits.check_specs(one_round(spec(mechanism=LAPLACE)), Allocation.PAPER)
+            accounting._check_specs(one_round(spec(shape=(size,), geometry=Geometry.SYMMETRIC)), TUNED)
+    accounting._check_specs(one_round(spec(mechanism=LAPLACE)), Allocation.PAPER)

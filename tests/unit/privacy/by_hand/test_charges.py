@@ -8,26 +8,33 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from schemas.choices import ReportMode, Trust
-from schemas.errors import PrivacyFlowError
-from schemas.privacy import charge as charges
-from schemas.privacy import flow, unit
-from schemas.privacy.charge import Charge, LatticeNoise, Limit, canonical
-from schemas.privacy.flow import GraphPrivacy, Promise, PromisedPlan, Zone
-from schemas.privacy.noise_shares import ShareLaw, n_corrupt, n_gone
-from schemas.privacy.plan import (
+from dapple_dp.schemas.choices import ReportMode, Trust
+from dapple_dp.schemas.core import unit
+from dapple_dp.schemas.core.plan import (
+    TRUSTED_ZONE,
     Geometry,
+    GraphPrivacy,
+    LatticeNoise,
     Mechanism,
     PrivacyPlan,
     PrivacyUnit,
+    Promise,
+    PromisedPlan,
     ReleasePlan,
     ReleaseSpec,
     RoundPlan,
-    RoundSpec,
+    Zone,
 )
-from schemas.privacy.release import RELEASE_SCHEMA, Release, releases_from_table, releases_to_table
-from schemas.privacy.statement import PrivacyStatement, statement_from_json
-from schemas.settings.refusal import MalformedError
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.errors import PrivacyFlowError
+from dapple_dp.schemas.privacy import charge as charges
+from dapple_dp.schemas.privacy.charge import Charge, Limit, canonical
+from dapple_dp.schemas.privacy.noise_shares import ShareLaw, n_corrupt, n_gone
+from dapple_dp.schemas.privacy.release_table import RELEASE_SCHEMA, releases_from_table, releases_to_table
+from dapple_dp.schemas.privacy.statement import PrivacyStatement, statement_from_json
+from dapple_dp.schemas.privacy.wrong_statements import wrong_statements
+from dapple_dp.schemas.settings.refusal import MalformedError
+from dapple_dp.schemas.trusted_zone.metrics import NOT_PRIVATE, NOT_PRIVATE_METADATA
 from tests.scenes.ledgers import charge, gaussian
 
 GAUSSIAN, LAPLACE = Mechanism.DISCRETE_GAUSSIAN, Mechanism.DISCRETE_LAPLACE
@@ -36,6 +43,9 @@ GAUSSIAN, LAPLACE = Mechanism.DISCRETE_GAUSSIAN, Mechanism.DISCRETE_LAPLACE
 def plan_of(multiplier=2.5, shape=(2, 3), mechanism=GAUSSIAN, name="sums"):
     spec = ReleaseSpec(name=name, shape=shape, mechanism=mechanism, sensitivity=3, share=1.0)
     return ReleasePlan(spec=spec, noise_multiplier=multiplier)
+
+
+MASKED = {"noise_by": "aggregator", "scheme": "shared_secret"}
 
 
 def statement_of(**more):
@@ -53,7 +63,7 @@ def test_scales_and_sizes_of_plans():
     assert plan_of(mechanism=LAPLACE, multiplier=2.0).noise_scale == 6.0
     assert (laplace.spec.windows, laplace.spec.geometry) == (1, Geometry.VECTOR)
     rounds = RoundPlan(path="run/first", releases=(plan_of(), plan_of(shape=(4,))))
-    assert (rounds.size, RoundSpec(path="x", releases=tuple(each.spec for each in rounds.releases)).size) == (10, 10)
+    assert rounds.size == 10
 
 
 def test_a_round_is_found_by_its_whole_name():
@@ -158,7 +168,7 @@ def test_a_charge_is_the_same_by_all_but_its_corrections():
     held = gaussian(2.0, noise=LatticeNoise(0.1, 0.2, 0.3, 0.4))
     content = held.to_json()
     assert content["noise"] == {"lower": 0.1, "mean": 0.2, "square": 0.3, "largest": 0.4}
-    assert content["corrections"] == charges._KNOWN_CORRECTIONS == 1
+    assert content["corrections"] == charges._KNOWN_CORRECTIONS == 2
     assert held.equals(content)
     assert held.equals({name: value for name, value in content.items() if name != "corrections"})
     assert not held.equals(content | {"epsilon": 2.0})
@@ -197,10 +207,10 @@ def test_a_statement_says_what_it_covers_and_whom_to_trust():
     epoch = {"name": "week", "windows": 1200}
     assert statement_of(epoch=epoch).covers == "all 1,200 windows of epoch week together"
     assert statement_of().actors == "the pipeline is the trusted aggregator"
-    masked = statement_of(trust=Trust.MASKED, masked={"roles": "of one job"})
+    masked = statement_of(trust=Trust.MASKED, masked={"roles": "of one job"} | MASKED)
     assert masked.actors.endswith("clients hold the masks; roles of one job")
     parties = masked.with_roles("of several")
-    assert parties.masked == {"roles": "of several", "one_unit": "a row of one party"}
+    assert parties.masked == MASKED | {"roles": "of several", "one_unit": "a row of one party"}
     assert parties.actors.endswith("; roles of several; one unit is a row of one party")
     assert statement_of(trust=ReportMode.LOCAL).actors == "nobody but a client's own device is trusted"
 
@@ -267,9 +277,9 @@ def test_a_promise_names_the_rounds_whose_noise_a_graph_draws():
     assert Promise(zone=Zone.PUBLIC, plans=plans, chunk=(first,), stages=(second,)).noised == (first,)
     assert Promise(zone=Zone.PUBLIC, plans=plans, stages=()).noised == ()
     assert plans[0].replaces is False
-    assert Promise(zone=Zone.TRUSTED) == flow.TRUSTED_ZONE
-    assert flow.NOT_PRIVATE["private"] is False
-    assert json.loads(flow.NOT_PRIVATE_METADATA["dapple.private"]) is False
+    assert Promise(zone=Zone.TRUSTED) == TRUSTED_ZONE
+    assert NOT_PRIVATE["private"] is False
+    assert json.loads(NOT_PRIVATE_METADATA["dapple.private"]) is False
 
 
 def test_units_as_values():
@@ -309,3 +319,16 @@ def test_colluders_count_only_where_clients_are_listed():
     assert law.counted(40) == 30 - 20
     assert ShareLaw(threshold=3, corrupt=0.5, dropout=0.0).counted(2) == 2
     assert ShareLaw(threshold=9, corrupt=0.25, dropout=0.0).quorum(8) == 6
+
+
+@pytest.mark.parametrize(("corrections", "version", "is_wrong"), [
+    (0, "0.2.0", True), (1, "0.2.0", True), (2, "0.2.0", False), (3, "0.2.0", False), (1, "0.1.0", False),
+    (1, None, True), (2, None, False),
+])  # fmt: skip
+def test_what_a_version_said_wrongly_is_named_until_it_knows_the_corrections(corrections, version, is_wrong):
+    """A run whose version nobody wrote down may be of any."""
+    found = wrong_statements(
+        gaussian(5.0, job="fit", corrections=corrections), {} if version is None else {"dapple-dp": version}
+    )
+    assert bool(found) == is_wrong
+    assert all("clustered" not in each for each in found)

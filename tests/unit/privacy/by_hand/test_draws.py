@@ -5,6 +5,7 @@ version; digests are of little-endian int64.
 """
 
 import dataclasses
+import functools
 import hashlib
 import math
 from fractions import Fraction
@@ -12,17 +13,21 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from schemas.errors import ProtocolError
-from schemas.privacy.noise_shares import ShareLaw
-from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
-from schemas.privacy.release import MaskedSum
+from dapple_dp.schemas.core.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
+from dapple_dp.schemas.errors import ProtocolError
+from dapple_dp.schemas.masked.exchange import MaskedSum
+from dapple_dp.schemas.privacy.noise_shares import ShareLaw
+from dapple_dp.transforms.core import noise
+from dapple_dp.transforms.core.discretization import log_delta
+from dapple_dp.transforms.core.keystream import KeyStream, encode_label, first_accepted
+from dapple_dp.transforms.core.noise import discrete_gaussian, discrete_laplace, draw_release
+from dapple_dp.transforms.masked import noise_stages
+from dapple_dp.transforms.numerics.clustered_fl import normal
+from dapple_dp.transforms.numerics.clustered_fl.private_selection import select
+from dapple_dp.transforms.numerics.masked import noise_shares
+from dapple_dp.transforms.on_beam import noise_stage
+from dapple_dp.transforms.privacy.key_files import KeyFile
 from tests.scenes import lake
-from transforms.numerics.privacy import noise, noise_shares, normal
-from transforms.numerics.privacy.gaussian_mechanism import log_delta
-from transforms.numerics.privacy.keystream import KeyStream, encode_label, first_accepted
-from transforms.numerics.privacy.noise import discrete_gaussian, discrete_laplace, draw_release
-from transforms.numerics.privacy.private_selection import select
-from transforms.privacy import noise_stage
 
 KEY = bytes(range(32))
 GAUSSIAN, LAPLACE = Mechanism.DISCRETE_GAUSSIAN, Mechanism.DISCRETE_LAPLACE
@@ -67,7 +72,7 @@ def test_releases_and_shares_are_pinned():
     exact = np.arange(16, dtype=np.int64) << 30
     releases = draw_release(KEY, round_of(*plans), exact)
     assert digest(np.concatenate([each.values.ravel() for each in releases])) == "559e006ebd0714ba"
-    again = noise.add_further_noise(KEY[::-1], round_of(*plans), releases)
+    again = noise_stages.further_noised(functools.partial(draw_release, KEY[::-1]), round_of(*plans), releases)
     assert digest(np.concatenate([each.values.ravel() for each in again])) == "cdd744e1b36d3323"
     shared = noise_shares.draw_share(KEY, b"north", round_of(plans[0], plans[2]), exact[:12], 7)
     assert digest(shared) == "5051c4efb8dec187"
@@ -217,8 +222,8 @@ def test_releases_state_the_noise_of_all_who_are_present():
 
 
 @pytest.fixture
-def key_uri(tmp_path):
-    return lake.write_key(tmp_path / "key", KEY)
+def key_source(tmp_path):
+    return KeyFile(lake.write_key(tmp_path / "key", KEY))
 
 
 def _drawn(function, *arguments):
@@ -228,33 +233,34 @@ def _drawn(function, *arguments):
     return list(function.process(*arguments))
 
 
-def test_every_dofn_of_the_stage_draws_what_the_one_place_draws(key_uri):
+def test_every_dofn_of_the_stage_draws_what_the_one_place_draws(key_source):
     plan, exact = round_of(plan_of()), np.arange(6, dtype=np.int64)
     other = dataclasses.replace(plan, path="test/other")
     truth = draw_release(KEY, plan, exact)
-    (found,) = _drawn(noise_stage._AddNoiseFn(plan, key_uri), exact)
+    (found,) = _drawn(noise_stage._AddNoiseFn(plan, key_source), exact)
     np.testing.assert_array_equal(found[0].values, truth[0].values)
-    ((number, found),) = _drawn(noise_stage._AddKeyedNoiseFn({3: plan, 4: other}, key_uri), (4, exact))
+    ((number, found),) = _drawn(noise_stage._AddKeyedNoiseFn({3: plan, 4: other}, key_source), (4, exact))
     assert number == 4
     np.testing.assert_array_equal(found[0].values, draw_release(KEY, other, exact)[0].values)
     total = MaskedSum(exact, (b"a", b"b"), (b"x", b"y"))
-    (masked,) = _drawn(noise_stage._AddMaskedNoiseFn(plan, key_uri), total)
+    (masked,) = _drawn(noise_stages._AddMaskedNoiseFn(plan, key_source), total)
     assert (masked.senders, masked.tags) == (total.senders, total.tags)
     np.testing.assert_array_equal(masked.releases[0].values, truth[0].values)
-    (further,) = _drawn(noise_stage._AddFurtherNoiseFn(plan, key_uri), truth)
-    np.testing.assert_array_equal(further[0].values, noise.add_further_noise(KEY, plan, truth)[0].values)
+    (further,) = _drawn(noise_stages._AddFurtherNoiseFn(plan, key_source), truth)
+    again = noise_stages.further_noised(functools.partial(draw_release, KEY), plan, truth)
+    np.testing.assert_array_equal(further[0].values, again[0].values)
 
 
-def test_every_sender_gets_a_share_of_its_own_by_how_many_are_listed(key_uri):
+def test_every_sender_gets_a_share_of_its_own_by_how_many_are_listed(key_source):
     plan, law = round_of(plan_of()), ShareLaw(threshold=2, corrupt=0.1, dropout=0.2)
     statistics = np.arange(12, dtype=np.int64).reshape(2, 6)
-    function = noise_stage._AddSharesFn(plan, law, key_uri)
+    function = noise_stages._AddSharesFn(plan, law, key_source)
     ((names, noised),) = _drawn(function, ((b"a", b"b"), statistics), 40)
     assert names == (b"a", b"b")
     for name, row, found in zip(names, statistics, noised, strict=True):
         np.testing.assert_array_equal(found - row, noise_shares.draw_share(KEY, name, plan, row, 32 - 4))
     np.testing.assert_array_equal(statistics, np.arange(12).reshape(2, 6))
-    ((_, unlisted),) = _drawn(noise_stage._AddSharesFn(plan, law, key_uri), ((b"a",), statistics[:1]))
+    ((_, unlisted),) = _drawn(noise_stages._AddSharesFn(plan, law, key_source), ((b"a",), statistics[:1]))
     np.testing.assert_array_equal(
         unlisted[0] - statistics[0], noise_shares.draw_share(KEY, b"a", plan, statistics[0], 2)
     )
@@ -269,8 +275,8 @@ def test_values_of_another_round_are_no_releases(values):
 def test_a_sum_of_too_few_shares_is_not_joined():
     plan, law = round_of(plan_of()), ShareLaw(threshold=2, dropout=0.5)
     total = MaskedSum(np.arange(6, dtype=np.int64), (b"a", b"b", b"c"), (b"x", b"y", b"z"))
-    joined = noise_stage._joined(total, 6, plan, law)
+    joined = noise_stages._joined(total, 6, plan, law)
     assert (joined.senders, joined.tags) == (total.senders, total.tags)
     assert joined.releases[0].values.tolist() == list(range(6))
     with pytest.raises(ProtocolError, match="shares of at least 4 senders"):
-        noise_stage._joined(total, 8, plan, law)
+        noise_stages._joined(total, 8, plan, law)

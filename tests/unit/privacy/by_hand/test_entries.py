@@ -5,11 +5,11 @@ import dataclasses
 import pydantic
 import pytest
 
-from schemas.errors import ConfigError, LedgerRefusedError
-from schemas.privacy import ledger_entry
-from schemas.privacy.charge import canonical
-from schemas.privacy.curator import DeploymentConfig, SettingName, check_justified
-from schemas.privacy.ledger_entry import CHAIN_START, EntryKind, LedgerEntry, check_chain, run_states
+from dapple_dp.schemas.errors import ConfigError, LedgerRefusedError
+from dapple_dp.schemas.privacy import ledger_entry
+from dapple_dp.schemas.privacy.charge import canonical
+from dapple_dp.schemas.privacy.curator import DeploymentConfig, SettingName, check_justified
+from dapple_dp.schemas.privacy.ledger_entry import CHAIN_START, EntryKind, LedgerEntry, check_chain, run_states
 from tests.scenes.ledgers import gaussian
 
 

@@ -6,13 +6,21 @@ import math
 import numpy as np
 import pytest
 
-from schemas.errors import BudgetExceededError, LedgerRefusedError
-from schemas.privacy.charge import LatticeNoise, Limit
+from dapple_dp.schemas.core.plan import LatticeNoise
+from dapple_dp.schemas.errors import BudgetExceededError, LedgerRefusedError
+from dapple_dp.schemas.privacy.charge import Limit
+from dapple_dp.transforms.core.discretization import log_delta, upper_ratio
+from dapple_dp.transforms.privacy import ledger_filter
+from dapple_dp.transforms.privacy.ledger_filter import (
+    Spent,
+    check,
+    fits,
+    largest_epsilon,
+    most_spent,
+    spent_epsilon,
+    total,
+)
 from tests.scenes.ledgers import basic_limit, charge, gaussian
-from transforms.numerics.privacy.gaussian_mechanism import log_delta
-from transforms.privacy import ledger_filter
-from transforms.privacy.discretization import upper_ratio
-from transforms.privacy.ledger_filter import Spent, check, fits, largest_epsilon, most_spent, spent_epsilon, total
 
 LIMIT = Limit(epsilon=3.0, delta=4e-6, basic_epsilon=1.0, basic_delta=1e-6)
 CONTINUOUS = (1.0 - 4e-4) * 3e-6 * math.exp(-2e-5 * 2.0)

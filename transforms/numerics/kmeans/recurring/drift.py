@@ -7,7 +7,7 @@ moved; it knows nothing of how much means of other rows differ by chance.
 import numpy as np
 from numpy.typing import NDArray
 
-from transforms.numerics.kmeans.centers import NoisyMeans
+from dapple_dp.transforms.numerics.kmeans.centers import NoisyMeans
 
 FEWEST_STDDEVS = 5.0
 """A count below this many noise stddevs makes no mean whose noise is known: errors of a quotient are of first order."""

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.kmeans.recurring.remembered import Memory
-from transforms.numerics.kmeans.centers import NoisyMeans
-from transforms.numerics.kmeans.recurring.drift import FEWEST_STDDEVS, cube_root_normal
-from transforms.numerics.kmeans.recurring.windows import mixing
+from dapple_dp.schemas.kmeans.recurring.remembered import Memory
+from dapple_dp.transforms.numerics.kmeans.centers import NoisyMeans
+from dapple_dp.transforms.numerics.kmeans.recurring.drift import FEWEST_STDDEVS, cube_root_normal
+from dapple_dp.transforms.numerics.kmeans.recurring.windows import mixing
 
 KEPT_LENGTHS = 8
 """Runs that are older than this many lengths of the memory are forgotten: their weight is below exp(-8)."""

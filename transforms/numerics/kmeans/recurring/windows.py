@@ -21,7 +21,7 @@ def epoch_sensitivity(column: Sequence[int], units: int) -> int:
     It moves each release by an integer times its statistic. So the squares add up.
 
     Args:
-      column: of these integers, see `transforms.numerics.tables.participation`; the weights of the ages for a
+      column: of these integers, see `stated_sensitivity.worst_column`; the weights of the ages for a
         unit that counts in one window.
       units: how far it moves the statistic of a window, lattice units.
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from transforms.numerics.statistics import assignment
-from transforms.numerics.statistics.assignment import Projection
+from dapple_dp.transforms.core.statistics import assignment
+from dapple_dp.transforms.core.statistics.assignment import Projection
 
 MAX_CELLS = 1 << 14
 """Cells of the largest grid."""

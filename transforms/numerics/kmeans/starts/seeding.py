@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from transforms.numerics.one_thread import one_thread
+from dapple_dp.transforms.numerics.one_thread import one_thread
 
 
 class Clustering(NamedTuple):
@@ -112,8 +112,11 @@ def plus_plus(points: NDArray[np.float64], n_clusters: int, seed: int) -> NDArra
     """
     from sklearn.cluster import kmeans_plusplus
 
+    # scikit-learn's distances lose the digits of rows far from zero.
+    centered = points - points.mean(axis=0)
     with one_thread():
-        return np.asarray(kmeans_plusplus(points, n_clusters, random_state=seed % 2**32)[0], dtype=np.float64)
+        chosen = kmeans_plusplus(centered, n_clusters, random_state=seed % 2**32)[1]
+    return np.asarray(points[chosen], dtype=np.float64)
 
 
 def pseudo_clients(n_points: int, client_rows: int, n_clients: int, seed: int) -> NDArray[np.int64]:

@@ -10,8 +10,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from transforms.numerics.kmeans.starts import seeding
-from transforms.numerics.one_thread import one_thread
+from dapple_dp.transforms.numerics.kmeans.starts import seeding
+from dapple_dp.transforms.numerics.one_thread import one_thread
 
 FOLDS = 5
 REPEATS = 3
@@ -87,6 +87,5 @@ def _held_out(
 ) -> NDArray[np.float64]:
     """Squared distances of held-out points to the means of clusters that k-means finds in a view of the others."""
     labels = seeding.weighted_kmeans(view, np.ones(len(view)), n_clusters, RESTARTS, 0).labels
-    means = np.stack([points[labels == each].mean(axis=0) for each in np.unique(labels)])
-    squared = (held**2).sum(axis=1)[:, None] + (means**2).sum(axis=1) - 2.0 * held @ means.T
-    return np.asarray(squared.min(axis=1))
+    means = (points[labels == each].mean(axis=0) for each in np.unique(labels))
+    return np.min([((held - mean) ** 2).sum(axis=1) for mean in means], axis=0)

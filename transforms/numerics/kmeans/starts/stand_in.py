@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from transforms.numerics.kmeans.starts import seeding, spaces
+from dapple_dp.transforms.numerics.kmeans.starts import seeding, spaces
 
 _RESTARTS = 10
 

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.reports.parameters import Branching, ReportParameters, ReportVariant
-from transforms.numerics.kmeans.starts.seeding import weighted_kmeans
-from transforms.numerics.reports import codebook
-from transforms.numerics.reports.decoding import decode_tree
-from transforms.numerics.reports.decoding.decode_tree import RESTARTS, features_of
-from transforms.numerics.reports.mechanism import codeword_moments
-from transforms.numerics.reports.sums import DecodedCenters, ReportSums
+from dapple_dp.schemas.reports.parameters import Branching, ReportParameters, ReportVariant
+from dapple_dp.transforms.numerics.kmeans.starts.seeding import weighted_kmeans
+from dapple_dp.transforms.numerics.reports import codebook
+from dapple_dp.transforms.numerics.reports.decoding import decode_tree
+from dapple_dp.transforms.numerics.reports.decoding.decode_tree import RESTARTS, features_of
+from dapple_dp.transforms.numerics.reports.mechanism import codeword_moments
+from dapple_dp.transforms.numerics.reports.sums import DecodedCenters, ReportSums
 
 _STEPS = 30
 _START_STDDEVS = 9.0

@@ -11,14 +11,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.reports.parameters import ReportParameters
-from transforms.numerics.kmeans.starts.seeding import best_starts
-from transforms.numerics.reports import codebook
-from transforms.numerics.reports.decoding.decode_tree import LIFTED_NORM, Spectrum
-from transforms.numerics.reports.encoder import Reports
-from transforms.numerics.reports.mechanism import codeword_moments, log_score_ratios
-from transforms.numerics.reports.sums import LIFTED, DecodedCenters, ReportSums, codewords, in_ball
-from transforms.numerics.tables.partition import mix
+from dapple_dp.schemas.reports.parameters import ReportParameters
+from dapple_dp.transforms.numerics.kmeans.starts.seeding import best_starts
+from dapple_dp.transforms.numerics.reports import codebook
+from dapple_dp.transforms.numerics.reports.decoding.decode_tree import LIFTED_NORM, Spectrum
+from dapple_dp.transforms.numerics.reports.encoder import Reports
+from dapple_dp.transforms.numerics.reports.mechanism import codeword_moments, log_score_ratios
+from dapple_dp.transforms.numerics.reports.sums import LIFTED, DecodedCenters, ReportSums, codewords, in_ball
+from dapple_dp.transforms.numerics.tables.partition import mix
 
 MOST_POINTS = 1 << 20
 """Reports whose coordinates are kept; more do not make the centers better by much, and memory stays flat."""

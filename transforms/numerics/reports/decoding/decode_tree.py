@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.reports.parameters import Branching, ReportParameters, ReportVariant
-from transforms.numerics.kmeans.starts.seeding import weighted_kmeans
-from transforms.numerics.reports import codebook, published_protocol
-from transforms.numerics.reports.encoder import COUNT_UNITS
-from transforms.numerics.reports.mechanism import codeword_moments
-from transforms.numerics.reports.sums import LIFTED, DecodedCenters, ReportSums, in_ball
-from transforms.numerics.statistics.lattice import SUM_UNITS
+from dapple_dp.schemas.reports.parameters import Branching, ReportParameters, ReportVariant
+from dapple_dp.transforms.core.statistics.lattice import SUM_UNITS
+from dapple_dp.transforms.numerics.kmeans.starts.seeding import weighted_kmeans
+from dapple_dp.transforms.numerics.reports import codebook, published_protocol
+from dapple_dp.transforms.numerics.reports.encoder import COUNT_UNITS
+from dapple_dp.transforms.numerics.reports.mechanism import codeword_moments
+from dapple_dp.transforms.numerics.reports.sums import LIFTED, DecodedCenters, ReportSums, in_ball
 
 BRANCH_FACTOR = 1.5
 """A node is split while it holds at least this many times the reports of a cluster of average size (Appendix D)."""

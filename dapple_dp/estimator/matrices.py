@@ -1,0 +1,239 @@
+"""Tables and arrays in memory as matrices of floats: what is no number is refused without quoting it."""
+
+import collections
+import decimal
+import numbers
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+
+from dapple_dp.estimator.masks import is_missing, refuse_masked
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.settings.yaml_text import is_torn
+from dapple_dp.schemas.tables import columns as arrow
+
+_NUMBERS, _TIMES = frozenset("biuf"), frozenset("Mm")
+"""Kinds of NumPy's types."""
+_TO_MEMORY = ("toPandas", "compute", "collect")
+"""Methods by which tables of other libraries come into memory."""
+_MOST_NAMES = 8
+
+
+class _NoNumbersError(Exception):
+    """A column that is not of numbers."""
+
+
+def in_memory(X: Any, name: str) -> Any:
+    """Rows as a table of pandas, a table of Arrow or an array.
+
+    Args:
+      X: an array, a list of rows, a table of pandas, or one that can be read as Arrow's.
+      name: that messages give the rows.
+
+    Raises:
+      InputError: for what is no rows in memory, or masked, or sparse.
+    """
+    refuse_masked(X, name)
+    if issparse(X):
+        raise InputError(f"{name} must be dense, got a sparse matrix; use toarray() if it fits into memory.")
+    if isinstance(X, pa.RecordBatch):
+        return pa.Table.from_batches([X])
+    if isinstance(X, np.ndarray | pa.Table) or hasattr(X, "iloc"):
+        return X
+    method = next((each for each in _TO_MEMORY if hasattr(type(X), each)), None)
+    if method is not None:
+        raise InputError(f"{name} must be in memory, got a {type(X).__name__}; call its method {method}() first.")
+    if hasattr(X, "__arrow_c_stream__") and hasattr(X, "columns"):
+        return pa.table(X)
+    if isinstance(X, str | bytes | os.PathLike):
+        raise InputError(
+            f"{name} must be rows in memory, got a {type(X).__name__}; read the file, or run `dapple fit`."
+        )
+    return X
+
+
+def matrix_of(X: Any, name: str) -> NDArray[Any]:
+    """Rows, already in memory, as a matrix: float32 if all of a table's columns are, else float64; nulls are NaN.
+
+    Args:
+      X: from `in_memory`.
+      name: that messages give the rows.
+
+    Returns:
+      Shape (n_rows, n_features), both at least 1; an array of numbers is returned as it is.
+
+    Raises:
+      InputError: a ValueError, if it is no matrix of numbers.
+      TypeError: for objects that are neither numbers nor text.
+    """
+    matrix = _of_table(X, name) if is_table(X) else _of_array(X, name)
+    if 0 in matrix.shape:
+        lacks = "feature(s)" if matrix.shape[1] == 0 else "sample(s)"
+        raise InputError(
+            f"{name} must have rows and columns, got 0 {lacks} (shape={matrix.shape}) while a minimum of 1 is required."
+        )
+    return matrix
+
+
+def is_table(X: Any) -> bool:
+    """Whether rows have columns with names and types."""
+    return isinstance(X, pa.Table) or (hasattr(X, "iloc") and hasattr(X, "columns") and hasattr(X, "dtypes"))
+
+
+def column_name(X: Any, index: int) -> str:
+    """What messages call a column."""
+    names = getattr(X, "column_names", getattr(X, "columns", None))
+    return f"column {index}, counted from 0" if names is None else f"column {str(list(names)[index])!r}"
+
+
+def _of_table(X: Any, name: str) -> NDArray[np.floating]:
+    names = X.column_names if isinstance(X, pa.Table) else list(X.columns)
+    _check_names(names, name)
+    values_of: Iterable[Any] = X.columns if isinstance(X, pa.Table) else (values for _, values in X.items())
+    read = _of_arrow if isinstance(X, pa.Table) else _of_pandas
+    found, others = [], []
+    for label, values in zip(names, values_of, strict=True):
+        try:
+            found.append(read(values, name, str(label)))
+        except _NoNumbersError:
+            others.append(str(label))
+    if others:
+        named = ", ".join(map(repr, others[:_MOST_NAMES])) + (", ..." if len(others) > _MOST_NAMES else "")
+        columns = f"column{'s' * (len(others) > 1)}"
+        raise InputError(
+            f"{name} must hold numbers only, got others in {columns} {named}; drop ids and codes, "
+            "turn text that holds numbers into numbers, and count a date in days from a public one."
+        )
+    single = bool(found) and all(values.dtype == np.float32 for values in found)
+    matrix = np.empty((len(X), len(found)), dtype=np.float32 if single else np.float64)
+    for index, values in enumerate(found):
+        matrix[:, index] = values
+    return matrix
+
+
+def _check_names(names: Sequence[Any], name: str) -> None:
+    """Refuses names by which columns cannot be distinguished."""
+    repeated = next((label for label, times in collections.Counter(names).items() if times > 1), None)
+    if repeated is not None:
+        raise InputError(
+            f"{name} must have another name for each column, got {str(repeated)!r} more than once; rename or drop one."
+        )
+    if "" in names:
+        raise InputError(f"{name} must have a name for every column, got an empty one; name that column.")
+    torn = next((str(label) for label in names if is_torn(str(label))), None)
+    if torn is not None:
+        raise InputError(f"{name} must have columns with names in Unicode, got {torn!r}; rename that column.")
+
+
+def _of_arrow(values: pa.ChunkedArray, name: str, label: str) -> NDArray[np.floating]:
+    kind = values.type
+    if pa.types.is_dictionary(kind) and arrow.is_numeric(kind):
+        raise _categories(name, label)
+    if arrow.is_list(kind):
+        raise _lists(name, label)
+    if not arrow.is_numeric(kind) and not pa.types.is_null(kind):
+        raise _NoNumbersError
+    return arrow.floats(arrow.plain(values))
+
+
+def _of_pandas(values: Any, name: str, label: str) -> NDArray[np.floating]:
+    kind, stored = getattr(values.dtype, "kind", ""), getattr(values.dtype, "pyarrow_dtype", None)
+    if type(values.dtype).__name__ == "CategoricalDtype" or (stored is not None and pa.types.is_dictionary(stored)):
+        if any(isinstance(each, str) for each in values.unique()):
+            raise _NoNumbersError
+        raise _categories(name, label)
+    if kind in _NUMBERS:
+        single = values.dtype == np.float32
+        return np.asarray(values.to_numpy(dtype=np.float32 if single else np.float64, na_value=np.nan))
+    if kind in _TIMES or kind == "c":
+        raise _NoNumbersError
+    objects = np.asarray(values, dtype=object)
+    if any(isinstance(each, list | tuple | np.ndarray) for each in objects):
+        raise _lists(name, label)
+    return _of_objects(objects)
+
+
+def _categories(name: str, label: str) -> InputError:
+    return InputError(
+        f"{name} must hold numbers only, got categories in column {label!r}; use a column of 0 and 1 for each of them, "
+        "or cast it if its numbers measure something."
+    )
+
+
+def _lists(name: str, label: str) -> InputError:
+    return InputError(
+        f"{name} must hold one number per row and column, got lists in column {label!r}; give the matrix of them, or "
+        "a column for each of their numbers."
+    )
+
+
+def _is_number(value: Any) -> bool:
+    """Whether an object is a number or stands for one that is missing."""
+    return isinstance(value, numbers.Real | decimal.Decimal | np.bool_) or is_missing(value)
+
+
+def _of_objects(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Objects that are numbers or missing, of any shape, as floats; raises _NoNumbersError for others."""
+    found = np.empty(values.shape)
+    for index, value in enumerate(values.flat):
+        if not _is_number(value):
+            raise _NoNumbersError
+        try:
+            found.flat[index] = np.nan if is_missing(value) else float(value)
+        except (OverflowError, ValueError):
+            found.flat[index] = np.inf
+    return found
+
+
+def _of_array(X: Any, name: str) -> NDArray[Any]:
+    """An array of numbers as it is, or of objects that are numbers; others are refused."""
+    try:
+        array = np.asanyarray(X)
+    except ValueError:
+        raise InputError(
+            f"{name} must be a matrix, got rows of different lengths; give every row the same number of values."
+        ) from None
+    if array.dtype.kind in _TIMES:
+        raise InputError(f"{name} must hold numbers only, got dates or times; count them in days from a public date.")
+    if array.dtype.names is not None:
+        raise InputError(f"{name} must be a matrix, got records with fields; make a table of them.")
+    if array.ndim == 0:
+        raise InputError(
+            f"{name} must be a matrix or a table in memory, got a {type(X).__name__}; make an array or a table of it."
+        )
+    if array.ndim != 2:
+        raise InputError(
+            f"{name} must be a matrix, got shape {array.shape}. Reshape your data to (n_rows, n_features)."
+        )
+    if array.dtype.kind == "c":
+        raise InputError(f"{name} must be real, got dtype {array.dtype}. Complex data not supported.")
+    if array.dtype.kind in _NUMBERS or 0 in array.shape:
+        return array
+    try:
+        return _of_objects(array)
+    except _NoNumbersError:
+        raise _refused(X, array, name) from None
+
+
+def _refused(X: Any, array: NDArray[Any], name: str) -> Exception:
+    """The error for a matrix of objects or texts; NumPy makes texts of numbers beside a text, so that one is named."""
+    columns = [index for index, column in enumerate(array.T) if not _can_be_floats(column)]
+    columns += [index for index, column in enumerate(array.T) if not all(map(_is_number, column))]
+    refusal = f"{name} must hold numbers only, got others in {column_name(X, columns[0])}"
+    if not all(isinstance(value, str | bytes) or _is_number(value) for value in array[:, columns[0]]):
+        # scikit-learn's own words.
+        return TypeError(f"{refusal}; argument must be a string or a real number.")
+    return InputError(f"{refusal}; convert or drop that column.")
+
+
+def _can_be_floats(column: NDArray[Any]) -> bool:
+    try:
+        column.astype(np.float64)
+    except (TypeError, ValueError):
+        return False
+    return True

@@ -1,0 +1,110 @@
+"""A `fit` of rows in memory: planned, charged and run in this process, without Beam and without a file."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, plan_rows
+from dapple_dp.pipelines.ledger.spending import Reservation, charge_of, spending
+from dapple_dp.pipelines.run import run_keys
+from dapple_dp.pipelines.run.in_process import run_in_process
+from dapple_dp.pipelines.run.stores import check_stores
+from dapple_dp.schemas.choices import Trust
+from dapple_dp.schemas.core.plan import GraphPrivacy
+from dapple_dp.schemas.errors import ConfigError, InputError
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.kmeans.model import ClusterModel, model_from_tables
+from dapple_dp.schemas.privacy.release_table import releases_to_table
+from dapple_dp.schemas.settings.digest import config_digest
+from dapple_dp.transforms.core.keystream import encode_label
+from dapple_dp.transforms.core.loop import RunKey
+from dapple_dp.transforms.privacy.key_files import KEY_LABEL
+from dapple_dp.transforms.rounds.memory_rows import Columns, PublicRows
+
+
+def fit_in_memory(
+    config: FitConfig, rows: Columns, server: PublicRows | None, run_id: str
+) -> tuple[PlannedFit, FitResult]:
+    """Runs a job to its end, charged to its ledger if it has one.
+
+    The key of the run is in memory only. So a run that was stopped cannot go on; what it was charged stays charged once
+    its key is in the ledger.
+
+    Args:
+      config: the job; its paths name no files.
+      rows: all private rows.
+      server: the public rows; None without.
+      run_id: in the ledger.
+
+    Returns:
+      The job as it was planned, and what it has released.
+
+    Raises:
+      LedgerRefusedError: before rows become blocks.
+      DappleError: what else stopped it, in one sentence.
+    """
+    check_stores(config)
+    _check_served(config)
+    planned = plan_rows(config, rows.points.shape[1], server)
+    started: list[str] = []
+
+    def start() -> RunKey:
+        key = run_keys.memory_key()
+        started.append(key.mac(_input(planned, rows, server)))
+        if config.ledger is not None:
+            from dapple_dp.pipelines.ledger.store import Ledger
+
+            about = {"key": {"key_uri": key.mac([KEY_LABEL])}, "input": started[0]}
+            Ledger(config.ledger).start(run_id, about)
+        return key
+
+    with spending(_reservation(planned, run_id, started)):
+        _check_apart(rows, server)
+        state, spent = run_in_process(planned, rows, start)
+        result = _result(planned, state.model(), spent, started[0])
+    return planned, result
+
+
+def _check_served(config: FitConfig) -> None:
+    """Refuses what needs files, other processes or other runs."""
+    asked = {
+        "trust": config.trust is not Trust.CENTRAL,
+        "recurring": config.recurring is not None,
+        "key_uri": config.key_uri is not None,
+        "data.max_rows_per_client": config.data.max_rows_per_client is not None,
+    }
+    found = next((name for name, is_asked in asked.items() if is_asked), None)
+    if found is not None:
+        raise ConfigError(f"{found} must be left out for rows in memory, got it; run `dapple fit` on files.")
+
+
+def _check_apart(rows: Columns, server: PublicRows | None) -> None:
+    """Refuses public rows that are all private ones."""
+    if server is not None and np.array_equal(rows.points, server.columns.points, equal_nan=True):
+        raise InputError(
+            "server_data must be public and no copy of X, got the rows of X; give rows that may be shown to everybody."
+        )
+
+
+def _reservation(planned: PlannedFit, run_id: str, started: list[str]) -> Reservation | None:
+    config = planned.config
+    if config.ledger is None:
+        return None
+    charge = charge_of(planned.statement, config.data, "fit", planned.plan.rounds)
+    return Reservation(ledger=config.ledger, charge=charge, run=run_id, begun=lambda: bool(started), in_memory=True)
+
+
+def _input(planned: PlannedFit, rows: Columns, server: PublicRows | None) -> Iterator[bytes | memoryview]:
+    """Whatever decides the exact sums of a run, for a MAC of it."""
+    yield encode_label(
+        "dapple: a fit in memory", config_digest(planned.config.uncut), "" if server is None else "public"
+    )
+    yield from rows.parts()
+    if server is not None:
+        yield from server.columns.parts()
+
+
+def _result(planned: PlannedFit, model: ClusterModel, spent: GraphPrivacy, fingerprint: str) -> FitResult:
+    """What the run releases, as it is read from released files: these do not hold all that the last state has."""
+    read = model_from_tables(model.centers_table(), releases_to_table(list(model.releases)))
+    return FitResult(read, planned.statement.of_graph(spent), fingerprint, in_units=planned.in_units(read))

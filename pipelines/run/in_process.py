@@ -1,0 +1,99 @@
+"""The loop engine: the rounds of a plan on rows in memory, in this process and without Beam.
+
+The order is that of a graph. The audit looks at all objects and compares what the rounds spend with the plan; rows
+become blocks, which nobody else can count twice; the key is made; then the rounds run on one BLAS thread.
+"""
+
+from collections.abc import Callable
+from typing import Any, NoReturn, Protocol
+
+from dapple_dp.schemas.core.plan import GraphPrivacy, Promise, Zone
+from dapple_dp.schemas.errors import PrivacyFlowError, RunnerError
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.transforms.core import loop
+from dapple_dp.transforms.core.audit import Audit
+from dapple_dp.transforms.core.loop import RunKey
+from dapple_dp.transforms.core.round import Round
+from dapple_dp.transforms.numerics.kernel import row_pass
+from dapple_dp.transforms.numerics.one_thread import one_thread
+from dapple_dp.transforms.rounds.memory_rows import Columns, MemoryRows
+
+
+class Rounds(Protocol):
+    """Calibrated rounds, and how their rows are read."""
+
+    @property
+    def initial(self) -> Any:
+        """State before the first round; public."""
+
+    @property
+    def rounds(self) -> tuple[Round, ...]:
+        """In order."""
+
+    @property
+    def contract(self) -> TableContract:
+        """By which rows are read."""
+
+    @property
+    def promise(self) -> Promise:
+        """What the rounds spend."""
+
+
+def run_in_process(planned: Rounds, rows: Columns, start: Callable[[], RunKey]) -> tuple[Any, GraphPrivacy]:
+    """Runs all rounds.
+
+    Args:
+      planned: the rounds.
+      rows: all rows.
+      start: gives the key of the run; called once, when nothing but the rounds is left to do.
+
+    Returns:
+      The state after the last round, and what the rounds have spent.
+
+    Raises:
+      PrivacyFlowError: if the rounds are not those of the plan, or need another engine; no row has been looked at.
+      InputError: if the rows break their contract.
+      RunnerError: if there is too little memory.
+    """
+    initial, rounds, contract = planned.initial, planned.rounds, planned.contract
+    spent = check_rounds(initial, rounds, contract, planned.promise)
+    row_pass.start()
+    with one_thread():
+        return loop.run(initial, rounds, _blocks(rows, contract), start()), spent
+
+
+def check_rounds(initial: Any, rounds: tuple[Round, ...], contract: TableContract, promise: Promise) -> GraphPrivacy:
+    """What rounds spend, which must be what is promised; they must be audited, and need no other engine.
+
+    Raises:
+      PrivacyFlowError: naming the round.
+    """
+    if contract.participation is not None or any(each.shares is not None for each in promise.plans):
+        _refuse("windows of clients or shares of noise")
+    if promise.zone is not Zone.PUBLIC or promise.chunk is not None or promise.stages is not None:
+        _refuse("a part of a run")
+    audit = Audit(promise)
+    audit.check_promise()
+    audit.start([initial], _refused("the first state"))
+    audit.read([contract], _refused("the rows"))
+    for each in rounds:
+        audit.measure(None, each, [contract], _refused(each.plan.path))
+        audit.draw(each.plan, _refused(each.plan.path))
+    return audit.finish()
+
+
+def _blocks(rows: Columns, contract: TableContract) -> MemoryRows:
+    try:
+        return MemoryRows(rows, contract)
+    except MemoryError:
+        # What it says itself has the number of rows.
+        pass
+    raise RunnerError(loop.NO_MEMORY)
+
+
+def _refuse(what: str) -> NoReturn:
+    raise PrivacyFlowError(f"rounds in memory must be a whole run of a trusted pipeline, got {what}; use Beam.")
+
+
+def _refused(name: str) -> Callable[[str, str], PrivacyFlowError]:
+    return lambda rule, remedy: PrivacyFlowError(f"{name} must {rule}; {remedy}.")

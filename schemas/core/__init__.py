@@ -1,0 +1,1 @@
+"""Records of the core: plans, privacy units, blocks of rows, releases."""

@@ -1,0 +1,170 @@
+"""Jobs of algorithm spherical: its rounds, and the public terms that clusters are called after."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+
+from pydantic import Field
+
+from dapple_dp.schemas.choices import Algorithm, Auto, ClippingCenter
+from dapple_dp.schemas.core.plan import Allocation, PrivacyUnit
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.any_fit import AnyFit
+from dapple_dp.schemas.kmeans.sections.clipping_config import CLIPPING_NORMS, ClippingConfig
+from dapple_dp.schemas.kmeans.sections.privacy_config import PrivacyConfig
+from dapple_dp.schemas.settings.section import Scalar, Section, Share, Text, auto_or_integer, number_from
+from dapple_dp.schemas.settings.tiers import deprecated
+from dapple_dp.schemas.settings.vocabulary import VocabularySection
+from dapple_dp.schemas.tables.encoding import EncodingKind
+
+if TYPE_CHECKING:
+    from dapple_dp.schemas.tables.terms_column import TermsColumn
+
+AUTO_STEPS = 15
+"""Rounds of sums, if the job does not say how many."""
+MOST_CELLS = 1 << 22
+"""Clusters times terms, at most: as many numbers are noised at once."""
+
+
+class ClientPrivacyConfig(PrivacyConfig):
+    """The guarantee: people who write texts write many, so the client is the unit."""
+
+    unit: PrivacyUnit = Field(
+        default=PrivacyUnit.CLIENT,
+        description="client or, with a reason in justification, record: what one neighbor adds or removes",
+    )
+
+
+class UnitBallConfig(ClippingConfig):
+    """Rows are at most 1 long, as those of most embedding models are."""
+
+    norm: Annotated[float, number_from(*CLIPPING_NORMS)] = Field(
+        default=1.0, description="the largest L2 norm of a row, a number > 0 in feature units"
+    )
+    center: ClippingCenter = Field(default=ClippingCenter.NONE, description="none")
+
+
+class SphericalConfig(Section):
+    """Spherical k-means: centers of length 1, and rows belong to the center of the largest inner product."""
+
+    steps: Annotated[Auto | int, auto_or_integer(100)] = Field(
+        default=Auto.AUTO,
+        description=f"the number of rounds of sums, an integer from 1 to 100, or auto for {AUTO_STEPS}",
+    )
+    client_norm: Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)] = Field(
+        default=0.5,
+        description="the largest norm of the stacked sums of a client, divided by its rows, in clipping norms, in "
+        "(0, 1]; for privacy unit client",
+    )
+
+    @property
+    def n_steps(self) -> int:
+        """Rounds of sums."""
+        return AUTO_STEPS if isinstance(self.steps, str) else self.steps
+
+
+class NamesConfig(VocabularySection):
+    """What clusters are called after: a column of terms, of which a public vocabulary says which may be seen."""
+
+    named: ClassVar[str] = "names."
+
+    column: Text = Field(
+        description="the column of terms, lists of strings or strings, that is no feature but by encode.kind terms"
+    )
+    per_unit: Annotated[Auto | int, auto_or_integer(1000)] = Field(
+        default=Auto.AUTO,
+        exclude=True,
+        json_schema_extra=deprecated("it has no effect; use names.most_per_row"),
+        description="'auto' or an integer from 1 to 1000, without effect: names.most_per_row says how many terms count",
+    )
+    most_per_row: Annotated[int, Field(strict=True, ge=1, le=1000), Scalar] = Field(
+        default=32,
+        description="the most different terms of a row that are read, the first ones, an integer from 1 to 1000; the "
+        "noise of names grows with its square root",
+    )
+    share: Share = Field(default=0.4, description="the share of the budget for names, strictly between 0 and 1")
+
+
+class SphericalFit(AnyFit):
+    """One `fit` job of algorithm spherical, whose privacy unit is the client unless the job says why not."""
+
+    algorithm: Literal[Algorithm.SPHERICAL] = Field(description="spherical")
+    privacy: ClientPrivacyConfig = Field(description="the section of the guarantee with epsilon and delta")
+    clipping: UnitBallConfig = Field(
+        default=UnitBallConfig(), description="the section of the contribution bounds with client_rows"
+    )
+    spherical: SphericalConfig = Field(
+        default=SphericalConfig(), description="a section of options for algorithm spherical, or leave it out"
+    )
+    names: NamesConfig | None = Field(
+        default=None, description="a section with column and vocabulary to give clusters names, or leave it out"
+    )
+
+    @property
+    def terms(self) -> "TermsColumn | None":
+        """The column of names, once the vocabulary is read."""
+        if self.names is None or self.names.words is None:
+            return None
+        # Help and schema answer without pyarrow, which this imports.
+        from dapple_dp.schemas.tables.terms_column import TermsColumn
+
+        return TermsColumn(column=self.names.column, vocabulary=self.names.words, most=self.names.most_per_row)
+
+    def with_files(self, read: Callable[[str, str], str]) -> Self:
+        """The job with the terms of its vocabulary; errors as of the section."""
+        found = super().with_files(read)
+        if found.names is None:
+            return found
+        found = found.model_copy(update={"names": found.names.with_words(read, "names")})
+        found._check_cells()
+        return found
+
+    def _check_cells(self) -> None:
+        n_terms = 0 if self.names is None or self.names.words is None else len(self.names.words)
+        if n_terms * self.max_clusters > MOST_CELLS:
+            raise ConfigError(
+                f"n_clusters times the terms of names must be at most {MOST_CELLS}, got {self.max_clusters} times "
+                f"{n_terms}; give a shorter vocabulary."
+            )
+
+    def _check_algorithm(self) -> None:
+        self._check_given_count()
+        if self.privacy.unit is PrivacyUnit.RECORD and "privacy.unit" not in self.justification:
+            raise ConfigError(
+                "privacy.unit must be client for algorithm spherical unless the job says why, got 'record' without a "
+                "reason; people who write texts write many: leave it out, or write justification: {privacy.unit: WHY}."
+            )
+        if self.privacy.allocation is not Allocation.TUNED or self.privacy.shares is not None:
+            raise ConfigError(
+                "privacy must hold no more than unit, epsilon and delta for algorithm spherical, got an allocation or "
+                "shares; leave them out: names.share splits the budget."
+            )
+        if self.quality is not None or self.lloyd.steps:
+            got = "quality" if self.quality is not None else "lloyd.steps"
+            raise ConfigError(
+                f"{got} must be left out for algorithm spherical, got it; use spherical.steps, and judge the centers "
+                "by the evaluate job in the trusted zone."
+            )
+        self._check_frame()
+        self._check_names()
+
+    def _check_frame(self) -> None:
+        if self.clipping.center is not ClippingCenter.NONE:
+            raise ConfigError(
+                "clipping.center must be none for algorithm spherical, got 'server_mean'; leave it out: centers are "
+                "directions from the origin."
+            )
+
+    def _check_names(self) -> None:
+        if self.names is None:
+            return
+        data = self.data
+        features = (data.features,) if isinstance(data.features, str) else data.features
+        vectors = {column for column, each in self.encode.items() if each.kind is EncodingKind.TERMS}
+        taken = {data.client_id, *features} - vectors
+        if self.names.column in taken or data.has_patterns:
+            got = "patterns in data.features" if data.has_patterns else repr(self.names.column)
+            raise ConfigError(
+                f"names.column must be another column than data.client_id and those that data.features names, got "
+                f"{got}; name the column of terms, and list the features."
+            )
+        self._check_cells()

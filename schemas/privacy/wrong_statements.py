@@ -1,0 +1,92 @@
+"""Statements of released versions that were wrong, and the runs that made them, as `dapple ledger show` names them."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from dapple_dp.schemas.privacy.charge import Charge
+from dapple_dp.schemas.privacy.noise_shares import ZEROED_OUT
+
+
+def _has(*starts: str) -> Callable[[Charge], bool]:
+    """Whether a release of a run is of one of these rounds."""
+    return lambda charge: any(str(event.get("path", "")).startswith(starts) for event in charge.events)
+
+
+def _is(*jobs: str) -> Callable[[Charge], bool]:
+    return lambda charge: charge.job in jobs
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class WrongStatement:
+    """A statement that was wrong; no epsilon or delta is among them, those are `Charge.correction`.
+
+    Attributes:
+      versions: of Dapple that made it.
+      made_by: whether a run of these versions made it, by its charge.
+      says: what was said and is not so, in words that follow "wrong:".
+    """
+
+    versions: tuple[str, ...]
+    made_by: Callable[[Charge], bool]
+    says: str
+
+
+_CORRECTED = 2
+"""`Charge.corrections` of the code that makes none of the statements below."""
+WRONG_STATEMENTS = (
+    WrongStatement(
+        versions=("0.2.0",),
+        made_by=_has("spherical/names/"),
+        says="names of clusters: far more than 0.05 of a run may be from noise alone",
+    ),
+    WrongStatement(
+        versions=("0.2.0",),
+        made_by=_has("dp_medians/"),
+        says='center_stddev of dp_medians, its "19 of 20" and the features that stand out: the noise is larger',
+    ),
+    WrongStatement(
+        versions=("0.2.0",),
+        made_by=lambda charge: charge.neighboring_relation == ZEROED_OUT,
+        says="report and deployment.yaml: clients add the noise, not the aggregator",
+    ),
+    WrongStatement(
+        versions=("0.2.0",),
+        made_by=_has("dp_lloyd/"),
+        says="deployment.yaml: it may speak of eigenvectors and public points that the run did not have",
+    ),
+    WrongStatement(
+        versions=("0.2.0",),
+        made_by=_has("dp_lloyd/", "dp_medians/", "central_tree/", "feddp_kmeans/"),
+        says='the report\'s check of private rows inside ranges or norm: "passed" where it could not see them',
+    ),
+    WrongStatement(
+        versions=("0.2.0",),
+        made_by=_is("fit"),
+        says="tree_ of estimators: SciPy refuses it as a linkage matrix",
+    ),
+    WrongStatement(
+        versions=("0.2.0",),
+        made_by=_is("fit", "profile", "clustered_fl", "encode"),
+        says='the label\'s "at most ... sure": it bounds how often a guess is right, not how sure one may become',
+    ),
+    WrongStatement(
+        versions=("0.2.0",),
+        made_by=_is("clustered_fl"),
+        says='the label\'s "nobody but the client itself": the operator of the pipeline is trusted, too',
+    ),
+)
+
+
+def wrong_statements(charge: Charge, versions: Mapping[str, str]) -> tuple[str, ...]:
+    """What a run said that is not so.
+
+    Args:
+      charge: of the run.
+      versions: that the ledger's `reserve` holds; empty for entries that hold none.
+    """
+    if charge.corrections >= _CORRECTED:
+        return ()
+    version = versions.get("dapple-dp", "unknown")
+    return tuple(
+        each.says for each in WRONG_STATEMENTS if version in (*each.versions, "unknown") and each.made_by(charge)
+    )

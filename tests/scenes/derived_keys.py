@@ -1,0 +1,7 @@
+"""The key that draws in a run, which in the product only a `KeySource` computes."""
+
+from dapple_dp.transforms.core import keys
+
+
+def derived_key(kept: bytes, run: str, nonce: bytes) -> bytes:
+    return keys._derived(kept, keys._salt(run, nonce))

@@ -1,0 +1,1 @@
+"""The core: everything that must be right for epsilon, without Beam. README.md has the reading order."""

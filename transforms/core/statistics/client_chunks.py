@@ -1,0 +1,158 @@
+"""Sums and counts by group, of a block or of each of its clients, and whole clients a few thousand rows at a time."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.core.statistics.assignment import Assigner, RowLabels, check_scores
+from dapple_dp.transforms.core.statistics.frame import Frame
+from dapple_dp.transforms.core.statistics.row_pass import RowPass, Tally, kernel
+
+CLIENT_BLOCK_ROWS = 2048
+"""Rows of several clients worked on at a time; larger clients are worked on alone, in blocks."""
+_MAX_CELLS = 1 << 21
+"""Numbers of clients' statistics that are held at a time."""
+
+Integers = NDArray[np.int64]
+Vectors = Callable[[NDArray[np.floating]], tuple[NDArray[Any], Integers]]
+"""Maps rows to the integer vectors that they add, shape (n_rows, width), and to their groups, -1 to leave one out."""
+Clip = Callable[[Integers, Integers, Integers], tuple[NDArray[Any], ...]]
+"""Maps sums, shape (n_clients, n_groups * width), counts, shape (n_clients, n_groups), and numbers of rows, shape
+(n_clients,), to what the clients add, a row each."""
+
+
+def client_chunks(block: ClientBlock, max_clients: int = CLIENT_BLOCK_ROWS) -> Iterator[ClientBlock]:
+    """Yields whole clients of similar size, smallest first; one of more than CLIENT_BLOCK_ROWS rows comes alone.
+
+    The clients of a chunk times the rows of its largest one stay within CLIENT_BLOCK_ROWS, so that a padded
+    array of the chunk stays small. Clients without rows do not occur.
+    """
+    offsets = block.client_offsets
+    sizes = np.diff(offsets)
+    order = np.argsort(sizes, kind="stable")
+    sizes = sizes[order]
+    first = 0
+    while first < len(order):
+        window = sizes[first : first + min(max_clients, CLIENT_BLOCK_ROWS)]
+        fitting = int((np.arange(1, len(window) + 1) * window <= CLIENT_BLOCK_ROWS).sum())
+        last = first + max(fitting, 1)
+        starts, ends = offsets[order[first:last]], np.concatenate([[0], np.cumsum(sizes[first:last])])
+        if last == first + 1:  # A view, since one client may be most of the block.
+            yield ClientBlock(block.points[starts[0] : starts[0] + ends[1]], ends)
+        else:
+            rows = np.arange(ends[-1]) + np.repeat(starts - ends[:-1], sizes[first:last])
+            yield ClientBlock(block.points[rows], ends)
+        first = last
+
+
+def owners(chunk: ClientBlock) -> tuple[Integers, Integers]:
+    """Rows of each client, and the client of each row."""
+    sizes = np.diff(chunk.client_offsets)
+    return sizes, np.repeat(np.arange(len(sizes)), sizes)
+
+
+def group_sums(
+    block: ClientBlock, n_groups: int, width: int, vectors: Vectors, *, by_client: bool = False
+) -> tuple[Integers, Integers]:
+    """Adds up vectors and counts rows by group.
+
+    Args:
+      block: rows.
+      n_groups: number of groups.
+      width: size of a vector; 0 to count only.
+      vectors: what rows add, and to which group.
+      by_client: gives each client groups of its own.
+
+    Returns:
+      Exact sums, shape (n_cells, width), and counts, shape (n_cells,). A cell is a group, or client * n_groups + group.
+    """
+    n_cells = n_groups * (block.n_clients if by_client else 1)
+    owner = owners(block)[1] if by_client else np.zeros(len(block.points), dtype=np.int64)
+    sums, counts = np.zeros((n_cells, width), dtype=np.int64), np.zeros(n_cells, dtype=np.int64)
+    for start in range(0, len(owner), lattice.BLOCK_ROWS):
+        part = slice(start, start + lattice.BLOCK_ROWS)
+        added, groups = vectors(block.points[part])
+        kept = np.flatnonzero(groups >= 0)
+        cells = owner[part][kept] * n_groups + groups[kept]
+        if width:
+            lattice.add_by_group(sums, added[kept], cells)
+        counts += np.bincount(cells, minlength=n_cells)
+    return sums, counts
+
+
+def pass_sums(
+    block: ClientBlock,
+    blocks: Iterator[NDArray[np.int32]],
+    compiled: RowPass,
+    width: int,
+    *,
+    by_client: bool,
+    **how: Any,
+) -> Tally:
+    """Adds up the rows of a block, which come as integers in `blocks`, by a compiled pass; cells as in `group_sums`.
+
+    `how` is what `RowPass.add` does with rows beyond a radius.
+    """
+    size, start = len(compiled.centers), 0
+    tally = Tally.zeros(size * (block.n_clients if by_client else 1), width)
+    first_cells = owners(block)[1] * size if by_client else None
+    for integers in blocks:
+        cells = None if first_cells is None else first_cells[start : start + len(integers)]
+        compiled.add(tally, integers, first_cells=cells, **how)
+        start += len(integers)
+    return tally
+
+
+def bin_sums(
+    block: ClientBlock, frame: Frame, assigner: RowLabels, *, by_client: bool = False, counts_only: bool = False
+) -> tuple[Integers, Integers]:
+    """Adds up and counts rows by bin, as `group_sums` does; the compiled pass makes the same integers faster."""
+    width = 0 if counts_only else block.points.shape[1]
+    if isinstance(assigner, Assigner) and not assigner.one_third and (assigner.projection is None or counts_only):
+        check_scores(assigner.centers, assigner.norm)
+        compiled = kernel().row_pass(assigner.centers, assigner.norm)
+        if compiled is not None:
+            blocks = _compared_blocks(block.points, frame, assigner)
+            tally = pass_sums(block, blocks, compiled, width, by_client=by_client)
+            return tally.sums, tally.inside
+
+    def labeled(points: NDArray[np.floating]) -> tuple[NDArray[np.float64], Integers]:
+        rows = frame.quantize(points, lattice.SUM_BITS)
+        return rows[:, :width], assigner.labels(rows)
+
+    return group_sums(block, assigner.size, width, labeled, by_client=by_client)
+
+
+def _compared_blocks(points: NDArray[np.floating], frame: Frame, assigner: Assigner) -> Iterator[NDArray[np.int32]]:
+    """Rows as integers in the space of the centers; projected ones fit into 32 bits."""
+    if assigner.projection is None:
+        yield from frame.integer_blocks(points, lattice.SUM_BITS)
+        return
+    for part in lattice.row_blocks(points):
+        yield assigner.compared(frame.quantize(part, lattice.SUM_BITS)).astype(np.int32)
+
+
+def client_sums(
+    block: ClientBlock, size: int, totals: Callable[[ClientBlock], tuple[Integers, Integers]], clip: Clip
+) -> Integers:
+    """Adds up what clients add after clipping.
+
+    Args:
+      block: rows grouped by client.
+      size: of the result.
+      totals: sums and counts of each client of a chunk, as from `group_sums`.
+      clip: bounds what each client adds, on the integers that are summed.
+
+    Returns:
+      shape (size,).
+    """
+    total = np.zeros(size, dtype=np.int64)
+    for chunk in client_chunks(block, max(1, _MAX_CELLS // size)):
+        sums, counts = (cells.reshape(chunk.n_clients, -1) for cells in totals(chunk))
+        clipped = clip(sums, counts, np.diff(chunk.client_offsets))
+        total += np.concatenate([part.sum(axis=0).astype(np.int64) for part in clipped])
+    return total

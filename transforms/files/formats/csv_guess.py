@@ -1,0 +1,238 @@
+"""How a CSV file is written, as far as its first rows show; for `dapple init`, whose job a person reads.
+
+Readers never guess: a job says what was recognized here, or what the person has chosen where two readings are possible.
+"""
+
+import codecs
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.tables.data_section import DECIMALS, THOUSANDS, CsvConfig, CsvForm
+from dapple_dp.transforms.files.formats import csv_cells
+from dapple_dp.transforms.files.formats.csv_file import DELIMITERS, CsvFile, unpacked
+
+_LOOKED_BYTES = 1 << 20
+_WORDS = (
+    *("NA", "N/A", "n/a", "NULL", "null", "NaN", "nan", "None", "none", "#N/A", "#NA", "<NA>", "(null)", "\\N"),
+    *(".", "-", "?", "#NULL!", "missing", "unknown"),
+)
+"""What programs write where a number is missing."""
+_MOST_WRONG = 0.1
+_FEW = 10
+"""Cells of which all must be numbers, and the share that need not be among more."""
+_DAY_FIRST = r"^\d{1,2}([./-])\d{1,2}[./-](?:\d{4}|\d{2})(?:[ T]\d{1,2}:\d{2}(?::\d{2})?)?$"
+_COMMON = frozenset(
+    "äöüÄÖÜßéèêëàâáãåæçîïíìñôóòõøœùûúÿÉÈÊËÀÂÁÃÅÆÇÎÏÍÑÔÓÕØŒÙÛÚ°µ²³½¼¾±·€£§«»“”„—…•\u00a0\u00d7\u2018\u2019\u2013"
+)
+_MOST_ODD = 0.1
+"""Signs that Western texts in cp1252 seldom hold, at most, as a share of those beyond ASCII."""
+
+
+class Undecided(NamedTuple):
+    """A question that the file leaves open.
+
+    Attributes:
+      flag: of `dapple init`, which answers it.
+      why: the readings, as the middle of a sentence.
+      answers: values of the flag, with what each means.
+    """
+
+    flag: str
+    why: str
+    answers: Mapping[str, str]
+
+
+class Look(NamedTuple):
+    """Columns of a table as its first rows have them.
+
+    Attributes:
+      schema: names and types.
+      rows: the first rows, of which ids are recognized; texts as they are written.
+      holes: columns of numbers with a cell that is none.
+      csv: settings of `data.csv` of a CSV file.
+    """
+
+    schema: pa.Schema
+    rows: pa.Table
+    holes: tuple[str, ...] = ()
+    csv: Mapping[str, Any] = {}
+
+
+def look(source: Any, name: str, given: CsvConfig) -> Look | Undecided:
+    """Looks at the first megabyte of a file.
+
+    Args:
+      source: its bytes.
+      name: what messages call it.
+      given: what a person has said; other settings are recognized.
+
+    Raises:
+      InputError: if it is no CSV file.
+    """
+    encoding = given.encoding or _encoding(next(unpacked(source, name, _LOOKED_BYTES), b""))
+    if isinstance(encoding, Undecided):
+        return encoding
+    form = CsvForm.of(given.model_copy(update={"encoding": encoding}))
+    file = _delimited(source, name, form)
+    if isinstance(file, Undecided):
+        return file
+    texts, arrow = file.first_texts(_LOOKED_BYTES, _WORDS)
+    cells = {column: _Cells.of(texts[column]) for column in texts.column_names if column}
+    open_ones = "decimal" not in given.model_fields_set
+    readings = [each for each in _readings() if open_ones or each.decimal == given.decimal]
+    marks = _marks(cells, readings)
+    if isinstance(marks, Undecided):
+        return marks
+    types = {column: _type(each, marks, arrow.field(column).type) for column, each in cells.items()}
+    numbers = [column for column, kind in types.items() if pa.types.is_floating(kind) or pa.types.is_integer(kind)]
+    words = {word for column in numbers for word in cells[column].words} | set(given.null_values)
+    settings = {
+        "delimiter": None if file.delimiter == "," else file.delimiter,
+        "encoding": encoding,
+        "decimal": None if marks.decimal == "." else marks.decimal,
+        "thousands": next((mark for mark, signs in THOUSANDS.items() if signs == marks.thousands), None),
+        "null_values": sorted(words),
+        "quote": None if given.quote == '"' else given.quote,
+    }
+    return Look(
+        schema=pa.schema([(column, types.get(column, pa.string())) for column in texts.column_names]),
+        rows=texts,
+        holes=tuple(column for column in numbers if cells[column].n_good(marks) < len(texts)),
+        csv={setting: value for setting, value in settings.items() if value},
+    )
+
+
+class _Cells(NamedTuple):
+    """Fields of a column.
+
+    Attributes:
+      filled: those that are neither empty nor a word for nothing.
+      words: of these.
+    """
+
+    filled: pa.ChunkedArray
+    words: frozenset[str]
+
+    @classmethod
+    def of(cls, column: pa.ChunkedArray) -> "_Cells":
+        trimmed = pc.utf8_trim_whitespace(column.drop_null())
+        trimmed = trimmed.filter(pc.not_equal(trimmed, ""))
+        known = pc.is_in(trimmed, value_set=pa.array(_WORDS))
+        return cls(trimmed.filter(pc.invert(known)), frozenset(trimmed.filter(known).unique().to_pylist()))
+
+    def n_good(self, form: CsvForm) -> int:
+        """How many are numbers."""
+        return int(pc.sum(csv_cells.are_numbers(self.filled, form)).as_py() or 0)
+
+    def match(self, pattern: str) -> int:
+        """How many match."""
+        return int(pc.sum(pc.match_substring_regex(self.filled, pattern)).as_py() or 0)
+
+    def are_most(self, n_good: int) -> bool:
+        """Whether so many are enough for a column of one kind."""
+        n_filled = len(self.filled)
+        return n_filled > 0 and n_good >= (n_filled if n_filled < _FEW else (1 - _MOST_WRONG) * n_filled)
+
+
+def _readings() -> Iterator[CsvForm]:
+    """Decimal marks and marks between thousands that go together, the plainest first."""
+    for signs, decimal in itertools.product(("", *THOUSANDS.values()), DECIMALS):
+        if signs != decimal:
+            yield CsvForm(decimal=decimal, thousands=signs)
+
+
+def _marks(cells: Mapping[str, _Cells], readings: Sequence[CsvForm]) -> CsvForm | Undecided:
+    """The one reading by which no cell is less of a number than by another; the plainest where several agree."""
+    counts = {
+        column: good
+        for column, each in cells.items()
+        if any(map(each.are_most, good := [each.n_good(reading) for reading in readings]))
+    }
+    best = [place for place in range(len(readings)) if all(good[place] == max(good) for good in counts.values())]
+    decimals = {readings[place].decimal for place in best}
+    marked = [column for column in counts if cells[column].match(r"^[-+]?\d+[.,]")]
+    if best and (len(decimals) == 1 or not marked):
+        return readings[best[0]]
+    signs = {sign for sign in ".," if any(cells[column].match(re.escape(sign)) for column in marked)}
+    names = ", ".join(f'"{column}"' for column in marked[:3]) + (" and others" if len(marked) > 3 else "")
+    if len(signs) == 1:
+        sign = signs.pop()
+        point, comma = ("a little more than 1", "1234") if sign == "." else ("1234", "a little more than 1")
+        readable = f"1{sign}234"
+        why = f"the numbers in {names} can be read in two ways: {readable} may be 1234, or a little more than 1"
+        meanings = (f"{readable} is {point}", f"{readable} is {comma}")
+    else:
+        why = f"the numbers in {names} can be read in two ways: with decimal points, or with decimal commas"
+        meanings = ("with decimal points", "with decimal commas")
+    return Undecided("--decimal", why, dict(zip(DECIMALS, meanings, strict=True)))
+
+
+def _type(cells: _Cells, marks: CsvForm, arrow: pa.DataType) -> pa.DataType:
+    """The type of a column; a code with leading zeros is text."""
+    if not len(cells.filled):
+        return pa.null()
+    if cells.match(csv_cells.FLAG) == len(cells.filled):
+        return pa.bool_()
+    if cells.are_most(cells.n_good(marks)):
+        if cells.match(r"^\d+$") == len(cells.filled) and cells.match(r"^0\d"):
+            return pa.string()
+        if pa.types.is_temporal(arrow):
+            return arrow
+        whole = cells.match(r"[^-+\d]") == 0
+        return pa.int64() if whole else pa.float64()
+    if cells.are_most(cells.match(_DAY_FIRST)):
+        return pa.date32()
+    return arrow if pa.types.is_temporal(arrow) else pa.string()
+
+
+def _encoding(raw: bytes) -> str | Undecided | None:
+    """The encoding of a text that begins so; None for UTF-8."""
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    zeros = [raw[start::2].count(0) for start in (0, 1)]
+    if max(zeros) > len(raw) // 8 and max(zeros) > 4 * min(zeros):
+        return "utf-16-le" if zeros[1] > zeros[0] else "utf-16-be"
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(raw)
+    except UnicodeDecodeError:
+        pass
+    else:
+        return None
+    signs = [sign for sign in raw.decode("cp1252", errors="replace") if not sign.isascii()]
+    if sum(sign not in _COMMON for sign in signs) <= _MOST_ODD * len(signs):
+        return "cp1252"
+    why = "its text is neither UTF-8 nor clearly that of Western Windows"
+    answers = {"cp1252": "Windows", "mac-roman": "Macintosh", "cp850": "DOS", "cp1250": "Windows, Central Europe"}
+    return Undecided("--encoding", why, answers)
+
+
+def _delimited(source: Any, name: str, form: CsvForm) -> CsvFile | Undecided:
+    """The file under the delimiter by which all first rows have as many fields as there are names."""
+    usual = CsvFile(source, name, form)
+    if usual.is_told:
+        return usual
+    fits: list[CsvFile] = []
+    for sign in DELIMITERS:
+        try:
+            file = CsvFile(source, name, dataclasses.replace(form, delimiter=sign.decode()))
+            file.first_texts(_LOOKED_BYTES, ())
+        except InputError:
+            continue
+        if len(file.names) > 1:
+            fits.append(file)
+    most = max((len(file.names) for file in fits), default=0)
+    best = [file for file in fits if len(file.names) == most]
+    if len(best) > 1:
+        called = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+        words = [called[file.delimiter] for file in best]
+        why = f"it can be read in two ways: with {words[0]} between fields, or with {words[1]}"
+        signs = ["tab" if file.delimiter == "\t" else file.delimiter for file in best]
+        return Undecided("--delimiter", why, dict(zip(signs, words, strict=True)))
+    return best[0] if best else usual

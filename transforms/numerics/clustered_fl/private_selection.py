@@ -1,0 +1,28 @@
+"""The exponential mechanism on what a client's rows say for each model: how many it classifies correctly, or more."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dapple_dp.transforms.core.keystream import KeyStream
+from dapple_dp.transforms.numerics.clustered_fl.normal import gumbels
+
+
+def select(counts: NDArray[np.int64], epsilon: float, stream: KeyStream, most: int = 1) -> int:
+    """An index m, drawn with probability proportional to exp(epsilon * counts[m] / (2 most)).
+
+    One row more, less or replaced moves every count by at most `most`, so the draw is epsilon-DP and
+    (epsilon^2 / 8)-zCDP. Gumbel noise of scale 2 most / epsilon and the largest sum draw the same law.
+
+    Args:
+      counts: shape (n_models,); n_models >= 1.
+      epsilon: > 0; infinity selects the largest count, ties to the smallest index.
+      stream: names this call and nothing else.
+      most: >= 1; what a row adds to every count is from 0 to this.
+
+    Source: McSherry, Talwar (2007); Rogers, Steinke (2021), "A better privacy analysis of the exponential mechanism".
+    """
+    if math.isinf(epsilon):
+        return int(np.argmax(counts))
+    return int(np.argmax(counts + 2.0 * most / epsilon * gumbels(stream, len(counts))))

@@ -1,1 +1,0 @@
-"""Discrete noise, the keystream behind it, and private selection."""

@@ -1,0 +1,1 @@
+"""The core on Apache Beam: a round as a PTransform, and the checker of a built graph."""

@@ -1,0 +1,53 @@
+"""Names of the private folders beside an output: `OUTPUT.partial-RUN`, and `OUTPUT.partial-RUN.clients` with rows.
+
+Each is of one run of one output: no id holds `.partial-` or `.clients`, and no output is called like such a
+folder. Otherwise one run would delete, lock or publish what another one keeps there.
+"""
+
+import re
+from typing import NamedTuple
+
+from dapple_dp.schemas.errors import ConfigError
+
+PARTIAL, _COPY = ".partial-", ".clients"
+_NAME = re.compile(
+    rf"(?P<output>.*){re.escape(PARTIAL)}(?P<run>[a-z0-9_-][a-z0-9._-]*?)(?P<copy>{re.escape(_COPY)})?", re.I | re.S
+)
+
+
+class StagingName(NamedTuple):
+    """Name of an output, id of the run, and whether the folder holds its copy of rows."""
+
+    output: str
+    run: str
+    is_copy: bool
+
+
+def staging_folder(output: str, run: str) -> str:
+    """The folder that a run writes before it ends.
+
+    Raises:
+      ConfigError: for an id or an output with which the folder could be that of another run.
+    """
+    if any(mark in run.lower() for mark in (PARTIAL, _COPY)):
+        raise ConfigError(
+            f"run_id can't contain {PARTIAL!r} or {_COPY!r}, got {run!r}: folders of runs end in these. Choose "
+            "another one."
+        )
+    if any(parsed(part) for part in output.split("/")):
+        raise ConfigError(
+            f"--output can't be or be in a folder called like those that runs keep while they work, got {output}; "
+            f"choose a name without {PARTIAL!r}."
+        )
+    return f"{output}{PARTIAL}{run}"
+
+
+def copy_folder(staging: str) -> str:
+    """The folder beside that of a run that holds its private copy of rows."""
+    return f"{staging.rstrip('/')}{_COPY}"
+
+
+def parsed(name: str) -> StagingName | None:
+    """What the name of a folder says; None for a folder of nobody's run."""
+    found = _NAME.fullmatch(name)
+    return None if found is None else StagingName(found["output"], found["run"], bool(found["copy"]))
