@@ -48,11 +48,13 @@ DELTA_REQUIRES = ["deltalake>=1.6,<2"]
 JAX_REQUIRES = ["jax>=0.8"]
 ICEBERG_REQUIRES = ["pyiceberg[pyarrow]>=0.12,<0.13"]
 KAFKA_REQUIRES = ["confluent-kafka>=2.12,<3"]
+PLOT_REQUIRES = ["matplotlib>=3.9"]
 POSTGRES_REQUIRES = ["psycopg[binary]>=3.2,<4"]
 TEST_REQUIRES = [
     *DELTA_REQUIRES,
     *ICEBERG_REQUIRES,
     *KAFKA_REQUIRES,
+    *PLOT_REQUIRES,
     *POSTGRES_REQUIRES,
     "boto3>=1.40",
     "flask-cors>=6",
@@ -71,6 +73,7 @@ EXTRAS = {
     "iceberg": ICEBERG_REQUIRES,
     "jax": JAX_REQUIRES,
     "kafka": KAFKA_REQUIRES,
+    "plot": PLOT_REQUIRES,
     "postgres": POSTGRES_REQUIRES,
     "test": TEST_REQUIRES,
 }

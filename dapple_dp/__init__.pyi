@@ -8,6 +8,7 @@ from dapple_dp.api import decode as decode
 from dapple_dp.api import evaluate as evaluate
 from dapple_dp.api import fit as fit
 from dapple_dp.api import profile as profile
+from dapple_dp.estimator.clusters_display import ClustersDisplay as ClustersDisplay
 from dapple_dp.estimator.dp_kmeans import DPKMeans as DPKMeans
 from dapple_dp.estimator.dp_topics import DPTopics as DPTopics
 from dapple_dp.estimator.private_scaler import PrivateScaler as PrivateScaler

@@ -3,8 +3,8 @@
 import dataclasses
 import sys
 import warnings
-from collections.abc import Mapping
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -30,12 +30,17 @@ from dapple_dp.pipelines.jobs.forewarnings import forewarnings, sentence
 from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.schemas.errors import ConfigError, InputError, PrivacyWarning
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.settings.section import is_number, python_scalar
 from dapple_dp.schemas.settings.yaml_text import check_text
+from dapple_dp.schemas.tables.data_section import MOST_WIDTH
 from dapple_dp.schemas.tables.encoded_column import FilledColumn
 from dapple_dp.transforms.numerics.kmeans.center_tree import union_sums, ward_tree
 from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
 from dapple_dp.transforms.numerics.trusted_zone.clustering_sums import model_cost
 from dapple_dp.transforms.rounds.memory_rows import Columns, PublicRows
+
+if TYPE_CHECKING:
+    from dapple_dp.estimator.notebook import PlanTable, Report
 
 
 @dataclasses.dataclass
@@ -66,6 +71,16 @@ def _in_search() -> bool:
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return False
+
+
+def _set_columns(holder: Any, columns: Any) -> None:
+    """Makes an estimator that was fitted to such columns of a number or of names."""
+    is_whole = isinstance(columns, int) and is_number(columns, 1, MOST_WIDTH)
+    if columns is None or isinstance(columns, str) or (np.ndim(columns) == 0 and not is_whole):
+        raise ConfigError(f"columns must be the number of columns or their names, got {columns!r}; give these.")
+    if not is_whole:
+        holder.feature_names_in_ = np.array([str(name) for name in columns], dtype=object)
+    holder.n_features_in_ = columns if is_whole else len(columns)
 
 
 class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
@@ -112,6 +127,8 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
       data_name: name of the data set in the ledger.
       random_state: of public randomness (k-means on the server, stand-in points), never of noise; an integer >= 0,
         a `RandomState` or None.
+      verbose: 1 prints a line after each round, with the time that is left. How long rounds take depends on the rows,
+        so the lines are for whoever may see these. 0 prints nothing.
 
     Attributes:
       cluster_centers_: shape (n_clusters, n_features), feature units.
@@ -122,7 +139,8 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
       tree_sizes_: shape (n_clusters - 1,): the noisy size of the cluster that each row of `tree_` makes, which is the
         sum of the noisy sizes of its parts; may be negative.
       algorithm_: that of the fit, whatever "auto" stood for.
-      privacy_: `PrivacyStatement`: what the fit guarantees.
+      privacy_: `PrivacyStatement`: what the fit guarantees. It prints six lines: epsilon and delta, unit, neighbors,
+        where noise was added, the ledger that was charged, and what checked the fit.
       releases_: every noised aggregate behind the centers, in the order of the rounds.
       warnings_: what the report of the fit warns of, from settings and released numbers.
       n_features_in_: number of features.
@@ -155,6 +173,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         ledger: str | None = None,
         data_name: str | None = None,
         random_state: Any = None,
+        verbose: int = 0,
     ):
         self.n_clusters = n_clusters
         self.algorithm = algorithm
@@ -173,6 +192,56 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         self.ledger = ledger
         self.data_name = data_name
         self.random_state = random_state
+        self.verbose = verbose
+
+    def plan(
+        self,
+        n_rows: int,
+        epsilons: Sequence[float] = (0.1, 0.3, 1.0, 3.0),
+        *,
+        columns: int | Sequence[str] | None = None,
+        server_data: ArrayLike | None = None,
+    ) -> "PlanTable":
+        """Shows what a fit would cost and find at some epsilons, before anything is spent.
+
+        No private row is needed. The fit is simulated on `server_data`, or on made-up clusters inside the bounds, with
+        the very noise that it would draw; the numbers are those of `dapple plan`.
+
+        Args:
+          n_rows: assumed number of rows (unit "client": of clients): a guess or a public number, never that of the
+            private rows.
+          epsilons: each > 0, 12 at most; that of this estimator isn't among them by itself.
+          columns: how many, or their names. None takes those of `server_data`, of `domain`, or of the last fit.
+          server_data: shape (q, n_features): the public rows that `fit` will be given, if any.
+
+        Returns:
+          A table that a notebook shows; `rows` has its numbers.
+
+        Raises:
+          ConfigError: if a parameter breaks its rule, or the columns are unknown.
+          InputError: if the public rows can't be used.
+        """
+        from dapple_dp.estimator.notebook import PlanTable
+
+        holder, server = BaseEstimator(), None
+        if server_data is not None:
+            may_miss = missing_of(self.missing)
+            server = checked_points(holder, server_data, reset=True, name="server_data", may_miss=may_miss)
+        else:
+            _set_columns(holder, self._known_columns() if columns is None else python_scalar(columns))
+        names = self._columns(holder)
+        client_id = client_column(names) if self.unit == PrivacyUnit.CLIENT else None
+        config, public = self._job_on(names, client_id, server)
+        with in_parameters():
+            return PlanTable.of(config, n_rows, holder.n_features_in_, public, epsilons)
+
+    def _known_columns(self) -> Any:
+        """Names or number of the columns, from the bounds or from the last fit; None before one."""
+        if isinstance(self.domain, Mapping):
+            return list(self.domain)
+        if self.domain is not None and np.ndim(self.domain) == 2:
+            return len(self.domain)
+        return getattr(self, "feature_names_in_", getattr(self, "n_features_in_", None))
 
     def fit(
         self,
@@ -223,22 +292,26 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         self, points: NDArray[np.floating], clients: pa.ChunkedArray | None, server: NDArray[np.floating] | None
     ) -> ReleasedRun:
         """The job on checked rows."""
-        names = self._columns()
-        place = Place(
-            rows="X",
-            server=None if server is None else "server_data",
-            features=POINT if names is None else names,
-            client_id=None if clients is None else client_column(names),
-        )
-        config = self._job(place)
-        public = None if server is None else PublicRows(Columns(server), place.features)
+        names = self._columns(self)
+        config, public = self._job_on(names, None if clients is None else client_column(names), server)
         said = self._warn_of_spending(config)
         with in_parameters():
-            run = run_in_memory(config, Columns(points, clients, self._beside()), public)
+            tell = print if self.verbose else None
+            run = run_in_memory(config, Columns(points, clients, self._beside()), public, tell)
         for text in run.warnings:
             if text not in said:
                 warnings.warn(text, PrivacyWarning, stacklevel=3)
         return run
+
+    def _job_on(
+        self, names: tuple[str, ...] | None, client_id: str | None, server: NDArray[np.floating] | None
+    ) -> tuple[FitConfig, PublicRows | None]:
+        """The job of a fit on such columns, and its public rows."""
+        features = POINT if names is None else names
+        place = Place(
+            rows="X", server=None if server is None else "server_data", features=features, client_id=client_id
+        )
+        return self._job(place), None if server is None else PublicRows(Columns(server), features)
 
     def _job(self, place: Place) -> FitConfig:
         """The job of a fit on rows in a folder."""
@@ -291,8 +364,21 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         """`fit`, then `predict` of the same rows; the labels are private, unlike the centers."""
         return self.fit(X, y, **kwargs).predict(X)
 
+    def report(self) -> "Report":
+        """Makes the page of the fit that `dapple fit` writes: released numbers and public settings.
+
+        A notebook shows it; its method `save(path)` writes it.
+
+        Raises:
+          ConfigError: after `load` of a folder without a report.
+        """
+        from dapple_dp.estimator.notebook import Report
+
+        check_is_fitted(self)
+        return Report(self._run.report())
+
     def save(self, folder: str) -> None:
-        """Writes what `dapple fit` writes, but for the report, for `load`, `dapple assign` and other jobs on a model.
+        """Writes what `dapple fit` writes, for `load`, `dapple assign` and other jobs on a model.
 
         Nothing of it is private but in the stated sense: no row, and no exact number of rows.
 
@@ -371,15 +457,15 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
             )
         )
 
-    def _columns(self) -> tuple[str, ...] | None:
-        """Names of the columns of the job; None for one column of lists."""
-        names = getattr(self, "feature_names_in_", None)
+    def _columns(self, holder: Any) -> tuple[str, ...] | None:
+        """Names of the columns of the job, which `holder` knows; None for one column of lists."""
+        names = getattr(holder, "feature_names_in_", None)
         if names is not None:
             starred = [name for name in map(str, names) if "*" in name]
             if starred:
                 raise InputError(f"X must have column names without '*', got {starred[0]!r}; rename that column.")
             return tuple(map(str, names))
-        return None if self.domain is None and not self.missing else made_names(self.n_features_in_)
+        return None if self.domain is None and not self.missing else made_names(holder.n_features_in_)
 
     def _checked_groups(self, groups: ArrayLike | None, n_rows: int) -> Any:
         """Client ids of the rows, for the unit that has clients."""

@@ -41,6 +41,7 @@ class DPTopics(DPKMeans):
       ledger: path of the privacy ledger that each fit is charged to; None to spend unrecorded.
       data_name: name of the data set in the ledger.
       random_state: of public randomness, never of noise; an integer >= 0, a `RandomState` or None.
+      verbose: as of `DPKMeans`.
 
     Attributes:
       names_: for each topic its names, the strongest first; empty where none stands out of the noise.
@@ -68,6 +69,7 @@ class DPTopics(DPKMeans):
         ledger: str | None = None,
         data_name: str | None = None,
         random_state: Any = None,
+        verbose: int = 0,
     ):
         self.n_clusters = n_clusters
         self.epsilon = epsilon
@@ -82,6 +84,7 @@ class DPTopics(DPKMeans):
         self.ledger = ledger
         self.data_name = data_name
         self.random_state = random_state
+        self.verbose = verbose
 
     def fit(
         self,

@@ -1,7 +1,9 @@
 """What a fit in memory releases, and the folder of it that other jobs read."""
 
 import dataclasses
+import hashlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,12 +11,15 @@ from numpy.typing import NDArray
 
 from dapple_dp.estimator.job_of_parameters import in_words
 from dapple_dp.estimator.memory_rows import POINT, made_names
+from dapple_dp.pipelines.jobs.forewarnings import plural
 from dapple_dp.pipelines.kmeans.fit_in_memory import fit_in_memory
 from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from dapple_dp.pipelines.kmeans.plan.previous_run import PreviousRun, load_previous
 from dapple_dp.pipelines.kmeans.report import files as outputs
 from dapple_dp.pipelines.kmeans.report import report_warnings
+from dapple_dp.pipelines.ledger.spending import Remaining, left_words
 from dapple_dp.pipelines.run.folder import MANIFEST, PRIVACY_FILE, RunFolder, new_run_id
+from dapple_dp.schemas.core.unit import UNITS
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
 from dapple_dp.schemas.kmeans.model import ClusterModel
@@ -45,6 +50,8 @@ class ReleasedRun:
       privacy: the guarantee.
       warnings: of the report.
       files: the output folder by name, manifest included.
+      planned: the job, of which the report is made; None of a run that was read.
+      result: what it released; None of a run that was read.
     """
 
     model: ClusterModel
@@ -52,30 +59,104 @@ class ReleasedRun:
     encoder: Encoder | None
     algorithm: str
     names: tuple[str, ...] | None
-    privacy: PrivacyStatement
+    privacy: "FitStatement"
     warnings: tuple[str, ...]
     files: dict[str, bytes]
+    planned: PlannedFit | None = None
+    result: FitResult | None = None
+
+    def report(self) -> str:
+        """Makes the page of the fit; raises ConfigError if it was read from a folder without one."""
+        if self.planned is not None and self.result is not None:
+            return outputs.report_html(self.planned, self.result, _content(self.files, MANIFEST)["run_id"])
+        if outputs.REPORT_FILE not in self.files:
+            raise ConfigError(f"The folder of this fit has no {outputs.REPORT_FILE}, so there is no report to show.")
+        return self.files[outputs.REPORT_FILE].decode()
 
 
-def run_in_memory(config: FitConfig, rows: Columns, server: PublicRows | None) -> ReleasedRun:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FitStatement(PrivacyStatement):
+    """The guarantee of a fit, with what its record says around it.
+
+    Attributes:
+      ledger: that was charged, in words.
+      checked: what has checked the rounds, in words.
+    """
+
+    ledger: str
+    checked: str
+
+    @classmethod
+    def of(cls, stated: PrivacyStatement, manifest: dict[str, Any]) -> "FitStatement":
+        """Joins a guarantee with the manifest of its run."""
+        fields = {field.name: getattr(stated, field.name) for field in dataclasses.fields(PrivacyStatement)}
+        here = manifest["settings"]["data"]["path"] == outputs.NOT_SAID
+        return cls(
+            **fields,
+            ledger=_charged(manifest),
+            checked="in memory: objects, bounds and spending of all rounds, before a row was read"
+            if here
+            else "by the job that wrote the folder",
+        )
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """The six lines by name."""
+        laws = sorted({event["mechanism"].removeprefix("discrete_").capitalize() for event in self.events})
+        covers = f", {self.covers}" if self.covers else ""
+        return {
+            "epsilon": f"{self.epsilon:.6g}, delta {self.delta:.3g}{covers}",
+            "unit": f"{self.unit}: protects {UNITS[self.unit].protects}",
+            "neighbors": self.neighbors,
+            "noise": f"discrete {' and '.join(laws)} in {plural(len(self.events), 'release')}; {self.actors}",
+            "ledger": self.ledger,
+            "checked": self.checked,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Content of `privacy.json`, which holds the guarantee alone."""
+        content = PrivacyStatement.to_json(self)
+        return {name: value for name, value in content.items() if name not in ("ledger", "checked")}
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<11}{text}" for name, text in self.facts.items())
+
+    def _repr_html_(self) -> str:
+        from dapple_dp.estimator.notebook import table_html
+
+        return table_html("Privacy of this fit", [("", ""), *self.facts.items()])
+
+
+def _charged(manifest: dict[str, Any]) -> str:
+    """The ledger that a run was charged to, and what it left."""
+    settings, around = manifest["settings"], manifest.get("ledger")
+    if settings["ledger"] is None:
+        return "none: nothing adds this fit to others"
+    left = left_words(settings["ledger"], None if around is None else Remaining(**around["after"]))
+    return f"{settings['data']['name']} in {settings['ledger']}; left: {left}"
+
+
+def run_in_memory(
+    config: FitConfig, rows: Columns, server: PublicRows | None, tell: Callable[[str], None] | None = None
+) -> ReleasedRun:
     """Runs a job to its end, charged to its ledger if it has one.
 
     Args:
       config: the job.
       rows: all private rows.
       server: the public ones; None without.
+      tell: takes a line after each round; None to say nothing.
 
     Raises:
       DappleError: what stopped it, in one sentence.
     """
     run_id = new_run_id()
-    planned, result = fit_in_memory(config, rows, server, run_id)
-    return _released(planned, result, _files(planned, result, run_id))
+    planned, result = fit_in_memory(config, rows, server, run_id, tell)
+    return _released(planned, result, _without_places(outputs.manifest(planned, result, run_id)))
 
 
-def _files(planned: PlannedFit, result: FitResult, run_id: str) -> dict[str, bytes]:
-    """The output folder of a fit."""
-    manifest = _without_places(outputs.manifest(planned, result, run_id))
+def _files(planned: PlannedFit, result: FitResult, manifest: dict[str, Any]) -> dict[str, bytes]:
+    """The output folder of a fit, but for its report."""
     return {
         CENTERS_FILE: table_bytes(result.model.centers_table(result.in_units)),
         RELEASES_FILE: table_bytes(releases_to_table(list(result.model.releases))),
@@ -94,7 +175,7 @@ def _without_places(manifest: dict[str, Any]) -> dict[str, Any]:
     return manifest
 
 
-def _released(planned: PlannedFit, result: FitResult, files: dict[str, bytes]) -> ReleasedRun:
+def _released(planned: PlannedFit, result: FitResult, manifest: dict[str, Any]) -> ReleasedRun:
     """What a job in memory has found."""
     features, encoder = planned.config.data.features, planned.contract.encoder
     return ReleasedRun(
@@ -103,9 +184,11 @@ def _released(planned: PlannedFit, result: FitResult, files: dict[str, bytes]) -
         encoder=encoder,
         algorithm=str(planned.config.algorithm),
         names=None if isinstance(features, str) or features == made_names(len(features)) else features,
-        privacy=result.privacy,
+        privacy=FitStatement.of(result.privacy, manifest),
         warnings=tuple(map(in_words, report_warnings.texts(planned, result))),
-        files=files,
+        files=_files(planned, result, manifest),
+        planned=planned,
+        result=result,
     )
 
 
@@ -131,6 +214,8 @@ def write_run(run: ReleasedRun, folder: str) -> None:
                 target.write_privacy(_content(run.files, name))
             elif name != MANIFEST:
                 target.write(name, content)
+        if outputs.REPORT_FILE not in run.files and run.planned is not None:
+            target.write(outputs.REPORT_FILE, run.report().encode())
         target.publish({name: value for name, value in manifest.items() if name != "files"})
 
 
@@ -145,16 +230,22 @@ def read_run(folder: str) -> ReleasedRun:
     refusal = Refusal(
         kind=ConfigError, rule=f"{MANIFEST} in {previous.folder} must be that of a fit", remedy="fit again"
     )
-    names = json_schema.parse_as(raw, RunManifest, refusal).files
-    files = {name: _raw(previous.folder, name) for name in names} | {MANIFEST: raw}
+    digests = json_schema.parse_as(raw, RunManifest, refusal).files
+    files = {name: _raw(previous.folder, name) for name in digests}
+    changed = next((name for name in files if hashlib.sha256(files[name]).hexdigest() != digests[name]), None)
+    if changed is not None:
+        raise ConfigError(f"{changed} in {previous.folder} must be the file that fit wrote, got another; fit again.")
+    files[MANIFEST] = raw
     target = Refusal(kind=ConfigError, rule=f"{PRIVACY_FILE} must be that of a fit", remedy="fit again")
     with target.covers():
         content = _content(files, PRIVACY_FILE)
-        privacy, algorithm = statement_from_json(content), str(content["algorithm"])
+        stated, algorithm = statement_from_json(content), str(content["algorithm"])
+    with refusal.covers():
+        privacy = FitStatement.of(stated, _content(files, MANIFEST))
     return _read(previous, files, privacy, algorithm)
 
 
-def _read(previous: PreviousRun, files: dict[str, bytes], privacy: PrivacyStatement, algorithm: str) -> ReleasedRun:
+def _read(previous: PreviousRun, files: dict[str, bytes], privacy: FitStatement, algorithm: str) -> ReleasedRun:
     """What a folder says; raises ConfigError if its columns were encoded otherwise than by bounds."""
     saved, model = previous.saved, previous.model
     in_units = None if saved.encoder is None else saved.encoder.in_units(model.centers)

@@ -1,6 +1,6 @@
 """A `fit` of rows in memory: planned, charged and run in this process, without Beam and without a file."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -23,7 +23,11 @@ from dapple_dp.transforms.rounds.memory_rows import Columns, PublicRows
 
 
 def fit_in_memory(
-    config: FitConfig, rows: Columns, server: PublicRows | None, run_id: str
+    config: FitConfig,
+    rows: Columns,
+    server: PublicRows | None,
+    run_id: str,
+    tell: Callable[[str], None] | None = None,
 ) -> tuple[PlannedFit, FitResult]:
     """Runs a job to its end, charged to its ledger if it has one.
 
@@ -35,6 +39,7 @@ def fit_in_memory(
       rows: all private rows.
       server: the public rows; None without.
       run_id: in the ledger.
+      tell: takes a line after each round; None to say nothing.
 
     Returns:
       The job as it was planned, and what it has released.
@@ -60,7 +65,7 @@ def fit_in_memory(
 
     with spending(_reservation(planned, run_id, started)):
         _check_apart(rows, server)
-        state, spent = run_in_process(planned, rows, start)
+        state, spent = run_in_process(planned, rows, start, tell)
         result = _result(planned, state.model(), spent, started[0])
     return planned, result
 

@@ -23,7 +23,7 @@ from dapple_dp.pipelines.page.svg import Figure, inline_svg
 from dapple_dp.pipelines.run.failures import describe_unexpected
 from dapple_dp.schemas.core.unit import UNITS
 from dapple_dp.schemas.privacy.noise_shares import ZEROED_OUT
-from dapple_dp.schemas.privacy.statement import PrivacyStatement, computational
+from dapple_dp.schemas.privacy.statement import PrivacyStatement, computational, odds
 
 _LOGGER = logging.getLogger(__name__)
 _ENVIRONMENT = jinja2.Environment(
@@ -33,15 +33,6 @@ _ENVIRONMENT = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-
-
-def odds(epsilon: float, delta: float) -> float:
-    """The probability at most that a guess at even odds is right: (e^epsilon + delta) / (1 + e^epsilon).
-
-    Source: Kairouz, Oh, Viswanath (2015), "The composition theorem for differential privacy": the region of errors of
-      any test, whose best point for equal priors this is.
-    """
-    return (1.0 + delta * math.exp(-epsilon)) / (1.0 + math.exp(-epsilon))
 
 
 def change_words(change: str, seen: str, guess: str, epsilon: float, delta: float, drawn_from: str) -> str:

@@ -8,9 +8,9 @@ patterns, then names of columns are read from the first private file, as the fit
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,6 @@ from dapple_dp.pipelines.plan import plan_words
 from dapple_dp.pipelines.plan.sharp_edges import edges_of
 from dapple_dp.pipelines.plan.side_by_side import against_bounds, at_epsilons
 from dapple_dp.pipelines.plan.stream_noise import stream_json, stream_warnings
-from dapple_dp.pipelines.run.options import beam_options, read_text
 from dapple_dp.pipelines.run.stores import check_stores
 from dapple_dp.pipelines.tables.features import with_features
 from dapple_dp.pipelines.tables.private_source import check_public, private_source
@@ -51,6 +50,10 @@ from dapple_dp.schemas.tables.encoder import Encoder
 from dapple_dp.transforms.kmeans.protocols import protocol_of
 from dapple_dp.transforms.kmeans.simulated_fit import DRAWS, MOST_ROWS, SimulatedFit, probed_units
 from dapple_dp.transforms.numerics.kmeans.centers import released_as
+from dapple_dp.transforms.tables.on_launcher import ServerFiles
+
+if TYPE_CHECKING:
+    from dapple_dp.transforms.rounds.memory_rows import PublicRows
 
 ASSUMED_UNITS = 100_000
 _SEARCH = (0.01, 20.0)
@@ -89,10 +92,26 @@ class Expected:
         n_units = _assumed(config, given)
         config = with_features(config)
         _compare(config)
-        files = server_files(config)
-        encoder = learned_encoder(config, files)
+        return cls._of(config, n_units, server_files(config), lambda _: _width(config, given))
+
+    @classmethod
+    def in_memory(cls, config: FitConfig, n_units: int, width: int, server: "PublicRows | None") -> "Expected":
+        """Plans and simulates a job of so many columns and units in memory, without its private rows."""
+        check_stores(config)
+        config = with_features(config)
+        return cls._of(config, n_units, server, lambda encoder: width if encoder is None else encoder.n_features)
+
+    @classmethod
+    def _of(
+        cls,
+        config: FitConfig,
+        n_units: int,
+        rows: "ServerFiles | PublicRows | None",
+        width: Callable[[Encoder | None], int],
+    ) -> "Expected":
+        encoder = learned_encoder(config, rows)
         previous = previous_run(config)
-        server = public_points(config, encoder, files, lambda: _width(config, given), previous=previous)
+        server = public_points(config, encoder, rows, lambda: width(encoder), previous=previous)
         check_previous(config, previous, encoder, server.shape[1])
         fit = public_fit(config, server, previous)
         simulated = fit.simulated(config, server, n_units)
@@ -231,6 +250,8 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
     Raises:
       DappleError: what stopped it, in one sentence.
     """
+    from dapple_dp.pipelines.run.options import beam_options
+
     beam_options([])
     config, words = _config(given.config)
     with words:
@@ -279,6 +300,8 @@ def _reaches(expected: Expected, epsilon: float, accuracy: float) -> bool:
 
 def _config(path: str) -> tuple[FitConfig, contextlib.AbstractContextManager[None]]:
     """The private fit in a file, of a stream that of its first window, and whose words errors are said in."""
+    from dapple_dp.pipelines.run.options import read_text
+
     settings = yaml_text.parse(read_text(path))
     if is_pooled(settings):
         raise ConfigError("the job must be a private fit, got one without privacy, which spends nothing; run it.")

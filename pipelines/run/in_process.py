@@ -4,9 +4,11 @@ The order is that of a graph. The audit looks at all objects and compares what t
 become blocks, which nobody else can count twice; the key is made; then the rounds run on one BLAS thread.
 """
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, Protocol
 
+from dapple_dp.schemas.core.block import ClientBlock
 from dapple_dp.schemas.core.plan import GraphPrivacy, Promise, Zone
 from dapple_dp.schemas.errors import PrivacyFlowError, RunnerError
 from dapple_dp.schemas.tables.contract import TableContract
@@ -39,13 +41,16 @@ class Rounds(Protocol):
         """What the rounds spend."""
 
 
-def run_in_process(planned: Rounds, rows: Columns, start: Callable[[], RunKey]) -> tuple[Any, GraphPrivacy]:
+def run_in_process(
+    planned: Rounds, rows: Columns, start: Callable[[], RunKey], tell: Callable[[str], None] | None = None
+) -> tuple[Any, GraphPrivacy]:
     """Runs all rounds.
 
     Args:
       planned: the rounds.
       rows: all rows.
       start: gives the key of the run; called once, when nothing but the rounds is left to do.
+      tell: takes a line after each round, with the time that is left; None to say nothing.
 
     Returns:
       The state after the last round, and what the rounds have spent.
@@ -58,8 +63,38 @@ def run_in_process(planned: Rounds, rows: Columns, start: Callable[[], RunKey]) 
     initial, rounds, contract = planned.initial, planned.rounds, planned.contract
     spent = check_rounds(initial, rounds, contract, planned.promise)
     row_pass.start()
+    blocks = _Watched(_blocks(rows, contract), len(rounds), tell)
     with one_thread():
-        return loop.run(initial, rounds, _blocks(rows, contract), start()), spent
+        state = loop.run(initial, rounds, blocks, start())
+    blocks.tell()
+    return state, spent
+
+
+class _Watched:
+    """The blocks of a run, and how far it is: `loop.run` iterates over them once a round.
+
+    Args:
+      blocks: all rows.
+      n_rounds: of the run.
+      say: takes a line; None to say nothing.
+    """
+
+    def __init__(self, blocks: MemoryRows, n_rounds: int, say: Callable[[str], None] | None):
+        self._blocks, self._n_rounds, self._say = blocks, n_rounds, say
+        self._begun, self._start = 0, time.monotonic()
+
+    def __iter__(self) -> Iterator[ClientBlock]:
+        self.tell()
+        self._begun += 1
+        return iter(self._blocks)
+
+    def tell(self) -> None:
+        """Says that the round that began last is done, if one began."""
+        done = self._begun
+        if done and self._say:
+            taken = time.monotonic() - self._start
+            left = taken / done * (self._n_rounds - done)
+            self._say(f"round {done} of {self._n_rounds}: {taken:.1f} s, about {left:.1f} s left")
 
 
 def check_rounds(initial: Any, rounds: tuple[Round, ...], contract: TableContract, promise: Promise) -> GraphPrivacy:

@@ -52,6 +52,15 @@ def computational(source: str) -> str:
     return f"This holds against anyone who cannot tell the bits of the noise ({source}) from truly random ones."
 
 
+def odds(epsilon: float, delta: float) -> float:
+    """The probability at most that a guess at even odds is right: (e^epsilon + delta) / (1 + e^epsilon).
+
+    Source: Kairouz, Oh, Viswanath (2015), "The composition theorem for differential privacy": the region of errors of
+      any test, whose best point for equal priors this is.
+    """
+    return (1.0 + delta * math.exp(-epsilon)) / (1.0 + math.exp(-epsilon))
+
+
 def describe(plan: PrivacyPlan) -> list[dict[str, Any]]:
     """One row of plain data per release, in order, as `privacy.json` lists them."""
     return [

@@ -63,8 +63,8 @@ PLACES = {
         *("pipelines/kmeans/stream/history.py", "pipelines/jobs/warned.py", "pipelines/jobs/windows.py"),
         *("pipelines/jobs/place.py", "pipelines/reports/windows.py", "pipelines/reports/source.py"),
         *("pipelines/ledger/job.py", "pipelines/jobs/lineage.py", "dapple_dp/integrations/table_out.py"),
-        *("dapple_dp/estimator/run_files.py", "pipelines/kmeans/account.py", "transforms/privacy/plan_cache.py"),
-        "pipelines/reports/encode.py",
+        *("dapple_dp/estimator/run_files.py", "dapple_dp/estimator/notebook.py", "pipelines/kmeans/account.py"),
+        *("transforms/privacy/plan_cache.py", "pipelines/reports/encode.py"),
     ),
     _GIVEN: (
         *("pipelines/run/options.py", "pipelines/kmeans/plan/fingerprint.py"),

@@ -91,6 +91,7 @@ def test_every_extra_of_the_metadata_is_on_the_page():
         ("delta", "pip install 'deltalake<2,>=1.6'"),
         ("iceberg", "pip install 'pyiceberg[pyarrow]<0.13,>=0.12'"),
         ("kafka", "pip install 'confluent-kafka<3,>=2.12'"),
+        ("plot", "pip install 'matplotlib>=3.9'"),
         ("postgres", "pip install 'psycopg[binary]<4,>=3.2'"),
         ("jax", "pip install 'jax>=0.8'"),
     ],

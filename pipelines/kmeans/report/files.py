@@ -50,6 +50,7 @@ _NOISE = {
     Mechanism.DISCRETE_LAPLACE: "discrete Laplace mechanism",
 }
 NAMES_FILE = "names.parquet"
+REPORT_FILE = "report.html"
 NOT_SAID = "given, not said"
 """Stands in `run.json` for where a key is."""
 
@@ -61,7 +62,7 @@ def write_outputs(folder: RunFolder, planned: PlannedFit, result: FitResult) -> 
     folder.write_privacy(stated(planned, result))
     for name, content in further_files(planned, result).items():
         folder.write(name, content)
-    _write_report(folder, planned, result)
+    folder.write(REPORT_FILE, report_html(planned, result, folder.run_id).encode())
 
 
 def stated(planned: PlannedFit, result: FitResult) -> dict[str, Any]:
@@ -95,15 +96,15 @@ def _sizes(model: ClusterModel) -> dict[str, Any]:
     return {"counted": model.counted, "noise_stddev": known}
 
 
-def _write_report(folder: RunFolder, planned: PlannedFit, result: FitResult) -> None:
+def report_html(planned: PlannedFit, result: FitResult, run_id: str) -> str:
+    """Returns the page of a run."""
     config = planned.config
     left = None
     if config.ledger is not None:
         from dapple_dp.pipelines.ledger.remaining import remaining
 
         left = remaining(config.ledger, config.data.name)
-    stamp = RunStamp.today(folder.run_id, config_digest(config), config.data.name)
-    folder.write("report.html", report_page.render(planned, result, left, stamp).encode())
+    return report_page.render(planned, result, left, RunStamp.today(run_id, config_digest(config), config.data.name))
 
 
 def manifest(planned: PlannedFit, result: FitResult, run_id: str) -> dict[str, Any]:

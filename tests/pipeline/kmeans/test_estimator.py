@@ -134,7 +134,11 @@ import numpy as np
 from dapple_dp import DPKMeans, DPTopics
 
 rows, given = np.random.default_rng(0).normal(size=(300, 2)), {"epsilon": 4.0, "delta": 1e-6}
-DPKMeans(2, **given, domain=(-5, 5)).fit(rows).save(sys.argv[1])
+model = DPKMeans(2, **given, domain=(-5, 5)).fit(rows)
+asked = ("estimator.notebook", "estimator.clusters_display", "pipelines.plan")
+print([name for name in asked if f"dapple_dp.{name}" in sys.modules])
+model.save(sys.argv[1])
+model.plan(300, [1.0]), model.report()._repr_html_(), model.privacy_._repr_html_()
 DPKMeans(2, **given, domain=(-5, 5), unit="client", client_rows=3).fit(rows, groups=np.arange(300) // 3)
 DPKMeans(2, **given).fit(rows, server_data=rows[:90] + 0.1)
 DPKMeans(2, **given, clipping_norm=5.0, settings={"quality": {}}).fit(rows)
@@ -143,7 +147,7 @@ print([name for name in sys.modules if name.partition(".")[0] == "apache_beam"])
 """
     words = [sys.executable, "-W", "ignore", "-c", script, str(tmp_path / "model")]
     found = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert found.stdout == "[]\n"
+    assert found.stdout == "[]\n[]\n"
 
 
 def test_groups_make_the_client_the_privacy_unit():
@@ -256,7 +260,7 @@ def test_parameters_are_stored_as_they_are_and_cloned():
     given = {"n_clusters": 4, "epsilon": 0.5, "delta": 1e-7, "clipping_norm": 2.0, "unit": "client", "client_rows": 9}
     given |= {"allocation": "paper", "center": "none", "lloyd_steps": 2, "public_rows": 10**6, "random_state": 3}
     given |= {"algorithm": "feddp_kmeans", "domain": None, "settings": None, "ledger": "l", "data_name": "d"}
-    given |= {"missing": None}
+    given |= {"missing": None, "verbose": 1}
     estimator = DPKMeans(**given)
     assert estimator.get_params() == given
     assert clone(estimator).get_params() == given

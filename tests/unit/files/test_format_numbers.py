@@ -107,7 +107,7 @@ UNNUMBERED = {
         "transforms/tables/prepared_files.py:write",
     ),
     _PEOPLE: (
-        "pipelines/kmeans/report/files.py:_write_report",
+        "dapple_dp/estimator/notebook.py:save",
         "pipelines/kmeans/stream/windows_page.py:write_page",
         "pipelines/ledger/job.py:run",
         "pipelines/plan/starter.py:run",
