@@ -1,6 +1,7 @@
 """What a fit in memory releases, and the folder of it that other jobs read."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Callable
@@ -16,8 +17,9 @@ from dapple_dp.pipelines.kmeans.fit_in_memory import fit_in_memory
 from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from dapple_dp.pipelines.kmeans.plan.previous_run import PreviousRun, load_previous
 from dapple_dp.pipelines.kmeans.report import files as outputs
-from dapple_dp.pipelines.kmeans.report import report_warnings
+from dapple_dp.pipelines.kmeans.report import report_page, report_warnings
 from dapple_dp.pipelines.ledger.spending import Remaining, left_words
+from dapple_dp.pipelines.page.stamp import RunStamp
 from dapple_dp.pipelines.run.folder import MANIFEST, PRIVACY_FILE, RunFolder, new_run_id
 from dapple_dp.schemas.core.unit import UNITS
 from dapple_dp.schemas.errors import ConfigError
@@ -50,8 +52,7 @@ class ReleasedRun:
       privacy: the guarantee.
       warnings: of the report.
       files: the output folder by name, manifest included.
-      planned: the job, of which the report is made; None of a run that was read.
-      result: what it released; None of a run that was read.
+      page: makes the report, of what the run itself knew; None of a run that was read.
     """
 
     model: ClusterModel
@@ -62,13 +63,12 @@ class ReleasedRun:
     privacy: "FitStatement"
     warnings: tuple[str, ...]
     files: dict[str, bytes]
-    planned: PlannedFit | None = None
-    result: FitResult | None = None
+    page: Callable[[], str] | None = None
 
     def report(self) -> str:
-        """Makes the page of the fit; raises ConfigError if it was read from a folder without one."""
-        if self.planned is not None and self.result is not None:
-            return outputs.report_html(self.planned, self.result, _content(self.files, MANIFEST)["run_id"])
+        """Returns the page of the fit; raises ConfigError if it was read from a folder without one."""
+        if self.page is not None:
+            return self.page()
         if outputs.REPORT_FILE not in self.files:
             raise ConfigError(f"The folder of this fit has no {outputs.REPORT_FILE}, so there is no report to show.")
         return self.files[outputs.REPORT_FILE].decode()
@@ -90,14 +90,8 @@ class FitStatement(PrivacyStatement):
     def of(cls, stated: PrivacyStatement, manifest: dict[str, Any]) -> "FitStatement":
         """Joins a guarantee with the manifest of its run."""
         fields = {field.name: getattr(stated, field.name) for field in dataclasses.fields(PrivacyStatement)}
-        here = manifest["settings"]["data"]["path"] == outputs.NOT_SAID
-        return cls(
-            **fields,
-            ledger=_charged(manifest),
-            checked="in memory: objects, bounds and spending of all rounds, before a row was read"
-            if here
-            else "by the job that wrote the folder",
-        )
+        in_memory = manifest["settings"]["data"]["path"] == outputs.NOT_SAID
+        return cls(**fields, ledger=_charged(manifest), checked=_CHECKS[in_memory])
 
     @property
     def facts(self) -> dict[str, str]:
@@ -127,13 +121,25 @@ class FitStatement(PrivacyStatement):
         return table_html("Privacy of this fit", [("", ""), *self.facts.items()])
 
 
+_CHECKS = {
+    True: "in memory: objects, bounds and spending of all rounds, before a row was read",
+    False: "by the job that wrote the folder",
+}
+"""Whether a fit ran in memory, and what has checked it."""
+
+
 def _charged(manifest: dict[str, Any]) -> str:
     """The ledger that a run was charged to, and what it left."""
-    settings, around = manifest["settings"], manifest.get("ledger")
-    if settings["ledger"] is None:
+    ledger, data = manifest["settings"]["ledger"], manifest["settings"]["data"]
+    if ledger is None:
         return "none: nothing adds this fit to others"
-    left = left_words(settings["ledger"], None if around is None else Remaining(**around["after"]))
-    return f"{settings['data']['name']} in {settings['ledger']}; left: {left}"
+    return f"{data['name']} in {ledger}; left: {left_words(ledger, _left(manifest))}"
+
+
+def _left(manifest: dict[str, Any]) -> Remaining | None:
+    """The budget that was left when the run ended, as the manifest says."""
+    around = manifest.get("ledger")
+    return None if around is None else Remaining(**around["after"])
 
 
 def run_in_memory(
@@ -178,6 +184,7 @@ def _without_places(manifest: dict[str, Any]) -> dict[str, Any]:
 def _released(planned: PlannedFit, result: FitResult, manifest: dict[str, Any]) -> ReleasedRun:
     """What a job in memory has found."""
     features, encoder = planned.config.data.features, planned.contract.encoder
+    stamp = RunStamp.today(manifest["run_id"], manifest["config_digest"], planned.config.data.name)
     return ReleasedRun(
         model=result.model,
         centers=result.model.centers if result.in_units is None else result.in_units,
@@ -187,8 +194,7 @@ def _released(planned: PlannedFit, result: FitResult, manifest: dict[str, Any]) 
         privacy=FitStatement.of(result.privacy, manifest),
         warnings=tuple(map(in_words, report_warnings.texts(planned, result))),
         files=_files(planned, result, manifest),
-        planned=planned,
-        result=result,
+        page=functools.partial(report_page.render, planned, result, _left(manifest), stamp),
     )
 
 
@@ -214,8 +220,8 @@ def write_run(run: ReleasedRun, folder: str) -> None:
                 target.write_privacy(_content(run.files, name))
             elif name != MANIFEST:
                 target.write(name, content)
-        if outputs.REPORT_FILE not in run.files and run.planned is not None:
-            target.write(outputs.REPORT_FILE, run.report().encode())
+        if run.page is not None:
+            target.write(outputs.REPORT_FILE, run.page().encode())
         target.publish({name: value for name, value in manifest.items() if name != "files"})
 
 

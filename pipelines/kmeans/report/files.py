@@ -62,7 +62,7 @@ def write_outputs(folder: RunFolder, planned: PlannedFit, result: FitResult) -> 
     folder.write_privacy(stated(planned, result))
     for name, content in further_files(planned, result).items():
         folder.write(name, content)
-    folder.write(REPORT_FILE, report_html(planned, result, folder.run_id).encode())
+    _write_report(folder, planned, result)
 
 
 def stated(planned: PlannedFit, result: FitResult) -> dict[str, Any]:
@@ -96,15 +96,15 @@ def _sizes(model: ClusterModel) -> dict[str, Any]:
     return {"counted": model.counted, "noise_stddev": known}
 
 
-def report_html(planned: PlannedFit, result: FitResult, run_id: str) -> str:
-    """Returns the page of a run."""
+def _write_report(folder: RunFolder, planned: PlannedFit, result: FitResult) -> None:
     config = planned.config
     left = None
     if config.ledger is not None:
         from dapple_dp.pipelines.ledger.remaining import remaining
 
         left = remaining(config.ledger, config.data.name)
-    return report_page.render(planned, result, left, RunStamp.today(run_id, config_digest(config), config.data.name))
+    stamp = RunStamp.today(folder.run_id, config_digest(config), config.data.name)
+    folder.write(REPORT_FILE, report_page.render(planned, result, left, stamp).encode())
 
 
 def manifest(planned: PlannedFit, result: FitResult, run_id: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What a notebook shows of a fit: report, guarantee, plan, clusters and progress, from the record of the release."""
 
+import dataclasses
 import html
 import json
 import pickle
@@ -131,7 +132,10 @@ def test_a_guarantee_prints_six_lines(fitted):
     assert lines[4] == "ledger     none: nothing adds this fit to others"
     assert "in memory" in lines[5]
     assert isinstance(fitted.privacy_, PrivacyStatement)
-    assert fitted.privacy_.to_json() == fitted._run.result.privacy.to_json()
+    alone = PrivacyStatement(
+        **{field.name: getattr(fitted.privacy_, field.name) for field in dataclasses.fields(PrivacyStatement)}
+    )
+    assert fitted.privacy_.to_json() == alone.to_json()
     table = fitted.privacy_._repr_html_()
     assert all(f"<td>{html.escape(text)}</td>" in table for text in fitted.privacy_.facts.values())
 
@@ -143,6 +147,15 @@ def test_a_guarantee_names_the_ledger_that_was_charged(tmp_path):
     assert said.startswith(f"<i>people</i> in {ledger.path}; left: epsilon 2")
     assert "<i>" not in model.privacy_._repr_html_()
     assert "&lt;i&gt;people" in model.privacy_._repr_html_()
+
+
+def test_a_report_that_is_asked_for_late_says_what_the_fit_left(tmp_path):
+    ledger = new_ledger(tmp_path, basic_limit(3.0, 1e-5), "people")
+    model = estimator(ledger=ledger.path, data_name="people").fit(people())
+    page, said = model.report()._repr_html_(), model.privacy_.facts["ledger"]
+    estimator(ledger=ledger.path, data_name="people").fit(people())
+    assert model.report()._repr_html_() == page
+    assert said.partition("left: ")[2].partition(", delta")[0] in page
 
 
 def test_a_plan_is_the_record_of_the_command(tmp_path, monkeypatch):

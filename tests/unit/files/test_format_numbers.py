@@ -108,6 +108,7 @@ UNNUMBERED = {
     ),
     _PEOPLE: (
         "dapple_dp/estimator/notebook.py:save",
+        "pipelines/kmeans/report/files.py:_write_report",
         "pipelines/kmeans/stream/windows_page.py:write_page",
         "pipelines/ledger/job.py:run",
         "pipelines/plan/starter.py:run",
