@@ -296,7 +296,7 @@ class ClusterSearch(Choice):
 
 
 class Runner(Choice):
-    """Runners of Beam on which jobs have been run; any other one is experimental, too."""
+    """Runners of Beam on which jobs have been run, and the one without Beam; any other one is experimental, too."""
 
     FN_API = "FnApiRunner"
     DIRECT = "DirectRunner"
@@ -304,3 +304,4 @@ class Runner(Choice):
     FLINK = "FlinkRunner"
     PORTABLE = "PortableRunner"
     DATAFLOW = "DataflowRunner", Tier.EXPERIMENTAL
+    IN_PROCESS = "InProcess"

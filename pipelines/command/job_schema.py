@@ -8,7 +8,7 @@ from typing import Any
 import pydantic
 
 from dapple_dp.pipelines.command.words import WORDS, Word, import_name
-from dapple_dp.schemas.choices import TIER_KEY, TIERS_KEY, Algorithm, Runner
+from dapple_dp.schemas.choices import TIER_KEY, TIERS_KEY, Algorithm
 from dapple_dp.schemas.kmeans.fit_config import FITS, OWN_SECTIONS
 from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
 from dapple_dp.schemas.kmeans.tree_config import CentralTreeFit
@@ -28,7 +28,7 @@ def job_schema(name: str) -> dict[str, Any]:
     """
     word = WORDS[name]
     head: dict[str, Any] = {"$schema": _DIALECT, "title": f"Settings of dapple {name}", "description": f"{word.line}."}
-    head |= {TIER_KEY: str(word.tier), "x-runners": {str(each): str(each.tier) for each in Runner}}
+    head |= {TIER_KEY: str(word.tier), "x-runners": {str(each): str(each.tier) for each in word.runners}}
     return head | (_section(word) if word.section else _alternatives(word))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dapple_dp.pipelines.run.flags import OUTPUT_FLAGS
-from dapple_dp.schemas.choices import Tier
+from dapple_dp.schemas.choices import Runner, Tier
 
 _RELEASED = ("--exchange", "--released")
 
@@ -25,6 +25,7 @@ class Word:
       section: what it adds to the settings of another job; then `models` is of this section alone.
       tier: how far others may rely on it; what is not supported needs `experimental: true`.
       more: settings that it lets pass in types of other jobs, as JSON Schema by type.
+      in_process: whether it runs without Beam, too.
     """
 
     module: str
@@ -36,6 +37,12 @@ class Word:
     section: str = ""
     tier: Tier = Tier.SUPPORTED
     more: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    in_process: bool = False
+
+    @property
+    def runners(self) -> tuple[Runner, ...]:
+        """Those of Beam, and `InProcess` where the job runs on it."""
+        return tuple(runner for runner in Runner if self.in_process or runner is not Runner.IN_PROCESS)
 
     @property
     def line(self) -> str:
@@ -88,6 +95,7 @@ WORDS: Mapping[str, Word] = {
         load="dapple_dp.pipelines.command.settings:fit",
         models=(_FIT_MODEL, _POOLED_MODEL),
         example=_FIT,
+        in_process=True,
     ),
     "topics": Word(
         module="dapple_dp.pipelines.command.topics",
@@ -95,6 +103,7 @@ WORDS: Mapping[str, Word] = {
         load="dapple_dp.pipelines.command.settings:topics",
         models=("dapple_dp.schemas.kmeans.spherical_config:SphericalFit",),
         example=_TOPICS,
+        in_process=True,
     ),
     "stream": Word(
         module="dapple_dp.pipelines.kmeans.stream.job",

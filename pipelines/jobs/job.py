@@ -77,6 +77,7 @@ class Job(Generic[Settings, Planned, Result]):
       reserve: what the ledger holds for a plan before private rows are read; None where nothing is charged, or where
         every part of the work is charged on its own.
       resolve: settings with what only a schema says, such as columns of patterns; a second time it changes nothing.
+      in_process: whether it runs with `--runner=InProcess`.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Job(Generic[Settings, Planned, Result]):
     place: Callable[[Settings, JobOptions], Place] = OutputFolder.of
     reserve: Callable[[Run[Settings], Planned], Reservation | None] | None = None
     resolve: Callable[[Settings], Settings] = _as_they_are
+    in_process: bool = False
 
     def reservation(self, run: Run[Settings], planned: Planned) -> Reservation | None:
         """The charge of a plan; None if nothing is."""

@@ -13,7 +13,7 @@ from dapple_dp.pipelines.jobs.forewarnings import forewarnings
 from dapple_dp.pipelines.jobs.job import Job, JobChoice, Planned, Result, Run, Settings
 from dapple_dp.pipelines.jobs.place import Summary
 from dapple_dp.pipelines.jobs.warned import with_warnings
-from dapple_dp.pipelines.run.options import JobOptions, parse_job, read_text
+from dapple_dp.pipelines.run.options import JobOptions, check_in_process, parse_job, read_text
 from dapple_dp.pipelines.run.run_keys import keys_left
 from dapple_dp.pipelines.run.signals.exports import EXPORTS
 from dapple_dp.pipelines.run.signals.log_lines import of_run
@@ -126,6 +126,7 @@ def carry_out(job: Job[Settings, Planned, Result], run: Run[Settings]) -> Iterat
     """
     check_stores(run.settings)
     check_runner(run.options.beam.view_as(StandardOptions).runner, getattr(run.settings, "experimental", False))
+    check_in_process(job.name, run.options.beam, job.in_process)
     run = dataclasses.replace(run, settings=job.resolve(run.settings))
     run.place.check()
     with MEASURES.phase("plan"):

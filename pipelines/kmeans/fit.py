@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import logging
 from typing import NamedTuple
 
@@ -14,14 +15,16 @@ from dapple_dp.pipelines.kmeans.fit_rounds import FitRounds
 from dapple_dp.pipelines.kmeans.free_run import Account, FreeRun, in_one_go
 from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, message_contract, plan_fit
 from dapple_dp.pipelines.ledger.spending import charge_of
+from dapple_dp.pipelines.run import run_keys
 from dapple_dp.pipelines.run.folder import KEY_FILE, SECRET_FILE
-from dapple_dp.pipelines.run.options import LARGE_BYTES, JobOptions, check_rounds, rounds_of_a_graph
+from dapple_dp.pipelines.run.options import LARGE_BYTES, JobOptions, check_rounds, rounds_of_a_graph, runs_in_process
 from dapple_dp.pipelines.run.round_driver import run_chunks
 from dapple_dp.pipelines.run.run_keys import HoldKey
+from dapple_dp.pipelines.run.stores import check_local
 from dapple_dp.pipelines.tables.client_staging import staged_by_client
 from dapple_dp.pipelines.tables.features import with_features
 from dapple_dp.pipelines.tables.resources import worker_limits
-from dapple_dp.schemas.choices import Trust
+from dapple_dp.schemas.choices import Algorithm, Runner, Trust
 from dapple_dp.schemas.core.plan import PrivacyUnit, Zone
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import FitConfig, load_config
@@ -127,8 +130,12 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
             n_bytes = _memory(planned.source)
             rounds = FitRounds(job, aggregation, folder, counted=rows.counted, bound=True, staged=staged)
             chunk = rounds_of_a_graph(options, rounds.n_rounds, config.chunks.rounds, n_bytes)
-            done = run_chunks(rounds, folder, rounds.binding(fingerprint, key_uri), options, chunk)
-    return Drawn(planned.statement.of_graph(rounds.spent(done)), fingerprint)
+            binding, loop = rounds.binding(fingerprint, key_uri), None
+            if runs_in_process(options):
+                loop = functools.partial(rounds.run_in_process, start=functools.partial(run_keys.run_key, key_uri))
+            done = run_chunks(rounds, folder, binding, options, chunk, loop)
+    spent, in_process = rounds.spent(done), runs_in_process(options)
+    return Drawn(planned.statement.of_graph(spent, Runner.IN_PROCESS if in_process else None), fingerprint)
 
 
 def _memory(source: Source) -> int:
@@ -179,6 +186,8 @@ def _plan(run: Run[FitConfig]) -> PlannedFit:
             )
     reading = "" if run.settings.server_data is None else "reading public server data and "
     _LOGGER.info("run %s: algorithm %s, %scalibrating noise", run.options.run_id, run.settings.algorithm, reading)
+    if runs_in_process(run.options.beam):
+        _check_in_process(run.settings, run.options.output)
     planned = plan_fit(run.settings)
     # Files are not listed before the run is charged; that rows are many never adds rounds to a pipeline.
     n_rounds = rounds_of_a_graph(run.options.beam, len(planned.rounds), run.settings.chunks.rounds, 0)
@@ -190,6 +199,20 @@ def _plan(run: Run[FitConfig]) -> PlannedFit:
     of_all = "" if covers is None else f", for {covers}"
     _LOGGER.info("plan: %s, epsilon %.6g, delta %.3g%s", rounds, plan.epsilon, plan.delta, of_all)
     return planned
+
+
+def _check_in_process(config: FitConfig, output: str) -> None:
+    """Refuses what needs Beam, for `--runner=InProcess`."""
+    asked = {
+        f"trust: {config.trust}": config.trust is not Trust.CENTRAL,
+        "recurring": config.recurring is not None,
+        f"algorithm: {config.algorithm}": config.algorithm is Algorithm.WINDOWS,
+    }
+    for name, is_asked in asked.items():
+        if is_asked:
+            raise ConfigError(f"{name} needs Beam, and --runner=InProcess runs without it; leave the flag out.")
+    check_local(config)
+    check_local({"--output": output})
 
 
 def _charge(planned: PlannedFit) -> Charge:
@@ -222,4 +245,5 @@ JOB = Job(
     shows="report.html",
     place=_place,
     resolve=with_features,
+    in_process=True,
 )

@@ -9,7 +9,7 @@ from dapple_dp.pipelines.ledger.spending import Reservation, charge_of, spending
 from dapple_dp.pipelines.run import run_keys
 from dapple_dp.pipelines.run.in_process import run_in_process
 from dapple_dp.pipelines.run.stores import check_stores
-from dapple_dp.schemas.choices import Trust
+from dapple_dp.schemas.choices import Runner, Trust
 from dapple_dp.schemas.core.plan import GraphPrivacy
 from dapple_dp.schemas.errors import ConfigError, InputError
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
@@ -112,4 +112,6 @@ def _input(planned: PlannedFit, rows: Columns, server: PublicRows | None) -> Ite
 def _result(planned: PlannedFit, model: ClusterModel, spent: GraphPrivacy, fingerprint: str) -> FitResult:
     """What the run releases, as it is read from released files: these do not hold all that the last state has."""
     read = model_from_tables(model.centers_table(), releases_to_table(list(model.releases)))
-    return FitResult(read, planned.statement.of_graph(spent), fingerprint, in_units=planned.in_units(read))
+    return FitResult(
+        read, planned.statement.of_graph(spent, Runner.IN_PROCESS), fingerprint, in_units=planned.in_units(read)
+    )

@@ -22,7 +22,7 @@ from dapple_dp.pipelines.jobs.job import Job, Run
 from dapple_dp.pipelines.jobs.place import Summary
 from dapple_dp.pipelines.jobs.run_job import carry_out, with_signals
 from dapple_dp.pipelines.run.folder import MANIFEST
-from dapple_dp.pipelines.run.options import JobOptions, parse_job, read_text
+from dapple_dp.pipelines.run.options import JobOptions, check_in_process, parse_job, read_text
 from dapple_dp.pipelines.run.signals.log_lines import of_run
 from dapple_dp.pipelines.run.stores import check_stores
 from dapple_dp.schemas.errors import AbsentError, JobDiffersError, NotYetError, ProtocolError
@@ -237,6 +237,7 @@ def take_part(role: str, argv: Sequence[str], patience: Patience) -> Summary:
     run = Run(settings=settings, options=options, place=job.place(settings, options))
     check_stores(settings)
     check_runner(options.beam.view_as(StandardOptions).runner, getattr(settings, "experimental", False))
+    check_in_process(PARTY, options.beam, False)
     side = importlib.import_module(
         f"dapple_dp.pipelines.masked.{'aggregate' if role == AGGREGATOR else 'clients_role'}"
     )

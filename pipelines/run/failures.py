@@ -1,5 +1,6 @@
 """Errors on their way back from the workers: a runner hands over a text, the user gets one sentence."""
 
+import contextlib
 import errno
 import re
 from collections.abc import Iterator
@@ -59,6 +60,18 @@ _REASONS = (
     ),
 )
 """What runners say of losses that have a remedy, and the sentence for each; their own messages are never shown."""
+
+
+@contextlib.contextmanager
+def reported() -> Iterator[None]:
+    """Raises the `DappleError` behind an exception in its place."""
+    try:
+        yield
+    except Exception as error:
+        known = original_error(error)
+        if known is None:
+            raise
+        raise known from error
 
 
 def original_error(error: BaseException) -> DappleError | None:

@@ -12,7 +12,7 @@ from apache_beam.options.pipeline_options import DirectOptions, GoogleCloudOptio
 from apache_beam.runners.runner import PipelineResult
 
 from dapple_dp.pipelines.run import run_keys
-from dapple_dp.pipelines.run.failures import UNWATCHED, original_error
+from dapple_dp.pipelines.run.failures import UNWATCHED, reported
 from dapple_dp.schemas.core.plan import GraphPrivacy, Promise
 from dapple_dp.schemas.errors import RunnerError
 from dapple_dp.transforms.files.signals.progress import PROGRESS
@@ -70,27 +70,21 @@ def run_graph(build: Callable[[beam.Pipeline], None], options: PipelineOptions, 
         then.
       DappleError: what stopped the run.
     """
-    try:
-        with one_thread(), UNLABELED:
-            _watch_workers(options)
-            pipeline = beam.Pipeline(options=options)
-            try:
-                build(pipeline)
-                found = check_graph(pipeline, promise)
-                run_keys.check_held_keys(pipeline)
-                with PROGRESS.pipeline():
-                    running = pipeline.run()
-                    with _followed(options, promise):
-                        _wait(running)
-            finally:
-                # In a notebook Beam leaves it behind.
-                shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
-            return found
-    except Exception as error:
-        known = original_error(error)
-        if known is None:
-            raise
-        raise known from error
+    with reported(), one_thread(), UNLABELED:
+        _watch_workers(options)
+        pipeline = beam.Pipeline(options=options)
+        try:
+            build(pipeline)
+            found = check_graph(pipeline, promise)
+            run_keys.check_held_keys(pipeline)
+            with PROGRESS.pipeline():
+                running = pipeline.run()
+                with _followed(options, promise):
+                    _wait(running)
+        finally:
+            # In a notebook Beam leaves it behind.
+            shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
+        return found
 
 
 def _watch_workers(options: PipelineOptions) -> None:

@@ -1,12 +1,12 @@
-"""The loop engine: the rounds of a plan on rows in memory, in this process and without Beam.
+"""The loop engine: the rounds of a plan on rows in memory or in local files, in this process and without Beam.
 
 The order is that of a graph. The audit looks at all objects and compares what the rounds spend with the plan; rows
 become blocks, which nobody else can count twice; the key is made; then the rounds run on one BLAS thread.
 """
 
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from dapple_dp.schemas.core.block import ClientBlock
 from dapple_dp.schemas.core.plan import GraphPrivacy, Promise, Zone
@@ -19,6 +19,9 @@ from dapple_dp.transforms.core.round import Round
 from dapple_dp.transforms.numerics.kernel import row_pass
 from dapple_dp.transforms.numerics.one_thread import one_thread
 from dapple_dp.transforms.rounds.memory_rows import Columns, MemoryRows
+
+if TYPE_CHECKING:
+    from dapple_dp.transforms.rounds.local_rows import LocalRows
 
 
 class Rounds(Protocol):
@@ -42,7 +45,10 @@ class Rounds(Protocol):
 
 
 def run_in_process(
-    planned: Rounds, rows: Columns, start: Callable[[], RunKey], tell: Callable[[str], None] | None = None
+    planned: Rounds,
+    rows: "Columns | LocalRows",
+    start: Callable[[], RunKey],
+    tell: Callable[[str], None] | None = None,
 ) -> tuple[Any, GraphPrivacy]:
     """Runs all rounds.
 
@@ -79,7 +85,7 @@ class _Watched:
       say: takes a line; None to say nothing.
     """
 
-    def __init__(self, blocks: MemoryRows, n_rounds: int, say: Callable[[str], None] | None):
+    def __init__(self, blocks: Iterable[ClientBlock], n_rounds: int, say: Callable[[str], None] | None):
         self._blocks, self._n_rounds, self._say = blocks, n_rounds, say
         self._begun, self._start = 0, time.monotonic()
 
@@ -117,9 +123,9 @@ def check_rounds(initial: Any, rounds: tuple[Round, ...], contract: TableContrac
     return audit.finish()
 
 
-def _blocks(rows: Columns, contract: TableContract) -> MemoryRows:
+def _blocks(rows: "Columns | LocalRows", contract: TableContract) -> Iterable[ClientBlock]:
     try:
-        return MemoryRows(rows, contract)
+        return MemoryRows(rows, contract) if isinstance(rows, Columns) else rows.blocks(contract)
     except MemoryError:
         # What it says itself has the number of rows.
         pass

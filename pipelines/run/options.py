@@ -17,6 +17,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 from dapple_dp.pipelines.run.flags import FORM, OUTPUT_FLAGS, parse_own
 from dapple_dp.pipelines.run.folder import absolute, new_run_id
 from dapple_dp.pipelines.run.stores import check_stores
+from dapple_dp.schemas.choices import Runner
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.transforms.files import gate
@@ -180,7 +181,35 @@ def beam_options(flags: Sequence[str]) -> PipelineOptions:
 
 def shuffles_in_memory(options: PipelineOptions) -> bool:
     """Whether the runner is one of this machine, which keeps what it shuffles in memory."""
-    return options.view_as(StandardOptions).runner in (DEFAULT_RUNNER, "DirectRunner")
+    return options.view_as(StandardOptions).runner in (DEFAULT_RUNNER, "DirectRunner") or runs_in_process(options)
+
+
+def runs_in_process(options: PipelineOptions) -> bool:
+    """Whether a job runs in this process, without Beam."""
+    return str(options.view_as(StandardOptions).runner).lower() == Runner.IN_PROCESS.lower()
+
+
+def check_in_process(job: str, options: PipelineOptions, serves: bool) -> None:
+    """Refuses `--runner=InProcess` for a job that needs Beam, and flags of Beam beside it.
+
+    Args:
+      job: its name.
+      options: of the command line.
+      serves: whether the job runs without Beam.
+
+    Raises:
+      ConfigError: naming the job or the flag.
+    """
+    if not runs_in_process(options):
+        return
+    if not serves:
+        raise ConfigError(f"--runner=InProcess can't run {job}, which needs Beam; leave the flag out.")
+    others = sorted(options.get_all_options(drop_default=True).keys() - {"runner"})
+    if others:
+        raise ConfigError(
+            f"--{others[0]} has no meaning for --runner=InProcess, which runs in one process without Beam; leave one "
+            "of them out."
+        )
 
 
 MOST_ROUNDS_ON_FLINK = 22

@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import apache_beam as beam
@@ -19,7 +19,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from dapple_dp.pipelines.run.folder import KEY_FILE, MANIFEST, RunFolder, is_of_rounds
 from dapple_dp.pipelines.run.graph import run_graph
 from dapple_dp.pipelines.run.run_keys import end_key, resumed_nonce
-from dapple_dp.schemas.core.plan import Promise
+from dapple_dp.schemas.core.plan import GraphPrivacy, Promise
 from dapple_dp.schemas.errors import ConfigError, DappleError
 from dapple_dp.schemas.settings import json_schema
 from dapple_dp.schemas.settings.refusal import MalformedError, Refusal
@@ -41,6 +41,9 @@ from dapple_dp.transforms.files.stores import STORE
 from dapple_dp.transforms.privacy.key_files import create_key, read_key
 
 _LOGGER = logging.getLogger(__name__)
+
+InProcess = Callable[[Arrays], GraphPrivacy]
+"""Takes the state before the first round, leaves what is released, and returns what was spent."""
 
 
 class ChunkedProtocol(Protocol):
@@ -85,7 +88,12 @@ def plan_digest(events: Sequence[Mapping[str, Any]]) -> str:
 
 
 def run_chunks(
-    protocol: ChunkedProtocol, folder: str, binding: RunBinding, options: PipelineOptions, rounds_per_pipeline: int
+    protocol: ChunkedProtocol,
+    folder: str,
+    binding: RunBinding,
+    options: PipelineOptions,
+    rounds_per_pipeline: int,
+    in_process: InProcess | None = None,
 ) -> Checkpoint:
     """Runs the rounds that are left.
 
@@ -95,6 +103,7 @@ def run_chunks(
       binding: of the run.
       options: for Beam.
       rounds_per_pipeline: rounds of one graph, at least 1; no matter for results.
+      in_process: runs all rounds without Beam; None to run them in graphs.
 
     Returns:
       The run after its last round; the arrays are those of the last record.
@@ -106,6 +115,12 @@ def run_chunks(
     checkpoints = CheckpointFolder(folder)
     plan = list(protocol.events(protocol.n_rounds))
     state = _begun(checkpoints, protocol, binding, plan)
+    if in_process is not None:
+        rounds_per_pipeline = protocol.n_rounds
+        if state.rounds:
+            raise ConfigError(
+                "this run was begun with Beam, so --runner=InProcess can't resume it; leave the flag out."
+            )
     start, done_before = time.monotonic(), state.rounds
     while state.rounds < protocol.n_rounds:
         first, last = state.rounds + 1, min(state.rounds + rounds_per_pipeline, protocol.n_rounds)
@@ -114,7 +129,10 @@ def run_chunks(
         add = functools.partial(_build, protocol=protocol, arrays=state.arrays, first=first, last=last)
         build = functools.partial(add, path=path if kept else None)
         with MEASURES.timed(ROUND_SECONDS, f"{first} to {last}"):
-            found = run_graph(build, options, protocol.promise(first, last))
+            if in_process is None:
+                found = run_graph(build, options, protocol.promise(first, last))
+            else:
+                found = in_process(state.arrays)
         state = Checkpoint(
             rounds=last,
             binding=binding,

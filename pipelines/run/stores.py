@@ -47,6 +47,16 @@ def check_stores(settings: object) -> None:
             )
 
 
+def check_local(settings: object) -> None:
+    """Refuses a path of a store for `--runner=InProcess`; errors and arguments as of `check_stores`."""
+    for name, text in _texts(settings, ""):
+        if _SCHEME.match(text):
+            raise ConfigError(
+                f"{name or 'a path'} is in a store, and --runner=InProcess reads and writes local files only; leave "
+                "the flag out, or copy the files."
+            )
+
+
 def _installed(module: str) -> bool:
     """Whether a module could be imported; its parents are."""
     try:

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from dapple_dp.pipelines.run.failures import reported
 from dapple_dp.pipelines.run.graph import run_graph
+from dapple_dp.pipelines.run.options import runs_in_process
 from dapple_dp.pipelines.tables.private_source import JobRows, grouped_source, staged_listing
 from dapple_dp.pipelines.tables.resources import check_room
 from dapple_dp.schemas.core.plan import TRUSTED_ZONE
@@ -25,6 +27,7 @@ from dapple_dp.schemas.tables.prepared_layout import PreparedManifest
 from dapple_dp.transforms.files import gate
 from dapple_dp.transforms.files.file_bytes import remove_files, write_bytes
 from dapple_dp.transforms.files.stores import STORE, is_local, join
+from dapple_dp.transforms.rounds.local_rows import LocalRows
 from dapple_dp.transforms.tables.read import CheckRows, ListShards
 from dapple_dp.transforms.tables.source import Source
 from dapple_dp.transforms.tables.staging_names import copy_folder
@@ -126,8 +129,13 @@ def _is_bounded(data: DataConfig, manifest: PreparedManifest | None) -> bool:
 
 def _any_split(rows: JobRows, options: PipelineOptions, folder: str) -> bool:
     """Whether a client is in several shards; found by a pass over the client ids, which also calls the roll."""
-    path = join(folder, _ANSWER)
     contract = dataclasses.replace(rows.contract, by_client=True)
+    if runs_in_process(options):
+        from dapple_dp.transforms.tables.split_clients import any_split
+
+        with reported():
+            return any_split(LocalRows(rows.source).shards(contract), str(contract.client_id))
+    path = join(folder, _ANSWER)
     params = None if rows.roll is None else rows.roll.params(folder)
     add = functools.partial(_build_inspection, source=rows.source, contract=contract, path=path, params=params)
     run_graph(add, options, TRUSTED_ZONE)

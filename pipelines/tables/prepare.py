@@ -11,8 +11,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from dapple_dp.pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
 from dapple_dp.pipelines.jobs.place import OutputFolder
+from dapple_dp.pipelines.run.failures import reported
 from dapple_dp.pipelines.run.graph import run_graph
-from dapple_dp.pipelines.run.options import spilling
+from dapple_dp.pipelines.run.options import runs_in_process, spilling
 from dapple_dp.pipelines.run.run_keys import own_key
 from dapple_dp.pipelines.tables.features import with_features
 from dapple_dp.pipelines.tables.private_source import private_source, staged_listing
@@ -22,7 +23,15 @@ from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.tables.contract import TableContract
 from dapple_dp.schemas.tables.prepared_layout import MANIFEST_FILE, PreparedManifest
 from dapple_dp.schemas.trusted_zone.job_configs import PrepareConfig, load_prepare_config
-from dapple_dp.transforms.tables.group_clients import GroupClients, SamplingParams, Windows, WriteManifest
+from dapple_dp.transforms.rounds.local_rows import LocalRows
+from dapple_dp.transforms.tables.group_clients import (
+    GroupClients,
+    SamplingParams,
+    Windows,
+    WriteManifest,
+    group_clients,
+    write_manifest,
+)
 from dapple_dp.transforms.tables.prepared_files import read_manifest
 from dapple_dp.transforms.tables.read import CheckRows, ListShards
 from dapple_dp.transforms.tables.source import Source
@@ -52,11 +61,17 @@ class Grouping:
     windows: Windows | None = None
     spill: bool = False
 
+    @property
+    def sampling(self) -> SamplingParams | None:
+        """Chooses the rows of a client; None if all stay."""
+        if self.max_rows is None or self.key_uri is None:
+            return None
+        return SamplingParams(max_rows=self.max_rows, key_uri=self.key_uri)
+
 
 def build(root: beam.Pipeline, source: Source, grouping: Grouping) -> None:
     """Adds the job to an empty pipeline."""
-    max_rows, key_uri = grouping.max_rows, grouping.key_uri
-    sampling = None if max_rows is None or key_uri is None else SamplingParams(max_rows=max_rows, key_uri=key_uri)
+    max_rows = grouping.max_rows
     contract, folder = grouping.contract, grouping.folder
     shards = root | "List" >> ListShards(source=source, contract=contract)
     _ = shards | "CheckRows" >> CheckRows()
@@ -64,7 +79,7 @@ def build(root: beam.Pipeline, source: Source, grouping: Grouping) -> None:
         contract=contract,
         folder=folder,
         n_shards=grouping.n_shards,
-        sampling=sampling,
+        sampling=grouping.sampling,
         windows=grouping.windows,
         spill=grouping.spill,
     )
@@ -81,9 +96,21 @@ def group(source: Source, options: PipelineOptions, grouping: Grouping) -> None:
     Raises:
       DappleError: what stopped the run, in one sentence.
     """
+    if runs_in_process(options):
+        with reported():
+            _group_in_process(source, grouping)
+        return
     with spilling(grouping.folder, options) as spill:
         grouping = dataclasses.replace(grouping, spill=spill is not None)
         run_graph(functools.partial(build, source=source, grouping=grouping), options, TRUSTED_ZONE)
+
+
+def _group_in_process(source: Source, grouping: Grouping) -> None:
+    """Writes without Beam what `build` writes."""
+    contract, folder, max_rows = grouping.contract, grouping.folder, grouping.max_rows
+    shards = LocalRows(source).shards(contract)
+    files = group_clients(shards, contract, folder, grouping.n_shards, grouping.sampling)
+    write_manifest(files, folder, contract.encoded(), max_rows, source.snapshot)
 
 
 def _work(run: Run[PrepareConfig], config: PrepareConfig) -> PreparedManifest:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 
-from dapple_dp.pipelines.run.options import MOST_CORES, check_limits, shuffles_in_memory
+from dapple_dp.pipelines.run.options import MOST_CORES, check_limits, runs_in_process, shuffles_in_memory
 from dapple_dp.schemas.errors import RunnerError
 from dapple_dp.transforms.files.stores import is_local
 from dapple_dp.transforms.rounds import machine
-from dapple_dp.transforms.rounds.row_cache import CACHES, WorkerLimits, disk_of, memory_of
+from dapple_dp.transforms.rounds.row_cache import CACHES, NO_LIMITS, WorkerLimits, disk_of, memory_of
 from dapple_dp.transforms.tables.file_seal import FileSeal
 from dapple_dp.transforms.tables.listing import OneListing
 
@@ -28,6 +28,10 @@ def worker_limits(options: PipelineOptions) -> Iterator[WorkerLimits]:
     Raises:
       ConfigError: for numbers that are out of range.
     """
+    if runs_in_process(options):
+        _LOGGER.info("this job runs in one process without Beam, and keeps all rows in memory")
+        yield NO_LIMITS
+        return
     given = check_limits(options)
     alone = shuffles_in_memory(options) and options.view_as(DirectOptions).direct_num_workers == 1
     cores = given.cores or (machine.threads(MOST_CORES) if alone else 0)

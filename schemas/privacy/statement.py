@@ -3,12 +3,12 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pydantic
 from pydantic import Field
 
-from dapple_dp.schemas.choices import MaskScheme, NoiseBy, ReportMode, Trust
+from dapple_dp.schemas.choices import MaskScheme, NoiseBy, ReportMode, Runner, Trust
 from dapple_dp.schemas.core.plan import GraphPrivacy, PrivacyPlan, PrivacyUnit
 from dapple_dp.schemas.core.unit import UNITS
 from dapple_dp.schemas.errors import PrivacyFlowError
@@ -97,6 +97,7 @@ class PrivacyStatement:
         several parties do, what one unit is among them; of a window of an epoch what each role keeps of earlier ones.
       epoch: of a window of an epoch: epsilon and delta are those of all its windows together.
       chosen: space, shares and Lloyd rounds that public data chose for `privacy.shares: auto`; None elsewhere.
+      engine: "InProcess" of rounds that ran in one process, without a graph to check; None of those that ran on Beam.
     """
 
     unit: PrivacyUnit
@@ -109,6 +110,7 @@ class PrivacyStatement:
     extended: tuple[dict[str, Any], ...] = ()
     epoch: dict[str, Any] | None = None
     chosen: dict[str, Any] | None = None
+    engine: Literal[Runner.IN_PROCESS] | None = None
 
     @classmethod
     def from_plan(cls, plan: PrivacyPlan, events: list[dict[str, Any]], **more: Any) -> "PrivacyStatement":
@@ -116,8 +118,8 @@ class PrivacyStatement:
         usual = {"neighboring_relation": NEIGHBORING_RELATION, "trust": Trust.CENTRAL}
         return cls(unit=plan.unit, epsilon=plan.epsilon, delta=plan.delta, events=tuple(events), **usual | more)
 
-    def of_graph(self, found: GraphPrivacy) -> "PrivacyStatement":
-        """The same guarantee with what the noise stages of the graph that ran spend together.
+    def of_graph(self, found: GraphPrivacy, engine: Literal[Runner.IN_PROCESS] | None = None) -> "PrivacyStatement":
+        """The same guarantee with what the noise stages of the graph that ran, or the rounds in memory, spend together.
 
         Raises:
           PrivacyFlowError: if the graph composes to something else than the plan.
@@ -127,7 +129,9 @@ class PrivacyStatement:
                 f"the noise stages of the graph must compose to the planned epsilon {self.epsilon:g}, got "
                 f"{found.epsilon}; calibrate the plan again."
             )
-        return dataclasses.replace(self, epsilon=found.epsilon, delta=found.delta, extended=found.extended)
+        return dataclasses.replace(
+            self, epsilon=found.epsilon, delta=found.delta, extended=found.extended, engine=engine
+        )
 
     def with_roles(self, roles: str) -> "PrivacyStatement":
         """The same guarantee of masked aggregation whose roles were jobs of several parties, each with its own rows."""
@@ -166,11 +170,26 @@ class PrivacyStatement:
         return f"{_MASKED_NOISE[NoiseBy(masked['noise_by'])]}; {_MASKS[MaskScheme(masked['scheme'])]}"
 
     @property
+    def ran(self) -> str | None:
+        """Where rounds without a graph ran, and what was checked of them; None of a run on Beam."""
+        if self.engine is None:
+            return None
+        return (
+            f"{self.engine}: in one process, without a Beam graph; the code, plan and noise of all rounds were audited "
+            "before any noise was drawn"
+        )
+
+    @property
     def aggregation(self) -> str:
         """How sums become releases, in sentences."""
         if self.masked is not None:
             who = self._masked_noise
             return f"{who[0].upper()}{who[1:]}. Messages are uniform to whoever holds none of their masks."
+        if self.engine is not None:
+            return (
+                "One process is the trusted aggregator: it reads rows, and only noised sums leave the function that "
+                "adds noise."
+            )
         return (
             "The pipeline is the trusted aggregator: its workers read rows, and only noised sums leave the stage that "
             "adds noise."
@@ -209,7 +228,7 @@ class PrivacyStatement:
         """Content of `privacy.json`."""
         lists = {"events": list(self.events), "extended": list(self.extended)}
         content = dataclasses.asdict(self) | lists | {"covers": self.covers}
-        for name in ("masked", "extended", "epoch", "chosen", "covers"):
+        for name in ("masked", "extended", "epoch", "chosen", "covers", "engine"):
             if not content[name]:
                 del content[name]
         return content

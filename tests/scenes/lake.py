@@ -34,6 +34,7 @@ from dapple_dp.schemas.settings.run_manifest import RELEASED_FILES
 from dapple_dp.schemas.tables.data_section import DataConfig
 from dapple_dp.transforms.core import loop
 from dapple_dp.transforms.kmeans.lloyd.state import MeansState
+from dapple_dp.transforms.privacy.key_files import read_key
 from dapple_dp.transforms.tables.source import Source
 
 MEANS = 5.0 * np.eye(3, 4)
@@ -121,20 +122,24 @@ def write_key(path: pathlib.Path, key: bytes = KEY, mode: int = 0o600) -> str:
     return str(path)
 
 
-_RUN_PLACE, _CHECK_HELD_KEYS = run_keys.run_place, run_keys.check_held_keys
+_RUN_PLACE, _CHECK_HELD_KEYS, _RUN_KEY = run_keys.run_place, run_keys.check_held_keys, run_keys.run_key
 
 
 @contextlib.contextmanager
 def written_keys_draw() -> Iterator[None]:
     """The keys that a test writes are those that draw, in every run, so that it can say what is released."""
-    with mock.patch.multiple(run_keys, run_place=lambda uri, *_: uri, check_held_keys=lambda _: None):
+    with mock.patch.multiple(run_keys, run_place=lambda uri, *_: uri, check_held_keys=lambda _: None, run_key=_key_at):
         yield
+
+
+def _key_at(place: str) -> loop.RunKey:
+    return loop.RunKey(read_key(place))
 
 
 @contextlib.contextmanager
 def keys_of_runs() -> Iterator[None]:
     """Takes `written_keys_draw` back: what draws is derived for every run, as outside of tests."""
-    with mock.patch.multiple(run_keys, run_place=_RUN_PLACE, check_held_keys=_CHECK_HELD_KEYS):
+    with mock.patch.multiple(run_keys, run_place=_RUN_PLACE, check_held_keys=_CHECK_HELD_KEYS, run_key=_RUN_KEY):
         yield
 
 

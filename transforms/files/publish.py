@@ -34,12 +34,16 @@ class _WriteModelFn(LeanFn):
 
     def process(self, state: Any) -> Iterator[str]:
         """Paths of both files."""
-        model: ReleasedModel = state.model()
-        tables = {RELEASES_FILE: releases_to_table(list(model.releases)), CENTERS_FILE: model.centers_table()}
-        for name, table in tables.items():
-            path = join(self._folder, name)
-            write_bytes(path, table_bytes(table))
-            yield path
+        yield from write_model(state.model(), self._folder)
+
+
+def write_model(model: ReleasedModel, folder: str) -> Iterator[str]:
+    """Writes `releases.parquet` and `centers.parquet` into a folder; yields their paths."""
+    tables = {RELEASES_FILE: releases_to_table(list(model.releases)), CENTERS_FILE: model.centers_table()}
+    for name, table in tables.items():
+        path = join(folder, name)
+        write_bytes(path, table_bytes(table))
+        yield path
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

@@ -4,8 +4,9 @@ Input element: `ShardRef`. Output element: `PreparedFile`. Everything here is pr
 zone; nothing is noised and nothing is released.
 """
 
+import collections
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import apache_beam as beam
@@ -194,6 +195,27 @@ def _by_client(ids: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return order[positions], sorted_offsets
 
 
+def group_clients(
+    shards: Sequence[ShardRef],
+    contract: TableContract,
+    folder: str,
+    n_shards: int | None = None,
+    sampling: SamplingParams | None = None,
+) -> list[PreparedFile]:
+    """Writes in this process the files that `GroupClients` writes in a graph; all rows are in memory at once."""
+    n_files = n_shards or _shards_for(sum(map(_size, shards)))
+    groups: dict[int, list[Piece]] = collections.defaultdict(list)
+    for shard in shards:
+        for index, piece in _split(shard, n_files, contract, None, None):
+            groups[index].append(piece)
+    write = _WriteShardFn(folder, contract.encoded(), sampling, None)
+    write.setup()
+    try:
+        return [file for group in groups.items() for file in write.process(group)]
+    finally:
+        write.teardown()
+
+
 @dataclasses.dataclass(eq=False, kw_only=True)
 class NumberOfShards(beam.PTransform):
     """`ShardRef`s → the number of shards that rows are split into by client, one element.
@@ -251,9 +273,10 @@ class GroupClients(beam.PTransform):
         )
 
 
-def _write_manifest(
+def write_manifest(
     files: list[PreparedFile], folder: str, contract: TableContract, max_rows: int | None, snapshot: Snapshot | None
 ) -> None:
+    """Writes `manifest.json` of grouped files; arguments as of `WriteManifest`."""
     manifest = PreparedManifest(
         client_id=str(contract.client_id),
         features=contract.feature_list or contract.features,
@@ -283,5 +306,5 @@ class WriteManifest(beam.PTransform):
     def expand(self, files: beam.PCollection) -> beam.PCollection:
         """Collects the list and writes it."""
         places = (self.folder, self.contract, self.max_rows, self.snapshot)
-        sink = PrivateSink(write=_write_manifest, places=places)
+        sink = PrivateSink(write=write_manifest, places=places)
         return files | "Files" >> beam.combiners.ToList() | "Write" >> sink

@@ -108,6 +108,24 @@ def _bomb(place: str) -> InputError:
     )
 
 
+def list_shards(source: Source, contract: TableContract) -> Iterator[ShardRef]:
+    """Lists in this process what `ListShards` lists in a graph, without the empty shard."""
+    for listed in read_listing(_listing_of(source)):
+        yield from _list_row_groups(listed, contract, nullable=_nullable(source, contract))
+
+
+def _listing_of(source: Source) -> Listing:
+    if source.listing is None:
+        raise unlisted_refusal()
+    return source.listing
+
+
+def _nullable(source: Source, contract: TableContract, others: tuple[str, ...] = ()) -> str:
+    """Fields of a snapshot that may be absent, of the columns that are read."""
+    names = {*contract.columns, *others, contract.client_id}
+    return fields_as_text(pa.schema([field for field in read_fields(source.nullable) if field.name in names]))
+
+
 @dataclasses.dataclass(eq=False, kw_only=True)
 class ListShards(beam.PTransform):
     """Pipeline root → `ShardRef`s of all rows, and the public `EMPTY_SHARD`.
@@ -128,21 +146,15 @@ class ListShards(beam.PTransform):
 
     def expand(self, root: beam.Pipeline) -> beam.PCollection:
         """Reads the listing of the files, then lists their row groups."""
-        if self.source.listing is None:
-            raise unlisted_refusal()
+        nullable = _nullable(self.source, self.contract, self.others)
         return (
             root
             | "Once" >> beam.Impulse()
-            | "ReadListing" >> beam.ParDo(_FilesFn(self.source.listing))
+            | "ReadListing" >> beam.ParDo(_FilesFn(_listing_of(self.source)))
             | "SpreadFiles" >> beam.Reshuffle()
-            | "ListRowGroups" >> beam.ParDo(_ShardsFn(self.contract, self.others, self._nullable()))
+            | "ListRowGroups" >> beam.ParDo(_ShardsFn(self.contract, self.others, nullable))
             | "SpreadShards" >> beam.Reshuffle()
         )
-
-    def _nullable(self) -> str:
-        """Of the columns that are read."""
-        names = {*self.contract.columns, *self.others, self.contract.client_id}
-        return fields_as_text(pa.schema([each for each in read_fields(self.source.nullable) if each.name in names]))
 
 
 class _FilesFn(LeanFn):
@@ -211,10 +223,15 @@ class _CheckTotalFn(LeanFn):
 
     def process(self, keyed: tuple[None, int]) -> Iterator[None]:
         """Gives nothing; raises InputError."""
-        if keyed[1] == 0 and not self._may_be_empty:
-            raise InputError("data must have at least one row, got files without rows; check data.path and partitions.")
-        lattice.check_rows(keyed[1])
+        check_total(keyed[1], self._may_be_empty)
         yield from ()
+
+
+def check_total(n_rows: int, may_be_empty: bool) -> None:
+    """Refuses a number of rows that is too small, or too large for a sum; raises InputError."""
+    if n_rows == 0 and not may_be_empty:
+        raise InputError("data must have at least one row, got files without rows; check data.path and partitions.")
+    lattice.check_rows(n_rows)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

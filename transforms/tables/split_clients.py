@@ -3,7 +3,9 @@
 Input element: `ShardRef`. What comes out is private like the input.
 """
 
+import collections
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -57,13 +59,13 @@ class _DigestsFn(LeanFn):
         self._digests.append(digests)
         self._collected += len(digests)
         if self._collected > _MOST_DIGESTS:
-            yield from self._flush()
+            yield from self.rest()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        for element in self._flush():
+        for element in self.rest():
             yield WindowedValue(element, GlobalWindow().max_timestamp(), (GlobalWindow(),))
 
-    def _flush(self) -> Iterator[tuple[int, np.ndarray]]:
+    def rest(self) -> Iterator[tuple[int, np.ndarray]]:
         """Digests by bucket; the kinds of ids in a bucket of their own."""
         digests = np.concatenate([np.zeros(0, dtype=np.uint64), *self._digests])
         self._digests, self._collected = [], 0
@@ -83,6 +85,17 @@ def _repeats(bucket: tuple[int, Iterable[np.ndarray]], client_id: str) -> Iterat
         client_ids.check_one_kind({IdKind(kind) for kind in found.tolist()}, client_id)
         return
     yield len(np.unique(found)) < len(found)
+
+
+def any_split(shards: Iterable[ShardRef], client_id: str) -> bool:
+    """Returns in this process what `FindSplitClients` finds in a graph."""
+    digests, buckets = _DigestsFn(client_id), collections.defaultdict(list)
+    digests.start_bundle()
+    parts = (part for shard in shards for part in digests.process(shard))
+    for index, part in itertools.chain(parts, digests.rest()):
+        buckets[index].append(part)
+    # All of them are looked at: one of the buckets refuses ids of several kinds.
+    return any([split for bucket in buckets.items() for split in _repeats(bucket, client_id)])
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

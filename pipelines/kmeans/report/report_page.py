@@ -112,6 +112,7 @@ def _label(view: FitView, remaining: Remaining | None) -> PrivacyLabel:
             ("Budget of this run", spent) if covers is None else (f"Budget of {covers}", f"{spent}, charged once"),
             *_slack(plan),
             ("Trust", f"{statement.trust}: {statement.actors}"),
+            *(() if statement.ran is None else (("Engine", statement.ran),)),
             ("Sizes", f"noisy, ± {view.size_noise} {view.unit.size}: {counted_words(view)}"),
             ("Clipping norm", f"{view.lattice.clipping_norm:.4g} ({norm_source(config)})"),
             ("Budget left", _budget_left(view, remaining)),

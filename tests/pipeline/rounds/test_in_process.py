@@ -25,6 +25,7 @@ from dapple_dp.transforms.core.loop import RunKey
 from dapple_dp.transforms.core.round import Round
 from dapple_dp.transforms.on_beam.checker import check_graph
 from dapple_dp.transforms.on_beam.round import RunRounds
+from dapple_dp.transforms.rounds.local_rows import LocalRows
 from dapple_dp.transforms.rounds.memory_rows import Columns, MemoryRows
 from dapple_dp.transforms.tables.read import ListShards
 from tests.scenes import lake
@@ -67,6 +68,10 @@ def in_memory(world):
     run_in_process(world, Columns(POINTS), no_key)
 
 
+def in_files(world):
+    run_in_process(world, LocalRows(world.source), no_key)
+
+
 def by_beam(world):
     pipeline = beam.Pipeline()
     fit = dataclasses.replace(world.fit, contract=world.contract)
@@ -77,7 +82,7 @@ def by_beam(world):
     check_graph(pipeline, world.promise)
 
 
-ENGINES = [in_memory, by_beam]
+ENGINES = [in_memory, in_files, by_beam]
 engines = pytest.mark.parametrize("engine", ENGINES, ids=lambda each: each.__name__)
 
 
@@ -180,8 +185,9 @@ FAULTS = [
 
 @engines
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda each: each.__name__)
-def test_both_refuse_before_a_row_is_read(world, engine, fault):
+def test_both_refuse_before_a_row_is_read(world, engine, fault, monkeypatch):
     fault(world)
+    monkeypatch.setattr(LocalRows, "shards", lambda *_: pytest.fail("files were listed"))
     with pytest.raises((PrivacyFlowError, RuntimeError, ValueError)) as refused:
         engine(world)
     # Beam itself refuses a round under the label of another one.
