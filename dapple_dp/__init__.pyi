@@ -11,6 +11,7 @@ from dapple_dp.api import profile as profile
 from dapple_dp.estimator.clusters_display import ClustersDisplay as ClustersDisplay
 from dapple_dp.estimator.dp_kmeans import DPKMeans as DPKMeans
 from dapple_dp.estimator.dp_topics import DPTopics as DPTopics
+from dapple_dp.estimator.ledger import Ledger as Ledger
 from dapple_dp.estimator.private_scaler import PrivateScaler as PrivateScaler
 from dapple_dp.integrations.beam_yaml import DappleAssign as DappleAssign
 from dapple_dp.integrations.beam_yaml import DappleDecodeReports as DappleDecodeReports

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dapple_dp.estimator.masks import is_missing, refuse_masked
+from dapple_dp.estimator.matrices import is_missing, refuse_masked
 from dapple_dp.schemas.errors import InputError
 from dapple_dp.schemas.tables.columns import is_identifier
 

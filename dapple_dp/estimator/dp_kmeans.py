@@ -1,6 +1,8 @@
 """Dapple as a scikit-learn estimator: the rounds of the `fit` job, run in this process."""
 
+import copy
 import dataclasses
+import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -40,6 +42,7 @@ from dapple_dp.transforms.numerics.trusted_zone.clustering_sums import model_cos
 from dapple_dp.transforms.rounds.memory_rows import Columns, PublicRows
 
 if TYPE_CHECKING:
+    from dapple_dp.estimator.cut import GroupedCenters
     from dapple_dp.estimator.notebook import PlanTable, Report
 
 
@@ -123,7 +126,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         further column of `cluster_centers_`, after that of its column.
       settings: sections of a job for what has no parameter here: that of the algorithm, such as dp_lloyd or tree,
         feddp_kmeans, lloyd and quality; with experimental: True, what is not supported may be among them.
-      ledger: path of the privacy ledger that each fit is charged to; None to spend unrecorded.
+      ledger: `Ledger`, or its path, that each fit is charged to; None to spend unrecorded.
       data_name: name of the data set in the ledger.
       random_state: of public randomness (k-means on the server, stand-in points), never of noise; an integer >= 0,
         a `RandomState` or None.
@@ -152,6 +155,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
     """
 
     cluster_centers_: NDArray[np.float64]
+    _groups: "GroupedCenters | None"
 
     def __init__(
         self,
@@ -170,7 +174,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         public_rows: int | None = None,
         missing: Mapping[Any, Any] | None = None,
         settings: dict[str, Any] | None = None,
-        ledger: str | None = None,
+        ledger: str | os.PathLike[str] | None = None,
         data_name: str | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -355,10 +359,34 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         """
         vectors = self._vectors(X)
         fits: _Fits = self.__dict__.setdefault("_fits", _Fits())
-        fits.scored.add(hash(self.cluster_centers_.tobytes()))
+        fits.scored.add(hash(self._run.centers.tobytes()))
         if len(fits.scored) > 1 and not _in_search():
             warnings.warn(_CHOICE, PrivacyWarning, stacklevel=2)
-        return -float(model_cost(vectors, self._nearest()).squared.value)
+        return -float(model_cost(vectors, NearestCenters.of(self._run.model.centers)).squared.value)
+
+    def cut(self, n_clusters: int) -> Self:
+        """Merges released clusters into fewer, as `tree_` joins them; looks at no row and spends nothing.
+
+        A row is in the cluster of its nearest released center, as with `dapple assign --level`; `transform` and `score`
+        take the distance to that center. `cluster_centers_` has the mean of each cluster's centers, weighed by their
+        noisy sizes, and `noisy_sizes_` the sums.
+
+        Args:
+          n_clusters: from 1 to the number of clusters of the fit.
+
+        Returns:
+          A fitted estimator with this many clusters. `report` and `ClustersDisplay` go on to show the fit; to keep a
+          cut, save the one that you cut.
+
+        Raises:
+          ConfigError: for another number.
+        """
+        from dapple_dp.estimator.cut import grouped
+
+        check_is_fitted(self)
+        cut = copy.copy(self)
+        cut._merge(grouped(self._run.model, n_clusters))
+        return cut
 
     def fit_predict(self, X: ArrayLike, y: object = None, **kwargs: Any) -> NDArray[np.int64]:
         """`fit`, then `predict` of the same rows; the labels are private, unlike the centers."""
@@ -386,9 +414,11 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
           folder: new or empty, on any Beam filesystem.
 
         Raises:
-          ConfigError: if it holds something.
+          ConfigError: if it holds something, or this is a `cut`.
         """
         check_is_fitted(self)
+        if self._groups is not None:
+            raise ConfigError("a cut is not saved by itself; save the model that you cut, and cut it again after load.")
         with in_parameters():
             check_text(folder, "folder")
             write_run(self._run, folder)
@@ -427,20 +457,30 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
 
     def _take(self, run: ReleasedRun) -> None:
         """Sets what the fit has released."""
-        self._run = run
+        self._run, self._groups = run, None
         self.cluster_centers_ = run.centers
-        self.noisy_sizes_ = run.model.noisy_sizes
-        self.tree_ = ward_tree(run.model.centers, run.model.noisy_sizes)
-        self.tree_sizes_ = union_sums(self.tree_, run.model.noisy_sizes)
+        self._take_sizes(run.model.centers, run.model.noisy_sizes)
         self.releases_ = run.model.releases
         self.algorithm_ = run.algorithm
         self.privacy_ = run.privacy
         self.warnings_ = run.warnings
 
-    def _nearest(self) -> NearestCenters:
+    def _merge(self, groups: "GroupedCenters") -> None:
+        """Sets what a cut has."""
+        self._groups, self.n_clusters = groups, groups.n_clusters
+        self.cluster_centers_ = groups.means(self._run.centers)
+        self._take_sizes(groups.means(self._run.model.centers), groups.noisy_sizes)
+
+    def _take_sizes(self, centers: NDArray[np.float64], sizes: NDArray[np.float64]) -> None:
+        """Sets sizes, and the tree of centers, which are in feature units."""
+        self.noisy_sizes_ = sizes
+        self.tree_ = ward_tree(centers, sizes)
+        self.tree_sizes_ = union_sums(self.tree_, sizes)
+
+    def _nearest(self) -> "NearestCenters | GroupedCenters":
         """The centers as `dapple assign` compares rows with them; raises NotFittedError before a fit."""
         check_is_fitted(self)
-        return NearestCenters.of(self._run.model.centers)
+        return NearestCenters.of(self._run.model.centers) if self._groups is None else self._groups
 
     def _vectors(self, X: ArrayLike) -> NDArray[np.floating]:
         """Rows as distances are taken: in feature units, or scaled by bounds of their own."""

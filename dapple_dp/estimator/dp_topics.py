@@ -1,20 +1,24 @@
 """Private topics of texts in memory: spherical k-means of their vectors, with names from a public vocabulary."""
 
+import os
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from dapple_dp.estimator.dp_kmeans import DPKMeans
-from dapple_dp.estimator.job_of_parameters import Place, in_parameters, seed_of
+from dapple_dp.estimator.job_of_parameters import Place, in_parameters, path_of, seed_of
 from dapple_dp.schemas.choices import Algorithm
 from dapple_dp.schemas.errors import ConfigError, InputError
 from dapple_dp.schemas.kmeans.fit_config import FitConfig, validated
 from dapple_dp.schemas.tables.encoder import Encoder
 from dapple_dp.schemas.tables.encoding import Terms
 from dapple_dp.transforms.kmeans.protocols import protocol_of
+
+if TYPE_CHECKING:
+    from dapple_dp.estimator.cut import GroupedCenters
 
 _TERMS = "terms of a text"
 _SECTIONS = ("spherical", "names")
@@ -38,13 +42,14 @@ class DPTopics(DPKMeans):
       reason: why a text may be the unit, in words; published.
       clipping_norm: the largest L2 norm of a row, > 0, chosen without looking at the rows.
       settings: mapping with sections spherical and names of a job, for what has no parameter here.
-      ledger: path of the privacy ledger that each fit is charged to; None to spend unrecorded.
+      ledger: `Ledger`, or its path, that each fit is charged to; None to spend unrecorded.
       data_name: name of the data set in the ledger.
       random_state: of public randomness, never of noise; an integer >= 0, a `RandomState` or None.
       verbose: as of `DPKMeans`.
 
     Attributes:
-      names_: for each topic its names, the strongest first; empty where none stands out of the noise.
+      names_: for each topic its names, the strongest first; empty where none stands out of the noise. After `cut`
+        those of its topics, of the largest topic first.
       cluster_centers_, noisy_sizes_, tree_, tree_sizes_, privacy_, releases_, warnings_, n_features_in_: as of
         `DPKMeans`.
     """
@@ -66,7 +71,7 @@ class DPTopics(DPKMeans):
         reason: str | None = None,
         clipping_norm: float = 1.0,
         settings: dict[str, Any] | None = None,
-        ledger: str | None = None,
+        ledger: str | os.PathLike[str] | None = None,
         data_name: str | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -127,8 +132,13 @@ class DPTopics(DPKMeans):
         config = self._job(Place(rows="X", server=None, features="x", client_id=None if groups is None else "groups"))
         found = protocol_of(config.algorithm).names(config, self.releases_)
         every = range(len(self.cluster_centers_))
-        self.names_ = [[] if found is None else [found.terms[row] for row in found.of(index)] for index in every]
+        self._names = [[] if found is None else [found.terms[row] for row in found.of(index)] for index in every]
+        self.names_ = self._names
         return self
+
+    def _merge(self, groups: "GroupedCenters") -> None:
+        super()._merge(groups)
+        self.names_ = groups.names(self._names)
 
     def vectors(self, terms: Sequence[Sequence[str]]) -> NDArray[np.float64]:
         """Texts by their terms alone, as `encode` of kind terms makes rows of them; as private as the terms.
@@ -185,7 +195,7 @@ class DPTopics(DPKMeans):
             "spherical": more.get("spherical", {}),
             "names": named,
             "justification": {} if self.reason is None else {"privacy.unit": self.reason},
-            "ledger": self.ledger,
+            "ledger": path_of(self.ledger),
             "seed": seed_of(self.random_state),
         }
         with in_parameters():

@@ -1,6 +1,7 @@
 """The job that an estimator stands for, and errors about it in the estimator's words."""
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -45,6 +46,7 @@ _WORDS = {
     "a server_data section": "server_data to fit",
     "a section of max": "a mapping of max",
     "write experimental: true into the job": "give settings={'experimental': True}",
+    "`dapple ledger limit`": "Ledger.limit",
     "with the encode section": "by bounds of its own for each column, or by PrivateScaler",
     " Such clusters are gray or left out below.": "",
 }
@@ -92,7 +94,7 @@ def job_of(parameters: Mapping[str, Any], place: Place) -> FitConfig:
         "server_data": None if place.server is None else {"path": place.server},
         "n_clusters": given["n_clusters"],
         "privacy": {name: given[name] for name in ("unit", "epsilon", "delta", "allocation")},
-        "ledger": given["ledger"],
+        "ledger": path_of(given["ledger"]),
         "seed": seed_of(parameters["random_state"]),
     } | word
     known = given["algorithm"] in tuple(Algorithm)
@@ -224,6 +226,11 @@ def _plain(domain: Any) -> Any:
     if isinstance(domain, list | tuple | np.ndarray):
         return [_plain(each) for each in domain]
     return python_scalar(domain)
+
+
+def path_of(ledger: Any) -> Any:
+    """The path of a ledger as a job names it."""
+    return os.fspath(ledger) if isinstance(ledger, os.PathLike) else ledger
 
 
 def seed_of(random_state: Any) -> Any:

@@ -12,7 +12,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from dapple_dp.estimator.masks import is_missing, refuse_masked
 from dapple_dp.schemas.errors import InputError
 from dapple_dp.schemas.settings.yaml_text import is_torn
 from dapple_dp.schemas.tables import columns as arrow
@@ -22,6 +21,8 @@ _NUMBERS, _TIMES = frozenset("biuf"), frozenset("Mm")
 _TO_MEMORY = ("toPandas", "compute", "collect")
 """Methods by which tables of other libraries come into memory."""
 _MOST_NAMES = 8
+_MISSING = frozenset({"NAType", "NaTType"})
+"""Types of pandas for a value that is not there."""
 
 
 class _NoNumbersError(Exception):
@@ -237,3 +238,19 @@ def _can_be_floats(column: NDArray[Any]) -> bool:
     except (TypeError, ValueError):
         return False
     return True
+
+
+def is_missing(value: Any) -> bool:
+    """Whether an object stands for no value: None, NaN, or what pandas writes for it."""
+    return value is None or type(value).__name__ in _MISSING or (isinstance(value, float) and value != value)
+
+
+def refuse_masked(values: Any, name: str) -> None:
+    """Raises InputError if values are masked: in an array, or in a list of arrays or rows."""
+    parts = values if isinstance(values, list | tuple) else (values,)
+    cells = (cell for part in parts for cell in (part if isinstance(part, list | tuple) else (part,)))
+    if any(isinstance(cell, np.ma.MaskedArray) and np.ma.getmaskarray(cell).any() for cell in cells):
+        raise InputError(
+            f"{name} must hold no masked values, got some; leave those rows out, or give values for them with "
+            "numpy.ma.filled."
+        )

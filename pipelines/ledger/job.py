@@ -13,7 +13,8 @@ from typing import Any
 
 from dapple_dp.pipelines.ledger.postgres import RIGHTS
 from dapple_dp.pipelines.ledger.private_state import check_published, digest_of
-from dapple_dp.pipelines.ledger.store import ROLLS, Ledger, charges_of, limits_of
+from dapple_dp.pipelines.ledger.remaining import balance
+from dapple_dp.pipelines.ledger.store import ROLLS, Ledger, charges_of, check_total, limits_of
 from dapple_dp.pipelines.run.folder import MANIFEST
 from dapple_dp.schemas.core.plan import Mechanism, PrivacyUnit
 from dapple_dp.schemas.errors import ConfigError, LedgerRefusedError, one_line
@@ -61,12 +62,10 @@ def run(given: SimpleNamespace) -> dict[str, Any] | None:
 
 
 def _limit(book: Ledger, given: SimpleNamespace) -> dict[str, Any]:
-    for name, value in {"--epsilon": given.epsilon, "--basic_epsilon": given.basic_epsilon}.items():
-        if not 0.0 <= value < math.inf or (value == 0.0 and name == "--epsilon"):
-            raise ConfigError(f"{name} must be a finite number > 0, got {value}; give the total of all runs.")
-    for name, value in {"--delta": given.delta, "--basic_delta": given.basic_delta}.items():
-        if not 0.0 <= value < 1.0 or (value == 0.0 and name == "--delta"):
-            raise ConfigError(f"{name} must be strictly between 0 and 1, got {value}; give the total of all runs.")
+    check_total(given.epsilon, given.delta, flag="--")
+    for name, value, above in (("epsilon", given.basic_epsilon, math.inf), ("delta", given.basic_delta, 1.0)):
+        if not 0.0 <= value < above:
+            raise ConfigError(f"--basic_{name} must be a part of --{name}, got {value}; give 0 for none.")
     if given.basic_epsilon > given.epsilon or given.basic_delta > given.delta:
         raise ConfigError("--basic_epsilon and --basic_delta must be parts of the limit, got more; lower them.")
     if not given.dataset:
@@ -127,11 +126,9 @@ def _show(book: Ledger) -> dict[str, Any]:
     to = moved_to(entries)
     if to is not None:
         sys.stdout.write(f"{book.path} was moved to {to} and is closed; this is what it held then.\n")
-    for name, limit in limits_of(entries).items():
-        spent = ledger_filter.most_spent(limit, charges_of(entries, name))
-        epsilon, delta = ledger_filter.spent_epsilon(limit, spent)
+    for name in limits_of(entries):
+        limit, epsilon, delta, _, charges = balance(entries, name)
         datasets[name] = {"limit": dataclasses.asdict(limit), "spent": {"epsilon": epsilon, "delta": delta}}
-        charges = charges_of(entries, name)
         given = math.fsum(each.delta for each in charges)
         sys.stdout.write(
             f"{one_line(name)}: epsilon {epsilon:.6g} of {limit.epsilon:g} spent, stated at delta {delta:.3g} of "

@@ -8,7 +8,7 @@ from dapple_dp.pipelines.ledger.spending import Remaining
 from dapple_dp.pipelines.ledger.store import Ledger, charges_of, limits_of
 from dapple_dp.pipelines.run.failures import describe_unexpected
 from dapple_dp.schemas.errors import LedgerRefusedError
-from dapple_dp.schemas.privacy.charge import Charge
+from dapple_dp.schemas.privacy.charge import Charge, Limit
 from dapple_dp.schemas.privacy.ledger_entry import LedgerEntry, check_open
 from dapple_dp.transforms.privacy import ledger_filter
 
@@ -28,7 +28,7 @@ def remaining(ledger: str | None, dataset: str | None) -> Remaining | None:
     if ledger is None:
         return None
     try:
-        return _left(Ledger(ledger).entries(), str(dataset))
+        return balance(Ledger(ledger).entries(), str(dataset)).left
     except Exception as error:  # noqa: BLE001 - any failure; its message may hold a value
         _LOGGER.warning("the report does not say what is left of the budget: %s", describe_unexpected(error))
         return None
@@ -49,20 +49,39 @@ def around(ledger: str | None, dataset: str | None, run_id: str) -> dict[str, An
         return None
     try:
         entries, name = Ledger(ledger).entries(), str(dataset)
-        before, after = _left(entries, name, without=run_id), _left(entries, name)
+        others = [entry for entry in entries if entry.run != run_id]
+        before, after = balance(others, name).left, balance(entries, name).left
     except Exception as error:  # noqa: BLE001 - any failure; its message may hold a value
         _LOGGER.warning("run.json does not say what is left of the budget: %s", describe_unexpected(error))
         return None
     return {"dataset": name, "before": before._asdict(), "after": after._asdict(), "head": entries[-1].digest}
 
 
-def _left(entries: Sequence[LedgerEntry], dataset: str, without: str = "") -> Remaining:
-    """The budget left when all runs are counted but one."""
-    limit = limits_of(entries)[dataset]
-    held = [each for each in entries if not without or each.run != without]
-    spent = ledger_filter.most_spent(limit, charges_of(held, dataset))
-    epsilon, _ = ledger_filter.spent_epsilon(limit, spent)
-    return Remaining(max(limit.epsilon - epsilon, 0.0), max(limit.delta - spent.basic_delta, 0.0))
+class Balance(NamedTuple):
+    """What a data set may spend, has spent and has left, as its runs compose.
+
+    Attributes:
+      limit: of all runs together.
+      epsilon: spent, at `delta`.
+      delta: at which `epsilon` is stated.
+      left: what remains of the limit.
+      charges: of the runs that count.
+    """
+
+    limit: Limit
+    epsilon: float
+    delta: float
+    left: Remaining
+    charges: Sequence[Charge]
+
+
+def balance(entries: Sequence[LedgerEntry], dataset: str) -> Balance:
+    """Composes the charges of a data set that has a limit."""
+    limit, charges = limits_of(entries)[dataset], charges_of(entries, dataset)
+    spent = ledger_filter.most_spent(limit, charges)
+    epsilon, delta = ledger_filter.spent_epsilon(limit, spent)
+    left = Remaining(max(limit.epsilon - epsilon, 0.0), max(limit.delta - spent.basic_delta, 0.0))
+    return Balance(limit, epsilon, delta, left, charges)
 
 
 class Budget(NamedTuple):
@@ -102,7 +121,8 @@ class Budget(NamedTuple):
             ledger_filter.check(limit, held, charge)
         except LedgerRefusedError as error:
             refused = str(error)
-        left, largest = _left(entries, charge.dataset).epsilon, ledger_filter.largest_epsilon(limit, held, charge)
+        left = balance(entries, charge.dataset).left.epsilon
+        largest = ledger_filter.largest_epsilon(limit, held, charge)
         runs = 0 if refused else ledger_filter.how_many(limit, held, charge)
         return cls(charge.dataset, limit.epsilon, left, largest, runs, refused)
 

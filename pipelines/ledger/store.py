@@ -6,13 +6,14 @@ What is here says what may follow what. A storage has the rows, in transactions:
 import dataclasses
 import datetime
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from dapple_dp.pipelines.ledger.postgres import PostgresDatabase
 from dapple_dp.pipelines.ledger.sqlite_file import SQLiteFile
 from dapple_dp.pipelines.ledger.storage import Result, Rows, Storage
-from dapple_dp.schemas.errors import LedgerRefusedError
+from dapple_dp.schemas.errors import ConfigError, LedgerRefusedError
 from dapple_dp.schemas.privacy.charge import Charge, Limit, canonical
 from dapple_dp.schemas.privacy.ledger_entry import (
     CHAIN_START,
@@ -324,6 +325,20 @@ def _refuse_known_keys(entries: Sequence[LedgerEntry], digests: dict[str, str]) 
                 f"{again[0]} must give this run a key of its own, got one that run {entry.run} has drawn with; choose "
                 "another run_id, which draws again."
             )
+
+
+def check_total(epsilon: float, delta: float, flag: str = "") -> None:
+    """Raises ConfigError unless all runs on a data set can have this epsilon and delta together.
+
+    Args:
+      epsilon: of the limit.
+      delta: of the limit.
+      flag: what precedes their names.
+    """
+    if not 0.0 < epsilon < math.inf:
+        raise ConfigError(f"{flag}epsilon must be a finite number > 0, got {epsilon}; give the total of all runs.")
+    if not 0.0 < delta < 1.0:
+        raise ConfigError(f"{flag}delta must be strictly between 0 and 1, got {delta}; give the total of all runs.")
 
 
 def limits_of(entries: Sequence[LedgerEntry]) -> dict[str, Limit]:

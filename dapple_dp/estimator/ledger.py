@@ -1,0 +1,127 @@
+"""The privacy ledger from Python: budgets of data sets, in the file or database of the `dapple ledger` command."""
+
+import dataclasses
+import html
+import os
+from typing import TYPE_CHECKING, Self
+
+from dapple_dp.estimator.job_of_parameters import in_parameters
+from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.schemas.errors import ConfigError, DappleError, LedgerRefusedError, one_line
+from dapple_dp.schemas.privacy.ledger_place import ledger_place
+
+if TYPE_CHECKING:
+    from dapple_dp.pipelines.ledger.remaining import Balance
+    from dapple_dp.pipelines.ledger.spending import Remaining
+
+_HEAD = ("data set", "epsilon left", "of", "at delta", "runs")
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Ledger:
+    """A budget for the fits on a data set, which `dapple` jobs on the same file share.
+
+    Give it to an estimator as `ledger`, with the name of the data set as `data_name`. A fit that doesn't fit the budget
+    is refused before it reads a row. `print` lists what each data set has left, and a notebook shows it as a table.
+
+    Args:
+      path: a file on a local disk, or `postgresql://USER@HOST/DATABASE`. `limit` makes it if there is none.
+    """
+
+    path: str
+
+    def __init__(self, path: str | os.PathLike[str]):
+        given = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+        if not isinstance(given, str) or not given:
+            got = "nothing" if given == "" else f"a {type(path).__name__}"
+            raise ConfigError(f"path must name a file or a postgresql:// URL, got {got}; give a text or a Path.")
+        object.__setattr__(self, "path", ledger_place(given))
+
+    def limit(self, name: str, *, epsilon: float, delta: float, unit: str | None = None) -> Self:
+        """Sets what all fits and jobs on a data set may spend together, those before included; the last limit counts.
+
+        Args:
+          name: of the data set: `data_name` of an estimator, `data.name` of a job.
+          epsilon: in total, > 0.
+          delta: in total, in (0, 1).
+          unit: what is protected, "record" or "client"; None lets the first run decide.
+
+        Returns:
+          This ledger.
+
+        Raises:
+          ConfigError: if a number breaks its rule, or the file can't be made.
+          LedgerRefusedError: if the file is no ledger.
+        """
+        from dapple_dp.pipelines.ledger import store
+        from dapple_dp.schemas.privacy.charge import Limit
+
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"name must be that of a data set, got {name!r}; give the data_name of the fits.")
+        if unit is not None and unit not in tuple(PrivacyUnit):
+            raise ConfigError(f"unit must be 'record' or 'client', got {unit!r}; leave it out if you don't know yet.")
+        for label, value in (("epsilon", epsilon), ("delta", delta)):
+            if isinstance(value, bool | str) or not hasattr(value, "__float__"):
+                raise ConfigError(f"{label} must be a number, got {value!r}; give the total of all runs.")
+        total = Limit(epsilon=float(epsilon), delta=float(delta), unit=None if unit is None else PrivacyUnit(unit))
+        store.check_total(total.epsilon, total.delta)
+        store.Ledger(self.path).set_limit(name, total)
+        return self
+
+    def remaining(self, name: str) -> "Remaining":
+        """Epsilon and delta that a data set has left, as its runs compose: a named tuple.
+
+        Runs with Gaussian noise compose better than they add up, so a larger one may still fit, and all of them share
+        the delta of the limit, of which only other runs take a part. A fit that is refused names the epsilon that fits.
+
+        Args:
+          name: of the data set.
+
+        Raises:
+          LedgerRefusedError: if there is no ledger, or no limit of this data set.
+        """
+        balances = self._balances()
+        if name not in balances:
+            known = ", ".join(map(repr, balances)) or "none"
+            raise LedgerRefusedError(
+                f"{self.path} has no limit for {name!r}, only for: {known}; set one with limit(name, epsilon=, delta=)."
+            )
+        return balances[name].left
+
+    def __fspath__(self) -> str:
+        """The path as a job names it."""
+        return self.path
+
+    def __repr__(self) -> str:
+        return f"Ledger({self.path!r})"
+
+    def __str__(self) -> str:
+        lines = [
+            f"{name}: epsilon {left} of {total} left, at delta {delta}; runs: {runs}"
+            for name, left, total, delta, runs in self._rows()
+        ]
+        return "\n".join([repr(self), *lines])
+
+    def _repr_html_(self) -> str:
+        """The table that a notebook shows."""
+        from dapple_dp.estimator.notebook import table_html
+
+        try:
+            rows = [_HEAD, *self._rows()]
+        except DappleError as error:
+            return f"<pre>{html.escape(f'{self!r}: {error}')}</pre>"
+        return table_html(repr(self), rows)
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        """A row for each data set: name, epsilon left, its limit, the delta of the limit, runs."""
+        return [
+            (one_line(name), f"{left.epsilon:.6g}", f"{limit.epsilon:g}", f"{limit.delta:g}", str(len(runs)))
+            for name, (limit, _, _, left, runs) in self._balances().items()
+        ]
+
+    def _balances(self) -> "dict[str, Balance]":
+        from dapple_dp.pipelines.ledger import remaining, store
+
+        with in_parameters():
+            entries = store.Ledger(self.path).entries()
+        return {name: remaining.balance(entries, name) for name in store.limits_of(entries)}
