@@ -122,7 +122,14 @@ class PlanTable:
     @property
     def _heads(self) -> tuple[str, ...]:
         noise = tuple(f"± {column}" for column in self._columns) or ("± of a center",)
-        return ("epsilon", *noise, f"smallest cluster, {self.unit}", "attacker is right", "cost of noise", "ledger")
+        return (
+            "epsilon",
+            *noise,
+            f"smallest cluster, {self.unit}",
+            "attacker is right",
+            "cost over no noise",
+            "ledger",
+        )
 
     def _cells(self, row: dict[str, Any]) -> tuple[str, ...]:
         n_noise = len(self._columns) or 1
@@ -147,7 +154,7 @@ class PlanTable:
         return [
             f"±: one noise stddev of a center of average size, {where}. A smaller cluster may be lost in noise. "
             f"The attacker knows all other {self.unit}, gives even odds to whether one is there, and is right with at "
-            f"most this probability. The cost of noise was simulated on {self.simulated_on}.",
+            f"most this probability. Costs were simulated on {self.simulated_on}.",
             *more,
             *(f"At epsilon {row['epsilon']:g}: {in_words(row['refused'])}" for row in refused),
         ]
