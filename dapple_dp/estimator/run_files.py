@@ -80,18 +80,15 @@ class FitStatement(PrivacyStatement):
 
     Attributes:
       ledger: that was charged, in words.
-      checked: what has checked the rounds, in words.
     """
 
     ledger: str
-    checked: str
 
     @classmethod
     def of(cls, stated: PrivacyStatement, manifest: dict[str, Any]) -> "FitStatement":
         """Joins a guarantee with the manifest of its run."""
         fields = {field.name: getattr(stated, field.name) for field in dataclasses.fields(PrivacyStatement)}
-        in_memory = manifest["settings"]["data"]["path"] == outputs.NOT_SAID
-        return cls(**fields, ledger=_charged(manifest), checked=_CHECKS[in_memory])
+        return cls(**fields, ledger=_charged(manifest))
 
     @property
     def facts(self) -> dict[str, str]:
@@ -104,13 +101,12 @@ class FitStatement(PrivacyStatement):
             "neighbors": self.neighbors,
             "noise": f"discrete {' and '.join(laws)} in {plural(len(self.events), 'release')}; {self.actors}",
             "ledger": self.ledger,
-            "checked": self.checked,
+            "checked": self.ran or "the graph that Beam ran, before any row was read",
         }
 
     def to_json(self) -> dict[str, Any]:
         """Content of `privacy.json`, which holds the guarantee alone."""
-        content = PrivacyStatement.to_json(self)
-        return {name: value for name, value in content.items() if name not in ("ledger", "checked")}
+        return {name: value for name, value in PrivacyStatement.to_json(self).items() if name != "ledger"}
 
     def __str__(self) -> str:
         return "\n".join(f"{name:<11}{text}" for name, text in self.facts.items())
@@ -119,13 +115,6 @@ class FitStatement(PrivacyStatement):
         from dapple_dp.estimator.notebook import table_html
 
         return table_html("Privacy of this fit", [("", ""), *self.facts.items()])
-
-
-_CHECKS = {
-    True: "in memory: objects, bounds and spending of all rounds, before a row was read",
-    False: "by the job that wrote the folder",
-}
-"""Whether a fit ran in memory, and what has checked it."""
 
 
 def _charged(manifest: dict[str, Any]) -> str:

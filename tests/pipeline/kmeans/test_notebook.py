@@ -115,7 +115,7 @@ def test_a_folder_of_the_command_shows_its_own_page(tmp_path):
     model = DPKMeans.load(str(tmp_path / "out"))
     model.report().save(tmp_path / "page.html")
     assert (tmp_path / "page.html").read_bytes() == (tmp_path / "out" / REPORT_FILE).read_bytes()
-    assert model.privacy_.facts["checked"] == "by the job that wrote the folder"
+    assert model.privacy_.facts["checked"] == "the graph that Beam ran, before any row was read"
     assert ClustersDisplay.from_estimator(model).columns == ("age", "hours")
 
 
@@ -130,7 +130,7 @@ def test_a_guarantee_prints_six_lines(fitted):
     assert lines[0] == f"epsilon    {fitted.privacy_.epsilon:.6g}, delta 1e-06"
     assert lines[3].startswith(f"noise      discrete Gaussian in {len(fitted.releases_)} releases; the pipeline is")
     assert lines[4] == "ledger     none: nothing adds this fit to others"
-    assert "in memory" in lines[5]
+    assert lines[5] == f"checked    {fitted.privacy_.ran}"
     assert isinstance(fitted.privacy_, PrivacyStatement)
     alone = PrivacyStatement(
         **{field.name: getattr(fitted.privacy_, field.name) for field in dataclasses.fields(PrivacyStatement)}
