@@ -26,9 +26,9 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         found: Any = _version()
     elif name in _HOME_OF:
-        from dapple_dp.quiet_imports import without_gaps
+        from dapple_dp.quiet_imports import uncollected, without_gaps
 
-        with without_gaps():
+        with uncollected(), without_gaps():
             found = getattr(importlib.import_module(str(_HOME_OF[name])), name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dapple_dp.estimator.bounds import Bounds
+from dapple_dp.estimator.bounds import Bounds, tell_of_bounds
 from dapple_dp.estimator.client_ids import client_ids
 from dapple_dp.estimator.job_of_parameters import Place, in_parameters, job_of, missing_of
 from dapple_dp.estimator.memory_rows import (
@@ -26,8 +26,7 @@ from dapple_dp.estimator.memory_rows import (
     refuse_others,
     refuse_shared,
 )
-from dapple_dp.estimator.read_off import tell_of_bounds
-from dapple_dp.estimator.run_files import ReleasedRun, read_run, run_in_memory, write_run
+from dapple_dp.estimator.released_run import ReleasedRun, run_in_memory
 from dapple_dp.pipelines.jobs.forewarnings import forewarnings, sentence
 from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.schemas.errors import ConfigError, InputError, PrivacyWarning
@@ -38,7 +37,6 @@ from dapple_dp.schemas.tables.data_section import MOST_WIDTH
 from dapple_dp.schemas.tables.encoded_column import FilledColumn
 from dapple_dp.transforms.numerics.kmeans.center_tree import union_sums, ward_tree
 from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
-from dapple_dp.transforms.numerics.trusted_zone.clustering_sums import model_cost
 from dapple_dp.transforms.rounds.memory_rows import Columns, PublicRows
 
 if TYPE_CHECKING:
@@ -357,6 +355,8 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
           X: shape (n_rows, n_features), feature units, finite.
           y: ignored.
         """
+        from dapple_dp.transforms.numerics.trusted_zone.clustering_sums import model_cost
+
         vectors = self._vectors(X)
         fits: _Fits = self.__dict__.setdefault("_fits", _Fits())
         fits.scored.add(hash(self._run.centers.tobytes()))
@@ -416,6 +416,8 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         Raises:
           ConfigError: if it holds something, or this is a `cut`.
         """
+        from dapple_dp.estimator.run_files import write_run
+
         check_is_fitted(self)
         if self._groups is not None:
             raise ConfigError("a cut is not saved by itself; save the model that you cut, and cut it again after load.")
@@ -435,6 +437,8 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         Raises:
           ConfigError: if it holds no finished private fit of plain columns, or a file was changed.
         """
+        from dapple_dp.estimator.run_files import read_run
+
         with in_parameters():
             run = read_run(folder)
         found = cls(

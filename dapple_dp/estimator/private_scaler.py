@@ -7,10 +7,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dapple_dp.estimator.bounds import Bounds, by_column
+from dapple_dp.estimator.bounds import Bounds, by_column, tell_of_bounds
 from dapple_dp.estimator.matrices import refuse_masked
 from dapple_dp.estimator.memory_rows import checked_points
-from dapple_dp.estimator.read_off import tell_of_bounds
 
 
 class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):

@@ -5,16 +5,14 @@ Any job can render one; `fit` shows releases and public data only, `evaluate` an
 
 import dataclasses
 import enum
+import functools
 import itertools
 import logging
 import math
 import pathlib
 import re
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
-
-import jinja2
-from jinja2.filters import do_forceescape, do_mark_safe
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from dapple_dp.pipelines.jobs.warned import META
 from dapple_dp.pipelines.page.numbers import at_most, on_points
@@ -25,14 +23,10 @@ from dapple_dp.schemas.core.unit import UNITS
 from dapple_dp.schemas.privacy.noise_shares import ZEROED_OUT
 from dapple_dp.schemas.privacy.statement import PrivacyStatement, computational, odds
 
+if TYPE_CHECKING:
+    import jinja2
+
 _LOGGER = logging.getLogger(__name__)
-_ENVIRONMENT = jinja2.Environment(
-    # By file, not by the name of a package: another `pipelines` may be on the path.
-    loader=jinja2.FileSystemLoader(pathlib.Path(__file__).with_name("templates")),
-    autoescape=True,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
 
 
 def change_words(change: str, seen: str, guess: str, epsilon: float, delta: float, drawn_from: str) -> str:
@@ -316,24 +310,41 @@ def _shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
+@functools.cache
+def _environment() -> "jinja2.Environment":
+    """The templates; fits in memory show no page, and need no Jinja."""
+    import jinja2
+
+    found = jinja2.Environment(
+        # By file, not by the name of a package: another `pipelines` may be on the path.
+        loader=jinja2.FileSystemLoader(pathlib.Path(__file__).with_name("templates")),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters |= {"unbroken": _unbroken, "breakable": _breakable}
+    found.globals["META"] = META
+    return found
+
+
 def _unbroken(text: str) -> str:
     """Escaped text in which no line ends inside a number like 1e-06."""
+    from jinja2.filters import do_forceescape, do_mark_safe
+
     escaped = str(do_forceescape(text))
     return do_mark_safe(re.sub(r"\b\d[\d.,]*e[+-]?\d+\b", r'<span class="number">\g<0></span>', escaped))
 
 
 def _breakable(text: str) -> str:
     """Escaped text that may go on in a new line where a part of a long name ends."""
+    from jinja2.filters import do_forceescape, do_mark_safe
+
     return do_mark_safe(re.sub(r"[_/](?=\w)", r"\g<0><wbr>", str(do_forceescape(text))))
-
-
-_ENVIRONMENT.filters |= {"unbroken": _unbroken, "breakable": _breakable}
-_ENVIRONMENT.globals["META"] = META
 
 
 def html(page: Page) -> str:
     """The page as one self-contained file: no script, no request to any network; equal pages give equal text."""
-    return _ENVIRONMENT.get_template("report.html.j2").render(page=page, badges=tuple(Badge))
+    return _environment().get_template("report.html.j2").render(page=page, badges=tuple(Badge))
 
 
 _UNWRITTEN = "This report could not be written; the other files of the run are whole."

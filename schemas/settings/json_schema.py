@@ -24,7 +24,7 @@ FormatNumber = Annotated[int, pydantic.Field(ge=FORMAT, le=FORMAT)]
 class FileContent(pydantic.BaseModel):
     """Content of a file: exact types, finite numbers, no other keys."""
 
-    model_config = pydantic.ConfigDict(**FILE_CONTENT, frozen=True)
+    model_config = pydantic.ConfigDict(**FILE_CONTENT, frozen=True, defer_build=True)
 
 
 class OpenContent(FileContent):

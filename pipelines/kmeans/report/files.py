@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from dapple_dp.pipelines.jobs.forewarnings import plural
 from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, frame_json
-from dapple_dp.pipelines.kmeans.report import report_page
 from dapple_dp.pipelines.kmeans.report.clipping import norm_source
 from dapple_dp.pipelines.kmeans.report.fit_view import cluster_names
 from dapple_dp.pipelines.page.stamp import RunStamp
@@ -97,6 +96,8 @@ def _sizes(model: ClusterModel) -> dict[str, Any]:
 
 
 def _write_report(folder: RunFolder, planned: PlannedFit, result: FitResult) -> None:
+    from dapple_dp.pipelines.kmeans.report import report_page
+
     config = planned.config
     left = None
     if config.ledger is not None:

@@ -136,6 +136,7 @@ from dapple_dp import DPKMeans, DPTopics
 rows, given = np.random.default_rng(0).normal(size=(300, 2)), {"epsilon": 4.0, "delta": 1e-6}
 model = DPKMeans(2, **given, domain=(-5, 5)).fit(rows)
 asked = ("estimator.notebook", "estimator.clusters_display", "pipelines.plan")
+asked += ("estimator.run_files", "pipelines.kmeans.report.report_page", "pipelines.ledger.store")
 print([name for name in asked if f"dapple_dp.{name}" in sys.modules])
 model.save(sys.argv[1])
 model.plan(300, [1.0]), model.report()._repr_html_(), model.privacy_._repr_html_()

@@ -53,10 +53,9 @@ def test_key_and_input_are_in_the_ledger_before_noise_is_drawn(book, monkeypatch
     assert set(seen) == {"start"}
     entries = book.entries()[1:]
     assert [each.kind for each in entries] == ["reserve", "start", "commit"] * 2
-    manifest = json.loads(run.files["run.json"])
-    assert entries[3].run == entries[4].run == entries[5].run == manifest["run_id"]
+    assert entries[3].run == entries[4].run == entries[5].run == run.manifest["run_id"]
     first, second = (json.loads(entries[place].content) for place in (1, 4))
-    assert second["input"] == manifest["input_fingerprint"]
+    assert second["input"] == run.manifest["input_fingerprint"]
     # Each run has a key of its own, which makes another digest of the same rows.
     assert first["input"] != second["input"]
     assert first["key"]["key_uri"] != second["key"]["key_uri"]

@@ -40,7 +40,7 @@ class Packing(BaseModel):
       width: numbers of a row.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     column: str
     kind: Literal["float", "double"]

@@ -1,0 +1,167 @@
+"""What a fit in memory releases."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dapple_dp.estimator.job_of_parameters import in_words
+from dapple_dp.estimator.memory_rows import made_names
+from dapple_dp.pipelines.jobs.forewarnings import plural
+from dapple_dp.pipelines.kmeans.fit_in_memory import fit_in_memory
+from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
+from dapple_dp.pipelines.kmeans.report import files as outputs
+from dapple_dp.pipelines.kmeans.report import report_warnings
+from dapple_dp.pipelines.ledger.spending import Remaining, left_words
+from dapple_dp.pipelines.page.stamp import RunStamp
+from dapple_dp.pipelines.run.folder import new_run_id
+from dapple_dp.schemas.core.unit import UNITS
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.kmeans.model import ClusterModel
+from dapple_dp.schemas.privacy.statement import PrivacyStatement
+from dapple_dp.schemas.tables.encoder import Encoder
+from dapple_dp.transforms.rounds.memory_rows import Columns, PublicRows
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReleasedRun:
+    """All that is left of a fit: no row, no exact number of rows, no path of theirs.
+
+    Attributes:
+      model: centers as they were found, and releases.
+      centers: shape (k, d), in the units of the columns.
+      encoder: turns columns into features before distances are taken, as for columns with bounds of their own; None
+        where columns are features.
+      algorithm: that ran.
+      names: of the columns; None where they have none.
+      privacy: the guarantee.
+      warnings: of the report.
+      manifest: content of `run.json`, but for the list of files.
+      fit: the public plan and the releases, of which files and page are made when they are asked for; None of a run
+        that was read.
+      stamp: of the page; None of a run that was read.
+      files: all files of a run that was read, by name, but for the manifest.
+    """
+
+    model: ClusterModel
+    centers: NDArray[np.float64]
+    encoder: Encoder | None
+    algorithm: str
+    names: tuple[str, ...] | None
+    privacy: "FitStatement"
+    warnings: tuple[str, ...]
+    manifest: dict[str, Any]
+    fit: tuple[PlannedFit, FitResult] | None = None
+    stamp: RunStamp | None = None
+    files: dict[str, bytes] = dataclasses.field(default_factory=dict)
+
+    def report(self) -> str:
+        """Returns the page of the fit; raises ConfigError if it was read from a folder without one."""
+        if self.fit is not None:
+            from dapple_dp.pipelines.kmeans.report import report_page
+
+            return report_page.render(*self.fit, _left(self.manifest), self.stamp)
+        if outputs.REPORT_FILE not in self.files:
+            raise ConfigError(f"The folder of this fit has no {outputs.REPORT_FILE}, so there is no report to show.")
+        return self.files[outputs.REPORT_FILE].decode()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FitStatement(PrivacyStatement):
+    """The guarantee of a fit, with what its record says around it.
+
+    Attributes:
+      ledger: that was charged, in words.
+    """
+
+    ledger: str
+
+    @classmethod
+    def of(cls, stated: PrivacyStatement, manifest: dict[str, Any]) -> "FitStatement":
+        """Joins a guarantee with the manifest of its run."""
+        fields = {field.name: getattr(stated, field.name) for field in dataclasses.fields(PrivacyStatement)}
+        return cls(**fields, ledger=_charged(manifest))
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """The six lines by name."""
+        laws = sorted({event["mechanism"].removeprefix("discrete_").capitalize() for event in self.events})
+        covers = f", {self.covers}" if self.covers else ""
+        return {
+            "epsilon": f"{self.epsilon:.6g}, delta {self.delta:.3g}{covers}",
+            "unit": f"{self.unit}: protects {UNITS[self.unit].protects}",
+            "neighbors": self.neighbors,
+            "noise": f"discrete {' and '.join(laws)} in {plural(len(self.events), 'release')}; {self.actors}",
+            "ledger": self.ledger,
+            "checked": self.ran or "the graph that Beam ran, before any row was read",
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Content of `privacy.json`, which holds the guarantee alone."""
+        return {name: value for name, value in PrivacyStatement.to_json(self).items() if name != "ledger"}
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<11}{text}" for name, text in self.facts.items())
+
+    def _repr_html_(self) -> str:
+        from dapple_dp.estimator.notebook import table_html
+
+        return table_html("Privacy of this fit", [("", ""), *self.facts.items()])
+
+
+def _charged(manifest: dict[str, Any]) -> str:
+    """The ledger that a run was charged to, and what it left."""
+    ledger, data = manifest["settings"]["ledger"], manifest["settings"]["data"]
+    if ledger is None:
+        return "none: nothing adds this fit to others"
+    return f"{data['name']} in {ledger}; left: {left_words(ledger, _left(manifest))}"
+
+
+def _left(manifest: dict[str, Any]) -> Remaining | None:
+    """The budget that was left when the run ended, as the manifest says."""
+    around = manifest.get("ledger")
+    return None if around is None else Remaining(**around["after"])
+
+
+def run_in_memory(
+    config: FitConfig, rows: Columns, server: PublicRows | None, tell: Callable[[str], None] | None = None
+) -> ReleasedRun:
+    """Runs a job to its end, charged to its ledger if it has one.
+
+    Args:
+      config: the job.
+      rows: all private rows.
+      server: the public ones; None without.
+      tell: takes a line after each round; None to say nothing.
+
+    Raises:
+      DappleError: what stopped it, in one sentence.
+    """
+    run_id = new_run_id()
+    planned, result = fit_in_memory(config, rows, server, run_id, tell)
+    manifest = _without_places(outputs.manifest(planned, result, run_id))
+    features, encoder = planned.config.data.features, planned.contract.encoder
+    return ReleasedRun(
+        model=result.model,
+        centers=result.model.centers if result.in_units is None else result.in_units,
+        encoder=encoder,
+        algorithm=str(planned.config.algorithm),
+        names=None if isinstance(features, str) or features == made_names(len(features)) else features,
+        privacy=FitStatement.of(result.privacy, manifest),
+        warnings=tuple(map(in_words, report_warnings.texts(planned, result))),
+        manifest=manifest,
+        fit=(planned, result),
+        stamp=RunStamp.today(run_id, manifest["config_digest"], planned.config.data.name),
+    )
+
+
+def _without_places(manifest: dict[str, Any]) -> dict[str, Any]:
+    """A manifest that does not name the files in which rows were for the run alone."""
+    for section in ("data", "server_data"):
+        holder = manifest["settings"][section]
+        if holder:
+            holder["path"] = outputs.NOT_SAID
+    return manifest
