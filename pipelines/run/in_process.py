@@ -69,8 +69,8 @@ def run_in_process(
     initial, rounds, contract = planned.initial, planned.rounds, planned.contract
     spent = check_rounds(initial, rounds, contract, planned.promise)
     row_pass.start()
-    blocks = _Watched(_blocks(rows, contract), len(rounds), tell)
     with one_thread():
+        blocks = _Watched(_blocks(rows, contract), len(rounds), tell)
         state = loop.run(initial, rounds, blocks, start())
     blocks.tell()
     return state, spent

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import apache_beam as beam
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from dapple_dp.pipelines.kmeans.fit import aggregation_of
 from dapple_dp.pipelines.run import in_process
@@ -333,3 +334,17 @@ def test_too_little_memory_for_blocks_is_said_without_the_number_of_rows(world, 
         in_memory(world)
     assert "1234" not in str(refused.value)
     assert refused.value.__context__ is None
+
+
+def test_rows_become_blocks_on_one_thread(world, monkeypatch):
+    """Threads that wait for the next product take half as much time again as a small fit."""
+    seen, to_block = [], TableContract.to_block
+
+    def noting(*given):
+        seen.extend(library["num_threads"] for library in threadpool_info())
+        return to_block(*given)
+
+    monkeypatch.setattr(TableContract, "to_block", noting)
+    with threadpool_limits(2):
+        run_in_process(world, Columns(POINTS), memory_key)
+    assert set(seen) == {1}
