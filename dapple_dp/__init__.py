@@ -28,8 +28,16 @@ def __getattr__(name: str) -> Any:
     elif name in _HOME_OF:
         from dapple_dp.quiet_imports import uncollected, without_gaps
 
-        with uncollected(), without_gaps():
-            found = getattr(importlib.import_module(str(_HOME_OF[name])), name)
+        try:
+            with uncollected(), without_gaps():
+                found = getattr(importlib.import_module(str(_HOME_OF[name])), name)
+        except ModuleNotFoundError as error:
+            from dapple_dp.schemas.errors import not_installed
+
+            sentence = not_installed(error)
+            if sentence is None:
+                raise
+            raise ModuleNotFoundError(sentence, name=error.name) from error
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = found

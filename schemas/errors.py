@@ -5,6 +5,7 @@ exactly one string argument, so that a runner can carry it across a process boun
 """
 
 import importlib.metadata
+import re
 
 DISTRIBUTION = "dapple-dp"
 
@@ -14,6 +15,19 @@ def what_installs(extra: str) -> str:
     found = (each.partition(";") for each in importlib.metadata.requires(DISTRIBUTION) or ())
     wanted = [need.strip() for need, _, marker in found if marker.replace("'", '"').strip() == f'extra == "{extra}"']
     return f"pip install {' '.join(map(repr, wanted))}"
+
+
+def not_installed(error: BaseException) -> str | None:
+    """The sentence on a required library that isn't there, as with `requirements-core.txt`; None for other errors."""
+    if not isinstance(error, ModuleNotFoundError):
+        return None
+    name = str(error.name).partition(".")[0].replace("_", "-")
+    try:
+        needs = [need for need in importlib.metadata.requires(DISTRIBUTION) or () if ";" not in need]
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    need = next((need for need in needs if re.match(r"[\w.-]+", need)[0].lower() == name), None)  # type: ignore[index]
+    return None if need is None else f"This needs {name}, which is not installed; run pip install '{need}'."
 
 
 def one_line(text: str) -> str:

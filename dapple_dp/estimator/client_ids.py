@@ -32,6 +32,11 @@ def client_ids(groups: Any, n_rows: int) -> pa.ChunkedArray:
       InputError: if a row has no id, or two different ids could become one; quotes none.
     """
     refuse_masked(groups, "groups")
+    if isinstance(groups, str | bytes):
+        raise InputError(
+            "groups must have the client id of each row, got one text; give the column itself, as in "
+            "groups=table['patient'], and leave it out of X."
+        )
     try:
         ids = _as_arrow(groups)
     except InputError:
@@ -39,7 +44,8 @@ def client_ids(groups: Any, n_rows: int) -> pa.ChunkedArray:
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         raise InputError(_MIXED) from None
     if not is_identifier(ids.type) and not pa.types.is_null(ids.type):
-        raise InputError(f"groups must hold integers, strings or bytes, got {ids.type}; convert the ids.")
+        hint = "drop rows without an id, then use astype(int)" if pa.types.is_floating(ids.type) else "convert the ids"
+        raise InputError(f"groups must hold integers, strings or bytes, got {ids.type}; {hint}.")
     if len(ids) != n_rows or ids.null_count:
         got = "nulls" if ids.null_count else f"{len(ids)} ids for {n_rows} rows"
         raise InputError(f"groups must name a client for every row of X, got {got}; give one id per row.")

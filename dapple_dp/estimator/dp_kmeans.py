@@ -63,6 +63,16 @@ _CHOICE = (
 )
 
 
+_NOT_FITTED = ": it comes with fit, which has not been called"
+_ABSENT = {
+    "labels_": ": labels of the rows are not private; call predict(X) where these rows may be seen",
+    "inertia_": ": it is not private; call score(X) where these rows may be seen",
+    "partial_fit": ": a fit looks at all rows several times; call fit on all of them",
+    **dict.fromkeys(("cluster_centers_", "noisy_sizes_", "tree_", "privacy_", "releases_"), _NOT_FITTED),
+}
+"""What follows the words on attributes that people look for."""
+
+
 def _in_search() -> bool:
     """Returns whether scikit-learn's model selection is calling, which compares fits by scores of their rows."""
     frame = sys._getframe(1)
@@ -78,7 +88,7 @@ def _set_columns(holder: Any, columns: Any) -> None:
     """Makes an estimator that was fitted to such columns of a number or of names."""
     is_whole = isinstance(columns, int) and is_number(columns, 1, MOST_WIDTH)
     if columns is None or isinstance(columns, str) or (np.ndim(columns) == 0 and not is_whole):
-        raise ConfigError(f"columns must be the number of columns or their names, got {columns!r}; give these.")
+        raise ConfigError(f"columns must be the number of columns or their names, got {columns!r}; try columns=3.")
     if not is_whole:
         holder.feature_names_in_ = np.array([str(name) for name in columns], dtype=object)
     holder.n_features_in_ = columns if is_whole else len(columns)
@@ -153,7 +163,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
     """
 
     cluster_centers_: NDArray[np.float64]
-    _groups: "GroupedCenters | None"
+    _groups: "GroupedCenters | None" = None
 
     def __init__(
         self,
@@ -513,6 +523,10 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
 
     def _checked_groups(self, groups: ArrayLike | None, n_rows: int) -> Any:
         """Client ids of the rows, for the unit that has clients."""
+        if self.unit not in tuple(PrivacyUnit):
+            raise ConfigError(
+                f"unit must be 'record' or 'client', got {self.unit!r}; take 'client' if people may have several rows."
+            )
         by_client = self.unit == PrivacyUnit.CLIENT
         if by_client and self.client_rows is None:
             raise ConfigError(
@@ -559,6 +573,13 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
                 "without noise; search on public or older rows without it, then fit once with the ledger."
             )
         warnings.warn(_CHOICE, PrivacyWarning, stacklevel=5)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Says why there is no such attribute; like those of any class, it raises AttributeError."""
+            said = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(f"{said}{_ABSENT.get(name, '')}", name=name, obj=self)
 
     def __sklearn_clone__(self) -> Any:
         """A clone that counts its fits with those of this estimator."""

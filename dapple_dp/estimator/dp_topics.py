@@ -117,8 +117,12 @@ class DPTopics(DPKMeans):
           LedgerRefusedError: if the ledger refuses the fit; nothing has been read then.
         """
         if (terms is None) != (self.vocabulary is None):
-            given = "given" if terms is None else "left out"
-            raise InputError(f"terms must be {given} for this vocabulary, got it otherwise; give both or neither.")
+            raise InputError(
+                "terms must be given for this vocabulary, got none; give the words of each text, as in "
+                "terms=[text.split() for text in texts], or leave the vocabulary out."
+                if terms is None
+                else "terms must be left out without a vocabulary, got some; give the public words that may be names."
+            )
         # Terms may be iterators, which can be read once.
         self._terms = None if terms is None else _listed(terms)
         try:
@@ -211,4 +215,6 @@ def _listed(terms: Sequence[Sequence[str]]) -> pa.Array:
             raise TypeError("a string")
         return pa.array(rows, pa.list_(pa.string()))
     except (TypeError, ValueError, pa.ArrowException):
-        raise InputError("terms must hold a list of strings for each text, got others; correct them.") from None
+        raise InputError(
+            "terms must hold a list of strings for each text, got others; split texts into words."
+        ) from None

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dapple_dp.estimator.memory_rows import made_name
+from dapple_dp.estimator.memory_rows import made_name, made_names
 from dapple_dp.schemas.choices import Algorithm, ClippingCenter, ClippingRule
 from dapple_dp.schemas.errors import ConfigError, DappleError
 from dapple_dp.schemas.kmeans.auto_choice import LLOYD_STEPS
@@ -47,6 +47,8 @@ _WORDS = {
     "a section of max": "a mapping of max",
     "write experimental: true into the job": "give settings={'experimental': True}",
     "`dapple ledger limit`": "Ledger.limit",
+    "unless the job says why": "unless you say why",
+    "write justification: {unit: WHY}": "give reason='WHY'",
     "with the encode section": "by bounds of its own for each column, or by PrivateScaler",
     " Such clusters are gray or left out below.": "",
 }
@@ -97,6 +99,7 @@ def job_of(parameters: Mapping[str, Any], place: Place) -> FitConfig:
         "ledger": path_of(given["ledger"]),
         "seed": seed_of(parameters["random_state"]),
     } | word
+    _check_domain(given["domain"], place.features)
     known = given["algorithm"] in tuple(Algorithm)
     if given["algorithm"] == Algorithm.WINDOWS:
         raise ConfigError(
@@ -168,7 +171,7 @@ def _bounds(given: Mapping[str, Any], *, has_server: bool) -> dict[str, Any]:
     if norm is None and domain is None and not has_server:
         raise ConfigError(
             "clipping_norm or domain must be given where there is no server_data, got neither; give a bound that you "
-            "know without looking at the rows."
+            "know without looking at the rows, such as domain=(0, 100) or domain={'age': (0, 120), ...}."
         )
     if given["center"] not in tuple(ClippingCenter):
         raise ConfigError(f"center must be 'server_mean' or 'none', got {given['center']!r}; give one of them.")
@@ -190,6 +193,29 @@ def _bounds(given: Mapping[str, Any], *, has_server: bool) -> dict[str, Any]:
     clipping["norm"] = ClippingRule.SERVER_RADIUS if norm is None and has_server else norm
     usual = 0 if algorithm == Algorithm.FEDDP_KMEANS else LLOYD_STEPS
     return {"clipping": clipping, "lloyd": {"steps": usual if steps is None else steps}}
+
+
+def _check_domain(domain: Any, features: str | tuple[str, ...]) -> None:
+    """Refuses names of columns that have none, and bounds in the order of `X.min(axis=0), X.max(axis=0)`."""
+    if isinstance(features, str):
+        return
+    if isinstance(domain, Mapping):
+        if features == made_names(len(features)) and not set(domain) & set(features):
+            raise ConfigError(
+                "domain must give the interval of every column by its place where X has no column names, got names; "
+                "give a list of (lower, upper) pairs, or give X as a table."
+            )
+        return
+    try:
+        ends = np.asarray(domain, dtype=np.float64)
+    except (TypeError, ValueError):
+        return
+    turned = ends.shape == (2, len(features)) and bool((ends[0] < ends[1]).all())
+    if turned and not (len(features) == 2 and (ends[:, 0] < ends[:, 1]).all()):
+        raise ConfigError(
+            "domain must be a pair (lower, upper) for each column, got all lower bounds and then all upper ones; give "
+            "list(zip(lower, upper)) of bounds that you know without looking at the rows."
+        )
 
 
 def _bounds_in_box(

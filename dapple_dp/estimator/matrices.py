@@ -209,10 +209,14 @@ def _of_array(X: Any, name: str) -> NDArray[Any]:
         )
     if array.ndim != 2:
         raise InputError(
-            f"{name} must be a matrix, got shape {array.shape}. Reshape your data to (n_rows, n_features)."
+            f"{name} must be a matrix, got shape {array.shape}. Reshape your data to (n_rows, n_features): one column "
+            "is reshape(-1, 1), one row reshape(1, -1)."
         )
     if array.dtype.kind == "c":
-        raise InputError(f"{name} must be real, got dtype {array.dtype}. Complex data not supported.")
+        raise InputError(
+            f"{name} must be real, got dtype {array.dtype}. Complex data not supported: give real and "
+            "imaginary parts as columns."
+        )
     if array.dtype.kind in _NUMBERS or 0 in array.shape:
         return array
     try:

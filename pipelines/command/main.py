@@ -25,7 +25,7 @@ from dapple_dp.pipelines.run.failures import describe_unexpected
 from dapple_dp.pipelines.run.flags import Command, Words, one_sentence
 from dapple_dp.pipelines.run.signals.exports import EXPORTS
 from dapple_dp.pipelines.run.signals.log_lines import LogFormat, forget_run, formatter
-from dapple_dp.schemas.errors import ConfigError, DappleError
+from dapple_dp.schemas.errors import ConfigError, DappleError, not_installed
 from dapple_dp.schemas.settings.yaml_text import check_text
 
 _COMPLETE = "_DAPPLE_COMPLETE"
@@ -95,7 +95,9 @@ def _run(words: list[str], verbose: bool) -> int:
         except DappleError as error:
             sentence, code, cause = str(error), error.exit_code, error
         except Exception as error:  # noqa: BLE001 - the last handler: type and place only, the message may hold a value
-            sentence, code, cause = describe_unexpected(error), 1, error
+            library = not_installed(error)
+            sentence, cause = library or describe_unexpected(error), error
+            code = ConfigError.exit_code if library else 1
         else:
             return _print(summary)
         if interruption.asked:

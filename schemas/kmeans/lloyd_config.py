@@ -165,9 +165,11 @@ class DPLloydConfig(Section):
         if missing is not None or unknown is not None or len(self.domain) != len(features):
             got = f"none for {missing!r}" if missing is not None else f"one for {unknown!r}"
             got = got if isinstance(self.domain, dict) else f"{len(self.domain)} for {len(features)} columns"
+            by_name = "use the names of data.features, letter for letter"
+            remedy = by_name if isinstance(self.domain, dict) else "give one for each column, in their order"
             raise ConfigError(
                 f"dp_lloyd.domain must give the interval of every column of data.features and of no other, got {got}; "
-                "use the names of data.features, letter for letter."
+                f"{remedy}."
             )
         return {name: Bounds(lower=given[name][0], upper=given[name][1], to=BoundsRange.SYMMETRIC) for name in features}
 

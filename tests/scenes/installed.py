@@ -1,6 +1,7 @@
 """An environment with the built wheel, as a user has it: nothing of this repository is on its path."""
 
 import dataclasses
+import importlib.metadata
 import os
 import pathlib
 import shutil
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from deploy.local.downloads import ROOT
 from deploy.local.worker_environment import build_wheel, sources
@@ -79,11 +80,16 @@ def clean_environment(more: Mapping[str, str] = {}) -> dict[str, str]:
     return {name: text for name, text in os.environ.items() if not name.startswith("PYTHON")} | dict(more)
 
 
-def new_environment(folder: pathlib.Path) -> Environment:
-    """An environment with libraries and without Dapple."""
+def new_environment(folder: pathlib.Path, only: Sequence[str] | None = None) -> Environment:
+    """An environment with libraries, all or only those of some distributions, and without Dapple."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=_TIMEOUT)
     environment = Environment(folder)
-    (environment.packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    if only is None:
+        (environment.packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    for name in only or ():
+        files = importlib.metadata.files(name) or ()
+        for top in {path.parts[0] for path in files} - {"..", "__pycache__"}:
+            (environment.packages / top).symlink_to(pathlib.Path(sysconfig.get_path("purelib")) / top)
     return environment
 
 
