@@ -80,8 +80,7 @@ class PlanTable:
         cls, config: FitConfig, n_rows: Any, width: int, server: PublicRows | None, epsilons: Sequence[float]
     ) -> Self:
         """Plans and simulates a job of so many columns; raises ConfigError as `DPKMeans.plan` says."""
-        from dapple_dp.pipelines.plan.expected import Expected
-        from dapple_dp.pipelines.plan.side_by_side import at_epsilons
+        from dapple_dp.pipelines.plan.expected import Expected, at_epsilons
 
         given: list[Any] = [python_scalar(epsilon) for epsilon in epsilons]
         if not 0 < len(given) <= _MOST_EPSILONS or not all(is_number(each, 0.0, _HIGHEST) and each for each in given):
@@ -99,7 +98,7 @@ class PlanTable:
         )
 
     def __str__(self) -> str:
-        from dapple_dp.pipelines.plan.side_by_side import in_columns
+        from dapple_dp.pipelines.plan.plan_words import in_columns
 
         lines = in_columns([self._heads, *map(self._cells, self.rows)])
         return "\n".join([f"Plan of {self.title}", *lines, *self._notes])

@@ -1,8 +1,8 @@
 """What `dapple plan` prints for people."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from dapple_dp.pipelines.plan import side_by_side
 from dapple_dp.pipelines.plan.sharp_edges import PAGE
 
 _MOST_COLUMNS = 20
@@ -30,7 +30,7 @@ def text(summary: dict[str, Any]) -> str:
         "bundle, beside one row group per worker; reading rows comes on top.",
         *_stream(summary.get("stream")),
         *_ledger(summary["ledger"]),
-        *(side_by_side.words(summary["epsilons"], _units(summary)) if "epsilons" in summary else ()),
+        *(_at_epsilons(summary["epsilons"], _units(summary)) if "epsilons" in summary else ()),
         *_accuracy(summary.get("accuracy")),
         *_listed("Warnings:", summary["warnings"]),
         *_listed("Not supported, though it runs:", [f"{each['name']} ({each['tier']})" for each in summary["beyond"]]),
@@ -154,3 +154,38 @@ def _accuracy(found: dict[str, Any] | None) -> list[str]:
 def _listed(title: str, entries: list[str]) -> list[str]:
     """A list with its title; nothing for an empty one."""
     return ["", title, *(f"- {each}" for each in entries)] if entries else []
+
+
+def _at_epsilons(found: Sequence[dict[str, Any]], unit: str) -> list[str]:
+    """A line for each, under one of heads."""
+    heads = ("epsilon", "cost per row", "over no noise", f"noise of a size, {unit}", "noise of a center", "ledger")
+    rows = [heads, *(_cells(each) for each in found)]
+    return [
+        "",
+        "The same job at other epsilons:",
+        *(f"  {line}" for line in in_columns(rows)),
+        *(f"  at {each['epsilon']:g}: {each['refused']}" for each in found if "refused" in each),
+    ]
+
+
+def in_columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """A line for each row, with its cells below those of the others."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.rjust, row, widths)).rstrip() for row in rows]
+
+
+def _cells(found: dict[str, Any]) -> tuple[str, ...]:
+    if "refused" in found:
+        return (f"{found['epsilon']:g}", *("-",) * 4, "refused")
+    share, noise = found["share_of_bounds"], found["center_noise"]
+    center = "unknown"
+    if noise is not None:
+        center = f"{noise:.3g} feature units" if share is None else f"{share:.2%} of the bounds"
+    return (
+        f"{found['epsilon']:g}",
+        f"{found['cost']:.5g}",
+        "-" if found["excess"] is None else f"{found['excess']:+.1%}",
+        "-" if found["size_noise"] is None else f"{found['size_noise']:.4g}",
+        center,
+        {None: "none", True: "fits", False: "refused"}[found["fits"]],
+    )

@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast
 
 from pydantic import Field
 
@@ -21,7 +21,14 @@ from dapple_dp.schemas.kmeans.any_fit import AnyFit
 from dapple_dp.schemas.settings import rejection, yaml_text
 
 if TYPE_CHECKING:
-    from dapple_dp.schemas.kmeans.all_fits import FitConfig
+    from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit, DPMediansFit
+    from dapple_dp.schemas.kmeans.spherical_config import SphericalFit
+    from dapple_dp.schemas.kmeans.tree_config import CentralTreeFit
+    from dapple_dp.schemas.kmeans.windows_config import WindowsFit
+
+    FitConfig: TypeAlias = (
+        "FedDPKMeansFit | CentralTreeFit | WindowsFit | SphericalFit | DPMediansFit | DPLloydFit | ServerStartFit"
+    )
 else:
     FitConfig = AnyFit
 
@@ -109,14 +116,14 @@ class _Fits(Mapping[str, type[AnyFit]]):
 
     _PLACES: ClassVar[Mapping[str, str]] = {
         Algorithm.FEDDP_KMEANS: "fit_config:FedDPKMeansFit",
+        Algorithm.CENTRAL_TREE: "tree_config:CentralTreeFit",
+        Algorithm.WINDOWS: "windows_config:WindowsFit",
+        Algorithm.SPHERICAL: "spherical_config:SphericalFit",
+        Algorithm.DP_MEDIANS: "lloyd_config:DPMediansFit",
+        Algorithm.DP_LLOYD: "lloyd_config:DPLloydFit",
         Algorithm.SERVER_KMEANSPP: "fit_config:ServerStartFit",
         Algorithm.SERVER_LLOYDS: "fit_config:ServerStartFit",
         Algorithm.SPHERE_PACKING: "fit_config:ServerStartFit",
-        Algorithm.WINDOWS: "windows_config:WindowsFit",
-        Algorithm.DP_MEDIANS: "lloyd_config:DPMediansFit",
-        Algorithm.SPHERICAL: "spherical_config:SphericalFit",
-        Algorithm.DP_LLOYD: "lloyd_config:DPLloydFit",
-        Algorithm.CENTRAL_TREE: "tree_config:CentralTreeFit",
     }
 
     def __getitem__(self, algorithm: str) -> "type[FitConfig]":

@@ -20,7 +20,6 @@ from dapple_dp.schemas.tables.data_section import CsvForm, DataConfig
 from dapple_dp.schemas.tables.encoded_column import read_as
 from dapple_dp.schemas.tables.encoder import Encoder
 from dapple_dp.transforms.core.round import Round
-from dapple_dp.transforms.core.statistics.frame import Frame
 from dapple_dp.transforms.kmeans.lloyd.specs import samples_rows
 from dapple_dp.transforms.kmeans.protocols import protocol_of, warm_protocol
 from dapple_dp.transforms.numerics.kmeans.starts import seeding
@@ -134,15 +133,6 @@ def feature_names(features: str | tuple[str, ...], encoder: Encoder | None, n_fe
     if isinstance(features, str):
         return tuple(f"{features}[{index}]" for index in range(n_features))
     return features if encoder is None else encoder.names
-
-
-def frame_json(frame: Frame) -> dict[str, Any]:
-    """A public frame as `run.json` holds it."""
-    return {
-        "clipping_norm": frame.lattice.clipping_norm,
-        "domain": None if frame.box is None else [frame.box.low, frame.box.high],
-        "center": frame.lattice.center.tolist(),
-    }
 
 
 class FitResult(NamedTuple):

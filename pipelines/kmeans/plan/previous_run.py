@@ -5,7 +5,7 @@ import hashlib
 import json
 from typing import Any
 
-from dapple_dp.pipelines.kmeans.plan.planned_fit import frame_json
+from dapple_dp.pipelines.kmeans.plan.public_fit import frame_json
 from dapple_dp.pipelines.ledger.private_state import Register, State, digest_of
 from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.schemas.errors import ConfigError, LedgerRefusedError

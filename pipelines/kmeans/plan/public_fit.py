@@ -14,6 +14,7 @@ from dapple_dp.schemas.privacy.noise_shares import ZEROED_OUT
 from dapple_dp.schemas.privacy.statement import NEIGHBORING_RELATION, PrivacyStatement, describe
 from dapple_dp.transforms.core import accounting
 from dapple_dp.transforms.core.round import Round
+from dapple_dp.transforms.core.statistics.frame import Frame
 from dapple_dp.transforms.kmeans.protocols import protocol_of
 from dapple_dp.transforms.privacy import plan_cache
 from dapple_dp.transforms.rounds.protocol import RoundsProtocol
@@ -158,3 +159,12 @@ def _chosen(config: FitConfig, asked: FitConfig) -> dict[str, Any] | None:
     from dapple_dp.pipelines.kmeans.plan import simulated_shares
 
     return simulated_shares.to_json(config)
+
+
+def frame_json(frame: Frame) -> dict[str, Any]:
+    """A public frame as `run.json` holds it."""
+    return {
+        "clipping_norm": frame.lattice.clipping_norm,
+        "domain": None if frame.box is None else [frame.box.low, frame.box.high],
+        "center": frame.lattice.center.tolist(),
+    }

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dapple_dp.pipelines.jobs.forewarnings import plural
-from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, frame_json
+from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
+from dapple_dp.pipelines.kmeans.plan.public_fit import frame_json
 from dapple_dp.pipelines.kmeans.report.clipping import norm_source
 from dapple_dp.pipelines.kmeans.report.fit_view import cluster_names
 from dapple_dp.pipelines.page.stamp import RunStamp

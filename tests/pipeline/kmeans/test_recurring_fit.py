@@ -11,8 +11,9 @@ import scipy.stats
 import yaml
 from dp_accounting import gaussian_mechanism
 
-from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, frame_json
+from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult
 from dapple_dp.pipelines.kmeans.plan.previous_run import PreviousRun, load_previous
+from dapple_dp.pipelines.kmeans.plan.public_fit import frame_json
 from dapple_dp.pipelines.kmeans.plan.recurrence import compare_to_previous
 from dapple_dp.schemas.core.block import ClientBlock
 from dapple_dp.schemas.core.plan import PrivacyUnit
