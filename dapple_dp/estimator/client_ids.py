@@ -48,7 +48,7 @@ def client_ids(groups: Any, n_rows: int) -> pa.ChunkedArray:
         raise InputError(f"groups must hold integers, strings or bytes, got {ids.type}; {hint}.")
     if len(ids) != n_rows or ids.null_count:
         got = "nulls" if ids.null_count else f"{len(ids)} ids for {n_rows} rows"
-        raise InputError(f"groups must name a client for every row of X, got {got}; give one id per row.")
+        raise InputError(f"groups must name a client for every row of X, got {got}; give one id per row that X has.")
     return ids
 
 

@@ -107,8 +107,9 @@ def _of_table(X: Any, name: str) -> NDArray[np.floating]:
         named = ", ".join(map(repr, others[:_MOST_NAMES])) + (", ..." if len(others) > _MOST_NAMES else "")
         columns = f"column{'s' * (len(others) > 1)}"
         raise InputError(
-            f"{name} must hold numbers only, got others in {columns} {named}; drop ids and codes, "
-            "turn text that holds numbers into numbers, and count a date in days from a public one."
+            f"{name} must hold numbers only, got others in {columns} {named}; drop codes and ids (those of people "
+            "are the groups of a fit), turn text that holds numbers into numbers, and count a date in days from a "
+            "public one."
         )
     single = bool(found) and all(values.dtype == np.float32 for values in found)
     matrix = np.empty((len(X), len(found)), dtype=np.float32 if single else np.float64)

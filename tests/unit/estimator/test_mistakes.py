@@ -5,6 +5,7 @@ import pytest
 
 from dapple_dp import ConfigError, DPKMeans, DPTopics, InputError
 
+pytestmark = pytest.mark.filterwarnings("ignore::dapple_dp.schemas.errors.PrivacyWarning")
 X = np.random.default_rng(0).uniform(-1, 1, (60, 2))
 WIDE = np.random.default_rng(1).uniform(-1, 1, (60, 5))
 
