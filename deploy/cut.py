@@ -9,9 +9,11 @@ import datetime
 import pathlib
 import re
 
+from packaging.version import Version
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 ORDER = ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
-_VERSION = r"\d+\.\d+\.\d+"
+_VERSION = r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?"
 _NAMED = {
     "setup.py": 'version="{}"',
     "CITATION.cff": "version: {}",
@@ -38,8 +40,8 @@ def texts(version: str) -> dict[str, str]:
       ValueError: if it is no version, or no later one; or if a file does not name the version of the sources.
     """
     old = current()
-    if not re.fullmatch(_VERSION, version) or _parts(version) <= _parts(old):
-        raise ValueError(f"VERSION must be three numbers, later than {old}, got {version!r}; write 0.2.0.")
+    if not re.fullmatch(_VERSION, version) or Version(version) <= Version(old):
+        raise ValueError(f"VERSION must be later than {old}, got {version!r}; write it as 1.2.3 or 1.2.3a1.")
     found = {}
     for path, form in _NAMED.items():
         text = (ROOT / path).read_text()
@@ -68,10 +70,6 @@ def dated(changelog: str, version: str, day: str) -> str:
     listed = "\n".join(f"### {name}\n\n{sections[name]}" for name in ORDER if name in sections)
     summary = f"{summary.strip()}\n\n" if summary.strip() else ""
     return f"{head}## [Unreleased]\n\n## [{version}] - {day}\n\n{summary}{listed}{mark}{before}"
-
-
-def _parts(version: str) -> list[int]:
-    return list(map(int, version.split(".")))
 
 
 def main() -> None:

@@ -64,10 +64,25 @@ def test_an_empty_or_unknown_list_is_refused(changelog):
         cut.dated(changelog, "0.2.0", "2026-12-01")
 
 
-@pytest.mark.parametrize("version", ["0.1", "0.1.0", "0.0.9", "v0.2.0", "0.2.0rc1", cut.current()])
+@pytest.mark.parametrize(
+    "version", ["0.1", "0.1.0", "0.0.9", "v9.0.0", "0.2.0rc1", "9.0.0-a1", cut.current()]
+)
 def test_a_version_is_later_than_that_of_the_sources(version):
-    with pytest.raises(ValueError, match=r"VERSION must be three numbers, later than \d"):
+    with pytest.raises(ValueError, match=r"VERSION must be later than \d"):
         cut.texts(version)
+
+
+def test_a_version_is_tried_out_before_it_is_final(tmp_path, monkeypatch):
+    for path, text in cut.texts("99.0.0a1").items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    monkeypatch.setattr(cut, "ROOT", tmp_path)
+    assert cut.current() == "99.0.0a1"
+    for later in ("99.0.0a2", "99.0.0rc1", "99.0.0"):
+        found = cut.texts(later)
+        assert all(later in text and "99.0.0a1" not in text for text in found.values())
+    with pytest.raises(ValueError, match=r"later than 99\.0\.0a1"):
+        cut.texts("98.0.0")
 
 
 def test_no_file_of_the_repository_still_names_the_old_version():
