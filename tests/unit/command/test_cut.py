@@ -64,9 +64,7 @@ def test_an_empty_or_unknown_list_is_refused(changelog):
         cut.dated(changelog, "0.2.0", "2026-12-01")
 
 
-@pytest.mark.parametrize(
-    "version", ["0.1", "0.1.0", "0.0.9", "v9.0.0", "0.2.0rc1", "9.0.0-a1", cut.current()]
-)
+@pytest.mark.parametrize("version", ["0.1", "0.1.0", "0.0.9", "v9.0.0", "0.2.0rc1", "9.0.0-a1", cut.current()])
 def test_a_version_is_later_than_that_of_the_sources(version):
     with pytest.raises(ValueError, match=r"VERSION must be later than \d"):
         cut.texts(version)
