@@ -6,6 +6,7 @@ exactly one string argument, so that a runner can carry it across a process boun
 
 import importlib.metadata
 import re
+from collections.abc import Iterator
 
 DISTRIBUTION = "dapple-dp"
 
@@ -33,6 +34,21 @@ def not_installed(error: BaseException) -> str | None:
 def one_line(text: str) -> str:
     """A text in one line that can be encoded; line ends, halves of characters and what a terminal obeys are escaped."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """An error, what it came from, and what libraries of stores keep beside it."""
+    seen: list[BaseException] = []
+    left = [error]
+    while left:
+        current = left.pop()
+        if any(current is other for other in seen):
+            continue
+        seen.append(current)
+        yield current
+        details = getattr(current, "exception_details", None)
+        inner = list(details.values()) if isinstance(details, dict) else []
+        left += [more for more in (current.__context__, current.__cause__, *inner) if isinstance(more, BaseException)]
 
 
 class DappleError(Exception):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from dapple_dp.schemas import errors
-from dapple_dp.schemas.errors import DappleError, RunnerError
+from dapple_dp.schemas.errors import DappleError, RunnerError, chain
 from dapple_dp.transforms.rounds.machine import NO_MEMORY
 
 _RAISED = re.compile(r"(?:^|\\n)dapple_dp\.schemas\.errors\.(\w+): (.+?)(?: \[while running |\\n|$)", re.MULTILINE)
@@ -79,7 +79,7 @@ def original_error(error: BaseException) -> DappleError | None:
 
     Runners report a failed worker as the text of its traceback, so the class and the sentence are read from it.
     """
-    for seen in _chain(error):
+    for seen in chain(error):
         if isinstance(seen, DappleError):
             return type(seen)(_APPENDED.sub("", str(seen)))
         found = _RAISED.findall(str(seen))
@@ -87,14 +87,6 @@ def original_error(error: BaseException) -> DappleError | None:
         if isinstance(kind, type) and issubclass(kind, DappleError):
             return kind(found[-1][1])
     return _of_a_server(error) or _of_a_runner(error)
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error and what it came from."""
-    seen: BaseException | None = error
-    while seen is not None:
-        yield seen
-        seen = seen.__cause__ or seen.__context__
 
 
 def _of_a_server(error: BaseException) -> RunnerError | None:
@@ -114,7 +106,7 @@ def _of_a_runner(error: BaseException) -> RunnerError | None:
     """The sentence about a job that its runner gave up, or about memory that it did not get."""
     if is_short_of_memory(error):
         return RunnerError(NO_MEMORY)
-    for seen in _chain(error):
+    for seen in chain(error):
         for pattern, reason in _REASONS:
             if pattern.search(str(seen)):
                 return reason
@@ -129,12 +121,12 @@ def _of_a_runner(error: BaseException) -> RunnerError | None:
 
 def is_full_disk(error: BaseException) -> bool:
     """Whether an error is, or came from, that of a disk without room."""
-    return any(isinstance(each, OSError) and each.errno in _FULL for each in _chain(error))
+    return any(isinstance(each, OSError) and each.errno in _FULL for each in chain(error))
 
 
 def is_short_of_memory(error: BaseException) -> bool:
     """Whether an error is, or came from, that of memory which was not there; what it says itself counts rows."""
-    return any(isinstance(each, MemoryError) for each in _chain(error))
+    return any(isinstance(each, MemoryError) for each in chain(error))
 
 
 def describe_unexpected(error: BaseException) -> str:

@@ -202,12 +202,6 @@ class TableContract:
             remedy = "use data of one width everywhere, server data and data.feature_names included"
             raise _mismatch(name, where, f"have width {self.n_features or '>= 1'}", str(kind.list_size), remedy)
 
-    def has_lists_of_any_length(self, schema: pa.Schema) -> bool:
-        """Whether the features are a column of lists whose length only the rows say; of a checked schema."""
-        if self.feature_list is None:
-            return False
-        return not pa.types.is_fixed_size_list(_plain_type(schema.field(self.feature_list).type))
-
     def list_width(self, schema: pa.Schema, where: str) -> int:
         """Width of the fixed-size-list column.
 

@@ -192,13 +192,3 @@ def test_shares_that_are_equal_by_chance_stay():
     twice = split_and_mix.Messages(np.repeat(places, 2), np.repeat(shares, 2))
     assert len(one_copy(twice, public())) == len(places)
     assert one_copy(split_and_mix.Messages(places[:-1], shares[:-1]), public()) is None
-
-
-def test_an_uploads_name_says_nothing_and_is_kept_by_a_retry():
-    names = {split_reports.upload_id(b"integers%d" % each, public(), lake.KEY) for each in range(1000)}
-    assert len(names) == 1000
-    # Mean and spread of uniform numbers; 5 stddevs, the key is fixed.
-    scaled = np.array(sorted(names), dtype=float) / 2.0**64
-    assert abs(scaled.mean() - 0.5) < 5.0 / math.sqrt(12.0 * 1000)
-    assert split_reports.upload_id(b"a", public(), lake.KEY) == split_reports.upload_id(b"a", public(), lake.KEY)
-    assert split_reports.upload_id(b"a", public(), lake.KEY) != split_reports.upload_id(b"a", public(), bytes(32))

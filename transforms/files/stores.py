@@ -26,7 +26,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
-from dapple_dp.schemas.errors import ConfigError, StoreAwayError, StoreDeniedError
+from dapple_dp.schemas.errors import ConfigError, StoreAwayError, StoreDeniedError, chain
 from dapple_dp.transforms.files import new_file
 from dapple_dp.transforms.files.signals.measures import MEASURES
 
@@ -72,21 +72,6 @@ _DENIED = {
     "google.auth.exceptions": {"DefaultCredentialsError"},
 }
 _BUSY, _NO_RIGHTS = (408, 425, 429), (401, 403)
-
-
-def chain(error: BaseException) -> Iterator[BaseException]:
-    """An error, what it came from, and what libraries of stores keep beside it."""
-    seen: list[BaseException] = []
-    left = [error]
-    while left:
-        each = left.pop()
-        if any(each is other for other in seen):
-            continue
-        seen.append(each)
-        yield each
-        details = getattr(each, "exception_details", None)
-        inner = list(details.values()) if isinstance(details, dict) else []
-        left += [more for more in (each.__context__, each.__cause__, *inner) if isinstance(more, BaseException)]
 
 
 def is_away(error: BaseException) -> bool:

@@ -6,7 +6,9 @@ Each fault is planted in the plan or the objects of a real job, for both.
 import copy
 import dataclasses
 import functools
+import gc
 import traceback
+import weakref
 from types import SimpleNamespace
 
 import apache_beam as beam
@@ -22,6 +24,7 @@ from dapple_dp.schemas.core.block import ClientBlock
 from dapple_dp.schemas.errors import ConfigError, PrivacyFlowError, RunnerError
 from dapple_dp.schemas.tables.contract import TableContract
 from dapple_dp.transforms.core import keys
+from dapple_dp.transforms.core import noise as core_noise
 from dapple_dp.transforms.core.loop import RunKey
 from dapple_dp.transforms.core.round import Round
 from dapple_dp.transforms.on_beam.checker import check_graph
@@ -323,6 +326,60 @@ def test_a_failure_leaves_no_sum_and_no_key(world, monkeypatch, error):
         assert refused.value.__context__ is None
     with pytest.raises(PrivacyFlowError, match="got one of a run that is over"):
         key.mac([b""])
+
+
+def recorded_sums(monkeypatch):
+    """Each exact sum of a run: a weak reference to its array, and its bytes."""
+    sums, add_up = [], in_process.loop._exact_sum
+
+    def recorded(*given):
+        total = add_up(*given)
+        sums.append((weakref.ref(total), total.tobytes()))
+        return total
+
+    monkeypatch.setattr(in_process.loop, "_exact_sum", recorded)
+    return sums
+
+
+def frames_of(error):
+    """Frames of an error and of those that led to it."""
+    before = {each for each in (error.__cause__, error.__context__) if each is not None}
+    own = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return own + [frame for each in before for frame in frames_of(each)]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, ValueError], ids=lambda each: each.__name__)
+@pytest.mark.parametrize(("place", "n_calls"), [("noise", 1), ("noise", 2), ("noise", 6), ("step", 1), ("step", 3)])
+def test_no_exact_sum_can_be_reached_from_a_failure(world, monkeypatch, place, n_calls, error):
+    """The noise of a release fails (before it some sums have noise, others none yet), or a server step does."""
+    sums, calls = recorded_sums(monkeypatch), []
+    name = "planned_noise" if place == "noise" else "releases_of"
+    inner = getattr(core_noise, name)
+
+    def failing(*given):
+        calls.append(1)
+        if len(calls) == n_calls and place == "noise":
+            raise error("1234")
+        return inner(*given)
+
+    def stepping(round_, blocks, state, draw, released=in_process.loop._released):
+        found = released(round_, blocks, state, draw)
+        if len(sums) == n_calls:
+            raise error("1234")
+        return found
+
+    monkeypatch.setattr(core_noise, name, failing)
+    if place == "step":
+        monkeypatch.setattr(in_process.loop, "_released", stepping)
+    with pytest.raises((error, RunnerError)) as caught:
+        run_in_process(world, Columns(POINTS), memory_key)
+    assert len(sums) >= 1
+    gc.collect()
+    assert not any(array() is not None for array, _ in sums)
+    values = [value for frame in frames_of(caught.value) for value in frame.f_locals.values()]
+    assert not [each for each in values if isinstance(each, np.ndarray) and each.dtype == np.int64]
+    raw = [bytes(each) for each in values if isinstance(each, bytes | bytearray | memoryview)]
+    assert not any(content in each for each in raw for _, content in sums)
 
 
 def test_too_little_memory_for_blocks_is_said_without_the_number_of_rows(world, monkeypatch):

@@ -259,6 +259,30 @@ def test_frames_that_differ_have_other_digests():
     assert [frame_digest(frame) for frame in frames()] == [frame_digest(frame) for frame in frames()]
 
 
+def test_all_that_decides_integers_is_in_the_digest_of_a_frame():
+    plain = Lattice(np.array([0.1, -0.2]), 3.0)
+    moved = Components(plain._replace(clipping_norm=9.0), np.array([[0.0, 0.0], [9e4, 9e4]]), np.ones((2, 2)))
+    turned = plain._replace(center=np.array([0.1, 0.2]))
+    others = [
+        Frame(turned),
+        Frame(plain._replace(clipping_norm=3.0 + 2.0**-51)),
+        Frame(plain, None, Box(-1, 2.5)),
+        Frame(plain, None, Box(-1.5, 2)),
+        Frame(turned, moved),
+        Frame(plain, moved, Box(-1, 2)),
+        Frame(plain, moved._replace(lattice=moved.lattice._replace(clipping_norm=9.5))),
+        Frame(plain, moved._replace(lattice=moved.lattice._replace(center=turned.center))),
+        Frame(plain, moved._replace(anchors=moved.anchors + 1.0)),
+        Frame(plain, moved._replace(shifts=moved.shifts * 2.0)),
+        Frame(plain, Components(moved.lattice, moved.shifts, moved.anchors)),
+        Frame(Lattice(np.array([[0.1], [-0.2]]), 3.0)),
+    ]
+    digests = [frame_digest(frame) for frame in (*frames(), *others)]
+    assert len(set(digests)) == len(digests)
+    assert {len(each) for each in digests} == {16}
+    assert frame_digest(Frame(plain._replace(center=np.array([0.1, 9.0, -0.2, 9.0])[::2]))) == digests[0]
+
+
 @pytest.mark.parametrize("frame", frames())
 def test_integers_pass_a_frame_as_they_are(frame):
     """Also those of rows far out and of the widest float."""

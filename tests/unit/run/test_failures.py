@@ -155,4 +155,7 @@ def test_a_full_disk_of_the_launcher_is_named(number):
     error = RuntimeError("publish")
     error.__cause__ = OSError(number, "secret")
     assert failures.describe_unexpected(error) == str(failures.FULL_DISK)
+    many = RuntimeError("files of a store")
+    many.exception_details = {"file": OSError(number, "secret")}
+    assert failures.describe_unexpected(many) == str(failures.FULL_DISK)
     assert "unexpected" in failures.describe_unexpected(OSError(errno.EIO, "secret"))

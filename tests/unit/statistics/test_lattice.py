@@ -98,3 +98,32 @@ def test_the_last_check_of_clipping_is_the_limit_itself(monkeypatch, clip, over)
     monkeypatch.setattr(lattice, "scale_until", lambda vectors, factors, holds: checks.append(holds))
     clip(np.ones((1, 2)), 5.0)
     assert checks[0](np.array([[5.0, 0.0], [-5.0, 0.0], over, [6.0, 0.0]])).tolist() == [True, True, False, False]
+
+
+def test_a_row_past_half_of_the_exact_range_is_scaled_by_a_power_of_two_first():
+    """Its squared norm may have been rounded; the second coordinate is below one unit of the coarser lattice."""
+    frame, last = Lattice(np.zeros(2), 1.0), 100.0
+    below, beyond = 2.0**26 - 1.0, 2.0**26 + 1.0
+    assert below**2 + last**2 < lattice.EXACT_LIMIT / 2.0 < beyond**2 + last**2 < lattice.EXACT_LIMIT
+    found = lattice.quantize(np.array([[below, last], [beyond, last]]) * 2.0**-20, frame, 20)
+    assert found[:, 1].tolist() == [1.0, 0.0]
+    assert (lattice.squared_norms(found) <= 4.0**20).all()
+
+
+def test_a_search_ends_only_where_a_factor_of_zero_was_too_large():
+    lattice.check_shrinking(0.0, pending=False)
+    lattice.check_shrinking(5e-324, pending=True)
+    with pytest.raises(LatticeOverflowError, match="which no vector keeps"):
+        lattice.check_shrinking(0.0, pending=True)
+
+
+def test_each_pass_of_a_search_takes_the_rows_that_are_left_with_smaller_factors():
+    seen = []
+
+    def holds(some):
+        seen.append(some[:, 0].tolist())
+        return some[:, 0] < 2.0**20 - 5.0 if len(seen) > 1 else np.array([True, False])
+
+    found = lattice.scale_until(np.full((2, 1), 2.0**20), np.ones(2), holds)
+    assert seen == [[2.0**20, 2.0**20], [2.0**20 - 1.0], [2.0**20 - 3.0], [2.0**20 - 7.0]]
+    assert found[:, 0].tolist() == [2.0**20, 2.0**20 - 7.0]

@@ -105,6 +105,20 @@ def test_a_client_over_its_bound_is_scaled_in_sums_and_counts_alike():
     np.testing.assert_allclose(counts, [0.25], rtol=1e-5)
 
 
+@pytest.mark.parametrize("bad", [0.0, -1.0, np.inf, np.nan])
+@pytest.mark.parametrize("place", ["bound", "count", "radius", "direction"])
+def test_bounds_of_clients_that_bound_nothing_are_refused(place, bad):
+    block, around = ClientBlock(np.zeros((2, 4)), np.array([0, 2])), Neighborhoods(centers([0, 0, 0, 0]), ONE)
+    call = {
+        "bound": lambda: differences.client_relative_sums(block, FRAME, around, bad, 1.0),
+        "count": lambda: differences.client_relative_sums(block, FRAME, around, ONE, bad),
+        "radius": lambda: differences.client_direction_sums(block, FRAME, around.centers, bad, 1.0),
+        "direction": lambda: differences.client_direction_sums(block, FRAME, around.centers, ONE, bad),
+    }[place]
+    with pytest.raises(LatticeOverflowError, match="clipping bounds must be finite numbers above 0, got"):
+        call()
+
+
 def test_folding_reflects_with_a_period_of_four_half_sides():
     folded = folding.fold(np.array([[0.3, 1.2, -1.2, 3.3], [5.0, -7.5, 1.0, -1.0]]), 1.0)
     np.testing.assert_allclose(folded, [[0.3, 0.8, -0.8, -0.7], [1.0, 0.5, 1.0, -1.0]], atol=1e-12)

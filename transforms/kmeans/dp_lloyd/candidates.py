@@ -135,13 +135,6 @@ class CandidateState(LloydState):
         return dataclasses.replace(self, prior=prior.updated(means, noisy)), means - origins
 
     @property
-    def known_rivals(self) -> NDArray[np.float64]:
-        """`rivals`; raises ValueError before there are some."""
-        if self.rivals is None:
-            raise ValueError("rivals must be asked for after the last histogram; run that round first.")
-        return self.rivals
-
-    @property
     def known_candidates(self) -> Assigner:
         """`candidates`; raises ValueError before there are some."""
         if self.candidates is None:

@@ -34,6 +34,7 @@ from dapple_dp.transforms.kmeans.lloyd.specs import (
     N_UNITS,
     SPREAD,
     allocation_as_asked,
+    counting_mechanism,
     histogram_of,
     scatter_spec,
     vector_spec,
@@ -64,7 +65,7 @@ def round_specs(config: FitConfig, n_features: int, n_bins: int) -> tuple[RoundS
     thinning = _thinning_rounds(config, n_bins)
 
     def histogram(name: str, share: float, meaning: Meaning, size: int = n_bins) -> RoundSpec:
-        law = lloyd.counting_mechanism(config)
+        law = counting_mechanism(config)
         return _round(name, vector_spec("histogram", (size,), share, law, meaning=meaning))
 
     specs: list[RoundSpec] = []

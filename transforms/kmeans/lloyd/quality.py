@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dapple_dp.schemas.core.block import ClientBlock
-from dapple_dp.schemas.core.plan import Allocation, Mechanism, ReleaseSpec, RoundPlan, RoundSpec
+from dapple_dp.schemas.core.plan import ReleaseSpec, RoundPlan, RoundSpec
 from dapple_dp.schemas.core.release import Release
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
 from dapple_dp.schemas.kmeans.model import AT_CENTERS, NoisyCost
@@ -19,6 +19,7 @@ from dapple_dp.schemas.privacy.meaning import Meaning, Quantity, Replaced
 from dapple_dp.transforms.core.round import Releases, Round
 from dapple_dp.transforms.core.statistics import distances, lattice
 from dapple_dp.transforms.core.statistics.by_unit import of_unit
+from dapple_dp.transforms.kmeans.lloyd.specs import counting_mechanism
 from dapple_dp.transforms.kmeans.lloyd.state import MeansState
 from dapple_dp.transforms.numerics.kmeans.bounds import squared_bound
 
@@ -31,9 +32,7 @@ _SIZES = Meaning(tells="how large each final cluster is", replaced=Replaced.LEFT
 
 def round_spec(config: FitConfig, share: float) -> RoundSpec:
     """The round's releases before calibration; each has half of `share` of the budget."""
-    tuned = config.privacy.allocation is Allocation.TUNED
-    mechanism = Mechanism.DISCRETE_GAUSSIAN if tuned else Mechanism.DISCRETE_LAPLACE
-    bound = distances.SENSITIVITY
+    mechanism, bound = counting_mechanism(config), distances.SENSITIVITY
     releases = tuple(
         ReleaseSpec(name=name, shape=(size,), mechanism=mechanism, sensitivity=bound, share=share / 2, meaning=meaning)
         for name, size, meaning in ((COST, 1, COST_MEANING), (SIZES, config.max_clusters, _SIZES))

@@ -28,7 +28,14 @@ from dapple_dp.transforms.core.statistics import lattice
 from dapple_dp.transforms.core.statistics.by_unit import of_unit
 from dapple_dp.transforms.kmeans.lloyd import quality
 from dapple_dp.transforms.kmeans.lloyd.server import means_step
-from dapple_dp.transforms.kmeans.lloyd.specs import COUNTS, SUMS, for_sampled_rows, samples_rows, vector_spec
+from dapple_dp.transforms.kmeans.lloyd.specs import (
+    COUNTS,
+    SUMS,
+    counting_mechanism,
+    for_sampled_rows,
+    samples_rows,
+    vector_spec,
+)
 from dapple_dp.transforms.kmeans.lloyd.state import MeansState
 
 
@@ -103,12 +110,6 @@ def means_specs(config: FitConfig, n_features: int, scale: float) -> tuple[Relea
         vector_spec("sums", (n_clusters, n_features), shares.sums * scale, meaning=SUMS),
         vector_spec("counts", (n_clusters,), shares.counts * scale, counting_mechanism(config), meaning=COUNTS),
     )
-
-
-def counting_mechanism(config: FitConfig) -> Mechanism:
-    """Noise of counts and histograms: the paper's is Laplace."""
-    tuned = config.privacy.allocation is Allocation.TUNED
-    return Mechanism.DISCRETE_GAUSSIAN if tuned else Mechanism.DISCRETE_LAPLACE
 
 
 def rounds(config: FitConfig, plan: PrivacyPlan) -> tuple[Round, ...]:

@@ -30,6 +30,12 @@ def histogram_of(tells: str, role: Role = Role.OTHER) -> Meaning:
     return Meaning(tells=tells, role=role, replaced=Replaced.LEFT)
 
 
+def counting_mechanism(config: FitConfig) -> Mechanism:
+    """Noise of counts and histograms: the paper's is Laplace."""
+    tuned = config.privacy.allocation is Allocation.TUNED
+    return Mechanism.DISCRETE_GAUSSIAN if tuned else Mechanism.DISCRETE_LAPLACE
+
+
 def vector_spec(
     name: str,
     shape: tuple[int, ...],

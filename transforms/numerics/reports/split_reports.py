@@ -123,17 +123,6 @@ def encode_clients(
     return Messages(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
-def upload_id(client: bytes, parameters: SplitParameters, key: bytes) -> int:
-    """What names all messages of a client until the shuffler drops it; says nothing of the client, and a retry has it.
-
-    Args:
-      client: id.
-      parameters: public.
-      key: 32 secret bytes.
-    """
-    return int(KeyStream(key, encode_label("split and mix upload", parameters.key, client)).uint64(1)[0])
-
-
 def n_clients_of(totals: MessageTotals, parameters: SplitParameters) -> int | None:
     """Clients behind the messages; None if they are not whole clients, so that their sum is a random number."""
     counts = totals.counts
