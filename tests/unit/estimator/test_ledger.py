@@ -3,6 +3,8 @@
 import json
 import pickle
 import re
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -49,6 +51,25 @@ def test_a_fit_is_charged_and_the_command_says_the_same(ledger, rows):
     # Two Gaussian runs compose: less than their sum, at another delta than theirs.
     assert 0.0 < spent < 2.0
     assert ledger.remaining("visits").epsilon == 3.0 - spent
+
+
+def test_a_larger_run_than_what_is_left_may_fit(ledger, rows):
+    while ledger.remaining("visits").epsilon >= 1.0:
+        fitted(ledger, rows)
+    before = len(shown(ledger)["runs"])
+    fitted(ledger, rows)
+    assert before > 3
+    assert len(shown(ledger)["runs"]) == before + 1
+
+
+def test_a_fit_without_a_budget_or_a_cut_loads_neither():
+    script = (
+        "import sys, numpy as np\nfrom dapple_dp import DPKMeans\n"
+        "DPKMeans(2, epsilon=1.0, delta=1e-6, domain=(-1, 1)).fit(np.zeros((9, 2)))\n"
+        "print([name for name in sys.modules if name.endswith(('estimator.cut', 'estimator.ledger', 'ledger.store'))])"
+    )
+    found = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
 
 
 def test_the_command_sets_a_limit_that_python_sees(tmp_path, rows):
