@@ -1,7 +1,9 @@
 """Beam and the loop are one run: under one key, both release the same bytes of the same rows."""
 
+import functools
 import pickle
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import apache_beam as beam
 import numpy as np
@@ -21,7 +23,25 @@ from tests.scenes.protocol_jobs import ALONE, settings_of
 
 CLIENT_ROWS = 5
 pytestmark = pytest.mark.slow
-CASES = [(algorithm, unit) for algorithm in ALONE for unit in ("record", "client")]
+UNITS = ("record", "client")
+CASES = [(algorithm, unit) for algorithm in ALONE for unit in UNITS]
+
+
+class Size(NamedTuple):
+    """Rows, public server rows, features of both, and the jobs on them."""
+
+    n_rows: int
+    n_server: int = 60
+    width: int = 4
+    cases: list[tuple[str, str]] = CASES
+
+
+SIZES = {
+    "10 rows": Size(10),
+    "8195 rows": Size(8195),
+    "300000 rows": Size(300_000, cases=[("dp_lloyd", unit) for unit in UNITS]),
+    "10 MB of server rows": Size(400, 5120, 256, [("feddp_kmeans", "record")]),
+}
 
 
 def build(root, fits, place, folder):
@@ -38,17 +58,29 @@ def build(root, fits, place, folder):
         _ = shards | f"{name}/Rounds" >> run | f"{name}/Save" >> beam.Map(save, name)
 
 
-@pytest.fixture(scope="module", params=[10, 8195])
-def world(request, tmp_path_factory):
-    """Jobs of all protocols on the same rows, and what Beam has released."""
-    folder = tmp_path_factory.mktemp("engines")
-    points = lake.mixture(request.param).astype(np.float32)
+@pytest.fixture(scope="module")
+def world_of(tmp_path_factory):
+    """Jobs on the same rows of a size, and what Beam has released; made once."""
+
+    @functools.cache
+    def made(name):
+        return world(SIZES[name], tmp_path_factory.mktemp("engines"))
+
+    return made
+
+
+def world(size, folder):
+    n_rows, n_server, width, cases = size
+    means = 5.0 * np.eye(3, width)
+    points = lake.mixture(n_rows, means=means).astype(np.float32)
     clients = np.arange(len(points)) // CLIENT_ROWS
-    path = lake.write_lake(folder / "lake", points, clients, n_files=2, row_group_size=500)
-    server = lake.write_server(folder / "server.parquet")
+    path = lake.write_lake(
+        folder / "lake", points, clients, n_files=2, row_group_size=500 if n_rows < 10_000 else 30_000
+    )
+    server = lake.write_server(folder / "server.parquet", lake.mixture(n_server, 99, means))
     place = keys.run_place(lake.write_key(folder / "key"), "run", bytes(16))
     fits = {}
-    for algorithm, unit in CASES:
+    for algorithm, unit in cases:
         job = lake.job(path, server, unit, **settings_of(algorithm))
         job["clipping"] |= {"client_rows": CLIENT_ROWS} if unit == "client" else {}
         fits[f"{algorithm}-{unit}"] = lake.ready(job, folder / "listings")
@@ -56,9 +88,11 @@ def world(request, tmp_path_factory):
     return SimpleNamespace(folder=folder, points=points, clients=clients, fits=fits, place=place)
 
 
-@pytest.mark.parametrize(("algorithm", "unit"), CASES, ids=str)
-def test_both_engines_release_the_same_bytes(world, algorithm, unit):
-    name = f"{algorithm}-{unit}"
+@pytest.mark.parametrize(
+    ("size", "algorithm", "unit"), [(name, *case) for name, size in SIZES.items() for case in size.cases], ids=str
+)
+def test_both_engines_release_the_same_bytes(world_of, size, algorithm, unit):
+    world, name = world_of(size), f"{algorithm}-{unit}"
     fit = world.fits[name]
     ids = pa.chunked_array([pa.array(world.clients)]) if unit == "client" else None
     state, _ = run_in_process(fit, Columns(world.points, ids), lambda: run_key(world.place))

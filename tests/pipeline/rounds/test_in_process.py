@@ -353,8 +353,7 @@ def frames_of(error):
 def test_no_exact_sum_can_be_reached_from_a_failure(world, monkeypatch, place, n_calls, error):
     """The noise of a release fails (before it some sums have noise, others none yet), or a server step does."""
     sums, calls = recorded_sums(monkeypatch), []
-    name = "planned_noise" if place == "noise" else "releases_of"
-    inner = getattr(core_noise, name)
+    inner = core_noise.planned_noise
 
     def failing(*given):
         calls.append(1)
@@ -368,7 +367,7 @@ def test_no_exact_sum_can_be_reached_from_a_failure(world, monkeypatch, place, n
             raise error("1234")
         return found
 
-    monkeypatch.setattr(core_noise, name, failing)
+    monkeypatch.setattr(core_noise, "planned_noise", failing)
     if place == "step":
         monkeypatch.setattr(in_process.loop, "_released", stepping)
     with pytest.raises((error, RunnerError)) as caught:
