@@ -158,6 +158,8 @@ class PrivacyStatement:
     @property
     def actors(self) -> str:
         """Who has to be trusted with what."""
+        if self.engine is not None:
+            return "the process that ran the fit reads the rows, and is trusted with them"
         if self.masked is None:
             return _ACTORS[Trust(self.trust)] if self.trust in set(Trust) else _ACTORS[ReportMode(self.trust)]
         one_unit = f"; one unit is {self.masked['one_unit']}" if "one_unit" in self.masked else ""
@@ -198,6 +200,8 @@ class PrivacyStatement:
     @property
     def assumptions(self) -> str:
         """Who is trusted with what, in sentences; of masked aggregation it is what `coalitions` says."""
+        if self.engine is not None:
+            return "Whoever runs the process is trusted, and so is its storage; readers of the outputs are not."
         if self.masked is None:
             return (
                 "The operator of the pipeline, its workers and its storage are trusted; readers of the outputs are not."
