@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-from tests.scenes import lake, repeatable_bytes, written_keys
+from tests.scenes import in_process, lake, repeatable_bytes, written_keys
 
 if TYPE_CHECKING:
     from deploy.local.kafka_broker import KafkaBroker
@@ -95,6 +95,12 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="module", autouse=True)
 def _written_keys_draw(request: pytest.FixtureRequest) -> Iterator[None]:
     with lake.written_keys_draw() if request.path.stem in written_keys.FILES else contextlib.nullcontext():
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _without_beam(request: pytest.FixtureRequest) -> Iterator[None]:
+    with lake.without_beam() if request.path.stem in in_process.FILES else contextlib.nullcontext():
         yield
 
 

@@ -40,7 +40,7 @@ _FEW = fits.TABLE.few()
 def seam(**levels: str) -> str:
     """The test of the first job with these levels among those fits of the table that run on every submission."""
     index = next(index for index in _FEW if levels.items() <= _ROWS[index].items())
-    return f"tests/seams/test_fits.py::test_a_job_is_planned_run_verified_and_used[{index}]"
+    return f"tests/seams/test_fits.py::test_a_job_is_planned_run_verified_and_used[beam-{index}]"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

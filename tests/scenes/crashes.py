@@ -61,7 +61,7 @@ def run(words: list[str], out: str, *, key: bytes, point: Point | None = None, k
     Returns:
       Its exit code; -9 if it died.
     """
-    return call(_kept_main if kept else _main, words, out, key, point)
+    return call(_kept_main if kept else _main, lake.with_engine(words), out, key, point)
 
 
 def call(function: Callable[..., None], *args: Any) -> int:

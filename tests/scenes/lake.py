@@ -199,7 +199,7 @@ def run_fit(settings: dict[str, Any], folder: pathlib.Path, *flags: str) -> FitR
     """Runs a job without the command; its released files are in `folder`."""
     folder.mkdir()
     fit = planned(settings)
-    return read_release(fit, str(folder), execute(fit, beam_options(flags), str(folder)))
+    return read_release(fit, str(folder), execute(fit, beam_options([*flags, *_engine(flags, settings)]), str(folder)))
 
 
 def released(folder: str | pathlib.Path) -> dict[str, bytes]:
@@ -227,11 +227,49 @@ def finished(fit: PlannedFit, block: ClientBlock, key: bytes = KEY) -> FitResult
     return FitResult(chain(fit, block, key).model(), fit.statement, "0" * 64)
 
 
+_in_process = False
+_BEAM_FLAGS = ("--runner", "--direct_", "--cores", "--cache_megabytes")
+
+
+@contextlib.contextmanager
+def without_beam() -> Iterator[None]:
+    """Jobs that `run_command` and `run_fit` start meanwhile run in one process, if they can and name no runner."""
+    global _in_process
+    _in_process = True
+    try:
+        yield
+    finally:
+        _in_process = False
+
+
+def _engine(words: Sequence[str], settings: Any) -> tuple[str, ...]:
+    """The flag that a job gets besides its words."""
+    served = isinstance(settings, dict) and settings.get("trust", "central") == "central" and "privacy" in settings
+    named = any(word.startswith(_BEAM_FLAGS) for word in words)
+    alone = served and not settings.get("recurring")
+    return ("--runner=InProcess",) if _in_process and alone and not named else ()
+
+
+def _settings_of(words: Sequence[str]) -> Any:
+    """The settings of a fit; None of other commands, and where there are none."""
+    if not words or words[0] not in ("fit", "topics") or "--config" not in words[:-1]:
+        return None
+    try:
+        return yaml.safe_load(pathlib.Path(words[words.index("--config") + 1]).read_text())
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return None
+
+
+def with_engine(words: Sequence[str]) -> list[str]:
+    """Words of a command, which `without_beam` gives the flag of a runner if they start a job that can run so."""
+    return [*words, *_engine(words, _settings_of(words))]
+
+
 def run_command(*words: str) -> Outcome:
     """The `dapple` command in this process."""
     out, err = io.StringIO(), io.StringIO()
     with _logging_restored(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = command.main(words)
+        code = command.main(with_engine(words))
     return Outcome(code, out.getvalue(), err.getvalue())
 
 

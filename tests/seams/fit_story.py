@@ -14,13 +14,21 @@ EXCESS = {"aggregator": (1.0, 1.0), "both": (2.0, 2.0), "clients": (1.0, float(N
 
 
 class Story(RowStory):
-    """One row of the table, in a folder of its own; `accuracy` has the plan look for an epsilon, which takes long."""
+    """One row of the table, in a folder of its own.
+
+    Args:
+      row: of the table.
+      place: where rows are.
+      folder: new.
+      accuracy: whether the plan looks for an epsilon, which takes long.
+      fit_only: whether other jobs of the row, which need Beam, are left out.
+    """
 
     word = "fit"
 
-    def __init__(self, row: Row, place: Place, folder: pathlib.Path, *, accuracy: bool = False):
+    def __init__(self, row: Row, place: Place, folder: pathlib.Path, *, accuracy: bool = False, fit_only: bool = False):
         super().__init__(row, place, folder)
-        self.accuracy = accuracy
+        self.accuracy, self.fit_only = accuracy, fit_only
 
     def settings(self) -> Settings:
         """The job of the row, but for its ledger and the run that it follows."""
@@ -42,7 +50,8 @@ class Story(RowStory):
         self.verify(run, self.job.get("ledger"))
         self.check_ledger(run)
         self.ask_again(outcome)
-        getattr(self, f"_{self.row['command']}", lambda run: None)(run)
+        if not self.fit_only:
+            getattr(self, f"_{self.row['command']}", lambda run: None)(run)
 
     def be_refused(self, refusal: str) -> None:
         """The job is refused in a sentence."""

@@ -67,13 +67,14 @@ ON_DEMAND = {"kafka": Told(topics.TABLE, Topics, TopicStory, [])}
 """Tables that need what not every machine has; they run where they are named, and fail without it."""
 
 
-def tiers(rows: Sequence[Row], few: Sequence[int], *before: str) -> list[Any]:
+def tiers(rows: Sequence[Row], few: Sequence[int], *before: str, only: Sequence[int] | None = None) -> list[Any]:
     """Parameters of a test for the numbers of all rows: a few are slow, all others nightly.
 
     Args:
       rows: of a table.
       few: numbers of those that run on every submission.
       before: values of the parameters before the number, which the name of a test shows, too.
+      only: numbers of those that run at all; None for all.
     """
     return [
         pytest.param(
@@ -82,5 +83,5 @@ def tiers(rows: Sequence[Row], few: Sequence[int], *before: str) -> list[Any]:
             id="-".join((*before, str(index))),
             marks=pytest.mark.slow if index in few else pytest.mark.nightly,
         )
-        for index in range(len(rows))
+        for index in (range(len(rows)) if only is None else only)
     ]

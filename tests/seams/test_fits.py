@@ -1,5 +1,7 @@
 """Pairs of everything that a private fit may be asked: files, page, plan and what is said agree."""
 
+import contextlib
+import json
 import pathlib
 from collections.abc import Iterator
 
@@ -13,6 +15,10 @@ from tests.seams.tables import tiers
 
 ROWS = fits.TABLE.rows()
 FEW = fits.TABLE.few()
+SERVED = [index for index, row in enumerate(ROWS) if (row["trust"], row["start"]) == ("central", "fresh")]
+"""Rows whose fit can run in one process."""
+ON_BEAM = [*FEW, *sorted({*range(len(ROWS))} - {*SERVED, *FEW})[::8]]
+"""Rows that run on Beam on every submission, too; all others do so at night."""
 ACCURATE = {*FEW[::11], *range(0, len(ROWS), 11)}
 """In these jobs the plan looks for an epsilon."""
 
@@ -24,6 +30,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield Place(tmp_path_factory.mktemp("seams"))
 
 
-@pytest.mark.parametrize("index", tiers(ROWS, FEW))
-def test_a_job_is_planned_run_verified_and_used(index: int, place: Place, tmp_path: pathlib.Path) -> None:
-    Story(ROWS[index], place, tmp_path / "story", accuracy=index in ACCURATE).tell()
+@pytest.mark.parametrize(("engine", "index"), tiers(ROWS, ON_BEAM, "beam") + tiers(ROWS, SERVED, "loop", only=SERVED))
+def test_a_job_is_planned_run_verified_and_used(engine: str, index: int, place: Place, tmp_path: pathlib.Path) -> None:
+    story = Story(
+        ROWS[index],
+        place,
+        tmp_path / "story",
+        accuracy=index in ACCURATE and engine == "beam",
+        fit_only=engine == "loop",
+    )
+    with lake.without_beam() if engine == "loop" else contextlib.nullcontext():
+        story.tell()
+    ran = json.loads((tmp_path / "story" / "fit" / "privacy.json").read_text()).get("engine")
+    assert ran == ("InProcess" if engine == "loop" else None)

@@ -278,7 +278,7 @@ def test_a_failure_after_noise_was_drawn_stays_charged(place, monkeypatch):
     interrupted(place, monkeypatch)
     assert place.spent() == 1
     with monkeypatch.context() as patched:
-        patched.setattr("dapple_dp.pipelines.run.round_driver.run_graph", lambda *_: 1 / 0)
+        patched.setattr("dapple_dp.pipelines.kmeans.fit.run_chunks", lambda *_: 1 / 0)
         assert place.fit("out2", "run2").code == 1
     assert ledgers.kinds(place.ledger)[-2:] == ["reserve", "start"]
     assert place.spent() == 2
