@@ -56,6 +56,8 @@ def assert_same(beam: pathlib.Path, loop: pathlib.Path) -> None:
     assert "engine" not in one
     assert other.pop("engine") == "InProcess"
     assert one == other
+    pages = ((each / "report.html").read_text() for each in (beam, loop))
+    assert ["without a Beam graph" in page for page in pages] == [False, True]
 
 
 def lake_job(folder: pathlib.Path, algorithm: str, unit: str, points: np.ndarray, *, split: bool = False) -> dict:
