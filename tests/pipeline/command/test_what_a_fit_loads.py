@@ -1,18 +1,12 @@
-"""A plain `dapple fit` loads no module of an optional feature that its job does not have."""
+"""A plain `dapple fit` loads no optional feature that its job does not have, and nothing grows unseen."""
 
+import json
 import pathlib
-import subprocess
-import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-JOB = """\
-algorithm: dp_lloyd
-data: {path: rows.csv, features: [a, b]}
-n_clusters: 2
-privacy: {unit: record, epsilon: 1.0, delta: 1.0e-6}
-clipping: {norm: domain, center: none}
-dp_lloyd: {domain: [0, 100]}
-"""
+import pytest
+
+from tests import ratchet
+
 OPTIONAL = (
     *("transforms.masked", "transforms.numerics.masked", "pipelines.masked", "schemas.masked.coalitions"),
     *("pipelines.ledger.store", "pipelines.ledger.command_line", "transforms.privacy.ledger_filter"),
@@ -25,25 +19,44 @@ OPTIONAL = (
     *("pipelines.tables.prepare", "pipelines.tables.epoch_roll", "transforms.tables.snapshots"),
     *("transforms.tables.counted_clients", "pipelines.jobs.lineage", "pipelines.run.on_flink", "pipelines.plan"),
     *("pipelines.profile", "schemas.profile", "schemas.reports", "schemas.clustered_fl", "schemas.trusted_zone"),
-    *(f"transforms.kmeans.{each}" for each in ("central_tree", "dp_medians", "feddp_kmeans", "spherical", "windows")),
-    *(f"schemas.kmeans.{each}_config" for each in ("pooled", "spherical", "tree", "windows")),
+    *(f"transforms.kmeans.{name}" for name in ("central_tree", "dp_medians", "feddp_kmeans", "spherical", "windows")),
+    *(f"schemas.kmeans.{name}_config" for name in ("pooled", "spherical", "tree", "windows")),
 )
-MOST_MODULES = 245
-SCRIPT = """\
-import atexit, sys
-sys.path.insert(0, sys.argv.pop(1))
-atexit.register(lambda: print(*sorted(n for n in sys.modules if n.startswith("dapple_dp.")), file=open("loaded", "w")))
-from dapple_dp.pipelines.command import main
-sys.exit(main.main(["fit", "--config", "job.yaml", "--output", "result"]))
-"""
 
 
-def test_a_plain_fit_loads_no_optional_feature(tmp_path):
-    rows = (f"{20 + 60 * (i % 2) + i % 7},{30 + i % 11}\n" for i in range(2000))
-    (tmp_path / "rows.csv").write_text("a,b\n" + "".join(rows))
-    (tmp_path / "job.yaml").write_text(JOB)
-    subprocess.run([sys.executable, "-c", SCRIPT, str(ROOT)], cwd=tmp_path, check=True)
-    loaded = [name.removeprefix("dapple_dp.") for name in (tmp_path / "loaded").read_text().split()]
-    beside = {f"{name}." for name in OPTIONAL}
-    assert [name for name in loaded if any(f"{name}.".startswith(each) for each in beside)] == []
-    assert 100 < len(loaded) <= MOST_MODULES
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory):
+    return ratchet.traced_fit(tmp_path_factory.mktemp("fit"))
+
+
+def test_a_plain_fit_loads_no_optional_feature(traced):
+    loaded = [name.removeprefix("dapple_dp.") for name in traced["modules"]]
+    optional = tuple(f"{name}." for name in OPTIONAL)
+    assert [name for name in loaded if f"{name}.".startswith(optional)] == []
+    assert len(loaded) > 100
+
+
+def test_nothing_is_larger_than_its_limit(traced):
+    assert ratchet.broken(ratchet.counts(traced), json.loads(ratchet.LIMITS.read_text())) == []
+
+
+def test_a_limit_follows_its_count_down_and_never_up():
+    limits = {"files": {"most": 100}}
+    assert ratchet.broken({"files": 100}, limits) == ratchet.broken({"files": 98}, limits) == []
+    assert ratchet.broken({"files": 101}, limits) == ["files: 101, at most 100"]
+    assert "far below" in ratchet.broken({"files": 97}, limits)[0]
+    assert ratchet.broken({"files": 1, "words": 1}, {"files": {"most": 1}}) == ["words has no limit"]
+
+
+def test_a_limit_was_raised_for_a_user():
+    limits = json.loads(ratchet.LIMITS.read_text())
+    assert {name: set(limit) - {"most", "because"} for name, limit in limits.items()} == {
+        name: set() for name in limits
+    }
+    assert all(len(limit.get("because", "a user needs it")) > 10 for limit in limits.values())
+
+
+def test_links_to_packages_are_not_counted_twice():
+    assert (ratchet.ROOT / "dapple_dp" / "schemas").is_symlink()
+    files = [path for path in (pathlib.Path(ratchet.ROOT) / "dapple_dp").rglob("*.py") if not ratchet._is_link(path)]
+    assert 10 < len(files) < 60
