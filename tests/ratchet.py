@@ -10,6 +10,7 @@ A limit follows its count down, so what is removed doesn't come back unseen.
 import argparse
 import functools
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -88,7 +89,12 @@ def traced_fit(folder: pathlib.Path) -> dict[str, Any]:
     rows = (f"{20 + 60 * (i % 2) + i % 7},{30 + i % 11}\n" for i in range(2000))
     (folder / "rows.csv").write_text("a,b\n" + "".join(rows))
     (folder / "job.yaml").write_text(JOB)
-    subprocess.run([sys.executable, "-c", TRACED, str(ROOT)], cwd=folder, check=True, stderr=subprocess.DEVNULL)
+    # A first run on a machine: nothing is cached, and no flag is in the environment.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("DAPPLE_")}
+    command = [sys.executable, "-c", TRACED, str(ROOT)]
+    subprocess.run(
+        command, cwd=folder, check=True, capture_output=True, env=kept | {"XDG_CACHE_HOME": str(folder / "cache")}
+    )
     traced: dict[str, Any] = json.loads((folder / "traced.json").read_text())
     return traced
 
@@ -119,11 +125,14 @@ def counts(traced: Mapping[str, Any]) -> dict[str, int]:
 
 
 def broken(found: Mapping[str, int], limits: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The sentences on figures that are above their limits, or so far below that the limit has to follow."""
+    """The sentences on figures that are above their limits, or so far below that the limit has to follow.
+
+    A processor of another type runs a few other lines, so half a percent decides nothing.
+    """
     sentences = [f"{name} has no limit" for name in found if name not in limits]
     for name, limit in limits.items():
         count, most = found[name], limit["most"]
-        if count > most:
+        if count > 1.005 * most:
             sentences.append(f"{name}: {count}, at most {most}")
         elif count < 0.98 * most:
             sentences.append(f"{name}: {count}, far below {most}; run `python -m tests.ratchet --lower`")
@@ -193,7 +202,7 @@ def main() -> None:
     if asked.lower or asked.raised:
         LIMITS.write_text(json.dumps(limits, indent=1) + "\n")
     for name, count in found.items():
-        print(f"{name:45} {count:7} {limits.get(name, {}).get('most', '-'):>7}")
+        sys.stdout.write(f"{name:45} {count:7} {limits.get(name, {}).get('most', '-'):>7}\n")
 
 
 if __name__ == "__main__":
