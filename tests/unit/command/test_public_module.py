@@ -1,13 +1,7 @@
 """The public module leaves the log of the program that imports it as it was."""
 
-import gc
-import importlib
 import subprocess
 import sys
-
-import pytest
-
-from dapple_dp.quiet_imports import uncollected
 
 ROOT_HANDLERS = "print(logging.getLogger().handlers)\n"
 
@@ -38,15 +32,3 @@ def test_an_import_that_fails_leaves_no_handler():
         f"except ImportError:\n    {ROOT_HANDLERS}"
     )
     assert ran(script).stdout == "[]\n"
-
-
-def test_an_import_pauses_the_garbage_collector_and_leaves_it_as_it_was():
-    assert gc.isenabled()
-    with uncollected():
-        with uncollected():
-            assert not gc.isenabled()
-        assert not gc.isenabled()
-    assert gc.isenabled()
-    with pytest.raises(ImportError), uncollected():
-        importlib.import_module("dapple_dp.no_such_module")
-    assert gc.isenabled()
