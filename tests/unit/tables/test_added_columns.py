@@ -19,7 +19,7 @@ from dapple_dp.schemas.tables.snapshot import TableConfig
 from dapple_dp.transforms.tables import shard_rows
 from dapple_dp.transforms.tables.listing import FileList, OneListing
 from dapple_dp.transforms.tables.on_launcher import first_schema
-from dapple_dp.transforms.tables.read import ListShards, _list_row_groups
+from dapple_dp.transforms.tables.read import _list_row_groups, _nullable
 from dapple_dp.transforms.tables.shard_rows import read_fields
 from dapple_dp.transforms.tables.snapshots import resolve
 from dapple_dp.transforms.tables.source import Source
@@ -56,7 +56,7 @@ def source_of(path: str, table_format: str, **settings) -> Source:
 
 
 def shards_of(source: Source, contract: TableContract, *others: str):
-    nullable = ListShards(source=source, contract=contract, others=others)._nullable()
+    nullable = _nullable(source, contract, others)
     return [s for each in source.listed.files for s in _list_row_groups(each, contract, others, nullable)]
 
 
