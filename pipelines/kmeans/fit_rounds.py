@@ -1,8 +1,9 @@
 """The rounds of a fit, in however many graphs the driver cuts them."""
 
+import dataclasses
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import numpy as np
@@ -10,36 +11,26 @@ import numpy as np
 from dapple_dp.pipelines.kmeans.plan.fingerprint import settings_digest
 from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit
 from dapple_dp.pipelines.run.failures import reported
-from dapple_dp.pipelines.run.in_process import run_in_process
 from dapple_dp.pipelines.run.round_driver import plan_digest
 from dapple_dp.schemas.core.plan import GraphPrivacy, Promise, ReleasePlan
 from dapple_dp.schemas.settings.refusal import MalformedError
-from dapple_dp.schemas.tables.contract import TableContract
 from dapple_dp.transforms.core.audit import composed
 from dapple_dp.transforms.core.audited_types import AUDITED_TYPES
 from dapple_dp.transforms.core.known_objects import REGISTERED, name_of
-from dapple_dp.transforms.core.loop import RunKey
 from dapple_dp.transforms.core.round import Round
 from dapple_dp.transforms.files.checkpoint import Arrays, Checkpoint, RunBinding
 from dapple_dp.transforms.files.publish import PublishModel, write_model
 from dapple_dp.transforms.on_beam.round import Aggregation, RunRounds
 from dapple_dp.transforms.privacy.key_files import key_digest
 from dapple_dp.transforms.rounds.bound_broadcast import bound
-from dapple_dp.transforms.rounds.local_rows import LocalRows
 from dapple_dp.transforms.rounds.staged_state import StagedArrays, begin, with_arrays
 from dapple_dp.transforms.rounds.state_arrays import state_from_arrays, state_to_arrays
 from dapple_dp.transforms.tables.read import CheckRows, ListShards
 
+if TYPE_CHECKING:
+    from dapple_dp.transforms.core.loop import RunKey
+
 _ROUNDS, _STAGED = "rounds", "staged"
-
-
-class _Rounds(NamedTuple):
-    """The rounds of a run as the loop is given them."""
-
-    initial: Any
-    rounds: tuple[Round, ...]
-    contract: TableContract
-    promise: Promise
 
 
 class FitRounds:
@@ -89,7 +80,7 @@ class FitRounds:
             return state | "Publish" >> PublishModel(folder=self._folder)
         return state | "Arrays" >> beam.Map(_to_arrays, last, self._staged)
 
-    def run_in_process(self, arrays: Arrays, start: Callable[[], RunKey]) -> GraphPrivacy:
+    def run_in_process(self, arrays: Arrays, start: "Callable[[], RunKey]") -> GraphPrivacy:
         """Runs all rounds without Beam, and writes the released files.
 
         Args:
@@ -99,15 +90,14 @@ class FitRounds:
         Returns:
           What the rounds have spent.
         """
-        state = self._state(arrays)
-        job = _Rounds(
-            initial=state if self._staged is None else begin(state, self._staged),
-            rounds=tuple(map(self._where_it_runs, self._planned.rounds)),
-            contract=self._planned.contract,
-            promise=self._planned.promise,
-        )
+        from dapple_dp.pipelines.run.in_process import run_in_process
+        from dapple_dp.transforms.rounds.local_rows import LocalRows
+
+        state, planned = self._state(arrays), self._planned
+        initial = state if self._staged is None else begin(state, self._staged)
+        job = dataclasses.replace(planned, initial=initial, rounds=tuple(map(self._where_it_runs, planned.rounds)))
         with reported():
-            last, spent = run_in_process(job, LocalRows(self._planned.source, self._counted), start)
+            last, spent = run_in_process(job, LocalRows(planned.source, self._counted), start)
             for _ in write_model(last.model(), self._folder):
                 pass
         return spent

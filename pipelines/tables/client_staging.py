@@ -27,7 +27,6 @@ from dapple_dp.schemas.tables.prepared_layout import PreparedManifest
 from dapple_dp.transforms.files import gate
 from dapple_dp.transforms.files.file_bytes import remove_files, write_bytes
 from dapple_dp.transforms.files.stores import STORE, is_local, join
-from dapple_dp.transforms.rounds.local_rows import LocalRows
 from dapple_dp.transforms.tables.read import CheckRows, ListShards
 from dapple_dp.transforms.tables.source import Source
 from dapple_dp.transforms.tables.staging_names import copy_folder
@@ -131,6 +130,7 @@ def _any_split(rows: JobRows, options: PipelineOptions, folder: str) -> bool:
     """Whether a client is in several shards; found by a pass over the client ids, which also calls the roll."""
     contract = dataclasses.replace(rows.contract, by_client=True)
     if runs_in_process(options):
+        from dapple_dp.transforms.rounds.local_rows import LocalRows
         from dapple_dp.transforms.tables.split_clients import any_split
 
         with reported():
