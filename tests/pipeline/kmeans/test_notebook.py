@@ -3,12 +3,14 @@
 import dataclasses
 import html
 import json
+import math
 import pickle
 import re
 import sys
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import yaml
@@ -285,3 +287,20 @@ def test_a_display_without_matplotlib_says_what_to_install(fitted, monkeypatch):
         ImportError, match=r"Plotting needs matplotlib, which is not installed; run pip install 'matplotlib>=3\.9'\."
     ):
         ClustersDisplay.from_estimator(fitted).plot()
+
+
+def test_a_column_cannot_leave_the_frame_of_the_report():
+    name = '"></iframe><script>alert(1)</script>'
+    model = DPKMeans(2, epsilon=1.0, delta=1e-6, domain={name: (-8, 8), "b": (-8, 8)})
+    planned = model.plan(600)._repr_html_()
+    model.fit(pd.DataFrame(np.random.default_rng(0).normal(size=(600, 2)), columns=[name, "b"]))
+    report = model.report()
+    for shown in (planned, report._page, report._repr_html_(), model.privacy_._repr_html_()):
+        assert "<script" not in shown
+    assert report._repr_html_().count("<iframe") == 1
+
+
+@pytest.mark.parametrize("epsilons", ["1", [], [math.nan], [math.inf], [0.0], [True], [1.0] * 13])
+def test_a_plan_of_no_epsilon_is_refused(fitted, epsilons):
+    with pytest.raises(ConfigError, match="epsilons must be 1 to 12 numbers above 0"):
+        fitted.plan(600, epsilons)
