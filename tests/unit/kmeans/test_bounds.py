@@ -33,6 +33,12 @@ def test_scatter_bound_equals_the_norm_of_the_scatter_itself():
     assert bounds.scatter_bound(rows, clients) == pytest.approx(np.median(norms))
 
 
+def test_scatter_bound_needs_no_matrix_of_all_pairs_of_public_rows():
+    # 200,000 rows: all pairs would be 300 GiB.
+    rows = np.tile(ROWS, (100_000, 1))
+    assert bounds.scatter_bound(rows, samples([0, 199_999])) == pytest.approx(np.hypot(9.0, 16.0))
+
+
 @pytest.mark.parametrize(
     ("clients", "expected"),
     [

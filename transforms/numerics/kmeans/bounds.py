@@ -21,8 +21,7 @@ def scatter_bound(rows: NDArray[np.float64], samples: NDArray[np.int64]) -> floa
     Returns:
       Feature units squared, > 0.
     """
-    scatter = rows @ rows.T
-    return _median([float(np.linalg.norm(scatter[np.ix_(sample, sample)])) for sample in samples])
+    return _median([float(np.linalg.norm(rows[sample].T @ rows[sample])) for sample in samples])
 
 
 def histogram_bound(labels: NDArray[np.int64], samples: NDArray[np.int64], n_bins: int) -> float:
