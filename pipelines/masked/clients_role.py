@@ -12,7 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from dapple_dp.pipelines.jobs.forewarnings import plural
 from dapple_dp.pipelines.jobs.job import Job, Outcome, Run
 from dapple_dp.pipelines.jobs.place import Place, Summary
-from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit, plan_fit
+from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit, plan_files
 from dapple_dp.pipelines.kmeans.plan.replay import replay
 from dapple_dp.pipelines.masked.clients_settings import (
     check_settings,
@@ -128,7 +128,7 @@ class ClientsRole:
         """
         check_settings(config, exchange, released, client)
         parties = signing_parties(config.masked.parties, config.masked.identity_uri, client)
-        return cls(planned=plan_fit(config), exchange=Exchange(exchange, parties), released=released.rstrip("/"))
+        return cls(planned=plan_files(config), exchange=Exchange(exchange, parties), released=released.rstrip("/"))
 
     @property
     def settings_digest(self) -> str:

@@ -9,7 +9,7 @@ import tempfile
 
 from dapple_dp.pipelines.kmeans.fit import JOB
 from dapple_dp.pipelines.kmeans.plan.fingerprint import content_fingerprint, settings_digest
-from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
 from dapple_dp.pipelines.ledger.store import Ledger
 from dapple_dp.pipelines.run.options import beam_options, read_text
 from dapple_dp.pipelines.run.run_keys import RunNonce
@@ -39,7 +39,7 @@ def check_inputs(run_id: str, job: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o700)
         try:
-            found = content_fingerprint(plan_fit(config), settings_digest(config), key, beam_options([]), folder)
+            found = content_fingerprint(plan_files(config), settings_digest(config), key, beam_options([]), folder)
         except InputError as error:
             raise ProtocolError(
                 f"the input must be that of run {run_id}, got none that can be read: {error}"

@@ -8,7 +8,7 @@ import secrets
 import apache_beam as beam
 
 from dapple_dp.pipelines.jobs.job import Job, Outcome, Run, charging
-from dapple_dp.pipelines.kmeans.plan.planned_fit import feature_names, learned_encoder, server_files
+from dapple_dp.pipelines.kmeans.plan.public_facts import feature_names, learned_encoder, server_files
 from dapple_dp.pipelines.ledger.spending import charge_of
 from dapple_dp.pipelines.reports import outputs as report_outputs
 from dapple_dp.pipelines.reports.shuffle import shuffled_batch, shuffling

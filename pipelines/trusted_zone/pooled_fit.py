@@ -8,7 +8,7 @@ import apache_beam as beam
 import numpy as np
 
 from dapple_dp.pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
-from dapple_dp.pipelines.kmeans.plan.planned_fit import feature_count, feature_names, learned_encoder, server_files
+from dapple_dp.pipelines.kmeans.plan.public_facts import feature_count, feature_names, learned_encoder, server_files
 from dapple_dp.pipelines.run.graph import run_graph
 from dapple_dp.pipelines.run.run_keys import own_key
 from dapple_dp.pipelines.tables.client_staging import staged_by_client

@@ -19,7 +19,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from dapple_dp.pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
 from dapple_dp.pipelines.jobs.place import Place, Summary
-from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit, plan_fit
+from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit, plan_files
 from dapple_dp.pipelines.ledger.spending import Reservation, charge_of, spending
 from dapple_dp.pipelines.run.folder import absolute, check_no_link
 from dapple_dp.pipelines.run.graph import run_graph
@@ -68,7 +68,7 @@ def plan_cells(cells: Sequence[SweepCell], listed: Source | None = None) -> list
     """
     planned = []
     for number, cell in enumerate(cells):
-        fit = plan_fit(cell.config, listed) if isinstance(cell.config, FitConfig) else None
+        fit = plan_files(cell.config, listed) if isinstance(cell.config, FitConfig) else None
         planned.append(PlannedCell(number, cell, fit))
     return planned
 

@@ -46,7 +46,7 @@ def test_a_link_as_output_is_refused_before_any_work(place, monkeypatch, target,
     (place.folder / "out").symlink_to(place.folder / "real")
     if not ledger:
         del place.job["ledger"]
-    monkeypatch.setattr("dapple_dp.pipelines.kmeans.fit.plan_fit", no_work)
+    monkeypatch.setattr("dapple_dp.pipelines.kmeans.fit.plan_files", no_work)
     before = sorted(os.listdir(place.folder))
     for output in ("out", f"{place.folder}/out/", f"{place.folder}/./out"):
         outcome = place.fit(output)
@@ -63,7 +63,7 @@ def test_links_above_the_output_are_followed(place):
 
 
 def test_an_output_below_what_is_no_folder_costs_nothing(place, monkeypatch):
-    monkeypatch.setattr("dapple_dp.pipelines.kmeans.fit.plan_fit", no_work)
+    monkeypatch.setattr("dapple_dp.pipelines.kmeans.fit.plan_files", no_work)
     (place.folder / "file").write_text("mine")
     (place.folder / "dangling").symlink_to(place.folder / "nowhere")
     for parent in ("file", "dangling", "file/deeper", "dangling/deeper"):

@@ -25,7 +25,10 @@ from tests.unit.arrivals.test_cuts import DATES, DAY, START, Log
 from tests.unit.files.test_format_numbers import PACKAGES, ROOT, WRITERS
 
 REGISTER = "pipelines/ledger/private_state.py"
-READERS = {"read_bytes", "read_text", "read_json", "read_table", "read_arrays", "rows_of", "parquet_of", "open"}
+READERS = {
+    *("read_bytes", "read_text", "read_json", "read_table", "read_arrays", "read_model"),
+    *("rows_of", "parquet_of", "open"),
+}
 """Calls that read a file."""
 _KEYS = "keys and nonces: the ledger's start names digests of what is derived from them"
 _STAGED = "of one run, in its staging folder or a process: bound to settings, input, plan and the run's own key"

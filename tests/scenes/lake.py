@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from dapple_dp.pipelines.command import main as command
 from dapple_dp.pipelines.kmeans.fit import execute, read_release
-from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, plan_fit
+from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, plan_files
 from dapple_dp.pipelines.run import run_keys
 from dapple_dp.pipelines.run.failures import original_error
 from dapple_dp.pipelines.run.options import beam_options
@@ -166,7 +166,7 @@ def job(data: str, server: str | None, unit: str = "record", **settings: Any) ->
 
 def planned(settings: dict[str, Any]) -> PlannedFit:
     """The job, ready to run."""
-    return plan_fit(validated(settings))
+    return plan_files(validated(settings))
 
 
 def staged(source: Source, folder: str | pathlib.Path) -> Source:
