@@ -23,7 +23,8 @@ os.environ["IPYTHONDIR"] = str(PROFILE.parent)
 # The colors of the theme give the root logger a handler that shows everything.
 logging.getLogger("traitlets").setLevel(logging.WARNING)
 
-import generated  # noqa: E402 - both are beside this file
+import generated  # noqa: E402 - all are beside this file
+import note  # noqa: E402
 import searched  # noqa: E402
 
 project = "Dapple"
@@ -77,6 +78,18 @@ def _mark_words(app: Sphinx, page: str, source: list[str]) -> None:
     source[0] = searched.marked(page, source[0])
 
 
+def _link_the_note(app: Sphinx, page: str, source: list[str]) -> None:
+    """Says on the page of the guarantee that it is a PDF, too, which the repository does not have."""
+    if page == "guarantee" and app.builder.name == "html":
+        source[0] = source[0].replace("\n\n", '\n\n<a href="guarantee.pdf">This page as a PDF</a>\n\n', 1)
+
+
+def _write_note(app: Sphinx, failure: Exception | None) -> None:
+    """Writes the PDF, and stops a build whose note for referees has become too long."""
+    if failure is None and app.builder.name == "html":
+        note.write(pathlib.Path(app.outdir) / "guarantee.pdf")
+
+
 def _check_site(app: Sphinx, failure: Exception | None) -> None:
     """Stops a build whose API page shows other names than the code has, or whose search does not know a word."""
     if failure is None and app.builder.name == "html":
@@ -91,6 +104,8 @@ def _check_site(app: Sphinx, failure: Exception | None) -> None:
 def setup(app: Sphinx) -> None:
     """Writes the generated pages first, follows links that lead out of the site, and checks names."""
     app.connect("build-finished", _check_site)
+    app.connect("build-finished", _write_note)
     app.connect("builder-inited", lambda _: generated.write(HERE / "reference"))
     app.connect("source-read", _show_paths_of_the_repository)
     app.connect("source-read", _mark_words)
+    app.connect("source-read", _link_the_note)
