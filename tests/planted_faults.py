@@ -563,7 +563,7 @@ FAULTS = (
     ),
     Fault(
         "power cut: released files are not flushed before they are charged for",
-        "transforms/files/places/local.py",
+        "transforms/files/local_store.py",
         "        new_file.flush(path)\n",
         "",
         "tests/unit/files/test_durable_files.py",

@@ -40,7 +40,7 @@ PLACES = {
     _HANDED: (
         *("transforms/files/file_bytes.py", "transforms/files/new_file.py", "transforms/files/gate.py"),
         *("transforms/files/formats/arrays_file.py", "transforms/files/stores.py", "schemas/settings/yaml_text.py"),
-        *(f"transforms/files/places/{name}.py" for name in ("amazon", "beam", "local")),
+        *("transforms/files/places/amazon.py", "transforms/files/places/beam.py", "transforms/files/local_store.py"),
     ),
     _KEYS: ("transforms/privacy/key_files.py", "pipelines/run/run_keys.py"),
     _STAGED: (

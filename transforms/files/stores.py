@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import pyarrow as pa
 
-from dapple_dp.transforms.files.places import local
+from dapple_dp.transforms.files import local_store
 from dapple_dp.transforms.files.places.store import (
     ListedFile,
     OpenedFile,
@@ -62,7 +62,7 @@ class _Stores:
     def of(self, path: str) -> Store:
         """The store of a path."""
         if is_local(path):
-            return local.STORE
+            return local_store.STORE
         if scheme_of(path) == "s3":
             from dapple_dp.transforms.files.places import amazon
 
