@@ -75,7 +75,7 @@ PLACES = {
         *("pipelines/plan/starter.py", "pipelines/plan/expected.py", "transforms/tables/prepared_files.py"),
         *("transforms/tables/on_launcher.py", "transforms/tables/file_seal.py"),
         *("dapple_dp/api.py", "dapple_dp/__init__.py", "pipelines/page/svg.py", "pipelines/masked/party.py"),
-        *("pipelines/plan/verify_inputs.py", "transforms/numerics/kernel/library.py"),
+        "transforms/numerics/kernel/library.py",
         *("pipelines/tables/features.py", "transforms/rounds/machine.py", "pipelines/command/signal_flags.py"),
     ),
     "for the operator; no job reads it": ("pipelines/run/signals/exports.py",),

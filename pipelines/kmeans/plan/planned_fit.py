@@ -201,11 +201,25 @@ def plan_fit(config: FitConfig, source: Source, public: PublicFacts) -> PlannedF
 
 
 def _roll_of(config: FitConfig) -> "EpochRoll | None":
-    if config.algorithm is not Algorithm.WINDOWS:
+    """Who counts in which windows, of a window at client level; None where all rows count."""
+    if config.algorithm is not Algorithm.WINDOWS or config.privacy.unit is PrivacyUnit.RECORD:
         return None
-    from dapple_dp.pipelines.kmeans.plan.windows import roll_of
+    from dapple_dp.pipelines.tables.epoch_roll import EpochRoll
+    from dapple_dp.schemas.kmeans.windows_config import WindowsFit
+    from dapple_dp.transforms.numerics.tables.participation import Rule
 
-    return roll_of(config)
+    assert isinstance(config, WindowsFit)
+    epoch, (column, dates) = config.epoch, config.folders
+    return EpochRoll(
+        facts=epoch.model_dump(exclude={"window"}, exclude_none=True) | {"dataset": str(config.data.name)},
+        column=column,
+        dates=dates,
+        index=epoch.index,
+        rule=Rule(epoch.times, epoch.separation, len(config.weights), epoch.binds),
+        client_id=str(config.data.client_id),
+        ledger=str(config.ledger),
+        state=config.state,
+    )
 
 
 def message_contract(planned: PlannedFit) -> TableContract:
