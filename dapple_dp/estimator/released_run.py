@@ -16,7 +16,7 @@ from dapple_dp.pipelines.kmeans.report import files as outputs
 from dapple_dp.pipelines.kmeans.report import report_warnings
 from dapple_dp.pipelines.ledger.spending import Remaining, left_words
 from dapple_dp.pipelines.page.stamp import RunStamp
-from dapple_dp.pipelines.run.folder import new_run_id
+from dapple_dp.pipelines.run.folder import REPORT_FILE, new_run_id
 from dapple_dp.schemas.core.unit import UNITS
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
@@ -63,10 +63,10 @@ class ReleasedRun:
         if self.fit is not None:
             from dapple_dp.pipelines.kmeans.report import report_page
 
-            return report_page.render(*self.fit, _left(self.manifest), self.stamp)
-        if outputs.REPORT_FILE not in self.files:
-            raise ConfigError(f"The folder of this fit has no {outputs.REPORT_FILE}, so there is no report to show.")
-        return self.files[outputs.REPORT_FILE].decode()
+            return report_page.render(*self.fit, _left(self.manifest), self.stamp).html
+        if REPORT_FILE not in self.files:
+            raise ConfigError(f"The folder of this fit has no {REPORT_FILE}, so there is no report to show.")
+        return self.files[REPORT_FILE].decode()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from dapple_dp.pipelines.jobs.place import ChargedFolder
 from dapple_dp.pipelines.ledger.spending import Draw, Reservation
 from dapple_dp.pipelines.ledger.store import Ledger
 from dapple_dp.pipelines.page.stamp import RunStamp
-from dapple_dp.pipelines.run.folder import RunFolder
+from dapple_dp.pipelines.run.folder import REPORT_FILE, RunFolder
 from dapple_dp.pipelines.run.graph import run_graph
 from dapple_dp.pipelines.run.options import check_rounds
 from dapple_dp.pipelines.run.registry_entry import (
@@ -68,7 +68,7 @@ from dapple_dp.transforms.tables.read import ListShards
 from dapple_dp.transforms.tables.source import Source
 
 _LOGGER = logging.getLogger(__name__)
-MODELS_FILE, ASSIGNMENTS_FILE, REPORT_FILE = "models.parquet", "assignments.parquet", "report.html"
+MODELS_FILE, ASSIGNMENTS_FILE = "models.parquet", "assignments.parquet"
 _COUNTS_FILE = "judged.json"
 _MECHANISMS = {
     ("first_round_steps", "steps"): "Gaussian mechanism on batches (DP-SGD)",
@@ -158,7 +158,7 @@ def execute(config: ClusteredFLConfig, options: PipelineOptions, folder: RunFold
     folder.write(ASSIGNMENTS_FILE, table_bytes(assignments_table(ids, state.assignments)))
     folder.write_privacy(statement.to_json())
     folder.write("deployment.yaml", deployment_yaml(planned))
-    folder.write(REPORT_FILE, report_federation.render(view).encode())
+    folder.write_report(*report_federation.render(view))
     return _manifest(planned, state, planned.binding(key_uri).input_fingerprint)
 
 

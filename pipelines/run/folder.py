@@ -28,6 +28,7 @@ from dapple_dp.transforms.tables.staging_names import copy_folder, parsed, stagi
 
 MANIFEST = "run.json"
 PRIVACY_FILE = "privacy.json"
+REPORT_FILE = "report.html"
 KEY_FILE = "run.key"
 SECRET_FILE = "mask.secret"
 NONCE_FILE = "run.nonce"
@@ -52,6 +53,7 @@ class RunFolder:
         # Workers may have another working folder.
         self.staging = staging_folder(absolute(output), run_id)
         self._published: dict[str, str] = {}
+        self._warnings: dict[str, int | None] = {}
         self._made: list[str] = []
         self._lock = -1
         self._claim: Claim | None = None
@@ -246,6 +248,11 @@ class RunFolder:
         content = with_number(statement | ({"extended": extended} if extended else {}))
         self._stage(PRIVACY_FILE, json.dumps(content, indent=2, sort_keys=True).encode())
 
+    def write_report(self, html: str, warnings: int | None) -> None:
+        """Stages `report.html`; the manifest holds how many warnings it shows."""
+        self.write(REPORT_FILE, html.encode())
+        self._warnings = {"warnings": warnings}
+
     def adopt(self, name: str, content: bytes | None = None) -> None:
         """Lists a staged file in the manifest."""
         content = read_bytes(self.path(name)) if content is None else content
@@ -268,7 +275,7 @@ class RunFolder:
         """Stages the manifest, with the digest of every staged file; returns its own SHA-256."""
         self._check_claim()
         other = {} if self._began == versions() else {"began_with": self._began}
-        whole = with_number(manifest | other | {"files": self._published})
+        whole = with_number(manifest | self._warnings | other | {"files": self._published})
         whole["manifest_digest"] = manifest_digest(whole)
         content = json.dumps(whole, indent=2, sort_keys=True).encode()
         write_bytes(self.path(MANIFEST), content)

@@ -19,15 +19,16 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from dapple_dp.pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
 from dapple_dp.pipelines.jobs.place import Place, Summary
+from dapple_dp.pipelines.jobs.warned import log_warnings
 from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit, plan_files
 from dapple_dp.pipelines.ledger.spending import Reservation, charge_of, spending
-from dapple_dp.pipelines.run.folder import absolute, check_no_link
+from dapple_dp.pipelines.run.folder import REPORT_FILE, absolute, check_no_link
 from dapple_dp.pipelines.run.graph import run_graph
 from dapple_dp.pipelines.run.run_keys import own_key
 from dapple_dp.pipelines.tables.client_staging import staged_by_client
 from dapple_dp.pipelines.tables.private_source import JobRows, private_source
 from dapple_dp.pipelines.trusted_zone import pooled_fit
-from dapple_dp.pipelines.trusted_zone.sweep_folder import REPORT_FILE, SweepFolder
+from dapple_dp.pipelines.trusted_zone.sweep_folder import SweepFolder
 from dapple_dp.pipelines.trusted_zone.trusted_folder import check_apart
 from dapple_dp.schemas.core.plan import Promise, Zone
 from dapple_dp.schemas.errors import ConfigError
@@ -200,9 +201,7 @@ def job_rows(cells: Sequence[PlannedCell], listed: Source | None = None) -> JobR
     return dataclasses.replace(widest, contract=contract, keep_staging=False)
 
 
-def execute(
-    config: SweepConfig, options: PipelineOptions, output: str, run_id: str = "sweep"
-) -> tuple[pa.Table, pa.Table]:
+def execute(config: SweepConfig, options: PipelineOptions, output: str, run_id: str = "sweep") -> int | None:
     """Runs a sweep, or what is left of it.
 
     Args:
@@ -212,7 +211,7 @@ def execute(
       run_id: under which parts are charged, if there is a ledger.
 
     Returns:
-      All cells (`CELL_SCHEMA`) and all curves (`POINT_SCHEMA`).
+      How many warnings its report shows; None if it could not be drawn.
 
     Raises:
       DappleError: what stopped the run, in one sentence; parts that are done stay.
@@ -299,8 +298,13 @@ def _plan(run: Run[SweepConfig]) -> SweepConfig:
     return run.settings
 
 
-def _work(run: Run[SweepConfig], config: SweepConfig) -> None:
-    execute(config, run.options.beam, run.options.output, run.options.run_id)
+def _work(run: Run[SweepConfig], config: SweepConfig) -> int | None:
+    return execute(config, run.options.beam, run.options.output, run.options.run_id)
+
+
+def _write(run: Run[SweepConfig], config: SweepConfig, warnings: int | None) -> Outcome:
+    log_warnings(warnings)
+    return Outcome(UNPROTECTED | {"warnings": warnings})
 
 
 JOB = Job(
@@ -308,7 +312,7 @@ JOB = Job(
     load_sweep_config,
     _plan,
     _work,
-    lambda *_: Outcome(UNPROTECTED),
+    _write,
     Zone.TRUSTED,
     shows=REPORT_FILE,
     place=_SweepPlace.of,

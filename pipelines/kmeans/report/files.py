@@ -50,7 +50,6 @@ _NOISE = {
     Mechanism.DISCRETE_LAPLACE: "discrete Laplace mechanism",
 }
 NAMES_FILE = "names.parquet"
-REPORT_FILE = "report.html"
 NOT_SAID = "given, not said"
 """Stands in `run.json` for where a key is."""
 
@@ -106,7 +105,7 @@ def _write_report(folder: RunFolder, planned: PlannedFit, result: FitResult) -> 
 
         left = remaining(config.ledger, config.data.name)
     stamp = RunStamp.today(folder.run_id, config_digest(config), config.data.name)
-    folder.write(REPORT_FILE, report_page.render(planned, result, left, stamp).encode())
+    folder.write_report(*report_page.render(planned, result, left, stamp))
 
 
 def manifest(planned: PlannedFit, result: FitResult, run_id: str) -> dict[str, Any]:
