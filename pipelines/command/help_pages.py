@@ -62,14 +62,14 @@ All settings: `dapple schema {name} > {name}.schema.json`; editors complete and 
 """
 
 
-def job_page(name: str, run: Callable[[], Any]) -> Command:
+def job_page(name: str, run: Callable[..., Any]) -> Command:
     """A job, with an example on its page, and what runs it."""
     word = WORDS[name]
     flags = [FLAGS[flag] for flag in (CONFIG_FLAG, *word.flags)]
     named = [(f"{each.opts[0]} {each.metavar or ''}".rstrip(), each.required) for each in flags]
     written = " ".join(text if required else f"[{text}]" for text, required in named)
     form = f"dapple {name} {written} [--verbose] [Beam flags]"
-    page = job_command(name, form, word.flags, _VERBOSE, help=f"{word.line}.", callback=lambda **_: run())
+    page = job_command(name, form, word.flags, _VERBOSE, help=f"{word.line}.", callback=run)
     runners = ", ".join(each for each in word.runners if each.tier is Tier.SUPPORTED)
     example, others = textwrap.indent(word.example.rstrip(), "  "), ", ".join(Runner.tiers())
     page.after = _AFTER.format(name=name, example=example, runners=runners, others=others)

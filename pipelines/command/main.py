@@ -66,51 +66,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     verbose = "--verbose" in words
     forget_run()
-    signals = Signals()
-    wrong: ConfigError | None = None
     with _own_stderr(verbose) as stream:
         try:
             for word in words:
                 check_text(word, "the command line")
             words, signals = signal_flags([word for word in words if word != "--verbose"])
         except ConfigError as error:
-            wrong = error
-        _set_up_logging(stream, verbose, signals.form, signals.level)
-        if wrong is not None:
-            return _fail(str(wrong), wrong.exit_code)
+            _set_up_logging(stream, verbose, Signals())
+            return _fail(str(error), error.exit_code)
+        _set_up_logging(stream, verbose, signals)
         with EXPORTS.of_command(signals.wanted):
-            code = _run(words, verbose)
+            with interruptible() as interruption:
+                code, sentence = 0, ""
+                cause: Exception | None = None
+                try:
+                    summary = _summary(words)
+                except KeyboardInterrupt:
+                    code, sentence = INTERRUPTED, SENTENCE
+                except DappleError as error:
+                    code, sentence, cause = error.exit_code, str(error), error
+                except Exception as error:  # noqa: BLE001 - type and place only, the message may hold a value
+                    library = not_installed(error)
+                    code, sentence = (ConfigError.exit_code, library) if library else (1, describe_unexpected(error))
+                    cause = error
+                else:
+                    # The last line of the standard output.
+                    sys.stdout.write("" if summary is None else json.dumps(summary) + "\n")
+                    sys.stdout.flush()
+                if code:
+                    code, sentence = (INTERRUPTED, SENTENCE) if interruption.asked else (code, sentence)
+                    _fail(sentence, code, cause if verbose else None)
             EXPORTS.ended(code)
         return code
-
-
-def _run(words: list[str], verbose: bool) -> int:
-    """Runs the job that `words` ask for and says why it stopped."""
-    with interruptible() as interruption:
-        cause: Exception
-        try:
-            summary = _summary(words)
-        except KeyboardInterrupt:
-            return _fail(SENTENCE, INTERRUPTED)
-        except DappleError as error:
-            sentence, code, cause = str(error), error.exit_code, error
-        except Exception as error:  # noqa: BLE001 - the last handler: type and place only, the message may hold a value
-            library = not_installed(error)
-            sentence, cause = library or describe_unexpected(error), error
-            code = ConfigError.exit_code if library else 1
-        else:
-            return _print(summary)
-        if interruption.asked:
-            sentence, code = SENTENCE, INTERRUPTED
-        return _fail(sentence, code, cause if verbose else None)
-
-
-def _print(summary: dict[str, Any] | None) -> int:
-    """The last line of the standard output; returns the exit code."""
-    if summary is not None:
-        sys.stdout.write(json.dumps(summary) + "\n")
-    sys.stdout.flush()
-    return 0
 
 
 @contextlib.contextmanager
@@ -195,7 +182,7 @@ def _argument(name: str, known: Iterable[str]) -> click.Argument:
     return click.Argument([name], shell_complete=lambda ctx, param, start: [w for w in known if w.startswith(start)])
 
 
-def _run_job(name: str, words: Sequence[str]) -> dict[str, Any]:
+def _run_job(name: str, words: Sequence[str], **_: Any) -> dict[str, Any]:
     from dapple_dp.pipelines.jobs import run_job as way
 
     return way.run_job(importlib.import_module(JOBS[name]).JOB, words)
@@ -229,13 +216,14 @@ def _fail(sentence: str, code: int, shown: Exception | None = None) -> int:
     return code
 
 
-def _set_up_logging(stream: TextIO, verbose: bool, form: LogFormat, level: int) -> None:
+def _set_up_logging(stream: TextIO, verbose: bool, signals: Signals) -> None:
     """Progress on stderr: messages alone on a terminal, lines with their times elsewhere. Beam speaks if asked to."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(formatter(LogFormat.PLAIN if stream.isatty() and form is LogFormat.TEXT else form))
+    is_plain = stream.isatty() and signals.form is LogFormat.TEXT
+    handler.setFormatter(formatter(LogFormat.PLAIN if is_plain else signals.form))
     logger = logging.getLogger("dapple_dp")
     logger.handlers[:] = [handler]
-    logger.setLevel(level)
+    logger.setLevel(signals.level)
     logger.propagate = False
     for name in ("apache_beam", ""):
         logging.getLogger(name).setLevel(logging.INFO if verbose else logging.CRITICAL)

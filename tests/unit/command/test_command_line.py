@@ -320,9 +320,10 @@ def test_a_command_leaves_no_core_dump():
 import resource
 hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
 resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
-from dapple_dp.pipelines.command import main, process
+import dapple_dp.command
+from dapple_dp.pipelines.command import main
 main.main = lambda: print(resource.getrlimit(resource.RLIMIT_CORE)[0])
-process.main()
+dapple_dp.command.main()
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert int(done.stdout) in (0, 1)

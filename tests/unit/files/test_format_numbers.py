@@ -126,7 +126,7 @@ UNNUMBERED = {
     _NOT_A_FILE: (
         "pipelines/command/main.py:_print",
         "pipelines/command/main.py:_summary",
-        "pipelines/jobs/run_job.py:_run",
+        "pipelines/jobs/run_job.py:run_settings",
         "pipelines/kmeans/stream/job.py:_check_clock",
         "pipelines/ledger/job.py:_copy",
         "pipelines/ledger/job.py:_limit",
