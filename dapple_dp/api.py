@@ -135,7 +135,7 @@ def decode(config: DecodeConfig, options: PipelineOptions | None = None) -> Deco
     """A model from private reports, without an output folder.
 
     Args:
-      config: the job, as in the YAML file of `dapple decode`.
+      config: the job, as in the YAML file of `dapple reports decode`.
       options: for Beam; None runs on this machine.
 
     Raises:

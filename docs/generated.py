@@ -12,7 +12,7 @@ import pydantic
 from pydantic.fields import FieldInfo
 
 from dapple_dp import DPKMeans, PrivateScaler
-from dapple_dp.pipelines.command.words import PARTY, TOOLS, WORDS
+from dapple_dp.pipelines.command.words import PARTY, TOOLS, WORDS, spelled
 from dapple_dp.schemas import errors
 from dapple_dp.schemas.choices import Choice, Runner, Tier
 from dapple_dp.schemas.clustered_fl.config import ClusteredFLConfig
@@ -99,7 +99,7 @@ def tiers_page() -> str:
             "# Support tiers",
             "",
             "Every command, runner, setting and value has a tier. This page is generated from the code that checks it;",
-            "`dapple schema JOB` has the same under `x-tier` and `x-tiers`.",
+            "`dapple tools schema JOB` has the same under `x-tier` and `x-tiers`.",
             "",
             "| tier | what it means |",
             "| --- | --- |",
@@ -112,7 +112,13 @@ def tiers_page() -> str:
             "sentence, before anything is read or charged. The word changes nothing that is released, and a run that",
             "began without it can be resumed. `dapple plan` lists what of a job is not supported.",
             "",
-            *_table("command", ((f"`{name}`", tier) for name, tier in sorted(commands.items()))),
+            *_table(
+                "command",
+                (
+                    (f"`{name}`", tier)
+                    for name, tier in sorted((spelled(name), tier) for name, tier in commands.items())
+                ),
+            ),
             "",
             *_table("runner", ((f"`{each}`", each.tier) for each in Runner)),
             f"| all others | {Tier.EXPERIMENTAL} |",

@@ -118,7 +118,7 @@ EDGES = (
     SharpEdge(
         "staging",
         lambda job: job.keep_staging or _of_clients(job),
-        "A killed run leaves a private copy of the rows beside the output: see dapple clean.",
+        "A killed run leaves a private copy of the rows beside the output: see dapple tools clean.",
     ),
     SharpEdge(
         "masked-in-one-job",

@@ -242,11 +242,6 @@ def indicator_name(column: str) -> str:
     return f"{column} missing"
 
 
-def n_indicators(missing: Mapping[str, MissingConfig]) -> int:
-    """How many features missing values add."""
-    return sum(each.indicator for each in missing.values())
-
-
 def _check_missing(missing: Mapping[str, MissingConfig], features: str | tuple[str, ...]) -> None:
     """Checks a `missing` section against the columns; of patterns, when it is known what they stand for.
 

@@ -110,7 +110,7 @@ UNNUMBERED = {
     ),
     _PEOPLE: (
         "dapple_dp/estimator/notebook.py:save",
-        "pipelines/kmeans/report/files.py:_write_report",
+        "pipelines/run/folder.py:write_report",
         "pipelines/kmeans/stream/windows_page.py:write_page",
         "pipelines/ledger/job.py:run",
         "pipelines/plan/starter.py:run",
@@ -124,7 +124,7 @@ UNNUMBERED = {
         "pipelines/ledger/store.py:copy_to",
     ),
     _NOT_A_FILE: (
-        "pipelines/command/main.py:_print",
+        "pipelines/command/main.py:main",
         "pipelines/command/main.py:_summary",
         "pipelines/jobs/run_job.py:run_settings",
         "pipelines/kmeans/stream/job.py:_check_clock",
@@ -133,7 +133,8 @@ UNNUMBERED = {
         "pipelines/ledger/job.py:_show",
         "pipelines/ledger/job.py:_plan",
         "pipelines/ledger/job.py:_runs_that_fit",
-        "pipelines/masked/party_run.py:_call",
+        "pipelines/masked/party_run.py:_to_the_end",
+        "pipelines/masked/party_run.py:play",
         "pipelines/page/axis.py:_text",
         "pipelines/plan/leftovers.py:run",
         "pipelines/plan/starter.py:_say",
