@@ -11,7 +11,8 @@ from tests.scenes import lake, ledgers
 
 N_ROWS = 1200
 CENTERS = 0.6 * np.array([[1, 1, 1, 0], [-1, -1, 1, 0], [1, -1, -1, 1]])
-MASKS = {"shared": {}, "pairwise": {"scheme": "pairwise", "threshold": 2}}
+MASKS = {"shared": {}, "pairwise": {"scheme": "pairwise", "threshold": 2, "corrupt": 0.0, "dropout": 0.01}}
+"""Where few drop out, a client has few neighbors; graphs of more are in `pipeline/masked/test_masked_rounds.py`."""
 
 
 class Place:

@@ -16,7 +16,8 @@ from tests.scenes import lake, ledgers
 N_ROWS, CLIENT_ROWS, D = 1200, 10, 6
 CENTERS = np.eye(D)[:3]
 WORDS = ("cat", "dog", "bird", "the", "of")
-MASKS = {"shared": {}, "pairwise": {"scheme": "pairwise", "threshold": 2}}
+MASKS = {"shared": {}, "pairwise": {"scheme": "pairwise", "threshold": 2, "corrupt": 0.0, "dropout": 0.01}}
+"""Where few drop out, a client has few neighbors; graphs of more are in `pipeline/masked/test_masked_rounds.py`."""
 
 
 class Place:

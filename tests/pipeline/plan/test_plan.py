@@ -108,8 +108,9 @@ def test_noise_of_rows_that_a_release_moves_together_is_not_known_before(place):
     ],
 )
 def test_noise_is_that_which_is_drawn_and_multipliers_those_that_are_counted(place, masked, variance):
-    aggregator = summary(place, job(place, trust="masked"), "--rows", "300")
-    found = summary(place, job(place, trust="masked", masked=masked), "--rows", "300")
+    """Of so many rows that noise moves centers and finds no other clusters: then more of it costs more."""
+    aggregator = summary(place, job(place, trust="masked"), "--rows", "3000")
+    found = summary(place, job(place, trust="masked", masked=masked), "--rows", "3000")
     slack = 1e-3  # Sums of shares are not quite of the law, which is paid from epsilon.
     for one, other in zip(aggregator["releases"], found["releases"], strict=True):
         assert other["noise_multiplier"] == pytest.approx(one["noise_multiplier"], rel=slack)

@@ -42,8 +42,8 @@ FEWEST_CLIENTS = 19
 EPSILONS = (1e-6, 100.0)
 """Between them the search for noise is checked; beyond them there is no plan."""
 _FEWEST_DELTA = 1e-30
-_CHECKED = 1.0 - 5e-7
-"""The search is asked for a delta that is smaller by this factor, more than its own error."""
+_CHECKED = (1.0 - 5e-7, 1.0 - 1e-5)
+"""The search is asked for a delta that is smaller by these factors in turn; its own error varies with the machine."""
 _TAIL_PART = 5e-4
 """Part of delta that pays for an unlikely ratio of discrete to continuous noise."""
 _WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
@@ -261,13 +261,14 @@ def gaussian_stddev(epsilon: float, delta: float) -> float:
     Raises:
       ConfigError: if the search finds none.
     """
-    found = float(gaussian_mechanism.get_sigma_gaussian(epsilon, delta * _CHECKED))
-    if not math.isfinite(found) or not log_delta(found, epsilon) <= math.log(delta):
-        raise ConfigError(
-            f"privacy.epsilon and privacy.delta must be numbers that some noise meets, got {epsilon:g} and {delta:g}; "
-            "choose others."
-        )
-    return found
+    for factor in _CHECKED:
+        found = float(gaussian_mechanism.get_sigma_gaussian(epsilon, delta * factor))
+        if math.isfinite(found) and log_delta(found, epsilon) <= math.log(delta):
+            return found
+    raise ConfigError(
+        f"privacy.epsilon and privacy.delta must be numbers that some noise meets, got {epsilon:g} and {delta:g}; "
+        "choose others."
+    )
 
 
 def next_prime(least: int) -> int:
