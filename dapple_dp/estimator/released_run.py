@@ -141,7 +141,7 @@ def run_in_memory(
       DappleError: what stopped it, in one sentence.
     """
     run_id = new_run_id()
-    planned, result = fit_in_memory(config, rows, server, run_id, tell)
+    planned, result, states = fit_in_memory(config, rows, server, run_id, tell)
     manifest = _without_places(outputs.manifest(planned, result, run_id))
     features, encoder = planned.config.data.features, planned.contract.encoder
     return ReleasedRun(
@@ -151,7 +151,7 @@ def run_in_memory(
         algorithm=str(planned.config.algorithm),
         names=None if isinstance(features, str) or features == made_names(len(features)) else features,
         privacy=FitStatement.of(result.privacy, manifest),
-        warnings=tuple(map(in_words, report_warnings.texts(planned, result))),
+        warnings=tuple(map(in_words, report_warnings.texts(planned, result, states))),
         manifest=manifest,
         fit=(planned, result),
         stamp=RunStamp.today(run_id, manifest["config_digest"], planned.config.data.name),

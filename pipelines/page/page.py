@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from dapple_dp.pipelines.page.numbers import at_most, on_points
 from dapple_dp.pipelines.page.stamp import RunStamp, css_string
-from dapple_dp.pipelines.page.svg import Figure, inline_svg
 from dapple_dp.pipelines.run.failures import describe_unexpected
 from dapple_dp.schemas.core.unit import UNITS
 from dapple_dp.schemas.privacy.noise_shares import ZEROED_OUT
@@ -24,6 +23,8 @@ from dapple_dp.schemas.privacy.statement import PrivacyStatement, computational,
 
 if TYPE_CHECKING:
     import jinja2
+
+    from dapple_dp.pipelines.page.svg import Figure
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -374,7 +375,7 @@ def render_page(title: str, build: Callable[[], Page], lead: str = _UNWRITTEN, s
 
 
 def plot(
-    name: str, title: str, description: str, badge: Badge, draw: Callable[[], Figure], caption: str = ""
+    name: str, title: str, description: str, badge: Badge, draw: "Callable[[], Figure]", caption: str = ""
 ) -> Plot | Notice:
     """A plot; or a notice if it cannot be drawn, because what a run has spent must not be lost to a picture.
 
@@ -386,6 +387,8 @@ def plot(
       draw: gives the figure.
       caption: how to read it.
     """
+    from dapple_dp.pipelines.page.svg import inline_svg
+
     try:
         svg = inline_svg(draw(), name, title, description)
     except Exception as error:  # noqa: BLE001 - any failure; its message may hold a value

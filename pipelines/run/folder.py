@@ -18,12 +18,9 @@ from dapple_dp.schemas.settings.json_schema import NumberedFile
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.transforms.core import known_objects
 from dapple_dp.transforms.files import gate, new_file
-from dapple_dp.transforms.files.checkpoint import MANIFEST_FILE, is_arrays
 from dapple_dp.transforms.files.claims import Claim, UnderWayError, is_locked, locked
 from dapple_dp.transforms.files.file_bytes import read_bytes, remove_files, write_bytes
 from dapple_dp.transforms.files.stores import STORE, is_local, join
-from dapple_dp.transforms.rounds.bound_broadcast import SUFFIX
-from dapple_dp.transforms.rounds.staged_state import STATE_FILE
 from dapple_dp.transforms.tables.staging_names import copy_folder, parsed, staging_folder
 
 MANIFEST = "run.json"
@@ -340,6 +337,10 @@ def new_run_id() -> str:
 
 def is_of_rounds(name: str) -> bool:
     """Whether rounds of a run leave a file of this name in the staging folder for a further attempt."""
+    from dapple_dp.transforms.files.checkpoint import MANIFEST_FILE, is_arrays
+    from dapple_dp.transforms.rounds.bound_broadcast import SUFFIX
+    from dapple_dp.transforms.rounds.staged_state import STATE_FILE
+
     own = name in (MANIFEST_FILE, STATE_FILE, NONCE_FILE) or name.endswith(SUFFIX) or is_arrays(name)
     return own and "/" not in name
 

@@ -3,6 +3,7 @@
 import codecs
 import collections
 import dataclasses
+import functools
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Protocol, Self, TypeVar
@@ -76,16 +77,21 @@ _ENCODINGS = (
     *(f"iso-8859-{part}" for part in (1, 2, 5, 7, 9, 13, 15)),
     *("shift_jis", "cp932", "euc_jp", "euc_kr", "cp949", "gbk", "big5"),
 )
-_BY_CODEC = {codecs.lookup(name).name: name for name in _ENCODINGS}
 _LONGEST_WORD = 40
 
 
 def encoding_name(value: object) -> str | None:
     """The name in a job of a text encoding that is read, whatever it is called; None of another."""
     try:
-        return _BY_CODEC.get(codecs.lookup(value).name) if isinstance(value, str) else None
+        return _by_codec().get(codecs.lookup(value).name) if isinstance(value, str) else None
     except (LookupError, ValueError):
         return None
+
+
+@functools.cache
+def _by_codec() -> dict[str, str]:
+    """Names in a job by those of codecs, which load when they are looked up."""
+    return {codecs.lookup(name).name: name for name in _ENCODINGS}
 
 
 def _encoding(value: object) -> object:
