@@ -19,7 +19,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dapple_dp.pipelines.jobs.place import OutputFolder, Summary
+from dapple_dp.pipelines.jobs.place import Place, Summary
 from dapple_dp.pipelines.kmeans.plan.fingerprint import content_fingerprint, resolve_path, settings_digest
 from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit
 from dapple_dp.pipelines.ledger.private_state import State
@@ -48,7 +48,7 @@ from dapple_dp.transforms.privacy.key_files import kept_key, key_digest
 _LOGGER = logging.getLogger(__name__)
 
 
-class RunAccount(OutputFolder):
+class RunAccount(Place):
     """The output folder of one run of `fit` with a ledger.
 
     Args:

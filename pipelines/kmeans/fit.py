@@ -10,7 +10,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from dapple_dp.pipelines.jobs.forewarnings import plural
 from dapple_dp.pipelines.jobs.job import Job, Outcome, Run, charging
-from dapple_dp.pipelines.jobs.place import OutputFolder
+from dapple_dp.pipelines.jobs.place import Place
 from dapple_dp.pipelines.kmeans.fit_rounds import FitRounds
 from dapple_dp.pipelines.kmeans.free_run import Account, FreeRun, in_one_go
 from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, message_contract, plan_files
@@ -169,7 +169,7 @@ def read_release(planned: PlannedFit, folder: str, drawn: Drawn) -> FitResult:
     return FitResult(model, drawn.privacy, drawn.fingerprint, drift, in_units, remembered)
 
 
-def _place(config: FitConfig, options: JobOptions) -> OutputFolder:
+def _place(config: FitConfig, options: JobOptions) -> Place:
     if config.ledger is None:
         return FreeRun(config, options)
     from dapple_dp.pipelines.kmeans.account import RunAccount

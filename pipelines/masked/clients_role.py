@@ -11,7 +11,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from dapple_dp.pipelines.jobs.forewarnings import plural
 from dapple_dp.pipelines.jobs.job import Job, Outcome, Run
-from dapple_dp.pipelines.jobs.place import Place, Summary
+from dapple_dp.pipelines.jobs.place import OutputKind, Summary, Writes
 from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit, plan_files
 from dapple_dp.pipelines.kmeans.plan.replay import replay
 from dapple_dp.pipelines.masked.clients_settings import (
@@ -433,5 +433,5 @@ def clients_job(
         lambda _run, _role, summary: Outcome(summary),
         Zone.PUBLIC,
         flags=("--exchange", "--released", flag),
-        place=Place.of,
+        place=OutputKind(writes=Writes.EXCHANGE).place,
     )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 
 from dapple_dp.pipelines.jobs.job import Job, Outcome, Run, charging
-from dapple_dp.pipelines.jobs.place import ChargedFolder
+from dapple_dp.pipelines.jobs.place import OutputKind
 from dapple_dp.pipelines.kmeans.plan.fingerprint import source_fingerprint
 from dapple_dp.pipelines.ledger.remaining import remaining
 from dapple_dp.pipelines.ledger.spending import charge_of
@@ -279,7 +279,7 @@ JOB = Job(
     _write,
     Zone.PUBLIC,
     reserve=charging(_charge),
-    place=ChargedFolder.of,
+    place=OutputKind(answered=True).place,
     shows=REPORT_FILE,
     resolve=with_features,
 )

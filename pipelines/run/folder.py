@@ -16,6 +16,7 @@ from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.settings.format_number import with_number
 from dapple_dp.schemas.settings.json_schema import NumberedFile
 from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.settings.run_manifest import RELEASED_FILES
 from dapple_dp.transforms.core import known_objects
 from dapple_dp.transforms.files import gate, new_file
 from dapple_dp.transforms.files.claims import Claim, UnderWayError, is_locked, locked
@@ -413,3 +414,31 @@ def check_no_link(output: str) -> None:
         pass
     if not os.path.isdir(path):
         raise ConfigError(f"--output must be a folder that can be made, got {output}; {path} is no folder.")
+
+
+def check_apart(output: str, allowed_by: str = "") -> None:
+    """Refuses an output folder in or below a fit's, whose files may be handed out as a whole.
+
+    Args:
+      output: folder on any Beam filesystem; need not exist.
+      allowed_by: name of the section in which a job may allow it; "" if it may not.
+
+    Raises:
+      ConfigError: if a fit's centers are there.
+    """
+    remedy = f"choose another one or set {allowed_by}.beside_released to true" if allowed_by else "choose another one"
+    for folder in _upward(output):
+        for name in RELEASED_FILES:
+            if STORE.exists(join(folder, name)):
+                raise ConfigError(
+                    f"--output must be a folder outside of released outputs, got {output} with {name} in {folder}; "
+                    f"{remedy}."
+                )
+
+
+def _upward(folder: str) -> Iterator[str]:
+    if is_local(folder):
+        folder = os.path.abspath(folder.removeprefix("file://"))
+    while folder.strip("/") and not folder.endswith(":/"):
+        yield folder
+        folder = folder.rpartition("/")[0]

@@ -8,13 +8,13 @@ import apache_beam as beam
 import numpy as np
 
 from dapple_dp.pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
+from dapple_dp.pipelines.jobs.place import OutputKind
 from dapple_dp.pipelines.kmeans.plan.public_facts import feature_count, feature_names, learned_encoder, server_files
 from dapple_dp.pipelines.run.graph import run_graph
 from dapple_dp.pipelines.run.run_keys import own_key
 from dapple_dp.pipelines.tables.client_staging import staged_by_client
 from dapple_dp.pipelines.tables.features import with_features
 from dapple_dp.pipelines.tables.private_source import JobRows, private_source
-from dapple_dp.pipelines.trusted_zone.trusted_folder import TrustedFolder
 from dapple_dp.schemas.choices import LloydStart, PooledAlgorithm
 from dapple_dp.schemas.core.plan import TRUSTED_ZONE, Zone
 from dapple_dp.schemas.kmeans.model import ClusterModel
@@ -134,6 +134,6 @@ JOB = Job(
     write=_write,
     zone=Zone.TRUSTED,
     shows="",
-    place=TrustedFolder.of,
+    place=OutputKind(mark=NOT_PRIVATE).place,
     resolve=with_features,
 )

@@ -18,18 +18,17 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from dapple_dp.pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
-from dapple_dp.pipelines.jobs.place import Place, Summary
+from dapple_dp.pipelines.jobs.place import OutputKind, Writes
 from dapple_dp.pipelines.jobs.warned import log_warnings
 from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit, plan_files
 from dapple_dp.pipelines.ledger.spending import Reservation, charge_of, spending
-from dapple_dp.pipelines.run.folder import REPORT_FILE, absolute, check_no_link
+from dapple_dp.pipelines.run.folder import REPORT_FILE, absolute
 from dapple_dp.pipelines.run.graph import run_graph
 from dapple_dp.pipelines.run.run_keys import own_key
 from dapple_dp.pipelines.tables.client_staging import staged_by_client
 from dapple_dp.pipelines.tables.private_source import JobRows, private_source
 from dapple_dp.pipelines.trusted_zone import pooled_fit
 from dapple_dp.pipelines.trusted_zone.sweep_folder import SweepFolder
-from dapple_dp.pipelines.trusted_zone.trusted_folder import check_apart
 from dapple_dp.schemas.core.plan import Promise, Zone
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
@@ -280,19 +279,6 @@ def _run_part(
         new_file.rename(partial, part)
 
 
-class _SweepPlace(Place):
-    """A folder of parts outside of released ones; `execute` makes it, charges every part, and completes it."""
-
-    @property
-    def summary(self) -> Summary:
-        """Run id and output."""
-        return {"run_id": self._options.run_id, "output": self._options.output}
-
-    def check(self) -> None:
-        check_no_link(self._options.output)
-        check_apart(self._options.output)
-
-
 def _plan(run: Run[SweepConfig]) -> SweepConfig:
     _LOGGER.info("run %s: %d cells; %s", run.options.run_id, len(run.settings.cells), NOT_PRIVATE["label"])
     return run.settings
@@ -304,7 +290,8 @@ def _work(run: Run[SweepConfig], config: SweepConfig) -> int | None:
 
 def _write(run: Run[SweepConfig], config: SweepConfig, warnings: int | None) -> Outcome:
     log_warnings(warnings)
-    return Outcome(UNPROTECTED | {"warnings": warnings})
+    summary = {"run_id": run.options.run_id, "output": run.options.output}
+    return Outcome(summary | UNPROTECTED | {"warnings": warnings})
 
 
 JOB = Job(
@@ -315,5 +302,5 @@ JOB = Job(
     _write,
     Zone.TRUSTED,
     shows=REPORT_FILE,
-    place=_SweepPlace.of,
+    place=OutputKind(writes=Writes.PARTS, mark=NOT_PRIVATE).place,
 )

@@ -19,10 +19,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from dapple_dp.pipelines.jobs import waiting
 from dapple_dp.pipelines.jobs.forewarnings import plural
 from dapple_dp.pipelines.jobs.job import Job, Outcome, Run
+from dapple_dp.pipelines.jobs.place import OutputKind, Writes
 from dapple_dp.pipelines.jobs.run_job import run_settings
 from dapple_dp.pipelines.jobs.waiting import Watch
 from dapple_dp.pipelines.jobs.warned import total_warnings
-from dapple_dp.pipelines.jobs.windows import Due, Released, WindowsFolder, due_windows, of_window, release_in_time
+from dapple_dp.pipelines.jobs.windows import Due, Released, due_windows, of_window, release_in_time
 from dapple_dp.pipelines.kmeans import fit
 from dapple_dp.pipelines.kmeans.stream.windows_page import PAGE, write_page
 from dapple_dp.pipelines.ledger.private_state import Register
@@ -181,5 +182,5 @@ JOB = Job(
     _write,
     Zone.PUBLIC,
     flags=("--output", "--once", "--drain", "--catch_up"),
-    place=WindowsFolder.of,
+    place=OutputKind(writes=Writes.PARTS).place,
 )
