@@ -22,6 +22,7 @@ from dapple_dp.schemas.masked.config import AggregateConfig
 from dapple_dp.schemas.profile.config import ProfileConfig
 from dapple_dp.schemas.reports.config import DecodeConfig, EncodeConfig, ShuffleConfig
 from dapple_dp.schemas.reports.windows import WindowedDecode
+from dapple_dp.schemas.settings.gone import GONE
 from dapple_dp.schemas.settings.tiers import tier_of
 from dapple_dp.schemas.trusted_zone.job_configs import AssignConfig, EvaluateConfig, PrepareConfig
 
@@ -86,6 +87,12 @@ def settings_page() -> str:
             f"| `{dotted}` | {_cell((field.description or '') + _tiers_in_words(field))} | {_default(field)} |"
             for dotted, field in _fields(model)
         ]
+    lines += ["", "## Settings that left", "", "A job that names one of these is refused, with what to do instead.", ""]
+    lines += [
+        "| setting | instead |",
+        "| --- | --- |",
+        *(f"| `{name}` | {_cell(gone.instead)} |" for name, gone in GONE.items()),
+    ]
     return "\n".join(lines) + "\n"
 
 

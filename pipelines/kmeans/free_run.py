@@ -76,7 +76,7 @@ class FreeRun(Place):
     def complete(self) -> Summary | None:
         """The summary of this very run, whose output is in place: a process that was stopped then may ask again."""
         found = self.in_place(config_digest(self._config))
-        if found is not None and not self._config.keep_staging:
+        if found is not None:
             clear_copy(self.folder.staging)  # That it went may not have been durable where the power was cut.
         return found
 

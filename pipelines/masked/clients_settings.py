@@ -25,8 +25,6 @@ _LOCAL = (
     "masked.state_uri",
     "masked.identity_uri",
     "key_uri",
-    "prepare",
-    "keep_staging",
 )
 """Settings in which clients of one run may differ."""
 

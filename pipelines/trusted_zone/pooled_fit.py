@@ -54,7 +54,7 @@ def job_rows(config: PooledFitConfig, listed: Source | None = None) -> JobRows:
     encoder = learned_encoder(config, server_files(config, source))
     width = feature_count(config.data, source, encoder) if config.algorithm is PooledAlgorithm.DP_LLOYD else None
     contract = TableContract.from_config(config.data, n_features=width, by_client=config.by_client, encoder=encoder)
-    return JobRows(data=config.data, source=source, contract=contract, prepare=config.prepare)
+    return JobRows(data=config.data, source=source, contract=contract)
 
 
 def centers(
@@ -67,9 +67,7 @@ def centers(
     elif config.algorithm is PooledAlgorithm.DP_LLOYD:
         cluster = RunPlainLloyd(contract=contract, initial=_lloyd_start(config, contract))
     else:
-        cluster = ClusterPooledRows(
-            contract=contract, n_clusters=config.n_clusters, options=config.optimal, seed=config.seed
-        )
+        cluster = ClusterPooledRows(contract=contract, n_clusters=config.n_clusters, seed=config.seed)
     return shards | label >> cluster
 
 

@@ -197,7 +197,7 @@ def job_rows(cells: Sequence[PlannedCell], listed: Source | None = None) -> JobR
     by_client = any(each.contract.by_client for each in found)
     widest = max(found, key=lambda each: each.contract.n_features or 0)
     contract = dataclasses.replace(widest.contract, by_client=by_client)
-    return dataclasses.replace(widest, contract=contract, keep_staging=False)
+    return dataclasses.replace(widest, contract=contract)
 
 
 def execute(config: SweepConfig, options: PipelineOptions, output: str, run_id: str = "sweep") -> int | None:

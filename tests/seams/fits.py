@@ -50,16 +50,8 @@ CURATORS = {
     "deployment.approved_by": "data protection office",
     "deployment.access_controls": "readers of the page",
     "deployment.data_curator_name": "the office",
-    "deployment.data_curator_type": "Government",
-    "deployment.data_product_region": "Graz",
-    "deployment.data_product_sector": "Health",
-    "deployment.evidence_sources": "the page",
     "deployment.intended_use": "bus lines",
-    "deployment.publication_date": "2026-01-31",
-    "deployment.registry_author": "the office",
     "deployment.release_schedule": "once a quarter",
-    "deployment.url_slug": "bus-lines",
-    "deployment.utility": "good enough",
 }
 BOUNDS = {
     f"clipping.bounds.{name}": 5.0
@@ -144,7 +136,7 @@ FACTORS = (
         fresh={},
         warm={},
         cold={"recurring.warm_start": False},
-        memory={"recurring.memory": 4, "recurring.short_memory": 2},
+        memory={"recurring.memory": 4},
     ),
     factor("ledger", "ledger", none={}, charged={}, lacking={}),
     factor("n_clusters", "n_clusters", three={}, elbow={"n_clusters.max": 4, "n_clusters.choose": "elbow"}, one={}),
@@ -171,7 +163,7 @@ FACTORS = (
         "clipping",
         usual={},
         number={"clipping.norm": 9.0},
-        private={"clipping.norm": "private", "clipping.quantile": 0.9, "clipping.share": 0.1},
+        private={"clipping.norm": "private"},
         centered={"clipping.center": "server_mean"},
         domain={"clipping.norm": "domain"},
     ),
@@ -195,7 +187,7 @@ FACTORS = (
         candidates={"dp_lloyd.init": "candidates"},
         sphere_packing={"dp_lloyd.init": "sphere_packing"},
         server_kmeanspp={"dp_lloyd.init": "server_kmeanspp"},
-        feddp_init={"dp_lloyd.init": "feddp_init", "dp_lloyd.start_share": 0.4},
+        feddp_init={"dp_lloyd.init": "feddp_init"},
         central_tree={"dp_lloyd.init": "central_tree"},
     ),
     factor(
@@ -207,7 +199,7 @@ FACTORS = (
         unfolded={"dp_lloyd.post_process": "none"},
         constant={"dp_lloyd.radius": "constant", "dp_lloyd.radius_factor": 0.9},
         plain={"dp_lloyd.update": "plain"},
-        shrunken={"dp_lloyd.update": "shrunken", "dp_lloyd.client_radius": 0.4},
+        shrunken={"dp_lloyd.update": "shrunken"},
         long_moves={"dp_lloyd.clip_moves": False},
     ),
     factor(
@@ -224,9 +216,9 @@ FACTORS = (
         "names.vocabulary",
         "justification",
         usual={},
-        steps={"spherical.steps": 3, "spherical.client_norm": 0.4},
+        steps={"spherical.steps": 3},
         words={"names.column": "work", "names.words": list(WORKS)},
-        vocabulary={"names.column": "work", "names.per_unit": 2, "names.most_per_row": 1, "names.share": 0.4},
+        vocabulary={"names.column": "work", "names.most_per_row": 1},
     ),
     factor("facts", "data.name", none={}, curated=CURATORS, counted={"data.public_rows": N_ROWS}),
     factor(
@@ -235,7 +227,6 @@ FACTORS = (
         usual={},
         key={},
         seed={"seed": 7},
-        staging={"keep_staging": True, "prepare.shards": 4},
         chunks={"chunks.rounds": 1},
     ),
 )
@@ -540,7 +531,6 @@ EXCLUDED = (
     ),
     excluded("trust must be central in a sweep", command="sweep", trust="shared|pairwise"),
     excluded("key_uri must be left out", command="sweep", speed="key"),
-    excluded("keep_staging must be left out for a sweep", command="sweep", speed="staging"),
     excluded("must exist, got no such column", columns="listed|names_for_people", storage="csv"),
     excluded(
         "encode.work.kind must not be terms", columns="terms", algorithm=f"dp_lloyd|dp_medians|auto|{NOT_SPHERICAL}"

@@ -133,7 +133,6 @@ _VALUES = _types(
     ("dapple_dp.schemas.kmeans.sections.feddp_config", "DiameterConfig SimplifyConfig"),
     ("dapple_dp.schemas.kmeans.lloyd_config", "DPLloydConfig"),
     ("dapple_dp.schemas.kmeans.model", "NoisyCost"),
-    ("dapple_dp.schemas.kmeans.pooled_config", "OptimalOptions"),
     ("dapple_dp.schemas.profile.config", "CategoricalColumn NumericColumn"),
     ("dapple_dp.schemas.reports.parameters", "Branching"),
     ("dapple_dp.transforms.clustered_fl.judge_models", "ClientModels"),

@@ -66,8 +66,6 @@ class PlannedFit:
             data=config.data,
             source=self.source,
             contract=self.contract,
-            prepare=config.prepare,
-            keep_staging=config.keep_staging,
             roll=self.roll,
         )
 

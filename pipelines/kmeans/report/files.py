@@ -29,6 +29,7 @@ from dapple_dp.schemas.core.unit import UNITS
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
 from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
 from dapple_dp.schemas.kmeans.model import ClusterModel
+from dapple_dp.schemas.kmeans.sections.clipping_config import PRIVATE_NORM_QUANTILE
 from dapple_dp.schemas.privacy.meaning import Role, meaning_of
 from dapple_dp.schemas.privacy.noise_shares import ZEROED_OUT
 from dapple_dp.schemas.privacy.statement import KEY_STREAM, PrivacyStatement, computational
@@ -170,7 +171,7 @@ def _final_frame(planned: PlannedFit, model: ClusterModel) -> dict[str, Any] | N
         release = released_as(model.releases, Role.NORMS)
         if release is None:
             raise LookupError("a private clipping norm must be released, got no such release; give its spec the role.")
-        norm = norms.noisy_quantile(release.decoded, release.stddev, config.clipping.quantile)
+        norm = norms.noisy_quantile(release.decoded, release.stddev, PRIVATE_NORM_QUANTILE)
         frame = Frame(frame.lattice._replace(clipping_norm=norm))
     return frame_json(frame)
 

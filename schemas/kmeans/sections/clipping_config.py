@@ -6,11 +6,13 @@ from pydantic import BeforeValidator, Field
 
 from dapple_dp.schemas.choices import ClippingCenter, ClippingRule
 from dapple_dp.schemas.settings import rejection
-from dapple_dp.schemas.settings.section import Count, Scalar, Section, Share, is_number, python_scalar
+from dapple_dp.schemas.settings.section import Count, Scalar, Section, is_number, python_scalar
 from dapple_dp.schemas.settings.tiers import PAPER_ONLY
 
 CLIPPING_NORMS = (1e-60, 1e60)
 """Feature units: the fourth powers of clipping norms, variances of outer products, are far from float64's ends."""
+PRIVATE_NORM_QUANTILE, PRIVATE_NORM_SHARE = 0.95, 0.05
+"""The share of rows inside a private norm, and that of the budget which it takes."""
 ClientBound = Annotated[float, Field(strict=True, ge=1e-6, le=1e12, allow_inf_nan=False), Scalar]
 
 
@@ -49,17 +51,11 @@ class ClippingConfig(Section):
 
     norm: Annotated[ClippingRule | float, BeforeValidator(_clipping_norm)] = Field(
         description="the largest L2 norm of a centered row, a number > 0 in feature units, "
-        "server_radius for the radius of the server data, private for a noisy quantile of the rows' norms, or "
+        "server_radius for the radius of the server data, private for the noisy .95 quantile of the rows' norms, or "
         "domain for half the diagonal of dp_lloyd.domain"
     )
     center: ClippingCenter = Field(
         default=ClippingCenter.SERVER_MEAN, description="server_mean to subtract the mean of the server data, or none"
-    )
-    quantile: Share = Field(
-        default=0.95, description="the share of rows inside a private norm, strictly between 0 and 1"
-    )
-    share: Share = Field(
-        default=0.05, description="the share of the budget that a private norm may spend, strictly between 0 and 1"
     )
     client_rows: Count | None = Field(
         default=None,

@@ -17,6 +17,7 @@ from dapple_dp.pipelines.ledger.store import Ledger
 from dapple_dp.schemas.core.block import ClientBlock
 from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.schemas.errors import ConfigError, InputError, PrivacyFlowError
+from dapple_dp.schemas.kmeans.lloyd_config import CLIENT_RADIUS
 from dapple_dp.schemas.kmeans.recurring.remembered import Memory
 from dapple_dp.schemas.kmeans.stream_config import stream_config
 from dapple_dp.schemas.tables.contract import TableContract
@@ -311,7 +312,7 @@ def test_neighbors_over_a_whole_epoch(place, habit, times, separation, band):
     tables = [(np.arange(30) // 3, lake.mixture(30, seed=index)) for index in range(8)]
     whole = released(job, tables, weights, anchors)
     state = server.initial_state(job.template, lake.MEANS)
-    reach = 0.999 * state.radius * state.unit * state.settings.options.client_radius
+    reach = 0.999 * state.radius * state.unit * CLIENT_RADIUS
     way = np.array([-1.0, 0.2, -0.1, 0.3]) / np.linalg.norm([-1.0, 0.2, -0.1, 0.3])
     kinds = {
         "rim": lambda index: anchors[index][:1] + reach * way,

@@ -58,8 +58,6 @@ feddp_kmeans:
   assignment: one_third
   simplify: {w_min: 0.05, rounds: 4, share: 0.2}
   reduce_diameter: {w_min: 1, sigma_max: 0.5}
-prepare: {shards: 4}
-keep_staging: true
 key_uri: keys/noise.key
 seed: 7
 """
@@ -245,9 +243,6 @@ WRONG_VALUES = [
         {"w_min": 0.5, "sigma_max": 0},
         "feddp_kmeans.reduce_diameter.sigma_max must be greater than 0, got 0; give the largest standard deviation",
     ),
-    ("prepare.shards", 0, "prepare.shards must be 'auto' or an integer from 1 to 1048576, got 0; give the number"),
-    ("prepare.shards", True, "prepare.shards must be 'auto' or an integer from 1 to 1048576, got True"),
-    ("keep_staging", 1, "keep_staging must be true or false, got 1; give true to keep the private copy"),
     ("data.max_rows_per_client", 0, "data.max_rows_per_client must be at least 1, got 0; give the largest number"),
     ("data.max_rows_per_client", 5, "data.client_id must be given for data.max_rows_per_client, got nothing; name"),
     ("key_uri", 3, "key_uri must be a string, got 3; give the place of the noise key"),
@@ -446,7 +441,6 @@ OTHER_VALUES = {
     "clipping.center": "server_mean",
     "feddp_kmeans.assignment": "nearest",
     "feddp_kmeans.simplify.rounds": "auto",
-    "keep_staging": False,
     "key_uri": None,
 }
 

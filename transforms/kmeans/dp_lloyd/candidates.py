@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dapple_dp.schemas.choices import LloydStart
 from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.schemas.core.release import Release
-from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
+from dapple_dp.schemas.kmeans.lloyd_config import START_SHARE, DPLloydFit
 from dapple_dp.transforms.core.round import Releases
 from dapple_dp.transforms.core.statistics import assignment, lattice
 from dapple_dp.transforms.core.statistics.assignment import Assigner, Projection
@@ -215,7 +215,7 @@ def shares(settings: LloydSettings, n_features: int) -> dict[str, float]:
     if settings.unit.kind is PrivacyUnit.RECORD:
         spared = found["scatter"] * max(0.0, 1.0 - n_features / WIDE)
         found |= {"scatter": found["scatter"] - spared, "candidates": found["candidates"] + spared}
-    scale = settings.options.start_share / math.fsum(found.values())
+    scale = START_SHARE / math.fsum(found.values())
     return {name: share * scale / (HISTOGRAMS if name == "candidates" else 1) for name, share in found.items()}
 
 

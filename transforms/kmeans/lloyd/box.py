@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dapple_dp.schemas.choices import LloydStart, LloydVariant, RadiusRule
 from dapple_dp.schemas.core.plan import Allocation
 from dapple_dp.schemas.core.unit import Unit, unit_of
-from dapple_dp.schemas.kmeans.lloyd_config import DPLloydConfig, DPLloydFit
+from dapple_dp.schemas.kmeans.lloyd_config import CLIENT_RADIUS, START_SHARE, DPLloydConfig, DPLloydFit
 from dapple_dp.transforms.core.statistics import lattice
 from dapple_dp.transforms.core.statistics.differences import MAX_CENTER_NORM
 from dapple_dp.transforms.core.statistics.frame import Box, Frame
@@ -87,12 +87,12 @@ class LloydSettings:
     @property
     def unit_radius(self) -> float:
         """The largest norm of a unit's stacked relative sums, divided by its rows, in radii."""
-        return self.unit.share(self.options.client_radius)
+        return self.unit.share(CLIENT_RADIUS)
 
     @property
     def rounds_share(self) -> float:
         """Share of the budget for the Lloyd rounds."""
-        return 1.0 - self.options.start_share if self.options.starts_privately and not self.warm else 1.0
+        return 1.0 - START_SHARE if self.options.starts_privately and not self.warm else 1.0
 
     @property
     def starts_near(self) -> bool:

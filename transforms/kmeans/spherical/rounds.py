@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dapple_dp.schemas.core.block import ClientBlock
 from dapple_dp.schemas.core.plan import PrivacyPlan, PrivacyUnit, ReleaseSpec, RoundSpec
 from dapple_dp.schemas.core.unit import UNITS
-from dapple_dp.schemas.kmeans.spherical_config import SphericalFit
+from dapple_dp.schemas.kmeans.spherical_config import CLIENT_NORM, NAMES_SHARE, SphericalFit
 from dapple_dp.schemas.privacy.meaning import Meaning, Quantity, Role
 from dapple_dp.transforms.core.round import Round
 from dapple_dp.transforms.core.statistics import lattice
@@ -40,7 +40,7 @@ AGREEMENT = 0.5
 def round_specs(config: SphericalFit, n_features: int, _: int) -> tuple[RoundSpec, ...]:
     """Every release of a job before calibration; `n_features` is d."""
     settings, n_steps = SphericalSettings.from_config(config), config.spherical.n_steps
-    names_share = 0.0 if config.names is None else config.names.share
+    names_share = 0.0 if config.names is None else NAMES_SHARE
     rest = 1.0 - names_share
     share, size = (1.0 - SIZES_SHARE) * rest / n_steps, settings.n_clusters
 
@@ -96,7 +96,7 @@ def units_of_a_center(config: SphericalFit, plan: PrivacyPlan, n_features: int) 
       n_features: d.
     """
     settings, bits = SphericalSettings.from_config(config), 2.0**-lattice.SUM_BITS
-    bound = settings.unit.share(settings.client_norm)
+    bound = settings.unit.share(CLIENT_NORM)
     sums = next(each for each in reversed(plan.rounds) if each.releases[0].spec.name == "sums").releases[0]
     # Sums of rounds with weights 1, KEPT, KEPT**2, ...: the signal adds up, noise does so in squares.
     kept = (1.0 - KEPT) / math.sqrt(1.0 - KEPT**2)
