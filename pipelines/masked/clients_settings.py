@@ -25,8 +25,10 @@ _LOCAL = (
     "masked.state_uri",
     "masked.identity_uri",
     "key_uri",
+    "prepare",
+    "keep_staging",
 )
-"""Settings in which clients of one run may differ."""
+"""Settings in which clients of one run may differ, or might in earlier versions."""
 
 
 def check_settings(config: FitConfig, exchange: str, released: str, client: str) -> None:

@@ -263,16 +263,6 @@ class AnyFit(JobSettings):
     _encodings_fit_the_data = pydantic.model_validator(mode="after")(check_encodings)
 
     @pydantic.model_validator(mode="after")
-    def _bounds_of_clients_are_those_of_the_printed_method(self) -> Self:
-        printed = self.privacy.unit is PrivacyUnit.CLIENT and self.privacy.allocation is Allocation.PAPER
-        if self.clipping.bounds is not None and not printed:
-            raise ConfigError(
-                "clipping.bounds must be left out unless privacy.unit is client and privacy.allocation is paper, got a "
-                "section; remove it: bounds follow from server data then."
-            )
-        return self
-
-    @pydantic.model_validator(mode="after")
     def _guards_are_left_out_of_the_printed_method_only(self) -> Self:
         if not self.feddp_kmeans.guards and self.privacy.allocation is not Allocation.PAPER:
             raise ConfigError(

@@ -23,6 +23,11 @@ class Gone(NamedTuple):
 _TO_ENTRY = "write it into deployment.yaml beside the release"
 _FIXED_START = "leave it out: a private start takes half of the budget"
 GONE: Mapping[str, Gone] = {
+    "clipping.bounds": Gone(
+        "leave it out: bounds of clients are medians over server data",
+        None,
+        "norm",
+    ),
     "clipping.quantile": Gone("leave it out: a private norm is the .95 quantile of the rows' norms", 0.95, "norm"),
     "clipping.share": Gone("leave it out: a private norm takes .05 of the budget", 0.05, "norm"),
     "deployment.data_curator_type": Gone(_TO_ENTRY, None, "approved_by"),
@@ -59,6 +64,7 @@ GONE: Mapping[str, Gone] = {
         "leave it out: a fit chooses its shards; dapple prepare takes prepare.shards", {"shards": "auto"}, "encode"
     ),
     "recurring.short_memory": Gone("leave it out: it is a sixth of recurring.memory", None, "warm_start"),
+    "server_data.csv": Gone("leave it out: data.csv says how all CSV files of the job are written"),
     "spherical.client_norm": Gone("leave it out: a client's sums are bounded by half the clipping norm", 0.5, "steps"),
     "stream.short_memory": Gone("leave it out: it is a sixth of stream.memory"),
 }

@@ -479,7 +479,6 @@ class ServerDataConfig(Section):
     """The public table: same features, no client ids."""
 
     path: Text = Field(description="the path of a Parquet or CSV file, a glob or a folder of public rows")
-    csv: OptionalCsv = None
 
 
 def _section_or_none(value: object) -> object:

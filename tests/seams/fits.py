@@ -53,10 +53,6 @@ CURATORS = {
     "deployment.intended_use": "bus lines",
     "deployment.release_schedule": "once a quarter",
 }
-BOUNDS = {
-    f"clipping.bounds.{name}": 5.0
-    for name in ("outer_product", "histogram", "sums", "counts", "lloyd_sums", "lloyd_counts")
-}
 
 FACTORS = (
     factor(
@@ -154,11 +150,10 @@ FACTORS = (
         paper={"privacy.allocation": "paper"},
         unguarded={"privacy.allocation": "paper", "feddp_kmeans.guards": False},
         published={"preset": "published"},
-        bounds={"privacy.allocation": "paper", **BOUNDS},
         shares={f"privacy.shares.{name}": 1.0 for name in ("outer_product", "weights", "sums", "counts")},
         auto_shares={"privacy.shares": "auto", "plan.assumed_rows": N_ROWS},
     ),
-    factor("server", "server_data.path", "server_data.csv", rows={}, none={}),
+    factor("server", "server_data.path", rows={}, none={}),
     factor(
         "clipping",
         usual={},
@@ -366,7 +361,7 @@ def settings(row: Row, place: Place) -> Settings:
 
 BEYOND = {
     "algorithm": ("dp_medians", "server_kmeanspp", "server_lloyds", "sphere_packing"),
-    "allocation": ("paper", "unguarded", "published", "bounds"),
+    "allocation": ("paper", "unguarded", "published"),
     "feddp": ("one_third", "diameter", "simplify"),
     "init": ("server_kmeanspp", "feddp_init", "central_tree"),
     "rounds": ("truncate", "unfolded", "constant", "long_moves"),
@@ -414,7 +409,7 @@ EXCLUDED = (
     excluded(
         "privacy.allocation must be tuned for algorithm dp_",
         algorithm="dp_lloyd|dp_medians",
-        allocation="paper|unguarded|bounds",
+        allocation="paper|unguarded",
     ),
     excluded("privacy.shares must be", algorithm="dp_lloyd|dp_medians", allocation="auto_shares"),
     excluded(
@@ -426,7 +421,7 @@ EXCLUDED = (
     excluded(
         "privacy must hold no more than unit, epsilon and delta",
         algorithm="central_tree|spherical",
-        allocation="paper|unguarded|bounds|shares|auto_shares",
+        allocation="paper|unguarded|shares|auto_shares",
     ),
     excluded("privacy.shares must be a section or left out here", algorithm=SERVER_STARTS, allocation="auto_shares"),
     # The printed method is one of the settings of FedDP-KMeans.
@@ -441,7 +436,6 @@ EXCLUDED = (
     excluded("clipping.norm must be server_radius or a number", allocation="published", clipping="private"),
     excluded("clipping.center must be none for preset", allocation="published", clipping="centered"),
     excluded("feddp_kmeans.space must be subspace for preset", allocation="published", feddp="full"),
-    excluded("clipping.bounds must be left out unless privacy.unit is client", unit="record", allocation="bounds"),
     excluded("clipping.norm must be", algorithm=NOT_LLOYD, clipping="domain"),
     excluded("clipping.norm must be domain or a number", algorithm="dp_lloyd|dp_medians", clipping="private"),
     excluded("clipping.norm must be", algorithm=f"spherical|{SERVER_STARTS}", clipping="private"),
@@ -498,7 +492,7 @@ EXCLUDED = (
     excluded("must be given by public values where there is no server_data", columns="bins", server="none"),
     *(
         excluded("masked.noise_by clients must have Gaussian noise in every release", noise_by="clients", **cells)
-        for cells in ({"allocation": "paper|unguarded|bounds|published"}, {"variant": "su"})
+        for cells in ({"allocation": "paper|unguarded|published"}, {"variant": "su"})
     ),
     # `auto` without server data is dp_lloyd.
     *(
@@ -509,7 +503,7 @@ EXCLUDED = (
             ("clipping.norm must be domain or a number", {"clipping": "private"}),
             ("lloyd.steps must be 0 for algorithm dp_lloyd", {"lloyd": "steps"}),
             ("n_clusters must be an integer for algorithm dp_lloyd", {"n_clusters": "elbow"}),
-            ("privacy.allocation must be tuned for algorithm dp_lloyd", {"allocation": "paper|unguarded|bounds"}),
+            ("privacy.allocation must be tuned for algorithm dp_lloyd", {"allocation": "paper|unguarded"}),
             ("privacy.shares must be left out for dp_lloyd.init", {"allocation": "shares"}),
             (OPTIONS, {"feddp": "one_third|full|subspace|diameter|simplify"}),
         )

@@ -40,7 +40,7 @@ FACTORS = (
     factor("unit", "unit", "data.client_id", "data.max_rows_per_client", record={}, client={}, bounded={}, nobody={}),
     factor("init", usual={}, sphere_packing={"dp_lloyd.init": "sphere_packing"}, server={}),
     factor("rounds", "dp_lloyd.domain", usual={}, three={"dp_lloyd.steps": 3}),
-    factor("server", "server_data.path", "server_data.csv", rows={}, none={}),
+    factor("server", "server_data.path", rows={}, none={}),
     factor("n_clusters", "n_clusters", three={}, one={"n_clusters": 1}, elbow={"n_clusters.max": 4}),
     factor("facts", "data.name", "data.public_rows", none={}, counted={}),
     factor("speed", "seed", usual={}, seed={"seed": 7}),

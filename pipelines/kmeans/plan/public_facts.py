@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dapple_dp.pipelines.kmeans.plan.public_fit import PublicFit
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
 from dapple_dp.schemas.tables.contract import TableContract
-from dapple_dp.schemas.tables.data_section import CsvForm, DataConfig
+from dapple_dp.schemas.tables.data_section import DataConfig
 from dapple_dp.schemas.tables.encoded_column import read_as
 from dapple_dp.schemas.tables.encoder import Encoder
 from dapple_dp.transforms.kmeans.protocols import protocol_of, warm_protocol
@@ -102,8 +102,7 @@ def server_files(
     """
     if config.server_data is None:
         return None
-    form = CsvForm.of(config.server_data.csv, lenient=config.data.csv_form.lenient)
-    files = ServerFiles.at(config.server_data.path, form.text)
+    files = ServerFiles.at(config.server_data.path, config.data.csv_form.text)
     if source is not None and source.listed is not None:
         digests = files.digests
         source.listed.check(lambda _: digests.check())

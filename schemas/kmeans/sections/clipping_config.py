@@ -6,14 +6,12 @@ from pydantic import BeforeValidator, Field
 
 from dapple_dp.schemas.choices import ClippingCenter, ClippingRule
 from dapple_dp.schemas.settings import rejection
-from dapple_dp.schemas.settings.section import Count, Scalar, Section, is_number, python_scalar
-from dapple_dp.schemas.settings.tiers import PAPER_ONLY
+from dapple_dp.schemas.settings.section import Count, Section, is_number, python_scalar
 
 CLIPPING_NORMS = (1e-60, 1e60)
 """Feature units: the fourth powers of clipping norms, variances of outer products, are far from float64's ends."""
 PRIVATE_NORM_QUANTILE, PRIVATE_NORM_SHARE = 0.95, 0.05
 """The share of rows inside a private norm, and that of the budget which it takes."""
-ClientBound = Annotated[float, Field(strict=True, ge=1e-6, le=1e12, allow_inf_nan=False), Scalar]
 
 
 def _clipping_norm(value: object) -> object:
@@ -25,25 +23,6 @@ def _clipping_norm(value: object) -> object:
     if not is_number(value, *CLIPPING_NORMS):
         raise rejection.broken_rule(rule)
     return float(value)  # type: ignore[arg-type]
-
-
-class ClientBoundsConfig(Section):
-    """Public bounds on the norm of each statistic of a client (Scott et al. 2025, appendix G.5)."""
-
-    outer_product: ClientBound | None = Field(
-        default=None, description="the largest Frobenius norm of a client's outer product, in squared feature units"
-    )
-    histogram: ClientBound | None = Field(default=None, description="the most rows of a client in a histogram (L1)")
-    sums: ClientBound | None = Field(
-        default=None, description="the largest L2 norm of a client's stacked means, in feature units"
-    )
-    counts: ClientBound | None = Field(default=None, description="the most clusters that a client counts in (L1)")
-    lloyd_sums: ClientBound | None = Field(
-        default=None, description="the largest L2 norm of a client's stacked sums in a Lloyd round, in feature units"
-    )
-    lloyd_counts: ClientBound | None = Field(
-        default=None, description="the most rows of a client that a Lloyd round counts (L1)"
-    )
 
 
 class ClippingConfig(Section):
@@ -60,10 +39,4 @@ class ClippingConfig(Section):
     client_rows: Count | None = Field(
         default=None,
         description="the public typical number of rows of a client, an integer >= 1, for privacy unit client",
-    )
-    bounds: ClientBoundsConfig | None = Field(
-        json_schema_extra=PAPER_ONLY,
-        default=None,
-        description="a section of public bounds on clients' statistics, for privacy unit client and allocation paper, "
-        "or leave it out for medians over server data",
     )

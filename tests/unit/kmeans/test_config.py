@@ -315,18 +315,6 @@ CONTRADICTIONS = [
         "the sum of lloyd.share, feddp_kmeans.simplify.share must be less than 1, got 1; lower them",
     ),
     (
-        CLIENT | {"clipping.bounds": {"sums": 2.0}},
-        "clipping.bounds must be left out unless privacy.unit is client and privacy.allocation is paper, got a sec",
-    ),
-    (
-        {"clipping.bounds": {}, "privacy.allocation": "paper"},
-        "clipping.bounds must be left out unless privacy.unit is client and privacy.allocation is paper, got a sec",
-    ),
-    (
-        CLIENT | {"clipping.bounds": {"sums": 0.0}, "privacy.allocation": "paper"},
-        "clipping.bounds.sums must be at least 0.000001, got 0.0; give the largest L2 norm of a client's stacked means",
-    ),
-    (
         {"feddp_kmeans.guards": False},
         "feddp_kmeans.guards must be true where privacy.allocation is tuned, got false; leave it out, or set",
     ),
@@ -353,7 +341,6 @@ def test_settings_that_contradict_each_other_are_refused(changes, start):
         {"data.features": ("a", "b")},
         {"feddp_kmeans.simplify": {"w_min": 0.1, "rounds": "auto"}},
         {"feddp_kmeans.guards": False, "privacy.allocation": "paper"},
-        CLIENT | {"clipping.bounds": {"sums": 2.0, "lloyd_counts": 7}, "privacy.allocation": "paper"},
     ],
 )
 def test_allowed_settings_are_accepted_and_survive_yaml(changes):

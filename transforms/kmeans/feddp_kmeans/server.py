@@ -52,8 +52,8 @@ def _await_scatter(state: FedDPState) -> FedDPState:
 
 
 def _scatter_bounds(state: FedDPState) -> ClippingBounds:
-    """Bound of clients in the outer-product round, given or found on public rows."""
-    bound = state.settings.given_bounds.outer_product or bounds.scatter_bound(state.server_rows(), state.samples)
+    """Bound of clients in the outer-product round, found on public rows."""
+    bound = bounds.scatter_bound(state.server_rows(), state.samples)
     return dataclasses.replace(state.bounds, scatter=bound)
 
 
@@ -74,8 +74,8 @@ def _with_histogram_bound(state: FedDPState) -> FedDPState:
 
 
 def _histogram_bounds(state: FedDPState) -> ClippingBounds:
-    """Bound of clients in a histogram, given or found on public rows."""
-    bound = state.settings.given_bounds.histogram or float(state.settings.unit.rows)
+    """Bound of clients in a histogram, found on public rows."""
+    bound = float(state.settings.unit.rows)
     if state.settings.tuned:
         bound = bounds.histogram_bound(state.labels(), state.samples, state.known_assigner.size)
     return dataclasses.replace(state.bounds, histogram=bound)
