@@ -1,7 +1,6 @@
 """A `fit` of rows in memory: planned, charged and run in this process, without Beam and without a file."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +28,7 @@ def fit_in_memory(
     server: PublicRows | None,
     run_id: str,
     tell: Callable[[str], None] | None = None,
-) -> tuple[PlannedFit, FitResult, tuple[Any, ...]]:
+) -> tuple[PlannedFit, FitResult]:
     """Runs a job to its end, charged to its ledger if it has one.
 
     The key of the run is in memory only. So a run that was stopped cannot go on; what it was charged stays charged once
@@ -43,7 +42,7 @@ def fit_in_memory(
       tell: takes a line after each round; None to say nothing.
 
     Returns:
-      The job as it was planned, what it has released, and the states before the first round and after each.
+      The job as it was planned, and what it has released.
 
     Raises:
       LedgerRefusedError: before rows become blocks.
@@ -66,9 +65,9 @@ def fit_in_memory(
 
     with spending(_reservation(planned, run_id, started)):
         _check_apart(rows, server)
-        states, spent = run_in_process(planned, rows, start, tell)
-        result = _result(planned, states[-1].model(), spent, started[0])
-    return planned, result, states
+        state, spent = run_in_process(planned, rows, start, tell)
+        result = _result(planned, state.model(), spent, started[0])
+    return planned, result
 
 
 def _check_served(config: FitConfig) -> None:

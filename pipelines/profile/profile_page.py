@@ -15,7 +15,6 @@ from dapple_dp.pipelines.page.page import (
     Badge,
     Bar,
     Block,
-    Drawn,
     Facts,
     Level,
     Notice,
@@ -120,7 +119,7 @@ class ProfileView:
         return [each for each in self.clusters if each["cluster"] not in self.small]
 
 
-def render(view: ProfileView) -> Drawn:
+def render(view: ProfileView) -> str:
     """The report of a finished profile."""
     return render_page("Private profile", lambda: page(view))
 

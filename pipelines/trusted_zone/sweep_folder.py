@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from dapple_dp.pipelines.run.folder import REPORT_FILE
 from dapple_dp.pipelines.run.versions import versions
 from dapple_dp.pipelines.trusted_zone import sweep_page
 from dapple_dp.schemas.errors import ConfigError, InputError
@@ -32,7 +31,7 @@ Curve = tuple[str, str]
 """A method and its varied settings."""
 STATE_FILE, RESULTS_FILE, SUMMARY_FILE, PARTS = "sweep.json", "results.parquet", "summary.parquet", "parts"
 """What was asked for, all cells, all curves, and the folder of the parts that are done."""
-PLOT_FILE = "sweep.svg"
+REPORT_FILE, PLOT_FILE = "report.html", "sweep.svg"
 _PRIVATE = "private-"
 
 
@@ -143,19 +142,19 @@ class SweepFolder:
         tables = [gate.read_table(path, _part_refusal(path), TableForm.by_size(self._schema)) for path in self._parts()]
         return pa.concat_tables([self._schema.empty_table(), *tables])
 
-    def finish(self) -> int | None:
-        """Writes the report, the curves, and last all cells in order; returns the warnings of the report."""
+    def finish(self) -> tuple[pa.Table, pa.Table]:
+        """Writes the report, the curves, and last all cells in the order of the sweep; returns cells and curves."""
         order = {cell.digest: number for number, cell in enumerate(self._config.cells)}
         rows = sorted(self.done().to_pylist(), key=lambda row: order[row["cell"]])
         results = pa.Table.from_pylist(rows, schema=self._schema)
         points = summary(results)
         drawn = sweep_page.render(self._config, points)
-        _write_atomically(self._path(REPORT_FILE), drawn.page.html.encode())
+        _write_atomically(self._path(REPORT_FILE), drawn.page.encode())
         if drawn.svg is not None:
             _write_atomically(self._path(PLOT_FILE), drawn.svg.encode())
         _write_atomically(self._path(SUMMARY_FILE), table_bytes(points))
         _write_atomically(self._path(RESULTS_FILE), table_bytes(results))
-        return drawn.page.warnings
+        return results, points
 
 
 def _write_atomically(path: str, content: bytes) -> None:

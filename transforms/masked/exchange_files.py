@@ -96,7 +96,7 @@ class Exchange:
             return self._plan
         if not self.is_open():
             raise NotYetError(
-                f"--exchange must hold a plan.json, got none in {self.folder}; run `dapple masked unmask` first."
+                f"--exchange must hold a plan.json, got none in {self.folder}; run `dapple unmask` first."
             )
         path = self._path(_PLAN)
         content = self._raw(path, _refusal(path), COLLECTOR, "plan")
@@ -122,8 +122,7 @@ class Exchange:
         path = self._path(_AGGREGATOR)
         if not self.has_key():
             raise NotYetError(
-                f"--exchange must hold the aggregator's key, got none in {self.folder}; run `dapple masked aggregate` "
-                "first."
+                f"--exchange must hold the aggregator's key, got none in {self.folder}; run `dapple aggregate` first."
             )
         rule = "aggregator.json must hold a public key"
         refusal = Refusal(kind=ProtocolError, rule=rule, remedy="open a new run")
@@ -142,7 +141,7 @@ class Exchange:
         """Index of the last round that was opened; raises ProtocolError if none was."""
         opened = [i for i in range(len(self.plan().rounds)) if STORE.exists(self._path(self._round(i), _BROADCAST))]
         if not opened:
-            raise NotYetError("a round must be open, got a plan in which none is; run `dapple masked unmask` first.")
+            raise NotYetError("a round must be open, got a plan in which none is; run `dapple unmask` first.")
         return opened[-1]
 
     def broadcast(self, index: int) -> bytes:
@@ -264,7 +263,7 @@ class Exchange:
           ProtocolError: if the round is not closed, or the file is none of it.
         """
         if not self.is_closed(index):
-            raise NotYetError(f"round {index} must be closed, got no sum yet; run `dapple masked aggregate` first.")
+            raise NotYetError(f"round {index} must be closed, got no sum yet; run `dapple aggregate` first.")
         path = self._path(self._round(index), _SUM)
         content = self._raw(path, table_refusal(path), AGGREGATOR, "sum", index)
         plan = plan or self.plan().rounds[index]
@@ -307,7 +306,7 @@ class Exchange:
         if len(signers) < fewest:
             raise NotYetError(
                 f"at least {fewest} clients must have countersigned the sum of round {index}, got {len(signers)}; let "
-                "others run `dapple masked upload`."
+                "others run `dapple upload`."
             )
 
     def refuse(self, party: str, keys: Sequence[str]) -> None:
@@ -431,7 +430,5 @@ def table_refusal(path: str) -> Refusal:
 
 
 def _refusal(path: str) -> Refusal:
-    """The refusal of a file that `dapple masked unmask` did not write."""
-    return Refusal(
-        kind=ProtocolError, rule=f"{path} must be what `dapple masked unmask` wrote", remedy="open a new run"
-    )
+    """The refusal of a file that `dapple unmask` did not write."""
+    return Refusal(kind=ProtocolError, rule=f"{path} must be what `dapple unmask` wrote", remedy="open a new run")

@@ -16,7 +16,6 @@ from dapple_dp.pipelines.page.page import (
     Bar,
     Block,
     Code,
-    Drawn,
     Facts,
     Level,
     Notice,
@@ -42,7 +41,7 @@ from dapple_dp.transforms.numerics.kmeans.centers import released_as
 
 def render(
     planned: PlannedFit, result: FitResult, remaining: Remaining | None = None, stamp: RunStamp | None = None
-) -> Drawn:
+) -> str:
     """The report of a finished run; everything in it is released or public.
 
     Args:

@@ -169,7 +169,6 @@ def test_manifest(done):
         "settings",
         "ledger",
         "manifest_digest",
-        "warnings",
         "algorithm",
         "features",
         "encoding",

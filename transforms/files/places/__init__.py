@@ -1,1 +1,0 @@
-"""Kinds of places where files are, each a `Store`."""
