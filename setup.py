@@ -38,8 +38,9 @@ INSTALL_REQUIRES = [
     "scipy>=1.14",
     "threadpoolctl>=3.5",
 ]
+OBSTORE = "obstore>=0.12,<0.13"
 CLOUD_REQUIRES = {
-    "aws": [f"apache-beam[aws]{BEAM}"],
+    "aws": [f"apache-beam[aws]{BEAM}", OBSTORE],
     "azure": [f"apache-beam[azure]{BEAM}"],
     "gcp": [f"apache-beam[gcp]{BEAM}"],
     "hdfs": [f"apache-beam[hadoop]{BEAM}"],
@@ -57,6 +58,7 @@ TEST_REQUIRES = [
     *PLOT_REQUIRES,
     *POSTGRES_REQUIRES,
     "boto3>=1.40",
+    OBSTORE,
     "flask-cors>=6",
     "hypothesis>=6.100",
     "moto[s3]>=5.2",

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 import dapple_dp
 from benchmarks import continual
-from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, learned_encoder
+from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
+from dapple_dp.pipelines.kmeans.plan.public_facts import learned_encoder
 from dapple_dp.pipelines.kmeans.plan.public_fit import PublicFit
 from dapple_dp.pipelines.kmeans.plan.replay import replayed
 from dapple_dp.pipelines.kmeans.report.fit_view import FitView

@@ -114,11 +114,11 @@ def measure(arguments: argparse.Namespace) -> Figures:
     if arguments.measure == "floor":
         return floor(arguments.lake)
     from dapple_dp.pipelines.kmeans.fit import execute
-    from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+    from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
     from dapple_dp.pipelines.run.options import beam_options
     from dapple_dp.schemas.kmeans.fit_config import validated
 
-    planned = plan_fit(validated(json.loads((arguments.lake / "engine.yaml").read_text())))
+    planned = plan_files(validated(json.loads((arguments.lake / "engine.yaml").read_text())))
     with tempfile.TemporaryDirectory() as folder:
         options = beam_options(["--cores", str(arguments.cores)])
         return measurement.measured(lambda: execute(planned, options, folder))

@@ -14,7 +14,7 @@ from dapple_dp.estimator.dp_kmeans import DPKMeans
 from dapple_dp.estimator.dp_topics import DPTopics
 from dapple_dp.estimator.private_scaler import PrivateScaler
 from dapple_dp.pipelines.jobs.job import Job, Result, Run, Settings
-from dapple_dp.pipelines.jobs.place import OutputFolder
+from dapple_dp.pipelines.jobs.place import Place
 from dapple_dp.pipelines.jobs.run_job import carry_out
 from dapple_dp.pipelines.kmeans import fit as fit_job
 from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult
@@ -61,7 +61,7 @@ def _in_memory(
             run_id=new_run_id(),
             beam=beam_options([]) if beam is None else beam,
         )
-        run = Run(settings=settings, options=options, place=OutputFolder(options))
+        run = Run(settings=settings, options=options, place=Place(options))
         with carry_out(job, run) as (_, result):
             yield result, run.folder
 
@@ -135,7 +135,7 @@ def decode(config: DecodeConfig, options: PipelineOptions | None = None) -> Deco
     """A model from private reports, without an output folder.
 
     Args:
-      config: the job, as in the YAML file of `dapple decode`.
+      config: the job, as in the YAML file of `dapple reports decode`.
       options: for Beam; None runs on this machine.
 
     Raises:

@@ -12,7 +12,7 @@ import pydantic
 from pydantic.fields import FieldInfo
 
 from dapple_dp import DPKMeans, PrivateScaler
-from dapple_dp.pipelines.command.words import PARTY, TOOLS, WORDS
+from dapple_dp.pipelines.command.words import PARTY, TOOLS, WORDS, spelled
 from dapple_dp.schemas import errors
 from dapple_dp.schemas.choices import Choice, Runner, Tier
 from dapple_dp.schemas.clustered_fl.config import ClusteredFLConfig
@@ -22,6 +22,7 @@ from dapple_dp.schemas.masked.config import AggregateConfig
 from dapple_dp.schemas.profile.config import ProfileConfig
 from dapple_dp.schemas.reports.config import DecodeConfig, EncodeConfig, ShuffleConfig
 from dapple_dp.schemas.reports.windows import WindowedDecode
+from dapple_dp.schemas.settings.gone import GONE
 from dapple_dp.schemas.settings.tiers import tier_of
 from dapple_dp.schemas.trusted_zone.job_configs import AssignConfig, EvaluateConfig, PrepareConfig
 
@@ -86,6 +87,12 @@ def settings_page() -> str:
             f"| `{dotted}` | {_cell((field.description or '') + _tiers_in_words(field))} | {_default(field)} |"
             for dotted, field in _fields(model)
         ]
+    lines += ["", "## Settings that left", "", "A job that names one of these is refused, with what to do instead.", ""]
+    lines += [
+        "| setting | instead |",
+        "| --- | --- |",
+        *(f"| `{name}` | {_cell(gone.instead)} |" for name, gone in GONE.items()),
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -99,7 +106,7 @@ def tiers_page() -> str:
             "# Support tiers",
             "",
             "Every command, runner, setting and value has a tier. This page is generated from the code that checks it;",
-            "`dapple schema JOB` has the same under `x-tier` and `x-tiers`.",
+            "`dapple tools schema JOB` has the same under `x-tier` and `x-tiers`.",
             "",
             "| tier | what it means |",
             "| --- | --- |",
@@ -112,7 +119,13 @@ def tiers_page() -> str:
             "sentence, before anything is read or charged. The word changes nothing that is released, and a run that",
             "began without it can be resumed. `dapple plan` lists what of a job is not supported.",
             "",
-            *_table("command", ((f"`{name}`", tier) for name, tier in sorted(commands.items()))),
+            *_table(
+                "command",
+                (
+                    (f"`{name}`", tier)
+                    for name, tier in sorted((spelled(name), tier) for name, tier in commands.items())
+                ),
+            ),
             "",
             *_table("runner", ((f"`{each}`", each.tier) for each in Runner)),
             f"| all others | {Tier.EXPERIMENTAL} |",

@@ -194,7 +194,7 @@ class Bounds:
         if name in ("rows", "sizes") or part == "norms":
             return one
         if kind == "spherical":
-            share = 1.0 if self.record else self.settings["spherical"]["client_norm"]
+            share = 1.0 if self.record else self.settings["spherical"].get("client_norm", 0.5)
             named = self.settings["names"] or {"most_per_row": 1, "words": "-"}
             most = min(named["most_per_row"], len(named["words"]))
             if "per_unit" in named:  # a run of 0.2.0
@@ -209,7 +209,7 @@ class Bounds:
         searched = self.start in ("candidates", "feddp_init") and (relative or not self.record)
         if name == "cost" or (searched and part != "mean"):
             return None
-        share, rows = (1.0, 1.0) if self.record else (self.options["client_radius"], self.client_rows)
+        share, rows = (1.0, 1.0) if self.record else (self.options.get("client_radius", 0.5), self.client_rows)
         if not relative:
             scatter = 2.0**-32 * (0.5 * norm) ** 2 * rows
             return {"directions": share * one, "sums": self.unit, "scatter": scatter}.get(name, one)

@@ -1,12 +1,11 @@
 """`python -m pipelines` in a checkout, the old name of `dapple`, until 2027-05-31."""
 
+import runpy
 import sys
-
-from dapple_dp.pipelines.command import process
 
 if __name__ == "__main__":
     sys.stderr.write(
         "dapple: `python -m pipelines` is deprecated and will be removed on 2027-05-31; "
         "use `dapple` or `python -m dapple_dp`.\n"
     )
-    sys.exit(process.main())
+    runpy.run_module("dapple_dp", run_name="__main__")

@@ -98,7 +98,7 @@ class DapplePartitionOperator(_ProcessOperator):
 
     Args:
       date: as YYYY-MM-DD.
-      schedule: folder of the script, which `dapple schedule` prints.
+      schedule: folder of the script, which `dapple tools schedule` prints.
       flags: for `dapple fit`.
     """
 

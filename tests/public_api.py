@@ -116,7 +116,7 @@ def _settings() -> dict[str, dict[str, Any]]:
 
 
 def _digest(schema: Mapping[str, Any]) -> str:
-    """Of a schema as `dapple schema` prints it, descriptions included."""
+    """Of a schema as `dapple tools schema` prints it, descriptions included."""
     return hashlib.sha256(schema_text(schema).encode()).hexdigest()[:16]
 
 

@@ -193,7 +193,7 @@ FITS: dict[str, Callable[[Desk], Settings]] = {
     "cold": lambda desk: _following(desk, "client", warm_start=False),
     "warm-dp_lloyd": lambda desk: _following(desk, "dp_lloyd-fast"),
     "k_fed": lambda desk: _pooled(desk, "k_fed"),
-    "optimal": lambda desk: _pooled(desk, "optimal", optimal={"restarts": 3, "starts": 2, "steps": 2}),
+    "optimal": lambda desk: _pooled(desk, "optimal"),
     "lloyd": lambda desk: _lloyd(desk, private=False, variant="lloyd", init="sphere_packing", steps=2),
 }
 
@@ -282,7 +282,7 @@ def sweep(desk: Desk, name: str) -> Digests:
         "clients": {"algorithm": "feddp_kmeans", "privacy": {"unit": "client"}},
         "packing": {"algorithm": "sphere_packing", "lloyd": {"steps": 1}},
         "k-FED": {"algorithm": "k_fed"},
-        "optimum": {"algorithm": "optimal", "optimal": {"steps": 1, "restarts": 2, "starts": 1}},
+        "optimum": {"algorithm": "optimal"},
     }
     settings = lake.job(desk.people, desk.server, "client")
     del settings["algorithm"], settings["privacy"]["unit"], settings["privacy"]["epsilon"]

@@ -137,14 +137,14 @@ def lloyd_job(
 
 def released_centers(rows: NDArray[np.float64], job: dict[str, Any], label: str) -> NDArray[np.float64]:
     """Centers of one run: the rounds of the `fit` job one after the other; `label` makes the noise its own."""
-    from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+    from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
     from dapple_dp.schemas.core.block import ClientBlock
     from dapple_dp.schemas.kmeans.fit_config import is_pooled, validated
     from dapple_dp.transforms.core import loop
 
     if is_pooled(job):
         return plain_centers(rows, job)
-    fit = plan_fit(validated(job))
+    fit = plan_files(validated(job))
     key = hashlib.sha256(label.encode()).digest()
     centers: NDArray[np.float64] = loop.simulate(fit.initial, fit.rounds, [ClientBlock(rows)], key).model().centers
     return centers

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks import data, measurement
 from benchmarks.machine import heading
 from benchmarks.papers.fastlloyd import METHODS, Figure, lloyd_job, scaled
-from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
 from dapple_dp.schemas.core.block import ClientBlock
 from dapple_dp.schemas.kmeans.fit_config import validated
 from dapple_dp.transforms.core import loop
@@ -53,7 +53,7 @@ def n_bytes(n_clusters: int, n_features: int) -> int:
 def milliseconds(n_rows: int, n_clusters: int, n_features: int, repeats: int) -> Figure:
     """Of iterations between two clients with a shared secret, sends included."""
     rows = scaled(data.timesynth(n_rows, n_features, n_clusters))
-    fit = plan_fit(validated(lloyd_job(rows, n_clusters, METHODS["FastLloyd"], 1.0, 0)))
+    fit = plan_files(validated(lloyd_job(rows, n_clusters, METHODS["FastLloyd"], 1.0, 0)))
     iteration(fit, rows, turn=0)
     times = [1e3 * iteration(fit, rows, turn=turn) + SENDS * SEND_MS for turn in range(repeats)]
     return Figure.of(np.array(times))

@@ -16,7 +16,7 @@ from dapple_dp.pipelines.kmeans.report import files as outputs
 from dapple_dp.pipelines.kmeans.report import report_warnings
 from dapple_dp.pipelines.ledger.spending import Remaining, left_words
 from dapple_dp.pipelines.page.stamp import RunStamp
-from dapple_dp.pipelines.run.folder import new_run_id
+from dapple_dp.pipelines.run.folder import REPORT_FILE, new_run_id
 from dapple_dp.schemas.core.unit import UNITS
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
@@ -63,10 +63,10 @@ class ReleasedRun:
         if self.fit is not None:
             from dapple_dp.pipelines.kmeans.report import report_page
 
-            return report_page.render(*self.fit, _left(self.manifest), self.stamp)
-        if outputs.REPORT_FILE not in self.files:
-            raise ConfigError(f"The folder of this fit has no {outputs.REPORT_FILE}, so there is no report to show.")
-        return self.files[outputs.REPORT_FILE].decode()
+            return report_page.render(*self.fit, _left(self.manifest), self.stamp).html
+        if REPORT_FILE not in self.files:
+            raise ConfigError(f"The folder of this fit has no {REPORT_FILE}, so there is no report to show.")
+        return self.files[REPORT_FILE].decode()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ def run_in_memory(
       DappleError: what stopped it, in one sentence.
     """
     run_id = new_run_id()
-    planned, result = fit_in_memory(config, rows, server, run_id, tell)
+    planned, result, states = fit_in_memory(config, rows, server, run_id, tell)
     manifest = _without_places(outputs.manifest(planned, result, run_id))
     features, encoder = planned.config.data.features, planned.contract.encoder
     return ReleasedRun(
@@ -151,7 +151,7 @@ def run_in_memory(
         algorithm=str(planned.config.algorithm),
         names=None if isinstance(features, str) or features == made_names(len(features)) else features,
         privacy=FitStatement.of(result.privacy, manifest),
-        warnings=tuple(map(in_words, report_warnings.texts(planned, result))),
+        warnings=tuple(map(in_words, report_warnings.texts(planned, result, states))),
         manifest=manifest,
         fit=(planned, result),
         stamp=RunStamp.today(run_id, manifest["config_digest"], planned.config.data.name),

@@ -8,7 +8,7 @@ from dapple_dp.estimator.memory_rows import POINT, made_names
 from dapple_dp.estimator.released_run import FitStatement, ReleasedRun
 from dapple_dp.pipelines.kmeans.plan.previous_run import load_previous
 from dapple_dp.pipelines.kmeans.report import files as outputs
-from dapple_dp.pipelines.run.folder import MANIFEST, PRIVACY_FILE, RunFolder
+from dapple_dp.pipelines.run.folder import MANIFEST, PRIVACY_FILE, REPORT_FILE, RunFolder
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.privacy.release_table import releases_to_table
 from dapple_dp.schemas.privacy.statement import statement_from_json
@@ -32,7 +32,7 @@ def _files(run: ReleasedRun) -> dict[str, bytes]:
         RELEASES_FILE: table_bytes(releases_to_table(list(result.model.releases))),
         PRIVACY_FILE: json.dumps(outputs.stated(planned, result)).encode(),
         **outputs.further_files(planned, result),
-        outputs.REPORT_FILE: run.report().encode(),
+        REPORT_FILE: run.report().encode(),
     }
 
 

@@ -145,7 +145,7 @@ class DappleFit(_JobTransform):
 
 
 class DappleEncodeReports(_JobTransform):
-    """One private report per client of a table, as `dapple encode`; the output is a row of `ReportsFolder`.
+    """One private report per client of a table, as `dapple reports encode`; the output is a row of `ReportsFolder`.
 
     Args:
       settings: see `DappleFit`.
@@ -159,7 +159,7 @@ class DappleEncodeReports(_JobTransform):
 
 
 class DappleDecodeReports(_JobTransform):
-    """Centers from private reports, as `dapple decode`; the output are rows of `Center`.
+    """Centers from private reports, as `dapple reports decode`; the output are rows of `Center`.
 
     Args:
       settings: see `DappleFit`.

@@ -13,9 +13,8 @@ from typing import Annotated, Any, NamedTuple
 import pyarrow as pa
 from pydantic import Field
 
-from dapple_dp.pipelines.run.folder import MANIFEST
+from dapple_dp.pipelines.run.folder import MANIFEST, check_apart
 from dapple_dp.pipelines.trusted_zone.assign import ASSIGNMENTS
-from dapple_dp.pipelines.trusted_zone.trusted_folder import check_apart
 from dapple_dp.schemas.choices import TableFormat
 from dapple_dp.schemas.errors import ConfigError, RunnerError, what_installs
 from dapple_dp.schemas.settings import json_schema

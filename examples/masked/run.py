@@ -1,6 +1,6 @@
 """FedDP-KMeans under masks by parties of their own: three hospitals, an aggregator, and a party that unmasks.
 
-Each party is one command, `dapple party`, and a process that gets no more than its role may know: the hospitals their
+Each party is one command, `dapple masked party`, and a process with no more than its role may know: the hospitals their
 own rows and the secret, the aggregator a key for noise and the exchange folder, the unmasking party the secret and the
 releases. Under identities of a system of their own the folders' permissions keep them apart (each hospital then has a
 copy of the secret). Nobody types a line per round. Run this file with the package installed; everything is written to
@@ -26,6 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUTPUT = ROOT / "out" / "masked"
 HOSPITALS = ("north", "east", "south")
 PARTIES = (*HOSPITALS, "aggregator", "collector")
+COMMAND = ("masked", "party")
 MEANS = 5.0 * np.eye(3, 4)
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
 
@@ -42,14 +43,14 @@ def write_inputs() -> None:
         (OUTPUT / name).mkdir(parents=True, mode=0o700)
     secret = OUTPUT / "collector" / "secret"
     create_key(str(secret))
-    keys = {name: said("party", "new", "--output", str(OUTPUT / name / "identity")).strip() for name in PARTIES}
+    keys = {name: said(*COMMAND, "new", "--output", str(OUTPUT / name / "identity")).strip() for name in PARTIES}
     for seed, name in enumerate(("collector", *HOSPITALS)):
         if name in HOSPITALS:
             shutil.copy(secret, OUTPUT / name / "secret")
         pq.write_table(rows(3000, seed), OUTPUT / name / "rows.parquet")
         pq.write_table(rows(90, seed=99), OUTPUT / name / "server.parquet")
         (OUTPUT / name / "job.yaml").write_text(yaml.safe_dump(job(name, keys), sort_keys=False))
-        said("party", "enroll", "--config", config_of(name), *([] if name == "collector" else ["--client", name]))
+        said(*COMMAND, "enroll", "--config", config_of(name), *([] if name == "collector" else ["--client", name]))
     own = {"key_uri": str(OUTPUT / "aggregator" / "noise.key"), "threshold": 2}
     own |= {"parties": keys, "identity_uri": str(OUTPUT / "aggregator" / "identity")}
     (OUTPUT / "aggregator" / "job.yaml").write_text(yaml.safe_dump(own))
@@ -94,7 +95,7 @@ def party(name: str) -> subprocess.Popen[str]:
         words += ["--released", str(OUTPUT / "released")]
     if role == "client":
         words += ["--client", name]
-    command = [sys.executable, "-m", "dapple_dp", "party", "--role", role, "--config", config_of(name), *words]
+    command = [sys.executable, "-m", "dapple_dp", *COMMAND, "--role", role, "--config", config_of(name), *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
 
 

@@ -1,10 +1,8 @@
 """The `clustered_fl` job: a classifier per cluster of clients, every client under DP-SGD of its own."""
 
-import contextlib
 import functools
 import logging
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -15,11 +13,11 @@ from dapple_dp.pipelines.clustered_fl.models_page import FederationView, Judged
 from dapple_dp.pipelines.clustered_fl.planned import PlannedFederation, plan_federation
 from dapple_dp.pipelines.jobs.forewarnings import plural
 from dapple_dp.pipelines.jobs.job import Job, Outcome, Run
-from dapple_dp.pipelines.jobs.place import ChargedFolder
+from dapple_dp.pipelines.jobs.place import OutputKind, Stopped
 from dapple_dp.pipelines.ledger.spending import Draw, Reservation
 from dapple_dp.pipelines.ledger.store import Ledger
 from dapple_dp.pipelines.page.stamp import RunStamp
-from dapple_dp.pipelines.run.folder import RunFolder
+from dapple_dp.pipelines.run.folder import REPORT_FILE, RunFolder
 from dapple_dp.pipelines.run.graph import run_graph
 from dapple_dp.pipelines.run.options import check_rounds
 from dapple_dp.pipelines.run.registry_entry import (
@@ -31,10 +29,8 @@ from dapple_dp.pipelines.run.registry_entry import (
     repeated,
 )
 from dapple_dp.pipelines.run.round_driver import (
-    finish,
     has_begun,
     is_sealed,
-    resumable,
     run_chunks,
     run_key,
     sealed_manifest,
@@ -68,7 +64,7 @@ from dapple_dp.transforms.tables.read import ListShards
 from dapple_dp.transforms.tables.source import Source
 
 _LOGGER = logging.getLogger(__name__)
-MODELS_FILE, ASSIGNMENTS_FILE, REPORT_FILE = "models.parquet", "assignments.parquet", "report.html"
+MODELS_FILE, ASSIGNMENTS_FILE = "models.parquet", "assignments.parquet"
 _COUNTS_FILE = "judged.json"
 _MECHANISMS = {
     ("first_round_steps", "steps"): "Gaussian mechanism on batches (DP-SGD)",
@@ -158,7 +154,7 @@ def execute(config: ClusteredFLConfig, options: PipelineOptions, folder: RunFold
     folder.write(ASSIGNMENTS_FILE, table_bytes(assignments_table(ids, state.assignments)))
     folder.write_privacy(statement.to_json())
     folder.write("deployment.yaml", deployment_yaml(planned))
-    folder.write(REPORT_FILE, report_federation.render(view).encode())
+    folder.write_report(*report_federation.render(view))
     return _manifest(planned, state, planned.binding(key_uri).input_fingerprint)
 
 
@@ -174,26 +170,6 @@ def _manifest(planned: PlannedFederation, state: FederatedState, fingerprint: st
         "delta": statement.delta,
         "not_private": [] if config.evaluation is None else [REPORT_FILE],
     }
-
-
-class ResumedFolder(ChargedFolder):
-    """An output folder whose staging folder outlives a run that was stopped."""
-
-    @contextlib.contextmanager
-    def opened(self, reservation: Reservation | None) -> Iterator[None]:
-        """Makes the staging folder or takes up that of the same run, and charges it once."""
-        with contextlib.ExitStack() as stack:
-            stack.callback(self.folder.release)
-            with self.folder.claimed():
-                stack.enter_context(resumable(self.folder))
-                stack.enter_context(self._charged(reservation))
-            yield
-
-    def publish(self, manifest: dict[str, Any]) -> None:
-        """Seals what is staged, if that was not done before, and makes it the output."""
-        if not is_sealed(self.folder):
-            self.folder.seal(manifest)
-        finish(self.folder)
 
 
 def _plan(run: Run[ClusteredFLConfig]) -> ClusteredFLConfig:
@@ -340,6 +316,6 @@ JOB = Job(
     Zone.PUBLIC,
     reserve=_reserve,
     shows=REPORT_FILE,
-    place=ResumedFolder.of,
+    place=OutputKind(stopped=Stopped.RESUMED, answered=True).place,
     resolve=with_features,
 )

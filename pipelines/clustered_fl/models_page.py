@@ -10,6 +10,7 @@ from dapple_dp.pipelines.jobs.forewarnings import forewarnings, plural, sentence
 from dapple_dp.pipelines.page.page import (
     Badge,
     Bar,
+    Drawn,
     Facts,
     Level,
     Notice,
@@ -76,7 +77,7 @@ class FederationView(NamedTuple):
     stamp: RunStamp | None = None
 
 
-def render(view: FederationView) -> str:
+def render(view: FederationView) -> Drawn:
     """The report of a finished run; everything but what it labels as evaluation is released or public."""
     return render_page("Clustered federated learning", lambda: page(view))
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from dapple_dp.pipelines.command.words import PARTY, TOOLS, WORDS
+from dapple_dp.pipelines.command.words import GROUPS, PARTY, TOOLS, WORDS, spelled
 from dapple_dp.pipelines.run.flags import CONFIG_FLAG, FLAGS, OR, Command, Flag, Words, job_command
 from dapple_dp.pipelines.run.versions import version
 from dapple_dp.schemas.choices import Runner, Tier
 from dapple_dp.schemas.errors import DISTRIBUTION
 
 _RUN = "run"
-"""What `dapple party` with flags alone stands for."""
+"""What `dapple masked party` with flags alone stands for."""
 _ABSENT, _SHORT = 6, 67
 EXIT_CODES: Mapping[int, str] = {
     0: "done",
@@ -57,19 +57,19 @@ With `experimental: true` in the job also {others} and all others.
 Example of the settings ({name}.yaml):
 {example}
 
-All settings: `dapple schema {name} > {name}.schema.json`; editors complete and check them by a first line
-`# yaml-language-server: $schema={name}.schema.json`.
+All settings: `dapple tools schema {name} > {name}.schema.json`; editors complete and check them by a
+first line `# yaml-language-server: $schema={name}.schema.json`.
 """
 
 
-def job_page(name: str, run: Callable[[], Any]) -> Command:
+def job_page(name: str, run: Callable[..., Any]) -> Command:
     """A job, with an example on its page, and what runs it."""
     word = WORDS[name]
     flags = [FLAGS[flag] for flag in (CONFIG_FLAG, *word.flags)]
     named = [(f"{each.opts[0]} {each.metavar or ''}".rstrip(), each.required) for each in flags]
     written = " ".join(text if required else f"[{text}]" for text, required in named)
-    form = f"dapple {name} {written} [--verbose] [Beam flags]"
-    page = job_command(name, form, word.flags, _VERBOSE, help=f"{word.line}.", callback=lambda **_: run())
+    form = f"dapple {spelled(name)} {written} [--verbose] [Beam flags]"
+    page = job_command(name, form, word.flags, _VERBOSE, help=f"{word.line}.", callback=run)
     runners = ", ".join(each for each in word.runners if each.tier is Tier.SUPPORTED)
     example, others = textwrap.indent(word.example.rstrip(), "  "), ", ".join(Runner.tiers())
     page.after = _AFTER.format(name=name, example=example, runners=runners, others=others)
@@ -84,7 +84,7 @@ class Overview(Words):
         eager: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False}
         shown = Flag("--version", "Show the version and exit.", callback=_print_version, **eager)
         about = "Differentially private clustering."
-        super().__init__("dapple", _FORM, shown, commands=list(words), help=about, context_settings=settings)
+        super().__init__("dapple", _FORM, shown, help=about, context_settings=settings)
         for word in (self, *words):
             for each in (word, *getattr(word, "commands", {}).values()):
                 # Only those that take part in a run of several parties wait, and call all jobs.
@@ -92,13 +92,25 @@ class Overview(Words):
                 never = () if waits else (*_NEVER.get(str(word.name), ()), _ABSENT)
                 never = never if word is self or word.name == "stream" else (*never, _SHORT)
                 each.codes = {code: text for code, text in EXIT_CODES.items() if code not in never}
+        for word in words:
+            if spelled(str(word.name)) == word.name:
+                self.add_command(word)
+        for name, (about, names) in GROUPS.items():
+            if inside := [word for word in words if word.name in names]:
+                form, line = f"dapple {name} {'|'.join(names)} ...", f"{about[0].upper()}{about[1:]}."
+                group = Words(name, form, commands=inside, help=line, no_args_is_help=False)
+                group.codes = dict(sorted(code for word in inside for code in word.codes.items()))
+                self.add_command(group)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the words of the command in two sections: jobs, and those that read no private rows."""
         jobs = {name: word.line for name, word in WORDS.items()} | {PARTY: TOOLS[PARTY]}
-        for title, words in {"Jobs": jobs, "Read no private rows": TOOLS}.items():
+        tools = {name: about for name, about in TOOLS.items() if name != PARTY}
+        for title, words in {"Jobs": jobs, "Read no private rows": tools}.items():
+            lines = {spelled(name).split()[0]: about for name, about in words.items()}
+            lines |= {name: f"{about}: {', '.join(names)}" for name, (about, names) in GROUPS.items() if name in lines}
             with formatter.section(title):
-                formatter.write_dl([(name, about) for name, about in words.items() if words is jobs or name != PARTY])
+                formatter.write_dl(list(lines.items()))
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:

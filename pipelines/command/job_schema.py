@@ -1,4 +1,4 @@
-"""The JSON Schema of every job's settings, for editors and other programs; `dapple schema JOB` prints one."""
+"""The JSON Schema of every job's settings, for editors and other programs; `dapple tools schema JOB` prints one."""
 
 import copy
 import json

@@ -20,7 +20,7 @@ from dapple_dp.pipelines.command.early import refuse_early, refuse_settings
 from dapple_dp.pipelines.command.help_pages import Overview, job_page
 from dapple_dp.pipelines.command.interruption import INTERRUPTED, SENTENCE, interruptible
 from dapple_dp.pipelines.command.signal_flags import Signals, signal_flags
-from dapple_dp.pipelines.command.words import PARTY, TOOLS, WORDS
+from dapple_dp.pipelines.command.words import GROUPS, PARTY, TOOLS, WORDS, spelled
 from dapple_dp.pipelines.run.failures import describe_unexpected
 from dapple_dp.pipelines.run.flags import Command, Words, one_sentence
 from dapple_dp.pipelines.run.signals.exports import EXPORTS
@@ -34,7 +34,9 @@ SHELLS = ("bash", "zsh", "fish")
 JOBS = {name: word.module for name, word in WORDS.items()}
 """The module of each job, which holds the record `JOB`; it is imported when its job is asked for."""
 COMMANDS = (*JOBS, *TOOLS)
-"""All words: the jobs, and those that read no data."""
+"""All words but groups: the jobs, and those that read no data."""
+_TOP = tuple(dict.fromkeys(spelled(name).partition(" ")[0] for name in COMMANDS))
+"""The words that come first."""
 _HELP = ("-h", "--help")
 _LOGGER = logging.getLogger(__name__)
 _REMEDY = "run dapple --help."
@@ -66,51 +68,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     verbose = "--verbose" in words
     forget_run()
-    signals = Signals()
-    wrong: ConfigError | None = None
     with _own_stderr(verbose) as stream:
         try:
             for word in words:
                 check_text(word, "the command line")
             words, signals = signal_flags([word for word in words if word != "--verbose"])
         except ConfigError as error:
-            wrong = error
-        _set_up_logging(stream, verbose, signals.form, signals.level)
-        if wrong is not None:
-            return _fail(str(wrong), wrong.exit_code)
+            _set_up_logging(stream, verbose, Signals())
+            return _fail(str(error), error.exit_code)
+        _set_up_logging(stream, verbose, signals)
         with EXPORTS.of_command(signals.wanted):
-            code = _run(words, verbose)
+            with interruptible() as interruption:
+                code, sentence = 0, ""
+                cause: Exception | None = None
+                try:
+                    summary = _summary(words)
+                except KeyboardInterrupt:
+                    code, sentence = INTERRUPTED, SENTENCE
+                except DappleError as error:
+                    code, sentence, cause = error.exit_code, str(error), error
+                except Exception as error:  # noqa: BLE001 - type and place only, the message may hold a value
+                    library = not_installed(error)
+                    code, sentence = (ConfigError.exit_code, library) if library else (1, describe_unexpected(error))
+                    cause = error
+                else:
+                    # The last line of the standard output.
+                    sys.stdout.write("" if summary is None else json.dumps(summary) + "\n")
+                    sys.stdout.flush()
+                if code:
+                    code, sentence = (INTERRUPTED, SENTENCE) if interruption.asked else (code, sentence)
+                    _fail(sentence, code, cause if verbose else None)
             EXPORTS.ended(code)
         return code
-
-
-def _run(words: list[str], verbose: bool) -> int:
-    """Runs the job that `words` ask for and says why it stopped."""
-    with interruptible() as interruption:
-        cause: Exception
-        try:
-            summary = _summary(words)
-        except KeyboardInterrupt:
-            return _fail(SENTENCE, INTERRUPTED)
-        except DappleError as error:
-            sentence, code, cause = str(error), error.exit_code, error
-        except Exception as error:  # noqa: BLE001 - the last handler: type and place only, the message may hold a value
-            library = not_installed(error)
-            sentence, cause = library or describe_unexpected(error), error
-            code = ConfigError.exit_code if library else 1
-        else:
-            return _print(summary)
-        if interruption.asked:
-            sentence, code = SENTENCE, INTERRUPTED
-        return _fail(sentence, code, cause if verbose else None)
-
-
-def _print(summary: dict[str, Any] | None) -> int:
-    """The last line of the standard output; returns the exit code."""
-    if summary is not None:
-        sys.stdout.write(json.dumps(summary) + "\n")
-    sys.stdout.flush()
-    return 0
 
 
 @contextlib.contextmanager
@@ -138,18 +127,25 @@ def _own_stderr(verbose: bool) -> Iterator[TextIO]:
 
 def _summary(words: list[str]) -> dict[str, Any] | None:
     """Runs what is asked for; None if it has printed its answer."""
-    command = overview(words)
     if _COMPLETE in os.environ:
-        _complete(command)
+        _complete(overview())
         return None
-    if words[:1] not in [[word] for word in (*COMMANDS, *_HELP, "--version")]:
-        got, remedy = (words[0], _near(words[0], COMMANDS)) if words else ("nothing", _REMEDY)
-        raise ConfigError(f"the job must be one of {', '.join(COMMANDS)}, got {got}; {remedy}")
-    if words[0] in WORDS and not any(word in _HELP for word in words):
-        refuse_early(words[0], WORDS[words[0]], words[1:])
-    if words[0] == "plan":
+    if words[:1] not in [[word] for word in (*_TOP, *COMMANDS, *_HELP, "--version")]:
+        got, remedy = (words[0], _near(words[0], (*_TOP, *COMMANDS))) if words else ("nothing", _REMEDY)
+        raise ConfigError(f"the job must be one of {', '.join(_TOP)}, got {got}; {remedy}")
+    if words[0] in COMMANDS and words[0] not in _TOP:
+        now = spelled(words[0])
+        _LOGGER.warning(
+            "warning: `dapple %s` is deprecated and goes in version 0.4.0: write `dapple %s`", words[0], now
+        )
+        words = [*now.split(), *words[1:]]
+    command = overview(words)
+    name, rest = _asked(words)
+    if name in WORDS and not any(word in _HELP for word in words):
+        refuse_early(name, WORDS[name], rest)
+    if name == "plan":
         flags = [flag for each in command.commands["plan"].params for flag in each.opts]
-        refuse_settings("fit", words[1:], flags)
+        refuse_settings("fit", rest, flags)
     with contextlib.suppress(click.exceptions.Exit), one_sentence(), command.make_context("dapple", words) as context:
         found = command.invoke(context)
         if not isinstance(found, str):
@@ -160,12 +156,20 @@ def _summary(words: list[str]) -> dict[str, Any] | None:
 
 def overview(words: Sequence[str] = ()) -> Overview:
     """The command, which runs what `words` ask for."""
-    asked = words[:1] if words[:1] and words[0] in COMMANDS else COMMANDS
-    pages = [job_page(name, functools.partial(_run_job, name, words[1:])) for name in WORDS if name in asked]
+    name, rest = _asked(words)
+    asked = [name] if name in COMMANDS else COMMANDS
+    pages = [job_page(name, functools.partial(_run_job, name, rest)) for name in WORDS if name in asked]
     tools = [_tool(name) for name in TOOLS if name in asked]
     for each in tools:
         each.help = f"{TOOLS[str(each.name)]}."
     return Overview([*pages, *tools])
+
+
+def _asked(words: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """The job or tool that is asked for, "" for none, and the words after it."""
+    n_words = 2 if words[:1] and words[0] in GROUPS else 1
+    name = next(iter(words[n_words - 1 : n_words]), "")
+    return name if spelled(name).split() == list(words[:n_words]) else "", words[n_words:]
 
 
 def _tool(name: str) -> Command:
@@ -179,12 +183,12 @@ def _tool(name: str) -> Command:
 
         return command_line.PARTY
     if name == "schema":
-        return Command("schema", "dapple schema JOB", _argument("job", WORDS), callback=_schema)
+        return Command("schema", "dapple tools schema JOB", _argument("job", WORDS), callback=_schema)
     if name == "schedule":
-        return Command("schedule", "dapple schedule", callback=lambda: f"{schedule_folder()}\n")
+        return Command("schedule", "dapple tools schedule", callback=lambda: f"{schedule_folder()}\n")
     if name == "completion":
         shell = _argument("shell", SHELLS)
-        return Command("completion", "dapple completion bash|zsh|fish", shell, callback=completion_script)
+        return Command("completion", "dapple tools completion bash|zsh|fish", shell, callback=completion_script)
     from dapple_dp.pipelines.plan.command_line import TOOLS as PLANNING
 
     return PLANNING[name]
@@ -195,7 +199,7 @@ def _argument(name: str, known: Iterable[str]) -> click.Argument:
     return click.Argument([name], shell_complete=lambda ctx, param, start: [w for w in known if w.startswith(start)])
 
 
-def _run_job(name: str, words: Sequence[str]) -> dict[str, Any]:
+def _run_job(name: str, words: Sequence[str], **_: Any) -> dict[str, Any]:
     from dapple_dp.pipelines.jobs import run_job as way
 
     return way.run_job(importlib.import_module(JOBS[name]).JOB, words)
@@ -229,13 +233,14 @@ def _fail(sentence: str, code: int, shown: Exception | None = None) -> int:
     return code
 
 
-def _set_up_logging(stream: TextIO, verbose: bool, form: LogFormat, level: int) -> None:
+def _set_up_logging(stream: TextIO, verbose: bool, signals: Signals) -> None:
     """Progress on stderr: messages alone on a terminal, lines with their times elsewhere. Beam speaks if asked to."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(formatter(LogFormat.PLAIN if stream.isatty() and form is LogFormat.TEXT else form))
+    is_plain = stream.isatty() and signals.form is LogFormat.TEXT
+    handler.setFormatter(formatter(LogFormat.PLAIN if is_plain else signals.form))
     logger = logging.getLogger("dapple_dp")
     logger.handlers[:] = [handler]
-    logger.setLevel(level)
+    logger.setLevel(signals.level)
     logger.propagate = False
     for name in ("apache_beam", ""):
         logging.getLogger(name).setLevel(logging.INFO if verbose else logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""The words of the command: what each does, its flags, its settings and an example, without importing its job."""
+"""The words of the command and their groups: what each does, its flags, settings and an example, without its job."""
 
 import dataclasses
 import importlib
@@ -227,12 +227,24 @@ TOOLS: Mapping[str, str] = {
     "init": "write a first job with comments, from the names and types of columns",
     "plan": "show what a fit will release, cost and spend, before it spends anything",
     "verify": "check that the files of a run are whole and add up; sign them, or check the signature",
-    "clean": "list, and remove, what killed runs left beside their outputs",
     "ledger": "set the limits of data sets; show, verify and export what runs have spent",
     "party": "take a party through a masked run; make its key, enroll it, or delete what it keeps",
+    "clean": "list, and remove, what killed runs left beside their outputs",
     "schema": "print the JSON Schema of a job's settings, for editors",
     "schedule": "print the folder of the files for cron, Airflow and Dataflow",
     "completion": "print the completion of a shell: bash, zsh or fish",
 }
 """Words without settings of their own, and what they do; all but `PARTY`, which calls jobs, read no private rows."""
 PARTY = "party"
+GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "masked": ("masked aggregation", ("upload", "aggregate", "unmask", PARTY)),
+    "reports": ("private reports of clients", ("encode", "shuffle", "decode")),
+    "tools": ("files and texts around jobs", ("clean", "schema", "schedule", "completion")),
+}
+"""Words that others follow: what they are about, and which follow."""
+_GROUP_OF = {name: group for group, (_, names) in GROUPS.items() for name in names}
+
+
+def spelled(name: str) -> str:
+    """A word with the group that it follows, as it is written after `dapple`."""
+    return f"{_GROUP_OF[name]} {name}" if name in _GROUP_OF else name

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from dapple_dp.pipelines.jobs.place import OutputFolder, Place, Summary
+from dapple_dp.pipelines.jobs.place import WHOLE, Place, Summary
 from dapple_dp.pipelines.ledger.spending import Reservation
 from dapple_dp.pipelines.run.flags import OUTPUT_FLAGS
 from dapple_dp.pipelines.run.folder import RunFolder
@@ -88,7 +88,7 @@ class Job(Generic[Settings, Planned, Result]):
     zone: Zone
     shows: str | None = None
     flags: tuple[str, ...] = OUTPUT_FLAGS
-    place: Callable[[Settings, JobOptions], Place] = OutputFolder.of
+    place: Callable[[Settings, JobOptions], Place] = WHOLE.place
     reserve: Callable[[Run[Settings], Planned], Reservation | None] | None = None
     resolve: Callable[[Settings], Settings] = _as_they_are
     in_process: bool = False

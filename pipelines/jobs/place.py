@@ -1,61 +1,198 @@
-"""Where a run writes, and under which reservation of the ledger."""
+"""Where a run writes, and under which reservation of the ledger.
+
+Jobs differ in facts, which their `OutputKind` says, and in whether their `reserve` asks a ledger:
+
+| job | writes | a stopped attempt | charged | its keys |
+| --- | --- | --- | --- | --- |
+| `fit`, `topics` | whole | resumed after the first round | with a ledger, once | kept until published |
+| `clustered_fl` | whole | resumed after its first record | with a ledger, once | kept until published |
+| `profile`, `encode` | whole | its folder refused | with a ledger, each attempt | of one attempt |
+| `shuffle`, `decode` | whole | its folder refused | no | none |
+| a window of `decode` | whole | replaced | no | none |
+| pooled `fit`, `assign`, `evaluate` | whole, marked | its folder refused | no | none |
+| `prepare` | whole, with the workers' manifest | its folder refused | no | of one attempt |
+| `sweep` | parts, marked | resumed after the first part | with a ledger, each part | of one part |
+| `stream`, windows of `decode` | a folder for each window | that window only | each window | each window's |
+| `aggregate` | to an exchange, alone | adds up again | with a ledger, each attempt | kept by the party |
+| `upload`, `unmask` | to an exchange | repeats its answers | no | kept by the party |
+
+A whole output is complete or absent: it is staged and moved, and replaces no other. A complete run that is asked for
+again is answered without reading or charging anything: of `fit` always, of `profile` and `clustered_fl` if they have a
+ledger.
+
+`fit` has classes of its own, `kmeans/free_run.py` without a ledger and `kmeans/account.py` with one: its ledger fixes
+key, input and release in three entries, and finishes or draws again a run whose files are lost.
+"""
 
 import contextlib
+import dataclasses
+import enum
 import logging
-from collections.abc import Iterator
-from typing import Any, Self
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from dapple_dp.pipelines.ledger.spending import Draw, Reservation, spending
-from dapple_dp.pipelines.run.folder import MANIFEST, PRIVACY_FILE, RunFolder, check_no_link
+from dapple_dp.pipelines.run.folder import MANIFEST, PRIVACY_FILE, RunFolder, check_apart, check_no_link
 from dapple_dp.pipelines.run.options import JobOptions
+from dapple_dp.pipelines.run.round_driver import finish, is_sealed, resumable
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.settings.digest import config_digest
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.settings.run_manifest import ChargedManifest, Spent
 from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files.claims import alone_at
 from dapple_dp.transforms.files.stores import STORE, join
 
 _LOGGER = logging.getLogger(__name__)
 Summary = dict[str, Any]
 
 
+class Writes(enum.Enum):
+    """Where a job writes, and when others see it."""
+
+    WHOLE = "into a staging folder, which becomes the output at the end"
+    PARTS = "into the output, as it goes; each part is complete or absent"
+    EXCHANGE = "into an exchange, beside other parties"
+    ALONE = "into an exchange, where one process at a time may do it"
+
+
+class Stopped(enum.Enum):
+    """What becomes of the staging folder that a killed attempt left."""
+
+    REFUSED = "a run of the same id is refused"
+    REPLACED = "a run of the same id starts over"
+    RESUMED = "a run of the same id goes on, after the first record of rounds"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OutputKind:
+    """What distinguishes the output of one job from that of another.
+
+    Attributes:
+      writes: where, and when others see it.
+      stopped: what follows an attempt that was killed; of jobs that write a whole output.
+      answered: whether a run that is charged and complete is answered without being made again.
+      mark: what the manifest says of an output that is not private, and must be apart from released ones; None of
+        any other.
+      allowed_by: section of the settings whose `beside_released` allows a marked output beside released ones; "" if
+        nothing does.
+      manifest: file that completes the output; workers write any but `run.json`.
+    """
+
+    writes: Writes = Writes.WHOLE
+    stopped: Stopped = Stopped.REFUSED
+    answered: bool = False
+    mark: Mapping[str, Any] | None = None
+    allowed_by: str = ""
+    manifest: str = MANIFEST
+
+    def place(self, settings: Any, options: JobOptions) -> "Place":
+        """The place of a run."""
+        return Place(options, settings, self)
+
+
+WHOLE = OutputKind()
+
+
 class Place:
-    """Where a run writes; this one is of jobs that write as they go, and looks after nothing but the ledger.
+    """Where a run writes.
 
     Args:
       options: of the run.
+      settings: of the job.
+      kind: of its output.
     """
 
-    def __init__(self, options: JobOptions):
+    def __init__(self, options: JobOptions, settings: Any = None, kind: OutputKind = WHOLE):
         self.folder = RunFolder(options.output, options.run_id)
         self._options = options
+        self._settings = settings
+        self._kind = kind
         self._draw: Draw | None = None
-
-    @classmethod
-    def of(cls, settings: object, options: JobOptions) -> Self:
-        """The place of a run, whatever its settings."""
-        return cls(options)
 
     @property
     def summary(self) -> Summary:
-        """What the printed summary says of the place."""
-        return {}
+        """Run id and output, of a run that makes a whole one."""
+        if self._kind.writes is not Writes.WHOLE:
+            return {}
+        return {"run_id": self._options.run_id, "output": self._options.output}
 
     def complete(self) -> Summary | None:
-        """The summary of a run that had been complete before; None of any other."""
-        return None
+        """The summary of this run of these settings, if its ledger has charged it and its output is there.
+
+        A process that was stopped between its last move and its commit is committed now.
+        """
+        if not self._kind.answered or self._settings.ledger is None:
+            return None
+        from dapple_dp.pipelines.ledger.store import Ledger
+
+        run = self._options.run_id
+        status = Ledger(self._settings.ledger).status(run)
+        if status is None or status.state == "void":
+            return None
+        found = self.in_place(config_digest(self._settings))
+        if found is not None and status.state == "reserved":
+            Ledger(self._settings.ledger).commit(run, {})
+        return found
+
+    def in_place(self, digest: str) -> Summary | None:
+        """The summary of this run, if its output is there; None if nothing is there, or the output of another run.
+
+        Args:
+          digest: of the settings.
+
+        Raises:
+          ConfigError: if a file of a run is there, and is not as a run wrote it.
+        """
+        path, run = join(self._options.output, MANIFEST), self._options.run_id
+        if not STORE.exists(path):
+            return None
+        found = gate.read_json(path, ChargedManifest, _not_of_run(path))
+        if (found.run_id, found.config_digest) != (run, digest):
+            return None
+        path = join(self._options.output, PRIVACY_FILE)
+        spent = gate.read_json(path, Spent, _not_of_run(path))
+        _LOGGER.info("run %s is complete: nothing is read or charged", run)
+        return self.summary | {"epsilon": spent.epsilon, "delta": spent.delta}
 
     def check(self) -> None:
-        """Refuses, before anything is read, a place where the run may not write."""
+        """Refuses, before anything is read, an output that holds something, is a link, or should be elsewhere."""
+        kind, output = self._kind, self._options.output
+        if kind.writes in (Writes.EXCHANGE, Writes.ALONE):
+            return
+        if kind.mark is not None and not (kind.allowed_by and getattr(self._settings, kind.allowed_by).beside_released):
+            check_apart(output, kind.allowed_by)
+        check_no_link(output)
+        if kind.writes is Writes.WHOLE:
+            self.folder.check()
 
     @contextlib.contextmanager
     def opened(self, reservation: Reservation | None) -> Iterator[None]:
         """Charges the run and makes the place ready; what follows must publish as its last step.
 
+        An output to which another run writes is refused before.
+
         Raises:
           LedgerRefusedError: before anything is read.
         """
-        with self._charged(reservation):
+        charged = self._charged(reservation)
+        with contextlib.ExitStack() as stack:
+            if self._kind.writes is Writes.WHOLE:
+                stack.callback(self.folder.release)
+                with self.folder.claimed():
+                    if self._kind.stopped is Stopped.RESUMED:
+                        # Whether a run goes on or is charged follows from its key, which may be in the folder.
+                        stack.enter_context(resumable(self.folder))
+                        stack.enter_context(charged)
+                    else:
+                        stack.enter_context(charged)
+                        again = self._kind.stopped is Stopped.REPLACED
+                        stack.enter_context(self.folder.reopened() if again else self.folder.opened())
+            else:
+                if self._kind.writes is Writes.ALONE:
+                    exchange = self._options.exchange
+                    stack.enter_context(alone_at(exchange, self._options.run_id, "--exchange", exchange))
+                stack.enter_context(charged)
             yield
 
     @contextlib.contextmanager
@@ -79,96 +216,17 @@ class Place:
         self._draw(key_uri)
 
     def publish(self, manifest: dict[str, Any]) -> None:
-        """Makes what is staged the output."""
-
-
-class OutputFolder(Place):
-    """A folder that is complete or absent: files are staged beside it, and it is removed if the run fails."""
-
-    @property
-    def summary(self) -> Summary:
-        """Run id and output."""
-        return {"run_id": self._options.run_id, "output": self._options.output}
-
-    def check(self) -> None:
-        """Refuses an output folder that holds something or is a link."""
-        check_no_link(self._options.output)
-        self.folder.check()
-
-    @contextlib.contextmanager
-    def opened(self, reservation: Reservation | None) -> Iterator[None]:
-        """Charges the run and makes the staging folder; an output to which another run writes is refused before."""
-        with contextlib.ExitStack() as stack:
-            stack.callback(self.folder.release)
-            with self.folder.claimed():
-                stack.enter_context(self._charged(reservation))
-                stack.enter_context(self._staging())
-            yield
-
-    def _staging(self) -> contextlib.AbstractContextManager[None]:
-        """The staging folder, which must be new."""
-        return self.folder.opened()
-
-    def in_place(self, digest: str) -> Summary | None:
-        """The summary of this run, if its output is there; None if nothing is there, or the output of another run.
-
-        Args:
-          digest: of the settings.
-
-        Raises:
-          ConfigError: if a file of a run is there, and is not as a run wrote it.
-        """
-        path, run = join(self._options.output, MANIFEST), self._options.run_id
-        if not STORE.exists(path):
-            return None
-        found = gate.read_json(path, ChargedManifest, _not_of_run(path))
-        if (found.run_id, found.config_digest) != (run, digest):
-            return None
-        path = join(self._options.output, PRIVACY_FILE)
-        spent = gate.read_json(path, Spent, _not_of_run(path))
-        _LOGGER.info("run %s is complete: nothing is read or charged", run)
-        return self.summary | {"epsilon": spent.epsilon, "delta": spent.delta}
-
-    def publish(self, manifest: dict[str, Any]) -> None:
-        """Makes the staging folder, with its manifest, the output."""
-        self.folder.publish(manifest)
-
-
-class ChargedFolder(OutputFolder):
-    """An output folder of a job with a ledger or without: a run that is complete and charged is not made again.
-
-    Args:
-      options: of the run.
-      ledger: its path; None without one.
-      digest: of the settings.
-    """
-
-    def __init__(self, options: JobOptions, ledger: str | None, digest: str):
-        super().__init__(options)
-        self._ledger, self._digest = ledger, digest
-
-    @classmethod
-    def of(cls, settings: Any, options: JobOptions) -> Self:
-        """The place of a run."""
-        return cls(options, settings.ledger, config_digest(settings))
-
-    def complete(self) -> Summary | None:
-        """The summary of this run of these settings, if its ledger has charged it and its output is there.
-
-        A process that was stopped between its last move and its commit is committed now.
-        """
-        if self._ledger is None:
-            return None
-        from dapple_dp.pipelines.ledger.store import Ledger
-
-        run = self._options.run_id
-        status = Ledger(self._ledger).status(run)
-        if status is None or status.state == "void":
-            return None
-        found = self.in_place(self._digest)
-        if found is not None and status.state == "reserved":
-            Ledger(self._ledger).commit(run, {})
-        return found
+        """Makes what is staged the output, its manifest last; what a job writes as it goes is there already."""
+        if self._kind.writes is not Writes.WHOLE:
+            return
+        if self._kind.manifest != MANIFEST:
+            self.folder.move([*manifest["files"], self._kind.manifest])
+        elif self._kind.stopped is Stopped.RESUMED:
+            if not is_sealed(self.folder):
+                self.folder.seal(manifest)
+            finish(self.folder)
+        else:
+            self.folder.publish({**(self._kind.mark or {}), **manifest})
 
 
 def _not_of_run(path: str) -> Refusal:

@@ -2,9 +2,8 @@
 
 import contextlib
 import dataclasses
-import functools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from apache_beam.options.pipeline_options import StandardOptions
@@ -51,67 +50,60 @@ def run_job(asked: Job[Any, Any, Any] | JobChoice, argv: Sequence[str]) -> Summa
 def run_settings(job: Job[Settings, Planned, Result], settings: Settings, options: JobOptions) -> Summary:
     """Runs a job whose settings are there; returns the summary, and raises what stopped it."""
     EXPORTS.beside(options.output)
-    with of_run(job.name, options.run_id):
-        public = options.output if job.zone is Zone.PUBLIC else ""
-        return with_signals(job.name, options, settings, functools.partial(_run, job, settings, options), public)
+    public = options.output if job.zone is Zone.PUBLIC else ""
+    with of_run(job.name, options.run_id), reporting(job.name, options, settings, public) as summary:
+        check_stores(settings)
+        warned = forewarnings(settings)
+        for each in warned or ():
+            _LOGGER.warning("warning: %s", each)
+        settings = job.resolve(settings)
+        _check_outside(settings, options.output)
+        place = job.place(settings, options)
+        complete = place.complete()
+        if complete is not None:
+            summary |= with_warnings(complete, warned)
+            return summary
+        run = Run(settings=settings, options=options, place=place)
+        with carry_out(job, run) as (planned, result):
+            with MEASURES.phase("write"):
+                outcome = job.write(run, planned, result)
+            head = {"run_id": options.run_id, "started": run.started, "versions": versions()}
+            with MEASURES.phase("publish"):
+                place.publish(head | outcome.manifest)
+        summary |= with_warnings(place.summary | outcome.summary, warned)
+        if job.shows is not None:
+            where = join(options.output, job.shows) if job.shows else options.output
+            private = "; it is as private as the input" if job.zone is Zone.TRUSTED else ""
+            _LOGGER.info("done: %s%s", where, private)
+        return summary
 
 
-def with_signals(
-    job: str, options: JobOptions, settings: Any, work: Callable[[], Summary], public: str = ""
-) -> Summary:
-    """Works, and has metrics and lineage report it.
+@contextlib.contextmanager
+def reporting(job: str, options: JobOptions, settings: Any, public: str = "") -> Iterator[Summary]:
+    """While metrics and lineage report a run.
 
     Args:
       job: word of the command.
       options: of the command line, with the id of the run and its output.
       settings: of the run, which name its input and its ledger.
-      work: what is done; returns the summary of the run.
       public: where it releases, if requests for it follow from the plan.
+
+    Yields:
+      The summary of the run, for what works to fill; keys that could not be deleted are added to it.
     """
-    with (
-        MEASURES.run(job, options.run_id, public),
-        _lineage(job, options, settings),
-    ):
-        before = len(keys_left())
-        summary = work()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(MEASURES.run(job, options.run_id, public))
+        if EXPORTS.wanted.lineage:
+            from dapple_dp.pipelines.jobs.lineage import report_lineage
+
+            stack.enter_context(report_lineage(job, options.run_id, settings, options.output, options.begun))
+        before, summary = len(keys_left()), Summary()
+        yield summary
         if left := keys_left()[before:]:
-            summary |= {"keys_left": list(left)}
+            summary["keys_left"] = list(left)
         for name, metric in (("epsilon", EPSILON), ("warnings", WARNINGS)):
             if summary.get(name) is not None:
                 MEASURES.put(metric, summary[name])
-        return summary
-
-
-def _lineage(job: str, options: JobOptions, settings: Any) -> contextlib.AbstractContextManager[None]:
-    """Reports the run, where someone wants to know."""
-    if not EXPORTS.wanted.lineage:
-        return contextlib.nullcontext()
-    from dapple_dp.pipelines.jobs.lineage import report_lineage
-
-    return report_lineage(job, options.run_id, settings, options.output, options.begun)
-
-
-def _run(job: Job[Settings, Planned, Result], settings: Settings, options: JobOptions) -> Summary:
-    check_stores(settings)
-    warned = forewarnings(settings)
-    for each in warned or ():
-        _LOGGER.warning("warning: %s", each)
-    settings = job.resolve(settings)
-    _check_outside(settings, options.output)
-    place = job.place(settings, options)
-    complete = place.complete()
-    if complete is not None:
-        return with_warnings(complete, warned)
-    run = Run(settings=settings, options=options, place=place)
-    with carry_out(job, run) as (planned, result):
-        with MEASURES.phase("write"):
-            outcome = job.write(run, planned, result)
-        head = {"run_id": options.run_id, "started": run.started, "versions": versions()}
-        with MEASURES.phase("publish"):
-            place.publish(head | outcome.manifest)
-    summary = with_warnings(place.summary | outcome.summary, warned)
-    _say_done(job, options.output)
-    return summary
 
 
 @contextlib.contextmanager
@@ -146,11 +138,3 @@ def _check_outside(settings: Any, output: str) -> None:
         raise ConfigError(
             f"--output must be outside of data.path, got {output}, where jobs would look for rows; choose another one."
         )
-
-
-def _say_done(job: Job[Any, Any, Any], output: str) -> None:
-    """The last line of the log, unless the job has said what it did."""
-    if job.shows is not None:
-        where = join(output, job.shows) if job.shows else output
-        private = "; it is as private as the input" if job.zone is Zone.TRUSTED else ""
-        _LOGGER.info("done: %s%s", where, private)

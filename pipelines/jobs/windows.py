@@ -3,15 +3,13 @@
 Which windows are due follows from the calendar and the clock, never from rows.
 """
 
-import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from dapple_dp.pipelines.jobs import waiting
-from dapple_dp.pipelines.jobs.place import OutputFolder, Place
-from dapple_dp.pipelines.run.folder import MANIFEST, check_no_link
+from dapple_dp.pipelines.run.folder import MANIFEST
 from dapple_dp.pipelines.run.options import JobOptions
 from dapple_dp.schemas.errors import InputError
 from dapple_dp.schemas.settings.calendar import Calendar
@@ -43,22 +41,6 @@ class Released(NamedTuple):
 
     dates: tuple[str, ...]
     warned: list[int | None]
-
-
-class WindowsFolder(Place):
-    """A folder with a folder for each window; each of these is complete or absent."""
-
-    def check(self) -> None:
-        """Refuses an output that is a link."""
-        check_no_link(self._options.output)
-
-
-class WindowFolder(OutputFolder):
-    """The folder of one window that costs nothing: what a killed attempt has left of it is started over."""
-
-    def _staging(self) -> contextlib.AbstractContextManager[None]:
-        """A new staging folder, or that of a killed attempt without what is there."""
-        return self.folder.reopened()
 
 
 def due_windows(calendar: Calendar, output: str) -> Due:

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dapple_dp.pipelines.jobs.place import OutputFolder, Summary
+from dapple_dp.pipelines.jobs.place import Place, Summary
 from dapple_dp.pipelines.kmeans.plan.fingerprint import content_fingerprint, resolve_path, settings_digest
 from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit
 from dapple_dp.pipelines.ledger.private_state import State
@@ -48,7 +48,7 @@ from dapple_dp.transforms.privacy.key_files import kept_key, key_digest
 _LOGGER = logging.getLogger(__name__)
 
 
-class RunAccount(OutputFolder):
+class RunAccount(Place):
     """The output folder of one run of `fit` with a ledger.
 
     Args:
@@ -66,7 +66,6 @@ class RunAccount(OutputFolder):
         self._run = options.run_id
         self.folder = RunFolder(resolve_path(options.output), options.run_id)
         self._config_digest = settings_digest(config)
-        self._keeps_copy = config.keep_staging
         self._secrets = _secrets(config, self.folder)
         self._nonce: RunNonce | None = None
         self._started = False
@@ -261,8 +260,7 @@ class RunAccount(OutputFolder):
     def _finish(self, folder: RunFolder, status: RunStatus) -> None:
         """Deletes the keys of a committed run and makes its staging folder the output, unless that has been done."""
         digest = (status.committed or {})[State.MANIFEST]
-        if not self._keeps_copy:
-            clear_copy(folder.staging)  # That it went may not have been durable where the power was cut.
+        clear_copy(folder.staging)  # That it went may not have been durable where the power was cut.
         staged = _read(folder.path(MANIFEST))
         if staged is not None and _is(staged, digest):
             for uri in status.reserved["made"]:

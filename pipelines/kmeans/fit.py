@@ -10,10 +10,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from dapple_dp.pipelines.jobs.forewarnings import plural
 from dapple_dp.pipelines.jobs.job import Job, Outcome, Run, charging
-from dapple_dp.pipelines.jobs.place import OutputFolder
+from dapple_dp.pipelines.jobs.place import Place
 from dapple_dp.pipelines.kmeans.fit_rounds import FitRounds
 from dapple_dp.pipelines.kmeans.free_run import Account, FreeRun, in_one_go
-from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, message_contract, plan_fit
+from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, message_contract, plan_files
 from dapple_dp.pipelines.ledger.spending import charge_of
 from dapple_dp.pipelines.run import run_keys
 from dapple_dp.pipelines.run.folder import KEY_FILE, SECRET_FILE
@@ -169,7 +169,7 @@ def read_release(planned: PlannedFit, folder: str, drawn: Drawn) -> FitResult:
     return FitResult(model, drawn.privacy, drawn.fingerprint, drift, in_units, remembered)
 
 
-def _place(config: FitConfig, options: JobOptions) -> OutputFolder:
+def _place(config: FitConfig, options: JobOptions) -> Place:
     if config.ledger is None:
         return FreeRun(config, options)
     from dapple_dp.pipelines.kmeans.account import RunAccount
@@ -188,7 +188,7 @@ def _plan(run: Run[FitConfig]) -> PlannedFit:
     _LOGGER.info("run %s: algorithm %s, %scalibrating noise", run.options.run_id, run.settings.algorithm, reading)
     if runs_in_process(run.options.beam):
         _check_in_process(run.settings, run.options.output)
-    planned = plan_fit(run.settings)
+    planned = plan_files(run.settings)
     # Files are not listed before the run is charged; that rows are many never adds rounds to a pipeline.
     n_rounds = rounds_of_a_graph(run.options.beam, len(planned.rounds), run.settings.chunks.rounds, 0)
     check_rounds(run.options.beam, n_rounds, "chunks.rounds")

@@ -1,6 +1,7 @@
 """A `fit` of rows in memory: planned, charged and run in this process, without Beam and without a file."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ def fit_in_memory(
     server: PublicRows | None,
     run_id: str,
     tell: Callable[[str], None] | None = None,
-) -> tuple[PlannedFit, FitResult]:
+) -> tuple[PlannedFit, FitResult, tuple[Any, ...]]:
     """Runs a job to its end, charged to its ledger if it has one.
 
     The key of the run is in memory only. So a run that was stopped cannot go on; what it was charged stays charged once
@@ -42,7 +43,7 @@ def fit_in_memory(
       tell: takes a line after each round; None to say nothing.
 
     Returns:
-      The job as it was planned, and what it has released.
+      The job as it was planned, what it has released, and the states before the first round and after each.
 
     Raises:
       LedgerRefusedError: before rows become blocks.
@@ -65,9 +66,9 @@ def fit_in_memory(
 
     with spending(_reservation(planned, run_id, started)):
         _check_apart(rows, server)
-        state, spent = run_in_process(planned, rows, start, tell)
-        result = _result(planned, state.model(), spent, started[0])
-    return planned, result
+        states, spent = run_in_process(planned, rows, start, tell)
+        result = _result(planned, states[-1].model(), spent, started[0])
+    return planned, result, states
 
 
 def _check_served(config: FitConfig) -> None:

@@ -97,8 +97,8 @@ class FitRounds:
         initial = state if self._staged is None else begin(state, self._staged)
         job = dataclasses.replace(planned, initial=initial, rounds=tuple(map(self._where_it_runs, planned.rounds)))
         with reported():
-            last, spent = run_in_process(job, LocalRows(planned.source, self._counted), start)
-            for _ in write_model(last.model(), self._folder):
+            states, spent = run_in_process(job, LocalRows(planned.source, self._counted), start)
+            for _ in write_model(states[-1].model(), self._folder):
                 pass
         return spent
 

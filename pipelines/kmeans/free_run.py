@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from dapple_dp.pipelines.jobs.place import OutputFolder, Summary
+from dapple_dp.pipelines.jobs.place import Place, Summary
 from dapple_dp.pipelines.kmeans.plan.fingerprint import keyed_fingerprint
 from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit
 from dapple_dp.pipelines.ledger.spending import Reservation
@@ -58,7 +58,7 @@ def in_one_go(folder: str) -> Iterator[Account]:
     clear_rounds(folder)
 
 
-class FreeRun(OutputFolder):
+class FreeRun(Place):
     """The output folder of one run of `fit` that is charged to nobody.
 
     Before the first record of rounds a run that fails leaves nothing. After it, its keys and its staging folder stay,
@@ -76,7 +76,7 @@ class FreeRun(OutputFolder):
     def complete(self) -> Summary | None:
         """The summary of this very run, whose output is in place: a process that was stopped then may ask again."""
         found = self.in_place(config_digest(self._config))
-        if found is not None and not self._config.keep_staging:
+        if found is not None:
             clear_copy(self.folder.staging)  # That it went may not have been durable where the power was cut.
         return found
 

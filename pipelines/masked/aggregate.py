@@ -3,7 +3,6 @@
 It reads the plan and messages and nothing else. It must not import what forms or removes masks; a test checks it.
 """
 
-import contextlib
 import dataclasses
 import functools
 import logging
@@ -13,7 +12,7 @@ import apache_beam as beam
 import numpy as np
 
 from dapple_dp.pipelines.jobs.job import Job, Outcome, Run
-from dapple_dp.pipelines.jobs.place import Place
+from dapple_dp.pipelines.jobs.place import OutputKind, Writes
 from dapple_dp.pipelines.ledger.spending import Reservation
 from dapple_dp.pipelines.run.graph import run_graph
 from dapple_dp.pipelines.run.run_keys import RunNonce, made_key
@@ -30,7 +29,6 @@ from dapple_dp.schemas.settings import yaml_text
 from dapple_dp.transforms.core import accounting
 from dapple_dp.transforms.core.audit import paths
 from dapple_dp.transforms.core.discretization import lattice_noise
-from dapple_dp.transforms.files.claims import alone_at
 from dapple_dp.transforms.masked.aggregator import AggregateMasked
 from dapple_dp.transforms.masked.exchange_files import MESSAGES, Exchange
 from dapple_dp.transforms.masked.pairwise_files import PairwiseExchange
@@ -190,17 +188,6 @@ def _check_open(exchange: Exchange, index: int) -> None:
         raise NotYetError(f"round {index} must be open to be added up, got a closed one; its sum is final.")
 
 
-class _AloneAtExchange(Place):
-    """Of one aggregator at a time: each attempt draws other noise, and is charged."""
-
-    @contextlib.contextmanager
-    def opened(self, reservation: Reservation | None) -> Iterator[None]:
-        """Charges the run, if the round is still open when nobody else adds up."""
-        exchange = self._options.exchange
-        with alone_at(exchange, self._options.run_id, "--exchange", exchange), super().opened(reservation):
-            yield
-
-
 def _reserve(run: Run[AggregateConfig], opened: OpenRound) -> Reservation | None:
     config, plan = run.settings, opened.plan
     if config.ledger is None or opened.leg is not None:
@@ -268,5 +255,5 @@ JOB = Job(
     write=_write,
     zone=Zone.PUBLIC,
     flags=("--exchange",),
-    place=_AloneAtExchange.of,
+    place=OutputKind(writes=Writes.ALONE).place,
 )

@@ -11,8 +11,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from dapple_dp.pipelines.jobs.forewarnings import plural
 from dapple_dp.pipelines.jobs.job import Job, Outcome, Run
-from dapple_dp.pipelines.jobs.place import Place, Summary
-from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit, plan_fit
+from dapple_dp.pipelines.jobs.place import OutputKind, Summary, Writes
+from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit, plan_files
 from dapple_dp.pipelines.kmeans.plan.replay import replay
 from dapple_dp.pipelines.masked.clients_settings import (
     check_settings,
@@ -128,7 +128,7 @@ class ClientsRole:
         """
         check_settings(config, exchange, released, client)
         parties = signing_parties(config.masked.parties, config.masked.identity_uri, client)
-        return cls(planned=plan_fit(config), exchange=Exchange(exchange, parties), released=released.rstrip("/"))
+        return cls(planned=plan_files(config), exchange=Exchange(exchange, parties), released=released.rstrip("/"))
 
     @property
     def settings_digest(self) -> str:
@@ -166,7 +166,7 @@ class ClientsRole:
         which = f" in {', '.join(keys)}" if keys else ""
         error = JobDiffersError(
             f"This job differs from the job that opened the run{which or ', in settings that are not known here'}. "
-            "Clients may differ only in places; compare all job files with `dapple party check`."
+            "Clients may differ only in places; compare all job files with `dapple masked party check`."
         )
         error.keys = keys
         return error
@@ -279,8 +279,8 @@ class ClientsRole:
         plan = self.plan()
         if plan.collector != self.collector_key(plan.nonce):
             raise ProtocolError(
-                "`dapple unmask` must be run under the secret of the client that opened the run, got another one; let "
-                "that client run it for all."
+                "`dapple masked unmask` must be run under the secret of the client that opened the run, got another "
+                "one; let that client run it for all."
             )
 
     @property
@@ -369,7 +369,7 @@ class ClientsRole:
         if index != self.n_released() or self.exchange.broadcast(index) != broadcast_digest(state):
             raise ProtocolError(
                 f"--released must hold the releases of the {plural(index, 'round')} before this one, got others; run "
-                "`dapple unmask` first, and if there was an upgrade, use the versions that the run began with."
+                "`dapple masked unmask` first, and if there was an upgrade, use the versions that the run began with."
             )
         self._note(self.rounds[index].path, "broadcast", broadcast_digest(state), client)
 
@@ -433,5 +433,5 @@ def clients_job(
         lambda _run, _role, summary: Outcome(summary),
         Zone.PUBLIC,
         flags=("--exchange", "--released", flag),
-        place=Place.of,
+        place=OutputKind(writes=Writes.EXCHANGE).place,
     )

@@ -28,7 +28,7 @@ _LOCAL = (
     "prepare",
     "keep_staging",
 )
-"""Settings in which clients of one run may differ."""
+"""Settings in which clients of one run may differ, or might in earlier versions."""
 
 
 def check_settings(config: FitConfig, exchange: str, released: str, client: str) -> None:
@@ -62,7 +62,7 @@ def check_job(config: FitConfig, client: str) -> None:
     if config.masked.shares is not None and config.masked.parties is None:
         raise ConfigError(
             "masked.parties must be given for masked.noise_by clients in jobs of their own, got nothing; without "
-            "signatures any writer to --exchange can send shares of nobody, so run `dapple party new`."
+            "signatures any writer to --exchange can send shares of nobody, so run `dapple masked party new`."
         )
     if config.ledger is not None:
         raise ConfigError(
@@ -88,7 +88,7 @@ def check_keys(config: FitConfig) -> None:
     if config.masked.state_uri is None:
         raise ConfigError(
             "masked.state_uri must be given for this job, got nothing; give a folder where this party keeps what it "
-            "has answered, and run `dapple party enroll`."
+            "has answered, and run `dapple masked party enroll`."
         )
 
 

@@ -12,7 +12,7 @@ _JOB = "--config JOB [--client NAME]"
 RUN = "run"
 """What flags without an action stand for."""
 _FORM = (
-    "dapple party --role client|aggregator|clients --config JOB --exchange EXCHANGE "
+    "dapple masked party --role client|aggregator|clients --config JOB --exchange EXCHANGE "
     "[--released RELEASED] [--client NAME] [--wait_minutes M] [Beam flags]"
 )
 _MINUTES: dict[str, Any] = {"type": click.FloatRange(0.0, 60.0 * 24 * 366), "show_default": True}
@@ -25,7 +25,7 @@ def _action(name: str, flags: str, about: str, *params: click.Parameter) -> Comm
         # Beam writes to stderr while it is imported, so what needs it is imported where stderr is kept from others.
         return getattr(importlib.import_module("dapple_dp.pipelines.masked.party"), name)(**given)
 
-    return Command(name, f"dapple party {name} {flags}", *params, callback=run, help=about)
+    return Command(name, f"dapple masked party {name} {flags}", *params, callback=run, help=about)
 
 
 class _Party(Words):

@@ -20,7 +20,7 @@ from apache_beam.options.pipeline_options import StandardOptions
 
 from dapple_dp.pipelines.jobs.job import Job, Run
 from dapple_dp.pipelines.jobs.place import Summary
-from dapple_dp.pipelines.jobs.run_job import carry_out, with_signals
+from dapple_dp.pipelines.jobs.run_job import carry_out, reporting
 from dapple_dp.pipelines.run.folder import MANIFEST
 from dapple_dp.pipelines.run.options import JobOptions, check_in_process, parse_job, read_text
 from dapple_dp.pipelines.run.signals.log_lines import of_run
@@ -246,8 +246,9 @@ def take_part(role: str, argv: Sequence[str], patience: Patience) -> Summary:
     seat = Seat(role, exchange, patience, options.released, options.client, threshold, check)
     result = join(seat.released, RESULT) if seat.released else ""
     whole = dataclasses.replace(options, output=result)
-    with of_run(PARTY, options.run_id):
-        return with_signals(PARTY, whole, settings, functools.partial(_to_the_end, job, settings, options, seat, own))
+    with of_run(PARTY, options.run_id), reporting(PARTY, whole, settings) as summary:
+        summary |= _to_the_end(job, settings, options, seat, own)
+        return summary
 
 
 def _differs(keys: Sequence[str]) -> str:
@@ -262,7 +263,9 @@ def _to_the_end(job: Job[Any, Any, Any], settings: Any, options: JobOptions, sea
 
     def play(turn: Turn) -> Summary:
         call = dataclasses.replace(options, run_id=f"{options.run_id}-{next(calls)}")
-        summary = with_signals(job.name, call, settings, functools.partial(_call, job, settings, options))
+        run = Run(settings=settings, options=options, place=job.place(settings, options))
+        with reporting(job.name, call, settings) as summary, carry_out(job, run) as (planned, result):
+            summary |= job.write(run, planned, result).summary
         exchange.take_part(own)
         left_out[turn.step[0]].update(each.rpartition("/")[2].partition(".")[0] for each in summary.get("left_out", ()))
         return summary
@@ -281,13 +284,6 @@ def _to_the_end(job: Job[Any, Any, Any], settings: Any, options: JobOptions, sea
 
     summary = _take_turns(seat, own, play, end)
     return {"run_id": exchange.plan().run, "rounds": seat.last + 1} | summary
-
-
-def _call(job: Job[Any, Any, Any], settings: Any, options: JobOptions) -> Summary:
-    """One call of the job."""
-    run = Run(settings=settings, options=options, place=job.place(settings, options))
-    with carry_out(job, run) as (planned, result):
-        return job.write(run, planned, result).summary
 
 
 def _take_turns(seat: Seat, own: str, play: Callable[[Turn], Summary], end: Callable[[], Summary]) -> Summary:

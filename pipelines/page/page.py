@@ -14,10 +14,8 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from dapple_dp.pipelines.jobs.warned import META
 from dapple_dp.pipelines.page.numbers import at_most, on_points
 from dapple_dp.pipelines.page.stamp import RunStamp, css_string
-from dapple_dp.pipelines.page.svg import Figure, inline_svg
 from dapple_dp.pipelines.run.failures import describe_unexpected
 from dapple_dp.schemas.core.unit import UNITS
 from dapple_dp.schemas.privacy.noise_shares import ZEROED_OUT
@@ -25,6 +23,8 @@ from dapple_dp.schemas.privacy.statement import PrivacyStatement, computational,
 
 if TYPE_CHECKING:
     import jinja2
+
+    from dapple_dp.pipelines.page.svg import Figure
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -323,7 +323,6 @@ def _environment() -> "jinja2.Environment":
         lstrip_blocks=True,
     )
     found.filters |= {"unbroken": _unbroken, "breakable": _breakable}
-    found.globals["META"] = META
     return found
 
 
@@ -342,6 +341,18 @@ def _breakable(text: str) -> str:
     return do_mark_safe(re.sub(r"[_/](?=\w)", r"\g<0><wbr>", str(do_forceescape(text))))
 
 
+class Drawn(NamedTuple):
+    """A page as a file.
+
+    Attributes:
+      html: its content.
+      warnings: how many it shows; None of one that only says that it could not be drawn.
+    """
+
+    html: str
+    warnings: int | None
+
+
 def html(page: Page) -> str:
     """The page as one self-contained file: no script, no request to any network; equal pages give equal text."""
     return _environment().get_template("report.html.j2").render(page=page, badges=tuple(Badge))
@@ -350,20 +361,21 @@ def html(page: Page) -> str:
 _UNWRITTEN = "This report could not be written; the other files of the run are whole."
 
 
-def render_page(title: str, build: Callable[[], Page], lead: str = _UNWRITTEN, stamp: RunStamp | None = None) -> str:
-    """The page that `build` gives, as HTML; if it fails, one under the same title that says so by its lead.
+def render_page(title: str, build: Callable[[], Page], lead: str = _UNWRITTEN, stamp: RunStamp | None = None) -> Drawn:
+    """The page that `build` gives; if it fails, one under the same title that says so by its lead.
 
     What a run has spent must not be lost to its report.
     """
     try:
-        return html(build())
+        page = build()
+        return Drawn(html(page), len(page.warnings))
     except Exception as error:  # noqa: BLE001 - any failure; its message may hold a value
         _LOGGER.warning("the report could not be written: %s", describe_unexpected(error))
-        return html(Page(title=title, lead=lead, tags=(), label=None, sections=(), stamp=stamp))
+        return Drawn(html(Page(title=title, lead=lead, tags=(), label=None, sections=(), stamp=stamp)), None)
 
 
 def plot(
-    name: str, title: str, description: str, badge: Badge, draw: Callable[[], Figure], caption: str = ""
+    name: str, title: str, description: str, badge: Badge, draw: "Callable[[], Figure]", caption: str = ""
 ) -> Plot | Notice:
     """A plot; or a notice if it cannot be drawn, because what a run has spent must not be lost to a picture.
 
@@ -375,6 +387,8 @@ def plot(
       draw: gives the figure.
       caption: how to read it.
     """
+    from dapple_dp.pipelines.page.svg import inline_svg
+
     try:
         svg = inline_svg(draw(), name, title, description)
     except Exception as error:  # noqa: BLE001 - any failure; its message may hold a value

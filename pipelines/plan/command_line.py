@@ -186,7 +186,7 @@ _TOOLS = (
     ),
     Tool(
         "clean",
-        "dapple clean FOLDER [--ledger FILE] [--hours N] [--flink_master HOST:PORT] [--delete] [--abandon]",
+        "dapple tools clean FOLDER [--ledger FILE] [--hours N] [--flink_master HOST:PORT] [--delete] [--abandon]",
         "dapple_dp.pipelines.plan.leftovers",
         click.Argument(["folder"], type=PATH),
         _LEDGER,

@@ -17,22 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dapple_dp.pipelines.jobs.forewarnings import forewarnings
-from dapple_dp.pipelines.kmeans.plan.planned_fit import (
-    check_previous,
-    feature_names,
-    learned_encoder,
-    previous_run,
-    public_fit,
-    public_points,
-    server_files,
-)
-from dapple_dp.pipelines.kmeans.plan.previous_run import PreviousRun
+from dapple_dp.pipelines.kmeans.plan.public_facts import PublicFacts, feature_names, server_files
 from dapple_dp.pipelines.kmeans.plan.public_fit import PublicFit, statement_of
 from dapple_dp.pipelines.ledger.remaining import Budget, next_window
 from dapple_dp.pipelines.ledger.spending import charge_of
 from dapple_dp.pipelines.plan import plan_words
 from dapple_dp.pipelines.plan.sharp_edges import edges_of
-from dapple_dp.pipelines.plan.stream_noise import stream_json, stream_warnings
 from dapple_dp.pipelines.run.stores import check_stores
 from dapple_dp.pipelines.tables.features import with_features
 from dapple_dp.pipelines.tables.private_source import check_public, private_source
@@ -48,6 +38,7 @@ from dapple_dp.schemas.privacy.meaning import Role, meaning_of
 from dapple_dp.schemas.privacy.statement import odds
 from dapple_dp.schemas.settings import yaml_text
 from dapple_dp.schemas.settings.tiers import unsupported
+from dapple_dp.schemas.tables.data_section import DataConfig
 from dapple_dp.schemas.tables.encoder import Encoder
 from dapple_dp.transforms.core.statistics.frame import Box
 from dapple_dp.transforms.kmeans.protocols import protocol_of
@@ -57,6 +48,10 @@ from dapple_dp.transforms.tables.on_launcher import ServerFiles
 
 if TYPE_CHECKING:
     from dapple_dp.transforms.rounds.memory_rows import PublicRows
+
+from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.transforms.kmeans.windows.rounds import column_of
+from dapple_dp.transforms.numerics.kmeans.recurring.windows import remembered_noise
 
 ASSUMED_UNITS = 100_000
 _SEARCH = (0.01, 20.0)
@@ -75,21 +70,17 @@ class Expected:
 
     Attributes:
       config: the job.
-      server: shape (q, d), feature units: public points, or those that stand in for them.
+      public: what its public files say.
       n_units: assumed number of rows (privacy unit client: of clients).
       fit: its rounds.
       simulated: what they would find.
-      encoder: of its columns, where they are encoded or have bounds of their own.
-      previous: the earlier run that the job follows, if any.
     """
 
     config: FitConfig
-    server: NDArray[np.float64]
+    public: PublicFacts
     n_units: int
     fit: PublicFit
     simulated: SimulatedFit
-    encoder: Encoder | None = None
-    previous: PreviousRun | None = None
 
     @classmethod
     def of(cls, config: FitConfig, given: SimpleNamespace) -> "Expected":
@@ -98,7 +89,7 @@ class Expected:
         n_units = _assumed(config, given)
         config = with_features(config)
         _compare(config)
-        return cls._of(config, n_units, server_files(config), lambda _: _width(config, given))
+        return cls._of(config, n_units, server_files(config), lambda encoder: _width(config.data, encoder, given))
 
     @classmethod
     def in_memory(cls, config: FitConfig, n_units: int, width: int, server: "PublicRows | None") -> "Expected":
@@ -115,21 +106,17 @@ class Expected:
         rows: "ServerFiles | PublicRows | None",
         width: Callable[[Encoder | None], int],
     ) -> "Expected":
-        encoder = learned_encoder(config, rows)
-        previous = previous_run(config)
-        server = public_points(config, encoder, rows, lambda: width(encoder), previous=previous)
-        check_previous(config, previous, encoder, server.shape[1])
-        fit = public_fit(config, server, previous)
-        simulated = fit.simulated(config, server, n_units)
-        found = cls(config=config, server=server, n_units=n_units, fit=fit, simulated=simulated)
-        return dataclasses.replace(found, encoder=encoder, previous=previous)
+        public = PublicFacts.of(config, rows, width)
+        fit = public.fit(config)
+        simulated = fit.simulated(config, public.points, n_units)
+        return cls(config=config, public=public, n_units=n_units, fit=fit, simulated=simulated)
 
     def at(self, epsilon: float, draws: int = DRAWS) -> "Expected":
         """The same job at another epsilon, simulated so often; raises ConfigError where no noise has its law there."""
         privacy = self.config.privacy.model_copy(update={"epsilon": epsilon})
         config = self.config.model_copy(update={"privacy": privacy})
-        fit = public_fit(config, self.server, self.previous)
-        simulated = fit.simulated(config, self.server, self.n_units, draws=draws)
+        fit = self.public.fit(config)
+        simulated = fit.simulated(config, self.public.points, self.n_units, draws=draws)
         return dataclasses.replace(self, config=config, fit=fit, simulated=simulated)
 
     @property
@@ -191,14 +178,14 @@ class Expected:
         lattice = self.fit.initial.frame.lattice
         if self.config.server_data is None or self.fit.initial.frame.components is not None:
             return []
-        share = float((np.linalg.norm(self.server - lattice.center, axis=1) > lattice.clipping_norm).mean())
+        share = float((np.linalg.norm(self.public.points - lattice.center, axis=1) > lattice.clipping_norm).mean())
         return [f"{share:.0%} of the server rows are longer than the clipping norm"] if share > 0.1 else []
 
     def to_json(self) -> dict[str, Any]:
         """All but what the ledger says."""
         plan, simulated = self.fit.plan, self.simulated
         edges = [{"anchor": each.anchor, "sentence": each.sentence} for each in edges_of(self.config)]
-        rows = len(self.server) if self.config.server_data is not None else None
+        rows = len(self.public.points) if self.config.server_data is not None else None
         counted = [release for each in plan.rounds for release in each.releases]
         return (
             {
@@ -212,8 +199,8 @@ class Expected:
                 "unknown_noise": protocol_of(self.config.algorithm).unknown_noise,
                 "size_noise": self.size_noise,
                 "columns": against_bounds(self),
-                "found_from": protocol_of(self.config.algorithm).found_from(self.config, plan, self.server.shape[1]),
-                "encoded": self.encoder is not None,
+                "found_from": protocol_of(self.config.algorithm).found_from(self.config, plan, self.public.n_features),
+                "encoded": self.public.encoder is not None,
                 "cost": {"mean": simulated.mean, "stddev": simulated.spread, "without_noise": simulated.without_noise},
                 "simulated_on": "stand-in rows" if rows is None else "server data",
                 "seconds": simulated.seconds * max(1.0, self._rows / MOST_ROWS),
@@ -256,7 +243,7 @@ def against_bounds(expected: Expected) -> list[dict[str, Any]]:
     Returns:
       A record per feature that has bounds, of column, noise, lower and upper; none where no noise is known before.
     """
-    noise, frame, encoder = expected.center_noise, expected.fit.initial.frame, expected.encoder
+    noise, frame, encoder = expected.center_noise, expected.fit.initial.frame, expected.public.encoder
     if noise is None or frame.components is not None:
         return []
     n_features = len(frame.lattice.center)
@@ -336,8 +323,8 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
         expected = Expected.of(config, given)
     summary = {"config": given.config} | expected.to_json()
     if isinstance(config, WindowsFit):
-        summary["stream"] = stream_json(config)
-        summary["warnings"] += stream_warnings(summary["stream"])
+        summary["stream"] = _stream_json(config)
+        summary["warnings"] += _stream_warnings(summary["stream"])
     in_stream = not isinstance(words, contextlib.nullcontext)
     charge = expected.charge(in_stream=in_stream)
     summary["ledger"] = None if config.ledger is None else Budget.of(config.ledger, charge)._asdict()
@@ -421,9 +408,8 @@ def _assumed(config: FitConfig, given: SimpleNamespace) -> int:
     return known or config.data.public_rows or ASSUMED_UNITS
 
 
-def _width(config: FitConfig, given: SimpleNamespace) -> int:
+def _width(data: DataConfig, encoder: Encoder | None, given: SimpleNamespace) -> int:
     """Number of features, where no public data say it; private files are not asked."""
-    data, encoder = config.data, learned_encoder(config, server_files(config))
     if not isinstance(data.features, str):
         return len(data.features) if encoder is None else encoder.n_features
     if data.feature_names is not None:
@@ -452,3 +438,52 @@ def _release_json(counted: ReleasePlan, release: Release, is_fixed: bool) -> dic
         "noise_stddev": stddev if np.isfinite(stddev) else None,
         "fixed": is_fixed,
     }
+
+
+def _stream_json(config: WindowsFit) -> dict[str, Any]:
+    """Relative noise of remembered counts, for noise of stddev 1 for a sensitivity of 1 and one unit a window.
+
+    A memory alone pays for every window in which a unit comes, with independent noise. Habits of units are two: to come
+    in every window, and to come exactly where the contract lets them count.
+
+    Args:
+      config: a window of the epoch.
+    """
+    epoch, length = config.epoch, config.recurring.memory
+    windows, times = epoch.windows, epoch.times
+    share = unit_of(config.privacy.unit).share(min(1.0 / epoch.separation, times / windows))
+    own = remembered_noise(config.weights, column_of(config), length, windows) / share
+
+    def alone(counted: int, part: float) -> float:
+        return remembered_noise((1,), (1,) * counted, length, windows) / part
+
+    habits = {"as the contract allows": {"stream": own, "memory alone": alone(times, share)}}
+    by_client = config.privacy.unit is PrivacyUnit.CLIENT
+    if by_client:
+        habits = {"in every window": {"stream": own, "memory alone": alone(windows, 1.0)}} | habits
+    return {
+        "windows": windows,
+        "counted": times,
+        "apart": epoch.separation if by_client else None,
+        "band": epoch.band,
+        "reach": len(config.weights),
+        "noise": habits,
+    }
+
+
+def _stream_warnings(found: dict[str, Any]) -> list[str]:
+    """Where a memory alone would have less noise, or a shorter band would."""
+    warnings = []
+    for habit, noise in found["noise"].items():
+        if noise["memory alone"] < noise["stream"]:
+            warnings.append(
+                f"for clients that come {habit}, a fit with recurring.memory {found['windows']} times has less noise "
+                f"at the same epsilon: {noise['memory alone']:.3g} against {noise['stream']:.3g}, and counts all of "
+                "them"
+            )
+    if found["apart"] is not None and found["apart"] < found["reach"] and found["counted"] > 1:
+        warnings.append(
+            f"stream.band {found['band']} is above stream.min_separation {found['apart']}, so that windows of a client "
+            "meet in one release and noise pays for their sum: try a band that is not above it"
+        )
+    return warnings

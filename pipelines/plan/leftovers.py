@@ -1,4 +1,4 @@
-"""`dapple clean`: folders that killed runs left beside their outputs, with keys and copies of rows in them.
+"""`dapple tools clean`: folders that killed runs left beside their outputs, with keys and copies of rows in them.
 
 A job in a Flink cluster goes on when its driver is killed. It is found by the name of its run, and stopped before the
 folder goes.

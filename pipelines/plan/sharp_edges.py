@@ -117,8 +117,8 @@ EDGES = (
     ),
     SharpEdge(
         "staging",
-        lambda job: job.keep_staging or _of_clients(job),
-        "A killed run leaves a private copy of the rows beside the output: see dapple clean.",
+        lambda job: _of_clients(job),
+        "A killed run leaves a private copy of the rows beside the output: see dapple tools clean.",
     ),
     SharpEdge(
         "masked-in-one-job",

@@ -32,7 +32,7 @@ _ALGORITHMS = (Algorithm.DP_LLOYD, Algorithm.CENTRAL_TREE, Algorithm.FEDDP_KMEAN
 _SCHEMA = "# yaml-language-server: $schema=fit.schema.json"
 _HEAD = (
     _SCHEMA,
-    "# Editors complete and check this file after `dapple schema fit > fit.schema.json`.",
+    "# Editors complete and check this file after `dapple tools schema fit > fit.schema.json`.",
     "# Nothing here may be chosen by looking at the private rows: settings are public.",
     "# Next: fill in what says FILL IN, then `dapple plan --config` this file, which spends nothing.",
 )

@@ -11,6 +11,7 @@ import math
 import os
 import stat
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -20,16 +21,20 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from pydantic import Field
 
+from dapple_dp.pipelines.kmeans.fit import JOB
+from dapple_dp.pipelines.kmeans.plan.fingerprint import content_fingerprint, settings_digest
+from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
 from dapple_dp.pipelines.ledger.private_state import check_published, digest_of
 from dapple_dp.pipelines.ledger.store import Ledger
-from dapple_dp.pipelines.plan.verify_inputs import check_inputs
 from dapple_dp.pipelines.run.folder import MANIFEST, PRIVACY_FILE, manifest_digest
-from dapple_dp.pipelines.run.options import beam_options
+from dapple_dp.pipelines.run.options import beam_options, read_text
+from dapple_dp.pipelines.run.run_keys import RunNonce
 from dapple_dp.schemas.choices import Algorithm
 from dapple_dp.schemas.core.plan import PrivacyPlan, PrivacyUnit, RoundPlan
 from dapple_dp.schemas.core.release import Release
-from dapple_dp.schemas.errors import ConfigError, LedgerRefusedError, ProtocolError
-from dapple_dp.schemas.privacy.ledger_entry import run_states
+from dapple_dp.schemas.errors import ConfigError, InputError, LedgerRefusedError, ProtocolError
+from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.privacy.ledger_entry import RunStatus, run_states
 from dapple_dp.schemas.privacy.release_table import RELEASE_SCHEMA, releases_from_table
 from dapple_dp.schemas.privacy.statement import describe
 from dapple_dp.schemas.settings import json_schema
@@ -42,6 +47,7 @@ from dapple_dp.transforms.files import gate
 from dapple_dp.transforms.files.file_bytes import write_bytes
 from dapple_dp.transforms.files.gate import TableForm
 from dapple_dp.transforms.files.stores import STORE, is_local, join
+from dapple_dp.transforms.privacy.key_files import key_digest
 
 SIGNATURE_FILE = "signature.json"
 _LABEL = b"dapple run signature 1\n"
@@ -129,7 +135,7 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
     if given.ledger is not None:
         _check_ledger(copy, given.ledger, account)
     if given.inputs is not None:
-        check_inputs(copy.manifest.run_id, given.inputs)
+        _check_inputs(copy.manifest.run_id, given.inputs)
     signer = _sign(copy, given.sign) if given.sign is not None else _check_signature(copy, given.key)
     summary = {
         "folder": copy.folder,
@@ -370,3 +376,52 @@ def _public_key(path: str) -> Ed25519PublicKey:
     if not isinstance(key, Ed25519PublicKey):
         raise refusal.because("a key of another kind")
     return key
+
+
+def _check_inputs(run_id: str, job: str) -> None:
+    """Reads all input of a job once more and compares it with what the ledger holds of a run.
+
+    All that a run knows of its input is an HMAC under its own key. So only who has the kept key, the ledger and the
+    data can compare, and nobody learns more than whether they are the same.
+
+    Args:
+      run_id: of the run.
+      job: path of the job's file, with `ledger` and the kept `key_uri`.
+
+    Raises:
+      ConfigError: if it is no such job, or another one than that of the run.
+      ProtocolError: if the input is another one now.
+    """
+    config: FitConfig = JOB.resolve(JOB.load(read_text(job)))
+    status = _status(config, run_id)
+    key = RunNonce(run=run_id, raw=bytes.fromhex(status.reserved["nonce"])).place(str(config.key_uri))
+    started = status.started or {}
+    if (settings_digest(config), key_digest(key)) != (status.reserved["config"], started["key"]["key_uri"]):
+        raise ConfigError(f"--inputs must name the job of run {run_id}, got another job or key; give the one that ran.")
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o700)
+        try:
+            found = content_fingerprint(plan_files(config), settings_digest(config), key, beam_options([]), folder)
+        except InputError as error:
+            raise ProtocolError(
+                f"the input must be that of run {run_id}, got none that can be read: {error}"
+            ) from error
+    if found != started["input"]:
+        raise ProtocolError(
+            f"the input must be that of run {run_id}, got another one; files were changed, added or removed since it "
+            "ran, so its release is of data that are no longer there."
+        )
+
+
+def _status(config: FitConfig, run_id: str) -> RunStatus:
+    """What the ledger says of the run; raises ConfigError where it does not say enough."""
+    if config.ledger is None or config.key_uri is None:
+        missing = "no ledger" if config.ledger is None else "no key"
+        raise ConfigError(
+            f"--inputs must name a job with ledger and key_uri, got {missing};"
+            " without a kept key nobody can compare the input, since all that was known of it was under that key."
+        )
+    status = Ledger(config.ledger).status(run_id)
+    if status is None or status.started is None:
+        raise ConfigError(f"the ledger must hold run {run_id}, got none that has begun there; name its own ledger.")
+    return status

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 
 from dapple_dp.pipelines.jobs.job import Job, Outcome, Run, charging
-from dapple_dp.pipelines.jobs.place import ChargedFolder
+from dapple_dp.pipelines.jobs.place import OutputKind
 from dapple_dp.pipelines.kmeans.plan.fingerprint import source_fingerprint
 from dapple_dp.pipelines.ledger.remaining import remaining
 from dapple_dp.pipelines.ledger.spending import charge_of
 from dapple_dp.pipelines.page.stamp import RunStamp
-from dapple_dp.pipelines.profile import profile_page as profile_page
+from dapple_dp.pipelines.profile import profile_page
+from dapple_dp.pipelines.run.folder import REPORT_FILE
 from dapple_dp.pipelines.run.graph import run_graph
 from dapple_dp.pipelines.run.options import shuffles_in_memory
 from dapple_dp.pipelines.run.registry_entry import (
@@ -59,7 +60,6 @@ _NOISE = {
     ProfileLaw.GAUSSIAN_THRESHOLD: "Gaussian thresholding, which names only values that enough units share",
 }
 _LOGGER = logging.getLogger(__name__)
-REPORT_FILE = "report.html"
 
 
 class PlannedProfile(NamedTuple):
@@ -185,7 +185,7 @@ def _write(run: Run[ProfileConfig], found: tuple[PlannedProfile, SavedModel], re
         stamp=RunStamp.today(run.options.run_id, config_digest(config), config.data.name),
         left=remaining(config.ledger, config.data.name),
     )
-    run.folder.write(REPORT_FILE, profile_page.render(view).encode())
+    run.folder.write_report(*profile_page.render(view))
     spent = {"epsilon": result.privacy.epsilon, "delta": result.privacy.delta}
     return Outcome(spent, _manifest(planned, model, result.fingerprint))
 
@@ -279,7 +279,7 @@ JOB = Job(
     _write,
     Zone.PUBLIC,
     reserve=charging(_charge),
-    place=ChargedFolder.of,
+    place=OutputKind(answered=True).place,
     shows=REPORT_FILE,
     resolve=with_features,
 )

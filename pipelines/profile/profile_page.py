@@ -15,6 +15,7 @@ from dapple_dp.pipelines.page.page import (
     Badge,
     Bar,
     Block,
+    Drawn,
     Facts,
     Level,
     Notice,
@@ -119,7 +120,7 @@ class ProfileView:
         return [each for each in self.clusters if each["cluster"] not in self.small]
 
 
-def render(view: ProfileView) -> str:
+def render(view: ProfileView) -> Drawn:
     """The report of a finished profile."""
     return render_page("Private profile", lambda: page(view))
 

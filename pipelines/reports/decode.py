@@ -16,6 +16,7 @@ from dapple_dp.pipelines.kmeans.report.center_summary import CenterSummary
 from dapple_dp.pipelines.page.page import (
     Badge,
     Bar,
+    Drawn,
     Facts,
     Level,
     Notice,
@@ -168,12 +169,14 @@ def stage_outputs(run: Run[Any], job: PlannedDecode, result: DecodeResult, more:
     folder.write_privacy({**report_outputs.privacy_json(parameters), **more})
     folder.write("deployment.yaml", report_outputs.deployment_yaml(parameters, n_reports))
     stamp = RunStamp.today(run.options.run_id, config_digest(job.config), None)
-    folder.write("report.html", render(parameters, result.model, n_reports, stamp).encode())
+    folder.write_report(*render(parameters, result.model, n_reports, stamp))
     manifest = report_outputs.decode_manifest(parameters, job.config, n_reports)
     return Outcome(report_outputs.spent(parameters), manifest)
 
 
-def render(parameters: CollectionParameters, model: ClusterModel, n_reports: int, stamp: RunStamp | None = None) -> str:
+def render(
+    parameters: CollectionParameters, model: ClusterModel, n_reports: int, stamp: RunStamp | None = None
+) -> Drawn:
     """The report of a finished run; all of it is computed from private reports and public parameters."""
     return render_page("Clustering of private reports", lambda: page(parameters, model, n_reports, stamp))
 

@@ -8,7 +8,7 @@ import secrets
 import apache_beam as beam
 
 from dapple_dp.pipelines.jobs.job import Job, Outcome, Run, charging
-from dapple_dp.pipelines.kmeans.plan.planned_fit import feature_names, learned_encoder, server_files
+from dapple_dp.pipelines.kmeans.plan.public_facts import feature_names, learned_encoder, server_files
 from dapple_dp.pipelines.ledger.spending import charge_of
 from dapple_dp.pipelines.reports import outputs as report_outputs
 from dapple_dp.pipelines.reports.shuffle import shuffled_batch, shuffling
@@ -33,7 +33,6 @@ from dapple_dp.schemas.reports.rows import REPORTS_FOLDER
 from dapple_dp.schemas.reports.split_parameters import CollectionParameters, collection_from_json
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.tables.contract import TableContract
-from dapple_dp.schemas.tables.data_section import PrepareOptions
 from dapple_dp.transforms.files import gate
 from dapple_dp.transforms.files.file_bytes import WrittenFile
 from dapple_dp.transforms.files.stores import STORE, join
@@ -78,7 +77,7 @@ def _plan_encode(config: EncodeConfig) -> PlannedEncode:
     parameters: CollectionParameters = designed(config, names, secrets.token_bytes(KEY_BYTES), encoding)
     if config.reports.parameters is not None:
         parameters = _agreed(parameters, config.reports.parameters)
-    rows = JobRows(data=data, source=source, contract=contract, prepare=PrepareOptions())
+    rows = JobRows(data=data, source=source, contract=contract)
     return PlannedEncode(config=config, rows=rows, parameters=parameters)
 
 

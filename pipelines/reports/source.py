@@ -114,5 +114,5 @@ def _unshuffled(source: ReportSource) -> Refusal:
         kind=ConfigError,
         rule=f"reports.path must hold shuffled reports where reports.mode is shuffle, and {MANIFEST} in {source.folder}"
         " must say so",
-        remedy="run dapple shuffle on it, and decode its output",
+        remedy="run dapple reports shuffle on it, and decode its output",
     )

@@ -17,14 +17,13 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from dapple_dp.pipelines.jobs.forewarnings import plural
 from dapple_dp.pipelines.jobs.job import Job, JobChoice, Outcome, Run
+from dapple_dp.pipelines.jobs.place import OutputKind, Stopped, Writes
 from dapple_dp.pipelines.jobs.run_job import run_settings
 from dapple_dp.pipelines.jobs.waiting import Watch
 from dapple_dp.pipelines.jobs.warned import total_warnings
 from dapple_dp.pipelines.jobs.windows import (
     Due,
     Released,
-    WindowFolder,
-    WindowsFolder,
     due_windows,
     first_complete,
     of_window,
@@ -216,8 +215,10 @@ def _topic_windows(config: WindowedDecode, options: PipelineOptions) -> TopicWin
     return TopicWindows(calendar=config.calendar, band=1, landing=landing)
 
 
-_WINDOW = Job("decode", _no_text, _plan_window, _work_window, _stage_window, Zone.PUBLIC, place=WindowFolder.of)
-WINDOWS = Job("decode", load_windowed_decode, _plan, _work, _write, Zone.PUBLIC, flags=_FLAGS, place=WindowsFolder.of)
+_WINDOW_KIND = OutputKind(stopped=Stopped.REPLACED)
+_WINDOW = Job("decode", _no_text, _plan_window, _work_window, _stage_window, Zone.PUBLIC, place=_WINDOW_KIND.place)
+_KIND = OutputKind(writes=Writes.PARTS)
+WINDOWS = Job("decode", load_windowed_decode, _plan, _work, _write, Zone.PUBLIC, flags=_FLAGS, place=_KIND.place)
 
 
 def _choose(text: str) -> Job[Any, Any, Any]:

@@ -16,18 +16,17 @@ from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.settings.format_number import with_number
 from dapple_dp.schemas.settings.json_schema import NumberedFile
 from dapple_dp.schemas.settings.refusal import Refusal
+from dapple_dp.schemas.settings.run_manifest import RELEASED_FILES
 from dapple_dp.transforms.core import known_objects
 from dapple_dp.transforms.files import gate, new_file
-from dapple_dp.transforms.files.checkpoint import MANIFEST_FILE, is_arrays
 from dapple_dp.transforms.files.claims import Claim, UnderWayError, is_locked, locked
 from dapple_dp.transforms.files.file_bytes import read_bytes, remove_files, write_bytes
 from dapple_dp.transforms.files.stores import STORE, is_local, join
-from dapple_dp.transforms.rounds.bound_broadcast import SUFFIX
-from dapple_dp.transforms.rounds.staged_state import STATE_FILE
 from dapple_dp.transforms.tables.staging_names import copy_folder, parsed, staging_folder
 
 MANIFEST = "run.json"
 PRIVACY_FILE = "privacy.json"
+REPORT_FILE = "report.html"
 KEY_FILE = "run.key"
 SECRET_FILE = "mask.secret"
 NONCE_FILE = "run.nonce"
@@ -52,6 +51,7 @@ class RunFolder:
         # Workers may have another working folder.
         self.staging = staging_folder(absolute(output), run_id)
         self._published: dict[str, str] = {}
+        self._warnings: dict[str, int | None] = {}
         self._made: list[str] = []
         self._lock = -1
         self._claim: Claim | None = None
@@ -246,6 +246,11 @@ class RunFolder:
         content = with_number(statement | ({"extended": extended} if extended else {}))
         self._stage(PRIVACY_FILE, json.dumps(content, indent=2, sort_keys=True).encode())
 
+    def write_report(self, html: str, warnings: int | None) -> None:
+        """Stages `report.html`; the manifest holds how many warnings it shows."""
+        self.write(REPORT_FILE, html.encode())
+        self._warnings = {"warnings": warnings}
+
     def adopt(self, name: str, content: bytes | None = None) -> None:
         """Lists a staged file in the manifest."""
         content = read_bytes(self.path(name)) if content is None else content
@@ -268,7 +273,7 @@ class RunFolder:
         """Stages the manifest, with the digest of every staged file; returns its own SHA-256."""
         self._check_claim()
         other = {} if self._began == versions() else {"began_with": self._began}
-        whole = with_number(manifest | other | {"files": self._published})
+        whole = with_number(manifest | self._warnings | other | {"files": self._published})
         whole["manifest_digest"] = manifest_digest(whole)
         content = json.dumps(whole, indent=2, sort_keys=True).encode()
         write_bytes(self.path(MANIFEST), content)
@@ -333,6 +338,10 @@ def new_run_id() -> str:
 
 def is_of_rounds(name: str) -> bool:
     """Whether rounds of a run leave a file of this name in the staging folder for a further attempt."""
+    from dapple_dp.transforms.files.checkpoint import MANIFEST_FILE, is_arrays
+    from dapple_dp.transforms.rounds.bound_broadcast import SUFFIX
+    from dapple_dp.transforms.rounds.staged_state import STATE_FILE
+
     own = name in (MANIFEST_FILE, STATE_FILE, NONCE_FILE) or name.endswith(SUFFIX) or is_arrays(name)
     return own and "/" not in name
 
@@ -405,3 +414,31 @@ def check_no_link(output: str) -> None:
         pass
     if not os.path.isdir(path):
         raise ConfigError(f"--output must be a folder that can be made, got {output}; {path} is no folder.")
+
+
+def check_apart(output: str, allowed_by: str = "") -> None:
+    """Refuses an output folder in or below a fit's, whose files may be handed out as a whole.
+
+    Args:
+      output: folder on any Beam filesystem; need not exist.
+      allowed_by: name of the section in which a job may allow it; "" if it may not.
+
+    Raises:
+      ConfigError: if a fit's centers are there.
+    """
+    remedy = f"choose another one or set {allowed_by}.beside_released to true" if allowed_by else "choose another one"
+    for folder in _upward(output):
+        for name in RELEASED_FILES:
+            if STORE.exists(join(folder, name)):
+                raise ConfigError(
+                    f"--output must be a folder outside of released outputs, got {output} with {name} in {folder}; "
+                    f"{remedy}."
+                )
+
+
+def _upward(folder: str) -> Iterator[str]:
+    if is_local(folder):
+        folder = os.path.abspath(folder.removeprefix("file://"))
+    while folder.strip("/") and not folder.endswith(":/"):
+        yield folder
+        folder = folder.rpartition("/")[0]

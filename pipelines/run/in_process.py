@@ -49,7 +49,7 @@ def run_in_process(
     rows: "Columns | LocalRows",
     start: Callable[[], RunKey],
     tell: Callable[[str], None] | None = None,
-) -> tuple[Any, GraphPrivacy]:
+) -> tuple[tuple[Any, ...], GraphPrivacy]:
     """Runs all rounds.
 
     Args:
@@ -59,7 +59,7 @@ def run_in_process(
       tell: takes a line after each round, with the time that is left; None to say nothing.
 
     Returns:
-      The state after the last round, and what the rounds have spent.
+      The states before the first round and after each, and what the rounds have spent.
 
     Raises:
       PrivacyFlowError: if the rounds are not those of the plan, or need another engine; no row has been looked at.
@@ -71,9 +71,9 @@ def run_in_process(
     row_pass.start()
     with one_thread():
         blocks = _Watched(_blocks(rows, contract), len(rounds), tell)
-        state = loop.run(initial, rounds, blocks, start())
+        states = loop.run(initial, rounds, blocks, start())
     blocks.tell()
-    return state, spent
+    return states, spent
 
 
 class _Watched:

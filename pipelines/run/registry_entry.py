@@ -14,19 +14,11 @@ from dapple_dp.schemas.settings.format_number import FORMAT
 
 UNKNOWN = "unknown"
 _FIELDS = {
-    "url_slug": ("", "url_slug"),
     "data_curator_name": ("basic", "data_curator_name"),
-    "data_curator_type": ("basic", "data_curator_type"),
     "intended_use": ("basic", "intended_use"),
-    "data_product_region": ("basic", "data_product_region"),
-    "data_product_sector": ("basic", "data_product_sector"),
-    "publication_date": ("basic", "publication_date"),
     "release_schedule": ("deployment_model", "release_schedule"),
     "access_controls": ("implementation", "access_controls"),
-    "utility": ("implementation", "utility"),
     "approved_by": ("administrative", "approved_by"),
-    "evidence_sources": ("administrative", "evidence_sources"),
-    "registry_author": ("administrative", "registry_authors"),
 }
 """Section and name in the entry of each field of `DeploymentConfig`."""
 
@@ -54,15 +46,10 @@ def with_curator(entry: dict[str, Any], given: DeploymentConfig | None, reasons:
     deployment = filled["deployment"]
     for name, text in ({} if given is None else given.given).items():
         section, field = _FIELDS[name]
-        place = deployment if section == "" else deployment[section]
-        if name == "url_slug":
-            filled["url_slug"] = text
-        elif name.startswith("data_curator_"):
-            place["data_curators"][0][field] = text
-        elif name == "registry_author":
-            place[field] = [text]
-        else:
-            place[field] = text
+        place = deployment[section]
+        if name == "data_curator_name":
+            place = place["data_curators"][0]
+        place[field] = text
     if reasons:
         deployment["implementation"]["justification"] = dict(reasons)
     return filled

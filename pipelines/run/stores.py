@@ -10,12 +10,12 @@ import pydantic
 from dapple_dp.schemas.errors import ConfigError, what_installs
 
 STORES = {
-    "s3": ("boto3", "aws"),
+    "s3": ("obstore", "aws"),
     "gs": ("google.cloud.storage", "gcp"),
     "azfs": ("azure.storage.blob", "azure"),
     "hdfs": ("hdfs", "hdfs"),
 }
-"""By the beginning of a path: what Beam imports for it, and the extra that brings it."""
+"""By the beginning of a path: the library that it needs, and the extra that brings it."""
 _PASSWORD = re.compile(r"://[^/@\s]*:[^/@\s]*@")
 _SCHEME = re.compile(rf"({'|'.join(STORES)})://")
 

@@ -63,7 +63,6 @@ def staged_by_client(rows: JobRows, options: PipelineOptions, key_uri: str, fold
     _make_private(copy)
     if not (whole and bounded):
         _say(rows, copy)
-    keep = False
     try:
         with staged_listing(rows.source, copy) as source:
             listed = dataclasses.replace(rows, source=source)
@@ -74,12 +73,11 @@ def staged_by_client(rows: JobRows, options: PipelineOptions, key_uri: str, fold
                 return
             check_room(rows.source.listed, copy)
             _group(listed, options, key_uri, copy)
-        keep = rows.keep_staging
         windows = None if rows.roll is None else rows.roll.windows
         with staged_listing(grouped_source(copy, windows), copy) as source:
             yield dataclasses.replace(listed, source=source, contract=listed.contract.encoded(), counted=True)
     finally:
-        _leave(copy, keep=keep)
+        _leave(copy)
 
 
 @contextlib.contextmanager
@@ -90,12 +88,12 @@ def private_folder(folder: str) -> Iterator[str]:
     try:
         yield beside
     finally:
-        _leave(beside, keep=False)
+        _leave(beside)
 
 
 def clear_copy(folder: str) -> None:
     """Removes the copy that a killed run may have left beside `folder`."""
-    _leave(copy_folder(folder), keep=False)
+    _leave(copy_folder(folder))
 
 
 def _group(rows: JobRows, options: PipelineOptions, key_uri: str, copy: str) -> None:
@@ -105,7 +103,6 @@ def _group(rows: JobRows, options: PipelineOptions, key_uri: str, copy: str) -> 
     grouping = prepare.Grouping(
         contract=dataclasses.replace(rows.contract, by_client=True),
         folder=copy,
-        n_shards=rows.prepare.n_shards,
         max_rows=rows.data.max_rows_per_client,
         key_uri=key_uri,
         windows=None if rows.roll is None else rows.roll.windows,
@@ -194,14 +191,10 @@ def _copy_folder(folder: str) -> str:
 def _say(rows: JobRows, copy: str) -> None:
     """What may happen, before it is known: whether clients are split is private, so no line depends on it."""
     _LOGGER.info("bringing the rows of each client together where they are apart")
-    if rows.keep_staging:
-        _LOGGER.info("kept, if one is made: %s; it is as private as the input", copy)
 
 
-def _leave(folder: str, *, keep: bool) -> None:
-    """Removes the copy, unless it stays."""
-    if keep:
-        return
+def _leave(folder: str) -> None:
+    """Removes the copy."""
     if is_local(folder):
         shutil.rmtree(folder, ignore_errors=True)
     else:

@@ -4,13 +4,12 @@ import contextlib
 import dataclasses
 import functools
 import logging
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from dapple_dp.pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
-from dapple_dp.pipelines.jobs.place import OutputFolder
+from dapple_dp.pipelines.jobs.place import OutputKind
 from dapple_dp.pipelines.run.failures import reported
 from dapple_dp.pipelines.run.graph import run_graph
 from dapple_dp.pipelines.run.options import runs_in_process, spilling
@@ -139,14 +138,6 @@ def _work(run: Run[PrepareConfig], config: PrepareConfig) -> PreparedManifest:
     return manifest
 
 
-class _PreparedFolder(OutputFolder):
-    """An output folder whose manifest workers write, in place of `run.json`."""
-
-    def publish(self, manifest: dict[str, Any]) -> None:
-        """Makes the staging folder the output, the workers' manifest last."""
-        self.folder.move([*manifest["files"], MANIFEST_FILE])
-
-
 def _plan(run: Run[PrepareConfig]) -> PrepareConfig:
     _LOGGER.info("run %s: grouping rows by client", run.options.run_id)
     return run.settings
@@ -164,6 +155,6 @@ JOB = Job(
     _write,
     Zone.TRUSTED,
     shows="",
-    place=_PreparedFolder.of,
+    place=OutputKind(manifest=MANIFEST_FILE).place,
     resolve=with_features,
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dapple_dp.schemas.errors import ConfigError, InputError
 from dapple_dp.schemas.settings.vocabulary import VocabularySection
 from dapple_dp.schemas.tables.contract import TableContract
-from dapple_dp.schemas.tables.data_section import CsvConfig, CsvForm, DataConfig, PrepareOptions
+from dapple_dp.schemas.tables.data_section import CsvConfig, CsvForm, DataConfig
 from dapple_dp.transforms.files.file_bytes import files_in
 from dapple_dp.transforms.files.formats.csv_file import CsvFile
 from dapple_dp.transforms.files.signals.measures import INPUT_BYTES, INPUT_FILES, MEASURES
@@ -39,8 +39,6 @@ class JobRows:
       data: what the job says of them.
       source: where they are, listed; of a table, the files of one snapshot.
       contract: how they are read; by client if clients must be whole.
-      prepare: how they would be grouped.
-      keep_staging: whether a grouped copy stays.
       counted: whether they have been counted, before invalid ones were dropped.
       roll: of an epoch at client level, whose clients count in some windows only; None where all rows count.
     """
@@ -48,8 +46,6 @@ class JobRows:
     data: DataConfig
     source: Source
     contract: TableContract
-    prepare: PrepareOptions
-    keep_staging: bool = False
     counted: bool = False
     roll: "EpochRoll | None" = None
 

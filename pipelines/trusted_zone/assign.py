@@ -6,9 +6,10 @@ import apache_beam as beam
 import numpy as np
 
 from dapple_dp.pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
+from dapple_dp.pipelines.jobs.place import OutputKind
 from dapple_dp.pipelines.run.flags import OUTPUT_FLAGS
 from dapple_dp.pipelines.tables.features import with_features
-from dapple_dp.pipelines.trusted_zone.trusted_folder import apart, model_manifest, run_on_rows
+from dapple_dp.pipelines.trusted_zone.trusted_folder import model_manifest, run_on_rows
 from dapple_dp.schemas.core.plan import Zone
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.trusted_zone.job_configs import AssignConfig, AssignOptions, load_assign_config
@@ -102,6 +103,6 @@ JOB = Job(
     Zone.TRUSTED,
     shows=ASSIGNMENTS,
     flags=(*OUTPUT_FLAGS, "--level", "--least_size"),
-    place=apart("assign"),
+    place=OutputKind(mark=NOT_PRIVATE, allowed_by="assign").place,
     resolve=with_features,
 )

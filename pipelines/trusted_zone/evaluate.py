@@ -6,8 +6,9 @@ import apache_beam as beam
 import numpy as np
 
 from dapple_dp.pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
+from dapple_dp.pipelines.jobs.place import OutputKind
 from dapple_dp.pipelines.tables.features import with_features
-from dapple_dp.pipelines.trusted_zone.trusted_folder import apart, model_manifest, run_on_rows
+from dapple_dp.pipelines.trusted_zone.trusted_folder import model_manifest, run_on_rows
 from dapple_dp.schemas.core.plan import Zone
 from dapple_dp.schemas.trusted_zone.job_configs import EvaluateConfig, load_evaluate_config
 from dapple_dp.schemas.trusted_zone.metrics import METRICS_FILE, NOT_PRIVATE, Metrics
@@ -69,6 +70,6 @@ JOB = Job(
     _write,
     Zone.TRUSTED,
     shows=METRICS_FILE,
-    place=apart("evaluate"),
+    place=OutputKind(mark=NOT_PRIVATE, allowed_by="evaluate").place,
     resolve=with_features,
 )

@@ -8,13 +8,13 @@ import apache_beam as beam
 import numpy as np
 
 from dapple_dp.pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
-from dapple_dp.pipelines.kmeans.plan.planned_fit import feature_count, feature_names, learned_encoder, server_files
+from dapple_dp.pipelines.jobs.place import OutputKind
+from dapple_dp.pipelines.kmeans.plan.public_facts import feature_count, feature_names, learned_encoder, server_files
 from dapple_dp.pipelines.run.graph import run_graph
 from dapple_dp.pipelines.run.run_keys import own_key
 from dapple_dp.pipelines.tables.client_staging import staged_by_client
 from dapple_dp.pipelines.tables.features import with_features
 from dapple_dp.pipelines.tables.private_source import JobRows, private_source
-from dapple_dp.pipelines.trusted_zone.trusted_folder import TrustedFolder
 from dapple_dp.schemas.choices import LloydStart, PooledAlgorithm
 from dapple_dp.schemas.core.plan import TRUSTED_ZONE, Zone
 from dapple_dp.schemas.kmeans.model import ClusterModel
@@ -54,7 +54,7 @@ def job_rows(config: PooledFitConfig, listed: Source | None = None) -> JobRows:
     encoder = learned_encoder(config, server_files(config, source))
     width = feature_count(config.data, source, encoder) if config.algorithm is PooledAlgorithm.DP_LLOYD else None
     contract = TableContract.from_config(config.data, n_features=width, by_client=config.by_client, encoder=encoder)
-    return JobRows(data=config.data, source=source, contract=contract, prepare=config.prepare)
+    return JobRows(data=config.data, source=source, contract=contract)
 
 
 def centers(
@@ -67,9 +67,7 @@ def centers(
     elif config.algorithm is PooledAlgorithm.DP_LLOYD:
         cluster = RunPlainLloyd(contract=contract, initial=_lloyd_start(config, contract))
     else:
-        cluster = ClusterPooledRows(
-            contract=contract, n_clusters=config.n_clusters, options=config.optimal, seed=config.seed
-        )
+        cluster = ClusterPooledRows(contract=contract, n_clusters=config.n_clusters, seed=config.seed)
     return shards | label >> cluster
 
 
@@ -134,6 +132,6 @@ JOB = Job(
     write=_write,
     zone=Zone.TRUSTED,
     shows="",
-    place=TrustedFolder.of,
+    place=OutputKind(mark=NOT_PRIVATE).place,
     resolve=with_features,
 )

@@ -18,17 +18,17 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from dapple_dp.pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
-from dapple_dp.pipelines.jobs.place import Place, Summary
-from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit, plan_fit
+from dapple_dp.pipelines.jobs.place import OutputKind, Writes
+from dapple_dp.pipelines.jobs.warned import log_warnings
+from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit, plan_files
 from dapple_dp.pipelines.ledger.spending import Reservation, charge_of, spending
-from dapple_dp.pipelines.run.folder import absolute, check_no_link
+from dapple_dp.pipelines.run.folder import REPORT_FILE, absolute
 from dapple_dp.pipelines.run.graph import run_graph
 from dapple_dp.pipelines.run.run_keys import own_key
 from dapple_dp.pipelines.tables.client_staging import staged_by_client
 from dapple_dp.pipelines.tables.private_source import JobRows, private_source
 from dapple_dp.pipelines.trusted_zone import pooled_fit
-from dapple_dp.pipelines.trusted_zone.sweep_folder import REPORT_FILE, SweepFolder
-from dapple_dp.pipelines.trusted_zone.trusted_folder import check_apart
+from dapple_dp.pipelines.trusted_zone.sweep_folder import SweepFolder
 from dapple_dp.schemas.core.plan import Promise, Zone
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
@@ -68,7 +68,7 @@ def plan_cells(cells: Sequence[SweepCell], listed: Source | None = None) -> list
     """
     planned = []
     for number, cell in enumerate(cells):
-        fit = plan_fit(cell.config, listed) if isinstance(cell.config, FitConfig) else None
+        fit = plan_files(cell.config, listed) if isinstance(cell.config, FitConfig) else None
         planned.append(PlannedCell(number, cell, fit))
     return planned
 
@@ -197,12 +197,10 @@ def job_rows(cells: Sequence[PlannedCell], listed: Source | None = None) -> JobR
     by_client = any(each.contract.by_client for each in found)
     widest = max(found, key=lambda each: each.contract.n_features or 0)
     contract = dataclasses.replace(widest.contract, by_client=by_client)
-    return dataclasses.replace(widest, contract=contract, keep_staging=False)
+    return dataclasses.replace(widest, contract=contract)
 
 
-def execute(
-    config: SweepConfig, options: PipelineOptions, output: str, run_id: str = "sweep"
-) -> tuple[pa.Table, pa.Table]:
+def execute(config: SweepConfig, options: PipelineOptions, output: str, run_id: str = "sweep") -> int | None:
     """Runs a sweep, or what is left of it.
 
     Args:
@@ -212,7 +210,7 @@ def execute(
       run_id: under which parts are charged, if there is a ledger.
 
     Returns:
-      All cells (`CELL_SCHEMA`) and all curves (`POINT_SCHEMA`).
+      How many warnings its report shows; None if it could not be drawn.
 
     Raises:
       DappleError: what stopped the run, in one sentence; parts that are done stay.
@@ -281,26 +279,19 @@ def _run_part(
         new_file.rename(partial, part)
 
 
-class _SweepPlace(Place):
-    """A folder of parts outside of released ones; `execute` makes it, charges every part, and completes it."""
-
-    @property
-    def summary(self) -> Summary:
-        """Run id and output."""
-        return {"run_id": self._options.run_id, "output": self._options.output}
-
-    def check(self) -> None:
-        check_no_link(self._options.output)
-        check_apart(self._options.output)
-
-
 def _plan(run: Run[SweepConfig]) -> SweepConfig:
     _LOGGER.info("run %s: %d cells; %s", run.options.run_id, len(run.settings.cells), NOT_PRIVATE["label"])
     return run.settings
 
 
-def _work(run: Run[SweepConfig], config: SweepConfig) -> None:
-    execute(config, run.options.beam, run.options.output, run.options.run_id)
+def _work(run: Run[SweepConfig], config: SweepConfig) -> int | None:
+    return execute(config, run.options.beam, run.options.output, run.options.run_id)
+
+
+def _write(run: Run[SweepConfig], config: SweepConfig, warnings: int | None) -> Outcome:
+    log_warnings(warnings)
+    summary = {"run_id": run.options.run_id, "output": run.options.output}
+    return Outcome(summary | UNPROTECTED | {"warnings": warnings})
 
 
 JOB = Job(
@@ -308,8 +299,8 @@ JOB = Job(
     load_sweep_config,
     _plan,
     _work,
-    lambda *_: Outcome(UNPROTECTED),
+    _write,
     Zone.TRUSTED,
     shows=REPORT_FILE,
-    place=_SweepPlace.of,
+    place=OutputKind(writes=Writes.PARTS, mark=NOT_PRIVATE).place,
 )

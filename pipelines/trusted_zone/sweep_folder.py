@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from dapple_dp.pipelines.run.folder import REPORT_FILE
 from dapple_dp.pipelines.run.versions import versions
 from dapple_dp.pipelines.trusted_zone import sweep_page
 from dapple_dp.schemas.errors import ConfigError, InputError
@@ -31,7 +32,7 @@ Curve = tuple[str, str]
 """A method and its varied settings."""
 STATE_FILE, RESULTS_FILE, SUMMARY_FILE, PARTS = "sweep.json", "results.parquet", "summary.parquet", "parts"
 """What was asked for, all cells, all curves, and the folder of the parts that are done."""
-REPORT_FILE, PLOT_FILE = "report.html", "sweep.svg"
+PLOT_FILE = "sweep.svg"
 _PRIVATE = "private-"
 
 
@@ -142,19 +143,19 @@ class SweepFolder:
         tables = [gate.read_table(path, _part_refusal(path), TableForm.by_size(self._schema)) for path in self._parts()]
         return pa.concat_tables([self._schema.empty_table(), *tables])
 
-    def finish(self) -> tuple[pa.Table, pa.Table]:
-        """Writes the report, the curves, and last all cells in the order of the sweep; returns cells and curves."""
+    def finish(self) -> int | None:
+        """Writes the report, the curves, and last all cells in order; returns the warnings of the report."""
         order = {cell.digest: number for number, cell in enumerate(self._config.cells)}
         rows = sorted(self.done().to_pylist(), key=lambda row: order[row["cell"]])
         results = pa.Table.from_pylist(rows, schema=self._schema)
         points = summary(results)
         drawn = sweep_page.render(self._config, points)
-        _write_atomically(self._path(REPORT_FILE), drawn.page.encode())
+        _write_atomically(self._path(REPORT_FILE), drawn.page.html.encode())
         if drawn.svg is not None:
             _write_atomically(self._path(PLOT_FILE), drawn.svg.encode())
         _write_atomically(self._path(SUMMARY_FILE), table_bytes(points))
         _write_atomically(self._path(RESULTS_FILE), table_bytes(results))
-        return results, points
+        return drawn.page.warnings
 
 
 def _write_atomically(path: str, content: bytes) -> None:

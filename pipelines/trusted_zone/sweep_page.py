@@ -9,7 +9,20 @@ import pyarrow as pa
 
 from dapple_dp.pipelines.jobs.forewarnings import plural
 from dapple_dp.pipelines.page import plots
-from dapple_dp.pipelines.page.page import Badge, Block, Facts, Level, Notice, Page, Plot, Section, Table, html, plot
+from dapple_dp.pipelines.page.page import (
+    Badge,
+    Block,
+    Drawn,
+    Facts,
+    Level,
+    Notice,
+    Page,
+    Plot,
+    Section,
+    Table,
+    html,
+    plot,
+)
 from dapple_dp.pipelines.page.plots import Series
 from dapple_dp.pipelines.page.stamp import RunStamp
 from dapple_dp.pipelines.page.svg import standalone
@@ -32,9 +45,9 @@ Point = dict[str, Any]
 
 
 class DrawnSweep(NamedTuple):
-    """The rendered sweep: `page` as HTML, and its plot as a file, or None if it could not be drawn."""
+    """The rendered sweep: its page, and its plot as a file, or None if it could not be drawn."""
 
-    page: str
+    page: Drawn
     svg: str | None
 
 
@@ -49,11 +62,13 @@ def render(config: SweepConfig, points: pa.Table) -> DrawnSweep:
         curves = _curves(points.to_pylist())
         drawn = _cost_plot(curves)
         svg = standalone(drawn.svg) if isinstance(drawn, Plot) else None
-        return DrawnSweep(html(_page(config, curves, drawn)), svg)
+        page = _page(config, curves, drawn)
+        return DrawnSweep(Drawn(html(page), len(page.warnings)), svg)
     except Exception as error:  # noqa: BLE001 - what a sweep has found must not be lost to its report
         _LOGGER.warning("the report could not be written: %s", describe_unexpected(error))
         lead = "This report could not be written; the other files of the sweep are whole."
-        return DrawnSweep(html(Page(title="Sweep", lead=lead, tags=(str(_BADGE),), label=None, sections=())), None)
+        page = Page(title="Sweep", lead=lead, tags=(str(_BADGE),), label=None, sections=())
+        return DrawnSweep(Drawn(html(page), None), None)
 
 
 def _curves(points: list[Point]) -> dict[tuple[str, str], list[Point]]:

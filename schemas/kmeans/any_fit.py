@@ -14,19 +14,18 @@ from dapple_dp.schemas.choices import Algorithm, Assignment, Auto, ClippingCente
 from dapple_dp.schemas.core.plan import Allocation, PrivacyUnit
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.recurring.config import RecurringConfig
-from dapple_dp.schemas.kmeans.sections.clipping_config import ClippingConfig
+from dapple_dp.schemas.kmeans.sections.clipping_config import PRIVATE_NORM_SHARE, ClippingConfig
 from dapple_dp.schemas.kmeans.sections.cluster_choice import ClusterChoice, ClusterCount
 from dapple_dp.schemas.kmeans.sections.feddp_config import FedDPOptions, LloydConfig, QualityConfig
 from dapple_dp.schemas.kmeans.sections.privacy_config import PrivacyConfig
 from dapple_dp.schemas.masked.config import MaskedConfig, check_masked
 from dapple_dp.schemas.privacy.curator import DeploymentConfig, PlanOptions, PublicText, SettingName, check_justified
 from dapple_dp.schemas.settings import rejection
-from dapple_dp.schemas.settings.section import Flag, JobSettings, Scalar, Section, Text, Whole
+from dapple_dp.schemas.settings.section import JobSettings, Scalar, Section, Text, Whole
 from dapple_dp.schemas.tables.data_section import (
     DataConfig,
     LedgerPath,
     OptionalServerData,
-    PrepareOptions,
     check_named,
 )
 from dapple_dp.schemas.tables.encoding import ColumnEncoding, Encodings, check_encodings, with_vocabularies
@@ -79,16 +78,12 @@ class AnyFit(JobSettings):
     recurring: RecurringConfig | None = Field(
         default=None, description="a section with previous to follow an earlier fit, or leave it out"
     )
-    prepare: PrepareOptions = Field(default=PrepareOptions(), description="a section with shards, or leave it out")
     trust: Trust = Field(
         default=Trust.CENTRAL,
         description="central where the pipeline is the trusted aggregator, or masked where it adds up masked messages",
     )
     masked: MaskedConfig = Field(
         default=MaskedConfig(), description="a section of trust masked with scheme or secret_uri, or leave it out"
-    )
-    keep_staging: Flag = Field(
-        default=False, description="true to keep the private copy of the data that was grouped by client, or false"
     )
     chunks: ChunksConfig = Field(default=ChunksConfig(), description="a section with rounds, or leave it out")
     key_uri: Text | None = Field(
@@ -268,16 +263,6 @@ class AnyFit(JobSettings):
     _encodings_fit_the_data = pydantic.model_validator(mode="after")(check_encodings)
 
     @pydantic.model_validator(mode="after")
-    def _bounds_of_clients_are_those_of_the_printed_method(self) -> Self:
-        printed = self.privacy.unit is PrivacyUnit.CLIENT and self.privacy.allocation is Allocation.PAPER
-        if self.clipping.bounds is not None and not printed:
-            raise ConfigError(
-                "clipping.bounds must be left out unless privacy.unit is client and privacy.allocation is paper, got a "
-                "section; remove it: bounds follow from server data then."
-            )
-        return self
-
-    @pydantic.model_validator(mode="after")
     def _guards_are_left_out_of_the_printed_method_only(self) -> Self:
         if not self.feddp_kmeans.guards and self.privacy.allocation is not Allocation.PAPER:
             raise ConfigError(
@@ -316,7 +301,7 @@ class AnyFit(JobSettings):
         shares = {
             "lloyd.share": self.lloyd.share if self.lloyd.steps and self.buys_its_start else 0.0,
             "quality.share": self.quality.share if self.quality else 0.0,
-            "clipping.share": self.clipping.share if self.clipping.norm is ClippingRule.PRIVATE else 0.0,
+            "the private norm": PRIVATE_NORM_SHARE if self.clipping.norm is ClippingRule.PRIVATE else 0.0,
             "feddp_kmeans.simplify.share": options.simplify.share if options.simplify else 0.0,
             "feddp_kmeans.reduce_diameter.share": options.reduce_diameter.share if options.reduce_diameter else 0.0,
         }

@@ -27,7 +27,7 @@ from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.any_fit import AnyFit
 from dapple_dp.schemas.kmeans.sections.clipping_config import CLIPPING_NORMS
 from dapple_dp.schemas.settings import rejection
-from dapple_dp.schemas.settings.section import Positive, Section, Share, auto_or_integer
+from dapple_dp.schemas.settings.section import Positive, Section, auto_or_integer
 from dapple_dp.schemas.settings.tiers import PAPER_ONLY
 from dapple_dp.schemas.tables.encoding import Bounds, BoundsRange, ColumnEncoding, interval
 from dapple_dp.schemas.tables.feature_patterns import has_patterns
@@ -36,6 +36,10 @@ AUTO_MEDIAN_STEPS = 8
 """Rounds of medians, if the job does not say how many."""
 LEAST_RADIUS = 1e-3
 """Half diagonals of the domain: rows nearer to their center than this have no direction."""
+START_SHARE = 0.5
+"""The share of the budget for a private start."""
+CLIENT_RADIUS = 0.5
+"""The largest norm of the stacked relative sums of a client, divided by its rows, in units of the radius."""
 FIRST_LENGTH = 0.25
 """How far a center may move in the first round, in distances from there to the nearest other center."""
 _MEANS_ONLY = ("variant", "radius", "radius_factor", "clip_moves", "update")
@@ -122,14 +126,6 @@ class DPLloydConfig(Section):
         default=None,
         description="plain for noisy sum / noisy count, shrunken to shrink a move by its known noise, or leave it out "
         "for shrunken after a private start and plain otherwise",
-    )
-    start_share: Share = Field(
-        default=0.5, description="the share of the budget for a private start, strictly between 0 and 1"
-    )
-    client_radius: Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)] = Field(
-        default=0.5,
-        description="the largest norm of the stacked relative sums of a client, divided by its rows, in units of the "
-        "radius, in (0, 1]; for privacy unit client",
     )
 
     @property

@@ -1,7 +1,7 @@
 """Jobs without privacy that a private clustering is compared with: their output stays in the trusted zone."""
 
 from collections.abc import Mapping
-from typing import Annotated, Self
+from typing import Self
 
 import pydantic
 from pydantic import Field
@@ -11,26 +11,9 @@ from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.lloyd_config import DPLloydConfig, check_public_start
 from dapple_dp.schemas.settings import rejection
-from dapple_dp.schemas.settings.section import Count, JobSettings, Scalar, Section, Whole
-from dapple_dp.schemas.tables.data_section import DataConfig, OptionalServerData, PrepareOptions
+from dapple_dp.schemas.settings.section import Count, JobSettings, Whole
+from dapple_dp.schemas.tables.data_section import DataConfig, OptionalServerData
 from dapple_dp.schemas.tables.encoding import ColumnEncoding, Encodings, check_encodings
-
-Restarts = Annotated[int, Field(strict=True, ge=1, le=1000), Scalar]
-
-
-class OptimalOptions(Section):
-    """Options of algorithm optimal: k-means of a sample, then Lloyd rounds over all rows from the best starts."""
-
-    sample_rows: Count = Field(default=20_000, description="the number of sampled rows for the starts, an integer >= 1")
-    restarts: Restarts = Field(
-        default=20, description="the number of k-means runs on the sample, an integer from 1 to 1000"
-    )
-    starts: Restarts = Field(
-        default=4, description="how many of the best of these runs go on over all rows, an integer from 1 to 1000"
-    )
-    steps: Restarts = Field(
-        default=15, description="the number of Lloyd rounds over all rows, an integer from 1 to 1000"
-    )
 
 
 class PooledFitConfig(JobSettings):
@@ -47,7 +30,6 @@ class PooledFitConfig(JobSettings):
         default_factory=dict,
         description="a mapping of columns of data.features to a section with kind, or leave it out",
     )
-    optimal: OptimalOptions = Field(default=OptimalOptions(), description="a section of options, or leave it out")
     dp_lloyd: DPLloydConfig | None = Field(
         default=None, description="a section with variant: lloyd and domain for algorithm dp_lloyd, or leave it out"
     )
@@ -55,7 +37,6 @@ class PooledFitConfig(JobSettings):
         default=PrivacyUnit.RECORD,
         description="record where every row weighs the same, or client where every client does, for algorithm dp_lloyd",
     )
-    prepare: PrepareOptions = Field(default=PrepareOptions(), description="a section with shards, or leave it out")
     seed: Whole = Field(default=0, description="the seed of the starts, an integer >= 0")
 
     @pydantic.model_validator(mode="after")
@@ -64,10 +45,6 @@ class PooledFitConfig(JobSettings):
         if self.algorithm is PooledAlgorithm.K_FED and self.data.client_id is None:
             raise ConfigError(
                 "data.client_id must be given for algorithm k_fed, got nothing; name the column that names the client."
-            )
-        if self.algorithm is PooledAlgorithm.OPTIMAL and self.optimal.sample_rows < self.n_clusters:
-            raise ConfigError(
-                f"optimal.sample_rows must be at least n_clusters, got {self.optimal.sample_rows}; sample more rows."
             )
         return self
 

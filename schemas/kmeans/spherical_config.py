@@ -11,8 +11,7 @@ from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.any_fit import AnyFit
 from dapple_dp.schemas.kmeans.sections.clipping_config import CLIPPING_NORMS, ClippingConfig
 from dapple_dp.schemas.kmeans.sections.privacy_config import PrivacyConfig
-from dapple_dp.schemas.settings.section import Scalar, Section, Share, Text, auto_or_integer, number_from
-from dapple_dp.schemas.settings.tiers import deprecated
+from dapple_dp.schemas.settings.section import Scalar, Section, Text, auto_or_integer, number_from
 from dapple_dp.schemas.settings.vocabulary import VocabularySection
 from dapple_dp.schemas.tables.encoding import EncodingKind
 
@@ -21,6 +20,10 @@ if TYPE_CHECKING:
 
 AUTO_STEPS = 15
 """Rounds of sums, if the job does not say how many."""
+CLIENT_NORM = 0.5
+"""The largest norm of the stacked sums of a client, divided by its rows, in clipping norms."""
+NAMES_SHARE = 0.4
+"""The share of the budget for names."""
 MOST_CELLS = 1 << 22
 """Clusters times terms, at most: as many numbers are noised at once."""
 
@@ -50,11 +53,6 @@ class SphericalConfig(Section):
         default=Auto.AUTO,
         description=f"the number of rounds of sums, an integer from 1 to 100, or auto for {AUTO_STEPS}",
     )
-    client_norm: Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)] = Field(
-        default=0.5,
-        description="the largest norm of the stacked sums of a client, divided by its rows, in clipping norms, in "
-        "(0, 1]; for privacy unit client",
-    )
 
     @property
     def n_steps(self) -> int:
@@ -70,18 +68,11 @@ class NamesConfig(VocabularySection):
     column: Text = Field(
         description="the column of terms, lists of strings or strings, that is no feature but by encode.kind terms"
     )
-    per_unit: Annotated[Auto | int, auto_or_integer(1000)] = Field(
-        default=Auto.AUTO,
-        exclude=True,
-        json_schema_extra=deprecated("it has no effect; use names.most_per_row"),
-        description="'auto' or an integer from 1 to 1000, without effect: names.most_per_row says how many terms count",
-    )
     most_per_row: Annotated[int, Field(strict=True, ge=1, le=1000), Scalar] = Field(
         default=32,
         description="the most different terms of a row that are read, the first ones, an integer from 1 to 1000; the "
         "noise of names grows with its square root",
     )
-    share: Share = Field(default=0.4, description="the share of the budget for names, strictly between 0 and 1")
 
 
 class SphericalFit(AnyFit):
@@ -136,7 +127,7 @@ class SphericalFit(AnyFit):
         if self.privacy.allocation is not Allocation.TUNED or self.privacy.shares is not None:
             raise ConfigError(
                 "privacy must hold no more than unit, epsilon and delta for algorithm spherical, got an allocation or "
-                "shares; leave them out: names.share splits the budget."
+                "shares; leave them out: names take a fixed share."
             )
         if self.quality is not None or self.lloyd.steps:
             got = "quality" if self.quality is not None else "lloyd.steps"

@@ -15,7 +15,7 @@ from dapple_dp.schemas.kmeans.fit_config import FITS, validated, with_algorithm
 from dapple_dp.schemas.kmeans.windows_config import EpochTerms, WindowsFit
 from dapple_dp.schemas.settings import rejection, tiers, yaml_text
 from dapple_dp.schemas.settings.calendar import Calendar, Date
-from dapple_dp.schemas.settings.section import Count, Scalar, Text
+from dapple_dp.schemas.settings.section import Scalar, Text
 
 _SEPARATOR = "/"
 _DAY_SECONDS = 86_400
@@ -23,7 +23,7 @@ _WORDS = (
     (r"use algorithm (?:feddp_kmeans|dp_lloyd)\b", "use the fit job"),
     (r"\balgorithm windows\b", "a stream"),
     (r"\bepoch\.(?=\w)", "stream."),
-    (r"(?<!with )recurring\.(?=(?:memory|short_memory)\b)", "stream."),
+    (r"(?<!with )recurring\.(?=memory\b)", "stream."),
     (r"recurring\.previous\b", "{place}"),
     (r"leave (?:recurring|memory) out", "choose another start"),
     (r"choose another run_id, which is charged again", "begin another epoch under another stream.name"),
@@ -46,7 +46,6 @@ class StreamOptions(EpochTerms):
     memory: Annotated[int, Field(strict=True, ge=2, le=10_000)] = Field(
         default=30, description="how many windows the centers remember, an integer from 2 to 10000"
     )
-    short_memory: Count | None = Field(default=None, description="see recurring.short_memory, or leave it out")
     settle: Annotated[int, Field(strict=True, ge=0, le=30 * _DAY_SECONDS)] = Field(
         default=60,
         description="how many seconds after the end of its days a window is released, an integer from 0 to 2592000",
@@ -112,7 +111,6 @@ def _fit(base: Mapping[str, Any], options: StreamOptions, index: int, output: st
     recurring = {
         "previous": options.start if index == 0 else f"{output.rstrip(_SEPARATOR)}/{options.date_of(index - 1)}",
         "memory": options.memory,
-        "short_memory": options.short_memory,
     }
     with in_stream_words(index):
         settings = with_algorithm(dict(base) | {"recurring": recurring})

@@ -28,14 +28,14 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 _PARTIES = (
     "the public keys of aggregator, collector and all clients by name, or leave it out for files without signatures"
 )
-_IDENTITY = "the place of this party's private key on any Beam filesystem (dapple party new), only with parties"
+_IDENTITY = "the place of this party's private key on any Beam filesystem (dapple masked party new), only with parties"
 Portion = Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False), Scalar]
 
 
 def _check_key(key: str) -> str:
-    """Takes what `dapple party new` prints."""
+    """Takes what `dapple masked party new` prints."""
     if not _KEY.fullmatch(key):
-        raise rejection.broken_rule("64 hex digits, as `dapple party new` prints them")
+        raise rejection.broken_rule("64 hex digits, as `dapple masked party new` prints them")
     return key
 
 
@@ -74,13 +74,13 @@ def check_identity(
     if (parties is None) != (identity_uri is None):
         raise ConfigError(
             f"{within}parties and {within}identity_uri must be given together, got one of them; make a key by "
-            "`dapple party new`, and list its public part."
+            "`dapple masked party new`, and list its public part."
         )
     for setting, place in others.items():
         if identity_uri is not None and place == identity_uri:
             raise ConfigError(
                 f"{within}identity_uri must be another place than {setting}, got the same; make a key by "
-                "`dapple party new`."
+                "`dapple masked party new`."
             )
 
 
@@ -104,8 +104,8 @@ class MaskedConfig(Section):
     )
     state_uri: Text | None = Field(
         default=None,
-        description="a folder of mode 0700 where a party of jobs of its own keeps what it has answered (dapple party "
-        "enroll), on a volume of its own, or leave it out for fit",
+        description="a folder of mode 0700 where a party of jobs of its own keeps what it has answered (dapple masked "
+        "party enroll), on a volume of its own, or leave it out for fit",
     )
     threshold: Count = Field(
         default=1, description="the fewest messages a round may be the sum of, an integer >= 1 (pairwise: >= 2)"

@@ -216,7 +216,7 @@ class ExchangePlan:
         Raises:
           ProtocolError: if the text is something else.
         """
-        rule = "plan.json must be what `dapple unmask` wrote"
+        rule = "plan.json must be what `dapple masked unmask` wrote"
         refusal = Refusal(kind=ProtocolError, rule=rule, remedy="open a new run")
         content = parse_as(text, _PlanContent, refusal, _MOST_PLAN_BYTES)
         with refusal.covers():

@@ -26,19 +26,11 @@ class PlanOptions(Section):
 class DeploymentConfig(Section):
     """Fields of the registry entry that a run cannot know; what is left out stays unknown there."""
 
-    url_slug: PublicText | None = Field(default=None, description="the name of the entry in the registry")
     data_curator_name: PublicText | None = Field(default=None, description="the name of who curates the data")
-    data_curator_type: PublicText | None = Field(default=None, description="the kind of curator, such as a company")
     intended_use: PublicText | None = Field(default=None, description="what the centers are for")
-    data_product_region: PublicText | None = Field(default=None, description="the region that the data are of")
-    data_product_sector: PublicText | None = Field(default=None, description="the sector that the data are of")
-    publication_date: PublicText | None = Field(default=None, description="the date of publication, in words")
     release_schedule: PublicText | None = Field(default=None, description="whether and when the run is repeated")
     access_controls: PublicText | None = Field(default=None, description="who may read the private rows, and how")
-    utility: PublicText | None = Field(default=None, description="what the centers are good for, and how you know")
     approved_by: PublicText | None = Field(default=None, description="who chose the settings and approved the run")
-    evidence_sources: PublicText | None = Field(default=None, description="where the entry can be checked")
-    registry_author: PublicText | None = Field(default=None, description="who wrote the entry")
 
     @property
     def given(self) -> dict[str, str]:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pydantic
 
+from dapple_dp.schemas.settings.gone import with_defaults
+
 _NO_MATTER: Mapping[str, Any] = {"experimental": True, "job": {"experimental": True}}
 """Settings that are no part of a job: a user who adds the word goes on with the run that had begun without it."""
 _ADDED = frozenset({"csv"})
@@ -19,15 +21,9 @@ def content_of(config: pydantic.BaseModel) -> dict[str, Any]:
     So a job that never named them has the digest that it had, and its run goes on.
     """
     found: dict[str, Any] = _without_added(config.model_dump(mode="json", exclude=dict(_NO_MATTER)))
-    if "feddp_kmeans" in found:
-        found["feddp_kmeans"]["init"] = "feddp_init"
-    if found.get("algorithm") == "dp_medians":
-        found["dp_medians"] = {"least_radius": 1e-3, "first_length": 0.25}
     if isinstance(data := found.get("data"), dict) and not data.get("missing", True):
         del data["missing"]
-    if "optimal" in found:
-        found["k_fed"] = {"local_clusters": None, "restarts": 10}
-    return found
+    return with_defaults(found)
 
 
 def _without_added(content: Any) -> Any:

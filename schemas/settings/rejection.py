@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.settings import tiers
+from dapple_dp.schemas.settings.gone import GONE
 
 _RULES: Mapping[str, str] = {
     "missing": "given",
@@ -30,12 +31,6 @@ _WORDS = (
     ("greater than or equal to", "at least"),
     ("less than or equal to", "at most"),
 )
-_GONE = {
-    "feddp_kmeans.init": "use algorithm central_tree with lloyd.steps",
-    "dp_medians": "leave it out: it was never better otherwise",
-    "k_fed": "leave it out: each client finds n_clusters centers",
-}
-"""Settings of earlier versions, and what to do without them."""
 _LONGEST_VALUE = 60
 Model = type[pydantic.BaseModel]
 _Checked = TypeVar("_Checked", bound=pydantic.BaseModel)
@@ -63,7 +58,7 @@ def sentence(error: pydantic.ValidationError, model: Model, within: str = "") ->
     details, prefix = error.errors(include_url=False), f"{within}." if within else ""
     unknown = [each["loc"] for each in details if _is_unknown(each, model)]
     if unknown:
-        return prefix + _unknown_setting(unknown[0], model)
+        return prefix + _unknown_setting(unknown[0], model, prefix)
     first = details[0]
     if first["type"] == "value_error":
         return prefix + str(first["ctx"]["error"])
@@ -187,14 +182,14 @@ def _dotted_names(model: Model, prefix: Location = ()) -> Iterator[Location]:
             yield from _dotted_names(inner, (*prefix, name))
 
 
-def _unknown_setting(location: Location, model: Model) -> str:
+def _unknown_setting(location: Location, model: Model, prefix: str) -> str:
     """The sentence for a key that no setting has; looks beside it first, then in the whole job."""
     *parents, key = location
     section = _section(tuple(parents), model)
     siblings = list(_settings(section)) if section else []
     name = f"{_name(location)} is not a setting"
-    if _name(location) in _GONE:
-        return f"{name} any more; {_GONE[_name(location)]}."
+    if (gone := GONE.get(prefix + _name(location))) is not None:
+        return f"{name} any more; {gone.instead}."
     for match in difflib.get_close_matches(str(key), siblings, n=1):
         return f"{name}; did you mean {_name((*parents, match))}?"
     elsewhere = {str(names[-1]): names for names in _dotted_names(model)}

@@ -49,6 +49,12 @@ class ChargedManifest(NumberedContent):
     config_digest: Digest
 
 
+class ReportManifest(RunManifest):
+    """The manifest of a run that may have a report: how many warnings this shows; None if nobody knows."""
+
+    warnings: Annotated[int, Field(ge=0)] | None = None
+
+
 class Spent(NumberedContent):
     """What a statement says was spent."""
 

@@ -3,6 +3,7 @@
 import codecs
 import collections
 import dataclasses
+import functools
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Protocol, Self, TypeVar
@@ -76,16 +77,21 @@ _ENCODINGS = (
     *(f"iso-8859-{part}" for part in (1, 2, 5, 7, 9, 13, 15)),
     *("shift_jis", "cp932", "euc_jp", "euc_kr", "cp949", "gbk", "big5"),
 )
-_BY_CODEC = {codecs.lookup(name).name: name for name in _ENCODINGS}
 _LONGEST_WORD = 40
 
 
 def encoding_name(value: object) -> str | None:
     """The name in a job of a text encoding that is read, whatever it is called; None of another."""
     try:
-        return _BY_CODEC.get(codecs.lookup(value).name) if isinstance(value, str) else None
+        return _by_codec().get(codecs.lookup(value).name) if isinstance(value, str) else None
     except (LookupError, ValueError):
         return None
+
+
+@functools.cache
+def _by_codec() -> dict[str, str]:
+    """Names in a job by those of codecs, which load when they are looked up."""
+    return {codecs.lookup(name).name: name for name in _ENCODINGS}
 
 
 def _encoding(value: object) -> object:
@@ -240,11 +246,6 @@ Missing = Annotated[dict[Text, MissingConfig], BeforeValidator(_parsed)]
 def indicator_name(column: str) -> str:
     """The feature that says where values of a column were missing."""
     return f"{column} missing"
-
-
-def n_indicators(missing: Mapping[str, MissingConfig]) -> int:
-    """How many features missing values add."""
-    return sum(each.indicator for each in missing.values())
 
 
 def _check_missing(missing: Mapping[str, MissingConfig], features: str | tuple[str, ...]) -> None:
@@ -478,7 +479,6 @@ class ServerDataConfig(Section):
     """The public table: same features, no client ids."""
 
     path: Text = Field(description="the path of a Parquet or CSV file, a glob or a folder of public rows")
-    csv: OptionalCsv = None
 
 
 def _section_or_none(value: object) -> object:

@@ -137,5 +137,5 @@ def load_prepare_config(text: str) -> PrepareConfig:
             raise ConfigError(
                 "encode must be left out for prepare, got a section; fit groups encoded rows on its own where it must."
             )
-        settings = {"experimental": fit.experimental, "data": fit.data, "prepare": fit.prepare}
+        settings = {"experimental": fit.experimental, "data": fit.data}
     return rejection.check_config(PrepareConfig, settings)

@@ -263,12 +263,11 @@ def _check_own(cells: tuple[SweepCell, ...]) -> None:
     """Refuses what a cell cannot have for itself, and two cells that are the same run."""
     found: set[str] = set()
     for cell in cells:
-        for name in ("key_uri", "keep_staging"):
-            if getattr(cell.config, name, None):
-                raise ConfigError(
-                    f"{name} must be left out for a sweep, got it in {cell.method}; a sweep has keys and copies of its "
-                    "own, which go when they have been used."
-                )
+        if getattr(cell.config, "key_uri", None):
+            raise ConfigError(
+                f"key_uri must be left out for a sweep, got it in {cell.method}; a sweep has keys and copies of its "
+                "own, which go when they have been used."
+            )
         if getattr(cell.config, "names", None) is not None:
             raise ConfigError(
                 f"names must be left out for a sweep, got it in {cell.method}; a sweep compares centers, and reads no "

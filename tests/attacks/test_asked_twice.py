@@ -181,7 +181,7 @@ def test_a_party_without_its_state_refuses_and_makes_none(parties):
     shutil.rmtree(parties.folder / "state")
     (folder_of(parties, "messages") / "client-0.sealed").unlink()
     for outcome in (parties.upload(0), parties.unmask()):
-        assert (outcome.code, "run `dapple party enroll` once" in outcome.err) == (2, True)
+        assert (outcome.code, "run `dapple masked party enroll` once" in outcome.err) == (2, True)
     assert not (parties.folder / "state").exists()
     assert files_of(parties, "messages") == {}
 

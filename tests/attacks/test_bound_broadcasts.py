@@ -9,7 +9,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
 from dapple_dp.schemas.errors import PrivacyFlowError
 from dapple_dp.schemas.kmeans.fit_config import validated
 from dapple_dp.schemas.kmeans.sections.feddp_config import LloydConfig
@@ -22,7 +22,7 @@ from tests.scenes import lake
 def state(tmp_path_factory):
     folder = tmp_path_factory.mktemp("state")
     rows = lake.write_files(folder / "lake", [lake.table_of(lake.mixture(40))])
-    return plan_fit(validated(lake.job(rows, lake.write_server(folder / "server.parquet")))).initial
+    return plan_files(validated(lake.job(rows, lake.write_server(folder / "server.parquet")))).initial
 
 
 def moved(state):

@@ -14,8 +14,8 @@ import pytest
 
 from dapple_dp.pipelines.run.folder import MANIFEST, RunFolder
 from dapple_dp.schemas.errors import ConfigError
-from dapple_dp.transforms.files import stores as clients
 from dapple_dp.transforms.files.claims import Claim, UnderWayError, alone_at
+from dapple_dp.transforms.files.places import beam
 from tests.scenes import stores
 
 OUT = "bucket/out"
@@ -108,7 +108,7 @@ def steps():
     with stores.store() as root, contextlib.ExitStack() as stack:
         conditional = {stores.SCHEME: told(stores._create, lambda path, _: [path])}
         manifest = f"{root}{OUT}/{MANIFEST}"
-        stack.enter_context(mock.patch.dict(clients.CONDITIONAL, conditional))
+        stack.enter_context(mock.patch.dict(beam.CONDITIONAL, conditional))
         for name, paths in (
             ("exists", lambda _, path: [path] if path == manifest else []),
             ("open", lambda _, path, *__: [path]),
@@ -263,7 +263,7 @@ def test_an_answer_that_is_lost_is_no_other_claim(steps, monkeypatch):
         if lost and lost.pop():
             honest(path, content)
 
-    monkeypatch.setitem(clients.CONDITIONAL, stores.SCHEME, create)
+    monkeypatch.setitem(beam.CONDITIONAL, stores.SCHEME, create)
     Claim.taken(f"{root}x.claim", "a", "--output", "x")
     where = rf"which another run has claimed at 20.* on .*, process {os.getpid()}; wait for it to end"
     with pytest.raises(ConfigError, match=where):
@@ -278,7 +278,7 @@ def test_a_request_that_fails_leaves_no_claim(steps, monkeypatch):
         honest(path, content)
         raise OSError("the connection is gone")
 
-    monkeypatch.setitem(clients.CONDITIONAL, stores.SCHEME, create)
+    monkeypatch.setitem(beam.CONDITIONAL, stores.SCHEME, create)
     with pytest.raises(ConfigError, match="must be where files can be made"):
         Claim.taken(f"{root}x.claim", "a", "--output", "x")
     assert stores.names() == []
@@ -286,7 +286,7 @@ def test_a_request_that_fails_leaves_no_claim(steps, monkeypatch):
 
 def test_a_store_that_knows_no_conditions_is_refused(steps, monkeypatch):
     root, _ = steps
-    monkeypatch.setitem(clients.CONDITIONAL, stores.SCHEME, stores.Store.objects.__setitem__)
+    monkeypatch.setitem(beam.CONDITIONAL, stores.SCHEME, stores.Store.objects.__setitem__)
     with pytest.raises(ConfigError, match="makes an object only where there is none"):
         Claim.taken(f"{root}x.claim", "a", "--output", "x")
     assert stores.names() == []

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from dapple_dp.pipelines.kmeans.fit import execute
-from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
 from dapple_dp.pipelines.run.options import beam_options
 from dapple_dp.schemas.errors import InputError
 from dapple_dp.schemas.kmeans.fit_config import validated
@@ -87,7 +87,7 @@ def test_the_command_says_a_sentence_without_the_field(tmp_path, content, flags)
 @pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS.keys())
 def test_neither_error_nor_what_it_came_from_nor_a_log_has_the_field(tmp_path, caplog, content):
     caplog.set_level(logging.DEBUG)
-    fit = plan_fit(validated(job_of(tmp_path, content)))
+    fit = plan_files(validated(job_of(tmp_path, content)))
     (tmp_path / "run").mkdir()
     with pytest.raises(InputError) as caught:
         execute(fit, beam_options([]), str(tmp_path / "run"))

@@ -61,7 +61,7 @@ READERS = {
     # Of places only, which their callers have from the gate.
     "dapple_dp.pipelines.kmeans.plan.fingerprint": {"read_key"},
     # Of the place of a run that is over, as the gate makes it: the input is compared, and nothing is drawn.
-    "dapple_dp.pipelines.plan.verify_inputs": {"key_digest"},
+    "dapple_dp.pipelines.plan.verify": {"key_digest"},
     "dapple_dp.pipelines.clustered_fl.planned": {"key_digest", "read_key"},
     "dapple_dp.pipelines.clustered_fl.job": {"key_digest"},
     "dapple_dp.pipelines.ledger.spending": {"key_digest"},
@@ -114,7 +114,7 @@ def test_places_and_nonces_are_made_in_one_module():
         "dapple_dp.pipelines.kmeans.account",
         "dapple_dp.pipelines.masked.clients_role",
     }
-    assert nonces == known | {"dapple_dp.pipelines.plan.verify_inputs"}
+    assert nonces == known | {"dapple_dp.pipelines.plan.verify"}
 
 
 def test_every_graph_passes_the_gate():

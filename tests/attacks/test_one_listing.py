@@ -26,7 +26,7 @@ from dapple_dp.pipelines.tables import client_staging, prepare, private_source
 from dapple_dp.pipelines.tables.private_source import JobRows, grouped_source, staged_listing
 from dapple_dp.schemas.errors import InputError, PrivacyFlowError
 from dapple_dp.schemas.tables.contract import TableContract
-from dapple_dp.schemas.tables.data_section import DataConfig, PrepareOptions
+from dapple_dp.schemas.tables.data_section import DataConfig
 from dapple_dp.schemas.tables.prepared_layout import PreparedManifest
 from dapple_dp.schemas.tables.shard import EMPTY_SHARD, ShardRef
 from dapple_dp.transforms.tables import prepared_files
@@ -83,7 +83,7 @@ def place(tmp_path) -> pathlib.Path:
 def job_rows(place: pathlib.Path) -> JobRows:
     data = DataConfig(path=str(place / "lake"), features="x", client_id="client_id")
     source = private_source.private_source(SimpleNamespace(data=data))
-    return JobRows(data=data, source=source, contract=BY_CLIENT, prepare=PrepareOptions())
+    return JobRows(data=data, source=source, contract=BY_CLIENT)
 
 
 def read_by_a_graph(source: Source, contract: TableContract, out: pathlib.Path) -> list[ShardRef]:

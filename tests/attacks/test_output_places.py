@@ -46,7 +46,7 @@ def test_a_link_as_output_is_refused_before_any_work(place, monkeypatch, target,
     (place.folder / "out").symlink_to(place.folder / "real")
     if not ledger:
         del place.job["ledger"]
-    monkeypatch.setattr("dapple_dp.pipelines.kmeans.fit.plan_fit", no_work)
+    monkeypatch.setattr("dapple_dp.pipelines.kmeans.fit.plan_files", no_work)
     before = sorted(os.listdir(place.folder))
     for output in ("out", f"{place.folder}/out/", f"{place.folder}/./out"):
         outcome = place.fit(output)
@@ -63,7 +63,7 @@ def test_links_above_the_output_are_followed(place):
 
 
 def test_an_output_below_what_is_no_folder_costs_nothing(place, monkeypatch):
-    monkeypatch.setattr("dapple_dp.pipelines.kmeans.fit.plan_fit", no_work)
+    monkeypatch.setattr("dapple_dp.pipelines.kmeans.fit.plan_files", no_work)
     (place.folder / "file").write_text("mine")
     (place.folder / "dangling").symlink_to(place.folder / "nowhere")
     for parent in ("file", "dangling", "file/deeper", "dangling/deeper"):
@@ -231,7 +231,7 @@ def said(folder, clients):
     points = lake.mixture(len(clients))
     halves = np.array_split(np.arange(len(clients)), 2)
     data = lake.write_files(folder / "lake", [lake.table_of(points[rows], clients[rows]) for rows in halves])
-    settings = lake.job(data, None, "client", keep_staging=True, algorithm="sphere_packing", lloyd={"steps": 1})
+    settings = lake.job(data, None, "client", algorithm="sphere_packing", lloyd={"steps": 1})
     del settings["feddp_kmeans"]
     outcome = lake.run_job(settings, folder, "--run_id", "r")
     assert outcome.code == 0, outcome.err
@@ -250,7 +250,7 @@ def test_the_log_does_not_reveal_whether_a_client_is_in_two_files(tmp_path):
 
 def test_two_sweeps_of_one_folder_do_not_meet(tmp_path):
     """The second one once deleted the key of the first, and both were charged for parts of one name."""
-    methods = {"optimum": {"algorithm": "optimal", "optimal": {"steps": 1, "restarts": 1, "starts": 1}}}
+    methods = {"optimum": {"algorithm": "optimal"}}
     server = lake.write_server(tmp_path / "server.parquet")
     config = sweep_config(sweeps.settings(str(tmp_path / "lake"), server, methods))
     first, second = (SweepFolder(str(tmp_path / "out"), config) for _ in range(2))

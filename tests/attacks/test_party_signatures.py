@@ -279,7 +279,7 @@ def test_without_parties_files_are_as_they_were(tmp_path):
 
 
 def test_a_job_without_parties_reads_no_signed_run_and_one_with_parties_no_unsigned(run, tmp_path):
-    with pytest.raises(ProtocolError, match=r"plan\.json must be what `dapple unmask` wrote"):
+    with pytest.raises(ProtocolError, match=r"plan\.json must be what `dapple masked unmask` wrote"):
         Exchange(str(run.exchange)).plan()
     (run.exchange / "plan.json").write_bytes(PLAN.to_json().encode())
     with pytest.raises(ProtocolError, match=f"must be signed by {COLLECTOR} as plan"):
@@ -336,7 +336,10 @@ WRONG = [
     ({"parties": {name: PUBLIC[name] for name in CLIENTS}}, "parties must be the keys of aggregator, collector and"),
     ({"parties": {name: PUBLIC[name] for name in (AGGREGATOR, COLLECTOR)}}, "got none of a client"),
     ({"parties": PUBLIC | {"west": PUBLIC["north"]}}, "one key for north and west"),
-    ({"parties": PUBLIC | {"west": "ab"}}, "parties.west must be 64 hex digits, as `dapple party new` prints them"),
+    (
+        {"parties": PUBLIC | {"west": "ab"}},
+        "parties.west must be 64 hex digits, as `dapple masked party new` prints them",
+    ),
     ({"parties": PUBLIC | {"west": PUBLIC["north"].upper()}}, "parties.west must be 64 hex digits"),
     ({"parties": PUBLIC | {"../west": "ab" * 32}}, "parties must be called by letters, digits"),
     ({"parties": None}, "parties and identity_uri must be given together, got one of them"),
@@ -363,8 +366,8 @@ def test_a_new_party_has_a_file_of_its_own(tmp_path):
     for words in ((), ("new",), ("old", "--output", "x"), ("new", "--output", "x", "y")):
         refused = lake.run_command("party", *words)
         assert (refused.code, refused.out) == (2, "")
-        assert "the command line must be `dapple party" in refused.err
-        assert "`dapple party new --output KEY`" in refused.err
+        assert "the command line must be `dapple masked party" in refused.err
+        assert "`dapple masked party new --output KEY`" in refused.err
 
 
 # --- jobs

@@ -25,7 +25,10 @@ from tests.unit.arrivals.test_cuts import DATES, DAY, START, Log
 from tests.unit.files.test_format_numbers import PACKAGES, ROOT, WRITERS
 
 REGISTER = "pipelines/ledger/private_state.py"
-READERS = {"read_bytes", "read_text", "read_json", "read_table", "read_arrays", "rows_of", "parquet_of", "open"}
+READERS = {
+    *("read_bytes", "read_text", "read_json", "read_table", "read_arrays", "read_model"),
+    *("rows_of", "parquet_of", "open"),
+}
 """Calls that read a file."""
 _KEYS = "keys and nonces: the ledger's start names digests of what is derived from them"
 _STAGED = "of one run, in its staging folder or a process: bound to settings, input, plan and the run's own key"
@@ -37,6 +40,7 @@ PLACES = {
     _HANDED: (
         *("transforms/files/file_bytes.py", "transforms/files/new_file.py", "transforms/files/gate.py"),
         *("transforms/files/formats/arrays_file.py", "transforms/files/stores.py", "schemas/settings/yaml_text.py"),
+        *("transforms/files/places/amazon.py", "transforms/files/places/beam.py", "transforms/files/local_store.py"),
     ),
     _KEYS: ("transforms/privacy/key_files.py", "pipelines/run/run_keys.py"),
     _STAGED: (
@@ -71,7 +75,7 @@ PLACES = {
         *("pipelines/plan/starter.py", "pipelines/plan/expected.py", "transforms/tables/prepared_files.py"),
         *("transforms/tables/on_launcher.py", "transforms/tables/file_seal.py"),
         *("dapple_dp/api.py", "dapple_dp/__init__.py", "pipelines/page/svg.py", "pipelines/masked/party.py"),
-        *("pipelines/plan/verify_inputs.py", "transforms/numerics/kernel/library.py"),
+        "transforms/numerics/kernel/library.py",
         *("pipelines/tables/features.py", "transforms/rounds/machine.py", "pipelines/command/signal_flags.py"),
     ),
     "for the operator; no job reads it": ("pipelines/run/signals/exports.py",),

@@ -14,7 +14,7 @@ import pydantic
 import pytest
 
 from dapple_dp.api import DPKMeans
-from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
 from dapple_dp.pipelines.tables.private_source import PUBLIC, private_source
 from dapple_dp.pipelines.trusted_zone.pooled_fit import job_rows
 from dapple_dp.schemas.clustered_fl.config import ClusteredFLConfig
@@ -98,7 +98,7 @@ ALIASES = (
 def test_server_data_that_are_private_data_are_refused(place, alias):
     settings = lake.job(str(place / "lake"), alias(place))
     with pytest.raises(InputError, match=r"server_data\.path must be public and no file of data\.path, got .*; name"):
-        _ = plan_fit(validated(settings)).source.listed.files
+        _ = plan_files(validated(settings)).source.listed.files
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "csv.gz"])
@@ -148,7 +148,7 @@ def test_no_bytes_of_private_files_are_read_for_files_of_other_sizes(place, monk
 
 
 def test_public_server_data_are_taken(place):
-    found = plan_fit(validated(lake.job(str(place / "lake"), lake.write_server(place / "server.parquet"))))
+    found = plan_files(validated(lake.job(str(place / "lake"), lake.write_server(place / "server.parquet"))))
     assert len(found.source.listed.files) == 2
 
 
@@ -163,20 +163,17 @@ def swap(server):
     os.utime(server, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def test_server_data_that_change_between_two_reads_are_refused(place):
+def test_server_data_that_change_after_they_were_read_are_refused(place):
     """A swap and the times set back: seals of private files do not reveal it, digests of bytes do."""
     server = lake.write_server(place / "server.parquet")
-    files = ServerFiles.at(server)
-    types = {"x": pa.float64()}
-    assert len(files.rows(types)) == len(files.points(TableContract(feature_list="x")))
+    files, contract = ServerFiles.at(server), TableContract(feature_list="x")
+    rows, points = files.rows({"x": pa.float64()}), files.points(contract)
+    assert len(rows) == len(points)
     swap(server)
-    for read in (
-        lambda: files.rows(types),
-        lambda: files.points(TableContract(feature_list="x")),
-        files.check,
-    ):
-        with pytest.raises(InputError, match=r"server_data\.path must hold the same bytes while a job reads it"):
-            read()
+    assert files.rows({"x": pa.float64()}) == rows
+    np.testing.assert_array_equal(files.points(contract), points)
+    with pytest.raises(InputError, match=r"server_data\.path must hold the same bytes while a job reads it"):
+        files.digests.check()
 
 
 @pytest.mark.parametrize("change", ["more", "fewer", "none"])
@@ -189,15 +186,16 @@ def test_server_files_that_come_and_go_are_refused(place, change):
     else:
         for path in sorted(folder.iterdir())[: 1 if change == "fewer" else 2]:
             path.unlink()
+    assert len(files.points(TableContract(feature_list="x"))) == 40
     with pytest.raises(InputError, match=r"server_data"):
-        files.points(TableContract(feature_list="x"))
+        files.digests.check()
 
 
 def test_private_rows_that_stood_for_public_ones_while_they_were_read(place):
     """The plan was made from private rows; when both are compared, public ones are there."""
     server = place / "server.parquet"
     os.symlink(place / "lake" / "part-00.parquet", server)
-    planned = plan_fit(validated(lake.job(str(place / "lake"), str(server))))
+    planned = plan_files(validated(lake.job(str(place / "lake"), str(server))))
     server.unlink()
     lake.write_server(server)
     with pytest.raises(InputError, match=r"server_data\.path must hold the same bytes"):
@@ -217,7 +215,7 @@ def test_server_data_that_are_a_file_of_the_snapshot(tmp_path):
     os.link(f"{root}/{name}", tmp_path / "server.parquet")
     settings = lake.job(root, str(tmp_path / "server.parquet"), data__table={"format": "delta"})
     with pytest.raises(InputError, match=r"server_data\.path must be public"):
-        _ = plan_fit(validated(settings)).source.listed.files
+        _ = plan_files(validated(settings)).source.listed.files
 
 
 def test_private_data_that_are_a_link_to_the_server_data(place):
@@ -225,7 +223,7 @@ def test_private_data_that_are_a_link_to_the_server_data(place):
     server = lake.write_server(place / "server.parquet")
     (place / "lake" / "today.parquet").symlink_to(server)
     with pytest.raises(InputError, match=r"server_data\.path must be public"):
-        _ = plan_fit(validated(lake.job(str(place / "lake"), server))).source.listed.files
+        _ = plan_files(validated(lake.job(str(place / "lake"), server))).source.listed.files
 
 
 def test_a_fit_without_privacy_keeps_to_it_too(place):

@@ -103,7 +103,7 @@ def test_the_secret_of_the_clients_opens_no_message(parties):
 def test_nothing_is_sent_before_the_aggregator_has_said_its_key(parties):
     pathlib.Path(parties.exchange, "aggregator.json").unlink()
     outcome = parties.upload(0)
-    assert (outcome.code, "run `dapple aggregate` first" in outcome.err) == (5, True), outcome.err
+    assert (outcome.code, "run `dapple masked aggregate` first" in outcome.err) == (5, True), outcome.err
     assert not list(pathlib.Path(parties.exchange).rglob("messages/*"))
 
 

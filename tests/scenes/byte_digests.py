@@ -12,8 +12,9 @@ import yaml
 FOLDER = pathlib.Path(tempfile.gettempdir()) / "dapple-released-bytes"
 """Where everything is; not part of a digest of plain data."""
 VOLATILE = {"versions", "files", "config_digest", "input_fingerprint", "libraries", "started", "manifest_digest"}
-VOLATILE |= {"head"}
-"""Names of fields that say which program ran, where or when; the head of a ledger is a digest of entries with times."""
+VOLATILE |= {"head", "warnings"}
+"""Names of fields that say which program ran, where or when, or what a page shows, which is left out; the head of a
+ledger is a digest of entries with times."""
 PLAIN = {".json": json.loads, ".yaml": yaml.safe_load}
 """Files that count by content."""
 LEFT_OUT = (".html", ".svg", ".png")

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dapple_dp.pipelines.command import main as command
+from dapple_dp.pipelines.command.words import spelled
 from dapple_dp.pipelines.kmeans.fit import execute, read_release
-from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, plan_fit
+from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, plan_files
 from dapple_dp.pipelines.run import run_keys
 from dapple_dp.pipelines.run.failures import original_error
 from dapple_dp.pipelines.run.options import beam_options
@@ -166,7 +167,7 @@ def job(data: str, server: str | None, unit: str = "record", **settings: Any) ->
 
 def planned(settings: dict[str, Any]) -> PlannedFit:
     """The job, ready to run."""
-    return plan_fit(validated(settings))
+    return plan_files(validated(settings))
 
 
 def staged(source: Source, folder: str | pathlib.Path) -> Source:
@@ -269,7 +270,7 @@ def run_command(*words: str) -> Outcome:
     """The `dapple` command in this process."""
     out, err = io.StringIO(), io.StringIO()
     with _logging_restored(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = command.main(with_engine(words))
+        code = command.main([*spelled(words[0]).split(), *with_engine(words)[1:]] if words else [])
     return Outcome(code, out.getvalue(), err.getvalue())
 
 

@@ -1,4 +1,4 @@
-"""Parties of masked aggregation that are users of the system of their own: `dapple party`, started once for each.
+"""Parties of masked aggregation that are users of the system: `dapple masked party`, started once for each.
 
 Each has a folder that nobody else can read. The exchange is a folder that a group of all parties shares, or is on a
 store; the releases are of another group, without the aggregator. A user without the rights of root gets
@@ -151,7 +151,7 @@ class SeparateParties:
         role = {AGGREGATOR: AGGREGATOR, COLLECTOR: "clients"}.get(name, "client")
         places = [] if role == AGGREGATOR else ["--released", self.released]
         places += ["--client", name] if role == "client" else []
-        words = ["party", "--role", role, "--config", str(self.folder / name / "job.yaml")]
+        words = ["masked", "party", "--role", role, "--config", str(self.folder / name / "job.yaml")]
         return [*words, "--exchange", self.exchange, *places, *self.flags, *flags]
 
     def start(self, *names: str, flags: Sequence[str] = (), point: crashes.Point | None = None) -> None:

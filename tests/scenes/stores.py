@@ -11,7 +11,7 @@ from unittest import mock
 
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes, FileMetadata, FileSystem
 
-from dapple_dp.transforms.files import stores
+from dapple_dp.transforms.files.places import beam
 
 SCHEME = "testing-store"
 
@@ -115,6 +115,6 @@ def store(*, conditional: bool = True) -> Iterator[str]:
     """An empty store; its root. Without `conditional` it cannot tell which of two writers was first."""
     Store.objects.clear()
     able = {SCHEME: _create} if conditional else {}
-    with mock.patch.dict(stores.CONDITIONAL, able):
+    with mock.patch.dict(beam.CONDITIONAL, able):
         yield f"{SCHEME}://"
     Store.objects.clear()

@@ -15,7 +15,7 @@ METHODS = {
     "clients": {"algorithm": "feddp_kmeans", "privacy": {"unit": "client"}},
     "packing": {"algorithm": "sphere_packing", "lloyd": {"steps": 2}},
     "k-FED": {"algorithm": "k_fed"},
-    "optimum": {"algorithm": "optimal", "optimal": {"steps": 2, "restarts": 3, "starts": 2}},
+    "optimum": {"algorithm": "optimal"},
 }
 
 

@@ -129,7 +129,7 @@ class Story(RowStory):
 
     def sweep_job(self) -> Settings:
         """The job as a method of a sweep, which has an epsilon of its own."""
-        optimum = {"algorithm": "optimal", "optimal": {"restarts": 2, "starts": 1, "steps": 1}, "n_clusters": 3}
+        optimum = {"algorithm": "optimal", "n_clusters": 3}
         methods = {"own": {}, "optimum": optimum}
         sweep = {"methods": methods, "epsilons": [2.0], "seeds": 1}
         return changed(self.job, {"privacy.epsilon": None}) | {"sweep": sweep}

@@ -50,20 +50,8 @@ CURATORS = {
     "deployment.approved_by": "data protection office",
     "deployment.access_controls": "readers of the page",
     "deployment.data_curator_name": "the office",
-    "deployment.data_curator_type": "Government",
-    "deployment.data_product_region": "Graz",
-    "deployment.data_product_sector": "Health",
-    "deployment.evidence_sources": "the page",
     "deployment.intended_use": "bus lines",
-    "deployment.publication_date": "2026-01-31",
-    "deployment.registry_author": "the office",
     "deployment.release_schedule": "once a quarter",
-    "deployment.url_slug": "bus-lines",
-    "deployment.utility": "good enough",
-}
-BOUNDS = {
-    f"clipping.bounds.{name}": 5.0
-    for name in ("outer_product", "histogram", "sums", "counts", "lloyd_sums", "lloyd_counts")
 }
 
 FACTORS = (
@@ -144,7 +132,7 @@ FACTORS = (
         fresh={},
         warm={},
         cold={"recurring.warm_start": False},
-        memory={"recurring.memory": 4, "recurring.short_memory": 2},
+        memory={"recurring.memory": 4},
     ),
     factor("ledger", "ledger", none={}, charged={}, lacking={}),
     factor("n_clusters", "n_clusters", three={}, elbow={"n_clusters.max": 4, "n_clusters.choose": "elbow"}, one={}),
@@ -162,16 +150,15 @@ FACTORS = (
         paper={"privacy.allocation": "paper"},
         unguarded={"privacy.allocation": "paper", "feddp_kmeans.guards": False},
         published={"preset": "published"},
-        bounds={"privacy.allocation": "paper", **BOUNDS},
         shares={f"privacy.shares.{name}": 1.0 for name in ("outer_product", "weights", "sums", "counts")},
         auto_shares={"privacy.shares": "auto", "plan.assumed_rows": N_ROWS},
     ),
-    factor("server", "server_data.path", "server_data.csv", rows={}, none={}),
+    factor("server", "server_data.path", rows={}, none={}),
     factor(
         "clipping",
         usual={},
         number={"clipping.norm": 9.0},
-        private={"clipping.norm": "private", "clipping.quantile": 0.9, "clipping.share": 0.1},
+        private={"clipping.norm": "private"},
         centered={"clipping.center": "server_mean"},
         domain={"clipping.norm": "domain"},
     ),
@@ -195,7 +182,7 @@ FACTORS = (
         candidates={"dp_lloyd.init": "candidates"},
         sphere_packing={"dp_lloyd.init": "sphere_packing"},
         server_kmeanspp={"dp_lloyd.init": "server_kmeanspp"},
-        feddp_init={"dp_lloyd.init": "feddp_init", "dp_lloyd.start_share": 0.4},
+        feddp_init={"dp_lloyd.init": "feddp_init"},
         central_tree={"dp_lloyd.init": "central_tree"},
     ),
     factor(
@@ -207,7 +194,7 @@ FACTORS = (
         unfolded={"dp_lloyd.post_process": "none"},
         constant={"dp_lloyd.radius": "constant", "dp_lloyd.radius_factor": 0.9},
         plain={"dp_lloyd.update": "plain"},
-        shrunken={"dp_lloyd.update": "shrunken", "dp_lloyd.client_radius": 0.4},
+        shrunken={"dp_lloyd.update": "shrunken"},
         long_moves={"dp_lloyd.clip_moves": False},
     ),
     factor(
@@ -224,9 +211,9 @@ FACTORS = (
         "names.vocabulary",
         "justification",
         usual={},
-        steps={"spherical.steps": 3, "spherical.client_norm": 0.4},
+        steps={"spherical.steps": 3},
         words={"names.column": "work", "names.words": list(WORKS)},
-        vocabulary={"names.column": "work", "names.per_unit": 2, "names.most_per_row": 1, "names.share": 0.4},
+        vocabulary={"names.column": "work", "names.most_per_row": 1},
     ),
     factor("facts", "data.name", none={}, curated=CURATORS, counted={"data.public_rows": N_ROWS}),
     factor(
@@ -235,7 +222,6 @@ FACTORS = (
         usual={},
         key={},
         seed={"seed": 7},
-        staging={"keep_staging": True, "prepare.shards": 4},
         chunks={"chunks.rounds": 1},
     ),
 )
@@ -375,7 +361,7 @@ def settings(row: Row, place: Place) -> Settings:
 
 BEYOND = {
     "algorithm": ("dp_medians", "server_kmeanspp", "server_lloyds", "sphere_packing"),
-    "allocation": ("paper", "unguarded", "published", "bounds"),
+    "allocation": ("paper", "unguarded", "published"),
     "feddp": ("one_third", "diameter", "simplify"),
     "init": ("server_kmeanspp", "feddp_init", "central_tree"),
     "rounds": ("truncate", "unfolded", "constant", "long_moves"),
@@ -423,7 +409,7 @@ EXCLUDED = (
     excluded(
         "privacy.allocation must be tuned for algorithm dp_",
         algorithm="dp_lloyd|dp_medians",
-        allocation="paper|unguarded|bounds",
+        allocation="paper|unguarded",
     ),
     excluded("privacy.shares must be", algorithm="dp_lloyd|dp_medians", allocation="auto_shares"),
     excluded(
@@ -435,7 +421,7 @@ EXCLUDED = (
     excluded(
         "privacy must hold no more than unit, epsilon and delta",
         algorithm="central_tree|spherical",
-        allocation="paper|unguarded|bounds|shares|auto_shares",
+        allocation="paper|unguarded|shares|auto_shares",
     ),
     excluded("privacy.shares must be a section or left out here", algorithm=SERVER_STARTS, allocation="auto_shares"),
     # The printed method is one of the settings of FedDP-KMeans.
@@ -450,7 +436,6 @@ EXCLUDED = (
     excluded("clipping.norm must be server_radius or a number", allocation="published", clipping="private"),
     excluded("clipping.center must be none for preset", allocation="published", clipping="centered"),
     excluded("feddp_kmeans.space must be subspace for preset", allocation="published", feddp="full"),
-    excluded("clipping.bounds must be left out unless privacy.unit is client", unit="record", allocation="bounds"),
     excluded("clipping.norm must be", algorithm=NOT_LLOYD, clipping="domain"),
     excluded("clipping.norm must be domain or a number", algorithm="dp_lloyd|dp_medians", clipping="private"),
     excluded("clipping.norm must be", algorithm=f"spherical|{SERVER_STARTS}", clipping="private"),
@@ -507,7 +492,7 @@ EXCLUDED = (
     excluded("must be given by public values where there is no server_data", columns="bins", server="none"),
     *(
         excluded("masked.noise_by clients must have Gaussian noise in every release", noise_by="clients", **cells)
-        for cells in ({"allocation": "paper|unguarded|bounds|published"}, {"variant": "su"})
+        for cells in ({"allocation": "paper|unguarded|published"}, {"variant": "su"})
     ),
     # `auto` without server data is dp_lloyd.
     *(
@@ -518,7 +503,7 @@ EXCLUDED = (
             ("clipping.norm must be domain or a number", {"clipping": "private"}),
             ("lloyd.steps must be 0 for algorithm dp_lloyd", {"lloyd": "steps"}),
             ("n_clusters must be an integer for algorithm dp_lloyd", {"n_clusters": "elbow"}),
-            ("privacy.allocation must be tuned for algorithm dp_lloyd", {"allocation": "paper|unguarded|bounds"}),
+            ("privacy.allocation must be tuned for algorithm dp_lloyd", {"allocation": "paper|unguarded"}),
             ("privacy.shares must be left out for dp_lloyd.init", {"allocation": "shares"}),
             (OPTIONS, {"feddp": "one_third|full|subspace|diameter|simplify"}),
         )
@@ -540,7 +525,6 @@ EXCLUDED = (
     ),
     excluded("trust must be central in a sweep", command="sweep", trust="shared|pairwise"),
     excluded("key_uri must be left out", command="sweep", speed="key"),
-    excluded("keep_staging must be left out for a sweep", command="sweep", speed="staging"),
     excluded("must exist, got no such column", columns="listed|names_for_people", storage="csv"),
     excluded(
         "encode.work.kind must not be terms", columns="terms", algorithm=f"dp_lloyd|dp_medians|auto|{NOT_SPHERICAL}"

@@ -81,7 +81,7 @@ class Place:
         path = self.folder / "server.csv"
         if not path.exists():
             _write_csv(path, people(60, seed=99).drop_columns(["client_id", "x"]))
-        return {"path": str(path), "csv": CSV}
+        return {"path": str(path)}
 
     @functools.cached_property
     def vocabulary(self) -> str:

@@ -9,7 +9,6 @@ from tests.seams.fits import factor
 from tests.seams.invariants import Run, summary
 from tests.seams.places import CLIENT_ROWS, COLUMNS, N_CLIENTS, N_ROWS, STORAGE, Settings, changed
 
-_SHORT = {"restarts": 2, "starts": 1, "steps": 1}
 _BY_LISTS = ("listed", "names_for_people")
 FACTORS = (
     factor("algorithm", "algorithm", optimal={}, k_fed={}, dp_lloyd={"dp_lloyd.variant": "lloyd"}),
@@ -39,18 +38,12 @@ FACTORS = (
         invalid={},
     ),
     factor("unit", "unit", "data.client_id", "data.max_rows_per_client", record={}, client={}, bounded={}, nobody={}),
-    factor(
-        "optimal",
-        usual={f"optimal.{name}": value for name, value in _SHORT.items()},
-        sample={f"optimal.{name}": value for name, value in _SHORT.items()} | {"optimal.sample_rows": 50},
-        too_few={"optimal.sample_rows": 2},
-    ),
     factor("init", usual={}, sphere_packing={"dp_lloyd.init": "sphere_packing"}, server={}),
     factor("rounds", "dp_lloyd.domain", usual={}, three={"dp_lloyd.steps": 3}),
-    factor("server", "server_data.path", "server_data.csv", rows={}, none={}),
+    factor("server", "server_data.path", rows={}, none={}),
     factor("n_clusters", "n_clusters", three={}, one={"n_clusters": 1}, elbow={"n_clusters.max": 4}),
     factor("facts", "data.name", "data.public_rows", none={}, counted={}),
-    factor("speed", "prepare.shards", "seed", usual={}, seed={"seed": 7, "prepare.shards": 4}),
+    factor("speed", "seed", usual={}, seed={"seed": 7}),
     factor("private", none={}, privacy={"privacy": {"epsilon": 1.0}}, ledger={"ledger": "ledger.sqlite"}),
     factor("then", nothing={}, use={}),
 )
@@ -60,7 +53,6 @@ EXCLUDED = (
     excluded("n_clusters must be an integer", n_clusters="elbow"),
     excluded("data.client_id must be given for algorithm k_fed", algorithm="k_fed", unit="nobody"),
     excluded("unit must be left out for algorithm", algorithm="k_fed|optimal", unit="client"),
-    excluded("optimal.sample_rows must be at least n_clusters", algorithm="optimal", optimal="too_few"),
     excluded("dp_lloyd must be left out for algorithm", algorithm="k_fed|optimal", rounds="three"),
     excluded("dp_lloyd must be left out for algorithm", algorithm="k_fed|optimal", init="sphere_packing|server"),
     excluded("server_data must be given for dp_lloyd.init", server="none", init="server"),

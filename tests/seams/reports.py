@@ -63,7 +63,6 @@ UNVARIED = {
     "data.client_id": "each client sends",
     "data.partitions": "read as by a fit, which the table of fits has",
     "data.csv": "as in a fit: tests/unit/tables/test_missing_everywhere.py",
-    "server_data.csv": "read as by a fit, which the table of fits has",
     "data.table": "read as by a fit, which the table of fits has",
     "data.except": "read as by a fit, which the table of fits has",
     "data.feature_names": "read as by a fit, which the table of fits has",

@@ -38,8 +38,7 @@ FACTORS = (
         four={"stream.memory": 4, "stream.band": 2},
         usual={},
         alone={"stream.band": 1},
-        short={"stream.memory": 9, "stream.short_memory": 2, "stream.band": 2},
-        too_short={"stream.memory": 4, "stream.short_memory": 4},
+        long={"stream.memory": 9, "stream.band": 2},
     ),
     factor(
         "calendar",
@@ -83,7 +82,6 @@ FACTORS = (
             "dp_lloyd.radius": "constant",
             "dp_lloyd.radius_factor": 0.9,
             "dp_lloyd.post_process": "truncate",
-            "dp_lloyd.client_radius": 0.4,
         },
     ),
     factor("n_clusters", three={}, one={"n_clusters": 1}, elbow={"n_clusters": {"max": 4, "choose": "elbow"}}),
@@ -96,7 +94,7 @@ FACTORS = (
     factor("server", none={}, rows={}),
     factor("trust", central={}, masked={"trust": "masked"}),
     factor("facts", none={}, curated=CURATORS, counted={}),
-    factor("speed", usual={}, key={}, staging={"seed": 7, "keep_staging": True, "prepare.shards": 4}),
+    factor("speed", usual={}, key={}, seed={"seed": 7}),
 )
 
 EXCLUDED = (
@@ -116,7 +114,6 @@ EXCLUDED = (
     excluded("state must be a folder on a local disk, at privacy.unit client", rolls="apart", unit="record"),
     excluded("stream.max_windows must be left out at privacy.unit record", contract="wrong", unit="record"),
     excluded("stream.once must be left out at privacy.unit client", contract="wrong", unit="client"),
-    excluded("stream.short_memory must be below stream.memory, 4", reach="too_short"),
     excluded("stream.start must be a private fit, got one without privacy", start="pooled"),
     excluded("stream.start must be a run of privacy.unit .* choose another start", start="other_unit"),
     excluded("clipping must give the frame of .*, or choose another start", start="feddp|tree"),
@@ -269,6 +266,6 @@ def start(row: Row, job: Settings, place: Days) -> Settings:
         found = changed(found, low.get(kind, {}))
     if kind == "pooled":
         dropped = ("privacy", "clipping", "server_data", "key_uri", "deployment", "plan", "justification", "seed")
-        found = {name: value for name, value in found.items() if name not in (*dropped, "keep_staging", "prepare")}
+        found = {name: value for name, value in found.items() if name not in dropped}
         found["data"] = {name: value for name, value in found["data"].items() if name in ("path", "features", "width")}
     return found

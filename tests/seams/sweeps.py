@@ -12,7 +12,7 @@ from tests.seams.fits import factor
 from tests.seams.invariants import Run
 from tests.seams.places import CLIENT_ROWS, CSV, DATASET, DAYS, NAMES, Place, Settings, changed
 
-_OPTIMUM = {"algorithm": "optimal", "optimal": {"restarts": 2, "starts": 1, "steps": 1}}
+_OPTIMUM = {"algorithm": "optimal"}
 _LLOYD = {"dp_lloyd": {"variant": "lloyd"}}
 FACTORS = (
     factor(

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from dapple_dp.pipelines.command.main import COMMANDS, overview
-from dapple_dp.pipelines.command.words import WORDS
+from dapple_dp.pipelines.command.words import GROUPS, WORDS, spelled
 from dapple_dp.pipelines.masked.command_line import RUN
 from dapple_dp.pipelines.plan.command_line import check_flags
 from dapple_dp.pipelines.run import flags, options
@@ -38,8 +38,12 @@ def refusal(words):
         return ""
     if name in ("--help", "--version"):
         return ""
-    if name not in COMMANDS:
-        return f"there is no word {name}"
+    if name in GROUPS and rest[:1] == ["--help"]:
+        return ""
+    if name in GROUPS and rest:
+        name, rest = rest[0], rest[1:]
+    if name not in COMMANDS or spelled(name).split() != list(words[1 : len(words) - len(rest)]):
+        return f"there is no word {' '.join(words[1:])}"
     try:
         _parse(name, [word for word in rest if word != "--help"], "--help" in rest)
     except ConfigError as error:
@@ -53,7 +57,9 @@ def _parse(name, rest, asks):
         if rest or not asks:
             options.parse_job(name, [re.sub("[a-z0-9]+://", "", word) for word in rest], WORDS[name].flags)
         return
-    command = overview().commands[name]
+    command = overview()
+    for each in spelled(name).split():
+        command = command.commands[each]
     if isinstance(command, flags.Words):
         rest = [RUN, *rest] if name == "party" and rest[0].startswith("--") else rest
         if rest[0] not in command.commands:
@@ -109,8 +115,8 @@ def read_by(words):
     """Files and folders that a command reads."""
     if words[0] in ("dapple", "./run_local.sh") and len(words) > 2:
         yield from (words[at + 1] for at, word in enumerate(words[:-1]) if word in READ)
-        if words[1] in ("verify", "clean"):
-            yield words[2]
+        if words[1] == "verify" or words[1:3] == ["tools", "clean"]:
+            yield words[2 if words[1] == "verify" else 3]
 
 
 @pytest.mark.parametrize(
@@ -136,13 +142,13 @@ def test_a_block_that_cannot_be_pasted_is_found(text):
         "dapple fit --config job.yaml --output result --epsilon 3",
         "dapple plan --config job.yaml --row 3",
         "dapple ledger spend --ledger ledger.sqlite",
-        "dapple party new --key KEY",
-        "dapple schema fitt",
+        "dapple masked party new --key KEY",
+        "dapple tools schema fitt",
         "./run_local.sh flink-on",
         "python -m benchmarks.no_such_module",
         "python -m benchmarks.arena cells --no_such_flag 3",
         "dappel fit --config job.yaml --output result",
-        "RUNS=runs dapple aggregate --config job.yaml --exchange exchange --released released && dapple",
+        "RUNS=runs dapple masked aggregate --config job.yaml --exchange exchange --released released && dapple",
     ],
 )
 def test_words_that_no_command_takes_are_found(line):

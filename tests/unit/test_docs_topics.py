@@ -8,7 +8,7 @@ import pytest
 from dapple_dp.schemas.kmeans.fit_config import validated
 from dapple_dp.transforms.core import accounting
 from dapple_dp.transforms.kmeans.protocols import protocol_of
-from dapple_dp.transforms.kmeans.spherical import reach
+from dapple_dp.transforms.kmeans.spherical import rounds
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -32,7 +32,7 @@ def found_from(epsilon, unit, most_per_row=32):
     protocol = protocol_of(config.algorithm)
     specs = protocol.round_specs(config, WIDTH, 0)
     plan = accounting.calibrate(unit, specs, epsilon, 1e-6, protocol.allocation(config))
-    center, name = reach.units_of_a_center(config, plan, WIDTH), reach.units_of_a_name(config, plan)
+    center, name = rounds.units_of_a_center(config, plan, WIDTH), rounds.units_of_a_name(config, plan)
     return f"{center:,} / {name:,}"
 
 

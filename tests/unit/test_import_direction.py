@@ -293,7 +293,7 @@ def test_a_protocol_reaches_no_beam():
 
 def test_a_process_that_adds_up_reaches_beam_by_stores_alone():
     """It is imported where a store is met."""
-    assert beam_behind("dapple_dp.transforms.rounds.shard_sums") == {"dapple_dp.transforms.files.stores"}
+    assert beam_behind("dapple_dp.transforms.rounds.shard_sums") == {"dapple_dp.transforms.files.places.beam"}
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,7 @@ REASONS = {
     ("pipelines/tables/arrivals/broker.py", "time.sleep"): "the loop has an end",
     ("transforms/clustered_fl/rounds.py", "self._shared.acquire"): "makes an object, or finds it",
     ("transforms/core/loop.py", "self._unused.acquire"): "blocks nobody",
+    ("transforms/files/places/amazon.py", "time.sleep"): "the loop has an end",
     ("transforms/files/stores.py", "_AHEAD.get"): "a variable of this thread",
     ("pipelines/run/run_keys.py", "_LEFT.get"): "a variable of this context",
     ("transforms/files/stores.py", "concurrent.futures.ThreadPoolExecutor"): _FILES,

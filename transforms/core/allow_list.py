@@ -156,7 +156,7 @@ LISTED = (
     (PUBLIC, "dapple_dp.transforms.kmeans.dp_medians.server", "median_step"),
     (PUBLIC, "dapple_dp.transforms.kmeans.dp_lloyd.starts", "rows_step mean_step scatter_step grid_step"),
     (PUBLIC, "dapple_dp.transforms.kmeans.dp_lloyd.candidates", "scatter_step candidates_step spread_step fine_step"),
-    (PUBLIC, "dapple_dp.transforms.kmeans.dp_lloyd.rivals", "server_step"),
+    (PUBLIC, "dapple_dp.transforms.kmeans.dp_lloyd.candidates", "server_step"),
     (PUBLIC, "dapple_dp.transforms.kmeans.dp_lloyd.server", "relative_step absolute_step"),
     (PUBLIC, "dapple_dp.transforms.kmeans.spherical.server", "sums_step names_step"),
     (PUBLIC, "dapple_dp.transforms.kmeans.windows.rounds", "state_at"),

@@ -129,11 +129,9 @@ _VALUES = _types(
     ("dapple_dp.schemas.masked.config", "PairwiseParams"),
     ("dapple_dp.transforms.masked.clients", "Masking"),
     # Public settings that steps read.
-    ("dapple_dp.schemas.kmeans.sections.clipping_config", "ClientBoundsConfig"),
     ("dapple_dp.schemas.kmeans.sections.feddp_config", "DiameterConfig SimplifyConfig"),
     ("dapple_dp.schemas.kmeans.lloyd_config", "DPLloydConfig"),
     ("dapple_dp.schemas.kmeans.model", "NoisyCost"),
-    ("dapple_dp.schemas.kmeans.pooled_config", "OptimalOptions"),
     ("dapple_dp.schemas.profile.config", "CategoricalColumn NumericColumn"),
     ("dapple_dp.schemas.reports.parameters", "Branching"),
     ("dapple_dp.transforms.clustered_fl.judge_models", "ClientModels"),

@@ -81,7 +81,7 @@ class Simulated:
         return self.states[-1].model()
 
 
-def run(initial: Any, rounds: Sequence[Round], blocks: Iterable[ClientBlock], key: RunKey) -> Any:
+def run(initial: Any, rounds: Sequence[Round], blocks: Iterable[ClientBlock], key: RunKey) -> tuple[Any, ...]:
     """Runs calibrated rounds on private rows.
 
     A failure leaves no exact sum and no noise in the locals of its traceback.
@@ -93,7 +93,8 @@ def run(initial: Any, rounds: Sequence[Round], blocks: Iterable[ClientBlock], ke
       key: of this run.
 
     Returns:
-      The state after the last round. It contains nothing private but the releases of the rounds' plans.
+      The states before the first round, and after each. They contain nothing private but the releases of the rounds'
+      plans.
 
     Raises:
       PrivacyFlowError: if the key has drawn before, a statistic is not as in its plan, or a round reads the files of
@@ -104,8 +105,7 @@ def run(initial: Any, rounds: Sequence[Round], blocks: Iterable[ClientBlock], ke
     if placed:
         raise PrivacyFlowError(f"rounds in memory must read all rows alike, got {placed[0]}; run the job with Beam.")
     with key.once() as draw:
-        *_, last = _states(initial, rounds, lambda round_, state: _released(round_, blocks, state, draw))
-    return last
+        return tuple(_states(initial, rounds, lambda round_, state: _released(round_, blocks, state, draw)))
 
 
 def simulate(

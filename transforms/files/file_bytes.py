@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dapple_dp.schemas.errors import ConfigError, ProtocolError
 from dapple_dp.schemas.settings.format_number import FORMAT, METADATA
@@ -85,6 +84,8 @@ def write_once(path: str, content: bytes, *, private: bool = False) -> None:
 
 def table_bytes(table: pa.Table) -> bytes:
     """A table as a Parquet file with the number of the format; equal tables give equal bytes."""
+    import pyarrow.parquet as pq
+
     buffer = io.BytesIO()
     metadata = (table.schema.metadata or {}) | {METADATA: str(FORMAT)}
     pq.write_table(table.replace_schema_metadata(metadata), buffer)

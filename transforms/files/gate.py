@@ -13,11 +13,10 @@ import os
 import stat
 import zipfile
 from collections.abc import Collection
-from typing import Any, BinaryIO, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dapple_dp.schemas.errors import DappleError, InputError
@@ -26,12 +25,17 @@ from dapple_dp.schemas.settings.format_number import METADATA, NAME, check_numbe
 from dapple_dp.schemas.settings.refusal import MalformedError, Refusal
 from dapple_dp.schemas.tables.data_section import CsvForm
 from dapple_dp.transforms.files import stores
-from dapple_dp.transforms.files.formats import packed_rows, parquet_footer, parquet_pages
+from dapple_dp.transforms.files.formats import parquet_footer, parquet_pages
 from dapple_dp.transforms.files.formats.csv_file import CsvFile, is_csv
 from dapple_dp.transforms.files.formats.held_stream import HeldStream
-from dapple_dp.transforms.files.formats.packed_rows import RowsFile
 from dapple_dp.transforms.files.formats.parquet_footer import FIXED_BYTES, Chunk, RowGroup
 from dapple_dp.transforms.files.formats.parquet_pages import Pages, sum_of
+
+if TYPE_CHECKING:
+    # Arrow's readers of Parquet load those of every store, and a fit of rows in memory needs none of them.
+    import pyarrow.parquet as pq
+
+    from dapple_dp.transforms.files.formats.packed_rows import RowsFile
 
 MOST_BYTES = 1 << 30
 """Bytes of a file that is read as a whole, at most."""
@@ -49,7 +53,7 @@ _MOST_TABLE_ROWS = 1 << 28
 _BATCH_ROWS = 1 << 16
 _CHUNK = 1 << 22
 _Content = TypeVar("_Content")
-RowFile: TypeAlias = RowsFile | CsvFile
+RowFile: TypeAlias = "RowsFile | CsvFile"
 """An open file of rows; `shard_rows` and `read` of `dapple_dp.transforms.tables` alone ask of which format it is."""
 
 
@@ -188,6 +192,10 @@ def table_of(content: bytes, refusal: Refusal, form: TableForm, *, foreign: bool
       form: what the table may be.
       foreign: whether others may have written it, without a number of the format.
     """
+    import pyarrow.parquet as pq
+
+    from dapple_dp.transforms.files.formats import packed_rows
+
     with refusal.covers():
         footer = parquet_footer.footer_of(io.BytesIO(content))
         form.check_columns(footer)
@@ -202,13 +210,15 @@ def table_of(content: bytes, refusal: Refusal, form: TableForm, *, foreign: bool
         return table
 
 
-def parquet_of(source: Any, refusal: Refusal) -> RowsFile:
+def parquet_of(source: Any, refusal: Refusal) -> "RowsFile":
     """An open file as Parquet, to be read in parts.
 
     Args:
       source: bytes, as Arrow or Beam opens them.
       refusal: for another file.
     """
+    from dapple_dp.transforms.files.formats import packed_rows
+
     try:
         parquet_footer.check_size(source)
         source.seek(0)
@@ -231,7 +241,7 @@ def rows_of(source: Any, name: str, refusal: Refusal, csv: str) -> RowFile:
     return CsvFile(source, name, CsvForm.of_text(csv)) if is_csv(name) else parquet_of(source, refusal)
 
 
-def row_groups(file: RowsFile, refusal: Refusal) -> tuple[RowGroup, ...]:
+def row_groups(file: "RowsFile", refusal: Refusal) -> tuple[RowGroup, ...]:
     """Row groups of an open Parquet file and their columns, by its footer.
 
     Arrow's own answer would end the process where it contradicts itself.
@@ -249,7 +259,7 @@ def _row_groups(footer: bytes, end: int) -> tuple[RowGroup, ...]:
     return tuple(found)
 
 
-def checked_pages(file: RowsFile, row_group: int, names: Collection[str], refusal: Refusal) -> Pages:
+def checked_pages(file: "RowsFile", row_group: int, names: Collection[str], refusal: Refusal) -> Pages:
     """What columns of a row group take in memory, which the headers of their pages say and no footer.
 
     Columns of a large object of a store are read whole for that, and are held until Arrow reads them.
@@ -272,7 +282,7 @@ def checked_pages(file: RowsFile, row_group: int, names: Collection[str], refusa
         return found
 
 
-def _pages_of(file: RowsFile, row_group: int, group: RowGroup, chunk: Chunk) -> Pages:
+def _pages_of(file: "RowsFile", row_group: int, group: RowGroup, chunk: Chunk) -> Pages:
     """What a column takes; of the longest text in a large dictionary Arrow is asked."""
     parquet_pages.check_readable(chunk)
     source = file.origin
@@ -288,6 +298,8 @@ def _pages_of(file: RowsFile, row_group: int, group: RowGroup, chunk: Chunk) -> 
     pages = parquet_pages.pages_of(read, chunk, group.n_rows)
     if pages.longest <= _LONG_VALUE or pages.held > _LEAST_TABLE_BYTES or pages.is_front_coded:
         return pages
+    from dapple_dp.transforms.files.formats import packed_rows
+
     longest = packed_rows.longest_in_dictionary(file, row_group, chunk)
     return pages if longest is None else pages._replace(longest=longest)
 
@@ -364,7 +376,7 @@ class _TableLimits(NamedTuple):
         return cls(most, max(1, min(_BATCH_ROWS, most // longest)), n_rows)
 
 
-def _bounded_table(file: pq.ParquetFile, limits: _TableLimits) -> pa.Table:
+def _bounded_table(file: "pq.ParquetFile", limits: _TableLimits) -> pa.Table:
     """All rows, in batches, so that a dictionary that repeats long values cannot fill the memory."""
     batches, size = [], 0
     for batch in file.iter_batches(limits.n_rows, use_threads=False):

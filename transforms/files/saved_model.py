@@ -83,7 +83,12 @@ class SavedModel:
 
 
 def load_model(folder: str, setting: str = "model") -> SavedModel:
-    """The model in a fit's output folder.
+    """The model in a fit's output folder; arguments and errors as of `read_model`."""
+    return read_model(folder, setting)[0]
+
+
+def read_model(folder: str, setting: str) -> tuple[SavedModel, bytes, bytes]:
+    """The model in a fit's output folder, with the bytes of `run.json` and of the centers, which are read once.
 
     Args:
       folder: on any Beam filesystem.
@@ -95,7 +100,7 @@ def load_model(folder: str, setting: str = "model") -> SavedModel:
     folder = folder.rstrip("/") or folder
     rule = f"{MANIFEST} in {folder} must be the file that fit wrote"
     foreign = Refusal(kind=ConfigError, rule=rule, remedy="fit again")
-    manifest, content = _files(folder, setting, foreign)
+    manifest, raw, content = _files(folder, setting, foreign)
     digest = hashlib.sha256(content).hexdigest()
     if manifest.files.get(CENTERS_FILE) != digest:
         raise ConfigError(f"{CENTERS_FILE} in {folder} must be the file that fit wrote, got another; fit again.")
@@ -107,7 +112,7 @@ def load_model(folder: str, setting: str = "model") -> SavedModel:
     names = tuple(manifest.features)
     if len(names) != centers.shape[1] or (encoder is not None and encoder.names != names):
         raise ConfigError(f"{MANIFEST} in {folder} must name the features of its centers; fit again.")
-    return SavedModel(
+    saved = SavedModel(
         folder=folder,
         centers=centers,
         digest=digest,
@@ -116,6 +121,7 @@ def load_model(folder: str, setting: str = "model") -> SavedModel:
         sizes=sizes,
         numbers=numbers,
     )
+    return saved, raw, content
 
 
 def _numbers(table: pa.Table) -> tuple[int, ...]:
@@ -127,13 +133,13 @@ def _numbers(table: pa.Table) -> tuple[int, ...]:
     return () if numbers == plain else numbers
 
 
-def _files(folder: str, setting: str, foreign: Refusal) -> tuple[ModelManifest, bytes]:
+def _files(folder: str, setting: str, foreign: Refusal) -> tuple[ModelManifest, bytes, bytes]:
     rule = f"{setting} must be the output folder of a finished fit, with {MANIFEST} and {CENTERS_FILE}"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="check the path")
     raw = gate.read_bytes(join(folder, MANIFEST), refusal)
     json_schema.parse_as(raw, RunManifest, refusal)
     manifest = json_schema.parse_as(raw, ModelManifest, foreign)
-    return manifest, gate.read_bytes(join(folder, CENTERS_FILE), refusal)
+    return manifest, raw, gate.read_bytes(join(folder, CENTERS_FILE), refusal)
 
 
 def read_reference(path: str, n_features: int) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from dapple_dp.schemas.core.plan import RoundSpec
 from dapple_dp.schemas.core.release import Release
-from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
+from dapple_dp.schemas.kmeans.lloyd_config import START_SHARE, DPLloydFit
 from dapple_dp.transforms.core.round import Releases
 from dapple_dp.transforms.core.statistics.frame import Frame
 from dapple_dp.transforms.kmeans.dp_lloyd.starts import state_after
@@ -30,7 +30,7 @@ def round_specs(config: DPLloydFit, n_features: int, n_bins: int) -> tuple[Round
     """The rounds of FedDP-Init."""
     specs = feddp_kmeans.round_specs(config, n_features, n_bins)
     total = math.fsum(release.share for spec in specs for release in spec.releases)
-    scale = config.dp_lloyd.start_share / total
+    scale = START_SHARE / total
     return tuple(
         dataclasses.replace(
             spec, releases=tuple(dataclasses.replace(one, share=one.share * scale) for one in spec.releases)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dapple_dp.schemas.core.plan import PrivacyPlan, RoundSpec
-from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
+from dapple_dp.schemas.kmeans.lloyd_config import START_SHARE, DPLloydFit
 from dapple_dp.transforms.core.round import Releases, Round
 from dapple_dp.transforms.kmeans.central_tree import rounds as central_tree
 from dapple_dp.transforms.kmeans.central_tree import server as tree_server
@@ -26,7 +26,7 @@ def initial_state(config: DPLloydFit, server: NDArray[np.float64], n_features: i
 
 def round_specs(config: DPLloydFit, n_features: int, n_bins: int) -> tuple[RoundSpec, ...]:
     """The rounds of the tree, which needs no server points."""
-    return central_tree.start_specs(config, n_features, config.dp_lloyd.start_share)
+    return central_tree.start_specs(config, n_features, START_SHARE)
 
 
 def rounds(config: DPLloydFit, plan: PrivacyPlan) -> tuple[Round, ...]:

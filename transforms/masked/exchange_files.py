@@ -96,7 +96,7 @@ class Exchange:
             return self._plan
         if not self.is_open():
             raise NotYetError(
-                f"--exchange must hold a plan.json, got none in {self.folder}; run `dapple unmask` first."
+                f"--exchange must hold a plan.json, got none in {self.folder}; run `dapple masked unmask` first."
             )
         path = self._path(_PLAN)
         content = self._raw(path, _refusal(path), COLLECTOR, "plan")
@@ -122,7 +122,8 @@ class Exchange:
         path = self._path(_AGGREGATOR)
         if not self.has_key():
             raise NotYetError(
-                f"--exchange must hold the aggregator's key, got none in {self.folder}; run `dapple aggregate` first."
+                f"--exchange must hold the aggregator's key, got none in {self.folder}; run `dapple masked aggregate` "
+                "first."
             )
         rule = "aggregator.json must hold a public key"
         refusal = Refusal(kind=ProtocolError, rule=rule, remedy="open a new run")
@@ -141,7 +142,7 @@ class Exchange:
         """Index of the last round that was opened; raises ProtocolError if none was."""
         opened = [i for i in range(len(self.plan().rounds)) if STORE.exists(self._path(self._round(i), _BROADCAST))]
         if not opened:
-            raise NotYetError("a round must be open, got a plan in which none is; run `dapple unmask` first.")
+            raise NotYetError("a round must be open, got a plan in which none is; run `dapple masked unmask` first.")
         return opened[-1]
 
     def broadcast(self, index: int) -> bytes:
@@ -263,7 +264,7 @@ class Exchange:
           ProtocolError: if the round is not closed, or the file is none of it.
         """
         if not self.is_closed(index):
-            raise NotYetError(f"round {index} must be closed, got no sum yet; run `dapple aggregate` first.")
+            raise NotYetError(f"round {index} must be closed, got no sum yet; run `dapple masked aggregate` first.")
         path = self._path(self._round(index), _SUM)
         content = self._raw(path, table_refusal(path), AGGREGATOR, "sum", index)
         plan = plan or self.plan().rounds[index]
@@ -306,7 +307,7 @@ class Exchange:
         if len(signers) < fewest:
             raise NotYetError(
                 f"at least {fewest} clients must have countersigned the sum of round {index}, got {len(signers)}; let "
-                "others run `dapple upload`."
+                "others run `dapple masked upload`."
             )
 
     def refuse(self, party: str, keys: Sequence[str]) -> None:
@@ -430,5 +431,7 @@ def table_refusal(path: str) -> Refusal:
 
 
 def _refusal(path: str) -> Refusal:
-    """The refusal of a file that `dapple unmask` did not write."""
-    return Refusal(kind=ProtocolError, rule=f"{path} must be what `dapple unmask` wrote", remedy="open a new run")
+    """The refusal of a file that `dapple masked unmask` did not write."""
+    return Refusal(
+        kind=ProtocolError, rule=f"{path} must be what `dapple masked unmask` wrote", remedy="open a new run"
+    )

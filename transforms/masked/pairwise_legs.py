@@ -142,7 +142,8 @@ class _SharesFn(PairwiseFn):
                 handed += self._handed_out(client, listed.inbox_of(number), present)
         if not handed:
             raise NotYetError(
-                "--client must be present in the sum to hand out shares, got one that is not; run `dapple unmask`."
+                "--client must be present in the sum to hand out shares, got one that is not; run `dapple "
+                "masked unmask`."
             )
         yield handed
 

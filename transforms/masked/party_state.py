@@ -220,8 +220,8 @@ class PartyState:
         if not all(map(STORE.exists, (found.seal_uri, found.noise_uri))):
             raise ConfigError(
                 f"{_SETTING} must be a folder in which {client or 'who unmasks'} is enrolled with this secret, got "
-                f"{state_uri} where nobody is; run `dapple party enroll` once, and if the folder was lost, then with "
-                "a new secret."
+                f"{state_uri} where nobody is; run `dapple masked party enroll` once, and if the folder was lost, then "
+                "with a new secret."
             )
         rule, remedy = f"{_SETTING} must be one that this version can go on with", "enroll the party with a new secret"
         refusal = Refusal(kind=ConfigError, rule=rule, remedy=remedy)

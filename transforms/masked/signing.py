@@ -78,7 +78,7 @@ class Parties:
             if not only_owner_signs(bytes.fromhex(key)):
                 raise ConfigError(
                     f"parties must give a key for which only {party} can sign, got a point of low order; "
-                    "make one by `dapple party new`."
+                    "make one by `dapple masked party new`."
                 )
         public = public_part(read_key(identity_uri, IDENTITY_SETTING)).hex()
         found = next((party for party, key in keys.items() if key == public), "")

@@ -18,7 +18,7 @@ from dapple_dp.schemas.errors import PrivacyFlowError, ProtocolError
 from dapple_dp.transforms.core.keystream import encode_label
 from dapple_dp.transforms.core.round import Releases, Round
 from dapple_dp.transforms.files.file_bytes import write_once
-from dapple_dp.transforms.files.stores import CONDITIONAL, is_local, join, scheme_of
+from dapple_dp.transforms.files.stores import join, makes_once
 
 SUFFIX = ".broadcast"
 """Of files that hold a digest."""
@@ -90,4 +90,4 @@ def _bound_step(step: Callable[[Any, Releases], Any], path: str, state: Any, rel
 
 def can_bind(folder: str) -> bool:
     """Whether a folder shows who was first to write a file."""
-    return is_local(folder) or scheme_of(folder) in CONDITIONAL
+    return makes_once(folder)

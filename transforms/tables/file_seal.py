@@ -8,7 +8,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pyarrow as pa
 
@@ -17,8 +17,10 @@ from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.settings.yaml_text import is_torn
 from dapple_dp.transforms.files import gate
 from dapple_dp.transforms.files.formats.csv_file import ENDINGS, CsvFile, is_csv
-from dapple_dp.transforms.files.formats.packed_rows import RowsFile
 from dapple_dp.transforms.files.stores import STORE, OpenedFile, StoredFile, is_local, local_path, open_store
+
+if TYPE_CHECKING:
+    from dapple_dp.transforms.files.formats.packed_rows import RowsFile
 
 PARQUET_ENDINGS = (".parquet", ".parq", ".pq")
 _CHUNK = 1 << 22
@@ -75,7 +77,7 @@ def seal_of(path: str) -> FileSeal:
 
 
 @contextlib.contextmanager
-def open_parquet(path: str) -> Iterator[RowsFile]:
+def open_parquet(path: str) -> "Iterator[RowsFile]":
     """Opens a Parquet file that need not be listed, on any Beam filesystem.
 
     Raises:

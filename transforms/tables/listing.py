@@ -13,7 +13,6 @@ import itertools
 import json
 import os
 import posixpath
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -83,6 +82,8 @@ class FileList:
     """
 
     def __init__(self, setting: str, manifest: PreparedManifest | None = None, csv: str = ""):
+        import sqlite3
+
         self.manifest = manifest
         self._csv = csv
         self._setting = setting
@@ -132,6 +133,8 @@ class FileList:
 
     def _add(self, listed: ListedFile, real: str) -> None:
         """Adds a file that was looked at."""
+        import sqlite3
+
         row = (os.fsencode(listed.path), os.fsencode(listed.file), listed.seal, real)
         try:
             self._rows.execute("INSERT INTO files VALUES (?, ?, ?, ?)", row)

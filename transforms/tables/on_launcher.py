@@ -142,8 +142,8 @@ def unlisted_refusal() -> PrivacyFlowError:
     )
 
 
-class ServerFiles(NamedTuple):
-    """Public server files as they were when the job first read them; every later reading finds the same bytes.
+class ServerDigests(NamedTuple):
+    """Digests of the public server files that a job has read.
 
     Attributes:
       path: a Parquet or CSV file, a glob, or a folder.
@@ -155,21 +155,43 @@ class ServerFiles(NamedTuple):
     digests: tuple[tuple[str, str], ...]
     csv: str = ""
 
-    @classmethod
-    def at(cls, path: str, csv: str = "") -> "ServerFiles":
-        """Lists and digests the files; raises InputError if one is missing or cannot be read."""
-        digests = tuple((name, hashlib.sha256(content).hexdigest()) for name, content in _server_contents(path, csv))
-        return cls(path, digests, csv)
-
     @property
     def digest(self) -> str:
         """SHA-256 of all contents, wherever the files are; 64 hex digits."""
         return hashlib.sha256(" ".join(content for _, content in self.digests).encode()).hexdigest()
 
     def check(self) -> None:
-        """Raises InputError if other bytes are there now."""
-        if self != ServerFiles.at(self.path, self.csv):
-            raise self._changed()
+        """Reads the files again; raises InputError if other bytes are there now."""
+        if self != ServerFiles.at(self.path, self.csv).digests:
+            raise InputError(
+                f"server_data.path must hold the same bytes while a job reads it, got others at {self.path}; run the "
+                "job again when nobody writes to it."
+            )
+
+
+class ServerFiles(NamedTuple):
+    """Public server files, read once: all that a job learns of them is of the same bytes.
+
+    Attributes:
+      path: a Parquet or CSV file, a glob, or a folder.
+      contents: (path, all bytes) of every file, by path.
+      csv: text of the `CsvForm` of CSV files.
+    """
+
+    path: str
+    contents: tuple[tuple[str, bytes], ...]
+    csv: str = ""
+
+    @classmethod
+    def at(cls, path: str, csv: str = "") -> "ServerFiles":
+        """Lists and reads the files; raises InputError if one is missing or cannot be read."""
+        return cls(path, tuple(_server_contents(path, csv)), csv)
+
+    @property
+    def digests(self) -> ServerDigests:
+        """Digests of the files, which outlast their bytes."""
+        digests = tuple((name, hashlib.sha256(content).hexdigest()) for name, content in self.contents)
+        return ServerDigests(self.path, digests, self.csv)
 
     def points(self, contract: TableContract) -> NDArray[np.float64]:
         """All rows, shape (q, n_features), feature units.
@@ -178,7 +200,7 @@ class ServerFiles(NamedTuple):
           contract: the features, without a client column.
 
         Raises:
-          InputError: if a file is missing, was changed or cannot be used.
+          InputError: if a file cannot be used.
         """
         blocks = []
         for file, shards in self._files(contract.check_schema, contract.types):
@@ -196,7 +218,7 @@ class ServerFiles(NamedTuple):
         """These columns, at least one, of all rows as they are stored, dictionaries decoded.
 
         Raises:
-          InputError: if a file cannot be read, was changed, lacks a column, or holds another type than the others.
+          InputError: if a file cannot be read, lacks a column, or holds another type than the others.
         """
 
         def check(schema: pa.Schema, file: str) -> None:
@@ -217,10 +239,7 @@ class ServerFiles(NamedTuple):
 
     def _files(self, check: Callable[[pa.Schema, str], None], types: Types) -> Iterator[tuple[RowFile, list[ShardRef]]]:
         """Every file with its row groups; the schema of each is checked."""
-        expected = iter(self.digests)
-        for name, content in _server_contents(self.path, self.csv):
-            if next(expected, None) != (name, hashlib.sha256(content).hexdigest()):
-                raise self._changed()
+        for name, content in self.contents:
             file = gate.rows_of(pa.BufferReader(content), name, refusal_of(name), self.csv)
             if not isinstance(file, CsvFile) and not n_listed(file):
                 continue
@@ -233,14 +252,6 @@ class ServerFiles(NamedTuple):
                 pages = gate.checked_pages(file, index, types, no_pages(f"{name}, row group {index}"))
                 shards.append(ShardRef(name, index, group.n_rows, widest=pages.longest))
             yield file, shards
-        if next(expected, None) is not None:
-            raise self._changed()
-
-    def _changed(self) -> InputError:
-        return InputError(
-            f"server_data.path must hold the same bytes while a job reads it, got others at {self.path}; run the job "
-            "again when nobody writes to it."
-        )
 
 
 def _server_contents(path: str, csv: str) -> Iterator[tuple[str, bytes]]:

@@ -7,7 +7,6 @@ import secrets
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dapple_dp.schemas.errors import InputError
@@ -21,7 +20,6 @@ from dapple_dp.schemas.tables.prepared_layout import (
     encode_runs,
 )
 from dapple_dp.transforms.files import gate
-from dapple_dp.transforms.files.formats import packed_rows
 from dapple_dp.transforms.files.stores import STORE, is_local, join
 
 ROW_GROUP_ROWS = 1 << 16
@@ -97,6 +95,8 @@ def write_prepared(
 
 
 def _write_row_groups(file: _HashingFile, table: pa.Table, cuts: NDArray[np.int64], client_id: str) -> None:
+    import pyarrow.parquet as pq
+
     with pq.ParquetWriter(
         file, table.schema, compression="none", use_dictionary=[client_id], write_statistics=False
     ) as writer:
@@ -110,6 +110,8 @@ def _table(
     """Rows as they are stored; lists are packed, since they are decoded three times as fast then."""
     columns = {str(contract.client_id): ids}
     if contract.feature_list is not None:
+        from dapple_dp.transforms.files.formats import packed_rows
+
         columns[contract.feature_list], packing = packed_rows.pack(points, contract.feature_list)
         metadata = metadata | packed_rows.metadata_of(packing)
     else:

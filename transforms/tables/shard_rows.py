@@ -4,7 +4,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,11 +19,13 @@ from dapple_dp.schemas.tables.contract import TableContract
 from dapple_dp.schemas.tables.shard import EMPTY_SHARD, ShardRef
 from dapple_dp.transforms.files import gate
 from dapple_dp.transforms.files.formats.csv_file import CsvFile, is_csv
-from dapple_dp.transforms.files.formats.packed_rows import RowsFile
 from dapple_dp.transforms.files.gate import RowFile
 from dapple_dp.transforms.files.signals.progress import PROGRESS
 from dapple_dp.transforms.tables import hive
 from dapple_dp.transforms.tables.file_seal import open_sealed
+
+if TYPE_CHECKING:
+    from dapple_dp.transforms.files.formats.packed_rows import RowsFile
 
 Types = Mapping[str, pa.DataType]
 """Columns to read, with the types as which a file without types is read; a Parquet file has its own."""
@@ -89,7 +91,7 @@ def columns_of(file: RowFile, shard: ShardRef, types: Types) -> pa.Table:
     return _completed(table, shard, types)
 
 
-def _bounded_columns(file: RowsFile, shard: ShardRef, types: Types) -> pa.Table:
+def _bounded_columns(file: "RowsFile", shard: ShardRef, types: Types) -> pa.Table:
     """`columns_of` where a few bytes of the file could become texts that fill the memory."""
     tables, size = [], 0
     for table in batches_of(file, shard, types):
@@ -100,7 +102,7 @@ def _bounded_columns(file: RowsFile, shard: ShardRef, types: Types) -> pa.Table:
     return pa.concat_tables(tables)
 
 
-def _with_pages(file: RowsFile, shard: ShardRef, stored: list[str]) -> ShardRef:
+def _with_pages(file: "RowsFile", shard: ShardRef, stored: list[str]) -> ShardRef:
     """A shard whose pages have been looked at; its listing has not done so where each header is a request.
 
     Raises:
@@ -144,7 +146,7 @@ def _completed(table: pa.Table, shard: ShardRef, types: Types) -> pa.Table:
     return table
 
 
-def n_listed(file: RowsFile, row_groups: Sequence[int] | None = None) -> int:
+def n_listed(file: "RowsFile", row_groups: Sequence[int] | None = None) -> int:
     """Rows of some row groups by the footer, or of all."""
     indices = range(file.num_row_groups) if row_groups is None else row_groups
     return sum(file.metadata.row_group(index).num_rows for index in indices)
@@ -264,7 +266,7 @@ def prefetched_blocks(shard: ShardRef, contract: TableContract) -> Iterator[Clie
             yield block
 
 
-def read_row_group(file: RowsFile, row_group: int, where: str, names: Sequence[str]) -> pa.Table:
+def read_row_group(file: "RowsFile", row_group: int, where: str, names: Sequence[str]) -> pa.Table:
     """Columns of a whole row group, whose types the caller has checked.
 
     Raises:

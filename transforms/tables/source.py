@@ -200,7 +200,7 @@ def _refuse_copy(below: str, file: str, setting: str) -> None:
     if any(parsed(part) for part in below.split("/")[:-1]):
         raise InputError(
             f"{setting} must hold no copies of rows that a run keeps or has left, got {file}; wait for the run to end, "
-            "or remove what it left by dapple clean."
+            "or remove what it left by dapple tools clean."
         )
 
 

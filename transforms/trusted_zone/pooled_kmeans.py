@@ -13,7 +13,6 @@ import numpy as np
 from apache_beam.pvalue import AsSingleton
 
 from dapple_dp.schemas.errors import InputError
-from dapple_dp.schemas.kmeans.pooled_config import OptimalOptions
 from dapple_dp.schemas.tables.contract import TableContract
 from dapple_dp.schemas.tables.shard import ShardRef
 from dapple_dp.transforms.numerics.kmeans.starts import seeding
@@ -31,6 +30,8 @@ Starts = tuple[np.ndarray, ...]
 """Centers of every start, feature units."""
 _LOCAL_RESTARTS = 10
 """Of k-means on the rows of one client."""
+SAMPLE_ROWS, RESTARTS, STARTS, STEPS = 20_000, 20, 4, 15
+"""Of pooled k-means: rows of the sample, k-means runs on it, and Lloyd rounds over all rows for the best of these."""
 
 
 class _LocalCentersFn(LeanFn):
@@ -95,11 +96,11 @@ def _sample(shard: ShardRef, contract: TableContract, size: int) -> Iterator[Row
             yield RowSample.of(size, ranks, block.points, np.zeros(len(block.points), dtype=np.int64))
 
 
-def _start(sample: RowSample | None, n_clusters: int, options: OptimalOptions, seed: int) -> Starts:
+def _start(sample: RowSample | None, n_clusters: int, seed: int) -> Starts:
     if sample is None or len(sample.points) < n_clusters:
         raise InputError(f"n_clusters must be at most the number of rows, got {n_clusters}; ask for fewer clusters.")
-    kept, points = min(options.starts, options.restarts), sample.points[order_of_rows(sample.points)]
-    return tuple(seeding.best_starts(points, n_clusters, options.restarts, kept, seed))
+    points = sample.points[order_of_rows(sample.points)]
+    return tuple(seeding.best_starts(points, n_clusters, RESTARTS, STARTS, seed))
 
 
 class _Sums(NamedTuple):
@@ -147,26 +148,24 @@ class ClusterPooledRows(beam.PTransform):
     Attributes:
       contract: how shards are read.
       n_clusters: >= 1.
-      options: of the algorithm.
       seed: public.
 
-    Privacy: none. Cost: `options.steps` + 2 passes, for all starts together.
+    Privacy: none. Cost: `STEPS` + 2 passes, for all starts together.
     """
 
     contract: TableContract
     n_clusters: int
-    options: OptimalOptions
     seed: int
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Sample, starts, Lloyd rounds, costs."""
         starts = (
             shards
-            | "Sample" >> beam.FlatMap(_sample, self.contract, self.options.sample_rows)
+            | "Sample" >> beam.FlatMap(_sample, self.contract, SAMPLE_ROWS)
             | "MergeSamples" >> beam.CombineGlobally(MergeFn())
-            | "Start" >> beam.Map(_start, self.n_clusters, self.options, self.seed)
+            | "Start" >> beam.Map(_start, self.n_clusters, self.seed)
         )
-        for step in range(self.options.steps):
+        for step in range(STEPS):
             starts = (
                 shards
                 | f"Sums{step}" >> beam.ParDo(_SumsFn(self.contract), AsSingleton(starts))

@@ -16,12 +16,12 @@ from dapple_dp.schemas.kmeans.windows_config import WindowsFit
 from dapple_dp.schemas.privacy.release_table import RELEASE_SCHEMA
 from dapple_dp.schemas.settings import json_schema
 from dapple_dp.schemas.settings.refusal import MalformedError, Refusal
-from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE, RELEASES_FILE, PreviousManifest, PrivacyFile
+from dapple_dp.schemas.settings.run_manifest import RELEASES_FILE, PreviousManifest, PrivacyFile
 from dapple_dp.schemas.tables.encoder import Encoder
 from dapple_dp.transforms.core.statistics.frame import Frame
 from dapple_dp.transforms.files import gate
 from dapple_dp.transforms.files.gate import TableForm
-from dapple_dp.transforms.files.saved_model import MANIFEST, SavedModel, load_model
+from dapple_dp.transforms.files.saved_model import MANIFEST, SavedModel, read_model
 from dapple_dp.transforms.files.stores import join
 
 _PRIVACY = "privacy.json"
@@ -143,20 +143,16 @@ def load_previous(folder: str) -> PreviousRun:
     Raises:
       ConfigError: if it holds no finished private fit, or a file is not the one that the fit wrote.
     """
-    saved = load_model(folder, _SETTING)
-    where = join(saved.folder, MANIFEST)
+    saved, raw, centers = read_model(folder, _SETTING)
     rule = f"{MANIFEST} in {saved.folder} must name clusters, frame and privacy unit"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="fit again")
-    raw = gate.read_bytes(where, refusal)
     if json_schema.parse_as(raw, dict[str, Any], refusal).get("private") is False:
         raise ConfigError(
             f"{_SETTING} must be a private fit, got one without privacy in {saved.folder}; its centers are not "
             "released, so nothing may follow from them."
         )
     manifest = json_schema.parse_as(raw, PreviousManifest, refusal)
-    centers, releases, privacy = (
-        _file(saved.folder, manifest, name) for name in (CENTERS_FILE, RELEASES_FILE, _PRIVACY)
-    )
+    releases, privacy = (_file(saved.folder, manifest, name) for name in (RELEASES_FILE, _PRIVACY))
     tables = (
         gate.table_of(centers, refusal, TableForm.by_size(n_rows=len(saved.centers))),
         gate.table_of(releases, refusal, TableForm.by_size(RELEASE_SCHEMA)),

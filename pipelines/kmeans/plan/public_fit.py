@@ -142,9 +142,9 @@ def resolve_settings(config: FitConfig, server: NDArray[np.float64]) -> FitConfi
     """
     if config.algorithm is not Algorithm.FEDDP_KMEANS:
         return config
-    from dapple_dp.transforms.kmeans.feddp_kmeans import space
+    from dapple_dp.transforms.kmeans.feddp_kmeans.server import with_space
 
-    config = space.decided(config, server)
+    config = with_space(config, server)
     if config.privacy.shares is not Auto.AUTO:
         return config
     from dapple_dp.pipelines.kmeans.plan import simulated_shares

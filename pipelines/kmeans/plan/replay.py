@@ -41,6 +41,15 @@ class Replay:
     state: ProtocolState
     movements: tuple[Movement, ...]
 
+    @classmethod
+    def of(cls, rounds: Sequence[Round], states: Sequence[ProtocolState]) -> "Replay":
+        """What the states of a run say: that before the first of its rounds, and that after each."""
+        names = [each.plan.path.rpartition("/")[2] for each in rounds]
+        movements = [_movement(name, *pair) for name, pair in zip(names, itertools.pairwise(states), strict=True)]
+        n_centers = 0 if states[-1].centers is None else len(states[-1].centers)
+        moved = (each for each in movements if each is not None and len(each.distances) == n_centers)
+        return cls(state=states[-1], movements=tuple(moved))
+
     def reordered(self, rows: Sequence[int]) -> "Replay":
         """The same with the clusters of every movement in another order."""
         order = list(rows)
@@ -60,12 +69,7 @@ def replay(initial: ProtocolState, rounds: Sequence[Round], releases: Sequence[R
       releases: of the run, in order; with their lattice units or without.
     """
     with one_thread():
-        states: list[ProtocolState] = list(replayed(initial, rounds, releases))
-    names = [each.plan.path.rpartition("/")[2] for each in rounds]
-    movements = [_movement(name, *pair) for name, pair in zip(names, itertools.pairwise(states), strict=True)]
-    n_centers = 0 if states[-1].centers is None else len(states[-1].centers)
-    moved = (each for each in movements if each is not None and len(each.distances) == n_centers)
-    return Replay(state=states[-1], movements=tuple(moved))
+        return Replay.of(rounds, list(replayed(initial, rounds, releases)))
 
 
 def replayed(initial: Any, rounds: Sequence[Round], releases: Sequence[Release]) -> Iterator[Any]:

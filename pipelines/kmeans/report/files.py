@@ -29,6 +29,7 @@ from dapple_dp.schemas.core.unit import UNITS
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
 from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
 from dapple_dp.schemas.kmeans.model import ClusterModel
+from dapple_dp.schemas.kmeans.sections.clipping_config import PRIVATE_NORM_QUANTILE
 from dapple_dp.schemas.privacy.meaning import Role, meaning_of
 from dapple_dp.schemas.privacy.noise_shares import ZEROED_OUT
 from dapple_dp.schemas.privacy.statement import KEY_STREAM, PrivacyStatement, computational
@@ -50,7 +51,6 @@ _NOISE = {
     Mechanism.DISCRETE_LAPLACE: "discrete Laplace mechanism",
 }
 NAMES_FILE = "names.parquet"
-REPORT_FILE = "report.html"
 NOT_SAID = "given, not said"
 """Stands in `run.json` for where a key is."""
 
@@ -106,7 +106,7 @@ def _write_report(folder: RunFolder, planned: PlannedFit, result: FitResult) -> 
 
         left = remaining(config.ledger, config.data.name)
     stamp = RunStamp.today(folder.run_id, config_digest(config), config.data.name)
-    folder.write(REPORT_FILE, report_page.render(planned, result, left, stamp).encode())
+    folder.write_report(*report_page.render(planned, result, left, stamp))
 
 
 def manifest(planned: PlannedFit, result: FitResult, run_id: str) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def _final_frame(planned: PlannedFit, model: ClusterModel) -> dict[str, Any] | N
         release = released_as(model.releases, Role.NORMS)
         if release is None:
             raise LookupError("a private clipping norm must be released, got no such release; give its spec the role.")
-        norm = norms.noisy_quantile(release.decoded, release.stddev, config.clipping.quantile)
+        norm = norms.noisy_quantile(release.decoded, release.stddev, PRIVATE_NORM_QUANTILE)
         frame = Frame(frame.lattice._replace(clipping_norm=norm))
     return frame_json(frame)
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,7 @@ from dapple_dp.transforms.core.statistics.lattice import Lattice
 from dapple_dp.transforms.kmeans.protocols import protocol_of
 from dapple_dp.transforms.numerics.kmeans.centers import released_as
 from dapple_dp.transforms.numerics.kmeans.edges import Bounds
+from dapple_dp.transforms.rounds.protocol import ProtocolState
 
 if TYPE_CHECKING:
     from dapple_dp.transforms.kmeans.spherical.names import ClusterNames
@@ -42,9 +44,10 @@ class FitView:
     summary: CenterSummary
 
     @classmethod
-    def of(cls, planned: PlannedFit, result: FitResult) -> "FitView":
-        """View of a run."""
-        model, found = result.model, replay(planned.initial, planned.rounds, result.model.releases)
+    def of(cls, planned: PlannedFit, result: FitResult, states: Sequence[ProtocolState] = ()) -> "FitView":
+        """View of a run, of which there may be the states still."""
+        model, rounds = result.model, planned.rounds
+        found = Replay.of(rounds, states) if states else replay(planned.initial, rounds, model.releases)
         rows = list(range(model.n_clusters) if result.drift is None else result.drift.rows)
         return cls(
             planned=planned,

@@ -16,6 +16,7 @@ from dapple_dp.pipelines.page.page import (
     Bar,
     Block,
     Code,
+    Drawn,
     Facts,
     Level,
     Notice,
@@ -41,7 +42,7 @@ from dapple_dp.transforms.numerics.kmeans.centers import released_as
 
 def render(
     planned: PlannedFit, result: FitResult, remaining: Remaining | None = None, stamp: RunStamp | None = None
-) -> str:
+) -> Drawn:
     """The report of a finished run; everything in it is released or public.
 
     Args:

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from dapple_dp.pipelines.run.failures import describe_unexpected
 from dapple_dp.schemas.choices import Algorithm, InvalidRows
 from dapple_dp.schemas.privacy.meaning import meaning_of
 from dapple_dp.transforms.kmeans.protocols import protocol_of
+from dapple_dp.transforms.rounds.protocol import ProtocolState
 
 _LOGGER = logging.getLogger(__name__)
 _FEW_SERVER_ROWS = 5
@@ -65,10 +66,16 @@ def _outcome(found: Found) -> str:
     return "a note" if found else "passed"
 
 
-def texts(planned: PlannedFit, result: FitResult) -> tuple[str, ...]:
-    """Warnings in the report of a finished run, for callers without one; none if they could not be found."""
+def texts(planned: PlannedFit, result: FitResult, states: Sequence[ProtocolState] = ()) -> tuple[str, ...]:
+    """Warnings in the report of a finished run, for callers without one; none if they could not be found.
+
+    Args:
+      planned: the job.
+      result: what it released.
+      states: of the run; without them, they are found again from what it released.
+    """
     try:
-        view = FitView.of(planned, result)
+        view = FitView.of(planned, result, states)
         found = warnings(view, run_checks(view))
     except Exception as error:  # noqa: BLE001 - what a run has spent must not be lost to its warnings
         _LOGGER.warning("the warnings could not be found: %s", describe_unexpected(error))

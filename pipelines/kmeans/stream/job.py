@@ -14,21 +14,28 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 
+from apache_beam.options.pipeline_options import PipelineOptions
+
 from dapple_dp.pipelines.jobs import waiting
 from dapple_dp.pipelines.jobs.forewarnings import plural
 from dapple_dp.pipelines.jobs.job import Job, Outcome, Run
+from dapple_dp.pipelines.jobs.place import OutputKind, Writes
 from dapple_dp.pipelines.jobs.run_job import run_settings
 from dapple_dp.pipelines.jobs.waiting import Watch
 from dapple_dp.pipelines.jobs.warned import total_warnings
-from dapple_dp.pipelines.jobs.windows import Due, Released, WindowsFolder, due_windows, of_window, release_in_time
+from dapple_dp.pipelines.jobs.windows import Due, Released, due_windows, of_window, release_in_time
 from dapple_dp.pipelines.kmeans import fit
-from dapple_dp.pipelines.kmeans.stream.arriving import window_rows
 from dapple_dp.pipelines.kmeans.stream.windows_page import PAGE, write_page
+from dapple_dp.pipelines.ledger.private_state import Register
 from dapple_dp.pipelines.ledger.store import Ledger
-from dapple_dp.pipelines.tables.arrivals.window_rows import FolderRows, arriving, clear
+from dapple_dp.pipelines.tables.arrivals.landing import Landing
+from dapple_dp.pipelines.tables.arrivals.records import Records
+from dapple_dp.pipelines.tables.arrivals.window_rows import FolderRows, LakeRows, TopicWindows, arriving, clear
+from dapple_dp.schemas.arrivals.topic import MessageColumns
 from dapple_dp.schemas.core.plan import Zone
 from dapple_dp.schemas.errors import ConfigError, ProducerStoppedError
 from dapple_dp.schemas.kmeans.stream_config import StreamConfig, in_stream_words, load_stream_config
+from dapple_dp.transforms.arrivals.consume import TopicClient
 from dapple_dp.transforms.files.signals.measures import MEASURES, NEXT_DUE, WINDOWS, WINDOWS_LEFT
 from dapple_dp.transforms.files.stores import join
 
@@ -53,7 +60,7 @@ def _work(run: Run[StreamConfig], due: Due) -> Released:
         # The process that released the last window may have been killed before the page.
         write_page(config, run.options.output, due.done)
     if not due.indices:
-        clear(window_rows(config, run.options.beam))
+        clear(_window_rows(config, run.options.beam))
     warned: list[int | None] = []
     release = functools.partial(_arrived, run, warned)
     once, check = run.options.once or run.options.drain, functools.partial(_check_clock, run, asking=False)
@@ -93,7 +100,7 @@ def _has_person() -> bool:
 
 def _arrived(run: Run[StreamConfig], warned: list[int | None], indices: tuple[int, ...], watch: Watch) -> Iterator[str]:
     """Releases windows whose rows are made readable first."""
-    with arriving(window_rows(run.settings, run.options.beam), run.options.output) as rows:
+    with arriving(_window_rows(run.settings, run.options.beam), run.options.output) as rows:
         yield from _released(run, warned, rows, indices, watch)
         if rows.short:
             expected = run.settings.options.expected_rows
@@ -143,6 +150,30 @@ def _write(run: Run[StreamConfig], due: Due, released: Released) -> Outcome:
     return Outcome(summary | {"warnings": total_warnings(released.warned)})
 
 
+def _window_rows(config: StreamConfig, options: PipelineOptions) -> TopicWindows | LakeRows:
+    """The windows of a job's topic, or its rows that are in folders.
+
+    Args:
+      config: the job.
+      options: for Beam.
+    """
+    stream, data = config.options, config.template.data
+    if stream.kafka is None:
+        return LakeRows(config.calendar, data, stream.column, stream.expected_rows)
+    client, columns = TopicClient.of(stream.kafka), MessageColumns.of(data, stream.kafka)
+    records = Records(
+        client=client,
+        folder=data.path,
+        epoch=stream.name,
+        days=stream.days,
+        first=stream.first,
+        register=Register(str(config.ledger), str(data.name), stream.name),
+    )
+    landing = Landing(records=records, columns=columns, column=stream.column, setting="data.path", options=options)
+    band = len(config.template.weights)
+    return TopicWindows(calendar=config.calendar, band=band, landing=landing, expected=stream.expected_rows)
+
+
 JOB = Job(
     "stream",
     load_stream_config,
@@ -151,5 +182,5 @@ JOB = Job(
     _write,
     Zone.PUBLIC,
     flags=("--output", "--once", "--drain", "--catch_up"),
-    place=WindowsFolder.of,
+    place=OutputKind(writes=Writes.PARTS).place,
 )

@@ -42,7 +42,7 @@ def write_page(config: StreamConfig, output: str, done: int) -> None:
     """
     history = read_history(config, output, done)
     page = render_page("Stream", lambda: _page(config, history, done))
-    write_bytes(join(output, PAGE), page.encode())
+    write_bytes(join(output, PAGE), page.html.encode())
 
 
 def _page(config: StreamConfig, history: History, done: int) -> Page:

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
 from dapple_dp.pipelines.ledger.store import Ledger
 from dapple_dp.schemas.core.block import ClientBlock
 from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.schemas.errors import ConfigError, InputError, PrivacyFlowError
+from dapple_dp.schemas.kmeans.lloyd_config import CLIENT_RADIUS
 from dapple_dp.schemas.kmeans.recurring.remembered import Memory
 from dapple_dp.schemas.kmeans.stream_config import stream_config
 from dapple_dp.schemas.tables.contract import TableContract
@@ -311,7 +312,7 @@ def test_neighbors_over_a_whole_epoch(place, habit, times, separation, band):
     tables = [(np.arange(30) // 3, lake.mixture(30, seed=index)) for index in range(8)]
     whole = released(job, tables, weights, anchors)
     state = server.initial_state(job.template, lake.MEANS)
-    reach = 0.999 * state.radius * state.unit * state.settings.options.client_radius
+    reach = 0.999 * state.radius * state.unit * CLIENT_RADIUS
     way = np.array([-1.0, 0.2, -0.1, 0.3]) / np.linalg.norm([-1.0, 0.2, -0.1, 0.3])
     kinds = {
         "rim": lambda index: anchors[index][:1] + reach * way,
@@ -360,7 +361,7 @@ def contract_with(**changes):
 )
 def test_a_plan_for_another_contract_is_refused(place, changes, is_enough):
     """Readers that let clients count more often, or closer together, than the plan pays for."""
-    fit = plan_fit(config_of(place).template)
+    fit = plan_files(config_of(place).template)
     (bound,) = fit.rounds
     moves = moves_of(bound.statistic, [contract_with(**changes)], PrivacyUnit.CLIENT)
     assert (understatement(STATISTIC, bound.plan, replaces=False, moves=moves) is None) is is_enough
@@ -391,7 +392,7 @@ def test_what_stands_outermost_is_what_a_statistic_is_called_with():
 def test_releases_that_a_client_moves_are_counted_as_far_apart_as_they_may_lie(place):
     """Weights 16, 6 and windows one apart: close together three releases are moved by most, far apart four by less."""
     contract = contract_with(min_separation=1)
-    fit = plan_fit(config_of(place, min_separation=1).template)
+    fit = plan_files(config_of(place, min_separation=1).template)
     bound = fit.rounds[0]
     assert [each.spec.windows for each in bound.plan.releases] == [4, 4]
     moves = moves_of(bound.statistic, [contract], PrivacyUnit.CLIENT)

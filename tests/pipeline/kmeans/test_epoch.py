@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
 from dapple_dp.pipelines.ledger.store import Ledger, charges_of, limits_of
 from dapple_dp.schemas.core.block import ClientBlock
 from dapple_dp.schemas.core.plan import PrivacyUnit
@@ -152,7 +152,7 @@ def test_a_row_from_the_far_future_changes_nothing(place):
     lake.write_lake(place.folder / "lake" / "dt=2099-01-01", lake.mixture(5))
     try:
         assert json.loads(place.stream("january", DATES[4]).out)["released"] == []
-        source = plan_fit(validated(place.settings(4))).source
+        source = plan_files(validated(place.settings(4))).source
         assert not [path for path in source.list_files() if "2099" in path]
     finally:
         shutil.rmtree(place.folder / "lake" / "dt=2099-01-01")
@@ -261,7 +261,7 @@ def test_neighbors_over_a_whole_epoch(place):
 
     A row at the rim of the radius comes within a hundredth of it, so that a smaller statement would be false.
     """
-    fit = plan_fit(validated(place.settings(0)))
+    fit = plan_files(validated(place.settings(0)))
     weights = fit.config.weights
     tables = [lake.mixture(40, seed=index) for index in range(6)]
     whole = released(fit, tables)
@@ -281,7 +281,7 @@ def test_neighbors_over_a_whole_epoch(place):
 
 def test_a_row_that_comes_late_or_is_erased_moves_less(place):
     """A row of the first window that is there in some of the releases only."""
-    fit = plan_fit(validated(place.settings(0)))
+    fit = plan_files(validated(place.settings(0)))
     tables = [lake.mixture(40, seed=index) for index in range(6)]
     whole = released(fit, tables)
     more = [np.vstack([tables[0], np.full(4, 7.9)]), *tables[1:]]
@@ -326,12 +326,12 @@ def test_where_epsilons_add_up_an_epoch_counts_with_its_largest(first, second, e
 
 def test_the_innermost_folder_is_the_date_and_other_spellings_are_refused(place):
     """Only listed files count for a window: a folder in a folder, and a date with escaped letters."""
-    fit = plan_fit(validated(place.settings(2)))
+    fit = plan_files(validated(place.settings(2)))
     spelled = [f"dt={DATES[0]}/dt={DATES[1]}", "dt=2026%2D01%2D01", "dt=2026-1-01", f"DT={DATES[0]}"]
     for folder in spelled:
         lake.write_lake(place.folder / "lake" / "more" / folder, lake.mixture(5))
     try:
-        listed = [path for path in plan_fit(validated(place.settings(2))).source.list_files() if "/more/" in path]
+        listed = [path for path in plan_files(validated(place.settings(2))).source.list_files() if "/more/" in path]
     finally:
         shutil.rmtree(place.folder / "lake" / "more")
     assert [path.rpartition("/more/")[2].rpartition("/")[0] for path in listed] == [spelled[0]]
@@ -364,7 +364,7 @@ def test_a_stream_of_the_same_name_elsewhere_draws_nothing(place):
 
 def test_a_plan_for_one_window_alone_is_refused(place):
     """The checker asks for the sensitivity of the epoch, not for that of one window."""
-    fit = plan_fit(validated(place.settings(0)))
+    fit = plan_files(validated(place.settings(0)))
     bound = fit.rounds[0]
     name = "dapple_dp.transforms.kmeans.windows.rounds:window_statistic"
     weights = weights_of(bound.statistic)

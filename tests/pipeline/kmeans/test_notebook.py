@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from dapple_dp import ClustersDisplay, ConfigError, DPKMeans, DPTopics, PrivacyStatement
-from dapple_dp.pipelines.kmeans.report.files import REPORT_FILE
+from dapple_dp.pipelines.run.folder import REPORT_FILE
 from dapple_dp.transforms.kmeans import simulated_fit
 from tests.scenes import lake
 from tests.scenes.ledgers import basic_limit, new_ledger

@@ -169,6 +169,7 @@ def test_manifest(done):
         "settings",
         "ledger",
         "manifest_digest",
+        "warnings",
         "algorithm",
         "features",
         "encoding",

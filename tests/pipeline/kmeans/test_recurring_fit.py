@@ -1,7 +1,9 @@
 """Runs that follow an earlier one: what they are charged, where they start, and what they say of the difference."""
 
+import collections
 import dataclasses
 import json
+import pathlib
 import re
 
 import numpy as np
@@ -20,8 +22,10 @@ from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.schemas.kmeans.fit_config import validated
 from dapple_dp.schemas.kmeans.model import model_from_tables
 from dapple_dp.schemas.settings.format_number import with_number
+from dapple_dp.transforms.files import gate
 from dapple_dp.transforms.files.saved_model import SavedModel, load_model
 from dapple_dp.transforms.numerics.kmeans.centers import last_means
+from dapple_dp.transforms.tables import file_seal
 from tests.scenes import lake
 from tests.scenes.models import run_model_job
 
@@ -62,6 +66,25 @@ def series(tmp_path_factory):
     assert found.follow("warm").code == 0
     assert found.follow("cold", "warm", recurring__warm_start=False).code == 0
     return found
+
+
+def test_public_files_are_read_once(series, monkeypatch):
+    """Server rows once more, when private files are there to be compared with them."""
+    opened = collections.Counter()
+
+    def counted(open_file):
+        def count(path, *rest):
+            opened[str(pathlib.Path(path).relative_to(series.folder))] += 1
+            return open_file(path, *rest)
+
+        return count
+
+    monkeypatch.setattr(gate, "_opened", counted(gate._opened))
+    monkeypatch.setattr(file_seal, "open_bytes", counted(file_seal.open_bytes))
+    assert series.follow("counted").code == 0
+    public = {path: count for path, count in opened.items() if path.startswith(("first/", "server"))}
+    names = ("run.json", "centers.parquet", "releases.parquet", "privacy.json")
+    assert public == {f"first/{name}": 1 for name in names} | {"server.parquet": 2}
 
 
 def test_only_the_rounds_that_run_are_charged(series):

@@ -11,10 +11,11 @@ from dapple_dp.pipelines.kmeans.plan.replay import replay
 from dapple_dp.pipelines.kmeans.report import report_page as report
 from dapple_dp.pipelines.kmeans.report.assumptions import Assumptions, assumptions, largest_spread
 from dapple_dp.pipelines.kmeans.report.fit_view import FitView
-from dapple_dp.pipelines.kmeans.report.report_warnings import checks, run_checks, warnings
+from dapple_dp.pipelines.kmeans.report.report_warnings import checks, run_checks, texts, warnings
 from dapple_dp.pipelines.page.stamp import RunStamp
 from dapple_dp.schemas.core.block import ClientBlock
 from dapple_dp.schemas.settings.digest import config_digest
+from dapple_dp.transforms.core import loop
 from tests.scenes import lake
 
 pytestmark = pytest.mark.slow
@@ -193,6 +194,17 @@ def test_the_replay_ends_at_the_released_centers(run):
     np.testing.assert_array_equal(found.state.model().centers, run.result.model.centers)
     assert [each.name for each in found.movements] == ["centers", "lloyd_00", "lloyd_01"]
     assert all((each.distances >= 0.0).all() and (each.noise > 0.0).all() for each in found.movements)
+
+
+def test_states_of_a_run_say_what_its_releases_say(run):
+    states = loop.simulate(run.fit.initial, run.fit.rounds, [ClientBlock(run.points)], lake.KEY).states
+    found, again = FitView.of(run.fit, run.result, states), FitView.of(run.fit, run.result)
+    for one, other in zip(found.replay.movements, again.replay.movements, strict=True):
+        assert one.name == other.name
+        np.testing.assert_array_equal(one.distances, other.distances)
+        np.testing.assert_array_equal(one.noise, other.noise)
+    assert run_checks(found) == run_checks(again)
+    assert texts(run.fit, run.result, states) == texts(run.fit, run.result)
 
 
 def test_noise_alone_has_ratio_one(run):

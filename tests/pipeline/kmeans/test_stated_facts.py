@@ -68,7 +68,7 @@ def words_of(run_of):
     """All text of the entry and of the page."""
     planned, result = run_of
     entry = yaml.safe_dump(deployment(planned, result), width=10**6)
-    page = re.sub(r"<style>.*?</style>|<svg.*?</svg>", "", report_page.render(planned, result), flags=re.S)
+    page = re.sub(r"<style>.*?</style>|<svg.*?</svg>", "", report_page.render(planned, result).html, flags=re.S)
     return entry + re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", "", page)))
 
 

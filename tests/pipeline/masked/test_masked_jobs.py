@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
 from dapple_dp.schemas.kmeans.fit_config import validated
 from dapple_dp.schemas.kmeans.model import model_from_tables
 from dapple_dp.schemas.masked.exchange import messages_to_table
@@ -60,7 +60,7 @@ class Parties(ExchangingParties):
     def play(self, dropped=lambda index: ()):
         """All rounds; `dropped` says whose messages a round lacks."""
         assert self.unmask().code == 0
-        for index in range(len(plan_fit(validated(self.job)).rounds)):
+        for index in range(len(plan_files(validated(self.job)).rounds)):
             for client in set(range(self.n_clients)) - set(dropped(index)):
                 outcome = self.upload(client)
                 assert outcome.code == 0, outcome.err
@@ -95,7 +95,7 @@ def result_of(parties):
 
 
 def test_releases_are_plain_sums_of_those_present_and_the_aggregators_noise(played):
-    planned, model = plan_fit(validated(played.job)), result_of(played)
+    planned, model = plan_files(validated(played.job)), result_of(played)
     remaining, state = list(model.releases), planned.initial
     for index, each in enumerate(planned.rounds):
         releases = tuple(remaining.pop(0) for _ in each.plan.releases)

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
 from dapple_dp.schemas.errors import LedgerRefusedError
 from dapple_dp.schemas.kmeans.fit_config import validated
 from dapple_dp.schemas.kmeans.model import model_from_tables
@@ -106,7 +106,7 @@ def played(tmp_path_factory, request):
 
 def test_releases_are_plain_sums_and_the_shares_of_those_present(played):
     tables = [pq.read_table(f"{played.released}/result/{name}") for name in lake.RELEASED_FILES]
-    planned, model = plan_fit(validated(played.job)), model_from_tables(*tables)
+    planned, model = plan_files(validated(played.job)), model_from_tables(*tables)
     remaining, state = list(model.releases), planned.initial
     shares = {(path, sender): (counted, share) for path, sender, counted, share in played.shares}
     assert {counted for counted, _ in shares.values()} <= COUNTED[played.scheme]

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
 from dapple_dp.pipelines.masked import aggregate, pairwise_upload, unmask
 from dapple_dp.pipelines.masked.clients_role import SHARES
 from dapple_dp.schemas.kmeans.fit_config import validated
@@ -106,7 +106,7 @@ class Parties(ExchangingParties):
     def play(self, quiet):
         """All rounds; `quiet` says who is silent from which leg on."""
         assert self.unmask().code == 0
-        for index in range(len(plan_fit(validated(self.job)).rounds)):
+        for index in range(len(plan_files(validated(self.job)).rounds)):
             gone = set()
             for leg in Leg:
                 gone |= set(quiet.get((index, leg), ()))
@@ -137,7 +137,7 @@ def played(tmp_path_factory, request, algorithm):
 
 def test_releases_are_plain_sums_of_those_present_and_the_aggregators_noise(played):
     tables = [pq.read_table(f"{played.released}/result/{name}") for name in lake.RELEASED_FILES]
-    planned, model = plan_fit(validated(played.job)), model_from_tables(*tables)
+    planned, model = plan_files(validated(played.job)), model_from_tables(*tables)
     remaining, state = list(model.releases), planned.initial
     for index, each in enumerate(planned.rounds):
         releases = tuple(remaining.pop(0) for _ in each.plan.releases)
@@ -217,7 +217,7 @@ def test_rows_that_change_during_a_round_are_those_of_its_first_leg(parties):
     parties.leg(close=False)
     outcome = parties.unmask()
     assert outcome.code == 0, outcome.err
-    first = plan_fit(validated(parties.job))
+    first = plan_files(validated(parties.job))
     releases = releases_from_table(pq.read_table(f"{parties.released}/00.parquet"))
     released = np.concatenate([release.values.ravel() for release in releases])
     plain = sum(first.rounds[0].statistic(block, first.initial) for block in parties.blocks)
@@ -360,7 +360,7 @@ def watched(tmp_path_factory):
 
 def test_split_clients_are_grouped_alike_in_every_leg_and_further_noise_is_added(watched):
     releases = releases_from_table(pq.read_table(f"{watched.summary['output']}/releases.parquet"))
-    plans = plan_fit(validated(watched.job)).rounds[0].plan.releases
+    plans = plan_files(validated(watched.job)).rounds[0].plan.releases
     for release, plan in zip(releases, plans, strict=True):
         assert release.plan.noise_multiplier == pytest.approx(2.0**0.5 * plan.noise_multiplier)
     senders = PairwiseExchange(watched.exchange).read_sum(0)[0].senders

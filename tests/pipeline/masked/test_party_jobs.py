@@ -84,7 +84,7 @@ def test_a_setting_that_the_role_cannot_have_is_refused_before_anything_is_waite
 def test_who_is_not_enrolled_or_has_no_good_key_is_told_at_once(parties):
     (parties.folder / "north" / "state").rename(parties.folder / "north" / "other")
     outcome = called(parties, "north", "--wait_minutes", "0.02")
-    assert (outcome.code, "run `dapple party enroll` once" in outcome.lines[-1]) == (2, True)
+    assert (outcome.code, "run `dapple masked party enroll` once" in outcome.lines[-1]) == (2, True)
     key = parties.folder / AGGREGATOR / "noise.key"
     key.unlink()
     assert called(parties, AGGREGATOR).code == 6
@@ -122,7 +122,7 @@ def test_the_keys_that_differ_are_named_and_all_others_learn_of_it(parties):
     assert (outcome.code, outcome.lines[-1]) == (
         5,
         "dapple: This job differs from the job that opened the run in dp_lloyd.steps, privacy.epsilon. Clients may "
-        "differ only in places; compare all job files with `dapple party check`.",
+        "differ only in places; compare all job files with `dapple masked party check`.",
     )
     (refusal,) = pathlib.Path(parties.exchange).glob("refused/*")
     assert b"1.5" not in refusal.read_bytes()

@@ -1,4 +1,4 @@
-"""`dapple party`: one command per party, which waits with a limit, does what is its turn, and ends with a result."""
+"""`dapple masked party`: one command per party, which waits with a limit, takes its turns, and ends with a result."""
 
 import json
 import os
@@ -231,7 +231,7 @@ def test_a_wait_must_be_a_number_of_seconds(parties, wait, poll):
     waited = []
     patience = party_run.Patience(wait, poll, 0.0, waited.append)
     with pytest.raises(party_run.AbsentError):
-        party_run.take_part(AGGREGATOR, parties.words(AGGREGATOR)[3:7], patience)
+        party_run.take_part(AGGREGATOR, parties.words(AGGREGATOR)[4:8], patience)
     assert len(waited) == (wait == 0.05)
 
 
@@ -248,7 +248,7 @@ def test_files_that_change_all_the_time_keep_nobody_busy(parties):
         (place / "south.sealed").write_bytes(bytes(len(written)))
 
     with pytest.raises(party_run.AbsentError):
-        party_run.take_part(AGGREGATOR, parties.words(AGGREGATOR)[3:7], party_run.Patience(4.0, 1.0, 0.0, write))
+        party_run.take_part(AGGREGATOR, parties.words(AGGREGATOR)[4:8], party_run.Patience(4.0, 1.0, 0.0, write))
     assert len(written) == 4
 
 
@@ -266,7 +266,7 @@ def test_a_second_run_in_the_same_place_is_not_answered(parties):
             for name in (COLLECTOR, AGGREGATOR):
                 assert called(parties, name, "--wait_minutes", "0").code == 6
 
-    words = parties.words("north")[3:11]
+    words = parties.words("north")[4:12]
     (moved / "..").resolve()
     (pathlib.Path(parties.exchange) / "aggregator.json").rename(parties.folder / "key.json")
     with pytest.raises(ProtocolError, match=r"plan\.json must stay as it is while a run goes on"):

@@ -13,7 +13,7 @@ from apache_beam.io.filesystem import BeamIOError
 from dapple_dp.pipelines.masked import party_run
 from dapple_dp.schemas.errors import AbsentError, StoreAwayError, StoreDeniedError
 from dapple_dp.schemas.masked.config import AGGREGATOR, COLLECTOR
-from dapple_dp.transforms.files import stores as product
+from dapple_dp.transforms.files.places import beam
 from dapple_dp.transforms.files.stores import answered, is_away
 from tests.scenes import lake, stores
 from tests.scenes.separate_parties import SeparateParties
@@ -63,13 +63,13 @@ class Outages:
         with contextlib.ExitStack() as stack:
             for name in OPERATIONS:
                 stack.enter_context(mock.patch.object(stores.Store, name, self._of(name, getattr(stores.Store, name))))
-            made = product.CONDITIONAL[stores.SCHEME]
+            made = beam.CONDITIONAL[stores.SCHEME]
 
             def put(path, content):
                 self.ask("put once", path)
                 made(path, content)
 
-            stack.enter_context(mock.patch.dict(product.CONDITIONAL, {stores.SCHEME: put}))
+            stack.enter_context(mock.patch.dict(beam.CONDITIONAL, {stores.SCHEME: put}))
             yield self
 
     def _of(self, name, method):

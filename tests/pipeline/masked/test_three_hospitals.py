@@ -65,7 +65,7 @@ class Ward:
             return
         outcome = lake.run_command(*words[1:])
         assert outcome.code == 0, (line, outcome.err)
-        if words[1:3] == ["party", "new"]:
+        if words[1:4] == ["masked", "party", "new"]:
             self.keys[pathlib.Path(words[-1]).parent.name] = outcome.out.strip()
 
     def play(self, lines):

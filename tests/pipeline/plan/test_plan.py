@@ -84,11 +84,9 @@ def test_bounds_of_clients_in_released_clusters_are_not_known_before(place, allo
     ]
 
 
-def test_bounds_that_are_given_or_found_by_public_starts_are_known_before(place):
-    given = job(place, unit="client", privacy__allocation="paper", clipping__bounds={"sums": 5.0, "counts": 3.0})
+def test_bounds_that_are_found_by_public_starts_are_known_before(place):
     start = job(place, unit="client", algorithm="sphere_packing", lloyd={"steps": 1}, feddp_kmeans={})
-    for asked in (given, start):
-        assert all(each["fixed"] for each in summary(place, asked, "--clients", "300")["releases"])
+    assert all(each["fixed"] for each in summary(place, start, "--clients", "300")["releases"])
 
 
 def test_noise_of_rows_that_a_release_moves_together_is_not_known_before(place):

@@ -36,12 +36,6 @@ HONEST = {str(each): settings_of(each) for each in ALONE} | {
     "paper": {"privacy__allocation": "paper"},
     "paper as printed": {"privacy__allocation": "paper", "feddp_kmeans__guards": False, "lloyd": {"steps": 1}},
     "client paper": {"unit": "client", "privacy__allocation": "paper"},
-    "client paper with bounds": {
-        "unit": "client",
-        "privacy__allocation": "paper",
-        "clipping__bounds": {"outer_product": 4.0, "histogram": 5.0, "sums": 2.0, "counts": 3.0, "lloyd_sums": 6.0},
-        "lloyd": {"steps": 1},
-    },
     "all options": {
         "clipping__norm": "private",
         "quality": {"share": 0.05},

@@ -206,7 +206,7 @@ def test_the_report_of_clients_leaves_out_what_may_be_empty(desk, by_client):
     table = pa.Table.from_pylist(rows, schema=PROFILE_SCHEMA)
     view = ProfileView(config=config, plan=plan, table=table)
     assert view.small == [1]
-    text = render(view)
+    text = render(view).html
     assert "Cluster 1: a noisy size below two noise stddevs" in text
     assert "(1)" in text
     assert not re.search(r'<th scope="row">1</th>', text)

@@ -95,7 +95,7 @@ def test_both_engines_release_the_same_bytes(world_of, size, algorithm, unit):
     world, name = world_of(size), f"{algorithm}-{unit}"
     fit = world.fits[name]
     ids = pa.chunked_array([pa.array(world.clients)]) if unit == "client" else None
-    state, _ = run_in_process(fit, Columns(world.points, ids), lambda: run_key(world.place))
+    (*_, state), _ = run_in_process(fit, Columns(world.points, ids), lambda: run_key(world.place))
     by_beam = pickle.loads((world.folder / name).read_bytes())
     assert len(by_beam) == sum(len(each.plan.releases) for each in fit.rounds)
     for left, right in zip(state.releases, by_beam, strict=True):

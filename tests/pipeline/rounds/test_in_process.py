@@ -220,7 +220,7 @@ def test_both_take_the_job_itself(fits, unit):
     world = world_of(fits[unit])
     by_beam(world)
     ids = None if unit == "record" else lake.pa.chunked_array([lake.pa.array(np.arange(N_ROWS) // 4)])
-    state, spent = run_in_process(world, Columns(POINTS, ids), memory_key)
+    (*_, state), spent = run_in_process(world, Columns(POINTS, ids), memory_key)
     assert spent.rounds == tuple(each.plan for each in fits[unit].rounds)
     assert spent.epsilon <= fits[unit].plan.epsilon
     assert [each.path for each in state.releases] == [

@@ -131,11 +131,15 @@ def test_a_sweep(tmp_path):
     check(sweeps.run(settings, tmp_path), tmp_path / "out/report.html", 1)
 
 
-def test_a_page_that_cannot_be_read_has_no_number(tmp_path):
-    (tmp_path / "report.html").write_text("<html>this report could not be written</html>")
-    assert with_warnings({"output": str(tmp_path)}, ("epsilon 20 is high",))["warnings"] is None
-    (tmp_path / "report.html").unlink()
-    (tmp_path / "report.html").mkdir()
+def test_a_report_that_could_not_be_drawn_and_a_manifest_that_cannot_be_read_have_no_number(tmp_path):
+    manifest = {"format": 1, "files": {"report.html": "0" * 64}}
+    for content in (manifest, manifest | {"warnings": None}, manifest | {"warnings": -1}, {}):
+        (tmp_path / "run.json").write_text(json.dumps(content))
+        assert with_warnings({"output": str(tmp_path)}, ("epsilon 20 is high",))["warnings"] is None
+    (tmp_path / "run.json").write_text(json.dumps(manifest | {"files": {}}))
+    assert with_warnings({"output": str(tmp_path)}, ("epsilon 20 is high",))["warnings"] == 1
+    (tmp_path / "run.json").unlink()
+    (tmp_path / "run.json").mkdir()
     assert with_warnings({"output": str(tmp_path)}, None)["warnings"] is None
     assert with_warnings({"output": str(tmp_path / "none")}, ("epsilon 20 is high",))["warnings"] == 1
     assert "warnings" not in with_warnings({"output": str(tmp_path / "none")}, None)

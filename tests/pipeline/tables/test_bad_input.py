@@ -303,8 +303,8 @@ def test_flags(desk, flags, start):
 @pytest.mark.parametrize(
     ("words", "start"),
     [
-        ((), f"the job must be one of {', '.join(command.COMMANDS)}, got nothing;"),
-        (("fitt",), f"the job must be one of {', '.join(command.COMMANDS)}, got fitt;"),
+        ((), f"the job must be one of {', '.join(command._TOP)}, got nothing;"),
+        (("fitt",), f"the job must be one of {', '.join(command._TOP)}, got fitt;"),
         (("fit",), "the command line must be `dapple JOB --config FILE --output DIR [Beam flags]`: "),
     ],
 )

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
 from dapple_dp.schemas.kmeans.fit_config import validated
 from dapple_dp.transforms.tables.read import _list_row_groups
 from dapple_dp.transforms.tables.shard_rows import read_blocks
@@ -55,7 +55,7 @@ def with_columns(parties, jobs):
 
 def rows_read(path):
     """Rows of a party by sender, and what its first round adds up from them and from server rows."""
-    fit = plan_fit(validated(yaml.safe_load(path.read_text())))
+    fit = plan_files(validated(yaml.safe_load(path.read_text())))
     shards = [shard for each in fit.source.listed.files for shard in _list_row_groups(each, fit.contract)]
     senders = [np.concatenate([block.points for block in read_blocks(shard, fit.contract)]) for shard in shards]
     return senders, fit.rounds[0].statistic(lake.ClientBlock(np.concatenate(senders)), fit.initial)

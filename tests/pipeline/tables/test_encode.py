@@ -12,7 +12,7 @@ import pytest
 
 from dapple_dp.pipelines.jobs.run_job import run_job
 from dapple_dp.pipelines.kmeans import fit as fit_job
-from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
 from dapple_dp.pipelines.run.options import beam_options
 from dapple_dp.schemas.errors import ConfigError, InputError, SchemaMismatchError
 from dapple_dp.schemas.kmeans.fit_config import validated
@@ -94,7 +94,7 @@ def fitted(config, folder):
     key.write_bytes(KEY)
     key.chmod(0o600)
     config = validated(config.model_dump(mode="json") | {"key_uri": str(key)})
-    planned = plan_fit(config)
+    planned = plan_files(config)
     return fit_job.read_release(planned, str(folder), fit_job.execute(planned, beam_options([]), str(folder)))
 
 
@@ -143,7 +143,7 @@ def test_the_command_names_the_encoded_features(census, tmp_path):
 
 
 def test_public_encodings_need_no_server_data(census, tmp_path):
-    planned = plan_fit(
+    planned = plan_files(
         job(
             census / "raw",
             data={"path": str(census / "raw" / "clients.parquet"), "features": ["age", "sex"]},
@@ -176,7 +176,7 @@ def small_job(census, server, kind="one_hot"):
 def test_server_files_of_several_types_are_one_table(census, tmp_path):
     ages = [pa.array([20, 40], pa.int8()), pa.array([30.0]), pa.array([30]).dictionary_encode()]
     server = server_of(tmp_path / "server", *[pa.table({"age": each, "other": each}) for each in ages])
-    planned = plan_fit(small_job(census, server, "standardize"))
+    planned = plan_files(small_job(census, server, "standardize"))
     assert planned.contract.encoder.columns[0].mean == 30.0
     np.testing.assert_allclose(planned.initial.server[:, 0], np.array([-10, 10, 0, 0]) / np.sqrt(50.0))
 
@@ -214,7 +214,7 @@ def test_server_files_of_several_types_are_one_table(census, tmp_path):
 def test_server_data_that_cannot_be_learned_from_are_refused(census, tmp_path, tables, kind, error, start):
     server = server_of(tmp_path / "server", *map(pa.table, tables))
     with pytest.raises(error) as caught:
-        plan_fit(small_job(census, server, kind))
+        plan_files(small_job(census, server, kind))
     assert str(caught.value).startswith(start.format(server))
 
 

@@ -387,16 +387,11 @@ def test_a_folder_that_is_not_what_its_manifest_says_is_refused(tmp_path, rows):
         run_fit(tmp_path, str(folder), name="broken")
 
 
-@pytest.mark.parametrize("keep", [False, True])
-def test_the_private_copy_goes_when_the_run_does(tmp_path, rows, keep):
+def test_the_private_copy_goes_when_the_run_does(tmp_path, rows):
     points, clients = rows
     data = write_lake(tmp_path / "lake", points, clients)
-    run_fit(tmp_path, data, "--run_id=r", name="fit", keep_staging=keep)
-    copies = [path for path in tmp_path.iterdir() if ".partial-" in path.name]
-    assert [path.name for path in copies] == (["fit.partial-r.clients"] if keep else [])
-    if keep:
-        assert stat.S_IMODE(copies[0].stat().st_mode) == 0o700
-        assert len(prepared_table(copies[0])) == N_ROWS
+    run_fit(tmp_path, data, "--run_id=r", name="fit")
+    assert [path.name for path in tmp_path.iterdir() if ".partial-" in path.name] == []
 
 
 def test_a_job_without_clients_cannot_be_prepared(tmp_path, rows):

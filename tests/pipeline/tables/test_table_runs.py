@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from dapple_dp.pipelines.kmeans.plan.fingerprint import keyed_fingerprint
-from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_fit
+from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
 from dapple_dp.pipelines.run.options import beam_options
 from dapple_dp.schemas.kmeans.fit_config import validated
 from dapple_dp.schemas.tables.prepared_layout import PreparedManifest
@@ -122,7 +122,7 @@ def test_partitions_of_a_delta_table_and_clients_in_its_folders(place):
 
 def test_a_table_that_grows_while_a_run_goes_on_is_read_as_it_was(place):
     path = tables.write_delta(place.folder / "table", [place.rows()])
-    planned = plan_fit(validated(place.job(path, table={"format": "delta"})))
+    planned = plan_files(validated(place.job(path, table={"format": "delta"})))
     expected = place.fit(place.job(place.copy(parquet_files(path), "old")))
     tables.write_delta(place.folder / "table", [place.rows(seed=1)])
     (place.folder / "late").mkdir()
@@ -156,7 +156,7 @@ def test_a_refused_table_leaves_nothing_behind(place):
 
 
 def fingerprint_of(place, path, **settings) -> str:
-    return keyed_fingerprint(plan_fit(validated(place.job(path, **settings))), place.key)
+    return keyed_fingerprint(plan_files(validated(place.job(path, **settings))), place.key)
 
 
 def test_the_fingerprint_covers_files_schema_and_config(place):

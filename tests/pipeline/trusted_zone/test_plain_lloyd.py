@@ -124,7 +124,7 @@ def test_a_sweep_compares_it_with_its_private_family(place, tmp_path):
             "methods": {
                 "fast": {},
                 "plain": {"dp_lloyd": {"variant": "lloyd"}},
-                "optimum": {"algorithm": "optimal", "optimal": {"sample_rows": 50}},
+                "optimum": {"algorithm": "optimal"},
             },
             "epsilons": [1.0],
             "seeds": 1,

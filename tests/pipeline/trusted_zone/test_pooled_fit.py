@@ -9,6 +9,7 @@ import pytest
 import yaml
 from sklearn.cluster import KMeans
 
+from dapple_dp.transforms.trusted_zone import pooled_kmeans
 from tests.scenes import lake
 from tests.scenes.models import run_model_job, write_model
 
@@ -59,13 +60,14 @@ def sorted_rows(centers):
 
 
 def test_optimal_finds_the_optimum(desk, tmp_path):
-    found = desk.centers(tmp_path, "optimal", optimal={"restarts": 8, "starts": 2, "steps": 12})
+    found = desk.centers(tmp_path, "optimal")
     np.testing.assert_allclose(desk.cost(found), desk.least, rtol=1e-6)
     np.testing.assert_allclose(sorted_rows(found), sorted_rows(desk.best), atol=0.02)
 
 
-def test_optimal_finds_it_from_a_sample(desk, tmp_path):
-    found = desk.centers(tmp_path, "optimal", *REPLAY, optimal={"sample_rows": 90, "starts": 2, "steps": 10})
+def test_optimal_finds_it_from_a_sample(desk, tmp_path, monkeypatch):
+    monkeypatch.setattr(pooled_kmeans, "SAMPLE_ROWS", 90)
+    found = desk.centers(tmp_path, "optimal", *REPLAY)
     np.testing.assert_allclose(desk.cost(found), desk.least, rtol=1e-4)
 
 
@@ -74,7 +76,7 @@ def test_far_rows_do_not_blur_the_others(desk, tmp_path):
     data = lake.write_files(
         tmp_path / "lake", [desk.table(np.arange(N_ROWS)), lake.table_of(np.full((1, 4), 1e6), [1])]
     )
-    found = desk.centers(tmp_path, "optimal", data={"path": data, "features": "x"}, n_clusters=4, optimal={"steps": 3})
+    found = desk.centers(tmp_path, "optimal", data={"path": data, "features": "x"}, n_clusters=4)
     near = found[found[:, 0] < 1e5]
     assert len(near) == 3
     np.testing.assert_allclose(desk.cost(near), desk.least, rtol=1e-3)
@@ -91,14 +93,13 @@ def test_k_fed_on_clients_whose_rows_are_scattered(desk, tmp_path):
 @pytest.mark.parametrize("algorithm", ["k_fed", "optimal"])
 def test_the_same_rows_in_other_files_give_the_same_centers(desk, tmp_path, algorithm):
     """Every client's rows come in another order, too."""
-    options = {"optimal": {"restarts": 8, "starts": 2, "steps": 2}} if algorithm == "optimal" else {}
     found = []
     for seed in range(3):
         folder = tmp_path / str(seed)
         parts = np.array_split(np.random.default_rng(seed).permutation(N_ROWS), seed + 2)
         data = lake.write_files(folder / "lake", [desk.table(part) for part in parts])
         data = {"path": data, "features": "x", "client_id": "client_id"}
-        found.append(desk.centers(folder, algorithm, data=data, **options))
+        found.append(desk.centers(folder, algorithm, data=data))
     assert len({each.tobytes() for each in found}) == 1
 
 

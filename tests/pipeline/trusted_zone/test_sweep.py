@@ -315,6 +315,7 @@ def test_a_report_that_fails_costs_no_result(small, monkeypatch):
 
     monkeypatch.setattr(sweep_page, "_page", fail)
     found = sweep_page.render(sweep_config(job), pq.read_table(folder / "out" / "summary.parquet"))
-    assert "could not be written" in found.page
-    assert "17.25" not in found.page
+    assert "could not be written" in found.page.html
+    assert "17.25" not in found.page.html
+    assert found.page.warnings is None
     assert found.svg is None

@@ -54,7 +54,7 @@ def chained(kind, unit, public, server):
             "server_data": {"path": server} if kind in ("feddp", "served") else "none",
             "n_clusters": 3,
             "privacy": {"unit": unit, "epsilon": 3.0, "delta": 1e-5},
-            "dp_lloyd": {"domain": [-1.0, 1.0], "client_radius": 0.7} | KINDS[kind],
+            "dp_lloyd": {"domain": [-1.0, 1.0]} | KINDS[kind],
             "clipping": {"client_rows": 5},
         }
     )

@@ -41,7 +41,7 @@ def view(algorithm: str = "r_dpcfl", judged: tuple[Judged, ...] = (), groups: st
 
 
 def test_clusters_and_guarantee_are_shown():
-    page = report_federation.render(view())
+    page = report_federation.render(view()).html
     assert "6 clients trained 2 models by R-DPCFL" in page
     assert "per-silo DP-SGD" in page
     assert "12.5" in page
@@ -49,13 +49,13 @@ def test_clusters_and_guarantee_are_shown():
 
 
 def test_clusters_that_were_not_found_are_a_warning():
-    page = report_federation.render(view(models=np.zeros((1, 18)), assignments=np.zeros(6, dtype=np.int64)))
+    page = report_federation.render(view(models=np.zeros((1, 18)), assignments=np.zeros(6, dtype=np.int64))).html
     assert "no clusters that stand out of the noise" in page
 
 
 def test_accuracy_is_that_of_the_rows_of_a_group():
     judged = (Judged("silo-0", 8, 10), Judged("silo-1", 3, 30), Judged("silo-2", 10, 10))
-    page = report_federation.render(view(judged=judged, groups="ababab"))
+    page = report_federation.render(view(judged=judged, groups="ababab")).html
     assert "90.0%" in page
     assert "80.0%" in page
     assert "42.0%" in page
@@ -63,12 +63,12 @@ def test_accuracy_is_that_of_the_rows_of_a_group():
 
 
 def test_clients_without_groups_are_judged_by_cluster():
-    page = report_federation.render(view(judged=(Judged("silo-1", 1, 2),)))
+    page = report_federation.render(view(judged=(Judged("silo-1", 1, 2),))).html
     assert "cluster 1" in page
     assert "cluster 0" not in page
 
 
 def test_baselines_tell_of_no_mixture():
-    page = report_federation.render(view("local", separation=math.nan))
+    page = report_federation.render(view("local", separation=math.nan)).html
     assert "Smallest separation" not in page
     assert "Every client has a model of its own." in page

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from dapple_dp.pipelines.command import interruption
 from dapple_dp.pipelines.command import main as command
-from dapple_dp.pipelines.command.words import TOOLS, WORDS
+from dapple_dp.pipelines.command.words import GROUPS, TOOLS, WORDS, spelled
 from dapple_dp.pipelines.run.flags import FLAGS
 from dapple_dp.schemas.errors import InputError
 from tests.scenes.json_schema import plain
@@ -22,8 +23,10 @@ QUICK = {
     "help of a job": ["fit", "--help"],
     "help of the ledger": ["ledger", "--help"],
     "version": ["--version"],
-    "completion": ["completion", "bash"],
-    "schema": ["schema", "fit"],
+    "completion": ["tools", "completion", "bash"],
+    "schema": ["tools", "schema", "fit"],
+    "help of a group": ["masked", "--help"],
+    "old word": ["schema", "fit"],
     "unknown job": ["fitt"],
     "missing flag": ["fit", "--config", "job.yaml"],
     "missing config": ["fit", "--config", "missing.yaml", "--output", "out"],
@@ -88,14 +91,20 @@ def test_the_help_page_has_a_line_per_word(capsys):
     lines = page.splitlines()
     assert (code, said) == (0, "")
     for name, about in {**{name: word.about for name, word in WORDS.items()}, **TOOLS}.items():
-        assert [line for line in lines if line.split()[:1] == [name] and line.endswith(about)]
+        if spelled(name) == name:
+            assert [line for line in lines if line.split()[:1] == [name] and line.endswith(about)]
+    for group, (about, names) in GROUPS.items():
+        assert [line for line in lines if line.split()[:1] == [group] and line.endswith(f"{about}: {', '.join(names)}")]
+        code, below, said = answer(capsys, group, "--help")
+        assert (code, said) == (0, "")
+        assert all(re.search(rf"^  {name} +\w", below, re.MULTILINE) for name in names)
     assert max(map(len, lines)) <= 100
     assert answer(capsys, "-h") == (0, page, "")
 
 
 @pytest.mark.parametrize("name", WORDS)
 def test_the_page_of_a_job_has_flags_example_and_exit_codes(capsys, name):
-    code, page, _ = answer(capsys, name, "--help")
+    code, page, _ = answer(capsys, *spelled(name).split(), "--help")
     assert code == 0
     for flag in ("--config", *WORDS[name].flags):
         assert f"  {flag} " in page
@@ -110,8 +119,8 @@ def test_the_page_of_a_job_has_flags_example_and_exit_codes(capsys, name):
 
 @pytest.mark.parametrize("name", TOOLS)
 def test_other_words_have_a_page(capsys, name):
-    code, page, _ = answer(capsys, name, "--help")
-    assert (code, page.startswith(f"usage: dapple {name}")) == (0, True)
+    code, page, _ = answer(capsys, *spelled(name).split(), "--help")
+    assert (code, page.startswith(f"usage: dapple {spelled(name)}")) == (0, True)
     assert TOOLS[name] in page
 
 
@@ -123,8 +132,8 @@ def test_other_words_have_a_page(capsys, name):
         (["legder"], "got legder; did you mean ledger?"),
         (["zzz"], "got zzz; run dapple --help."),
         ([], "got nothing; run dapple --help."),
-        (["schema", "profil"], "got profil; did you mean profile?"),
-        (["schema", "ledger"], "got ledger; run dapple --help."),
+        (["tools", "schema", "profil"], "got profil; did you mean profile?"),
+        (["tools", "schema", "ledger"], "got ledger; run dapple --help."),
     ],
 )
 def test_an_unknown_job_is_refused_with_the_nearest_name(capsys, words, remedy):
@@ -134,15 +143,30 @@ def test_an_unknown_job_is_refused_with_the_nearest_name(capsys, words, remedy):
     assert said.endswith(f"{remedy}\n")
 
 
-@pytest.mark.parametrize("words", [["schema"], ["schema", "fit", "x"], ["completion"], ["schedule", "x"]])
+@pytest.mark.parametrize("words", ["schema", "schema fit x", "completion", "schedule x"])
 def test_too_few_or_too_many_words_are_refused(capsys, words):
-    code, out, said = answer(capsys, *words)
+    code, out, said = answer(capsys, "tools", *words.split())
     assert (code, out) == (2, "")
-    assert f"must be `dapple {words[0]}" in said
+    assert f"must be `dapple tools {words.split()[0]}" in said
+
+
+@pytest.mark.parametrize("words", [("masked",), ("masked", "fit"), ("reports", "upload"), ("tools", "ledger", "show")])
+def test_a_group_is_followed_by_one_of_its_words(capsys, words):
+    code, out, said = answer(capsys, *words)
+    assert (code, out, said.count("\n")) == (2, "", 1)
+    assert f"must be `dapple {words[0]} {'|'.join(GROUPS[words[0]][1])} ...`" in said
+
+
+@pytest.mark.parametrize("name", [name for _, names in GROUPS.values() for name in names])
+def test_a_word_that_got_a_group_still_works_alone_and_says_so_once(capsys, name):
+    code, page, said = answer(capsys, name, "--help")
+    assert (code, page) == answer(capsys, *spelled(name).split(), "--help")[:2]
+    line = f"`dapple {name}` is deprecated and goes in version 0.4.0: write `dapple {spelled(name)}`"
+    assert said == f"dapple: warning: {line}\n"
 
 
 def test_schedule_names_the_folder_of_its_files(capsys):
-    code, out, _ = answer(capsys, "schedule")
+    code, out, _ = answer(capsys, "tools", "schedule")
     assert code == 0
     assert {"airflow_dag.py", "crontab", "run_partition.sh"} <= set(os.listdir(out.strip()))
 
@@ -197,16 +221,18 @@ def complete(program, *words):
     ("words", "offered"),
     [
         (["dapple", "f"], {"fit"}),
-        (["dapple", "cl"], {"clustered_fl", "clean"}),
+        (["dapple", "cl"], {"clustered_fl"}),
+        (["dapple", "re"], {"reports"}),
+        (["dapple", "tools", "c"], {"clean", "completion"}),
         (["dapple", "--v"], {"--version"}),
-        (["dapple", "upload", "--c"], {"--config", "--client"}),
+        (["dapple", "masked", "upload", "--c"], {"--config", "--client"}),
         (["dapple", "fit", "--out"], {"--output"}),
         (["dapple", "fit", "--runner=x", "--runner", "y", "--out"], {"--output"}),
         (["dapple", "ledger", "s"], {"show"}),
         (["dapple", "ledger", "limit", "--ep"], {"--epsilon"}),
-        (["dapple", "party", "e"], {"enroll"}),
-        (["dapple", "schema", "pro"], {"profile"}),
-        (["dapple", "completion", "z"], {"zsh"}),
+        (["dapple", "masked", "party", "e"], {"enroll"}),
+        (["dapple", "tools", "schema", "pro"], {"profile"}),
+        (["dapple", "tools", "completion", "z"], {"zsh"}),
         (["dapple", "fit", "--run_id", "x"], set()),
         (["dapple", "fit", "--config", "jo"], {"default"}),
         (["dapple", "verify", "ru"], {"default"}),
@@ -238,7 +264,7 @@ def test_completion_is_a_script_of_its_shell(shell):
 
 
 def test_a_shell_that_is_not_known_is_refused(capsys):
-    code, _, said = answer(capsys, "completion", "tcsh")
+    code, _, said = answer(capsys, "tools", "completion", "tcsh")
     assert (code, said) == (2, "dapple: the shell must be one of bash, zsh, fish, got tcsh; name one of them.\n")
 
 
@@ -300,7 +326,7 @@ def test_a_second_signal_ends_the_process_at_once():
 
 def test_in_a_thread_nothing_is_watched(capsys):
     codes = []
-    thread = threading.Thread(target=lambda: codes.append(command.main(["schema", "fit"])))
+    thread = threading.Thread(target=lambda: codes.append(command.main(["tools", "schema", "fit"])))
     thread.start()
     thread.join()
     assert codes == [0]
@@ -320,9 +346,10 @@ def test_a_command_leaves_no_core_dump():
 import resource
 hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
 resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
-from dapple_dp.pipelines.command import main, process
+import dapple_dp.command
+from dapple_dp.pipelines.command import main
 main.main = lambda: print(resource.getrlimit(resource.RLIMIT_CORE)[0])
-process.main()
+dapple_dp.command.main()
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert int(done.stdout) in (0, 1)

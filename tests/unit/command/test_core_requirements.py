@@ -77,7 +77,7 @@ def test_only_a_requirement_that_is_missing_has_a_command(name, sentence):
 
 
 def test_a_job_without_beam_says_in_one_sentence_what_to_install(monkeypatch, tmp_path):
-    def missing(*_):
+    def missing(*_, **__):
         raise ModuleNotFoundError("No module named 'apache_beam'", name="apache_beam")
 
     monkeypatch.setattr(main, "_run_job", missing)

@@ -35,8 +35,8 @@ def compose():
 
 def given(words):
     """What the flags of a party are, if the command takes them."""
-    assert words[0] == "party"
-    params, rest = flags.read(overview().commands["party"].commands[RUN], words[1:])
+    assert words[:2] == ["masked", "party"]
+    params, rest = flags.read(overview().commands["masked"].commands["party"].commands[RUN], words[2:])
     assert rest == []
     return params
 

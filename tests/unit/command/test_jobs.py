@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 from dapple_dp.pipelines.command import main as command
-from dapple_dp.pipelines.command.words import WORDS
+from dapple_dp.pipelines.command.words import WORDS, spelled
 from dapple_dp.pipelines.jobs.job import Job, JobChoice
 from dapple_dp.pipelines.kmeans import fit
 from dapple_dp.pipelines.run.flags import FLAGS
@@ -34,7 +34,7 @@ def test_a_job_has_no_way_around(name, monkeypatch, tmp_path):
     given = {"--level": "1", "--least_size": "1", "--catch_up": "2026-01-02"}
     flags = (flag if FLAGS[flag].is_flag else f"{flag}={given.get(flag, 'x')}" for flag in WORDS[name].flags)
     words = [f"--config={config}", *flags]
-    assert command.main([name, *words]) == 0
+    assert command.main([*spelled(name).split(), *words]) == 0
     assert asked == [(record(name), words)]
     assert not hasattr(importlib.import_module(command.JOBS[name]), "run")
 

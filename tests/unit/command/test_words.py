@@ -58,7 +58,7 @@ def test_its_example_is_a_job(name):
 
 @pytest.mark.parametrize("name", WORDS)
 def test_the_command_prints_the_schema_of_the_settings(name, capsys):
-    assert command.main(["schema", name]) == 0
+    assert command.main(["tools", "schema", name]) == 0
     printed = capsys.readouterr().out
     assert json.loads(printed) == job_schema.job_schema(name)
     assert printed == job_schema.text_of(job_schema.job_schema(name))

@@ -8,15 +8,16 @@ import pytest
 from apache_beam.io.filesystem import FileMetadata
 
 from dapple_dp.schemas.errors import ConfigError
-from dapple_dp.transforms.files import stores
 from dapple_dp.transforms.files.file_bytes import files_in, remove_files
-from dapple_dp.transforms.files.stores import STORE, join
+from dapple_dp.transforms.files.places import beam
+from dapple_dp.transforms.files.stores import STORE, is_local, join
 from dapple_dp.transforms.privacy.key_files import create_key, delete_key
+from tests.scenes import object_store
 from tests.scenes import stores as scene
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 ALLOWED = {
-    ("transforms/files/stores.py", "FileSystems"): "the store itself",
+    ("transforms/files/places/beam.py", "FileSystems"): "the store itself",
     ("transforms/tables/source.py", "translate_pattern"): "data.path, which is a pattern by contract",
     ("schemas/tables/feature_patterns.py", "fnmatch"): "names of columns",
     ("transforms/numerics/kernel/library.py", "glob"): "sources of the program",
@@ -52,20 +53,28 @@ def test_only_the_store_and_the_matcher_of_data_path_expand_patterns():
         assert _expanding(source)
 
 
-@pytest.fixture(params=["disk", "store"])
+@pytest.fixture(scope="module")
+def amazon():
+    with object_store.object_store():
+        yield f"s3://{object_store.BUCKET}"
+
+
+@pytest.fixture(params=["disk", "store", "amazon"])
 def root(request, tmp_path):
     if request.param == "disk":
         yield str(tmp_path)
-        return
-    with scene.store() as found:
-        yield f"{found}bucket"
+    elif request.param == "store":
+        with scene.store() as found:
+            yield f"{found}bucket"
+    else:
+        yield f"{request.getfixturevalue('amazon')}/{tmp_path.name}"
 
 
 @pytest.mark.parametrize("name", [*NAMES, "a\nb", "a\n"])
 def test_a_name_is_that_of_one_file(root, name):
-    if "\n" in name and not stores.is_local(root):
+    if "\n" in name and not is_local(root):
         for ask in (STORE.get, STORE.delete, STORE.exists, lambda path: STORE.put_new(path, b"")):
-            with pytest.raises(ConfigError, match="can have no line feed"):
+            with pytest.raises(ConfigError, match=r"line feed|control character"):
                 ask(join(root, name))
         return
     others = {join(root, other): other.encode() for other in ("out1", "q1", "a1", "a", "b", "x", "1", "aa", "a\\1")}
@@ -118,7 +127,7 @@ def test_google_is_asked_to_delete_names(monkeypatch):
         def metadata(self, path):
             return FileMetadata(path, 0)
 
-    monkeypatch.setattr(stores, "_system", lambda path: Google())
+    monkeypatch.setattr(beam, "_system", lambda path: Google())
     STORE.delete("gs://b/out[1]/run.key", "gs://b/q?")
     assert deleted == ["gs://b/out[1]/run.key", "gs://b/q?"]
     with pytest.raises(OSError, match="cannot be deleted"):

@@ -58,8 +58,6 @@ feddp_kmeans:
   assignment: one_third
   simplify: {w_min: 0.05, rounds: 4, share: 0.2}
   reduce_diameter: {w_min: 1, sigma_max: 0.5}
-prepare: {shards: 4}
-keep_staging: true
 key_uri: keys/noise.key
 seed: 7
 """
@@ -245,9 +243,6 @@ WRONG_VALUES = [
         {"w_min": 0.5, "sigma_max": 0},
         "feddp_kmeans.reduce_diameter.sigma_max must be greater than 0, got 0; give the largest standard deviation",
     ),
-    ("prepare.shards", 0, "prepare.shards must be 'auto' or an integer from 1 to 1048576, got 0; give the number"),
-    ("prepare.shards", True, "prepare.shards must be 'auto' or an integer from 1 to 1048576, got True"),
-    ("keep_staging", 1, "keep_staging must be true or false, got 1; give true to keep the private copy"),
     ("data.max_rows_per_client", 0, "data.max_rows_per_client must be at least 1, got 0; give the largest number"),
     ("data.max_rows_per_client", 5, "data.client_id must be given for data.max_rows_per_client, got nothing; name"),
     ("key_uri", 3, "key_uri must be a string, got 3; give the place of the noise key"),
@@ -320,18 +315,6 @@ CONTRADICTIONS = [
         "the sum of lloyd.share, feddp_kmeans.simplify.share must be less than 1, got 1; lower them",
     ),
     (
-        CLIENT | {"clipping.bounds": {"sums": 2.0}},
-        "clipping.bounds must be left out unless privacy.unit is client and privacy.allocation is paper, got a sec",
-    ),
-    (
-        {"clipping.bounds": {}, "privacy.allocation": "paper"},
-        "clipping.bounds must be left out unless privacy.unit is client and privacy.allocation is paper, got a sec",
-    ),
-    (
-        CLIENT | {"clipping.bounds": {"sums": 0.0}, "privacy.allocation": "paper"},
-        "clipping.bounds.sums must be at least 0.000001, got 0.0; give the largest L2 norm of a client's stacked means",
-    ),
-    (
         {"feddp_kmeans.guards": False},
         "feddp_kmeans.guards must be true where privacy.allocation is tuned, got false; leave it out, or set",
     ),
@@ -358,7 +341,6 @@ def test_settings_that_contradict_each_other_are_refused(changes, start):
         {"data.features": ("a", "b")},
         {"feddp_kmeans.simplify": {"w_min": 0.1, "rounds": "auto"}},
         {"feddp_kmeans.guards": False, "privacy.allocation": "paper"},
-        CLIENT | {"clipping.bounds": {"sums": 2.0, "lloyd_counts": 7}, "privacy.allocation": "paper"},
     ],
 )
 def test_allowed_settings_are_accepted_and_survive_yaml(changes):
@@ -446,7 +428,6 @@ OTHER_VALUES = {
     "clipping.center": "server_mean",
     "feddp_kmeans.assignment": "nearest",
     "feddp_kmeans.simplify.rounds": "auto",
-    "keep_staging": False,
     "key_uri": None,
 }
 

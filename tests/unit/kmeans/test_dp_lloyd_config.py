@@ -119,8 +119,6 @@ WRONG = [
     (job({"steps": 0}), "dp_lloyd.steps must be 'auto' or an integer from 1 to 50, got 0; give the number of Lloyd"),
     (job({"steps": True}), "dp_lloyd.steps must be 'auto' or an integer from 1 to 50, got True"),
     (job({"radius_factor": 0.0}), "dp_lloyd.radius_factor must be greater than 0, got 0.0; give the radius"),
-    (job({"client_radius": 1.5}), "dp_lloyd.client_radius must be at most 1, got 1.5; give the largest norm"),
-    (job({"start_share": 1.0}), "dp_lloyd.start_share must be less than 1, got 1.0; give the share"),
     (job({"post_process": "clip"}), "dp_lloyd.post_process must be 'fold', 'truncate' or 'none', got 'clip'"),
     (job({"raduis": "step"}), "dp_lloyd.raduis is not a setting; did you mean dp_lloyd.radius?"),
     (

@@ -22,7 +22,6 @@ from dapple_dp.transforms.kmeans.feddp_kmeans import server as feddp_server
 from dapple_dp.transforms.kmeans.feddp_kmeans.rounds import ROWS_SHARE
 from dapple_dp.transforms.kmeans.lloyd import rounds as lloyd
 from dapple_dp.transforms.kmeans.lloyd.rounds import DEFAULT_SHARES
-from dapple_dp.transforms.kmeans.lloyd.server import await_means
 from dapple_dp.transforms.kmeans.lloyd.state import ClippingBounds
 
 GAUSSIAN, LAPLACE = Mechanism.DISCRETE_GAUSSIAN, Mechanism.DISCRETE_LAPLACE
@@ -217,24 +216,6 @@ def test_the_client_unit_starts_with_bounds_from_pseudo_clients():
     # 5 rows of squared norm 5: the scatter's Frobenius norm lies between that of equal and of orthogonal rows
     assert 25.0 / math.sqrt(2.0) <= state.bounds.scatter <= 25.0
     assert 0.0 < state.bounds.histogram <= 1.0
-
-
-def test_given_bounds_of_clients_stand_in_for_those_of_pseudo_clients():
-    privacy = {"unit": "client", "allocation": "paper"}
-    for bounds, expected in (({"outer_product": 3.0, "histogram": 4.0}, (3.0, 4.0)), ({"histogram": 4.0}, (None, 4.0))):
-        job = config(privacy=privacy, clipping={"client_rows": 5, "bounds": bounds})
-        state = feddp_server.initial_state(job, SERVER, 2)
-        assert state.bounds.histogram == expected[1]
-        assert (state.bounds.scatter == 3.0) == (expected[0] is not None)
-
-
-def test_given_bounds_of_sums_and_counts_are_those_of_their_round():
-    bounds = {"sums": 1.5, "counts": 2.0, "lloyd_sums": 6.0, "lloyd_counts": 7.0}
-    job = config(privacy={"unit": "client", "allocation": "paper"}, clipping={"client_rows": 5, "bounds": bounds})
-    state = feddp_server.initial_state(job, SERVER, 2)
-    for absolute, expected in ((False, (1.5, 2.0)), (True, (6.0, 7.0))):
-        found = await_means(state, absolute=absolute).bounds
-        assert (found.sums, found.counts) == expected
 
 
 def test_more_clusters_than_server_rows_are_refused():

@@ -28,7 +28,7 @@ JOBS = {
     "feddp": ("feddp_kmeans", SERVER | {"quality": {"share": 0.1}, "lloyd": {"steps": 1, "share": 0.2}}),
     "private norm": (
         "feddp_kmeans",
-        SERVER | {"clipping": {"norm": "private", "share": 0.1}, "feddp_kmeans": {"simplify": {"w_min": 0.1}}},
+        SERVER | {"clipping": {"norm": "private"}, "feddp_kmeans": {"simplify": {"w_min": 0.1}}},
     ),
     "tree": ("central_tree", {"tree": {"radius": 1.0}}),
     "best": ("dp_lloyd", {"dp_lloyd": BOX}),

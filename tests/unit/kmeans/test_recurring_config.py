@@ -40,11 +40,6 @@ def test_a_warm_start_is_the_default():
         ({"recurring__warm_start": "yes"}, r"recurring\.warm_start must"),
         ({"recurring__last": "x"}, r"recurring\.last"),
         ({"lloyd__steps": 1, "recurring__memory": 1}, r"recurring\.memory must"),
-        ({"lloyd__steps": 1, "recurring__short_memory": 3}, r"recurring\.short_memory must be left out without"),
-        (
-            {"lloyd__steps": 1, "recurring__memory": 3, "recurring__short_memory": 3},
-            r"recurring\.short_memory must be below recurring\.memory, 3, got 3;",
-        ),
         (
             {"recurring__memory": 3, "recurring__warm_start": False},
             r"recurring\.memory must be left out with recurring\.warm_start: false,",
@@ -67,4 +62,3 @@ def test_the_short_memory_is_a_sixth():
 
     assert short(recurring__memory=30) == 5
     assert short(recurring__memory=2) == 1
-    assert short(recurring__memory=30, recurring__short_memory=7) == 7

@@ -11,7 +11,7 @@ from dapple_dp.schemas.core.plan import Allocation
 from dapple_dp.schemas.kmeans.fit_config import validated
 from dapple_dp.transforms.core import accounting, loop
 from dapple_dp.transforms.core.noise import draw_release
-from dapple_dp.transforms.kmeans.dp_lloyd import candidates, rivals, rounds, served
+from dapple_dp.transforms.kmeans.dp_lloyd import candidates, rounds, served
 from dapple_dp.transforms.kmeans.dp_lloyd.served import ServerStart
 from dapple_dp.transforms.kmeans.lloyd.box import LloydSettings
 from dapple_dp.transforms.kmeans.protocols import protocol_of
@@ -84,7 +84,7 @@ def test_the_comparison_is_by_its_sign_and_server_rows_win_where_it_is_in_doubt(
     release = draw_release(bytes(32), plan, np.zeros(1, dtype=np.int64))[0]
     for stddevs, wins in ((-2.0, False), (-0.6, False), (-0.4, True), (0.0, True), (2.0, True)):
         told = dataclasses.replace(release, values=np.array([round(stddevs * plan.releases[0].noise_stddev)]))
-        assert (rivals.server_step(before, (told,)).prior is not None) == wins
+        assert (candidates.server_step(before, (told,)).prior is not None) == wins
 
 
 def test_too_few_server_rows_to_be_split_are_left_out():

@@ -16,7 +16,7 @@ from dapple_dp.schemas.privacy.statement import PrivacyStatement, describe, stat
 from dapple_dp.schemas.settings.digest import config_digest
 from dapple_dp.transforms.core import accounting
 from dapple_dp.transforms.kmeans.feddp_kmeans import rounds as feddp_kmeans
-from dapple_dp.transforms.kmeans.feddp_kmeans.space import decided
+from dapple_dp.transforms.kmeans.feddp_kmeans.server import with_space
 from dapple_dp.transforms.kmeans.lloyd.rounds import FULL_SPACE_SHARES
 from dapple_dp.transforms.kmeans.protocols import protocol_of
 from tests.scenes import lake
@@ -47,18 +47,18 @@ def specs(job):
     ],
 )
 def test_the_space_is_chosen_where_nothing_else_rules(settings, space):
-    job = decided(feddp(**{"n_clusters": 4} | settings), in_many_directions())
+    job = with_space(feddp(**{"n_clusters": 4} | settings), in_many_directions())
     assert job.feddp_kmeans.space is StartSpace(space)
 
 
 def test_server_data_decide_on_the_space():
-    assert decided(feddp(), in_few_directions()).feddp_kmeans.space is StartSpace.SUBSPACE
-    assert decided(feddp(n_clusters=4), in_many_directions()).feddp_kmeans.space is StartSpace.FULL
+    assert with_space(feddp(), in_few_directions()).feddp_kmeans.space is StartSpace.SUBSPACE
+    assert with_space(feddp(n_clusters=4), in_many_directions()).feddp_kmeans.space is StartSpace.FULL
 
 
 def test_points_that_stand_in_for_server_data_decide_nothing():
     job = validated(lake.job("lake", None, n_clusters=4))
-    assert decided(job, in_many_directions()).feddp_kmeans.space is StartSpace.SUBSPACE
+    assert with_space(job, in_many_directions()).feddp_kmeans.space is StartSpace.SUBSPACE
 
 
 @pytest.mark.parametrize("settings", [{}, {"lloyd": {"steps": 2, "share": 0.3}, "quality": {"share": 0.1}}])

@@ -49,12 +49,12 @@ def test_the_unit_is_the_client_and_rows_are_at_most_one_long():
 
 
 def test_all_releases_share_the_whole_budget():
-    named = config(names={"column": "t", "words": ["a", "b", "c"], "share": 0.25}, spherical={"steps": 4})
+    named = config(names={"column": "t", "words": ["a", "b", "c"]}, spherical={"steps": 4})
     specs = round_specs(named, 3, 0)
     assert [each.path for each in specs] == [f"spherical/sums_0{step}" for step in range(4)] + ["spherical/names"]
     assert [one.shape for each in specs for one in each.releases] == [(4, 3), (4, 3), (2, 3), (2, 3), (2,), (2, 3)]
     assert math.fsum(one.share for each in specs for one in each.releases) == pytest.approx(1.0)
-    assert specs[-1].releases[-1].share == 0.25
+    assert specs[-1].releases[-1].share == 0.4
 
 
 def test_first_centers_are_public_directions_of_one_length():

@@ -5,7 +5,6 @@ import pytest
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import load_config, validated
 from dapple_dp.schemas.kmeans.spherical_config import MOST_CELLS
-from dapple_dp.schemas.settings.tiers import deprecations
 from dapple_dp.transforms.kmeans.spherical.state import SphericalSettings
 
 JOB = {
@@ -38,7 +37,6 @@ NAMES = {"column": "tags", "words": ["a", "b"]}
         ({"recurring": {"previous": "p"}}, "algorithm must be one that can start from given centers"),
         ({"clipping": {}}, "clipping.client_rows must be given for privacy.unit client"),
         ({"spherical": {"steps": 0}}, "spherical.steps must be 'auto' or an integer from 1 to 100"),
-        ({"spherical": {"client_norm": 1.5}}, "spherical.client_norm must be at most 1"),
         ({"names": {"column": "tags"}}, "names.vocabulary must be given where there are no names.words"),
         ({"names": NAMES | {"column": "who"}}, "names.column must be another column than data.client_id"),
         ({"names": NAMES | {"column": "x"}}, "names.column must be another column than data.client_id"),
@@ -49,7 +47,6 @@ NAMES = {"column": "tags", "words": ["a", "b"]}
         ({"names": NAMES | {"words": ["a "]}}, "names.words must be a non-empty list of terms without spaces"),
         ({"names": NAMES | {"words": ["a\x07b"]}}, "none a control character"),
         ({"names": NAMES | {"words": []}}, "names.words must be a non-empty list"),
-        ({"names": NAMES | {"per_unit": 0}}, "names.per_unit must be 'auto' or an integer from 1 to 1000"),
         ({"n_clusters": 10_000, "names": NAMES | {"words": list(map(str, range(500)))}}, "n_clusters times the terms"),
         ({"dp_lloyd": {"domain": [0, 1]}}, "dp_lloyd must be left out for algorithm spherical"),
     ],
@@ -63,18 +60,6 @@ def test_rows_are_units_for_a_reason():
     reason = {"privacy.unit": "each row is of another person"}
     found = validated(JOB | {"privacy": JOB["privacy"] | {"unit": "record"}, "justification": reason})
     assert found.privacy.unit == "record"
-
-
-@pytest.mark.parametrize("given", ["auto", 5])
-def test_the_pairs_of_a_unit_are_no_setting_any_more(given):
-    """Jobs that name it are told so, and are the same jobs; one whose terms are in a file is not told by mistake."""
-    job = validated(JOB | {"names": {"column": "tags", "vocabulary": "v.txt"}}).with_files(lambda *_: "a\nb\n")
-    old = validated(JOB | {"names": {"column": "tags", "vocabulary": "v.txt", "per_unit": given}})
-    old = old.with_files(lambda *_: "a\nb\n")
-    assert old.model_dump() == job.model_dump()
-    assert "per_unit" not in job.model_dump()["names"]
-    said = "names.per_unit goes in the next version: it has no effect; use names.most_per_row"
-    assert (list(deprecations(job)), list(deprecations(old))) == ([], [said])
 
 
 @pytest.mark.parametrize(("most", "terms", "cells"), [(32, 100, 32), (32, 2, 2), (8, 100, 8), (1000, 3, 3)])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.coverage_kinds import CLIENT_ROWS, Job, key_of, mixture, settings
-from dapple_dp.pipelines.kmeans.report import assumptions, clusters, own_units, report_warnings
+from dapple_dp.pipelines.kmeans.report import assumptions, clusters, report_warnings
 from dapple_dp.schemas.core.block import ClientBlock
 from dapple_dp.schemas.kmeans.model import model_from_tables
 from dapple_dp.schemas.privacy.release_table import releases_to_table
@@ -52,7 +52,7 @@ def test_the_page_states_no_interval_of_a_center(view):
 def test_nothing_is_named_or_judged_by_noise_that_is_unknown(view):
     assert not any(view.summary.outstanding(index, 3) for index in range(view.summary.n_clusters))
     assert len(view.summary.largest_of(0, slice(0, 6))) == 6
-    assert own_units.noise_texts(view, np.arange(6), np.arange(4)) == ["unknown"] * 6
+    assert clusters.noise_texts(view, np.arange(6), np.arange(4)) == ["unknown"] * 6
     assert assumptions.of_clouds(view) is None
     assert "the noise of its centers is unknown" in assumptions.of_unknown_spread(view)[0].text
     found = {name: each for name, each in report_warnings.run_checks(view)}

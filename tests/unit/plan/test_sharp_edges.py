@@ -54,7 +54,7 @@ def test_a_stream_of_clients_has_a_roll():
 
 def test_every_edge_applies_to_some_job():
     jobs = (
-        lake.job("lake", "server", "client", keep_staging=True, quality={"share": 0.1}, key_uri="key"),
+        lake.job("lake", "server", "client", quality={"share": 0.1}, key_uri="key"),
         lake.job("lake", "server", trust="masked", data__client_id="who", data__public_rows=9),
         lake.job("lake", "server", clipping__norm="private", recurring={"previous": "out", "warm_start": False}),
         lake.job("lake", "server", trust="masked", masked={"noise_by": "clients", "corrupt": 0.0}),

@@ -67,7 +67,7 @@ HOSTILE = {
         server=tree["fields"]["server"] | {"shape": [-1]}
     ),
     "a field that is none": lambda tree: tree["fields"].update(other={"is": 1}),
-    "other settings": lambda tree: tree["fields"]["settings"]["fields"].update(given_bounds={"section": "x {}"}),
+    "other settings": lambda tree: tree["fields"]["settings"]["fields"].update(unit={"section": "x {}"}),
 }
 
 

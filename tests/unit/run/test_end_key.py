@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from dapple_dp.pipelines.jobs.run_job import with_signals
+from dapple_dp.pipelines.jobs.run_job import reporting
 from dapple_dp.pipelines.run.folder import KEY_FILE, MANIFEST, RunFolder
 from dapple_dp.pipelines.run.options import parse_job
 from dapple_dp.pipelines.run.run_keys import end_key, own_key, run_keys
@@ -106,10 +106,11 @@ def test_the_summary_names_the_keys_that_are_left_once(tmp_path, monkeypatch):
                 stack.enter_context(own_key(str(tmp_path / name), str(tmp_path / f"{name}.key")))
         return {"run_id": "r"}
 
-    def windows():
-        with_signals("fit", options, settings, lambda: work("first"))
-        return work("second")
-
-    found = with_signals("stream", options, settings, windows)
+    with reporting("stream", options, settings) as found:
+        with reporting("fit", options, settings):
+            work("first")
+        found |= work("second")
     assert found == {"run_id": "r", "keys_left": [str(tmp_path / "first.key"), str(tmp_path / "second.key")]}
-    assert with_signals("fit", options, settings, work) == {"run_id": "r"}
+    with reporting("fit", options, settings) as found:
+        found |= work()
+    assert found == {"run_id": "r"}

@@ -12,7 +12,8 @@ import yaml
 from dapple_dp.integrations.model_handler import RowFeatures
 from dapple_dp.pipelines.command.settings import fit as fit_settings
 from dapple_dp.pipelines.command.words import WORDS
-from dapple_dp.pipelines.kmeans.plan.planned_fit import learned_encoder, plan_fit, server_files
+from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
+from dapple_dp.pipelines.kmeans.plan.public_facts import learned_encoder, server_files
 from dapple_dp.pipelines.kmeans.report import report_page
 from dapple_dp.pipelines.reports.encode import _plan_encode
 from dapple_dp.pipelines.tables.private_source import private_source
@@ -68,7 +69,7 @@ def test_a_fit_and_its_masked_roles_fill(lake, unit, trust):
     if trust == "masked":
         (lake / "secret").write_bytes(bytes(range(32)))
         settings |= {"trust": "masked", "masked": {"secret_uri": str(lake / "secret")}}
-    planned = plan_fit(validated(settings))
+    planned = plan_files(validated(settings))
     found = planned.contract
     if unit == "client":
         found = found.features_only()

@@ -14,7 +14,7 @@ K_FED, OPTIMAL = BASE | {"algorithm": "k_fed"}, BASE | {"algorithm": "optimal"}
 
 def test_defaults():
     assert validated_pooled(K_FED).seed == 0
-    assert validated_pooled(OPTIMAL).optimal.sample_rows == 20_000
+    assert validated_pooled(OPTIMAL).seed == 0
 
 
 @pytest.mark.parametrize("settings", [{"algorithm": "feddp_kmeans"}, {"algorithm": ["k_fed"]}, {}, [], None, "k_fed"])
@@ -28,8 +28,7 @@ def test_other_jobs_are_not_pooled(settings):
         (K_FED | {"privacy": {"epsilon": 1.0}}, "privacy must be left out for algorithm k_fed, got a section; this "),
         (OPTIMAL | {"privacy": {}}, "privacy must be left out for algorithm optimal, got a section"),
         (K_FED | {"data": {"path": "lake", "features": "x"}}, "data.client_id must be given for algorithm k_fed"),
-        (OPTIMAL | {"optimal": {"sample_rows": 2}}, "optimal.sample_rows must be at least n_clusters, got 2; sample"),
-        (OPTIMAL | {"optimal": {"starts": 0}}, "optimal.starts must be at least 1, got 0; give how many of the best"),
+        (OPTIMAL | {"optimal": {"starts": 1}}, "optimal is not a setting any more; leave it out: 20 runs on 20,000"),
         (K_FED | {"k_fed": {"restarts": 3}}, "k_fed is not a setting any more; leave it out: each client finds n_clus"),
         (K_FED | {"clipping": {"norm": 1.0}}, "clipping is not a setting"),
         (K_FED | {"n_clusters": {"max": 3, "choose": "elbow"}}, "n_clusters must be an integer, got "),

@@ -21,7 +21,7 @@ BASE = {
         "methods": {
             "rows": {"algorithm": "feddp_kmeans"},
             "clients": {"algorithm": "feddp_kmeans", "privacy": {"unit": "client"}},
-            "plain": {"algorithm": "optimal", "optimal": {"steps": 2}},
+            "plain": {"algorithm": "optimal"},
         },
         "epsilons": [0.5, 1],
         "seeds": 2,
@@ -69,7 +69,6 @@ def test_a_cell_is_the_job_that_its_columns_say():
             assert each.config.privacy.unit == {"rows": "record", "clients": "client"}[each.method]
         else:
             assert isinstance(each.config, PooledFitConfig)
-            assert each.config.optimal.steps == 2
 
 
 def test_the_jobs_own_epsilon_and_seed_give_way():
@@ -163,7 +162,7 @@ def test_merging_goes_section_by_section_and_copies():
         ({"sweep__settings": {"lloyd.step": [1]}}, "sweep.methods.rows: lloyd.step is not a setting; did you mean"),
         ({"sweep__settings": {"lloyd.steps": [99]}}, "sweep.methods.rows: lloyd.steps must be at most 50, got 99"),
         ({"sweep__methods__rows__algorithm": "fedp"}, "sweep.methods.rows: algorithm must be "),
-        ({"sweep__methods__plain__optima": {}}, "sweep.methods.plain: optima is not a setting; did you mean optimal?"),
+        ({"sweep__methods__plain__encod": {}}, "sweep.methods.plain: encod is not a setting; did you mean encode?"),
         ({"sweep__methods__plain__n_clusters": 0}, "sweep.methods.plain: n_clusters must be at least 1, got 0"),
         (
             {"sweep__methods__plain__data": {"features": ["a"]}},
@@ -177,7 +176,6 @@ def test_merging_goes_section_by_section_and_copies():
         ({"trust": "masked"}, "trust must be central in a sweep, got masked in rows; leave it out: one trusted job"),
         ({"sweep__methods__clients__trust": "masked"}, "trust must be central in a sweep, got masked in clients;"),
         ({"sweep__settings": {"trust": ["central", "masked"]}}, "trust must be central in a sweep, got masked in rows"),
-        ({"keep_staging": True}, "keep_staging must be left out for a sweep, got it in rows"),
         (
             {"sweep__settings": {"server_data": [{"path": "x"}, {"path": "y"}], "server_data.path": ["z"]}},
             "sweep.settings must lead to different jobs, got the same one twice for rows; remove one.",

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import pyarrow as pa
-import pyarrow.csv as pa_csv
 
 from dapple_dp.schemas.errors import InputError, SchemaMismatchError
 from dapple_dp.schemas.tables.data_section import CsvForm
@@ -287,6 +286,8 @@ class CsvFile:
         if not block.strip(b"\r\n"):
             kind = dict.fromkeys(self.names, pa.null()) if types is None else types
             return pa.schema(list(kind.items())).empty_table()
+        import pyarrow.csv as pa_csv
+
         try:
             return pa_csv.read_csv(
                 pa.BufferReader(block),

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dapple_dp.schemas.choices import LloydStart
 from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.schemas.core.release import Release
-from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
+from dapple_dp.schemas.kmeans.lloyd_config import START_SHARE, DPLloydFit
 from dapple_dp.transforms.core.round import Releases
 from dapple_dp.transforms.core.statistics import assignment, lattice
 from dapple_dp.transforms.core.statistics.assignment import Assigner, Projection
@@ -29,7 +29,7 @@ from dapple_dp.transforms.kmeans.dp_lloyd import server as dp_lloyd_server
 from dapple_dp.transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
 from dapple_dp.transforms.kmeans.dp_lloyd.served import ServerStart
 from dapple_dp.transforms.kmeans.dp_lloyd.state import KMEANS_RESTARTS, LloydState
-from dapple_dp.transforms.kmeans.lloyd.box import LloydSettings, lattice_centers
+from dapple_dp.transforms.kmeans.lloyd.box import LloydSettings, lattice_centers, lattice_radius
 from dapple_dp.transforms.numerics.kmeans import centers, folding, moves, scatter
 from dapple_dp.transforms.numerics.kmeans.bounds import squared_bound
 from dapple_dp.transforms.numerics.kmeans.centers import NoisyMeans, Prior
@@ -70,6 +70,11 @@ OFF = 3.5
 """Noise stddevs by which means must differ from server rows that are off, since every round looks at every cluster."""
 SHORTENED = 0.9
 """Distance of rows from their mean, in norms of the scatter's frame, from which too many were shortened to judge it."""
+IN_DOUBT = 0.5
+"""Noise stddevs by which server rows may seem worse than the candidates and still start the Lloyd rounds."""
+
+DECISIVE = 0.5
+"""Largest difference that counts, in squared distances that most server rows keep from their centers."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -210,7 +215,7 @@ def shares(settings: LloydSettings, n_features: int) -> dict[str, float]:
     if settings.unit.kind is PrivacyUnit.RECORD:
         spared = found["scatter"] * max(0.0, 1.0 - n_features / WIDE)
         found |= {"scatter": found["scatter"] - spared, "candidates": found["candidates"] + spared}
-    scale = settings.options.start_share / math.fsum(found.values())
+    scale = START_SHARE / math.fsum(found.values())
     return {name: share * scale / (HISTOGRAMS if name == "candidates" else 1) for name, share in found.items()}
 
 
@@ -397,3 +402,23 @@ def _beyond(state: CandidateState, sums: Release, counts: Release) -> _Beyond:
     found = moves.blended(sums.decoded[size:][seen] * scale, weights, sums.stddev * scale, state.subspace, None).moves
     points = folding.fold(origins[seen] * state.unit + found, state.settings.box.half_side) / state.unit
     return _Beyond(points, weights, seen)
+
+
+def gain_bound(state: CandidateState) -> int:
+    """Squared lattice units: the largest difference of two squared distances of a row that counts; public."""
+    reach = 0.0 if state.served is None else state.served.reach
+    return max(1, int(DECISIVE * (reach / state.unit) ** 2))
+
+
+def server_step(state: CandidateState, releases: Releases) -> CandidateState:
+    """After the comparison of two costs: the Lloyd rounds start from server rows where these are nearer to the rows.
+
+    Most rows are about as near to both starts, so a cap on differences is small, and so is the noise.
+    """
+    release = releases[0].with_unit(gain_bound(state) * state.unit**2 / lattice.SUM_UNITS)
+    after = dataclasses.replace(state, rivals=None, heirs=None, prior=None, releases=(*state.releases, release))
+    if state.rivals is None or state.served is None or release.decoded[0] <= -IN_DOUBT * release.stddev:
+        return after
+    of_server = state.rivals[state.settings.n_clusters :]
+    radius = lattice_radius(state.frame, state.served.reach)
+    return dataclasses.replace(after, centers=of_server, radius=radius, prior=state.prior)

@@ -25,7 +25,7 @@ from dapple_dp.transforms.core.round import Round
 from dapple_dp.transforms.core.statistics import differences, distances, lattice, rows
 from dapple_dp.transforms.core.statistics.assignment import Assigner
 from dapple_dp.transforms.core.statistics.by_unit import of_unit
-from dapple_dp.transforms.kmeans.dp_lloyd import candidates, rivals
+from dapple_dp.transforms.kmeans.dp_lloyd import candidates
 from dapple_dp.transforms.kmeans.dp_lloyd import server as dp_lloyd_server
 from dapple_dp.transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
 from dapple_dp.transforms.kmeans.dp_lloyd.candidates import CandidateState
@@ -172,7 +172,7 @@ def _bind(settings: LloydSettings, plan: RoundPlan, last_fine: RoundPlan | None)
             candidates.candidates_step,
             lattice.SUM_BITS,
         ),
-        "server": (server_statistic, rivals.server_step, lattice.SUM_BITS),
+        "server": (server_statistic, candidates.server_step, lattice.SUM_BITS),
         "spread": (spread_statistic, candidates.spread_step, lattice.SUM_BITS),
         "grid": (functools.partial(grid_statistic, size=plan.size), dp_lloyd_starts.grid_step, lattice.SUM_BITS),
     }
@@ -237,7 +237,7 @@ def server_statistic(block: ClientBlock, state: CandidateState) -> NDArray[np.in
     if state.rivals is None:
         return np.zeros(1, dtype=np.int64)
     found, of_server = np.split(state.rivals, 2)
-    return of_unit(state.privacy_unit).gain(block, state.frame, found, of_server, rivals.gain_bound(state))
+    return of_unit(state.privacy_unit).gain(block, state.frame, found, of_server, candidates.gain_bound(state))
 
 
 def spread_statistic(block: ClientBlock, state: CandidateState) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dapple_dp.schemas.choices import LloydStart, PostProcess
 from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.schemas.errors import ConfigError
-from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
+from dapple_dp.schemas.kmeans.lloyd_config import START_SHARE, DPLloydFit
 from dapple_dp.transforms.core.round import Releases
 from dapple_dp.transforms.core.statistics import assignment, lattice
 from dapple_dp.transforms.core.statistics.assignment import Projection
@@ -119,7 +119,7 @@ def grid_share(settings: LloydSettings, n_features: int) -> float:
 
 def start_shares(settings: LloydSettings, n_features: int) -> dict[str, float]:
     """Shares of the whole budget for the releases of start `best`, by round."""
-    total, counted = settings.options.start_share, settings.public_rows is None
+    total, counted = START_SHARE, settings.public_rows is None
     if n_features <= PLAIN_GRID_FEATURES:
         return {"rows": 0.05 * total, "grid": 0.95 * total} if counted else {"grid": total}
     shares = {"mean": 0.2 * total, "scatter": 0.4 * total, "grid": 0.4 * total}

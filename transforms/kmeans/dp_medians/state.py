@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from dapple_dp.schemas.choices import PostProcess
 from dapple_dp.schemas.core.release import Release
 from dapple_dp.schemas.core.unit import Unit, unit_of
-from dapple_dp.schemas.kmeans.lloyd_config import FIRST_LENGTH, LEAST_RADIUS, DPMediansFit
+from dapple_dp.schemas.kmeans.lloyd_config import CLIENT_RADIUS, FIRST_LENGTH, LEAST_RADIUS, DPMediansFit
 from dapple_dp.schemas.kmeans.model import BEFORE_LAST_STEP, ClusterModel
 from dapple_dp.transforms.core.statistics import lattice
 from dapple_dp.transforms.core.statistics.frame import Frame
@@ -23,7 +23,6 @@ class MedianSettings:
       half_side: of the domain, feature units.
       post_process: what becomes of centers outside the domain.
       least_radius: in clipping norms: rows nearer to their center have no direction.
-      client_norm: the largest norm of a client's stacked mean directions.
       first_length: of moves, in distances to the nearest other center.
     """
 
@@ -31,7 +30,6 @@ class MedianSettings:
     half_side: float
     post_process: PostProcess
     least_radius: float
-    client_norm: float
     first_length: float
 
     @classmethod
@@ -43,7 +41,6 @@ class MedianSettings:
             half_side=0.5 * (high - low),
             post_process=config.dp_lloyd.post_process,
             least_radius=LEAST_RADIUS,
-            client_norm=config.dp_lloyd.client_radius,
             first_length=FIRST_LENGTH,
         )
 
@@ -103,7 +100,7 @@ class MedianState:
     @property
     def directions_bound(self) -> float:
         """The largest norm of a unit's stacked mean directions: 1 for a row."""
-        return self.privacy_unit.share(self.settings.client_norm)
+        return self.privacy_unit.share(CLIENT_RADIUS)
 
     def model(self) -> ClusterModel:
         """The released clustering; asked for after the last round.

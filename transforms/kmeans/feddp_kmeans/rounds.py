@@ -22,6 +22,7 @@ from dapple_dp.schemas.core.plan import (
     RoundSpec,
 )
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.kmeans.sections.clipping_config import PRIVATE_NORM_QUANTILE, PRIVATE_NORM_SHARE
 from dapple_dp.schemas.privacy.meaning import Meaning, Role
 from dapple_dp.transforms.core.round import Round
 from dapple_dp.transforms.core.statistics import distances, lattice
@@ -104,7 +105,7 @@ def _extra_shares(config: FitConfig) -> dict[str, float]:
     options = config.feddp_kmeans
     extra = {}
     if config.clipping.norm is ClippingRule.PRIVATE:
-        extra["norms"] = config.clipping.share
+        extra["norms"] = PRIVATE_NORM_SHARE
     if config.quality is not None:
         extra["quality"] = config.quality.share
     if config.lloyd.steps:
@@ -145,7 +146,7 @@ def _bind(config: FitConfig, plan: RoundPlan, thinning: list[RoundPlan]) -> Roun
             lattice.SUM_BITS,
         )
     if name == "norms":
-        quantile = config.clipping.quantile
+        quantile = PRIVATE_NORM_QUANTILE
         return Round(plan, norm_statistic, functools.partial(feddp_server.norm_step, quantile=quantile))
     if name == "weights":
         return Round(plan, _histogram(plan), feddp_server.weights_step, lattice.SUM_BITS)

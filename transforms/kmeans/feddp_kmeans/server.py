@@ -7,7 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from dapple_dp.schemas.choices import ClippingRule, StartSpace
+from dapple_dp.schemas.choices import Assignment, ClippingRule, StartSpace
+from dapple_dp.schemas.core.plan import Allocation
 from dapple_dp.schemas.core.release import Release
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
 from dapple_dp.schemas.kmeans.sections.feddp_config import DiameterConfig, SimplifyConfig
@@ -21,7 +22,7 @@ from dapple_dp.transforms.kmeans.lloyd.state import ClippingBounds
 from dapple_dp.transforms.numerics.kmeans import bounds, centers, scatter, server_points
 from dapple_dp.transforms.numerics.kmeans.centers import Prior
 from dapple_dp.transforms.numerics.kmeans.norms import noisy_quantile
-from dapple_dp.transforms.numerics.kmeans.starts import seeding
+from dapple_dp.transforms.numerics.kmeans.starts import seeding, spaces
 
 
 def initial_state(config: FitConfig, server: NDArray[np.float64], n_features: int) -> FedDPState:
@@ -51,8 +52,8 @@ def _await_scatter(state: FedDPState) -> FedDPState:
 
 
 def _scatter_bounds(state: FedDPState) -> ClippingBounds:
-    """Bound of clients in the outer-product round, given or found on public rows."""
-    bound = state.settings.given_bounds.outer_product or bounds.scatter_bound(state.server_rows(), state.samples)
+    """Bound of clients in the outer-product round, found on public rows."""
+    bound = bounds.scatter_bound(state.server_rows(), state.samples)
     return dataclasses.replace(state.bounds, scatter=bound)
 
 
@@ -73,8 +74,8 @@ def _with_histogram_bound(state: FedDPState) -> FedDPState:
 
 
 def _histogram_bounds(state: FedDPState) -> ClippingBounds:
-    """Bound of clients in a histogram, given or found on public rows."""
-    bound = state.settings.given_bounds.histogram or float(state.settings.unit.rows)
+    """Bound of clients in a histogram, found on public rows."""
+    bound = float(state.settings.unit.rows)
     if state.settings.tuned:
         bound = bounds.histogram_bound(state.labels(), state.samples, state.known_assigner.size)
     return dataclasses.replace(state.bounds, histogram=bound)
@@ -197,3 +198,24 @@ def _prior(state: FedDPState, clustering: seeding.Clustering, weights: NDArray[n
     if not state.settings.shrinks:
         return Prior(lifted, np.full(len(lifted), np.inf))
     return centers.public_prior(state.server_rows()[state.active], clustering.labels, weights, lifted)
+
+
+def with_space(config: FitConfig, server: NDArray[np.float64]) -> FitConfig:
+    """Decides on public data which space a start clusters in: the job with `subspace` or `full` in place of `auto`.
+
+    Full space needs server data whose cross-validation prefers it. The method as printed, its optional parts, and a
+    number of clusters that is still to be chosen keep the subspace.
+
+    Args:
+      config: a job of algorithm feddp_kmeans.
+      server: shape (q, d), feature units: public points.
+    """
+    options = config.feddp_kmeans
+    if options.space is not StartSpace.AUTO:
+        return config
+    plain = options.simplify is None and options.reduce_diameter is None and options.assignment is Assignment.NEAREST
+    tuned = config.privacy.allocation is Allocation.TUNED and not config.chooses_clusters
+    full = plain and tuned and config.server_data is not None
+    full = full and spaces.prefers_full_space(server, config.max_clusters)
+    space = StartSpace.FULL if full else StartSpace.SUBSPACE
+    return config.model_copy(update={"feddp_kmeans": options.model_copy(update={"space": space})})

@@ -1,6 +1,7 @@
 """Lloyd rounds on a public box, whatever protocol runs them: their settings, their frame and their lattice."""
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from dapple_dp.schemas.choices import LloydStart, LloydVariant, RadiusRule
 from dapple_dp.schemas.core.plan import Allocation
 from dapple_dp.schemas.core.unit import Unit, unit_of
-from dapple_dp.schemas.kmeans.lloyd_config import DPLloydConfig, DPLloydFit
+from dapple_dp.schemas.kmeans.lloyd_config import CLIENT_RADIUS, START_SHARE, DPLloydConfig, DPLloydFit
 from dapple_dp.transforms.core.statistics import lattice
 from dapple_dp.transforms.core.statistics.differences import MAX_CENTER_NORM
 from dapple_dp.transforms.core.statistics.frame import Box, Frame
@@ -20,6 +21,16 @@ REFINEMENT = 0.5
 """Radius after a private or warm start, in units of that of the paper: rows lie nearer to centers that were found."""
 CANDIDATE_STEPS = 4
 """Lloyd rounds after start `candidates`."""
+
+
+@functools.lru_cache(maxsize=64)
+def _whole_multiplier(epsilon: float, delta: float) -> float:
+    """Noise multiplier of one Gaussian release that spends the whole budget."""
+    # Its import takes a tenth of a second, which jobs of other algorithms need not wait for.
+    from dp_accounting import gaussian_mechanism
+
+    with np.errstate(divide="ignore"):
+        return float(gaussian_mechanism.get_sigma_gaussian(epsilon, delta))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +65,6 @@ class LloydSettings:
     @classmethod
     def from_config(cls, config: DPLloydFit) -> "LloydSettings":
         """Settings of a job with algorithm dp_lloyd."""
-        # Its import takes half a second, which jobs of other algorithms need not wait for.
-        from dp_accounting import gaussian_mechanism
-
-        with np.errstate(divide="ignore"):
-            multiplier = gaussian_mechanism.get_sigma_gaussian(config.privacy.epsilon, config.privacy.delta)
         norm, in_ball = config.clipping.norm, config.dp_lloyd.start is not LloydStart.FEDDP_INIT
         return cls(
             options=config.dp_lloyd,
@@ -67,7 +73,7 @@ class LloydSettings:
             public_rows=config.data.public_rows,
             seed=config.seed or 0,
             epsilon=config.privacy.epsilon,
-            noise_multiplier=float(multiplier),
+            noise_multiplier=_whole_multiplier(config.privacy.epsilon, config.privacy.delta),
             warm=config.starts_warm,
             served=config.server_data is not None,
             norm=norm if in_ball and isinstance(norm, float) else math.inf,
@@ -81,12 +87,12 @@ class LloydSettings:
     @property
     def unit_radius(self) -> float:
         """The largest norm of a unit's stacked relative sums, divided by its rows, in radii."""
-        return self.unit.share(self.options.client_radius)
+        return self.unit.share(CLIENT_RADIUS)
 
     @property
     def rounds_share(self) -> float:
         """Share of the budget for the Lloyd rounds."""
-        return 1.0 - self.options.start_share if self.options.starts_privately and not self.warm else 1.0
+        return 1.0 - START_SHARE if self.options.starts_privately and not self.warm else 1.0
 
     @property
     def starts_near(self) -> bool:

@@ -80,11 +80,10 @@ def _means_bounds(state: MeansState, *, absolute: bool) -> ClippingBounds:
         sums = bounds.sums_bound(rows, labels, samples, size) / client_rows
         counts = bounds.histogram_bound(labels, samples, size)
     elif absolute:
-        sums = settings.given_bounds.lloyd_sums or bounds.sums_bound(rows, labels, samples, size)
-        counts = settings.given_bounds.lloyd_counts or client_rows
+        sums, counts = bounds.sums_bound(rows, labels, samples, size), client_rows
     else:
-        sums = settings.given_bounds.sums or bounds.means_bound(rows, labels, samples, size)
-        counts = settings.given_bounds.counts or bounds.presence_bound(labels, samples, size)
+        sums = bounds.means_bound(rows, labels, samples, size)
+        counts = bounds.presence_bound(labels, samples, size)
     return ClippingBounds(sums=sums, counts=counts)
 
 

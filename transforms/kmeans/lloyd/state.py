@@ -13,7 +13,6 @@ from dapple_dp.schemas.core.release import Release
 from dapple_dp.schemas.core.unit import Unit, unit_of
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
 from dapple_dp.schemas.kmeans.model import ClusterModel, NoisyCost
-from dapple_dp.schemas.kmeans.sections.clipping_config import ClientBoundsConfig
 from dapple_dp.transforms.core.statistics import lattice
 from dapple_dp.transforms.core.statistics.assignment import Assigner
 from dapple_dp.transforms.core.statistics.frame import Frame
@@ -40,7 +39,6 @@ class MeansSettings:
     seed: int
     public_rows: int | None
     representative: bool
-    given_bounds: ClientBoundsConfig
 
     @classmethod
     def from_config(cls, config: FitConfig) -> "MeansSettings":
@@ -58,7 +56,6 @@ class MeansSettings:
             seed=config.seed or 0,
             public_rows=config.data.public_rows,
             representative=config.server_data is not None,
-            given_bounds=config.clipping.bounds or ClientBoundsConfig(),
         )
 
     @property

@@ -5,20 +5,24 @@ centers as long as that norm. So a row adds to one sum, by its clipping norm at 
 end. Source: Dhillon, Modha (2001), "Concept decompositions for large sparse text data using clustering".
 """
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dapple_dp.schemas.core.block import ClientBlock
-from dapple_dp.schemas.core.plan import PrivacyPlan, ReleaseSpec, RoundSpec
-from dapple_dp.schemas.kmeans.spherical_config import SphericalFit
+from dapple_dp.schemas.core.plan import PrivacyPlan, PrivacyUnit, ReleaseSpec, RoundSpec
+from dapple_dp.schemas.core.unit import UNITS
+from dapple_dp.schemas.kmeans.spherical_config import CLIENT_NORM, NAMES_SHARE, SphericalFit
 from dapple_dp.schemas.privacy.meaning import Meaning, Quantity, Role
 from dapple_dp.transforms.core.round import Round
 from dapple_dp.transforms.core.statistics import lattice
 from dapple_dp.transforms.core.statistics.by_unit import of_unit
 from dapple_dp.transforms.kmeans.lloyd.specs import COUNTS, allocation_as_asked, for_sampled_rows, vector_spec
-from dapple_dp.transforms.kmeans.spherical import names, reach
+from dapple_dp.transforms.kmeans.spherical import names
 from dapple_dp.transforms.kmeans.spherical import server as spherical_server
-from dapple_dp.transforms.kmeans.spherical.server import FINE_CENTERS, names_step, sums_step
+from dapple_dp.transforms.kmeans.spherical.names import threshold
+from dapple_dp.transforms.kmeans.spherical.server import FINE_CENTERS, KEPT, names_step, sums_step
 from dapple_dp.transforms.kmeans.spherical.state import SphericalSettings, SphericalState
 from dapple_dp.transforms.rounds.protocol import RoundsProtocol
 
@@ -27,12 +31,16 @@ SIZES_SHARE = 0.05
 """Of the budget: a size is one number, and a sum has many."""
 _DIRECTION = Meaning(tells="in which direction each center lies", quantity=Quantity.LENGTH)
 _TERMS = Meaning(tells="which terms each cluster has", role=Role.CLUSTER_TERMS)
+COSINE = 0.9
+"""Of a released center and the exact one, from which on a cluster is called found."""
+AGREEMENT = 0.5
+"""Mean inner product of rows with their center that is assumed, in clipping norms."""
 
 
 def round_specs(config: SphericalFit, n_features: int, _: int) -> tuple[RoundSpec, ...]:
     """Every release of a job before calibration; `n_features` is d."""
     settings, n_steps = SphericalSettings.from_config(config), config.spherical.n_steps
-    names_share = 0.0 if config.names is None else config.names.share
+    names_share = 0.0 if config.names is None else NAMES_SHARE
     rest = 1.0 - names_share
     share, size = (1.0 - SIZES_SHARE) * rest / n_steps, settings.n_clusters
 
@@ -79,6 +87,46 @@ def names_statistic(block: ClientBlock, state: SphericalState) -> NDArray[np.int
     return np.concatenate([counts, forms.term_cells(block, state.frame, state.assigner, limits)])
 
 
+def units_of_a_center(config: SphericalFit, plan: PrivacyPlan, n_features: int) -> int:
+    """Units that a cluster needs for a center of `COSINE`, if its rows agree as assumed.
+
+    Args:
+      config: the job.
+      plan: calibrated.
+      n_features: d.
+    """
+    settings, bits = SphericalSettings.from_config(config), 2.0**-lattice.SUM_BITS
+    bound = settings.unit.share(CLIENT_NORM)
+    sums = next(each for each in reversed(plan.rounds) if each.releases[0].spec.name == "sums").releases[0]
+    # Sums of rounds with weights 1, KEPT, KEPT**2, ...: the signal adds up, noise does so in squares.
+    kept = (1.0 - KEPT) / math.sqrt(1.0 - KEPT**2)
+    noise = sums.noise_stddev * bits * bound * math.sqrt(n_features) * kept
+    return math.ceil(noise / (min(AGREEMENT, bound) * math.sqrt(1.0 / COSINE**2 - 1.0)))
+
+
+def units_of_a_name(config: SphericalFit, plan: PrivacyPlan) -> int | None:
+    """Units above its share that a term needs to name a cluster in half of all runs; None without names."""
+    limits = SphericalSettings.from_config(config).limits
+    if limits is None:
+        return None
+    terms = plan.rounds[-1].releases[-1]
+    return math.ceil(threshold(terms.spec.size) * terms.noise_stddev / limits.cell_units)
+
+
+def found_from(config: SphericalFit, plan: PrivacyPlan, n_features: int) -> tuple[str, ...]:
+    """Sentences for people; arguments as of `units_of_a_center`."""
+    words, center = UNITS[plan.unit].words, units_of_a_center(config, plan, n_features)
+    found = (
+        f"A cluster is found from about {center:,} {words}: its center has a cosine of {COSINE:g} with the exact one, "
+        f"if the mean inner product of its rows with it is {AGREEMENT:g}.",
+    )
+    name = units_of_a_name(config, plan)
+    if name is None:
+        return found
+    weighed = "" if plan.unit is PrivacyUnit.RECORD else ", a client counting by the share of its rows"
+    return (*found, f"A term can name a cluster from about {name:,} {words} above its share in all clusters{weighed}.")
+
+
 PROTOCOL = RoundsProtocol(
     title="Spherical k-means",
     initial_state=spherical_server.initial_state,
@@ -87,5 +135,5 @@ PROTOCOL = RoundsProtocol(
     rounds=rounds,
     names=names.cluster_names,
     one_length=True,
-    found_from=reach.found_from,
+    found_from=found_from,
 )

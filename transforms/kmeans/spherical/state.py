@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from dapple_dp.schemas.core.release import Release
 from dapple_dp.schemas.core.unit import Unit, unit_of
 from dapple_dp.schemas.kmeans.model import AT_CENTERS, ClusterModel
-from dapple_dp.schemas.kmeans.spherical_config import SphericalFit
+from dapple_dp.schemas.kmeans.spherical_config import CLIENT_NORM, SphericalFit
 from dapple_dp.schemas.privacy.meaning import Role
 from dapple_dp.transforms.core.statistics import lattice
 from dapple_dp.transforms.core.statistics.assignment import Assigner
@@ -26,7 +26,6 @@ class SphericalSettings:
       unit: the privacy unit.
       n_clusters: k.
       fine_rounds: rounds with `FINE_CENTERS` centers for each cluster, after which k of them are left.
-      client_norm: the largest norm of a client's stacked mean rows, in clipping norms.
       limits: of a row's terms; None without names.
       seed: of public randomness.
     """
@@ -34,7 +33,6 @@ class SphericalSettings:
     unit: Unit
     n_clusters: int
     fine_rounds: int
-    client_norm: float
     limits: CellLimits | None
     seed: int
 
@@ -47,7 +45,6 @@ class SphericalSettings:
             unit=unit,
             n_clusters=config.max_clusters,
             fine_rounds=0 if given else config.spherical.n_steps // 2,
-            client_norm=config.spherical.client_norm,
             limits=None if names is None or terms is None else CellLimits(len(terms.vocabulary), names.most_per_row),
             seed=seed,
         )
@@ -105,7 +102,7 @@ class SphericalState:
     @property
     def sums_bound(self) -> float:
         """Feature units: the largest norm of a unit's stacked mean rows."""
-        return self.frame.lattice.clipping_norm * self.privacy_unit.share(self.settings.client_norm)
+        return self.frame.lattice.clipping_norm * self.privacy_unit.share(CLIENT_NORM)
 
     @property
     def positions(self) -> NDArray[np.float64]:

@@ -150,10 +150,10 @@ def test_what_a_run_was_reserved_for_is_its_charge():
 )
 def test_public_text_is_short_and_plain(text, holds):
     if holds:
-        assert DeploymentConfig(utility=text).given == {"utility": text}
+        assert DeploymentConfig(intended_use=text).given == {"intended_use": text}
     else:
-        with pytest.raises(ValueError, match="utility"):
-            DeploymentConfig(utility=text)
+        with pytest.raises(ValueError, match="intended_use"):
+            DeploymentConfig(intended_use=text)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,91 @@
+"""Settings of earlier versions: a job that names one is refused with what to do instead."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Gone(NamedTuple):
+    """A setting that left.
+
+    Attributes:
+      instead: completes "is not a setting any more; ...".
+      default: its last default, JSON, which digests of jobs still count.
+      beside: a setting of the section, or of the job, without which digests never counted it; empty if they do not now.
+      where: the value of `beside` with which they did; None for any.
+    """
+
+    instead: str
+    default: Any = None
+    beside: str = ""
+    where: str | None = None
+
+
+_TO_ENTRY = "write it into deployment.yaml beside the release"
+_FIXED_START = "leave it out: a private start takes half of the budget"
+GONE: Mapping[str, Gone] = {
+    "clipping.bounds": Gone(
+        "leave it out: bounds of clients are medians over server data",
+        None,
+        "norm",
+    ),
+    "clipping.quantile": Gone("leave it out: a private norm is the .95 quantile of the rows' norms", 0.95, "norm"),
+    "clipping.share": Gone("leave it out: a private norm takes .05 of the budget", 0.05, "norm"),
+    "deployment.data_curator_type": Gone(_TO_ENTRY, None, "approved_by"),
+    "deployment.data_product_region": Gone(_TO_ENTRY, None, "approved_by"),
+    "deployment.data_product_sector": Gone(_TO_ENTRY, None, "approved_by"),
+    "deployment.evidence_sources": Gone(_TO_ENTRY, None, "approved_by"),
+    "deployment.publication_date": Gone(_TO_ENTRY, None, "approved_by"),
+    "deployment.registry_author": Gone(_TO_ENTRY, None, "approved_by"),
+    "deployment.url_slug": Gone(_TO_ENTRY, None, "approved_by"),
+    "deployment.utility": Gone(_TO_ENTRY, None, "approved_by"),
+    "dp_lloyd.client_radius": Gone("leave it out: a client's sums are bounded by half the radius", 0.5, "domain"),
+    "dp_lloyd.start_share": Gone(_FIXED_START, 0.5, "domain"),
+    "dp_medians": Gone(
+        "leave it out: it was never better otherwise",
+        {"least_radius": 1e-3, "first_length": 0.25},
+        "algorithm",
+        "dp_medians",
+    ),
+    "feddp_kmeans.init": Gone("use algorithm central_tree with lloyd.steps", "feddp_init", "restarts"),
+    "k_fed": Gone(
+        "leave it out: each client finds n_clusters centers", {"local_clusters": None, "restarts": 10}, "unit"
+    ),
+    "keep_staging": Gone(
+        "leave it out: copies of private rows go with the run; dapple prepare makes one", False, "lloyd"
+    ),
+    "names.per_unit": Gone("use names.most_per_row"),
+    "names.share": Gone("leave it out: names take .4 of the budget", 0.4, "most_per_row"),
+    "optimal": Gone(
+        "leave it out: 20 runs on 20,000 rows, and 15 rounds over all rows for the best four",
+        {"sample_rows": 20_000, "restarts": 20, "starts": 4, "steps": 15},
+        "unit",
+    ),
+    "prepare": Gone(
+        "leave it out: a fit chooses its shards; dapple prepare takes prepare.shards", {"shards": "auto"}, "encode"
+    ),
+    "recurring.short_memory": Gone("leave it out: it is a sixth of recurring.memory", None, "warm_start"),
+    "server_data.csv": Gone("leave it out: data.csv says how all CSV files of the job are written"),
+    "spherical.client_norm": Gone("leave it out: a client's sums are bounded by half the clipping norm", 0.5, "steps"),
+    "stream.short_memory": Gone("leave it out: it is a sixth of stream.memory"),
+}
+"""By dotted name."""
+
+
+def with_defaults(content: Mapping[str, Any], within: str = "") -> dict[str, Any]:
+    """A job as JSON with the last defaults of settings that are gone, at any depth.
+
+    So a job that never named them has the digest that it had, and its run goes on.
+
+    Args:
+      content: of a section or a job.
+      within: the name of the section; empty for a job.
+    """
+    found = {
+        name: with_defaults(value, name) if isinstance(value, Mapping) else value for name, value in content.items()
+    }
+    for name, gone in GONE.items():
+        section, _, leaf = name.rpartition(".")
+        here = section == within and gone.beside in content and leaf not in found
+        if here and gone.where in (None, content[gone.beside]):
+            found[leaf] = gone.default
+    return found

@@ -1,0 +1,100 @@
+"""Settings that left: a job that names one is told what to do instead, and no other job has another digest."""
+
+import pytest
+
+from dapple_dp.pipelines.kmeans.plan.fingerprint import settings_digest
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import is_pooled, validated
+from dapple_dp.schemas.kmeans.pooled_config import validated_pooled
+from dapple_dp.schemas.kmeans.stream_config import stream_config
+from dapple_dp.schemas.settings.digest import config_digest
+from dapple_dp.schemas.settings.gone import GONE
+from tests.seams.settings import settings_of
+
+BASE = {"experimental": True, "data": {"path": "/lake", "features": ["age", "hours"], "client_id": "who", "name": "d"}}
+BASE |= {"n_clusters": 3, "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6}}
+BOX = {"dp_lloyd": {"domain": [0, 1]}}
+JOBS = {
+    "feddp_kmeans": BASE | {"clipping": {"norm": 2.0}, "server_data": {"path": "/s.parquet"}},
+    "central_tree": BASE | {"tree": {"radius": 2}},
+    "dp_lloyd": BASE | BOX | {"recurring": {"previous": "/p", "memory": 12}, "deployment": {"approved_by": "Ann"}},
+    "dp_medians": BASE | BOX,
+    "spherical": BASE
+    | {"privacy": {"epsilon": 1.0, "delta": 1e-6}, "clipping": {"client_rows": 5}}
+    | {"names": {"column": "t", "words": ["a", "b"]}},
+    "optimal": {name: value for name, value in BASE.items() if name != "privacy"},
+    "k_fed": {name: value for name, value in BASE.items() if name != "privacy"},
+}
+OWNERS = {"dp_lloyd": "dp_lloyd", "deployment": "dp_lloyd", "recurring": "dp_lloyd", "dp_medians": "dp_medians"}
+OWNERS |= {
+    "names": "spherical",
+    "spherical": "spherical",
+    "optimal": "optimal",
+    "k_fed": "k_fed",
+    "tree": "central_tree",
+}
+STREAM = BASE | BOX | {"ledger": "/l", "algorithm": "dp_lloyd"}
+STREAM |= {"stream": {"start": "/s", "name": "e", "column": "dt", "first": "2026-01-01", "windows": 3, "once": "x"}}
+
+
+def checked(job):
+    return validated_pooled(job) if is_pooled(job) else validated(job)
+
+
+def job_of(section):
+    algorithm = OWNERS.get(section, "feddp_kmeans")
+    return {"algorithm": algorithm} | JOBS[algorithm]
+
+
+@pytest.mark.parametrize("name", GONE)
+def test_a_job_that_names_it_is_told_what_to_do(name):
+    section, _, leaf = name.rpartition(".")
+    job, check = (STREAM, stream_config) if section == "stream" else (job_of(section or leaf), checked)
+    check(job)
+    named = job | ({leaf: 1} if not section else {section: job.get(section, {}) | {leaf: 1}})
+    with pytest.raises(ConfigError) as caught:
+        check(named)
+    assert str(caught.value) == f"{name} is not a setting any more; {GONE[name].instead}."
+
+
+def test_what_left_is_in_no_schema():
+    assert not GONE.keys() & settings_of("fit")
+
+
+DIGESTS = {
+    "feddp_kmeans": [
+        "40a96334cc0e4b17e79450a59193a698624d9d67e5cff26d915c846c5e032be7",
+        "4da7a6134e8de6be85dad82c659465b887384cc57ee21936320540c82c2baf2d",
+    ],
+    "central_tree": [
+        "95f07bb3d32fef6595f81f9429e62bb74a12951cff14ee4c339825f22d0e2e2b",
+        "27e37c3038b01d5cc7e0b571caac00a0be1cbe680198e2fa7e732476ac8e4175",
+    ],
+    "dp_lloyd": [
+        "62e28226720f6eed1df81f605929fbbd3082606aa242b712cf9afbf85709242f",
+        "c467ec2bab2dfaa98b50d8ee23148b9427c567cf54e99ba4dfeb3f8a7af6f027",
+    ],
+    "dp_medians": [
+        "3987d2976e4231c444900e23541c2b3545c436a7a3336eaaa83efba14f707e23",
+        "d716da41a801fa6fcd7c1d167d3f49b7c4f7ac54436a60acfde8d5ce3ce03666",
+    ],
+    "spherical": [
+        "e1d9a996d23fafb45dfa4c0623e5c0ac6e7daf040dba1705d9e9c1be8db40f92",
+        "a1e9775dd1fca3ba3b81803b87be87227444b83c11c8c327d7885f94bb7ebabf",
+    ],
+    "optimal": [
+        "fe2a26005c402e3fa66345ee9085acb0400b260212bbcc3904025c9b81694aee",
+    ],
+    "k_fed": [
+        "8b4a12e04724ca8dc9ac9cb702e3f6cd60751f1cd0261a3fe0d8be77a75b2308",
+    ],
+}
+"""Those of 0.2.0."""
+
+
+@pytest.mark.parametrize("algorithm", JOBS)
+def test_a_job_that_never_named_them_has_the_digests_that_it_had(algorithm):
+    """So what 0.2.0 charged or masked goes on."""
+    job = checked({"algorithm": algorithm} | JOBS[algorithm])
+    found = [config_digest(job)] + ([] if "privacy" not in JOBS[algorithm] else [settings_digest(job)])
+    assert found == DIGESTS[algorithm]

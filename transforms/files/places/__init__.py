@@ -1,0 +1,1 @@
+"""Kinds of places where files are, each a `Store`."""

@@ -1,0 +1,190 @@
+"""Files on Beam's filesystems, by their exact names: `gs://`, `azfs://`, `hdfs://` and those that a user registers.
+
+Nothing else may call Beam's `FileSystems`, whose `delete` and `match` take patterns. Beam's modules are imported with
+the first request.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO
+
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.transforms.files.places.store import ListedFile, Store, StoredFile, answered, says_away, scheme_of
+
+
+class _BeamStore:
+    """`Store` on Beam's filesystems, none of whose functions gets a name that it could expand."""
+
+    @says_away
+    def exists(self, path: str) -> bool:
+        return bool(_system(path).exists(path))
+
+    @says_away
+    def stat(self, path: str) -> StoredFile:
+        entry = _system(path).metadata(path)
+        return StoredFile(entry.size_in_bytes, str(entry.last_updated_in_seconds or ""))
+
+    @says_away
+    def open(self, path: str) -> BinaryIO:
+        opened: BinaryIO = _system(path).open(path, *_as_is())
+        return opened
+
+    @says_away
+    def get(self, path: str) -> bytes:
+        with self.open(path) as file:
+            return bytes(file.read())
+
+    @says_away
+    def create(self, path: str) -> BinaryIO:
+        made: BinaryIO = _system(path).create(path, *_as_is())
+        return made
+
+    @says_away
+    def put(self, path: str, content: bytes) -> None:
+        with self.create(path) as file:
+            file.write(content)
+
+    @says_away
+    def put_new(self, path: str, content: bytes) -> None:
+        scheme = scheme_of(path)
+        if scheme not in CONDITIONAL:
+            raise ConfigError(
+                f"{path} must be on a local disk, gs://, s3://, azfs:// or hdfs://, where a file can be made by one "
+                f"run only, got {scheme}://; choose another place."
+            )
+        _check_name(path)
+        CONDITIONAL[scheme](path, content)
+
+    def delete(self, *paths: str) -> None:
+        for path in paths:
+            _check_name(path)
+        with answered(paths[0]):
+            self._delete(list(paths))
+
+    def _delete(self, paths: list[str]) -> None:
+        """Deletes files of a store."""
+        system = _system(paths[0])
+        try:
+            if scheme_of(paths[0]) == "gs":  # its `delete` expands patterns
+                failed = [path for path, error in system._gcsIO().delete_batch(paths) if error]
+                if failed:
+                    raise OSError(f"{failed[0]} cannot be deleted")
+            else:
+                system.delete(paths)
+        except OSError:
+            if any(map(self.exists, paths)):
+                raise
+
+    @says_away
+    def rename(self, path: str, other: str) -> None:
+        _check_name(other)
+        _system(path).rename([path], [other])
+
+    def list(self, prefix: str) -> Iterator[ListedFile]:
+        with answered(prefix):
+            system = _system(prefix)
+            for entry in system._list(prefix.rpartition("/")[0] if system.has_dirs() else prefix):
+                if entry.path.startswith(prefix):
+                    yield ListedFile(entry.path, entry.size_in_bytes, str(entry.last_updated_in_seconds or ""))
+
+    @says_away
+    def make_folder(self, path: str, mode: int = 0o777) -> None:
+        system = _system(path)
+        if system.has_dirs() and not system.exists(path):
+            system.mkdirs(path)
+
+
+STORE: Store = _BeamStore()
+
+
+def set_options(options: Any) -> None:
+    """Tells Beam's filesystems the flags of a job: some need them before its first pipeline is made."""
+    _filesystems().set_options(options)
+
+
+def given_flags(names: Sequence[str]) -> tuple[Any, ...]:
+    """Beam's flags for `s3://` that its filesystems were told, by a job or by a worker's harness; None for others."""
+    from apache_beam.options.pipeline_options import PipelineOptions, S3Options
+
+    options = _filesystems()._pipeline_options
+    if options is None or isinstance(options, PipelineOptions):
+        view = (options or PipelineOptions([])).view_as(S3Options)
+        return tuple(getattr(view, name) for name in names)
+    return tuple(options.get(name) for name in names)
+
+
+def _filesystems() -> Any:
+    from apache_beam.io.filesystems import FileSystems
+
+    return FileSystems
+
+
+def _system(path: str) -> Any:
+    """Beam's filesystem of a path; raises ValueError if there is none, and what `_check_name` raises."""
+    _check_name(path)
+    return _filesystems().get_filesystem(path)
+
+
+def _check_name(path: str) -> None:
+    """Raises ConfigError for a name on a store that Beam cuts at a line feed, or that HDFS's client expands."""
+    if "\n" in path or (scheme_of(path) == "hdfs" and "#LATEST" in path):
+        raise ConfigError(
+            f"A name on a store can have no line feed, and no #LATEST on HDFS, got {path!r}; choose another name."
+        )
+
+
+def _as_is() -> tuple[str, str]:
+    """Beam's type of content, and that nothing is to be packed whatever the name ends with."""
+    from apache_beam.io.filesystem import CompressionTypes
+
+    return "application/octet-stream", CompressionTypes.UNCOMPRESSED
+
+
+def _on_google(path: str, content: bytes) -> None:
+    """Generation 0 is that of an object that is not there."""
+    from apache_beam.io.gcp.gcsio import GcsIO, parse_gcs_path
+    from google.api_core.exceptions import GoogleAPIError, PreconditionFailed
+
+    bucket, name = parse_gcs_path(path)
+    try:
+        GcsIO().client.bucket(bucket).blob(name).upload_from_string(content, if_generation_match=0)
+    except PreconditionFailed as error:
+        raise FileExistsError(path) from error
+    except GoogleAPIError as error:
+        raise OSError(f"{path} cannot be written") from error
+
+
+def _on_azure(path: str, content: bytes) -> None:
+    """A blob that may not be overwritten is sent with If-None-Match: *."""
+    from apache_beam.io.azure.blobstorageio import parse_azfs_path
+    from azure.core.exceptions import AzureError, ResourceExistsError
+
+    container, name = parse_azfs_path(path)
+    # The client that Beam writes by, whatever flags say of endpoint and credentials.
+    service = _system(path)._blobstorageIO().client
+    try:
+        service.get_blob_client(container, name).upload_blob(content, overwrite=False)
+    except ResourceExistsError as error:
+        raise FileExistsError(path) from error
+    except AzureError as error:
+        raise OSError(f"{path} cannot be written") from error
+
+
+def _on_hadoop(path: str, content: bytes) -> None:
+    """The name node makes a file only where none is, unless it is asked to overwrite; Beam does not say it."""
+    from hdfs import HdfsError
+
+    try:
+        with STORE.create(path) as file:
+            file.write(content)
+    except HdfsError as error:
+        if STORE.exists(path):
+            raise FileExistsError(path) from error
+        raise OSError(f"{path} cannot be written") from error
+
+
+CONDITIONAL: dict[str, Callable[[str, bytes], None]] = {
+    "gs": _on_google,
+    "azfs": _on_azure,
+    "hdfs": _on_hadoop,
+}
+"""How a file is made once, by scheme; these take the place of a look and a write."""
