@@ -105,7 +105,7 @@ def test_a_cap_lowers_the_noise_and_is_not_passed(place):
     assert result.model.noisy_cost.stddev < 0.1 * without.model.noisy_cost.stddev
     capped = np.minimum(place.squared(result.model.centers)[0], 0.25).mean()
     assert result.model.noisy_cost.mean == pytest.approx(capped, abs=5.0 * result.model.noisy_cost.stddev)
-    assert "distance (at most 0.5)" in report.render(fit, result)
+    assert "distance (at most 0.5)" in report.render(fit, result).html
 
 
 @pytest.mark.parametrize("algorithm", ["feddp_kmeans", "server_lloyds"])
@@ -162,4 +162,4 @@ def test_files_and_report_hold_it(place, tmp_path):
 def test_a_run_without_it_has_none(place):
     fit, result = place.finished(quality=None)
     assert result.model.noisy_cost is None
-    assert "How well the centers fit" not in report.render(fit, result)
+    assert "How well the centers fit" not in report.render(fit, result).html

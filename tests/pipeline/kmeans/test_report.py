@@ -55,7 +55,7 @@ class Run:
 
     @property
     def text(self):
-        return report.render(self.fit, self.result)
+        return report.render(self.fit, self.result).html
 
     @property
     def warnings(self):
@@ -124,10 +124,10 @@ def test_the_label_says_what_is_guaranteed(run):
     for words in (f"{plan.epsilon:.6g} spent of 2 asked for", "record: one row", "add or remove one unit", "no ledger"):
         assert words in text
     config = run.fit.config.model_copy(update={"ledger": "ledger.sqlite"})
-    kept = report.render(dataclasses.replace(run.fit, config=config), run.result)
+    kept = report.render(dataclasses.replace(run.fit, config=config), run.result).html
     assert "as the ledger says" in kept
     assert "no ledger" not in kept
-    left = report.render(run.fit, run.result, report.Remaining(3.5, 1e-5))
+    left = report.render(run.fit, run.result, report.Remaining(3.5, 1e-5)).html
     assert "epsilon 3.5, delta 1e-05" in re.sub(r"</?span[^>]*>", "", left)
 
 
@@ -169,7 +169,7 @@ def test_names_are_escaped(run, tmp_path):
     lake.write_files(tmp_path / "named", [lake.pa.table(columns)])
     job = lake.job(str(tmp_path / "named"), str(tmp_path / "named"), data__features=names)
     fit = lake.planned(job)
-    text = report.render(fit, lake.finished(fit, ClientBlock(named.points)))
+    text = report.render(fit, lake.finished(fit, ClientBlock(named.points))).html
     assert not Reader(text).all("script")
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     assert "could not be" not in text
@@ -244,13 +244,13 @@ def test_warnings(tmp_path, settings, words):
 def test_without_server_data_a_note_says_so(tmp_path):
     path = lake.write_lake(tmp_path / "lake", lake.mixture(300))
     fit = lake.planned(lake.job(path, None))
-    text = report.render(fit, lake.finished(fit, ClientBlock(lake.mixture(300))))
+    text = report.render(fit, lake.finished(fit, ClientBlock(lake.mixture(300)))).html
     assert "There were no server data" in text
 
 
 def test_the_run_its_day_its_data_and_its_job_are_named(run):
     stamp = RunStamp.today("night-7", config_digest(run.fit.config), run.fit.config.data.name)
-    text = report.render(run.fit, run.result, stamp=stamp)
+    text = report.render(run.fit, run.result, stamp=stamp).html
     for words in ("night-7", stamp.day, config_digest(run.fit.config)):
         assert words in text
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", stamp.day)
@@ -335,7 +335,7 @@ def test_the_tree_reveals_clipped_rows_of_clients_too(tmp_path):
         del job["clipping"]["norm"]
         fit = lake.planned(job)
         block = ClientBlock(points, np.arange(0, 3001, 10) if unit == "client" else None)
-        assert "Almost all rows are clipped" in report.render(fit, lake.finished(fit, block))
+        assert "Almost all rows are clipped" in report.render(fit, lake.finished(fit, block)).html
 
 
 def test_clusters_that_may_be_empty_are_not_shown_as_found(tmp_path):
@@ -345,7 +345,7 @@ def test_clusters_that_may_be_empty_are_not_shown_as_found(tmp_path):
     fit = lake.planned(job | {"tree": {"radius": 9.0}, "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6}})
     view = FitView.of(fit, lake.finished(fit, ClientBlock(points)))
     assert 0 < len(view.small_clusters) < 8
-    text = report.render(fit, view.result)
+    text = report.render(fit, view.result).html
     for index in view.small_clusters:
         assert re.search(rf'<th scope="row">\({index}\)</th>\s*<td class="words">may be empty</td>', text)
         assert f">({index})</text>" in text
@@ -382,7 +382,7 @@ def test_centers_are_shown_in_the_columns_own_units(tmp_path):
     }
     job = lake.job(str(tmp_path / "lake"), str(tmp_path / "server"), data__features=list(columns), n_clusters=2)
     fit = lake.planned(job | {"encode": kinds})
-    text = report.render(fit, lake.finished(fit, ClientBlock(fit.contract.to_points(table, "lake"))))
+    text = report.render(fit, lake.finished(fit, ClientBlock(fit.contract.to_points(table, "lake")))).html
     assert "could not be" not in text
     assert "Centers in the units of the columns" in text
     typical = re.findall(r"hours (\d\d\.\d); [^<]*", text)

@@ -131,7 +131,7 @@ def sweep_page(folder):
     ]
     found = sweep_report.render(config, summary(pa.Table.from_pylist(rows, schema=CELL_SCHEMA)))
     (folder / "sweep.svg").write_text(found.svg)
-    (folder / "report.html").write_text(found.page)
+    (folder / "report.html").write_text(found.page.html)
     return folder / "report.html"
 
 
@@ -144,7 +144,7 @@ def fit_page(folder):
     settings = {"data__features": names, "n_clusters": 12, "lloyd__steps": 1, "privacy__epsilon": 0.5}
     fit = lake.planned(lake.job(str(folder / "lake"), str(folder / "server"), **settings))
     path = folder / "report.html"
-    path.write_text(report.render(fit, lake.finished(fit, ClientBlock(points)), stamp=STAMP))
+    path.write_text(report.render(fit, lake.finished(fit, ClientBlock(points)), stamp=STAMP).html)
     return path
 
 
