@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
+import json
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -32,6 +33,7 @@ from dapple_dp.schemas.kmeans.fit_config import FitConfig, load_config
 from dapple_dp.schemas.masked.config import OFFICES, SECRET_SETTING, PairwiseParams
 from dapple_dp.schemas.masked.exchange import ExchangePlan
 from dapple_dp.schemas.masked.pairwise_messages import Leg
+from dapple_dp.schemas.privacy.charge import alike
 from dapple_dp.schemas.privacy.release_table import releases_to_table
 from dapple_dp.schemas.settings.json_schema import parse_as
 from dapple_dp.transforms.files import gate
@@ -145,8 +147,9 @@ class ClientsRole:
         if plan.settings != self.settings_digest:
             raise self._differs(plan)
         sealed = self.pairwise is None or is_sound(plan.collector or b"")
-        own = (self.rounds, self.pairwise, self.planned.config.masked.shares)
-        if (plan.rounds, plan.pairwise, plan.shares) != own or not sealed:
+        shares = self.planned.config.masked.shares
+        own = dataclasses.replace(plan, rounds=self.rounds, pairwise=self.pairwise, shares=shares)
+        if not (alike(json.loads(plan.to_json()), json.loads(own.to_json())) and sealed):
             raise JobDiffersError(
                 "plan.json must have the rounds, noise, sensitivities and shapes that this job's settings give, got "
                 "others; open a new run, with one version of dapple everywhere."

@@ -34,6 +34,7 @@ from dapple_dp.schemas.core.plan import PrivacyPlan, PrivacyUnit, RoundPlan
 from dapple_dp.schemas.core.release import Release
 from dapple_dp.schemas.errors import ConfigError, InputError, LedgerRefusedError, ProtocolError
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.privacy.charge import alike
 from dapple_dp.schemas.privacy.ledger_entry import RunStatus, run_states
 from dapple_dp.schemas.privacy.release_table import RELEASE_SCHEMA, releases_from_table
 from dapple_dp.schemas.privacy.statement import describe
@@ -173,7 +174,7 @@ def check_account(copy: RunCopy) -> AccountFile | None:
         plan = PrivacyPlan(
             unit=PrivacyUnit(account.unit), epsilon=0.0, delta=0.0, discretization_slack=0.0, rounds=rounds
         )
-        same = _alike(describe(plan), account.events)
+        same = alike(describe(plan), account.events)
     if not same:
         raise _refusal(PRIVACY_FILE, "list the mechanisms of releases.parquet").because("others")
     _check_spent(account, manifest, rounds)
@@ -209,20 +210,6 @@ def _rounds(releases: Sequence[Release], multipliers: Sequence[float]) -> tuple[
     )
     grouped = itertools.groupby(plans, key=lambda each: each[0])
     return tuple(RoundPlan(path=path, releases=tuple(plan for _, plan in group)) for path, group in grouped)
-
-
-def _alike(found: Sequence[dict[str, Any]], stated: Sequence[dict[str, Any]]) -> bool:
-    """Whether two lists of events are the same, but for the rounding of noise that was added twice."""
-
-    def same(left: object, right: object) -> bool:
-        if isinstance(left, float) and isinstance(right, float | int):
-            return math.isclose(left, right, rel_tol=1e-12)
-        return left == right
-
-    return len(found) == len(stated) and all(
-        left.keys() == right.keys() and all(same(left[name], right[name]) for name in left)
-        for left, right in zip(found, stated, strict=True)
-    )
 
 
 def _check_ledger(copy: RunCopy, path: str, account: AccountFile | None) -> None:

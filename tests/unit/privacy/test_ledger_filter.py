@@ -154,6 +154,23 @@ def test_charges_survive_the_way_through_json():
         assert Charge.from_json(each.to_json()) == each
 
 
+def test_a_charge_is_the_same_on_another_processor():
+    """The last bits of calibrated noise depend on it; all else, and more than them, makes another plan."""
+    found = planned(1.0, 1e-6)
+    content = found.to_json()
+    event = content["events"][0]
+
+    def having(**changed):
+        return content | {"events": [event | changed, *content["events"][1:]]}
+
+    multiplier = event["noise_multiplier"]
+    assert found.equals(having(noise_multiplier=multiplier * (1.0 + 1e-15)))
+    assert not found.equals(having(noise_multiplier=multiplier * (1.0 + 1e-9)))
+    assert not found.equals(having(sensitivity_lattice=event["sensitivity_lattice"] + 1))
+    assert not found.equals(content | {"events": content["events"][:1]})
+    assert not found.equals(content | {"dataset": "other"})
+
+
 def test_no_adaptive_strategy_passes_the_limit_of_the_gaussian_filter():
     """Doubling after bad luck, stopping after good: hockey-stick divergences stay below the filter's delta.
 
