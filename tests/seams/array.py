@@ -121,7 +121,7 @@ class Table:
 
     @functools.cached_property
     def _covering(self) -> list[Row]:
-        """A covering array: each pair that some valid row holds stands in one of its rows.
+        """A covering array: each pair that some valid row holds, and every part of `kept`, stands in one of its rows.
 
         Each row begins with a pair that no row before it holds, and takes levels by how many such pairs they add. What
         a row then need not have becomes the first level.
@@ -138,7 +138,13 @@ class Table:
             # What nothing can be built around needs no row.
             for pair in self._pairs_of(rows[-1]) if tries else begun[:1]:
                 new.pop(pair, None)
-        return self._simplified(rows)
+        rows = self._simplified(rows)
+        for part in self.kept:
+            if not any(part.items() <= row.items() for row in rows):
+                found = self.completed(dict(part))
+                assert found is not None, f"{part} must stand in a valid row"
+                rows.append(found)
+        return rows
 
     def _grown(self, pair: tuple[Cell, Cell], new: Mapping[tuple[Cell, Cell], None], rng: random.Random) -> Row | None:
         """A valid row around a pair, each level the one that adds most new pairs; None if there is none."""

@@ -103,7 +103,7 @@ def profile_page(folder):
             rows.append((cluster, "job", "count", value, size / 3.0, 4.0))
     table = pa.Table.from_pylist([dict(zip(PROFILE_SCHEMA.names, row, strict=True)) for row in rows], PROFILE_SCHEMA)
     view = profile_report.ProfileView(config=config, plan=calibrate(config, 3), table=table, stamp=STAMP)
-    (folder / "report.html").write_text(profile_report.render(view))
+    (folder / "report.html").write_text(profile_report.render(view).html)
     return folder / "report.html"
 
 
