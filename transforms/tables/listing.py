@@ -123,7 +123,9 @@ class FileList:
         return files
 
     def _check_csv(self) -> None:
-        """Refuses settings of CSV files where no file is one."""
+        """Refuses settings of CSV files where no file is one; those of `data` are for server data as well."""
+        if self._setting == "server_data.path":
+            return
         says = self._csv and dataclasses.replace(CsvForm.of_text(self._csv), lenient=False).text
         if says and len(self) and not any(is_csv(each.path) for each in self):
             raise InputError(

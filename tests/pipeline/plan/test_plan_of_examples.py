@@ -104,7 +104,7 @@ def test_the_other_way_round_starts_as_the_job_does(settings, tmp_path, monkeypa
         pathlib.Path("job.yaml").write_text(yaml.safe_dump(job | {"privacy": job["privacy"] | {"epsilon": epsilon}}))
         given = check_flags(read(TOOLS["plan"], ["--config", "job.yaml", "--rows", "2000"])[0])
         planned.append(expected.Expected.of(expected._config("job.yaml")[0], given))
-    found = planned[1].fit.simulated(planned[1].config, planned[1].server, 2000, draws=3)
+    found = planned[1].fit.simulated(planned[1].config, planned[1].public.points, 2000, draws=3)
     excess = found.mean / found.without_noise - 1.0
     assert expected._reaches(planned[0], 0.1, excess * 1.000001)
     assert not expected._reaches(planned[0], 0.1, excess * 0.999999)

@@ -12,6 +12,7 @@ from dapple_dp.pipelines.tables.private_source import private_source
 from dapple_dp.schemas.errors import InputError
 from dapple_dp.schemas.settings import yaml_text
 from dapple_dp.schemas.tables.data_section import DataConfig
+from dapple_dp.transforms.tables.on_launcher import ServerFiles
 from tests.scenes import lake
 from tests.scenes.terminal import on_terminal
 
@@ -242,6 +243,9 @@ def test_settings_of_csv_are_refused_for_parquet(tmp_path):
     data = DataConfig(path=str(path), features=["age"], csv={"delimiter": ";"})
     with pytest.raises(InputError, match=r"data\.csv must be left out where no file is a CSV file"):
         _ = private_source(SimpleNamespace(data=data)).listed.files
+    # Server data may be Parquet beside rows that are CSV: the section is of both.
+    rows = ServerFiles.at(str(path), data.csv_form.text).rows({"age": pa.float64()})
+    assert rows.column("age").to_pylist() == AGES
 
 
 def test_columns_of_one_name_are_a_fault_of_the_file(tmp_path):
