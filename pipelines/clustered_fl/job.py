@@ -19,7 +19,6 @@ from dapple_dp.pipelines.ledger.store import Ledger
 from dapple_dp.pipelines.page.stamp import RunStamp
 from dapple_dp.pipelines.run.folder import REPORT_FILE, RunFolder
 from dapple_dp.pipelines.run.graph import run_graph
-from dapple_dp.pipelines.run.options import check_rounds
 from dapple_dp.pipelines.run.registry_entry import (
     basic_section,
     implementation_section,
@@ -29,6 +28,7 @@ from dapple_dp.pipelines.run.registry_entry import (
     repeated,
 )
 from dapple_dp.pipelines.run.round_driver import (
+    check_rounds,
     has_begun,
     is_sealed,
     run_chunks,

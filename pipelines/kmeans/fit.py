@@ -17,8 +17,8 @@ from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, m
 from dapple_dp.pipelines.ledger.spending import charge_of
 from dapple_dp.pipelines.run import run_keys
 from dapple_dp.pipelines.run.folder import KEY_FILE, SECRET_FILE
-from dapple_dp.pipelines.run.options import LARGE_BYTES, JobOptions, check_rounds, rounds_of_a_graph, runs_in_process
-from dapple_dp.pipelines.run.round_driver import run_chunks
+from dapple_dp.pipelines.run.options import JobOptions, runs_in_process
+from dapple_dp.pipelines.run.round_driver import LARGE_BYTES, check_rounds, rounds_of_a_graph, run_chunks
 from dapple_dp.pipelines.run.run_keys import HoldKey
 from dapple_dp.pipelines.run.stores import check_local
 from dapple_dp.pipelines.tables.client_staging import staged_by_client

@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from dapple_dp.pipelines.run.folder import KEY_FILE, MANIFEST, RunFolder, is_of_rounds
 from dapple_dp.pipelines.run.graph import run_graph
+from dapple_dp.pipelines.run.options import shuffles_in_memory
 from dapple_dp.pipelines.run.run_keys import end_key, resumed_nonce
 from dapple_dp.schemas.core.plan import GraphPrivacy, Promise
 from dapple_dp.schemas.errors import ConfigError, DappleError
@@ -41,9 +42,57 @@ from dapple_dp.transforms.files.stores import STORE
 from dapple_dp.transforms.privacy.key_files import create_key, read_key
 
 _LOGGER = logging.getLogger(__name__)
+MOST_ROUNDS_ON_FLINK = 22
+_ON_A_JOB_SERVER = ("flinkrunner", "portablerunner")
+"""As Beam reads names: in letters of any case, or the path of the class."""
+_ROUNDS_ON_A_JOB_SERVER = 10
+LARGE_BYTES = 8 << 30
+"""Rows of which one machine reads so many in a round that a pipeline of its own costs less than a hundredth of it."""
 
 InProcess = Callable[[Arrays], GraphPrivacy]
 """Takes the state before the first round, leaves what is released, and returns what was spent."""
+
+
+def rounds_of_a_graph(options: PipelineOptions, n_rounds: int, wanted: int | None, n_bytes: int) -> int:
+    """How many rounds go into one graph of a job.
+
+    Args:
+      options: for Beam.
+      n_rounds: of the job.
+      wanted: by the job; None for all of them, but ten on a cluster for Flink, and one where one machine reads
+        `LARGE_BYTES` or more.
+      n_bytes: of the rows in memory, about.
+    """
+    if wanted is None and _is_on_a_job_server(options):
+        wanted = _ROUNDS_ON_A_JOB_SERVER
+    elif wanted is None and n_bytes >= LARGE_BYTES and shuffles_in_memory(options):
+        wanted = 1
+    return n_rounds if wanted is None else min(wanted, n_rounds)
+
+
+def _is_on_a_job_server(options: PipelineOptions) -> bool:
+    return str(options.view_as(StandardOptions).runner).rpartition(".")[2].lower() in _ON_A_JOB_SERVER
+
+
+def check_rounds(options: PipelineOptions, n_rounds: int, setting: str) -> None:
+    """Refuses more rounds than a job server for Flink gets to the end of.
+
+    Flink's optimizer walks every way from the end of a graph to its start. A round uses the state before it twice, so
+    each further one doubles their number, and the job server would be busy for hours without a word.
+
+    Args:
+      options: for Beam.
+      n_rounds: of the job, in one graph.
+      setting: that says how many.
+
+    Raises:
+      ConfigError: if they are too many.
+    """
+    if _is_on_a_job_server(options) and n_rounds > MOST_ROUNDS_ON_FLINK:
+        raise ConfigError(
+            f"{setting} must leave at most {MOST_ROUNDS_ON_FLINK} rounds to one pipeline on a Flink cluster, since "
+            f"Flink plans twice as long for each further one, got {n_rounds}; lower it or take another runner."
+        )
 
 
 class ChunkedProtocol(Protocol):

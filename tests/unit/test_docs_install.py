@@ -86,7 +86,7 @@ def test_every_extra_of_the_metadata_is_on_the_page():
 @pytest.mark.parametrize(
     ("extra", "command"),
     [
-        ("aws", "pip install 'apache-beam[aws]<2.78,>=2.76.0'"),
+        ("aws", "pip install 'apache-beam[aws]<2.78,>=2.76.0' 'obstore<0.13,>=0.12'"),
         ("hdfs", "pip install 'apache-beam[hadoop]<2.78,>=2.76.0'"),
         ("delta", "pip install 'deltalake<2,>=1.6'"),
         ("iceberg", "pip install 'pyiceberg[pyarrow]<0.13,>=0.12'"),

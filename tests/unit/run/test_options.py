@@ -8,7 +8,7 @@ import pytest
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, SetupOptions, StandardOptions
 
-from dapple_dp.pipelines.run import options
+from dapple_dp.pipelines.run import options, round_driver
 from dapple_dp.schemas.errors import ConfigError
 
 NEEDED = ["--config", "job.yaml", "--output", "out"]
@@ -152,31 +152,31 @@ def test_a_config_file_that_is_missing_or_no_text_is_refused(tmp_path):
 def test_more_rounds_than_flink_plans_are_refused(runner):
     """Its optimizer was seen at work on 31 rounds for minutes, without an end; 24 took one minute in all."""
     on_a_cluster = options.beam_options([f"--runner={runner}"])
-    options.check_rounds(on_a_cluster, options.MOST_ROUNDS_ON_FLINK, "lloyd.steps")
+    round_driver.check_rounds(on_a_cluster, round_driver.MOST_ROUNDS_ON_FLINK, "lloyd.steps")
     with pytest.raises(ConfigError, match=r"lloyd\.steps must leave at most 22 rounds .* got 23; lower it"):
-        options.check_rounds(on_a_cluster, options.MOST_ROUNDS_ON_FLINK + 1, "lloyd.steps")
+        round_driver.check_rounds(on_a_cluster, round_driver.MOST_ROUNDS_ON_FLINK + 1, "lloyd.steps")
 
 
 @pytest.mark.parametrize(
     "flags", [[], ["--runner=PrismRunner"], ["--runner=DirectRunner"], ["--runner=DataflowRunner"]]
 )
 def test_other_runners_take_any_number_of_rounds(flags):
-    options.check_rounds(options.beam_options(flags), 200, "lloyd.steps")
+    round_driver.check_rounds(options.beam_options(flags), 200, "lloyd.steps")
 
 
 @pytest.mark.parametrize(
     ("flags", "wanted", "n_bytes", "rounds"),
     [
-        ([], None, options.LARGE_BYTES - 1, 40),
-        ([], None, options.LARGE_BYTES, 1),
-        ([], 50, options.LARGE_BYTES, 40),
-        (["--runner=FlinkRunner"], None, options.LARGE_BYTES, 10),
+        ([], None, round_driver.LARGE_BYTES - 1, 40),
+        ([], None, round_driver.LARGE_BYTES, 1),
+        ([], 50, round_driver.LARGE_BYTES, 40),
+        (["--runner=FlinkRunner"], None, round_driver.LARGE_BYTES, 10),
         (["--runner=FlinkRunner"], 4, 0, 4),
-        (["--runner=DataflowRunner"], None, options.LARGE_BYTES, 40),
+        (["--runner=DataflowRunner"], None, round_driver.LARGE_BYTES, 40),
     ],
 )
 def test_rounds_of_a_pipeline_follow_from_the_job_the_runner_and_the_rows(flags, wanted, n_bytes, rounds):
-    assert options.rounds_of_a_graph(options.beam_options(flags), 40, wanted, n_bytes) == rounds
+    assert round_driver.rounds_of_a_graph(options.beam_options(flags), 40, wanted, n_bytes) == rounds
 
 
 def test_chunks_of_rounds_are_refused_before_a_run_is_charged():
