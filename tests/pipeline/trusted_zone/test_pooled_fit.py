@@ -114,7 +114,7 @@ def test_k_fed_and_clients_of_one_row(desk, tmp_path):
 def done(request, desk):
     folder = desk.folder / request.param
     folder.mkdir()
-    settings = desk.settings(request.param, optimal={"restarts": 2, "starts": 1, "steps": 2})
+    settings = desk.settings(request.param)
     return folder, settings, lake.run_job(settings, folder, "--run_id", "one")
 
 

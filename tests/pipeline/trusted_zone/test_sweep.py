@@ -200,7 +200,7 @@ def test_keys_and_copies_are_gone_also_when_a_part_fails(desk, tmp_path, monkeyp
 @pytest.fixture(scope="module")
 def small(desk, tmp_path_factory):
     folder = tmp_path_factory.mktemp("small")
-    job = desk.settings({"optimum": {"algorithm": "optimal", "optimal": {"steps": 1, "restarts": 1, "starts": 1}}})
+    job = desk.settings({"optimum": {"algorithm": "optimal"}})
     return folder, job, sweeps.run(job, folder)
 
 
