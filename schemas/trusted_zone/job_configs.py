@@ -125,17 +125,18 @@ class PrepareConfig(JobSettings):
 
 
 def load_prepare_config(text: str) -> PrepareConfig:
-    """A job from YAML text; a whole `fit` job is checked as one, and its other sections are no matter.
+    """A job from YAML text; a whole `fit` job beside `prepare` is checked as one, and its other sections are no matter.
 
     Raises:
       ConfigError: one sentence about the first wrong setting, or if the text is not YAML.
     """
     settings = rejection.mapping(yaml_text.parse(text), "data and its path")
     if "algorithm" in settings:
+        own = {"prepare": settings.pop("prepare")} if "prepare" in settings else {}
         fit = validated_pooled(settings) if is_pooled(settings) else validated(settings)
         if fit.encode:
             raise ConfigError(
                 "encode must be left out for prepare, got a section; fit groups encoded rows on its own where it must."
             )
-        settings = {"experimental": fit.experimental, "data": fit.data}
+        settings = {"experimental": fit.experimental, "data": fit.data} | own
     return rejection.check_config(PrepareConfig, settings)

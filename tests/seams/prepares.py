@@ -47,8 +47,6 @@ FACTORS = (
 EXCLUDED = (
     excluded("encode must be left out for prepare", job="encoded"),
     excluded("data.client_id must be given", client="nobody"),
-    # The settings of a fit have no shards of their own.
-    excluded("prepare is not a setting any more", job="of_fit|pooled", shards="four"),
     excluded("must exist, got no such column", columns="listed|names_for_people", storage="csv"),
     # What has no meaning together: these columns are named one by one.
     excluded(job="encoded", columns="listed|names_for_people|pattern"),

@@ -112,8 +112,7 @@ def model(desk):
 
 def test_prepare_groups_the_rows_of_each_client(desk):
     for kind in FORMATS:
-        job = {"data": desk.job(kind, "client")["data"], "prepare": {"shards": 2}}
-        desk.done("prepare", job, f"prepared-{kind}")
+        desk.done("prepare", desk.job(kind, "client") | {"prepare": {"shards": 2}}, f"prepared-{kind}")
     found = [
         [path.read_bytes() for path in sorted((desk.folder / f"prepared-{kind}").glob("*.parquet"))] for kind in FORMATS
     ]
