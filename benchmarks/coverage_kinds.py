@@ -105,7 +105,7 @@ class Job:
     def of(cls, config: FitConfig, centers: Rows | None = None) -> "Job":
         """A job, from the centers of an earlier run if there are some."""
         protocol = None if centers is None else warm_protocol(config, centers)
-        encoder = learned_encoder(config, None)
+        encoder = learned_encoder(config.data, config.encodings, None)
         width = len(config.data.features) if encoder is None else encoder.n_features
         server = server_rows() if config.server_data is not None else np.zeros((0, width))
         return cls(config=config, fit=PublicFit.of(config, server, protocol), encoder=encoder)

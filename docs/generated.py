@@ -17,6 +17,7 @@ from dapple_dp.schemas import errors
 from dapple_dp.schemas.choices import Choice, Runner, Tier
 from dapple_dp.schemas.clustered_fl.config import ClusteredFLConfig
 from dapple_dp.schemas.kmeans.fit_config import FITS
+from dapple_dp.schemas.kmeans.model_job import PrepareConfig
 from dapple_dp.schemas.kmeans.pooled_config import PooledFitConfig
 from dapple_dp.schemas.masked.config import AggregateConfig
 from dapple_dp.schemas.profile.config import ProfileConfig
@@ -24,7 +25,7 @@ from dapple_dp.schemas.reports.config import DecodeConfig, EncodeConfig, Shuffle
 from dapple_dp.schemas.reports.windows import WindowedDecode
 from dapple_dp.schemas.settings.gone import GONE
 from dapple_dp.schemas.settings.tiers import tier_of
-from dapple_dp.schemas.trusted_zone.job_configs import AssignConfig, EvaluateConfig, PrepareConfig
+from dapple_dp.schemas.trusted_zone.job_configs import AssignConfig, EvaluateConfig
 
 Model = type[pydantic.BaseModel]
 

@@ -77,6 +77,13 @@ sys.exit(main.main(["fit", "--config", "job.yaml", "--output", "result"]))
 '''
 
 
+def write_job(folder: pathlib.Path) -> None:
+    """Writes the job of a plain fit, and its CSV file with two columns."""
+    rows = (f"{20 + 60 * (i % 2) + i % 7},{30 + i % 11}\n" for i in range(2000))
+    (folder / "rows.csv").write_text("a,b\n" + "".join(rows))
+    (folder / "job.yaml").write_text(JOB)
+
+
 def traced_fit(folder: pathlib.Path) -> dict[str, Any]:
     """Traces `dapple fit` of a CSV file with two columns, in a process of its own.
 
@@ -86,9 +93,7 @@ def traced_fit(folder: pathlib.Path) -> dict[str, Any]:
     Returns:
       `modules` by name, and how many were `loaded`; `files` in which functions ran, `functions` and `lines` that ran.
     """
-    rows = (f"{20 + 60 * (i % 2) + i % 7},{30 + i % 11}\n" for i in range(2000))
-    (folder / "rows.csv").write_text("a,b\n" + "".join(rows))
-    (folder / "job.yaml").write_text(JOB)
+    write_job(folder)
     # A first run on a machine: nothing is cached, and no flag is in the environment.
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DAPPLE_")}
     command = [sys.executable, "-c", TRACED, str(ROOT)]

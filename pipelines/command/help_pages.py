@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dapple_dp.pipelines.command.words import GROUPS, PARTY, TOOLS, WORDS, spelled
+from dapple_dp.pipelines.command.words import GROUPS, NEVER, PARTY, TOOLS, WORDS, spelled
 from dapple_dp.pipelines.run.flags import CONFIG_FLAG, FLAGS, OR, Command, Flag, Words, job_command
 from dapple_dp.pipelines.run.versions import version
 from dapple_dp.schemas.choices import Runner, Tier
@@ -28,20 +28,6 @@ EXIT_CODES: Mapping[int, str] = {
     75: "a store, a broker or the ledger's server does not answer; retry later with the same --run_id",
     130: "interrupted by Ctrl-C or SIGTERM; the same command with the same --run_id resumes or starts over",
 }
-_NEVER: Mapping[str, tuple[int, ...]] = {
-    **dict.fromkeys(("prepare", "assign", "evaluate"), (3, 5)),
-    "shuffle": (3, 5),
-    **dict.fromkeys(("profile", "encode"), (5,)),
-    "decode": (3,),
-    "verify": (3, 4, 66),
-    "plan": (4, 5),
-    "clean": (4, 5, 66),
-    "ledger": (4, 5, 66),
-    "party": (3, 4, 66),
-    "init": (3, 4, 5),
-    **dict.fromkeys(("schema", "schedule", "completion"), (3, 4, 5, 66, 75)),
-}
-"""Exit codes that a word does not have, since it asks no ledger, builds no graph, or takes part in no protocol."""
 _FORM = f"dapple JOB --config FILE --output DIR [--run_id ID] [--verbose] [Beam flags]{OR}dapple JOB --help"
 _VERBOSE = Flag(
     "--verbose",
@@ -89,7 +75,7 @@ class Overview(Words):
             for each in (word, *getattr(word, "commands", {}).values()):
                 # Only those that take part in a run of several parties wait, and call all jobs.
                 waits = word is self or (word.name == PARTY and each.name in (PARTY, _RUN))
-                never = () if waits else (*_NEVER.get(str(word.name), ()), _ABSENT)
+                never = () if waits else (*NEVER.get(str(word.name), ()), _ABSENT)
                 never = never if word is self or word.name == "stream" else (*never, _SHORT)
                 each.codes = {code: text for code, text in EXIT_CODES.items() if code not in never}
         for word in words:

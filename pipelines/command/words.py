@@ -118,8 +118,8 @@ WORDS: Mapping[str, Word] = {
     "prepare": Word(
         module="dapple_dp.pipelines.tables.prepare",
         about="group the rows of each client in one private copy, for many jobs",
-        load="dapple_dp.schemas.trusted_zone.job_configs:load_prepare_config",
-        models=("dapple_dp.schemas.trusted_zone.job_configs:PrepareConfig", _FIT_MODEL, _POOLED_MODEL),
+        load="dapple_dp.schemas.kmeans.model_job:load_prepare_config",
+        models=("dapple_dp.schemas.kmeans.model_job:PrepareConfig", _FIT_MODEL, _POOLED_MODEL),
         example="data: {path: lake, features: x, client_id: person}\n",
     ),
     "assign": Word(
@@ -242,6 +242,20 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tools": ("files and texts around jobs", ("clean", "schema", "schedule", "completion")),
 }
 """Words that others follow: what they are about, and which follow."""
+NEVER: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(("prepare", "assign", "evaluate"), (3, 5)),
+    "shuffle": (3, 5),
+    **dict.fromkeys(("profile", "encode"), (5,)),
+    "decode": (3,),
+    "verify": (3, 4, 66),
+    "plan": (4, 5),
+    "clean": (4, 5, 66),
+    "ledger": (4, 5, 66),
+    "party": (3, 4, 66),
+    "init": (3, 4, 5),
+    **dict.fromkeys(("schema", "schedule", "completion"), (3, 4, 5, 66, 75)),
+}
+"""Exit codes that a word does not have, since it asks no ledger, builds no graph, or takes part in no protocol."""
 _GROUP_OF = {name: group for group, (_, names) in GROUPS.items() for name in names}
 
 

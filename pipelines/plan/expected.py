@@ -89,7 +89,8 @@ class Expected:
         n_units = _assumed(config, given)
         config = with_features(config)
         _compare(config)
-        return cls._of(config, n_units, server_files(config), lambda encoder: _width(config.data, encoder, given))
+        server = server_files(config.server_data, config.data)
+        return cls._of(config, n_units, server, lambda encoder: _width(config.data, encoder, given))
 
     @classmethod
     def in_memory(cls, config: FitConfig, n_units: int, width: int, server: "PublicRows | None") -> "Expected":

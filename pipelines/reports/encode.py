@@ -65,7 +65,8 @@ def _plan_encode(config: EncodeConfig) -> PlannedEncode:
     """Reads what is public: names of features, what encodings learn, and parameters that exist already."""
     data = config.data.model_copy(update={"max_rows_per_client": 1})
     source = private_source(config)
-    encoder = learned_encoder(config, server_files(config, source))
+    server = server_files(config.server_data, config.data, source)
+    encoder = learned_encoder(config.data, config.encodings, server)
     contract = TableContract.from_config(data, by_client=True, encoder=encoder)
     if contract.n_features is None:
         path, schema = first_schema(source)

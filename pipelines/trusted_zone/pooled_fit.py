@@ -51,7 +51,8 @@ def job_rows(config: PooledFitConfig, listed: Source | None = None) -> JobRows:
       DappleError: if the server data or the snapshot cannot be used.
     """
     source = private_source(config, listed)
-    encoder = learned_encoder(config, server_files(config, source))
+    server = server_files(config.server_data, config.data, source)
+    encoder = learned_encoder(config.data, config.encodings, server)
     width = feature_count(config.data, source, encoder) if config.algorithm is PooledAlgorithm.DP_LLOYD else None
     contract = TableContract.from_config(config.data, n_features=width, by_client=config.by_client, encoder=encoder)
     return JobRows(data=config.data, source=source, contract=contract)
@@ -74,7 +75,8 @@ def centers(
 def _lloyd_start(config: PooledFitConfig, contract: TableContract) -> LloydState:
     """State before the rounds of Lloyd's algorithm, from public data."""
     server = np.zeros((0, contract.n_features or 0))
-    if config.lloyd_options.start is LloydStart.SERVER_KMEANSPP and (files := server_files(config)) is not None:
+    files = server_files(config.server_data, config.data)
+    if config.lloyd_options.start is LloydStart.SERVER_KMEANSPP and files is not None:
         public = TableContract.from_config(config.data, encoder=contract.encoder).features_only()
         server = files.points(public)
     return plain_lloyd.initial_state(config, server)

@@ -1,14 +1,16 @@
-"""Jobs on a model that was released, read from a file that may hold the fit of that model, too."""
+"""Jobs on a released model, or on the rows of a fit, read from a file that may hold that fit, too."""
 
-from typing import TypeVar
+from typing import Self, TypeVar
 
+import pydantic
 from pydantic import Field
 
+from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import SETTINGS, is_pooled, validated
 from dapple_dp.schemas.kmeans.pooled_config import PooledFitConfig, validated_pooled
 from dapple_dp.schemas.settings import rejection, yaml_text
 from dapple_dp.schemas.settings.section import JobSettings, Text
-from dapple_dp.schemas.tables.data_section import DataConfig
+from dapple_dp.schemas.tables.data_section import DataConfig, PrepareOptions
 
 _SECTIONS = ("assign", "evaluate", "profile")
 
@@ -50,3 +52,37 @@ def parse_model_job(text: str, kind: type[Job]) -> Job:
             | {"data": (validated_pooled(fit) if is_pooled(fit) else validated(fit)).data}
         )
     return rejection.check_config(kind, settings)
+
+
+class PrepareConfig(JobSettings):
+    """One `prepare` job."""
+
+    data: DataConfig = Field(description="the section of the private table with path, features and client_id")
+    prepare: PrepareOptions = Field(default=PrepareOptions(), description="a section with shards, or leave it out")
+
+    @pydantic.model_validator(mode="after")
+    def _knows_clients(self) -> Self:
+        if self.data.client_id is None:
+            raise ConfigError(
+                "data.client_id must be given for prepare, got nothing; "
+                f"give {rejection.description('data.client_id', PrepareConfig)}."
+            )
+        return self
+
+
+def load_prepare_config(text: str) -> PrepareConfig:
+    """A job from YAML text; a whole `fit` job beside `prepare` is checked as one, and its other sections are no matter.
+
+    Raises:
+      ConfigError: one sentence about the first wrong setting, or if the text is not YAML.
+    """
+    settings = rejection.mapping(yaml_text.parse(text), "data and its path")
+    if "algorithm" in settings:
+        own = {"prepare": settings.pop("prepare")} if "prepare" in settings else {}
+        fit = validated_pooled(settings) if is_pooled(settings) else validated(settings)
+        if fit.encode:
+            raise ConfigError(
+                "encode must be left out for prepare, got a section; fit groups encoded rows on its own where it must."
+            )
+        settings = {"experimental": fit.experimental, "data": fit.data} | own
+    return rejection.check_config(PrepareConfig, settings)

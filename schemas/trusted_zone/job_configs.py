@@ -1,7 +1,4 @@
-"""Configs of the jobs `prepare`, `assign` and `evaluate`.
-
-That of `prepare` is its own, or the parts of a `fit` job that say where the rows are.
-"""
+"""Configs of the jobs `assign` and `evaluate`."""
 
 import collections
 from typing import Annotated, Self
@@ -10,12 +7,8 @@ import pydantic
 from pydantic import Field
 
 from dapple_dp.schemas.errors import ConfigError
-from dapple_dp.schemas.kmeans.fit_config import is_pooled, validated
 from dapple_dp.schemas.kmeans.model_job import ModelJob, parse_model_job
-from dapple_dp.schemas.kmeans.pooled_config import validated_pooled
-from dapple_dp.schemas.settings import rejection, yaml_text
-from dapple_dp.schemas.settings.section import Flag, JobSettings, Positive, Scalar, Section, Text
-from dapple_dp.schemas.tables.data_section import DataConfig, PrepareOptions
+from dapple_dp.schemas.settings.section import Flag, Positive, Scalar, Section, Text
 
 CLUSTER = "cluster"
 FILE = "file"
@@ -106,37 +99,3 @@ class AssignConfig(ModelJob):
 def load_assign_config(text: str) -> AssignConfig:
     """A job from YAML text; raises ConfigError as `parse_model_job` does."""
     return parse_model_job(text, AssignConfig)
-
-
-class PrepareConfig(JobSettings):
-    """One `prepare` job."""
-
-    data: DataConfig = Field(description="the section of the private table with path, features and client_id")
-    prepare: PrepareOptions = Field(default=PrepareOptions(), description="a section with shards, or leave it out")
-
-    @pydantic.model_validator(mode="after")
-    def _knows_clients(self) -> Self:
-        if self.data.client_id is None:
-            raise ConfigError(
-                "data.client_id must be given for prepare, got nothing; "
-                f"give {rejection.description('data.client_id', PrepareConfig)}."
-            )
-        return self
-
-
-def load_prepare_config(text: str) -> PrepareConfig:
-    """A job from YAML text; a whole `fit` job beside `prepare` is checked as one, and its other sections are no matter.
-
-    Raises:
-      ConfigError: one sentence about the first wrong setting, or if the text is not YAML.
-    """
-    settings = rejection.mapping(yaml_text.parse(text), "data and its path")
-    if "algorithm" in settings:
-        own = {"prepare": settings.pop("prepare")} if "prepare" in settings else {}
-        fit = validated_pooled(settings) if is_pooled(settings) else validated(settings)
-        if fit.encode:
-            raise ConfigError(
-                "encode must be left out for prepare, got a section; fit groups encoded rows on its own where it must."
-            )
-        settings = {"experimental": fit.experimental, "data": fit.data} | own
-    return rejection.check_config(PrepareConfig, settings)

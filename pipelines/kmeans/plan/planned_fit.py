@@ -151,7 +151,7 @@ def plan_files(config: FitConfig, listed: Source | None = None) -> PlannedFit:
     """
     config = with_features(config, listed)
     source = private_source(config, listed)
-    server = server_files(config, source)
+    server = server_files(config.server_data, config.data, source)
     public = PublicFacts.of(config, server, lambda encoder: feature_count(config.data, source, encoder))
     return plan_fit(config, source, public)
 

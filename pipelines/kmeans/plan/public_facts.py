@@ -1,7 +1,7 @@
 """The public files of a job, each read once: server rows, what encodings learn from them, and an earlier run."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from dapple_dp.pipelines.kmeans.plan.public_fit import PublicFit
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
 from dapple_dp.schemas.tables.contract import TableContract
-from dapple_dp.schemas.tables.data_section import DataConfig
+from dapple_dp.schemas.tables.data_section import DataConfig, ServerDataConfig
 from dapple_dp.schemas.tables.encoded_column import read_as
 from dapple_dp.schemas.tables.encoder import Encoder
+from dapple_dp.schemas.tables.encoding import ColumnEncoding
 from dapple_dp.transforms.kmeans.protocols import protocol_of, warm_protocol
 from dapple_dp.transforms.numerics.kmeans.starts import seeding
 from dapple_dp.transforms.tables.on_launcher import ServerDigests, ServerFiles, first_schema
@@ -20,8 +21,6 @@ from dapple_dp.transforms.tables.source import Source
 
 if TYPE_CHECKING:
     from dapple_dp.pipelines.kmeans.plan.previous_run import PreviousRun
-    from dapple_dp.schemas.kmeans.pooled_config import PooledFitConfig
-    from dapple_dp.schemas.reports.config import EncodeConfig
     from dapple_dp.transforms.rounds.memory_rows import PublicRows
 
 _STAND_IN_POINTS = 300
@@ -61,7 +60,7 @@ class PublicFacts:
           ConfigError: if the settings don't fit the server rows or the earlier run.
           InputError: if a file can't be used.
         """
-        encoder, previous = learned_encoder(config, server), None
+        encoder, previous = learned_encoder(config.data, config.encodings, server), None
         if config.recurring is not None:
             from dapple_dp.pipelines.kmeans.plan.previous_run import load_previous
 
@@ -93,16 +92,14 @@ class PublicFacts:
         return found
 
 
-def server_files(
-    config: "FitConfig | PooledFitConfig | EncodeConfig", source: Source | None = None
-) -> ServerFiles | None:
+def server_files(given: ServerDataConfig | None, data: DataConfig, source: Source | None = None) -> ServerFiles | None:
     """The server files of a job as they are now; when the private files are listed, they must be the same still.
 
     A path that leads to private rows now and to public ones when both are compared is refused then.
     """
-    if config.server_data is None:
+    if given is None:
         return None
-    files = ServerFiles.at(config.server_data.path, config.data.csv_form.text)
+    files = ServerFiles.at(given.path, data.csv_form.text)
     if source is not None and source.listed is not None:
         digests = files.digests
         source.listed.check(lambda _: digests.check())
@@ -117,11 +114,10 @@ def feature_names(features: str | tuple[str, ...], encoder: Encoder | None, n_fe
 
 
 def learned_encoder(
-    config: "FitConfig | PooledFitConfig | EncodeConfig", server: "ServerFiles | PublicRows | None"
+    data: DataConfig, encodings: Mapping[str, ColumnEncoding], server: "ServerFiles | PublicRows | None"
 ) -> Encoder | None:
     """Encoder of the `encode` section, learned from the server data where it asks for that, or of columns' bounds."""
-    features, encodings = config.data.features, config.encodings
-    missing = config.data.missing
+    features, missing = data.features, data.missing
     if not (encodings or missing) or isinstance(features, str):
         return None
     if server is None or not any(encoding.needs_server for encoding in encodings.values()):

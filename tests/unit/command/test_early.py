@@ -8,7 +8,7 @@ import pytest
 from dapple_dp.pipelines.command import early, help_pages
 from dapple_dp.pipelines.command import main as command
 from dapple_dp.pipelines.command.job_schema import job_schema
-from dapple_dp.pipelines.command.words import TOOLS, WORDS
+from dapple_dp.pipelines.command.words import NEVER, TOOLS, WORDS
 from dapple_dp.pipelines.plan import command_line as planning
 from dapple_dp.pipelines.run.options import known_flags
 
@@ -95,4 +95,4 @@ def test_pages_list_no_code_that_cannot_be(capsys):
     assert codes(capsys, "init") == {0, 1, 2, 66, 75, 130}
     assert codes(capsys, "verify") == {0, 1, 2, 5, 75, 130}
     assert codes(capsys, "ledger") == codes(capsys, "ledger", "limit") == {0, 1, 2, 3, 75, 130}
-    assert set(help_pages._NEVER) <= {*WORDS, *TOOLS}
+    assert set(NEVER) <= {*WORDS, *TOOLS}

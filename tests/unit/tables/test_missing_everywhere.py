@@ -104,7 +104,7 @@ def test_windows_of_a_stream_fill(lake):
     settings["data"] = data_of(lake, name="visits")
     settings.pop("clipping")
     window = load_stream_config(yaml.safe_dump(settings)).window(0, str(lake / "out"))
-    encoder = learned_encoder(window, server_files(window))
+    encoder = learned_encoder(window.data, window.encodings, server_files(window.server_data, window.data))
     contract = TableContract.from_config(window.data, n_features=3, by_client=False, encoder=encoder)
     assert read(contract, types.SimpleNamespace(csv=window.data.csv_form.text)) == SCALED
 

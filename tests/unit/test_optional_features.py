@@ -1,0 +1,237 @@
+"""Optional features can be taken out: their packages, and the entries of the lists that name them, and nothing else."""
+
+import ast
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pytest
+
+from tests import ratchet
+from tests.unit.test_import_direction import ROOT, module_of
+
+
+class Feature(NamedTuple):
+    """An optional feature.
+
+    Attributes:
+      packages: folders and files that are the feature.
+      users: features that are built on it, and leave with it.
+    """
+
+    packages: Sequence[str]
+    users: Sequence[str] = ()
+
+
+_SCORES = tuple(f"transforms/numerics/trusted_zone/{each}.py" for each in ("clustering_scores", "curves", "k_fed"))
+"""Sums and costs stay: estimators have a `score`."""
+FEATURES = {
+    "clustered_fl": Feature(
+        (
+            "pipelines/clustered_fl",
+            "transforms/clustered_fl",
+            "transforms/numerics/clustered_fl",
+            "schemas/clustered_fl",
+        )
+    ),
+    "profile": Feature(("pipelines/profile", "transforms/profile", "schemas/profile")),
+    "integrations": Feature(("dapple_dp/integrations",)),
+    "trusted_zone": Feature(
+        ("pipelines/trusted_zone", "transforms/trusted_zone", "schemas/trusted_zone", *_SCORES), ("integrations",)
+    ),
+    "reports": Feature(
+        ("pipelines/reports", "transforms/reports", "transforms/numerics/reports", "schemas/reports"), ("integrations",)
+    ),
+    "stream": Feature(("pipelines/kmeans/stream",)),
+    "arrivals": Feature(("pipelines/tables/arrivals", "transforms/arrivals"), ("reports", "stream")),
+}
+"""A plain fit works without each of them; `ARCHITECTURE.md` has this table, too."""
+LISTS = (
+    "pipelines/command/words.py",
+    "pipelines/command/fit.py",
+    "transforms/core/allow_list.py",
+    "transforms/core/audited_types.py",
+    "transforms/core/stated_sensitivity.py",
+    "dapple_dp/api.py",
+    "dapple_dp/__init__.pyi",
+)
+"""Where features are registered: words of the command, the checker's tables, and public names."""
+USE = """\
+import importlib, sys
+root, *modules = sys.argv[1:]
+sys.path.insert(0, root)
+for each in modules:
+    importlib.import_module(each)
+import dapple_dp
+from dapple_dp.pipelines.command import main, words
+assert dapple_dp.__file__.startswith(root)
+for each in dapple_dp.__all__:
+    getattr(dapple_dp, each)
+for word in words.WORDS.values():
+    assert importlib.import_module(word.module).JOB
+    word.loaded(word.example)
+sys.argv[1:] = []
+for asked in (["--help"], ["fit", "--config", "job.yaml", "--output", "result"]):
+    if code := main.main(asked):
+        sys.exit(code)
+"""
+
+
+def dotted(path: str) -> str:
+    """A package or a file as a module."""
+    name = path.removesuffix(".py").replace("/", ".")
+    return name if name.startswith("dapple_dp.") else f"dapple_dp.{name}"
+
+
+def leaving(feature: str) -> list[str]:
+    """Everything that leaves with a feature."""
+    packages, users = FEATURES[feature]
+    return sorted({*packages, *(path for user in users for path in leaving(user))})
+
+
+class Entries(ast.NodeTransformer):
+    """Takes entries out of a list, and what only they used.
+
+    Attributes:
+      modules: that are gone, with everything below.
+      names: that no longer stand for anything: imports, constants, functions and words of the command.
+    """
+
+    def __init__(self, modules: Sequence[str]):
+        self.modules = re.compile(rf"({'|'.join(map(re.escape, modules))})(?!\w)")
+        self.names: set[str] = set()
+
+    def is_gone(self, node: ast.AST) -> bool:
+        """Whether anything in an entry or a statement names what is gone."""
+        return any(
+            (isinstance(each, ast.Name) and each.id in self.names)
+            or (isinstance(each, ast.Constant) and self.modules.match(str(each.value)))
+            for each in ast.walk(node)
+        )
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom | None:
+        gone = [each for each in node.names if self.modules.match(f"{node.module}.{each.name}")]
+        self.names |= {each.asname or each.name for each in gone}
+        node.names = [each for each in node.names if each not in gone]
+        return node if node.names else None
+
+    def visit_If(self, node: ast.If) -> ast.If | None:
+        self.generic_visit(node)
+        return node if node.body and not any(map(self.is_gone, node.body)) else None
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef | None:
+        self.generic_visit(node)
+        if self.is_gone(node):
+            self.names.add(node.name)
+            return None
+        return node
+
+    def visit_Assign(self, node: ast.Assign | ast.AnnAssign) -> ast.AST | None:
+        value = node.value
+        if isinstance(value, ast.Dict):
+            pairs = list(zip(value.keys, value.values, strict=True))
+            kept = [pair for pair in pairs if not self.is_gone(pair[1]) and not (pair[0] and self.is_gone(pair[0]))]
+            self.names |= {str(ast.literal_eval(key)) for key, _ in pairs if key and (key, _) not in kept}
+            value.keys, value.values = [key for key, _ in kept], [each for _, each in kept]
+        elif isinstance(value, ast.Tuple):
+            value.elts = [each for each in value.elts if not self.is_gone(each)]
+        elif isinstance(value, ast.Call) and all(isinstance(each, ast.Tuple) for each in value.args):
+            value.args = [each for each in value.args if not self.is_gone(each)]
+        if value is None or not self.is_gone(value):
+            return node
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        self.names |= {each.id for each in targets if isinstance(each, ast.Name)}
+        return None
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
+        return self.visit_Assign(node)
+
+
+class Words(ast.NodeTransformer):
+    """Takes words that are gone out of the literals that hold them, and pairs of which no word is left."""
+
+    def __init__(self, words: set[str]):
+        self.words = words
+
+    def _stays(self, node: ast.AST | None) -> bool:
+        return not (isinstance(node, ast.Constant) and node.value in self.words)
+
+    def visit_Tuple(self, node: ast.Tuple) -> ast.AST:
+        node.elts = [each for each in node.elts if self._stays(each)]
+        return self.generic_visit(node)
+
+    def visit_List(self, node: ast.List) -> ast.AST:
+        node.elts = [each for each in node.elts if self._stays(each)]
+        return self.generic_visit(node)
+
+    def visit_Dict(self, node: ast.Dict) -> ast.AST:
+        self.generic_visit(node)
+        pairs = [(key, value) for key, value in zip(node.keys, node.values, strict=True) if self._stays(key)]
+        pairs = [(key, value) for key, value in pairs if not ast.unparse(value).endswith(", ())")]
+        node.keys, node.values = [key for key, _ in pairs], [value for _, value in pairs]
+        return node
+
+
+def without(source: str, modules: Sequence[str]) -> tuple[str, set[str]]:
+    """A list without the entries that name modules, and the names that left it."""
+    entries = Entries(modules)
+    tree = entries.visit(ast.parse(source))
+    return ast.unparse(Words(entries.names).visit(tree)), entries.names
+
+
+def take_out(feature: str, root: pathlib.Path) -> list[str]:
+    """Deletes a feature's packages, and its entries in the lists; returns its modules."""
+    for path in leaving(feature):
+        if path.endswith(".py"):
+            (root / path).unlink()
+        else:
+            shutil.rmtree(root / path)
+    modules = [dotted(path) for path in leaving(feature)]
+    for name in LISTS:
+        text, names = without((root / name).read_text(), modules)
+        (root / name).write_text(text)
+        modules += [f"{dotted(name)}.{each}" for each in sorted(names) if name.endswith(".py")]
+    return modules
+
+
+@pytest.fixture
+def tree(tmp_path: pathlib.Path) -> pathlib.Path:
+    for folder in ratchet.PRODUCT:
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=_what_is_no_source)
+    return tmp_path
+
+
+def _what_is_no_source(folder: str, names: Sequence[str]) -> list[str]:
+    links = [name for name in names if (pathlib.Path(folder) / name).is_symlink()]
+    return [*links, *(name for name in names if name == "__pycache__")]
+
+
+def test_the_map_has_every_feature() -> None:
+    table = (ROOT / "ARCHITECTURE.md").read_text().partition("## Take something out")[2].partition("\n## ")[0]
+    rows = {found[1]: found[2] for found in re.finditer(r"^\| `(\w+)`.*\|([^|]*)\|$", table, re.MULTILINE)}
+    assert {name: re.findall(r"`(\w+)`", users) for name, users in rows.items()} == {
+        name: list(users) for name, (_, users) in FEATURES.items()
+    }
+    assert all((ROOT / path).exists() for packages, _ in FEATURES.values() for path in packages)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("feature", FEATURES)
+def test_dapple_works_without(feature: str, tree: pathlib.Path) -> None:
+    modules = take_out(feature, tree)
+    sources = {str(path.relative_to(tree)): path.read_text() for path in tree.rglob("*.py*") if path.suffix != ".pyc"}
+    named = re.compile(rf"({'|'.join(map(re.escape, modules))})(?!\w)")
+    assert {name: found.group() for name, text in sources.items() if (found := named.search(text))} == {}
+    files = [pathlib.Path(name) for name in sources if name.endswith(".py") and "__main__" not in name]
+    left = [module_of(path).removesuffix(".__init__") for path in files]
+    ratchet.write_job(tree)
+    run = subprocess.run(
+        [sys.executable, "-c", USE, str(tree), *left], cwd=tree, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert "Usage: dapple" in run.stdout
+    assert (tree / "result" / "centers.parquet").exists()
