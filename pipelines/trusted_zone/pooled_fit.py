@@ -75,8 +75,8 @@ def centers(
 def _lloyd_start(config: PooledFitConfig, contract: TableContract) -> LloydState:
     """State before the rounds of Lloyd's algorithm, from public data."""
     server = np.zeros((0, contract.n_features or 0))
-    files = server_files(config.server_data, config.data)
-    if config.lloyd_options.start is LloydStart.SERVER_KMEANSPP and files is not None:
+    wanted = config.server_data if config.lloyd_options.start is LloydStart.SERVER_KMEANSPP else None
+    if (files := server_files(wanted, config.data)) is not None:
         public = TableContract.from_config(config.data, encoder=contract.encoder).features_only()
         server = files.points(public)
     return plain_lloyd.initial_state(config, server)

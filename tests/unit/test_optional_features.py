@@ -233,5 +233,5 @@ def test_dapple_works_without(feature: str, tree: pathlib.Path) -> None:
         [sys.executable, "-c", USE, str(tree), *left], cwd=tree, capture_output=True, text=True, check=False
     )
     assert run.returncode == 0, run.stderr
-    assert "Usage: dapple" in run.stdout
+    assert "usage: dapple" in run.stdout
     assert (tree / "result" / "centers.parquet").exists()
