@@ -90,7 +90,7 @@ def play(parties, outages, wait=60.0):
             words = parties.words(name)
             patience = party_run.Patience(wait, 1.0, 1e9, lambda _: None)
             with contextlib.suppress(AbsentError):
-                ended[name] = party_run.take_part(role, words[3 : len(words) - len(parties.flags)], patience)
+                ended[name] = party_run.take_part(role, words[4 : len(words) - len(parties.flags)], patience)
         if len(ended) == len(parties.names):
             return ended
     raise AssertionError(f"all must end, got {ended.keys()}")
