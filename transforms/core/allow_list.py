@@ -34,7 +34,7 @@ class Role(enum.StrEnum):
 
     STEP: none.
     CARRY: passes on statistics, or sums of them.
-    SUM: adds up statistics, one sum per plan.
+    SUM: adds up statistics by key; one sum per plan if they are gathered under one.
     COPY: may give an element several times, so no sum of its output has the stated sensitivity.
     STATISTIC: the plan of its round must have at least the sensitivity of its statistic.
     MESSAGES: elements are statistics of others, who vouch for their sensitivity.
@@ -70,12 +70,14 @@ class Rule:
         unless it is part of a round.
       gives: level of the main output (of all outputs unless `role` is NOISE); None for the highest of the inputs.
       role: see `Role`.
+      gathers: True if all statistics of a plan leave with one key.
     """
 
     takes: Level
     sides: Level = Level.PUBLIC
     gives: Level | None = None
     role: Role = Role.STEP
+    gathers: bool = False
 
 
 SOURCE = Rule(takes=Level.PUBLIC, gives=Level.PRIVATE)
@@ -86,6 +88,8 @@ PASS = Rule(takes=Level.PRIVATE)
 """Gives elements as private as its inputs."""
 CARRY = Rule(takes=Level.PRIVATE, role=Role.CARRY)
 """Passes on statistics, or sums of them."""
+GATHER = dataclasses.replace(CARRY, gathers=True)
+"""Keys them all alike."""
 SUM = Rule(takes=Level.PRIVATE, role=Role.SUM)
 """Adds up statistics."""
 COPY = Rule(takes=Level.PRIVATE, role=Role.COPY)
@@ -94,6 +98,8 @@ COLLECT = Rule(takes=Level.PRIVATE, sides=Level.MASKED)
 """Puts all elements into one; for empty input, Beam broadcasts that one itself."""
 STATISTIC = Rule(takes=Level.PRIVATE, gives=Level.PRIVATE, role=Role.STATISTIC)
 """Computes statistics of shards; `stated_sensitivity.py` has their sensitivities."""
+KEYED_STATISTIC = dataclasses.replace(STATISTIC, gathers=True)
+"""Keys each statistic by the number of its run."""
 NOISE = Rule(takes=Level.PRIVATE, gives=Level.PUBLIC, role=Role.NOISE)
 """Adds the noise of a release."""
 SHARE = Rule(takes=Level.PRIVATE, sides=Level.MASKED, gives=Level.PRIVATE, role=Role.SHARE)
@@ -132,10 +138,11 @@ LISTED = (
     (PASS, "dapple_dp.transforms.tables.read", "CheckRows"),
     # Rounds
     (STATISTIC, "dapple_dp.transforms.on_beam.round", "_StatisticFn"),
-    (STATISTIC, "dapple_dp.transforms.trusted_zone.sweep_cells", "_CellStatisticsFn"),
+    (KEYED_STATISTIC, "dapple_dp.transforms.trusted_zone.sweep_cells", "_CellStatisticsFn"),
     (SUM, "dapple_dp.transforms.trusted_zone.sweep_cells", "SumPresentVectorsFn"),
     (SUM, "dapple_dp.transforms.on_beam.exact_sums", "SumVectorsFn"),
-    (CARRY, "dapple_dp.transforms.on_beam.exact_sums", "_BranchFn _SumBranchFn GatherFn _GatherBranchesFn TotalFn"),
+    (CARRY, "dapple_dp.transforms.on_beam.exact_sums", "_BranchFn TotalFn"),
+    (GATHER, "dapple_dp.transforms.on_beam.exact_sums", "GatherFn _GatherBranchesFn"),
     (NOISE, "dapple_dp.transforms.on_beam.noise_stage", "_AddNoiseFn _AddKeyedNoiseFn"),
     (_MASKED_NOISE, "dapple_dp.transforms.masked.noise_stages", "_AddMaskedNoiseFn"),
     (PUBLIC, "dapple_dp.transforms.masked.noise_stages", "_AddFurtherNoiseFn"),

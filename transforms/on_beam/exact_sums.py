@@ -43,10 +43,6 @@ class SumVectorsFn(beam.CombineFn):
         return accumulator
 
 
-class _SumBranchFn(SumVectorsFn):
-    """Sums a branch. Its output is still a statistic for the checker, so nobody may noise it on its own."""
-
-
 class _BranchFn(LeanFn):
     """Assigns vectors to the branch that adds them up: one branch per bundle, so that combiner lifting still works.
 
@@ -113,6 +109,6 @@ class SumStatistics(beam.PTransform):
         gather: beam.DoFn = GatherFn()
         if self.size >= _LONG:
             numbered, gather = statistics | "Branch" >> beam.ParDo(_BranchFn()), _GatherBranchesFn()
-            statistics = numbered | "SumBranches" >> beam.CombinePerKey(_SumBranchFn(self.size))
+            statistics = numbered | "SumBranches" >> beam.CombinePerKey(SumVectorsFn(self.size))
         gathered = statistics | "Gather" >> beam.ParDo(gather)
         return gathered | "Sum" >> beam.CombinePerKey(SumVectorsFn(self.size)) | "Total" >> beam.ParDo(TotalFn())

@@ -141,6 +141,7 @@ class Trace:
       parent: trace of the most private input; None at a source.
       origin: plan of the statistic that it is a sum of; None for other data.
       copies: number of times that one element of the input may be in it, at most.
+      gathered: True if it is keyed so that all statistics of a plan have one key.
       summed: True if statistics have been added up, so that there is one element per plan.
       shares: the rule that split the noise, if every statistic in it has its share; else None.
     """
@@ -152,6 +153,7 @@ class Trace:
     parent: "Trace | None" = None
     origin: Any = None
     copies: int = 1
+    gathered: bool = False
     summed: bool = False
     shares: Hashable | None = None
 
@@ -242,6 +244,7 @@ def trace_of(step: Step) -> Trace:
         parent=None if worst is None or worst.level is Level.PUBLIC else worst,
         origin=_origin(step, private),
         copies=1 if level is Level.PUBLIC else copies,
+        gathered=rule.gathers,
         summed=_is_summed(step, private),
         shares=_shares(step, private),
     )
@@ -262,9 +265,10 @@ def _shares(step: Step, private: list[Trace]) -> Hashable | None:
 
 
 def _is_summed(step: Step, private: list[Trace]) -> bool:
-    """Returns whether the output is sums: the step adds up, or passes on sums."""
-    role = step.rule.role
-    return role is Role.SUM or (role in CARRYING and bool(private) and all(trace.summed for trace in private))
+    """Returns whether the output is sums: the step adds up all that has one key, or passes on sums."""
+    if step.rule.role is Role.SUM and private and all(trace.gathered for trace in private):
+        return True
+    return step.rule.role in CARRYING and bool(private) and all(trace.summed for trace in private)
 
 
 def _origin(step: Step, private: list[Trace]) -> Any:

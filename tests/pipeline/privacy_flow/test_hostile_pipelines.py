@@ -82,8 +82,16 @@ def noise_on_every_shard_by_itself(scene):
 @hostile("must be given the sum of one statistic, got something else", "List", "Statistic", "Noise")
 def noise_on_every_branch_by_itself(scene):
     branches = scene.statistics() | "Branch" >> beam.ParDo(exact_sums._BranchFn())
-    sums = branches | "SumBranches" >> beam.CombinePerKey(exact_sums._SumBranchFn(scene.first.plan.size))
+    sums = branches | "SumBranches" >> beam.CombinePerKey(SumVectorsFn(scene.first.plan.size))
     return sums | "Total" >> beam.ParDo(exact_sums.TotalFn()) | "Noise" >> scene.noise()
+
+
+@hostile("must be given the sum of one statistic, got something else", "List", "Statistic", "Gather", "Noise")
+def noise_on_every_branch_under_the_key_of_all(scene):
+    branches = scene.statistics() | "Branch" >> beam.ParDo(exact_sums._BranchFn())
+    sums = branches | "SumBranches" >> beam.CombinePerKey(SumVectorsFn(scene.first.plan.size))
+    gathered = sums | "Gather" >> beam.ParDo(exact_sums._GatherBranchesFn())
+    return gathered | "Total" >> beam.ParDo(exact_sums.TotalFn()) | "Noise" >> scene.noise()
 
 
 @hostile("must be given public data and releases, got exact private data", "List", "Statistic", "Sum", "Begin")

@@ -261,8 +261,12 @@ def test_what_a_step_gives_follows_from_its_rule_and_its_inputs():
     assert (given.level, given.tagged, given.inside) == (Level.PRIVATE,) * 3
     assert (given.copies, given.origin, given.summed, given.shares) == (2, origin, True, "law")
     assert given.path == "one -> Step"
-    both = trace_of(step(Role.SUM, [one, trace(copies=3)]))
-    assert (both.copies, both.summed, both.shares) == (5, True, None)
+    both = trace_of(step(Role.SUM, [trace(copies=2, gathered=True), trace(copies=3, gathered=True)]))
+    assert (both.copies, both.gathered, both.summed, both.shares) == (5, False, True, None)
+    assert trace_of(step(Role.SUM, [one, trace(gathered=True)])).summed is False
+    assert trace_of(step(Role.SUM, [public])).summed is False
+    assert trace_of(step(Role.CARRY, [trace(gathered=True)])).gathered is False
+    assert trace_of(step(Role.CARRY, [trace()], gathers=True)).gathered is True
     assert trace_of(step(Role.CARRY, [one, trace(summed=False)])).summed is False
     assert trace_of(step(Role.COPY, [one])).copies == 3
     assert trace_of(step(Role.STEP, [one])).origin is None
