@@ -200,10 +200,11 @@ def check_round(round_: Any, plan: PromisedPlan | None, contracts: Sequence[Any]
 
 
 def _check_shapes(states: Sequence[Any], round_: Any, refused: Refused) -> None:
-    """Refuses a round that is planned for rows of other columns than those of the states it starts from."""
+    """Refuses a round that is planned for other columns or clusters than those of the states it starts from."""
     name = name_of(innermost(round_.statistic))
     for state in states:
-        fault = misshapen(name, round_.plan, len(state.frame.lattice.center))
+        n_clusters = getattr(state.settings, "n_clusters", None)
+        fault = misshapen(name, round_.plan, len(state.frame.lattice.center), n_clusters)
         if fault is not None:
             raise refused(
                 f"release sums of rows with as many columns as its state, got {fault}",

@@ -38,6 +38,9 @@ class Stated:
       rows: True for a sum of rows by cluster, shape (k, d).
       symmetric: True for the upper triangle of a symmetric matrix of d rows.
       interval: True for one number between 0 and `bound`.
+      one: True for one row or number, whatever the state.
+      per_cluster: True for one number for each of the state's clusters.
+      optional: True if the statistic has a form without this part, whose vector ends before it.
       l1: the case in which it has a bound in L1, which Laplace noise needs: `bound` itself, or sqrt(d) * `bound` for
         sums of rows. Clients that are clipped in L2 have none.
     """
@@ -47,6 +50,9 @@ class Stated:
     rows: bool = False
     symmetric: bool = False
     interval: bool = False
+    one: bool = False
+    per_cluster: bool = False
+    optional: bool = False
     l1: L1 = L1.NEVER
 
     def required(self, spec: ReleaseSpec, *, replaces: bool, l1: bool = False) -> float:
@@ -76,19 +82,22 @@ _COUNTS_L1 = dataclasses.replace(_COUNTS, l1=L1.ALWAYS)
 _COUNTS_ASKED = dataclasses.replace(_COUNTS, l1=L1.ASKED)
 _SUMS_OF_MEANS = dataclasses.replace(_SUMS, l1=L1.ALWAYS)
 """A client adds the mean of its rows, apart by cluster: in L1 at most sqrt(d) times the mean of their norms."""
-_TERMS = Stated(bound=max(each.TERMS_SENSITIVITY for each in STATISTICS.values()), vectors=True)
-_COST = Stated(bound=max(each.QUALITY_SENSITIVITY for each in STATISTICS.values()), interval=True, l1=L1.ALWAYS)
-_COSTS_APART = Stated(bound=_COST.bound, vectors=True)
+_TERMS = Stated(bound=max(each.TERMS_SENSITIVITY for each in STATISTICS.values()), vectors=True, optional=True)
 _SIZES = Stated(bound=max(each.QUALITY_SENSITIVITY for each in STATISTICS.values()), l1=L1.ALWAYS)
+_COST = dataclasses.replace(_SIZES, interval=True, one=True)
+_COSTS_APART = Stated(bound=_COST.bound, vectors=True)
 
 STATED: dict[str, dict[str, Stated]] = {
-    "dapple_dp.transforms.kmeans.feddp_kmeans.rounds:outer_statistic": {"scatter": _SCATTER, "rows": _COUNTS_L1},
+    "dapple_dp.transforms.kmeans.feddp_kmeans.rounds:outer_statistic": {
+        "scatter": _SCATTER,
+        "rows": dataclasses.replace(_COUNTS_L1, optional=True),
+    },
     "dapple_dp.transforms.kmeans.feddp_kmeans.rounds:norm_statistic": {"histogram": _COUNTS_L1},
     "dapple_dp.transforms.kmeans.feddp_kmeans.rounds:histogram_statistic": {"histogram": _COUNTS_ASKED},
     "dapple_dp.transforms.kmeans.lloyd.rounds:means_statistic": {"sums": _SUMS, "counts": _COUNTS_ASKED},
     "dapple_dp.transforms.kmeans.lloyd.quality:statistic": {"cost": _COST, "sizes": _SIZES},
     "dapple_dp.transforms.kmeans.dp_lloyd.rounds:rows_statistic": {"rows": _COUNTS_L1},
-    "dapple_dp.transforms.kmeans.dp_lloyd.rounds:mean_statistic": {"sums": _RELATIVE},
+    "dapple_dp.transforms.kmeans.dp_lloyd.rounds:mean_statistic": {"sums": dataclasses.replace(_RELATIVE, one=True)},
     "dapple_dp.transforms.kmeans.dp_lloyd.rounds:scatter_statistic": {"scatter": _SCATTER},
     "dapple_dp.transforms.kmeans.dp_lloyd.rounds:grid_statistic": {"histogram": _COUNTS},
     "dapple_dp.transforms.kmeans.dp_lloyd.rounds:directions_statistic": {"scatter": _SCATTER},
@@ -100,20 +109,23 @@ STATED: dict[str, dict[str, Stated]] = {
     "dapple_dp.transforms.kmeans.dp_lloyd.rounds:absolute_statistic": {"sums": _SUMS_OF_MEANS, "counts": _COUNTS_L1},
     "dapple_dp.transforms.kmeans.dp_medians.rounds:median_statistic": {"directions": _DIRECTIONS, "counts": _COUNTS},
     "dapple_dp.transforms.kmeans.spherical.rounds:sums_statistic": {"sums": _SUMS},
-    "dapple_dp.transforms.kmeans.spherical.rounds:names_statistic": {"counts": _COUNTS, "terms": _TERMS},
+    "dapple_dp.transforms.kmeans.spherical.rounds:names_statistic": {
+        "counts": dataclasses.replace(_COUNTS, per_cluster=True),
+        "terms": _TERMS,
+    },
     "dapple_dp.transforms.kmeans.windows.rounds:window_statistic": {
         "weighted_sums": _RELATIVE,
         "weighted_counts": _COUNTS,
     },
     "dapple_dp.transforms.kmeans.central_tree.rounds:shape_statistic": {
         "scatter": _SCATTER,
-        "sums": _SUMS,
-        "rows": _COUNTS,
+        "sums": dataclasses.replace(_SUMS, one=True),
+        "rows": dataclasses.replace(_COUNTS, optional=True),
     },
     "dapple_dp.transforms.kmeans.central_tree.rounds:split_statistic": {"cells": _COUNTS},
     "dapple_dp.transforms.kmeans.central_tree.rounds:leaves_statistic": {"sums": _SUMS, "counts": _COUNTS},
 }
-"""Parts of each statistic's vector, in order, by "module:name"; a round may omit the last ones."""
+"""Parts of each statistic's vector, in order, by "module:name"."""
 
 
 def worst_column(weights: Sequence[int], times: int, separation: int) -> tuple[int, ...]:
@@ -218,7 +230,8 @@ def understatement(
     stated = STATED.get(statistic or "")
     if stated is None:
         return "a statistic that states no sensitivity"
-    if [release.spec.name for release in plan.releases] != list(stated)[: len(plan.releases)]:
+    named = [release.spec.name for release in plan.releases]
+    if named != list(stated)[: len(named)] or not all(stated[name].optional for name in list(stated)[len(named) :]):
         return f"releases that are not the parts of {statistic}"
     for release in plan.releases:
         required = stated[release.spec.name].required(release.spec, replaces=replaces, l1=l1)
@@ -237,17 +250,31 @@ def asks_l1(statistic: Any) -> bool:
     return _keyword(statistic, "l1") is True
 
 
-def misshapen(statistic: str | None, plan: RoundPlan, n_features: int) -> str | None:
-    """Describes the first release whose shape is not that of rows of `n_features` columns; None if all fit.
+def misshapen(statistic: str | None, plan: RoundPlan, n_features: int, n_clusters: int | None = None) -> str | None:
+    """Describes the first release whose shape is not that of its part of the statistic; None if all fit.
 
-    Parts of a vector are told apart by their sizes alone. A plan for other columns could have the same size in total,
-    and its counts would get a part of the sums.
+    Parts of a vector are told apart by their sizes alone. A plan of other shapes could have the same size in total, and
+    its counts would get a part of the sums. By these rules the size of a vector says where each of its parts begins.
+
+    Args:
+      statistic: "module:name" of the round's statistic.
+      plan: of the round.
+      n_features: of the state that the round starts from.
+      n_clusters: likewise, if it has any.
     """
     stated = STATED.get(statistic or "", {})
+    n_sums: int | None = None
     for release in plan.releases:
         part, shape = stated.get(release.spec.name), release.spec.shape
-        if part is not None and part.rows and shape[-1] != n_features:
-            return f"{release.spec.name} of shape {shape}"
-        if part is not None and part.symmetric and shape != (n_features * (n_features + 1) // 2,):
+        if part is None:
+            continue
+        n_parts = 1 if part.one else n_clusters if part.per_cluster else n_sums
+        wanted: tuple[int | None, ...] = shape if n_parts is None and not part.per_cluster else (n_parts,)
+        if part.symmetric:
+            wanted = (n_features * (n_features + 1) // 2,)
+        elif part.rows:
+            n_sums = shape[0] if n_parts is None and shape else n_parts
+            wanted = (n_sums, n_features)
+        if shape != wanted:
             return f"{release.spec.name} of shape {shape}"
     return None

@@ -4,13 +4,23 @@ import numpy as np
 import pytest
 
 from dapple_dp.schemas.choices import Algorithm
-from dapple_dp.schemas.core.plan import Mechanism, PrivacyUnit, ReleaseSpec, RoundSpec
+from dapple_dp.schemas.core.plan import (
+    Mechanism,
+    PrivacyPlan,
+    PrivacyUnit,
+    ReleasePlan,
+    ReleaseSpec,
+    RoundPlan,
+    RoundSpec,
+)
 from dapple_dp.schemas.core.release import Release
 from dapple_dp.schemas.errors import PrivacyFlowError
 from dapple_dp.schemas.kmeans.fit_config import validated
 from dapple_dp.schemas.privacy.meaning import Meaning, Quantity, Replaced, Role, meaning_of
 from dapple_dp.schemas.privacy.statement import describe
 from dapple_dp.transforms.core import accounting
+from dapple_dp.transforms.core.known_objects import innermost, name_of
+from dapple_dp.transforms.core.stated_sensitivity import misshapen
 from dapple_dp.transforms.kmeans.lloyd.specs import COUNTS, SUMS, for_sampled_rows
 from dapple_dp.transforms.kmeans.protocols import PROTOCOLS, protocol_of
 from dapple_dp.transforms.numerics.kmeans.centers import last_means, released_as
@@ -70,6 +80,20 @@ def test_sums_of_clusters_come_with_their_counts(name):
     for each in specs_of(name):
         roles = [meaning_of(release).role for release in each.releases]
         assert Role.CLUSTER_SUMS not in roles or roles == [Role.CLUSTER_SUMS, Role.CLUSTER_COUNTS]
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_every_release_is_a_part_of_its_statistic(name):
+    algorithm, more = JOBS[name]
+    config = validated(JOB | {"algorithm": algorithm} | more)
+    plans = [
+        RoundPlan(path=each.path, releases=tuple(ReleasePlan(spec=one, noise_multiplier=1.0) for one in each.releases))
+        for each in specs_of(name)
+    ]
+    plan = PrivacyPlan(unit=PrivacyUnit.RECORD, epsilon=1.0, delta=1e-6, discretization_slack=0.0, rounds=tuple(plans))
+    rounds = protocol_of(config.algorithm).rounds(config, plan)
+    assert len(rounds) == len(plans)
+    assert [misshapen(name_of(innermost(each.statistic)), each.plan, 4, 3) for each in rounds] == [None] * len(plans)
 
 
 def test_a_meaning_is_no_part_of_the_law():

@@ -208,12 +208,16 @@ def test_a_state_is_that_of_the_run_by_whose_number_it_stands(created, key):
 
 
 def test_rounds_start_from_a_state_of_their_unit():
-    def starts(*states, unit=PrivacyUnit.CLIENT, key=None, n_features=PLAN.releases[0].spec.shape[-1]):
+    def starts(*states, unit=PrivacyUnit.CLIENT, key=None, n_features=5):
         audit = Audit(promise())
         audit._states = [(key, types.SimpleNamespace(privacy_unit=types.SimpleNamespace(kind=each))) for each in states]
         for each in audit._states:
             each[1].frame = types.SimpleNamespace(lattice=types.SimpleNamespace(center=np.zeros(n_features)))
-        audit._measured = [(None, ROUND, PromisedPlan(rounds=(), unit=unit), refused)]
+            each[1].settings = None
+        sums, counts = PLAN.releases
+        shaped = dataclasses.replace(sums, spec=dataclasses.replace(sums.spec, shape=(10, 5)))
+        round_ = ROUND._replace(plan=dataclasses.replace(PLAN, releases=(shaped, counts)))
+        audit._measured = [(None, round_, PromisedPlan(rounds=(), unit=unit), refused)]
         audit.finish()
 
     starts(PrivacyUnit.CLIENT)

@@ -62,9 +62,10 @@ def test_what_may_be_replaced_moves_twice():
     assert "for sizes" in understatement(QUALITY, round_of(cost=1 << 20, sizes=counts - 1), replaces=True)
 
 
-def test_parts_are_those_of_the_statistic_in_order_but_for_the_last():
-    assert understatement(MEANS, round_of(sums=1 << 20), replaces=False) is None
-    for other in (round_of(counts=1 << 20), round_of(counts=1 << 20, sums=1 << 20), round_of(rows=1 << 20)):
+def test_parts_are_those_of_the_statistic_in_order_but_for_optional_ones():
+    assert understatement(OUTER, round_of(scatter=1 << 32), replaces=False) is None
+    sums = round_of(sums=1 << 20)
+    for other in (sums, round_of(counts=1 << 20), round_of(counts=1 << 20, sums=1 << 20), round_of(rows=1 << 20)):
         assert understatement(MEANS, other, replaces=False) == f"releases that are not the parts of {MEANS}"
     for unknown in (None, "other:statistic"):
         found = understatement(unknown, round_of(sums=1 << 20), replaces=False)
@@ -208,16 +209,16 @@ def test_weights_of_windows_descend_and_are_positive(weights):
     assert moves_of(functools.partial(min, weights=weights), [], PrivacyUnit.RECORD) is None
 
 
+def plan(*shapes, names=("sums", "counts")):
+    specs = [
+        ReleaseSpec(name=name, shape=shape, mechanism=GAUSSIAN, sensitivity=1 << 20, share=1.0)
+        for name, shape in zip(names, shapes, strict=True)
+    ]
+    return RoundPlan(path="p", releases=tuple(ReleasePlan(spec=each, noise_multiplier=1.0) for each in specs))
+
+
 def test_shapes_are_those_of_the_rows_of_the_state():
     """A plan for 2 columns has 12 numbers for 4 clusters, and so has one for 3 columns and 3 clusters."""
-
-    def plan(*shapes):
-        specs = [
-            ReleaseSpec(name=name, shape=shape, mechanism=GAUSSIAN, sensitivity=1 << 20, share=1.0)
-            for name, shape in zip(("sums", "counts"), shapes, strict=True)
-        ]
-        return RoundPlan(path="p", releases=tuple(ReleasePlan(spec=each, noise_multiplier=1.0) for each in specs))
-
     assert plan((4, 2), (4,)).size == plan((3, 3), (3,)).size == plan((8, 1), (4,)).size
     assert misshapen(MEANS, plan((4, 2), (4,)), 2) is None
     assert misshapen(MEANS, plan((3, 3), (3,)), 2) == "sums of shape (3, 3)"
@@ -228,3 +229,23 @@ def test_shapes_are_those_of_the_rows_of_the_state():
     round_plan = RoundPlan(path="p", releases=(ReleasePlan(spec=spec, noise_multiplier=1.0),))
     assert misshapen(scatter, round_plan, 2) is None
     assert misshapen(scatter, round_plan, 3) == "scatter of shape (3,)"
+
+
+def test_parts_of_another_plan_of_the_same_size_are_refused():
+    """Each of them would give numbers of one part the noise of another."""
+    tree = "dapple_dp.transforms.kmeans.central_tree.rounds:shape_statistic"
+    named = "dapple_dp.transforms.kmeans.spherical.rounds:names_statistic"
+    shape, terms, cost = ("scatter", "sums", "rows"), ("counts", "terms"), ("cost", "sizes")
+    for statistic, names, n_features, fitting, others in [
+        (MEANS, ("sums", "counts"), 2, [(3, 2), (3,)], [[(2, 2), (5,)], [(0, 2), (9,)], [(3, 2), (3, 1)]]),
+        (MEANS, ("sums", "counts"), 3, [(5, 3), (5,)], [[(2, 3), (2, 7)]]),
+        (tree, shape, 1, [(1,), (1, 1), (1,)], [[(2,), (1, 1), (0,)], [(1,), (0, 1), (2,)]]),
+        (tree, shape[:2], 1, [(1,), (1, 1)], [[(1,), (2, 1)]]),
+        (named, terms, 2, [(2,), (2, 5)], [[(3,), (3, 3)], [(2, 2), (2, 4)], [(6,), (6, 1)]]),
+        (named, terms[:1], 2, [(2,)], [[(12,)]]),
+        (QUALITY, cost, 2, [(1,), (4,)], [[(4,), (1,)], [(5,), (0,)]]),
+    ]:
+        assert misshapen(statistic, plan(*fitting, names=names), n_features, 2) is None
+        for shapes in others:
+            assert misshapen(statistic, plan(*shapes, names=names), n_features, 2) is not None, (statistic, shapes)
+    assert misshapen(named, plan((2,), names=terms[:1]), 2) == "counts of shape (2,)"
