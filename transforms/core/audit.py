@@ -229,6 +229,8 @@ def _spent(plan: PromisedPlan, rounds: tuple[RoundPlan, ...]) -> tuple[float | N
     """Composes some rounds of a plan, whatever the plan says of them, and returns epsilon and delta."""
     if plan.epsilon is None or plan.delta is None:
         return None, None
+    if not 0.0 < plan.delta < 1.0:
+        raise PrivacyFlowError(f"the plan must have a delta between 0 and 1, got {plan.delta}; calibrate it again.")
     # Runs of a sweep differ only in their paths; without these, one composition is cached for all of them.
     alike = tuple(dataclasses.replace(round_, path="") for round_ in rounds)
     epsilon = accounting.spent_epsilon(alike, plan.epsilon, plan.delta)
@@ -251,17 +253,20 @@ def check_values(rounds: Iterable[RoundPlan]) -> None:
         for release in plan.releases:
             if not _is_plain(release):
                 raise PrivacyFlowError(
-                    f"the plan of {plan.path} must have a mechanism, a geometry, a whole sensitivity of at least 1 and "
-                    "a finite noise multiplier above 0 for each release, got something else; calibrate it again."
+                    f"the plan of {plan.path} must have a mechanism, a geometry, a whole sensitivity and number of "
+                    "windows of at least 1, a finite noise multiplier above 0 and a name without a slash for each "
+                    "release, got something else; calibrate it again."
                 )
 
 
 def _is_plain(release: ReleasePlan) -> bool:
     spec = release.spec
-    kinds = spec.is_enumerated and type(spec.sensitivity) is int
+    kinds = spec.is_enumerated and type(spec.sensitivity) is type(spec.windows) is int
+    # Noise is labeled by path and name with a slash between them, which must have one reading.
+    name = type(spec.name) is str and "/" not in spec.name
     shape = type(spec.shape) is tuple and all(type(size) is int and size >= 0 for size in spec.shape)
     noise = isinstance(release.noise_multiplier, float) and 0.0 < release.noise_multiplier < math.inf
-    return kinds and shape and noise and spec.sensitivity >= 1
+    return kinds and name and shape and noise and spec.sensitivity >= 1 and spec.windows >= 1
 
 
 def check_spent(rounds: tuple[RoundPlan, ...], declared: tuple[Any, ...], promise: Promise) -> None:

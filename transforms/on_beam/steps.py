@@ -203,12 +203,12 @@ def path_to(trace: Trace | None, label: str) -> str:
 
 
 def keyed(handed: Iterable[Any], wanted: Callable[[Any], bool]) -> tuple[tuple[Any, Any], ...]:
-    """Returns the wanted values with their keys in a mapping, or with None if they are in none."""
+    """Returns the wanted values with their keys in a mapping, then those that are in none with None."""
     values = list(handed)
     mappings = [value for value in values if isinstance(value, Mapping) and value and all(map(wanted, value.values()))]
-    if mappings:
-        return tuple((key, mapping[key]) for mapping in mappings for key in sorted(mapping))
-    return tuple((None, value) for value in values if wanted(value))
+    inside = {id(value) for mapping in mappings for value in mapping.values()}
+    alone = ((None, value) for value in values if wanted(value) and id(value) not in inside)
+    return (*((key, mapping[key]) for mapping in mappings for key in sorted(mapping)), *alone)
 
 
 def check_levels(step: Step, *, trusted: bool) -> None:

@@ -77,6 +77,13 @@ def test_what_spends_more_than_its_plan_says_is_refused_wherever_it_stands():
         composed((*plan.rounds, *planned(5.0, "more")), promise(whole))
 
 
+@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-6, math.nan])
+def test_a_delta_is_between_0_and_1(delta):
+    given = promise(PromisedPlan(rounds=(A,), epsilon=1.0, delta=delta))
+    with pytest.raises(PrivacyFlowError, match="must have a delta between 0 and 1"):
+        composed((A,), given)
+
+
 def test_shares_are_paid_for(monkeypatch):
     """An epsilon that is all of the plan's leaves nothing for what sums of shares cost."""
     monkeypatch.setattr(accounting, "spent_epsilon", lambda *_: 0.5)
@@ -116,7 +123,8 @@ def test_plain_values_pass(changes):
         {"sensitivity": 0}, {"sensitivity": True}, {"sensitivity": 2.0}, {"sensitivity": np.int64(4)}, {"shape": (-1,)},
         {"shape": [3]}, {"shape": (3, 4.0)}, {"shape": (3, True)}, {"noise_multiplier": 0.0},
         {"noise_multiplier": math.inf}, {"noise_multiplier": math.nan}, {"noise_multiplier": 2}, {"geometry": "vector"},
-        {"mechanism": "discrete_gaussian"},
+        {"mechanism": "discrete_gaussian"}, {"windows": 0}, {"windows": True}, {"windows": 1.0}, {"name": "a/b"},
+        {"name": b"a"},
     ],
 )  # fmt: skip
 def test_values_that_only_equal_plain_ones_are_refused(changes):

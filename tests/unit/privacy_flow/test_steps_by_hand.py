@@ -297,6 +297,9 @@ def test_a_statistic_remembers_the_plans_of_its_rounds():
     found = trace_of(step(Role.STATISTIC, [trace()], transform=types.SimpleNamespace(measured=lambda: "own")))
     assert found.origin == ((None, "own"),)
     assert keyed([{"x": 1, "y": "a"}, {}, 3], lambda each: isinstance(each, int)) == ((None, 3),)
+    named, other = {"b": ["second"], "a": ["first"]}, ["other"]
+    beside = keyed([named, *named.values(), other], lambda each: isinstance(each, list))
+    assert beside == (("a", ["first"]), ("b", ["second"]), (None, ["other"]))
     assert path_to(None, "Step") == "Step"
     assert path_to(trace(), "Step") == "before -> Step"
 
