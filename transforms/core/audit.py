@@ -123,8 +123,10 @@ class Audit:
 
     def finish(self) -> GraphPrivacy:
         """Returns what was spent; it must be the plan, and rounds must start from states of their plan's unit."""
+        keys = {key for key, _ in self._states}
         for key, round_, plan, refused in self._measured:
-            states = [state for other, state in self._states if other == key]
+            # States come by steps that the audit doesn't follow, so one without a number may be that of any round.
+            states = [state for other, state in self._states if key in keys and (other == key or None in (other, key))]
             if plan.unit is not None and (not states or any(s.privacy_unit.kind is not plan.unit for s in states)):
                 got = "a state of the other unit" if states else "no state of its graph"
                 raise refused(

@@ -222,10 +222,7 @@ def test_rounds_start_from_a_state_of_their_unit():
         for each in audit._states:
             each[1].frame = types.SimpleNamespace(lattice=types.SimpleNamespace(center=np.zeros(n_features)))
             each[1].settings = None
-        sums, counts = PLAN.releases
-        shaped = dataclasses.replace(sums, spec=dataclasses.replace(sums.spec, shape=(10, 5)))
-        round_ = ROUND._replace(plan=dataclasses.replace(PLAN, releases=(shaped, counts)))
-        audit._measured = [(None, round_, PromisedPlan(rounds=(), unit=unit), refused)]
+        audit._measured = [(None, shaped(), PromisedPlan(rounds=(), unit=unit), refused)]
         audit.finish()
 
     starts(PrivacyUnit.CLIENT)
@@ -240,6 +237,37 @@ def test_rounds_start_from_a_state_of_their_unit():
             starts(*states, **more)
     with pytest.raises(PrivacyFlowError, match="as many columns as its state, got sums of shape"):
         starts(PrivacyUnit.CLIENT, n_features=7)
+
+
+@pytest.mark.parametrize(
+    ("key", "states", "passes"),
+    [
+        (None, {None: "client", 0: "record"}, False),
+        (0, {0: "client", None: "record"}, False),
+        (0, {0: "client", 1: "record"}, True),
+        (0, {None: "client"}, False),
+        (None, {None: "client", 0: "client"}, True),
+    ],
+)
+def test_a_state_of_the_unit_hides_no_other_that_the_round_could_start_from(key, states, passes):
+    audit = Audit(promise())
+    frame = types.SimpleNamespace(lattice=types.SimpleNamespace(center=np.zeros(5)))
+    for number, unit in states.items():
+        of_unit = types.SimpleNamespace(kind=PrivacyUnit(unit))
+        audit._states.append((number, types.SimpleNamespace(privacy_unit=of_unit, frame=frame, settings=None)))
+    audit._measured = [(key, shaped(), PromisedPlan(rounds=(), unit=PrivacyUnit.CLIENT), refused)]
+    if passes:
+        audit.finish()
+        return
+    with pytest.raises(PrivacyFlowError, match="whose privacy unit is client, got"):
+        audit.finish()
+
+
+def shaped():
+    """The round with sums of ten clusters, of rows of five columns."""
+    sums, counts = PLAN.releases
+    sums = dataclasses.replace(sums, spec=dataclasses.replace(sums.spec, shape=(10, 5)))
+    return ROUND._replace(plan=dataclasses.replace(PLAN, releases=(sums, counts)))
 
 
 # Rounds, whatever runs them.
