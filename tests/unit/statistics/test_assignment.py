@@ -41,6 +41,19 @@ def test_projected_rows_keep_their_norm_bound():
     assert np.linalg.norm(projected, axis=1).max() <= PROJECTED_NORM
 
 
+def test_scores_in_a_space_of_columns_that_are_not_orthonormal_are_refused_where_they_are_not_exact():
+    """Twenty equal columns make a row sqrt(20) times as long; a center fits in an orthonormal space of 20."""
+    equal = Projection.from_basis(np.eye(20)[:, [0] * 20])
+    rows, centers = np.eye(20) * 2.0**20, np.full((1, 20), 20_468_000.0)
+    assert np.linalg.norm(assignment.project(rows, equal), axis=1).max() > 2.0 * PROJECTED_NORM
+    assert 20**0.5 * ROW_NORM < equal.norm < 21**0.5 * ROW_NORM
+    orthonormal = Projection.from_basis(np.eye(20))
+    assert orthonormal.norm == PROJECTED_NORM
+    assert Assigner(centers, orthonormal).labels(rows).tolist() == [0] * 20
+    with pytest.raises(LatticeOverflowError, match="must stay below 2"):
+        Assigner(centers, equal).labels(rows)
+
+
 def test_one_third_rule_by_hand():
     centers = np.array([[0.0], [12.0]])
     rows = np.array([[3.0], [4.0], [9.0], [8.0], [-100.0]])

@@ -13,7 +13,7 @@ PROJECTION_BITS = 24
 ROW_NORM = float(lattice.SUM_UNITS)
 """Bound on the L2 norm of rows in full space."""
 PROJECTED_NORM = 2.0 * lattice.SUM_UNITS
-"""Bound on the L2 norm of projected rows: the projection is orthonormal up to rounding."""
+"""Bound on the L2 norm of rows whose projection is orthonormal up to rounding."""
 
 
 class Projection(NamedTuple):
@@ -35,6 +35,13 @@ class Projection(NamedTuple):
         """The basis as fractions, shape (n_features, n_dims)."""
         return self.matrix * 2.0**-PROJECTION_BITS
 
+    @property
+    def norm(self) -> float:
+        """Bound on the L2 norm of projected rows; more than `PROJECTED_NORM` if columns are far from orthonormal."""
+        # No eigenvalue of the Gram matrix is larger than its largest sum of a row.
+        squared = np.abs(self.basis.T @ self.basis).sum(axis=1).max(initial=0.0) * (1.0 + 2.0**-20)
+        return max(PROJECTED_NORM, ROW_NORM * float(np.sqrt(squared)) + float(np.sqrt(self.matrix.shape[1])))
+
 
 def project(rows: NDArray[np.float64], projection: Projection) -> NDArray[np.float64]:
     """Computes coordinates of lattice rows in the projected space, shifted back to lattice units and floored.
@@ -44,7 +51,7 @@ def project(rows: NDArray[np.float64], projection: Projection) -> NDArray[np.flo
       projection: columns of norm about one.
 
     Returns:
-      Integers, shape (n_rows, n_dims); the L2 norm of each row is at most `PROJECTED_NORM`.
+      Integers, shape (n_rows, n_dims); the L2 norm of each row is at most `projection.norm`.
 
     Raises:
       LatticeOverflowError: if a dot product could reach 2**53.
@@ -61,7 +68,7 @@ def nearest(rows: NDArray[np.float64], centers: NDArray[np.float64], row_norm: f
     Args:
       rows: integers, shape (n_rows, n_dims), L2 norm at most `row_norm`.
       centers: integers, shape (n_centers, n_dims), n_centers >= 1.
-      row_norm: `ROW_NORM` or `PROJECTED_NORM`.
+      row_norm: `ROW_NORM` or that of the projection.
 
     Returns:
       Indices, int64, shape (n_rows,).
@@ -157,7 +164,7 @@ class Assigner(NamedTuple):
     @property
     def norm(self) -> float:
         """Bound on the L2 norm of the rows that are compared."""
-        return ROW_NORM if self.projection is None else PROJECTED_NORM
+        return ROW_NORM if self.projection is None else self.projection.norm
 
     def compared(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """Rows (integers, shape (n_rows, n_features), at SUM_BITS) in the space of the centers."""
