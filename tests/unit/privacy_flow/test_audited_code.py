@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import inspect
 
 import apache_beam as beam
 import pytest
@@ -26,6 +27,14 @@ def resolved(name):
 @pytest.mark.parametrize("name", [*AUDITED, *STATED])
 def test_every_name_on_the_list_is_that_of_something(name):
     assert name_of(resolved(name)) == name
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_a_statistic_gets_its_options_by_name_alone(name):
+    """The audit finds weights, and clipping in L1, among the keywords of a partial application, and nowhere else."""
+    block, state, *options = inspect.signature(resolved(name)).parameters.values()
+    assert (block.name, state.name) == ("block", "state")
+    assert all(each.kind is each.KEYWORD_ONLY and each.default is each.empty for each in options)
 
 
 def test_a_name_has_one_rule():
