@@ -8,8 +8,8 @@ Credentials and endpoint are those of Beam's `--s3_*` flags, then of the environ
 library finds: profiles, single sign-on, processes, instances.
 """
 
-import functools
 import io
+import itertools
 import logging
 import os
 import re
@@ -28,6 +28,7 @@ from dapple_dp.transforms.files.places.store import (
     OpenedFile,
     Store,
     StoredFile,
+    answered,
     away,
     denied,
     says_nothing,
@@ -102,13 +103,11 @@ class _AmazonStore:
                 raise
 
     def delete(self, *paths: str) -> None:
+        import obstore
 
-        by_bucket: dict[str, list[str]] = {}
-        for path in paths:
-            bucket, name = _split(path)
-            by_bucket.setdefault(bucket, []).append(name)
-        for bucket, names in by_bucket.items():
-            _ask_bucket(bucket, "", "DeleteObjects", functools.partial(_delete, names))
+        for bucket, some in itertools.groupby(map(_split, paths), lambda place: place[0]):
+            names = [name for _, name in some]
+            _ask_bucket(bucket, "", "DeleteObjects", lambda store, _, names=names: obstore.delete(store, names))
 
     def rename(self, path: str, other: str) -> None:
         import obstore
@@ -124,12 +123,15 @@ class _AmazonStore:
 
         bucket, _, start = prefix.removeprefix(_SCHEME).partition("/")
         folder = start.rpartition("/")[0]
+        found: dict[str, Mapping[str, Any]] = {}
         try:
             # Of a name at the root obstore leaves out a slash at its beginning, as if it were another object.
-            found = list(_pages(bucket, folder) if folder else _pages_with_odd_names(bucket, start))
+            for each in _pages(bucket, folder) if folder else _pages_with_odd_names(bucket, start):
+                # Nor does it keep one at the end; the object that has the name without it comes first.
+                found.setdefault(each["path"], each)
         except obstore.exceptions.InvalidPathError:
-            found = list(_pages_with_odd_names(bucket, start))
-        for each in found:
+            found = {each["path"]: each for each in _pages_with_odd_names(bucket, start)}
+        for each in found.values():
             path = f"{_SCHEME}{bucket}/{each['path']}"
             # An empty object may be the mark of a folder, whose name has lost its slash.
             if path.startswith(prefix) and (each["size"] or self.exists(path)):
@@ -265,12 +267,6 @@ def _end_of(store: Any, name: str) -> tuple[Mapping[str, Any], bytes]:
     return found.meta, bytes(found.bytes())
 
 
-def _delete(names: list[str], store: Any, _: str) -> None:
-    import obstore
-
-    obstore.delete(store, names)
-
-
 def _state(meta: Mapping[str, Any]) -> StoredFile:
     """An object's state: stores round its time in one answer and not in another, so whole seconds and its tag."""
     tag = re.sub(r'[\s"]', "", meta["e_tag"] or "")
@@ -295,25 +291,25 @@ def _pages(bucket: str, folder: str) -> Iterator[Mapping[str, Any]]:
         yield from found
         if len(found) < _PAGE:
             return
-        last = found[-1]["path"]
+        # The last one may be the mark of a folder that has lost its slash, and names before it come after that.
+        last = max(each["path"] for each in found)
 
 
 def _pages_with_odd_names(bucket: str, start: str) -> Iterator[Mapping[str, Any]]:
     """Objects whose names begin so, by Amazon's own library; those that obstore could not read are left out."""
     skipped = 0
-    pages = _library(_flags()).get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=start)
-    for page in pages:
-        MEASURES.asked(f"{_SCHEME}{bucket}/{start}", "ListObjectsV2", 0)
+
+    def ask(*_: Any) -> list[Any]:
+        with answered(f"{_SCHEME}{bucket}/{start}"):
+            return list(_library(_flags()).get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=start))
+
+    for page in _ask_bucket(bucket, start, "ListObjectsV2", ask):
         for each in page.get("Contents", ()):
             if _is_odd(each["Key"]):
                 skipped += not each["Key"].endswith("/")
-                continue
-            yield {
-                "path": each["Key"],
-                "size": each["Size"],
-                "last_modified": each["LastModified"],
-                "e_tag": each["ETag"],
-            }
+            else:
+                state = {"size": each["Size"], "last_modified": each["LastModified"], "e_tag": each["ETag"]}
+                yield {"path": each["Key"]} | state
     if skipped:
         _LOGGER.warning("%d objects below %s%s/%s have names that cannot be read", skipped, _SCHEME, bucket, start)
 
