@@ -8,8 +8,8 @@ Credentials and endpoint are those of Beam's `--s3_*` flags, then of the environ
 library finds: profiles, single sign-on, processes, instances.
 """
 
+import functools
 import io
-import itertools
 import logging
 import os
 import re
@@ -103,11 +103,12 @@ class _AmazonStore:
                 raise
 
     def delete(self, *paths: str) -> None:
-        import obstore
-
-        for bucket, some in itertools.groupby(map(_split, paths), lambda place: place[0]):
-            names = [name for _, name in some]
-            _ask_bucket(bucket, "", "DeleteObjects", lambda store, _, names=names: obstore.delete(store, names))
+        by_bucket: dict[str, list[str]] = {}
+        for path in paths:
+            bucket, name = _split(path)
+            by_bucket.setdefault(bucket, []).append(name)
+        for bucket, names in by_bucket.items():
+            _ask_bucket(bucket, "", "DeleteObjects", functools.partial(_delete, names))
 
     def rename(self, path: str, other: str) -> None:
         import obstore
@@ -265,6 +266,12 @@ def _end_of(store: Any, name: str) -> tuple[Mapping[str, Any], bytes]:
             raise
         found = obstore.get(store, name)
     return found.meta, bytes(found.bytes())
+
+
+def _delete(names: list[str], store: Any, _: str) -> None:
+    import obstore
+
+    obstore.delete(store, names)
 
 
 def _state(meta: Mapping[str, Any]) -> StoredFile:
