@@ -55,6 +55,8 @@ _Planned = TypeVar("_Planned")
 SETTINGS = "settings.json"
 """Settings that all clients share, among the releases; `plan.json` has its SHA-256."""
 _MOST_SETTINGS_BYTES = 1 << 24
+_LAST_BITS = 2.0**-48
+"""Relative difference of noise between processors: delta changes by at most .4 of it over z, and 1e-14 is set aside."""
 SHARES = "shares"
 """What the key of the unmasking party is for."""
 
@@ -149,7 +151,7 @@ class ClientsRole:
         sealed = self.pairwise is None or is_sound(plan.collector or b"")
         shares = self.planned.config.masked.shares
         own = dataclasses.replace(plan, rounds=self.rounds, pairwise=self.pairwise, shares=shares)
-        if not (alike(json.loads(plan.to_json()), json.loads(own.to_json())) and sealed):
+        if not (alike(json.loads(plan.to_json()), json.loads(own.to_json()), _LAST_BITS) and sealed):
             raise JobDiffersError(
                 "plan.json must have the rounds, noise, sensitivities and shapes that this job's settings give, got "
                 "others; open a new run, with one version of dapple everywhere."

@@ -160,12 +160,18 @@ def canonical(content: Any) -> str:
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def alike(left: object, right: object) -> bool:
-    """Whether plain data are the same, but for the last bits of computed noise, which depend on the processor."""
+def alike(left: object, right: object, within: float = 1e-12) -> bool:
+    """Whether plain data are the same, but for the last bits of what is computed, which depend on the processor.
+
+    Args:
+      left: mappings, sequences, numbers, texts.
+      right: likewise.
+      within: relative difference of floats, at most.
+    """
     if isinstance(left, float) and isinstance(right, float | int):
-        return math.isclose(left, right, rel_tol=1e-12)
+        return math.isclose(left, right, rel_tol=within)
     if isinstance(left, Mapping) and isinstance(right, Mapping):
-        return left.keys() == right.keys() and all(alike(left[name], right[name]) for name in left)
+        return left.keys() == right.keys() and all(alike(left[name], right[name], within) for name in left)
     if isinstance(left, list | tuple) and isinstance(right, list | tuple):
-        return len(left) == len(right) and all(map(alike, left, right))
+        return len(left) == len(right) and all(alike(*pair, within) for pair in zip(left, right, strict=True))
     return left == right

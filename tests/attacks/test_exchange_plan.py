@@ -87,14 +87,15 @@ def rounds_turned(plan):
     plan["rounds"].reverse()
 
 
-def one_bit_less(plan):
+def a_bit_less(plan):
+    """By more than what another processor's arithmetic explains."""
     release = plan["rounds"][-1]["releases"][-1]
-    release["noise_multiplier"] = float(np.nextafter(release["noise_multiplier"], 0.0))
+    release["noise_multiplier"] *= 1.0 - 2.0**-47
 
 
 TAMPERED = {
     "next to no noise": of_releases("noise_multiplier", 0.002),
-    "a bit less noise": one_bit_less,
+    "a bit less noise": a_bit_less,
     "more noise": of_releases("noise_multiplier", 100.0),
     "no noise": of_releases("noise_multiplier", 0.0),
     "noise that is no number": of_releases("noise_multiplier", float("nan")),
