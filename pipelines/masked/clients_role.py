@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import hashlib
-import json
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -151,7 +150,7 @@ class ClientsRole:
         sealed = self.pairwise is None or is_sound(plan.collector or b"")
         shares = self.planned.config.masked.shares
         own = dataclasses.replace(plan, rounds=self.rounds, pairwise=self.pairwise, shares=shares)
-        if not (alike(json.loads(plan.to_json()), json.loads(own.to_json()), _LAST_BITS) and sealed):
+        if not (alike(plan.content, own.content, _LAST_BITS) and sealed):
             raise JobDiffersError(
                 "plan.json must have the rounds, noise, sensitivities and shapes that this job's settings give, got "
                 "others; open a new run, with one version of dapple everywhere."

@@ -199,15 +199,20 @@ class ExchangePlan:
     collector: bytes | None = None
     shares: ShareLaw | None = None
 
-    def to_json(self) -> str:
-        """Content of `plan.json`."""
+    @property
+    def content(self) -> dict[str, Any]:
+        """What it says, as plain data."""
         rounds = [{"path": each.path, "releases": [_release_to_json(r) for r in each.releases]} for each in self.rounds]
         pairwise = None if self.pairwise is None else self.pairwise._asdict()
         found: dict[str, Any] = {"run": self.run, "nonce": self.nonce.hex(), "settings": self.settings}
         found |= {"rounds": rounds, "pairwise": pairwise}
         found["collector"] = None if self.collector is None else self.collector.hex()
         found["shares"] = None if self.shares is None else dataclasses.asdict(self.shares)
-        return json.dumps(with_number(found), indent=2, sort_keys=True)
+        return found
+
+    def to_json(self) -> str:
+        """Content of `plan.json`."""
+        return json.dumps(with_number(self.content), indent=2, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: bytes | str) -> "ExchangePlan":
