@@ -26,7 +26,7 @@ from dapple_dp.pipelines.plan.sharp_edges import edges_of
 from dapple_dp.pipelines.run.stores import check_stores
 from dapple_dp.pipelines.tables.features import with_features
 from dapple_dp.pipelines.tables.private_source import check_public, private_source
-from dapple_dp.schemas.core.plan import ReleasePlan
+from dapple_dp.schemas.core.plan import PrivacyUnit, ReleasePlan
 from dapple_dp.schemas.core.release import Release
 from dapple_dp.schemas.core.unit import UNITS, unit_of
 from dapple_dp.schemas.errors import ConfigError, InputError
@@ -43,15 +43,13 @@ from dapple_dp.schemas.tables.encoder import Encoder
 from dapple_dp.transforms.core.statistics.frame import Box
 from dapple_dp.transforms.kmeans.protocols import protocol_of
 from dapple_dp.transforms.kmeans.simulated_fit import DRAWS, MOST_ROWS, SimulatedFit, probed_units
+from dapple_dp.transforms.kmeans.windows.rounds import column_of
 from dapple_dp.transforms.numerics.kmeans.centers import released_as
+from dapple_dp.transforms.numerics.kmeans.recurring.windows import remembered_noise
 from dapple_dp.transforms.tables.on_launcher import ServerFiles
 
 if TYPE_CHECKING:
     from dapple_dp.transforms.rounds.memory_rows import PublicRows
-
-from dapple_dp.schemas.core.plan import PrivacyUnit
-from dapple_dp.transforms.kmeans.windows.rounds import column_of
-from dapple_dp.transforms.numerics.kmeans.recurring.windows import remembered_noise
 
 ASSUMED_UNITS = 100_000
 _SEARCH = (0.01, 20.0)

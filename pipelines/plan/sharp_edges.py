@@ -117,7 +117,7 @@ EDGES = (
     ),
     SharpEdge(
         "staging",
-        lambda job: _of_clients(job),
+        _of_clients,
         "A killed run leaves a private copy of the rows beside the output: see dapple tools clean.",
     ),
     SharpEdge(

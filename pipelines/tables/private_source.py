@@ -192,6 +192,7 @@ def _find(source: Source, setting: str) -> FileList:
     """Lists files; those of a prepared folder are the ones that its manifest names."""
     manifest = None if source.files is not None else read_manifest(source.path)
     files = FileList.of(source.found(manifest), setting, manifest, source.csv)
+    files.check_csv()
     MEASURES.add(INPUT_FILES, value=len(files))
     if MEASURES.listener is not None:
         MEASURES.add(INPUT_BYTES, value=sum(FileSeal.of_text(each.seal).size for each in files))
@@ -211,7 +212,9 @@ def rows_on(data: DataConfig, column: str, date: str, most: int) -> int:
       InputError: if a file cannot be read.
     """
     found, there = 0, find_files(data.path, data.partition_values(), one_of=(column, (date,)))
-    for path, real, seal, csv in FileList.of(there, _DATA, csv=data.csv_form.text):
+    files = FileList.of(there, _DATA, csv=data.csv_form.text)
+    files.check_csv()
+    for path, real, seal, csv in files:
         with open_sealed(real, seal, path, csv) as (file, _):
             found += file.count_rows() if isinstance(file, CsvFile) else n_listed(file)
         if found >= most:

@@ -1,12 +1,13 @@
 """Jobs on a released model, or on the rows of a fit, read from a file that may hold that fit, too."""
 
-from typing import Self, TypeVar
+from collections.abc import Mapping
+from typing import Any, Self, TypeVar
 
 import pydantic
 from pydantic import Field
 
 from dapple_dp.schemas.errors import ConfigError
-from dapple_dp.schemas.kmeans.fit_config import SETTINGS, is_pooled, validated
+from dapple_dp.schemas.kmeans.fit_config import SETTINGS, FitConfig, is_pooled, validated
 from dapple_dp.schemas.kmeans.pooled_config import PooledFitConfig, validated_pooled
 from dapple_dp.schemas.settings import rejection, yaml_text
 from dapple_dp.schemas.settings.section import JobSettings, Text
@@ -46,12 +47,12 @@ def parse_model_job(text: str, kind: type[Job]) -> Job:
         fitted = PooledFitConfig.model_fields if is_pooled(settings) else SETTINGS
         fit = {name: value for name, value in settings.items() if name in fitted}
         unknown = settings.keys() - own.keys() - fit.keys()
-        settings = (
-            own
-            | {name: settings[name] for name in unknown}
-            | {"data": (validated_pooled(fit) if is_pooled(fit) else validated(fit)).data}
-        )
+        settings = own | {name: settings[name] for name in unknown} | {"data": _checked_fit(fit).data}
     return rejection.check_config(kind, settings)
+
+
+def _checked_fit(settings: Mapping[str, Any]) -> FitConfig | PooledFitConfig:
+    return validated_pooled(settings) if is_pooled(settings) else validated(settings)
 
 
 class PrepareConfig(JobSettings):
@@ -79,7 +80,7 @@ def load_prepare_config(text: str) -> PrepareConfig:
     settings = rejection.mapping(yaml_text.parse(text), "data and its path")
     if "algorithm" in settings:
         own = {"prepare": settings.pop("prepare")} if "prepare" in settings else {}
-        fit = validated_pooled(settings) if is_pooled(settings) else validated(settings)
+        fit = _checked_fit(settings)
         if fit.encode:
             raise ConfigError(
                 "encode must be left out for prepare, got a section; fit groups encoded rows on its own where it must."

@@ -12,6 +12,7 @@ import stat
 import threading
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from apache_beam.io.filesystems import FileSystems
@@ -122,6 +123,26 @@ def test_a_plan_that_was_changed_is_refused_before_anything_is_sent(parties, cha
     assert outcome.code == 5, outcome.err
     assert "Traceback" not in outcome.err
     assert not list(pathlib.Path(parties.exchange).rglob("messages/*"))
+
+
+@pytest.mark.parametrize("bits", [-2, 2])
+def test_parties_on_processors_of_two_kinds_sum_one_release(parties, bits):
+    """Last bits of the opener's plan are not theirs; each counts on its own noise, and all get one release."""
+    own = [each["noise_multiplier"] for each in json.loads(plan_file(parties).read_text())["rounds"][0]["releases"]]
+
+    def last_bits(plan):
+        for release in (release for each in plan["rounds"] for release in each["releases"]):
+            release["noise_multiplier"] *= 1.0 + bits * 2.0**-51
+
+    tamper(parties, last_bits)
+    for client in range(2):
+        assert parties.upload(client).code == 0
+    assert parties.aggregate().code == 0
+    outcome = parties.unmask()
+    assert outcome.code == 0, outcome.err
+    released = pq.read_table(pathlib.Path(parties.released, "00.parquet"))["noise_multiplier"].to_pylist()
+    assert released == own
+    assert parties.unmask(1).code == 0
 
 
 @pytest.mark.parametrize("change", ["next to no noise", "a bit less noise", "another sensitivity", "no run"])

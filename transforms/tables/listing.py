@@ -119,13 +119,10 @@ class FileList:
                     whole = seal._replace(content=contents.get(os.path.basename(path), ""))
                     files._add(ListedFile(path, file, whole.text), real)
         files._rows.execute("COMMIT")
-        files._check_csv()
         return files
 
-    def _check_csv(self) -> None:
-        """Refuses settings of CSV files where no file is one; those of `data` are for server data as well."""
-        if self._setting == "server_data.path":
-            return
+    def check_csv(self) -> None:
+        """Refuses settings of CSV files where no file is one; asked of the files whose section has them."""
         says = self._csv and dataclasses.replace(CsvForm.of_text(self._csv), lenient=False).text
         if says and len(self) and not any(is_csv(each.path) for each in self):
             raise InputError(

@@ -1,25 +1,22 @@
 """The section on clusters of a `fit` report: sizes, centers, and what sets them apart."""
 
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dapple_dp.pipelines.jobs.forewarnings import plural
 from dapple_dp.pipelines.kmeans.report import cluster_plots
 from dapple_dp.pipelines.kmeans.report.fit_view import FitView
 from dapple_dp.pipelines.page import plots
-from dapple_dp.pipelines.page.numbers import to_noise
+from dapple_dp.pipelines.page.numbers import fixed, to_noise
 from dapple_dp.pipelines.page.page import Badge, Bar, Block, Facts, Level, Notice, Section, Table, plot
+from dapple_dp.schemas.tables.encoder import Encoder
 from dapple_dp.transforms.kmeans.protocols import protocol_of
 
 if TYPE_CHECKING:
     from dapple_dp.transforms.kmeans.spherical.names import ClusterNames
-import itertools
-
-from numpy.typing import NDArray
-
-from dapple_dp.pipelines.page.numbers import fixed
-from dapple_dp.schemas.tables.encoder import Encoder
 
 _MOST_CLUSTERS = 200
 """Clusters in the table of words."""

@@ -70,6 +70,22 @@ def test_delimiters_and_archives_do_not_matter(desk, tmp_path):
     assert lake.released(other) == lake.released(plain)
 
 
+def test_a_dialect_of_the_rows_goes_beside_server_rows_that_are_parquet(desk, tmp_path):
+    """Also with bounds of clients and a quality: a plan, the fit, what it releases, and `verify`; wrong is refused."""
+    csv_lakes.write(tmp_path / "lake", "csv", [desk.table], ";")
+    more = {"quality": {"share": 0.1}, "server_data": {"path": str(desk.folder / "server-parquet")}}
+    plain = lake.released(desk.done("fit", desk.job("parquet", "client", **more), f"{tmp_path.name}-plain"))
+    data = {"data__path": str(tmp_path / "lake"), "data__csv": {"delimiter": ";"}}
+    job = desk.job("csv", "client", **more, **data)
+    output = desk.done("fit", job, f"{tmp_path.name}-dialect")
+    assert lake.released(output) == plain
+    assert lake.run_command("verify", str(output)).code == 0
+    planned = lake.run_command("plan", "--config", str(desk.folder / f"{tmp_path.name}-dialect.yaml"))
+    assert planned.code == 0, planned.err
+    nowhere = desk.run("fit", desk.job("parquet", data__csv={"delimiter": ";"}, **more), f"{tmp_path.name}-nowhere")
+    assert (nowhere.code, "data.csv must be left out where no file is a CSV file" in nowhere.err) == (2, True)
+
+
 def test_folders_name_days_and_clients(desk, tmp_path):
     table = desk.table.select(NAMES)
     for client in range(6):

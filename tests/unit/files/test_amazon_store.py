@@ -392,6 +392,18 @@ def test_more_objects_than_a_page_are_listed_once_each(store, monkeypatch):
     assert [each.path for each in STORE.list(f"{ROOT}/many/")] == names
 
 
+def test_more_objects_at_the_root_than_a_page_are_listed_once_each(store, monkeypatch):
+    """There Amazon's own library lists, each page by a request that is counted."""
+    library = amazon._library(amazon._flags())
+    library.meta.events.register("provide-client-params.s3.ListObjectsV2", lambda params, **_: params | {"MaxKeys": 3})
+    monkeypatch.setattr(amazon, "_library", lambda _: library)
+    for each in object_store.names():
+        object_store.client().delete_object(Bucket=object_store.BUCKET, Key=each)
+    names = sorted(put(f"root-{index}", b"one") for index in range(8))
+    object_store.client().put_object(Bucket=object_store.BUCKET, Key="root-3//odd", Body=b"odd")
+    assert [each.path for each in STORE.list(f"{ROOT}/root-")] == names
+
+
 def test_a_name_that_ends_with_a_slash_repeats_no_object(store, monkeypatch):
     """Neither those that are before the mark of a folder at the end of a page, nor the one without the slash."""
     monkeypatch.setattr(amazon, "_PAGE", 3)

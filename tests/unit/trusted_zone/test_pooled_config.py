@@ -46,6 +46,14 @@ def test_bad_jobs_are_refused_in_one_sentence(settings, sentence):
 @pytest.mark.parametrize("fit", [K_FED, OPTIMAL])
 def test_other_jobs_read_the_same_file(fit):
     assert load_prepare_config(yaml.safe_dump(fit)).data.client_id == "who"
+    assert load_prepare_config(yaml.safe_dump(fit | {"prepare": {"shards": 3}})).prepare.n_shards == 3
+    for wrong, said in (
+        ({"shards": 0}, "prepare.shards must be"),
+        (3, "prepare must be"),
+        ({"x": 1}, "prepare.x is no"),
+    ):
+        with pytest.raises(ConfigError, match=f"^{said}"):
+            load_prepare_config(yaml.safe_dump(fit | {"prepare": wrong}))
     text = yaml.safe_dump(fit | {"model": "out"})
     assert load_evaluate_config(text).data == load_assign_config(text).data == validated_pooled(fit).data
     with pytest.raises(ConfigError, match=r"^clipping is not a setting"):

@@ -304,19 +304,23 @@ def _pages(bucket: str, folder: str) -> Iterator[Mapping[str, Any]]:
 
 def _pages_with_odd_names(bucket: str, start: str) -> Iterator[Mapping[str, Any]]:
     """Objects whose names begin so, by Amazon's own library; those that obstore could not read are left out."""
-    skipped = 0
+    library, place, skipped = _library(_flags()), {"Bucket": bucket, "Prefix": start}, 0
 
-    def ask(*_: Any) -> list[Any]:
+    def ask(*_: Any) -> Any:
         with answered(f"{_SCHEME}{bucket}/{start}"):
-            return list(_library(_flags()).get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=start))
+            return library.list_objects_v2(**place)
 
-    for page in _ask_bucket(bucket, start, "ListObjectsV2", ask):
+    while True:
+        page = _ask_bucket(bucket, start, "ListObjectsV2", ask)
         for each in page.get("Contents", ()):
             if _is_odd(each["Key"]):
                 skipped += not each["Key"].endswith("/")
             else:
                 state = {"size": each["Size"], "last_modified": each["LastModified"], "e_tag": each["ETag"]}
                 yield {"path": each["Key"]} | state
+        if not page.get("IsTruncated"):
+            break
+        place["ContinuationToken"] = page["NextContinuationToken"]
     if skipped:
         _LOGGER.warning("%d objects below %s%s/%s have names that cannot be read", skipped, _SCHEME, bucket, start)
 
