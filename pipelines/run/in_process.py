@@ -22,6 +22,7 @@ from dapple_dp.transforms.rounds.memory_rows import Columns, MemoryRows
 
 if TYPE_CHECKING:
     from dapple_dp.transforms.rounds.local_rows import LocalRows
+    from dapple_dp.transforms.tables.source import Source
 
 
 class Rounds(Protocol):
@@ -67,7 +68,8 @@ def run_in_process(
       RunnerError: if there is too little memory.
     """
     initial, rounds, contract = planned.initial, planned.rounds, planned.contract
-    spent = check_rounds(initial, rounds, contract, planned.promise)
+    source = None if isinstance(rows, Columns) else rows.source
+    spent = check_rounds(initial, rounds, contract, planned.promise, source)
     row_pass.start()
     with one_thread():
         blocks = _Watched(_blocks(rows, contract), len(rounds), tell)
@@ -103,8 +105,21 @@ class _Watched:
             self._say(f"round {done} of {self._n_rounds}: {taken:.1f} s, about {left:.1f} s left")
 
 
-def check_rounds(initial: Any, rounds: tuple[Round, ...], contract: TableContract, promise: Promise) -> GraphPrivacy:
+def check_rounds(
+    initial: Any,
+    rounds: tuple[Round, ...],
+    contract: TableContract,
+    promise: Promise,
+    source: "Source | None" = None,
+) -> GraphPrivacy:
     """What rounds spend, which must be what is promised; they must be audited, and need no other engine.
+
+    Args:
+      initial: state before the first round.
+      rounds: in order.
+      contract: by which rows are read.
+      promise: what the rounds spend.
+      source: files of the rows; None if they are in memory.
 
     Raises:
       PrivacyFlowError: naming the round.
@@ -116,7 +131,7 @@ def check_rounds(initial: Any, rounds: tuple[Round, ...], contract: TableContrac
     audit = Audit(promise)
     audit.check_promise()
     audit.start([initial], _refused("the first state"))
-    audit.read([contract], _refused("the rows"))
+    audit.read([contract] if source is None else [contract, source], _refused("the rows"))
     for each in rounds:
         audit.measure(None, each, [contract], _refused(each.plan.path))
         audit.draw(each.plan, _refused(each.plan.path))

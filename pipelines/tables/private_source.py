@@ -176,9 +176,10 @@ def staged_listing(source: Source, folder: str) -> Iterator[Source]:
     if source.listed is None:
         raise ConfigError(f"{_DATA} must have been listed before it is read, got {source.path}; see private_source.")
     path = join(folder, LISTING_FILE)
+    files = source.listed.files
     try:
         # A graph must hold no names of files, nor a manifest with its numbers of rows.
-        yield dataclasses.replace(source, files=None, listed=None, listing=source.listed.files.write(path))
+        yield dataclasses.replace(source, files=None, listed=None, listing=files.write(path), sampled=files.sampled)
     finally:
         with contextlib.suppress(OSError):
             STORE.delete(path)

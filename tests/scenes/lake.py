@@ -176,7 +176,7 @@ def staged(source: Source, folder: str | pathlib.Path) -> Source:
     place = pathlib.Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     listing = listed.files.write(str(place / f"{secrets.token_hex(4)}.files"))
-    return dataclasses.replace(source, files=None, listed=None, listing=listing)
+    return dataclasses.replace(source, files=None, listed=None, listing=listing, sampled=listed.files.sampled)
 
 
 def ready(settings: dict[str, Any], folder: str | pathlib.Path) -> PlannedFit:

@@ -48,6 +48,7 @@ class Audit:
         self._also = tuple(also)
         self._known = KnownObjects(self._also)
         self._client_columns: set[str | None] = set()
+        self._sampled = False
         self._states: list[tuple[Any, Any]] = []
         self._measured: list[tuple[Any, Any, PromisedPlan, Refused]] = []
         self._drawn: dict[str, RoundPlan] = {}
@@ -78,8 +79,10 @@ class Audit:
     def read(self, handed: Iterable[Any], refused: Refused) -> None:
         """Checks sources and contracts among the values that `parts` yields."""
         for value in handed:
-            if is_a(value, SOURCES) and value.files is not None and len(set(value.files)) < len(value.files):
-                raise refused("list every file once, got some several times", "list the files again")
+            if is_a(value, SOURCES):
+                self._sampled |= value.sampled
+                if value.files is not None and len(set(value.files)) < len(value.files):
+                    raise refused("list every file once, got some several times", "list the files again")
             if is_a(value, CONTRACTS) and value.by_client:
                 self._client_columns.add(value.client_id)
         if len(self._client_columns) > 1:
@@ -132,6 +135,11 @@ class Audit:
                 raise refused(
                     f"start from a state whose privacy unit is {plan.unit}, got {got}",
                     "make plan and state from one config",
+                )
+            if self._sampled and plan.unit is not PrivacyUnit.CLIENT and not plan.replaces:
+                raise refused(
+                    "plan for rows of which one may take the place of another, got a copy of sampled rows",
+                    "plan with the copy's max_rows_per_client",
                 )
             _check_shapes(states, round_, refused)
         rounds, declared = tuple(self._drawn.values()), tuple(self.declared)

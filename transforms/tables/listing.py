@@ -121,6 +121,11 @@ class FileList:
         files._rows.execute("COMMIT")
         return files
 
+    @property
+    def sampled(self) -> bool:
+        """Whether rows of clients were left out, as the manifest says."""
+        return self.manifest is not None and self.manifest.max_rows_per_client is not None
+
     def check_csv(self) -> None:
         """Refuses settings of CSV files where no file is one; asked of the files whose section has them."""
         says = self._csv and dataclasses.replace(CsvForm.of_text(self._csv), lenient=False).text

@@ -41,6 +41,7 @@ class Source:
       nullable: columns of the snapshot that are null in the rows of a file that lacks them, an Arrow schema as hex;
         none for files by path.
       csv: text of the `CsvForm` of CSV files.
+      sampled: whether the files are a copy from which rows of clients were left out, as its manifest says.
       listed: the one listing of the job; None before it is given, see `dapple_dp.pipelines.tables.private_source`.
       listing: where workers find that list; None before it is in the staging folder.
     """
@@ -52,6 +53,7 @@ class Source:
     files: tuple[str, ...] | None = None
     nullable: str = ""
     csv: str = ""
+    sampled: bool = False
     listed: OneListing | None = None
     listing: Listing | None = None
 

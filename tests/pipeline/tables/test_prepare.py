@@ -15,14 +15,16 @@ import yaml
 
 from dapple_dp.pipelines.jobs.run_job import run_job
 from dapple_dp.pipelines.kmeans import fit as fit_job
+from dapple_dp.pipelines.kmeans.plan import planned_fit
 from dapple_dp.pipelines.run.graph import run_graph
 from dapple_dp.pipelines.run.options import beam_options
 from dapple_dp.pipelines.tables import prepare as prepare_job
 from dapple_dp.schemas.core.plan import TRUSTED_ZONE
-from dapple_dp.schemas.errors import ConfigError, InputError, SchemaMismatchError
+from dapple_dp.schemas.errors import ConfigError, InputError, PrivacyFlowError, SchemaMismatchError
 from dapple_dp.schemas.tables.contract import TableContract
 from dapple_dp.schemas.tables.data_section import DataConfig
 from dapple_dp.schemas.tables.prepared_layout import MANIFEST_FILE, RUNS_KEY
+from dapple_dp.transforms.kmeans.lloyd import specs
 from dapple_dp.transforms.tables import group_clients, prepared_files, shard_rows
 from dapple_dp.transforms.tables.file_seal import open_parquet
 from dapple_dp.transforms.tables.source import Source
@@ -439,3 +441,19 @@ def test_a_bounded_folder_asks_for_its_bound(tmp_path, rows, caplog):
     assert "bringing" not in caplog.text
     run_fit(tmp_path, folder, name="tighter", data__max_rows_per_client=4, **bound)
     assert "bringing the rows of each client together" in caplog.text
+
+
+@pytest.mark.parametrize("engine", [[], ["--runner=InProcess"]])
+@pytest.mark.parametrize("prepared", [True, False])
+def test_a_plan_that_forgets_the_sampling_is_refused(tmp_path, rows, monkeypatch, engine, prepared):
+    """The copy says that rows of clients were left out: one row may take the place of another."""
+    points, clients = rows
+    folder = write_lake(tmp_path / "lake", points, clients)
+    if prepared:
+        folder = str(run_prepare(tmp_path, folder, max_rows_per_client=10))
+    bound = {"unit": "record", "data__client_id": "client_id", "data__max_rows_per_client": 10}
+    run_fit(tmp_path, folder, *engine, name="planned", **bound)
+    monkeypatch.setattr(planned_fit, "samples_rows", lambda config: False)
+    monkeypatch.setattr(specs, "samples_rows", lambda config: False)
+    with pytest.raises(PrivacyFlowError, match="must plan for rows of which one may take the place of another"):
+        run_fit(tmp_path, folder, *engine, name="forgot", **bound)
