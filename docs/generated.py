@@ -23,7 +23,7 @@ from dapple_dp.schemas.masked.config import AggregateConfig
 from dapple_dp.schemas.profile.config import ProfileConfig
 from dapple_dp.schemas.reports.config import DecodeConfig, EncodeConfig, ShuffleConfig
 from dapple_dp.schemas.reports.windows import WindowedDecode
-from dapple_dp.schemas.settings.gone import GONE
+from dapple_dp.schemas.settings.gone import GONE, GONE_VALUES
 from dapple_dp.schemas.settings.tiers import tier_of
 from dapple_dp.schemas.trusted_zone.job_configs import AssignConfig, EvaluateConfig
 
@@ -93,6 +93,7 @@ def settings_page() -> str:
         "| setting | instead |",
         "| --- | --- |",
         *(f"| `{name}` | {_cell(gone.instead)} |" for name, gone in GONE.items()),
+        *(f"| `{name}: {value}` | {_cell(instead)} |" for (name, value), instead in GONE_VALUES.items()),
     ]
     return "\n".join(lines) + "\n"
 

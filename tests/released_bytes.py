@@ -298,16 +298,11 @@ REPORTS: dict[str, Settings] = {
     "privunit": {"reports": {"variant": "privunit"}},
     "paper": {"reports": {"variant": "paper"}},
     "shuffled": {"privacy": {"epsilon": 1.0, "delta": 1e-4}, "reports": {"mode": "shuffle"}},
-    "split_and_mix": {
-        "privacy": {"delta": 1e-6},
-        "tree": {"depth": 3},
-        "reports": {"mode": "shuffle", "variant": "split_and_mix"},
-    },
 }
 
 
 def reports(desk: Desk, name: str) -> Digests:
-    """Encode, shuffle what was written as if it had arrived, decode; messages of uploads are not written."""
+    """Encode, shuffle what was written as if it had arrived, decode."""
     case, more = f"reports/{name}", REPORTS[name]
     n_clients = 1500 if name == "shuffled" else 300
     path = desk.folder / f"devices-{n_clients}"
@@ -325,12 +320,11 @@ def reports(desk: Desk, name: str) -> Digests:
     }
     encoded = desk.run(case, "encode", settings)
     folder = desk.folder / "runs" / case
-    steps = ("encode", "decode") if name == "split_and_mix" else ("encode", "shuffle", "decode")
     places = {"arrived": str(_as_sent(encoded, name)), "parameters": str(encoded / "parameters.json")}
-    job = {"reports": places | {"path": str(folder / steps[-2])}}
-    for step in steps[1:]:
+    job = {"reports": places | {"path": str(folder / "shuffle")}}
+    for step in ("shuffle", "decode"):
         desk.run(case, step, job)
-    found = {step: digests_of(folder / step) for step in steps}
+    found = {step: digests_of(folder / step) for step in ("encode", "shuffle", "decode")}
     return {f"{step}/{file}": digest for step, files in found.items() for file, digest in files.items()}
 
 

@@ -27,8 +27,8 @@ from benchmarks.machine import heading
 from benchmarks.papers import net_tree, net_trees
 from benchmarks.papers.net_trees import Rows
 from benchmarks.papers.shuffled_counts import ROWS as SKETCH_ROWS
+from benchmarks.papers.split_and_mix import gaussian_stddev, messages_per_value, next_prime
 from dapple_dp.transforms.numerics.reports.decoding.decode_tree import in_ball
-from dapple_dp.transforms.numerics.reports.split_and_mix import gaussian_stddev, messages_per_value, next_prime
 
 DELTA, FAILURE = 1e-6, 0.1
 FEATURES = (2, 3)

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks import measurement
 from benchmarks.machine import heading
-from dapple_dp.transforms.numerics.reports.split_and_mix import gaussian_stddev
+from benchmarks.papers.split_and_mix import gaussian_stddev
 
 EPSILON, DELTA = 1.0, 1e-6
 ROWS = 25

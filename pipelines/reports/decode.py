@@ -42,7 +42,6 @@ from dapple_dp.schemas.privacy.release_table import releases_to_table
 from dapple_dp.schemas.privacy.statement import DEVICES
 from dapple_dp.schemas.reports.config import DecodeConfig, load_decode_config
 from dapple_dp.schemas.reports.parameters import ReportParameters, ReportVariant
-from dapple_dp.schemas.reports.split_parameters import CollectionParameters, SplitParameters
 from dapple_dp.schemas.settings.digest import config_digest
 from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE
 from dapple_dp.transforms.files import gate
@@ -53,7 +52,6 @@ from dapple_dp.transforms.numerics.kmeans.edges import at_sphere
 from dapple_dp.transforms.numerics.reports.mechanism import codeword_moments
 from dapple_dp.transforms.reports.batches import ReadReports
 from dapple_dp.transforms.reports.decode import DecodedBatch, DecodeParams, DecodeReports
-from dapple_dp.transforms.reports.split_messages import DecodeMessages, ReadMessages
 
 _MOST_FEATURES = 8
 _FOUND = "found.json"
@@ -72,7 +70,7 @@ class PlannedDecode:
 
     config: DecodeConfig
     path: str
-    parameters: CollectionParameters
+    parameters: ReportParameters
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -101,14 +99,10 @@ def build(root: beam.Pipeline, job: PlannedDecode, folder: str, spill_folder: st
       folder: private; what was decoded goes there.
       spill_folder: see `dapple_dp.transforms.reports.batches.GroupReports`.
     """
-    public, seed = job.parameters, job.config.seed
-    if isinstance(public, ReportParameters):
-        params = DecodeParams(parameters=public, branching=job.config.reports.branching, seed=seed)
-        batches = root | "Reports" >> ReadReports(path=job.path, parameters=public)
-        decoded = batches | "Decode" >> DecodeReports(params=params, spill_folder=spill_folder)
-    else:
-        messages = root | "Messages" >> ReadMessages(path=job.path, parameters=public)
-        decoded = messages | "Decode" >> DecodeMessages(parameters=public, seed=seed)
+    public = job.parameters
+    params = DecodeParams(parameters=public, seed=job.config.seed)
+    batches = root | "Reports" >> ReadReports(path=job.path, parameters=public)
+    decoded = batches | "Decode" >> DecodeReports(params=params, spill_folder=spill_folder)
     _ = decoded | "Write" >> beam.Map(_write, folder)
 
 
@@ -174,14 +168,12 @@ def stage_outputs(run: Run[Any], job: PlannedDecode, result: DecodeResult, more:
     return Outcome(report_outputs.spent(parameters), manifest)
 
 
-def render(
-    parameters: CollectionParameters, model: ClusterModel, n_reports: int, stamp: RunStamp | None = None
-) -> Drawn:
+def render(parameters: ReportParameters, model: ClusterModel, n_reports: int, stamp: RunStamp | None = None) -> Drawn:
     """The report of a finished run; all of it is computed from private reports and public parameters."""
     return render_page("Clustering of private reports", lambda: page(parameters, model, n_reports, stamp))
 
 
-def page(parameters: CollectionParameters, model: ClusterModel, n_reports: int, stamp: RunStamp | None = None) -> Page:
+def page(parameters: ReportParameters, model: ClusterModel, n_reports: int, stamp: RunStamp | None = None) -> Page:
     """The page of a run."""
     mode = "shuffled" if parameters.guarantee.mode is ReportMode.SHUFFLE else "local"
     return Page(
@@ -195,11 +187,9 @@ def page(parameters: CollectionParameters, model: ClusterModel, n_reports: int, 
     )
 
 
-def _label(parameters: CollectionParameters) -> PrivacyLabel:
+def _label(parameters: ReportParameters) -> PrivacyLabel:
     guarantee = parameters.guarantee
     alone = f"{guarantee.local_epsilon:.6g}, for anyone who sees it"
-    if isinstance(parameters, SplitParameters):
-        alone = "none: messages of one client are not private before the shuffle"
     return PrivacyLabel(
         epsilon=f"{guarantee.epsilon:.4g}",
         delta=f"{guarantee.delta:.3g}",
@@ -221,7 +211,7 @@ def _label(parameters: CollectionParameters) -> PrivacyLabel:
     )
 
 
-def _clusters(parameters: CollectionParameters, model: ClusterModel, n_reports: int) -> Section:
+def _clusters(parameters: ReportParameters, model: ClusterModel, n_reports: int) -> Section:
     summary = CenterSummary.of(model.centers, model.noisy_sizes, parameters.features)
     top = summary.top_features(_MOST_FEATURES)
     rows: tuple[tuple[str | Bar, ...], ...] = tuple(
@@ -246,8 +236,8 @@ def _clusters(parameters: CollectionParameters, model: ClusterModel, n_reports: 
     )
 
 
-def _warnings(parameters: CollectionParameters, n_reports: int) -> tuple[Notice, ...]:
-    if isinstance(parameters, SplitParameters) or parameters.variant is ReportVariant.PAPER:
+def _warnings(parameters: ReportParameters, n_reports: int) -> tuple[Notice, ...]:
+    if parameters.variant is ReportVariant.PAPER:
         return ()
     error = _expected_error(parameters, n_reports)
     if error < 0.25:
@@ -259,9 +249,9 @@ def _warnings(parameters: CollectionParameters, n_reports: int) -> tuple[Notice,
     return (Notice(level=Level.WARNING, text=text, badge=Badge.RELEASED),)
 
 
-def _shortened(parameters: CollectionParameters, model: ClusterModel, n_reports: int) -> tuple[Notice, ...]:
+def _shortened(parameters: ReportParameters, model: ClusterModel, n_reports: int) -> tuple[Notice, ...]:
     """Centers as long as the radius to which vectors are shortened, where noise leaves it visible."""
-    if isinstance(parameters, SplitParameters) or parameters.variant is ReportVariant.PAPER or not n_reports:
+    if parameters.variant is ReportVariant.PAPER or not n_reports:
         return ()
     noise = parameters.radius * math.sqrt(_expected_error(parameters, n_reports) / parameters.n_features)
     judged, there = at_sphere(model.centers, parameters.radius, np.full(len(model.centers), noise))
@@ -286,7 +276,7 @@ def _expected_error(parameters: ReportParameters, n_reports: int) -> float:
     return n_reports * levels * parameters.n_features / (typical * mean) ** 2
 
 
-def _collection(parameters: CollectionParameters, n_reports: int) -> Section:
+def _collection(parameters: ReportParameters, n_reports: int) -> Section:
     pairs = [
         ("Distinct reports", f"{n_reports:,}"),
         ("Guaranteed minimum", f"{parameters.guarantee.min_batch:,}"),
@@ -298,12 +288,7 @@ def _collection(parameters: CollectionParameters, n_reports: int) -> Section:
     return Section(name="collection", title="The collection", lead="What all encoders agree on.", blocks=(facts,))
 
 
-def _mechanism(parameters: CollectionParameters) -> list[tuple[str, str]]:
-    if isinstance(parameters, SplitParameters):
-        return [
-            ("Noise of one client", f"stddev {parameters.client_stddev:.4g} of 1,024 units of the radius"),
-            ("Shares of one coordinate", f"{parameters.n_messages} modulo {parameters.modulus}"),
-        ]
+def _mechanism(parameters: ReportParameters) -> list[tuple[str, str]]:
     choice, _ = parameters.choices[-1]
     return [
         ("Choice", f"{choice.near} of {choice.size} favored, with probability {choice.threshold / 2.0**64:.4f}"),

@@ -26,20 +26,16 @@ from dapple_dp.schemas.reports.parameters import (
     KEY_BYTES,
     MOST_PARAMETER_BYTES,
     ReportParameters,
-    ReportVariant,
     canonical,
 )
 from dapple_dp.schemas.reports.rows import REPORTS_FOLDER
-from dapple_dp.schemas.reports.split_parameters import CollectionParameters, collection_from_json
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.tables.contract import TableContract
 from dapple_dp.transforms.files import gate
 from dapple_dp.transforms.files.file_bytes import WrittenFile
 from dapple_dp.transforms.files.stores import STORE, join
 from dapple_dp.transforms.numerics.reports.design import design
-from dapple_dp.transforms.numerics.reports.split_reports import design_split
 from dapple_dp.transforms.reports.encode import EncodeReports
-from dapple_dp.transforms.reports.split_messages import EncodeMessages
 from dapple_dp.transforms.tables.on_launcher import first_schema
 from dapple_dp.transforms.tables.read import CheckRows, ListShards
 
@@ -58,7 +54,7 @@ class PlannedEncode:
 
     config: EncodeConfig
     rows: JobRows
-    parameters: CollectionParameters
+    parameters: ReportParameters
 
 
 def _plan_encode(config: EncodeConfig) -> PlannedEncode:
@@ -74,18 +70,17 @@ def _plan_encode(config: EncodeConfig) -> PlannedEncode:
         contract = TableContract.from_config(data, n_features=width, by_client=True)
     names = feature_names(data.features, encoder, int(contract.n_features or 0))
     encoding = None if encoder is None else canonical(encoder.to_json())
-    designed = design_split if config.reports.variant is ReportVariant.SPLIT_AND_MIX else design
-    parameters: CollectionParameters = designed(config, names, secrets.token_bytes(KEY_BYTES), encoding)
+    parameters = design(config, names, secrets.token_bytes(KEY_BYTES), encoding)
     if config.reports.parameters is not None:
         parameters = _agreed(parameters, config.reports.parameters)
     rows = JobRows(data=data, source=source, contract=contract)
     return PlannedEncode(config=config, rows=rows, parameters=parameters)
 
 
-def _agreed(wanted: CollectionParameters, path: str) -> CollectionParameters:
+def _agreed(wanted: ReportParameters, path: str) -> ReportParameters:
     """Parameters that exist, if they are what the job asks for but for their key."""
     refusal = Refusal(kind=ConfigError, rule="reports.parameters must be a readable file", remedy="check the path")
-    found = collection_from_json(gate.read_bytes(path, refusal, MOST_PARAMETER_BYTES), path)
+    found = ReportParameters.from_json(gate.read_bytes(path, refusal, MOST_PARAMETER_BYTES), path)
     if dataclasses.replace(wanted, key=found.key) != found:
         raise ConfigError(
             f"reports.parameters must agree with the job, got {path} of another one; correct the job or leave it out."
@@ -105,11 +100,7 @@ def build(root: beam.Pipeline, job: PlannedEncode, key_uri: str, folder: str, sp
     """
     shards = root | "List" >> ListShards(source=job.rows.source, contract=job.rows.contract)
     _ = shards | "CheckRows" >> CheckRows()
-    encode: beam.PTransform
-    if isinstance(job.parameters, ReportParameters):
-        encode = EncodeReports(parameters=job.parameters, contract=job.rows.contract, key_uri=key_uri)
-    else:
-        encode = EncodeMessages(parameters=job.parameters, contract=job.rows.contract, key_uri=key_uri)
+    encode = EncodeReports(parameters=job.parameters, contract=job.rows.contract, key_uri=key_uri)
     _ = shards | "Encode" >> encode | "Shuffle" >> shuffling(job.parameters, folder, spill_folder)
 
 

@@ -1,7 +1,6 @@
 """What `encode` and `decode` write besides reports and centers: guarantee, registry entry, manifest."""
 
 import hashlib
-import math
 from typing import Any
 
 import pydantic
@@ -20,11 +19,9 @@ from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.schemas.privacy.statement import DEVICES, PrivacyStatement, computational
 from dapple_dp.schemas.reports.parameters import ReportParameters
 from dapple_dp.schemas.reports.rows import PARAMETERS_FILE, REPORTS_FOLDER
-from dapple_dp.schemas.reports.split_parameters import CollectionParameters, SplitParameters
 from dapple_dp.schemas.settings.digest import config_digest
 from dapple_dp.transforms.files.file_bytes import WrittenFile
 from dapple_dp.transforms.numerics.reports.amplification import Amplification, amplification_of
-from dapple_dp.transforms.numerics.reports.split_and_mix import SENSITIVITY
 
 NEIGHBORING_RELATION = "replace_one"
 _PROOFS = {
@@ -35,7 +32,7 @@ _PROOFS = {
 }
 
 
-def statement(parameters: CollectionParameters) -> PrivacyStatement:
+def statement(parameters: ReportParameters) -> PrivacyStatement:
     """What a collection guarantees."""
     guarantee = parameters.guarantee
     return PrivacyStatement(
@@ -43,32 +40,9 @@ def statement(parameters: CollectionParameters) -> PrivacyStatement:
         neighboring_relation=NEIGHBORING_RELATION,
         epsilon=guarantee.epsilon,
         delta=guarantee.delta,
-        events=tuple(_message_events(parameters) if isinstance(parameters, SplitParameters) else _events(parameters)),
+        events=tuple(_events(parameters)),
         trust=guarantee.mode,
     )
-
-
-def _message_events(parameters: SplitParameters) -> list[dict[str, Any]]:
-    """Noise that is split over the clients, and the shares that hide all but the sums."""
-    n_clients = parameters.guarantee.min_batch
-    noise = {
-        "path": "messages/noise",
-        "mechanism": "discrete_gaussian",
-        "sensitivity": SENSITIVITY,
-        "noise_stddev": parameters.client_stddev * math.sqrt(n_clients),
-        "client_stddev": parameters.client_stddev,
-        "min_batch": n_clients,
-        "delta": parameters.guarantee.delta / 2.0,
-    }
-    shares = {
-        "path": "messages/shares",
-        "mechanism": "split_and_mix",
-        "modulus": str(parameters.modulus),
-        "shares_per_value": parameters.n_messages,
-        "messages_per_client": parameters.messages_per_client,
-        "delta": parameters.guarantee.delta / 2.0,
-    }
-    return [noise, shares]
 
 
 def _events(parameters: ReportParameters) -> list[dict[str, Any]]:
@@ -91,16 +65,15 @@ def _events(parameters: ReportParameters) -> list[dict[str, Any]]:
     return events
 
 
-def privacy_json(parameters: CollectionParameters) -> dict[str, Any]:
+def privacy_json(parameters: ReportParameters) -> dict[str, Any]:
     """Content of `privacy.json`."""
     content = statement(parameters).to_json()
-    local = parameters.guarantee.local_epsilon
-    content["local_epsilon"] = local if math.isfinite(local) else None
+    content["local_epsilon"] = parameters.guarantee.local_epsilon
     content["unit_details"] = "client/report: the one report of a client"
     return content
 
 
-def in_many_windows(parameters: CollectionParameters) -> dict[str, str]:
+def in_many_windows(parameters: ReportParameters) -> dict[str, str]:
     """What `privacy.json` of a window says of clients who are in other windows, too: `epsilon` there is that of one."""
     if parameters.guarantee.mode is ReportMode.LOCAL:
         return {
@@ -109,23 +82,20 @@ def in_many_windows(parameters: CollectionParameters) -> dict[str, str]:
             "one_report_again": "a client that sends one and the same report in several windows, nonce and all, spends "
             "epsilon once",
         }
-    again = "local_epsilon of each of its different reports"
-    if isinstance(parameters, SplitParameters):
-        again = "nothing, since its messages are distinguished from the others"
     return {
         "new_reports": "epsilon and delta of the windows add up: a client that sends a new report, with a new nonce, "
         "in each of T windows spends T times epsilon and T times delta, by sequential composition",
         "one_report_again": "must not be: what comes in two batches is found by comparing them, so that neither hides "
-        f"the client, and it is left with {again}",
+        "the client, and it is left with local_epsilon of each of its different reports",
     }
 
 
-def spent(parameters: CollectionParameters) -> dict[str, float]:
+def spent(parameters: ReportParameters) -> dict[str, float]:
     """What a summary says of a collection's cost."""
     return {"epsilon": parameters.guarantee.epsilon, "delta": parameters.guarantee.delta}
 
 
-def stage_reports(folder: RunFolder, parameters: CollectionParameters, files: list[WrittenFile]) -> None:
+def stage_reports(folder: RunFolder, parameters: ReportParameters, files: list[WrittenFile]) -> None:
     """Stages what goes with reports: their listing, the public parameters and the guarantee."""
     for file in files:
         folder.record(f"{REPORTS_FOLDER}/{file.name}", file.digest)
@@ -133,7 +103,7 @@ def stage_reports(folder: RunFolder, parameters: CollectionParameters, files: li
     folder.write_privacy(privacy_json(parameters))
 
 
-def encode_manifest(parameters: CollectionParameters, config: pydantic.BaseModel) -> dict[str, Any]:
+def encode_manifest(parameters: ReportParameters, config: pydantic.BaseModel) -> dict[str, Any]:
     """Content of `run.json` of `encode`, without the list of files."""
     return {
         "job": "encode",
@@ -145,12 +115,12 @@ def encode_manifest(parameters: CollectionParameters, config: pydantic.BaseModel
     }
 
 
-def shuffle_manifest(parameters: CollectionParameters, config: pydantic.BaseModel, n_rows: int) -> dict[str, Any]:
+def shuffle_manifest(parameters: ReportParameters, config: pydantic.BaseModel, n_rows: int) -> dict[str, Any]:
     """Content of `run.json` of `shuffle`, without the list of files."""
     return encode_manifest(parameters, config) | {"job": "shuffle", "n_rows": n_rows}
 
 
-def decode_manifest(parameters: CollectionParameters, config: pydantic.BaseModel, n_reports: int) -> dict[str, Any]:
+def decode_manifest(parameters: ReportParameters, config: pydantic.BaseModel, n_reports: int) -> dict[str, Any]:
     """Content of `run.json` of `decode`, without the list of files; `assign` and `evaluate` read it like a fit's."""
     return {
         "algorithm": f"reports_{parameters.variant}",
@@ -162,12 +132,12 @@ def decode_manifest(parameters: CollectionParameters, config: pydantic.BaseModel
     }
 
 
-def digest(parameters: CollectionParameters) -> str:
+def digest(parameters: ReportParameters) -> str:
     """SHA-256 of the public parameters."""
     return hashlib.sha256(parameters.to_json().encode()).hexdigest()
 
 
-def deployment_yaml(parameters: CollectionParameters, n_reports: int) -> bytes:
+def deployment_yaml(parameters: ReportParameters, n_reports: int) -> bytes:
     """Content of `deployment.yaml`: an entry of the registry of differential privacy deployments."""
     return registry_yaml(
         registry_entry(
@@ -184,7 +154,7 @@ def deployment_yaml(parameters: CollectionParameters, n_reports: int) -> bytes:
     )
 
 
-def _basic(parameters: CollectionParameters) -> dict[str, Any]:
+def _basic(parameters: ReportParameters) -> dict[str, Any]:
     description = (
         f"Centers of {parameters.n_clusters} clusters of {parameters.n_features} features, from one "
         "private report per client."
@@ -192,15 +162,10 @@ def _basic(parameters: CollectionParameters) -> dict[str, Any]:
     return basic_section(None, description)
 
 
-def _privacy_loss(parameters: CollectionParameters, n_reports: int) -> dict[str, Any]:
+def _privacy_loss(parameters: ReportParameters, n_reports: int) -> dict[str, Any]:
     guarantee = parameters.guarantee
     details = "Pure epsilon of every single report, for any two inputs."
-    if isinstance(parameters, SplitParameters):
-        details = (
-            f"Of the shuffled messages of at least {guarantee.min_batch} clients; half of delta is for the shares. "
-            "Messages of a single client are not private for anyone who sees them unshuffled."
-        )
-    elif guarantee.mode is ReportMode.SHUFFLE:
+    if guarantee.mode is ReportMode.SHUFFLE:
         proof = _PROOFS[amplification_of(parameters)]
         details = (
             f"Of a shuffled batch of at least {guarantee.min_batch} reports, {proof}; a single report is "
@@ -215,7 +180,7 @@ def _privacy_loss(parameters: CollectionParameters, n_reports: int) -> dict[str,
     }
 
 
-def _model(parameters: CollectionParameters) -> dict[str, Any]:
+def _model(parameters: ReportParameters) -> dict[str, Any]:
     local = parameters.guarantee.mode is ReportMode.LOCAL
     return model_section(
         "Local" if local else "Shuffle",
@@ -230,30 +195,19 @@ def _model(parameters: CollectionParameters) -> dict[str, Any]:
     )
 
 
-def _mechanism(parameters: CollectionParameters) -> str:
-    if isinstance(parameters, SplitParameters):
-        return (
-            f"discrete Gaussian noise of every client on every coordinate of {1 << parameters.depth} leaves, and "
-            f"{parameters.n_messages} random shares of each modulo a prime ({parameters.cost})"
-        )
+def _mechanism(parameters: ReportParameters) -> str:
     return (
         f"a choice among {parameters.choices[-1][0].size} codewords (of one bit, for variant paper) by integer "
         "thresholds on uniform words, so its probabilities are exact rationals"
     )
 
 
-def _composition(parameters: CollectionParameters) -> str:
-    if isinstance(parameters, SplitParameters):
-        return "One sum of noised vectors; half of delta is for its noise, half for the shares that hide all else."
-    return "Privacy losses of a report's choices add up."
-
-
-def _implementation(parameters: CollectionParameters) -> dict[str, Any]:
+def _implementation(parameters: ReportParameters) -> dict[str, Any]:
     return implementation_section(
         preprocessing="Vectors are clipped to a public radius. How the settings of the job were chosen is unknown.",
         mechanisms=f"Variant {parameters.variant}: {_mechanism(parameters)}. Software: dapple {version('dapple-dp')}. "
         "Access controls: unknown.",
-        composition=_composition(parameters),
+        composition="Privacy losses of a report's choices add up.",
         post_processing="Everything after the reports is computed from them and from the public parameters.",
         more="parameters.json holds everything that encoders and decoder agree on.",
     )

@@ -16,12 +16,10 @@ from dapple_dp.schemas.errors import InputError
 from dapple_dp.schemas.reports.config import ShuffleConfig, load_shuffle_config
 from dapple_dp.schemas.reports.parameters import ReportParameters
 from dapple_dp.schemas.reports.rows import REPORTS_FOLDER
-from dapple_dp.schemas.reports.split_parameters import CollectionParameters
 from dapple_dp.transforms.files.file_bytes import LISTING_FILE, WrittenFile, written_files
 from dapple_dp.transforms.files.stores import STORE, join
 from dapple_dp.transforms.reports.batches import ReadArrivals
 from dapple_dp.transforms.reports.shuffle import ShuffleReports
-from dapple_dp.transforms.reports.split_messages import ReadUploads, ShuffleMessages
 from dapple_dp.transforms.tables.file_seal import open_parquet
 from dapple_dp.transforms.tables.shard_rows import n_listed
 
@@ -31,11 +29,10 @@ _ARRIVED = "reports.arrived"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ShuffleResult:
-    """What a job wrote: its files, sorted by name, and the reports (messages) and clients in them."""
+    """What a job wrote: its files, sorted by name, and the reports in them."""
 
     files: list[WrittenFile]
-    n_rows: int
-    n_clients: int
+    n_reports: int
 
 
 def _plan(run: Run[ShuffleConfig]) -> ReportSource:
@@ -45,8 +42,8 @@ def _plan(run: Run[ShuffleConfig]) -> ReportSource:
     return source
 
 
-def shuffling(parameters: CollectionParameters, folder: str, spill_folder: str | None) -> beam.PTransform:
-    """The transform that shuffles reports, or messages, of a collection into `folder`.
+def shuffling(parameters: ReportParameters, folder: str, spill_folder: str | None) -> beam.PTransform:
+    """The transform that shuffles reports of a collection into `folder`.
 
     Args:
       parameters: of the collection.
@@ -54,12 +51,10 @@ def shuffling(parameters: CollectionParameters, folder: str, spill_folder: str |
       spill_folder: see `dapple_dp.transforms.reports.batches.GroupReports`.
     """
     inside, listing = join(folder, REPORTS_FOLDER), join(folder, LISTING_FILE)
-    if isinstance(parameters, ReportParameters):
-        return ShuffleReports(parameters=parameters, folder=inside, listing=listing, spill_folder=spill_folder)
-    return ShuffleMessages(folder=inside, listing=listing)
+    return ShuffleReports(parameters=parameters, folder=inside, listing=listing, spill_folder=spill_folder)
 
 
-def too_few(parameters: CollectionParameters, n_reports: int) -> InputError:
+def too_few(parameters: ReportParameters, n_reports: int) -> InputError:
     """The error for a batch below its guaranteed minimum."""
     return InputError(
         f"a shuffled batch must have at least {parameters.guarantee.min_batch} reports, got {n_reports}; wait for "
@@ -76,30 +71,26 @@ def build(root: beam.Pipeline, source: ReportSource, folder: str, spill_folder: 
       folder: private; holds a folder `REPORTS_FOLDER`.
       spill_folder: see `dapple_dp.transforms.reports.batches.GroupReports`.
     """
-    read: beam.PTransform
-    if isinstance(source.parameters, ReportParameters):
-        read = ReadArrivals(path=source.path, parameters=source.parameters, setting=_ARRIVED)
-    else:
-        read = ReadUploads(path=source.path, parameters=source.parameters, setting=_ARRIVED)
+    read = ReadArrivals(path=source.path, parameters=source.parameters, setting=_ARRIVED)
     _ = root | "Arrived" >> read | "Shuffle" >> shuffling(source.parameters, folder, spill_folder)
 
 
 def _work(run: Run[ShuffleConfig], source: ReportSource) -> ShuffleResult:
-    """Writes `REPORTS_FOLDER` into the staging folder; raises InputError for too few reports or parts of clients."""
+    """Writes `REPORTS_FOLDER` into the staging folder; raises InputError for too few reports."""
     options, folder = run.options.beam, run.folder.staging
     STORE.make_folder(join(folder, REPORTS_FOLDER))
     with spilling(folder, options) as spill:
         add = functools.partial(build, source=source, folder=folder, spill_folder=spill)
         run_graph(add, options, Promise(zone=Zone.PUBLIC))
     result = shuffled_batch(source.parameters, folder)
-    if not result.n_rows:
+    if not result.n_reports:
         raise InputError(
             f"{_ARRIVED} must hold at least one report with its parameters, got none in {source.path}; check the path."
         )
     return result
 
 
-def shuffled_batch(parameters: CollectionParameters, folder: str) -> ShuffleResult:
+def shuffled_batch(parameters: ReportParameters, folder: str) -> ShuffleResult:
     """What was shuffled into a staging folder, counted: whatever says `shuffled` has passed here.
 
     Args:
@@ -107,19 +98,13 @@ def shuffled_batch(parameters: CollectionParameters, folder: str) -> ShuffleResu
       folder: holds the listing and the folder `REPORTS_FOLDER`.
 
     Raises:
-      InputError: if there are fewer clients than the guarantee needs, or messages of parts of clients.
+      InputError: if there are fewer than the guarantee needs.
     """
     files = written_files(folder)
-    n_rows = sum(_n_rows(join(folder, REPORTS_FOLDER, file.name)) for file in files)
-    n_clients, rest = divmod(n_rows, parameters.messages_per_client)
-    if n_rows and not parameters.guarantee.is_met_by(n_clients):
-        raise too_few(parameters, n_clients)
-    if rest:
-        raise InputError(
-            f"reports must hold all {parameters.messages_per_client} messages of every client, got parts; leave out "
-            "clients that are not complete."
-        )
-    return ShuffleResult(files=files, n_rows=n_rows, n_clients=n_clients)
+    n_reports = sum(_n_rows(join(folder, REPORTS_FOLDER, file.name)) for file in files)
+    if n_reports and not parameters.guarantee.is_met_by(n_reports):
+        raise too_few(parameters, n_reports)
+    return ShuffleResult(files=files, n_reports=n_reports)
 
 
 def _n_rows(path: str) -> int:
@@ -130,8 +115,8 @@ def _n_rows(path: str) -> int:
 def _write(run: Run[ShuffleConfig], source: ReportSource, result: ShuffleResult) -> Outcome:
     parameters = source.parameters
     report_outputs.stage_reports(run.folder, parameters, result.files)
-    summary = {"n_clients": result.n_clients} | report_outputs.spent(parameters)
-    return Outcome(summary, report_outputs.shuffle_manifest(parameters, run.settings, result.n_rows))
+    summary = {"n_clients": result.n_reports} | report_outputs.spent(parameters)
+    return Outcome(summary, report_outputs.shuffle_manifest(parameters, run.settings, result.n_reports))
 
 
 JOB = Job("shuffle", load_shuffle_config, _plan, _work, _write, Zone.PUBLIC, shows=REPORTS_FOLDER)

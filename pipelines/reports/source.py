@@ -9,13 +9,11 @@ from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.reports.config import CollectedReports
 from dapple_dp.schemas.reports.parameters import MOST_PARAMETER_BYTES, ReportParameters, parameters_refusal
 from dapple_dp.schemas.reports.rows import PARAMETERS_FILE, REPORTS_FOLDER
-from dapple_dp.schemas.reports.split_parameters import CollectionParameters, collection_from_json
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.settings.run_manifest import CollectionManifest, ShuffledManifest
 from dapple_dp.transforms.files import gate
 from dapple_dp.transforms.files.stores import STORE, join
 from dapple_dp.transforms.numerics.reports.amplification import check_guarantee
-from dapple_dp.transforms.numerics.reports.split_reports import check_split
 from dapple_dp.transforms.tables.source import find_files, list_files
 
 
@@ -31,7 +29,7 @@ class ReportSource:
 
     folder: str
     path: str
-    parameters: CollectionParameters
+    parameters: ReportParameters
 
 
 def find_reports(config: CollectedReports, folder: str, setting: str) -> ReportSource:
@@ -52,12 +50,9 @@ def find_reports(config: CollectedReports, folder: str, setting: str) -> ReportS
     remedy = "give the output folder of encode, or reports.parameters"
     content = gate.read_bytes(where, Refusal(kind=ConfigError, rule=rule, remedy=remedy), MOST_PARAMETER_BYTES)
     path = inside if STORE.exists(inside) else folder
-    parameters = collection_from_json(content, where)
+    parameters = ReportParameters.from_json(content, where)
     with parameters_refusal(where).covers():
-        if isinstance(parameters, ReportParameters):
-            check_guarantee(parameters)
-        else:
-            check_split(parameters)
+        check_guarantee(parameters)
     config.check(parameters)
     return ReportSource(folder=folder, path=path, parameters=parameters)
 

@@ -40,9 +40,8 @@ from dapple_dp.pipelines.tables.arrivals.window_rows import FolderRows, TopicWin
 from dapple_dp.schemas.choices import ReportMode
 from dapple_dp.schemas.core.plan import Zone
 from dapple_dp.schemas.errors import ConfigError, InputError
-from dapple_dp.schemas.reports.parameters import MOST_PARAMETER_BYTES
+from dapple_dp.schemas.reports.parameters import MOST_PARAMETER_BYTES, ReportParameters
 from dapple_dp.schemas.reports.rows import PARAMETERS_FILE, message_columns
-from dapple_dp.schemas.reports.split_parameters import SplitParameters, collection_from_json
 from dapple_dp.schemas.reports.windows import (
     DecodeWindow,
     WindowedDecode,
@@ -168,7 +167,8 @@ def _check_same(window: DecodeWindow, source: ReportSource) -> None:
         return
     rule = f"{own} must be the parameters of all windows"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="decode this collection by a job of its own")
-    if report_outputs.digest(collection_from_json(gate.read_bytes(own, refusal, MOST_PARAMETER_BYTES), own)) != digest:
+    found = ReportParameters.from_json(gate.read_bytes(own, refusal, MOST_PARAMETER_BYTES), own)
+    if report_outputs.digest(found) != digest:
         raise refusal.because("those of another collection")
 
 
@@ -207,7 +207,7 @@ def _topic_windows(config: WindowedDecode, options: PipelineOptions) -> TopicWin
     if given.kafka is None:
         return None
     parameters = find_reports(config.window(0).config, config.root, "reports.path").parameters
-    if isinstance(parameters, SplitParameters) or parameters.guarantee.mode is ReportMode.SHUFFLE:
+    if parameters.guarantee.mode is ReportMode.SHUFFLE:
         raise ConfigError(topic_refusal())
     client, columns = TopicClient.of(given.kafka), message_columns(parameters)
     records = Records(client=client, folder=config.root, epoch=given.name, days=given.days, first=given.first)

@@ -11,8 +11,12 @@ from dapple_dp.schemas.choices import Auto, InvalidRows, ReportMode
 from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.sections.cluster_choice import MOST_CLUSTERS
-from dapple_dp.schemas.reports.parameters import MOST_LEVELS, MOST_STATED_EPSILON, Branching, ReportVariant
-from dapple_dp.schemas.reports.split_parameters import CollectionParameters
+from dapple_dp.schemas.reports.parameters import (
+    MOST_LEVELS,
+    MOST_STATED_EPSILON,
+    ReportParameters,
+    ReportVariant,
+)
 from dapple_dp.schemas.settings import rejection, yaml_text
 from dapple_dp.schemas.settings.section import (
     Count,
@@ -61,9 +65,8 @@ class ReportOptions(Section):
     mode: ReportMode = Field(default=ReportMode.LOCAL, description="local, or shuffle")
     variant: ReportVariant | None = Field(
         default=None,
-        description="leaves, nested, points for reports without levels, privunit for codewords sent in full, paper, or "
-        "split_and_mix for the many shuffled messages of the paper, or leave it out for leaves in mode local "
-        "with 8 features or more, else nested",
+        description="leaves, nested, points for reports without levels, privunit for codewords sent in full, or paper, "
+        "or leave it out for leaves in mode local with 8 features or more, else nested",
     )
     min_batch: Count = Field(
         default=100_000,
@@ -76,9 +79,6 @@ class ReportOptions(Section):
         default=None, description="the folder of the reports as they arrived from devices, for shuffle"
     )
     path: Text | None = Field(default=None, description="the folder of the reports, for decode")
-    branching: Branching = Field(
-        default=Branching.FIXED, description="fixed, or adaptive for Algorithm 2 of the paper, for decode"
-    )
 
 
 class EncodeConfig(JobSettings):
@@ -146,13 +146,7 @@ class EncodeConfig(JobSettings):
             raise ConfigError("privacy.delta must be given for reports.mode shuffle, got nothing; give a small number.")
         if self.reports.mode is ReportMode.SHUFFLE and self.reports.variant is ReportVariant.PAPER:
             raise ConfigError(
-                "reports.variant must not be 'paper' for reports.mode shuffle, got it; use nested, or split_and_mix, "
-                "the paper's own protocol for shuffled messages."
-            )
-        if self.reports.mode is ReportMode.LOCAL and self.reports.variant is ReportVariant.SPLIT_AND_MIX:
-            raise ConfigError(
-                "reports.mode must be 'shuffle' for reports.variant split_and_mix, got 'local'; its messages are "
-                "private in a shuffled batch only."
+                "reports.variant must not be 'paper' for reports.mode shuffle, got it; leave it out for nested."
             )
         return self
 
@@ -164,7 +158,7 @@ class CollectedReports(JobSettings):
     seed: Whole = Field(default=0, description="the seed of k-means on the server, an integer >= 0")
     job: EncodeConfig | None = Field(default=None, description="the settings of the encode job, or leave them out")
 
-    def check(self, parameters: CollectionParameters) -> None:
+    def check(self, parameters: ReportParameters) -> None:
         """Compares what the job says with the parameters of the reports.
 
         Raises:

@@ -33,8 +33,7 @@ MOST_PARAMETER_BYTES = 1 << 24
 """Bytes of `parameters.json`, at most."""
 MOST_STATED_EPSILON = 100.0
 """Largest epsilon that a file can promise; beyond it nothing is promised."""
-TERMS = frozenset({"version", "variant", "n_clusters", "features", "radius", "depth", "key", "guarantee"})
-"""Fields of `parameters.json` of any variant."""
+_FIELDS = frozenset({"version", "variant", "n_clusters", "features", "radius", "depth", "key", "guarantee", "choices"})
 _MOST_BATCH = 1 << 40
 _MOST_CHOICES = 2
 _LEAST, _LARGEST = sys.float_info.min, sys.float_info.max
@@ -49,7 +48,6 @@ class ReportVariant(Choice):
     POINTS: the same without levels: every report stands for the point as a whole.
     PRIVUNIT: as nested, with codewords that the client draws in private and sends in full.
     PAPER: Algorithms 5 to 8 of Chang, Ghazi, Kumar, Manurangsi (2021): one level, two bits.
-    SPLIT_AND_MIX: their Algorithms 9 to 11 for shuffled messages, many per client; not a `ReportParameters`.
     """
 
     LEAVES = "leaves"
@@ -57,14 +55,6 @@ class ReportVariant(Choice):
     POINTS = "points"
     PRIVUNIT = "privunit", Tier.EXPERIMENTAL
     PAPER = "paper", Tier.PAPER_ONLY
-    SPLIT_AND_MIX = "split_and_mix", Tier.PAPER_ONLY
-
-
-class Branching(Choice):
-    """Which nodes of a tree are split: those above 1.5 n / k reports, or as many as Algorithm 2 says."""
-
-    FIXED = "fixed"
-    ADAPTIVE = "adaptive", Tier.PAPER_ONLY
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,22 +127,14 @@ class ReportGuarantee:
         return self.mode is ReportMode.LOCAL or n_clients >= self.min_batch
 
     @classmethod
-    def from_plain(cls, content: object, local_epsilon: float | None = None) -> Self:
-        """The guarantee in `parameters.json`; raises MalformedError for another content.
-
-        Args:
-          content: plain data.
-          local_epsilon: of one report, where the file does not say it.
-        """
-        names = {"mode", "epsilon", "delta", "min_batch"}
-        fields = Fields(content, names | ({"local_epsilon"} if local_epsilon is None else set()))
+    def from_plain(cls, content: object) -> Self:
+        """The guarantee in `parameters.json`; raises MalformedError for another content."""
+        fields = Fields(content, {"mode", "local_epsilon", "epsilon", "delta", "min_batch"})
         mode = ReportMode(fields.text("mode"))
         shuffled = mode is ReportMode.SHUFFLE
-        if local_epsilon is None:
-            local_epsilon = fields.number("local_epsilon", _LEAST, MOST_STATED_EPSILON)
         return cls(
             mode=mode,
-            local_epsilon=local_epsilon,
+            local_epsilon=fields.number("local_epsilon", _LEAST, MOST_STATED_EPSILON),
             epsilon=fields.number("epsilon", _LEAST, MOST_STATED_EPSILON),
             delta=fields.number("delta", _LEAST, 1.0 - sys.float_info.epsilon)
             if shuffled
@@ -162,87 +144,38 @@ class ReportGuarantee:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class CollectionTerms:
-    """What `parameters.json` says of a collection of any variant; public.
+class ReportParameters:
+    """Content of `parameters.json`; public.
 
     Attributes:
+      variant: what a report says.
       n_clusters: of the model.
       features: names of the features, in the order of the coordinates.
       radius: from 1e-100 to 1e100, feature units; points are clipped to this norm.
       depth: levels of the tree; 0 without one.
       key: 16 public bytes, of all public randomness.
       guarantee: what is promised.
+      choices: mechanisms of a report, in the order in which they are used; their privacy losses add up.
       encoding: how columns become features, as canonical JSON, or None if the features are columns themselves.
     """
 
+    variant: ReportVariant
     n_clusters: int
     features: tuple[str, ...]
     radius: float
     depth: int
     key: bytes
     guarantee: ReportGuarantee
+    choices: tuple[tuple[SubsetChoice, float], ...]
     encoding: str | None = None
 
-    @property
-    def n_features(self) -> int:
-        """Number of features."""
-        return len(self.features)
-
-    @property
-    def columns(self) -> list[dict[str, Any]] | None:
-        """`encoding` as plain data: columns with their parameters."""
-        return None if self.encoding is None else list(json_text.parse(self.encoding))
-
-    def terms(self, variant: ReportVariant) -> dict[str, Any]:
-        """All but the guarantee as plain data, with version and variant."""
-        return {
-            "version": FORMAT_VERSION,
-            "variant": str(variant),
-            "n_clusters": self.n_clusters,
-            "features": list(self.features),
-            "radius": self.radius,
-            "depth": self.depth,
-            "key": self.key.hex(),
-            "encoding": self.columns,
-        }
-
-    @staticmethod
-    def fields_of(content: Fields) -> dict[str, Any]:
-        """Fields that `terms` wrote, without version and variant; raises MalformedError for another content."""
-        columns = content.plain("encoding")
-        return {
-            "n_clusters": content.whole("n_clusters", 1, MOST_CLUSTERS),
-            "features": content.texts("features", MOST_FEATURES),
-            "radius": content.number("radius", 1e-100, 1e100),
-            "depth": content.whole("depth", 0, MOST_LEVELS),
-            "key": content.raw("key"),
-            "encoding": None if columns is None else canonical([*content.each("encoding", MOST_FEATURES, _column)]),
-        }
-
-    def check_size(self) -> None:
-        """Refuses what nobody could decode, before anybody tries; raises ConfigError."""
+    def __post_init__(self) -> None:
+        """Refuses sizes nobody can decode and mechanisms that break the promise: no client need trust the file."""
         if self.n_features > MOST_FEATURES or self.n_clusters > MOST_CLUSTERS:
             raise ConfigError(
                 f"report parameters must have at most {MOST_FEATURES} features and {MOST_CLUSTERS} clusters, got "
                 f"{self.n_features} and {self.n_clusters}; use fewer."
             )
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ReportParameters(CollectionTerms):
-    """Content of `parameters.json`; public.
-
-    Attributes:
-      variant: what a report says.
-      choices: mechanisms of a report, in the order in which they are used; their privacy losses add up.
-    """
-
-    variant: ReportVariant
-    choices: tuple[tuple[SubsetChoice, float], ...]
-
-    def __post_init__(self) -> None:
-        """Refuses sizes nobody can decode and mechanisms that break the promise: no client need trust the file."""
-        self.check_size()
         kept = all(choice.keeps(epsilon) for choice, epsilon in self.choices)
         total = sum((Fraction(epsilon) for _, epsilon in self.choices), Fraction(0))
         if not self.choices or not kept or total > Fraction(self.guarantee.local_epsilon):
@@ -253,7 +186,7 @@ class ReportParameters(CollectionTerms):
         # A bit without a choice of its own would spend an epsilon that nobody counts.
         sizes = [choice.size for choice, _ in self.choices]
         fitting = sizes == [2, 2] if self.variant is ReportVariant.PAPER else len(sizes) == 1 and sizes[0] <= MOST_SIZE
-        if not fitting or self.variant is ReportVariant.SPLIT_AND_MIX:
+        if not fitting:
             raise ConfigError(
                 f"choices of report parameters must be those of variant {self.variant}, got sizes {sizes}; use an "
                 "unchanged parameters file."
@@ -264,6 +197,16 @@ class ReportParameters(CollectionTerms):
                 f"report parameters must have a key of {KEY_BYTES} bytes, radius from 1e-100 to 1e100, depth from 0 to "
                 f"{MOST_LEVELS}, features and clusters; use an unchanged parameters file."
             )
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return len(self.features)
+
+    @property
+    def columns(self) -> list[dict[str, Any]] | None:
+        """`encoding` as plain data: columns with their parameters."""
+        return None if self.encoding is None else list(json_text.parse(self.encoding))
 
     def with_depth(self, depth: int) -> "ReportParameters":
         """The same parameters for a tree of this many levels."""
@@ -287,18 +230,21 @@ class ReportParameters(CollectionTerms):
         return self.variant is ReportVariant.LEAVES
 
     @property
-    def messages_per_client(self) -> int:
-        """Rows that each client sends."""
-        return 1
-
-    @property
     def cost(self) -> str:
         """What a client sends, in words."""
         return f"{self.report_bytes} bytes per report"
 
     def to_json(self) -> str:
         """Text of `parameters.json`; thresholds are strings, since they do not fit into a double."""
-        content = self.terms(self.variant) | {
+        content = {
+            "version": FORMAT_VERSION,
+            "variant": str(self.variant),
+            "n_clusters": self.n_clusters,
+            "features": list(self.features),
+            "radius": self.radius,
+            "depth": self.depth,
+            "key": self.key.hex(),
+            "encoding": self.columns,
             "guarantee": dataclasses.asdict(self.guarantee),
             "choices": [
                 dataclasses.asdict(choice) | {"threshold": str(choice.threshold), "epsilon": epsilon}
@@ -308,7 +254,7 @@ class ReportParameters(CollectionTerms):
         return json.dumps(content, indent=2, sort_keys=True)
 
     @classmethod
-    def from_json(cls, text: str, where: str = "parameters.json") -> Self:
+    def from_json(cls, text: bytes | str, where: str = "parameters.json") -> Self:
         """Reads `to_json`'s text.
 
         Raises:
@@ -321,12 +267,18 @@ class ReportParameters(CollectionTerms):
     @classmethod
     def from_plain(cls, content: object) -> Self:
         """Reads the content of `to_json`'s text; raises MalformedError or ConfigError for another."""
-        fields = Fields(content, TERMS | {"choices"}, {"encoding"})
+        fields = Fields(content, _FIELDS, {"encoding"})
         if fields.whole("version", 0, FORMAT_VERSION) != FORMAT_VERSION:
             raise MalformedError("another version")
+        columns = fields.plain("encoding")
         return cls(
             variant=ReportVariant(fields.text("variant")),
-            **cls.fields_of(fields),
+            n_clusters=fields.whole("n_clusters", 1, MOST_CLUSTERS),
+            features=fields.texts("features", MOST_FEATURES),
+            radius=fields.number("radius", 1e-100, 1e100),
+            depth=fields.whole("depth", 0, MOST_LEVELS),
+            key=fields.raw("key"),
+            encoding=None if columns is None else canonical([*fields.each("encoding", MOST_FEATURES, _column)]),
             guarantee=ReportGuarantee.from_plain(fields.plain("guarantee")),
             choices=fields.each("choices", _MOST_CHOICES, _choice),
         )

@@ -1,4 +1,4 @@
-"""Settings of earlier versions: a job that names one is refused with what to do instead."""
+"""Settings of earlier versions, and values of them: a job that names one is refused with what to do instead."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -64,11 +64,16 @@ GONE: Mapping[str, Gone] = {
         "leave it out: a fit chooses its shards; dapple prepare takes prepare.shards", {"shards": "auto"}, "encode"
     ),
     "recurring.short_memory": Gone("leave it out: it is a sixth of recurring.memory", None, "warm_start"),
+    "reports.branching": Gone("leave it out: nodes above 1.5 times an average cluster are split", "fixed", "mode"),
     "server_data.csv": Gone("leave it out: data.csv says how all CSV files of the job are written"),
     "spherical.client_norm": Gone("leave it out: a client's sums are bounded by half the clipping norm", 0.5, "steps"),
     "stream.short_memory": Gone("leave it out: it is a sixth of stream.memory"),
 }
 """By dotted name."""
+GONE_VALUES: Mapping[tuple[str, str], str] = {
+    ("reports.variant", "split_and_mix"): "leave reports.variant out: a client sends one report of ten bytes",
+}
+"""By the name of the setting and the value: completes "cannot be VALUE any more; ..."."""
 
 
 def with_defaults(content: Mapping[str, Any], within: str = "") -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.settings import tiers
-from dapple_dp.schemas.settings.gone import GONE
+from dapple_dp.schemas.settings.gone import GONE, GONE_VALUES
 
 _RULES: Mapping[str, str] = {
     "missing": "given",
@@ -63,6 +63,8 @@ def sentence(error: pydantic.ValidationError, model: Model, within: str = "") ->
     if first["type"] == "value_error":
         return prefix + str(first["ctx"]["error"])
     name = _name(first["loc"])
+    if (instead := GONE_VALUES.get((prefix + name, str(first["input"])))) is not None:
+        return f"{prefix}{name} cannot be {first['input']} any more; {instead}."
     return f"{prefix}{name} must be {_rule(first)}, got {_got(first)}; give {description(name, model)}."
 
 

@@ -121,7 +121,7 @@ def test_an_epsilon_without_a_noise(tmp_path, epsilon):
 
 
 def test_reports_have_no_epsilon_of_a_thousand():
-    job = report_settings(privacy__epsilon=1000.0, privacy__delta=1e-6, reports__variant="split_and_mix")
+    job = report_settings(privacy__epsilon=1000.0, privacy__delta=1e-6)
     job["reports"]["mode"] = "shuffle"
     with pytest.raises(ConfigError, match=r"privacy\.epsilon must be at most 100 for reports"):
         rejection.check_config(EncodeConfig, job)

@@ -194,10 +194,7 @@ CASES = {
     "upload": [lambda desk: exchange(desk, "shared-record")],
     "aggregate": [],
     "unmask": [],
-    "encode": [
-        lambda desk: released_bytes.reports(desk, "split_and_mix"),
-        lambda desk: released_bytes.reports(desk, "nested"),
-    ],
+    "encode": [lambda desk: released_bytes.reports(desk, "nested")],
     "shuffle": [],
     "decode": [],
     "clustered_fl": [lambda desk: released_bytes.clustered_fl(desk, "global")],

@@ -62,7 +62,7 @@ PLACES = {
     ),
     _RELEASED: (
         *("transforms/files/publish.py", "transforms/files/saved_model.py", "transforms/profile/publish.py"),
-        *("transforms/reports/shuffle.py", "transforms/reports/split_messages.py", "pipelines/reports/outputs.py"),
+        *("transforms/reports/shuffle.py", "pipelines/reports/outputs.py"),
         *("pipelines/kmeans/report/files.py", "pipelines/kmeans/stream/windows_page.py", "pipelines/plan/verify.py"),
         *("pipelines/kmeans/stream/history.py", "pipelines/jobs/warned.py", "pipelines/jobs/windows.py"),
         *("pipelines/jobs/place.py", "pipelines/reports/windows.py", "pipelines/reports/source.py"),

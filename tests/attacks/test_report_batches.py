@@ -18,7 +18,7 @@ from tests.scenes.reports import settings
 
 pytestmark = pytest.mark.slow
 
-VARIANTS = ("nested", "points", "privunit", "split_and_mix")
+VARIANTS = ("nested", "points", "privunit")
 
 
 def run(tmp_path, n_clients, variant="nested", min_batch=1000, **changes):

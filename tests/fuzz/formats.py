@@ -42,7 +42,7 @@ from dapple_dp.schemas.masked.pairwise_messages import (
 )
 from dapple_dp.schemas.privacy.charge import Limit
 from dapple_dp.schemas.privacy.release_table import releases_to_table
-from dapple_dp.schemas.reports.config import EncodeConfig, load_decode_config
+from dapple_dp.schemas.reports.config import load_decode_config
 from dapple_dp.schemas.reports.rows import to_table
 from dapple_dp.schemas.tables.contract import TableContract
 from dapple_dp.schemas.tables.data_section import DataConfig
@@ -60,7 +60,6 @@ from dapple_dp.transforms.masked.table_forms import messages_form, pinned_form
 from dapple_dp.transforms.numerics.kmeans.centers import NoisyMeans
 from dapple_dp.transforms.numerics.kmeans.recurring.memory import memory_of
 from dapple_dp.transforms.numerics.masked.public_keys import public_part
-from dapple_dp.transforms.numerics.reports.split_reports import design_split
 from dapple_dp.transforms.numerics.tables.participation import Counted
 from dapple_dp.transforms.reports.batches import _read as read_reports
 from dapple_dp.transforms.tables.counted_clients import SALT_BYTES, Roll
@@ -172,14 +171,6 @@ def _prepared(folder: pathlib.Path) -> None:
 
 def _parameters(folder: pathlib.Path) -> None:
     (folder / "parameters.json").write_text(report_scenes.parameters().to_json())
-
-
-def _split_parameters(folder: pathlib.Path) -> None:
-    sections: dict[str, Any] = {"mode": "shuffle", "variant": "split_and_mix", "min_batch": 50}
-    content = report_scenes.settings(n_clusters=2, reports=sections, tree={"radius": 5.0, "depth": 1})
-    content["privacy"] |= {"epsilon": 1.0, "delta": 1e-6}
-    found = design_split(EncodeConfig.model_validate(content), ("a", "b"), KEY)
-    (folder / "parameters.json").write_text(found.to_json())
 
 
 def _read_parameters(folder: pathlib.Path) -> object:
@@ -415,7 +406,6 @@ FORMATS = {
     "memory": Format("memory.parquet", _memory, _of_memory),
     "manifest": Format("manifest.json", _prepared, _of_prepared, mutations.JSON),
     "parameters": Format("parameters.json", _parameters, _read_parameters, mutations.JSON),
-    "split_parameters": Format("parameters.json", _split_parameters, _read_parameters, mutations.JSON),
     "reports": Format("r.parquet", _reports, _read_reports),
     "plan": Format("plan.json", _exchange, _read_exchange, mutations.JSON),
     "broadcast": Format(f"{_ROUND_FOLDER}/broadcast.json", _exchange, _read_exchange, mutations.JSON),

@@ -67,7 +67,6 @@ RUNS: dict[str, Callable[[Desk], pathlib.Path]] = {
     "one round, central tree": _case("fit/tree", "fit"),
     "one round, local reports": _case("reports/leaves", "decode"),
     "one round, shuffled reports": _case("reports/shuffled", "decode"),
-    "one round, split and mix": _case("reports/split_and_mix", "decode"),
     "dp_medians": _case("fit/dp_medians", "fit"),
     "spherical with names": _case("fit/spherical", "fit"),
     "second window of an epoch": _case("stream", "stream/2026-01-02"),

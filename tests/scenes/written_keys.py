@@ -14,7 +14,7 @@ _NAMES = """
     test_paper_figures test_party_signatures test_patterns test_plan_of_examples test_power_cuts test_prepare
     test_prism test_privacy_flow test_profile test_quality test_recurring_fit test_report test_report_browser
     test_report_columns test_report_windows test_reports test_round_driver test_s3 test_same_centers test_schedule
-    test_sealed_files test_spherical_fit test_split_messages test_sweep test_table_runs test_three_hospitals
+    test_sealed_files test_spherical_fit test_sweep test_table_runs test_three_hospitals
     test_topic_reports test_topic_windows test_training_rows test_tree_fit test_wheel test_wheel_workers test_width
 """
 FILES = frozenset(_NAMES.split())

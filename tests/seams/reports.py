@@ -28,7 +28,6 @@ FACTORS = (
         points={"reports.variant": "points"},
         privunit={"reports.variant": "privunit"},
         paper={"reports.variant": "paper"},
-        split={"reports.variant": "split_and_mix"},
     ),
     factor("tree", "tree.radius", usual={}, shallow={"tree.depth": 3}),
     factor(
@@ -45,7 +44,6 @@ FACTORS = (
     factor("epsilon", "privacy.epsilon", usual={}, large={"privacy.epsilon": 7.0}, too_large={"privacy.epsilon": 60.0}),
     factor("ledger", "ledger", "data.name", none={}, charged={}, lacking={}),
     factor("parameters", "reports.parameters", "key_uri", drawn={}, kept={}, key={}),
-    factor("branching", fixed={}, adaptive={"reports.branching": "adaptive"}),
     factor("n_clusters", "n_clusters", three={}, one={"n_clusters": 1}),
 )
 EXCLUDED = (
@@ -53,7 +51,6 @@ EXCLUDED = (
     excluded("data.on_invalid_rows must be 'fail' for reports", job="dropped"),
     excluded("must be .*at most", epsilon="too_large"),
     excluded("reports.variant must not be 'paper' for reports.mode shuffle", mode="shuffle", variant="paper"),
-    excluded("reports.mode must be 'shuffle' for reports.variant split_and_mix", mode="local", variant="split"),
 )
 TABLE = table_of(FACTORS, EXCLUDED)
 UNVARIED = {
@@ -122,7 +119,7 @@ class ReportStory(RowStory):
             first, _ = self.made("encode", before, "before")
             self.job = changed(self.job, {"reports.parameters": str(first.folder / "parameters.json")})
         encoded, _ = self.started()
-        if self.row["mode"] == "shuffle" and self.row["variant"] != "split":
+        if self.row["mode"] == "shuffle":
             encoded = self._shuffle(encoded)
         self._decode(encoded)
 
@@ -143,7 +140,7 @@ class ReportStory(RowStory):
 
     def _decode(self, reports: Run) -> None:
         """Centers whose page, entry and statement say what every client was promised."""
-        job: Settings = {"experimental": True, "reports": {"path": str(reports.folder)} | self._branching()}
+        job: Settings = {"experimental": True, "reports": {"path": str(reports.folder)}}
         run, outcome = self.made("decode", job, "decode")
         asked = {"unit": "client", "epsilon": self.job["privacy"]["epsilon"]}
         asked["delta"] = self.job["privacy"].get("delta", 0.0) if self.row["mode"] == "shuffle" else 0.0
@@ -160,6 +157,3 @@ class ReportStory(RowStory):
         }
         again = self.run("decode", job, *self.output("decode"), name="again")
         assert again.code == 2, again.err
-
-    def _branching(self) -> Settings:
-        return {"branching": "adaptive"} if self.row["branching"] == "adaptive" else {}

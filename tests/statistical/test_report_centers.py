@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from dapple_dp.schemas.reports.parameters import Branching
 from dapple_dp.transforms.numerics.reports.decoding import decode_leaves, decode_points
 from dapple_dp.transforms.numerics.reports.sums import ReportSums
 from tests.scenes.report_batches import MEANS, clusters, encoded, farthest
@@ -23,8 +22,7 @@ def test_centers_are_found_among_many_reports(variant):
 def test_the_papers_reports_find_centers_too():
     public = parameters(privacy__epsilon=8.0, reports__variant="paper", tree__depth=3)
     sums = ReportSums.of(encoded(public, clusters(12_000)), public)
-    for branching in Branching:
-        assert farthest(decode_leaves.decode(sums, public, 0, branching).centers) < 0.35
+    assert farthest(decode_leaves.decode(sums, public, 0).centers) < 0.35
 
 
 def test_points_find_centers_closer_than_a_tree_does():

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from benchmarks.papers import net_tree, net_trees, shuffle_trees
+from benchmarks.papers.split_and_mix import gaussian_stddev
 from dapple_dp.transforms.numerics.reports.mechanism import bit_choices
 from dapple_dp.transforms.numerics.reports.published_protocol import sphere_norm
-from dapple_dp.transforms.numerics.reports.split_and_mix import gaussian_stddev
 
 FEATURES = (1, 2, 3, 5)
 

@@ -207,8 +207,6 @@ LISTED = (
     (PUBLIC, "dapple_dp.transforms.reports.shuffle", "ShuffleReports"),
     (PUBLIC, "dapple_dp.transforms.reports.batches", "ReadArrivals ReadReports"),
     (PUBLIC, "dapple_dp.transforms.reports.decode", "DecodeReports"),
-    (DECLARED, "dapple_dp.transforms.reports.split_messages", "EncodeMessages"),
-    (PUBLIC, "dapple_dp.transforms.reports.split_messages", "ShuffleMessages ReadMessages ReadUploads DecodeMessages"),
     (PUBLIC, "dapple_dp.pipelines.reports.decode", "_write"),
     # Clustered federated learning: DP-SGD per client, then post-processing
     (SOURCE, "dapple_dp.transforms.clustered_fl.labeled_clients", "ListClients"),

@@ -113,7 +113,6 @@ _VALUES = _types(
     ("dapple_dp.schemas.privacy.meaning", "Meaning"),
     ("dapple_dp.schemas.profile.plan", "ProfileEvent ProfilePlan"),
     ("dapple_dp.schemas.reports.parameters", "ReportGuarantee ReportParameters ReportVariant SubsetChoice"),
-    ("dapple_dp.schemas.reports.split_parameters", "SplitParameters"),
     ("dapple_dp.transforms.core.round", "Round"),
     # The only key source of noise and mask stages.
     ("dapple_dp.transforms.privacy.key_files", "KeyFile"),
@@ -133,7 +132,6 @@ _VALUES = _types(
     ("dapple_dp.schemas.kmeans.lloyd_config", "DPLloydConfig"),
     ("dapple_dp.schemas.kmeans.model", "NoisyCost"),
     ("dapple_dp.schemas.profile.config", "CategoricalColumn NumericColumn"),
-    ("dapple_dp.schemas.reports.parameters", "Branching"),
     ("dapple_dp.transforms.clustered_fl.judge_models", "ClientModels"),
     ("dapple_dp.transforms.kmeans.central_tree.state", "TreeSettings"),
     ("dapple_dp.transforms.kmeans.dp_medians.state", "MedianSettings"),

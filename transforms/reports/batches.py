@@ -17,7 +17,6 @@ from apache_beam.transforms.window import FixedWindows, GlobalWindows, Sessions
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.reports.parameters import ReportParameters, ReportVariant
 from dapple_dp.schemas.reports.rows import arrival_schema, from_table, report_schema
-from dapple_dp.schemas.reports.split_parameters import SplitParameters
 from dapple_dp.transforms.files import row_spill
 from dapple_dp.transforms.files.row_spill import Spilled
 from dapple_dp.transforms.numerics.reports.encoder import Reports
@@ -94,7 +93,7 @@ class ReadRowGroups(beam.PTransform):
     """
 
     path: str
-    parameters: ReportParameters | SplitParameters
+    parameters: ReportParameters
     setting: str = "reports.path"
     _reads: ClassVar[Callable[..., Iterator[tuple]]]
 

@@ -13,7 +13,7 @@ from apache_beam.pvalue import AsSingleton
 
 from dapple_dp.schemas.choices import ReportMode
 from dapple_dp.schemas.kmeans.model import ClusterModel
-from dapple_dp.schemas.reports.parameters import Branching, ReportParameters
+from dapple_dp.schemas.reports.parameters import ReportParameters
 from dapple_dp.transforms.numerics.reports.decoding import decode_leaves, decode_points
 from dapple_dp.transforms.numerics.reports.decoding.decode_points import CodewordMixture, SoftSums
 from dapple_dp.transforms.numerics.reports.sums import DecodedCenters, ReportSums
@@ -47,12 +47,10 @@ class DecodeParams:
 
     Attributes:
       parameters: of the collection.
-      branching: which nodes of a tree are split.
       seed: of k-means, public.
     """
 
     parameters: ReportParameters
-    branching: Branching = Branching.FIXED
     seed: int = 0
 
 
@@ -115,7 +113,7 @@ def _lowest(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.
 def _decode_tree(sums: ReportSums, params: DecodeParams) -> DecodedBatch:
     if not params.parameters.guarantee.is_met_by(sums.n_reports):
         return DecodedBatch(n_reports=sums.n_reports, model=None)
-    decoded = decode_leaves.decode(sums, params.parameters, params.seed, params.branching)
+    decoded = decode_leaves.decode(sums, params.parameters, params.seed)
     return DecodedBatch.of(sums.n_reports, decoded, params.parameters.radius)
 
 

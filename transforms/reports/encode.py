@@ -8,7 +8,7 @@ randomness of a report belongs to the client.
 import dataclasses
 import hashlib
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -28,29 +28,27 @@ from dapple_dp.transforms.rounds.small_blocks import SmallBlocksFn
 from dapple_dp.transforms.tables import client_ids
 from dapple_dp.transforms.tables.shard_rows import read_columns, shard_name
 
+_CLIENTS_AT_ONCE = 4096
 
-class KeyedClientFn(SmallBlocksFn, HeldKeyFn):
+
+class _EncodeFn(SmallBlocksFn, HeldKeyFn):
     """Reads one row per client and encodes it with coins that follow from the key."""
 
-    clients_at_once = 4096
-
-    def __init__(self, parameters: Any, contract: TableContract, key_uri: str):
+    def __init__(self, parameters: ReportParameters, contract: TableContract, key_uri: str):
         super().__init__(KeyFile(key_uri))
         self._parameters = parameters
         self._contract = contract
 
-    def process(self, shard: ShardRef) -> Iterator[Any]:
-        """Batches of what the clients of a shard send; the same shard gives the same again."""
+    def process(self, shard: ShardRef) -> Iterator[ReportBatch]:
+        """Batches of the reports of the clients of a shard; the same shard gives the same again."""
         if shard == EMPTY_SHARD:
             return
         key = self._held_key()
         points, clients = self._clients_of(shard)
-        for start in range(0, len(points), self.clients_at_once):
-            rows = slice(start, start + self.clients_at_once)
-            yield self._encoded(points[rows], clients[rows], key)
-
-    def _encoded(self, points: NDArray[np.floating], clients: list[bytes], key: bytes) -> Any:
-        raise NotImplementedError
+        for start in range(0, len(points), _CLIENTS_AT_ONCE):
+            rows = slice(start, start + _CLIENTS_AT_ONCE)
+            reports = keyed_reports(points[rows], clients[rows], self._parameters, key)
+            yield ReportBatch.of(reports, self._parameters)
 
     def _clients_of(self, shard: ShardRef) -> tuple[NDArray[np.floating], list[bytes]]:
         points, ids = self._contract.to_rows(read_columns(shard, self._contract.types), shard_name(shard))
@@ -58,12 +56,6 @@ class KeyedClientFn(SmallBlocksFn, HeldKeyFn):
         if len(set(raw)) < len(raw):
             raise InputError(f"{shard_name(shard)} must hold one row per client, got several; group the rows first.")
         return points, raw
-
-
-class _EncodeFn(KeyedClientFn):
-    def _encoded(self, points: NDArray[np.floating], clients: list[bytes], key: bytes) -> ReportBatch:
-        reports = keyed_reports(points, clients, self._parameters, key)
-        return ReportBatch.of(reports, self._parameters)
 
 
 def keyed_reports(
@@ -97,21 +89,20 @@ def _digest(key: bytes, person: bytes, collection: bytes, client: bytes, point: 
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class EncodeClients(DeclaredMechanism):
-    """`ShardRef`s → batches of what clients send.
+class EncodeReports(DeclaredMechanism):
+    """`ShardRef`s → `ReportBatch`es, one report per client.
 
     Attributes:
       parameters: of the collection, public; the law of all that a client sends.
       contract: by client; no client has two rows.
       key_uri: where workers find the key of coins.
 
-    Windowing: global. Cost: one pass.
+    Windowing: global. Privacy: local_epsilon per client, for replacing the client's row. Cost: one pass.
     """
 
-    parameters: Any
+    parameters: ReportParameters
     contract: TableContract
     key_uri: str
-    _encodes: ClassVar[type[KeyedClientFn]]
 
     def declared(self) -> Any:
         """The parameters of the reports, which state the law of their noise."""
@@ -119,13 +110,4 @@ class EncodeClients(DeclaredMechanism):
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Encodes every shard on its own."""
-        return shards | "Encode" >> beam.ParDo(self._encodes(self.parameters, self.contract, self.key_uri))
-
-
-class EncodeReports(EncodeClients):
-    """`ShardRef`s → `ReportBatch`es, one report per client, under its `ReportParameters`.
-
-    Privacy: local_epsilon per client, for replacing the client's row.
-    """
-
-    _encodes = _EncodeFn
+        return shards | "Encode" >> beam.ParDo(_EncodeFn(self.parameters, self.contract, self.key_uri))

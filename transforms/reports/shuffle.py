@@ -30,21 +30,17 @@ _MANY_REPORTS = 100_000_000
 
 
 def _write(group: tuple, parameters: ReportParameters, folder: str) -> WrittenFile:
+    """Writes the file of a group; a second attempt writes the same bytes."""
     reports = distinct_reports(group, parameters)
     payload = reports.codewords if parameters.variant is ReportVariant.PRIVUNIT else reports.indices
-    return write_part(group[0], _file_of(to_table(reports.nonces, payload, parameters)), folder)
+    name, content = f"part-{group[0]:02d}.parquet", _file_of(to_table(reports.nonces, payload, parameters))
+    write_bytes(join(folder, name), content)
+    return WrittenFile(name, hashlib.sha256(content).hexdigest())
 
 
 def n_files(min_batch: int) -> int:
     """Files of a collection, which is public as is the number it follows from: many where reports are."""
     return FEW_GROUPS if min_batch < _MANY_REPORTS else MANY_GROUPS
-
-
-def write_part(group: int, content: bytes, folder: str) -> WrittenFile:
-    """Writes the file of a group; a second attempt writes the same bytes."""
-    name = f"part-{group:02d}.parquet"
-    write_bytes(join(folder, name), content)
-    return WrittenFile(name, hashlib.sha256(content).hexdigest())
 
 
 def _file_of(table: pa.Table) -> bytes:

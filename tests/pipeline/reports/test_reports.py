@@ -27,7 +27,6 @@ from dapple_dp.transforms.reports.batches import ReportBatch
 from dapple_dp.transforms.reports.decode import DecodeParams, DecodeReports
 from dapple_dp.transforms.reports.encode import _EncodeFn, keyed_reports
 from dapple_dp.transforms.reports.shuffle import ShuffleReports
-from dapple_dp.transforms.reports.split_messages import DecodeMessages, ShuffleMessages
 from tests.scenes import lake
 from tests.scenes.reports import assert_key_stays_out, parameters, settings
 
@@ -300,8 +299,6 @@ MORE_PANES = {
 TRANSFORMS = {
     "decode": lambda public: DecodeReports(params=DecodeParams(parameters=public)),
     "shuffle": lambda public: ShuffleReports(parameters=public, folder="out", listing="list"),
-    "decode messages": lambda public: DecodeMessages(parameters=public),
-    "shuffle messages": lambda public: ShuffleMessages(folder="out", listing="list"),
 }
 
 
@@ -329,18 +326,16 @@ def test_windows_that_overlap_are_refused_where_a_batch_is_the_guarantee(windows
     """What two of them release separates the reports of ten seconds from the rest."""
     shuffled = parameters(reports={"mode": "shuffle", "min_batch": 1000}, **SHUFFLED)
     batches = beam.Pipeline() | beam.Create([]) | beam.WindowInto(windows)
-    for name in ("decode", "decode messages"):
-        with pytest.raises(ConfigError, match=r"^windows of shuffled reports must not overlap"):
-            _ = batches | name >> TRANSFORMS[name](shuffled)
+    with pytest.raises(ConfigError, match=r"^windows of shuffled reports must not overlap"):
+        _ = batches | TRANSFORMS["decode"](shuffled)
     _ = batches | "Local" >> TRANSFORMS["decode"](parameters())
     _ = batches | "Anew" >> beam.WindowInto(FixedWindows(60)) | "Fixed" >> TRANSFORMS["decode"](shuffled)
 
 
-@pytest.mark.parametrize("name", ["shuffle", "shuffle messages"])
-def test_files_of_windows_do_not_take_the_place_of_each_other(name):
+def test_files_of_windows_do_not_take_the_place_of_each_other():
     batches = beam.Pipeline() | beam.Create([]) | beam.WindowInto(FixedWindows(60))
     with pytest.raises(ConfigError, match=r"^reports must be shuffled in the global window"):
-        _ = batches | TRANSFORMS[name](parameters())
+        _ = batches | TRANSFORMS["shuffle"](parameters())
 
 
 def test_a_small_window_of_shuffled_reports_has_no_model():

@@ -99,9 +99,8 @@ UNNUMBERED = {
         "pipelines/run/run_keys.py:_write",
     ),
     _REPORTS: (
-        "transforms/reports/shuffle.py:write_part",
+        "transforms/reports/shuffle.py:_write",
         "transforms/reports/shuffle.py:_file_of",
-        "transforms/reports/split_messages.py:_write",
     ),
     "rows; the manifest of their folder holds the number": (
         "transforms/tables/prepared_files.py:_write_row_groups",

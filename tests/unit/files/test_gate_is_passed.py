@@ -87,10 +87,6 @@ ALLOWED = {
         "dapple_dp.schemas.settings.json_text.parse",
     ): "for devices, which have no pydantic",
     (
-        "schemas/reports/split_parameters.py",
-        "dapple_dp.schemas.settings.json_text.parse",
-    ): "for devices, which have no pydantic",
-    (
         "schemas/arrivals/messages.py",
         "dapple_dp.schemas.settings.json_text.parse",
     ): "messages: a row each, or a broken one",

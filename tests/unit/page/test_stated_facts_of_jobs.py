@@ -18,7 +18,6 @@ from dapple_dp.schemas.profile.plan import PROFILE_SCHEMA
 from dapple_dp.transforms.profile.accounting import calibrate
 from tests.scenes.profiles import config
 from tests.scenes.reports import parameters
-from tests.unit.reports.test_split_reports import public
 
 LEDGER = {"ledger": "x.sqlite"}
 
@@ -58,15 +57,14 @@ def test_a_profile_under_a_ledger():
 
 def test_reports_whose_clients_trust_nobody_and_those_that_trust_a_shuffler():
     local = words(outputs.deployment_yaml(parameters(privacy__epsilon=1.0), 10))
-    split = words(outputs.deployment_yaml(public(), 50))
+    shuffled = parameters(privacy__epsilon=1.0, privacy__delta=1e-6, reports__mode="shuffle")
+    shuffler = words(outputs.deployment_yaml(shuffled, 1000))
     assert "Nobody but the client's own device is trusted." in local
     assert "shuffler" not in local
     assert "Privacy losses of a report's choices add up." in local
-    assert "The shuffler is trusted" in split
-    assert "Nobody but" not in split
-    assert "Privacy losses of a report's choices" not in split
-    assert "half of delta is for" in split
-    for entry in (local, split):
+    assert "The shuffler is trusted" in shuffler
+    assert "Nobody but" not in shuffler
+    for entry in (local, shuffler):
         assert "the random generator of each client's operating system" in entry
         assert "tree or mixture" not in entry
 

@@ -27,10 +27,13 @@ def encode_text(**sections):
             {"reports": {"mode": "shuffle", "variant": "paper"}, "privacy__delta": 1e-6},
             "reports.variant must not be 'paper' for reports.mode shuffle",
         ),
-        ({"reports__variant": "split_and_mix"}, "reports.mode must be 'shuffle' for reports.variant split_and_mix"),
+        (
+            {"reports__variant": "split_and_mix"},
+            "reports.variant cannot be split_and_mix any more; leave reports.variant out",
+        ),
         (
             {"reports__variant": "pure"},
-            "reports.variant must be 'leaves', 'nested', 'points', 'privunit', 'paper' or 'split_and_mix'",
+            "reports.variant must be 'leaves', 'nested', 'points', 'privunit' or 'paper'",
         ),
         ({"reports__varant": "paper"}, "did you mean reports.variant"),
         ({"tree__depth": 13}, "tree.depth must be 'auto' or an integer from 1 to 12, got 13"),

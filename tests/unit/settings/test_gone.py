@@ -7,8 +7,11 @@ from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import is_pooled, validated
 from dapple_dp.schemas.kmeans.pooled_config import validated_pooled
 from dapple_dp.schemas.kmeans.stream_config import stream_config
+from dapple_dp.schemas.reports.config import EncodeConfig
+from dapple_dp.schemas.settings import rejection
 from dapple_dp.schemas.settings.digest import config_digest
-from dapple_dp.schemas.settings.gone import GONE
+from dapple_dp.schemas.settings.gone import GONE, GONE_VALUES
+from tests.scenes import reports as report_scenes
 from tests.seams.settings import settings_of
 
 BASE = {"experimental": True, "data": {"path": "/lake", "features": ["age", "hours"], "client_id": "who", "name": "d"}}
@@ -36,9 +39,25 @@ OWNERS |= {
 STREAM = BASE | BOX | {"ledger": "/l", "algorithm": "dp_lloyd"}
 STREAM |= {"stream": {"start": "/s", "name": "e", "column": "dt", "first": "2026-01-01", "windows": 3, "once": "x"}}
 
+ENCODE = report_scenes.settings()
+
 
 def checked(job):
     return validated_pooled(job) if is_pooled(job) else validated(job)
+
+
+def checked_reports(job):
+    return rejection.check_config(EncodeConfig, job)
+
+
+OTHERS = {"stream": (STREAM, stream_config), "reports": (ENCODE, checked_reports)}
+
+
+def named(name, value):
+    """A job that is fine, the same with a setting, and what checks them."""
+    section, _, leaf = name.rpartition(".")
+    job, check = OTHERS.get(section) or (job_of(section or leaf), checked)
+    return job, job | ({leaf: value} if not section else {section: job.get(section, {}) | {leaf: value}}), check
 
 
 def job_of(section):
@@ -48,17 +67,24 @@ def job_of(section):
 
 @pytest.mark.parametrize("name", GONE)
 def test_a_job_that_names_it_is_told_what_to_do(name):
-    section, _, leaf = name.rpartition(".")
-    job, check = (STREAM, stream_config) if section == "stream" else (job_of(section or leaf), checked)
+    job, wrong, check = named(name, 1)
     check(job)
-    named = job | ({leaf: 1} if not section else {section: job.get(section, {}) | {leaf: 1}})
     with pytest.raises(ConfigError) as caught:
-        check(named)
+        check(wrong)
     assert str(caught.value) == f"{name} is not a setting any more; {GONE[name].instead}."
 
 
+@pytest.mark.parametrize(("name", "value"), GONE_VALUES)
+def test_a_job_with_a_value_that_left_is_told_what_to_do(name, value):
+    job, wrong, check = named(name, value)
+    check(job)
+    with pytest.raises(ConfigError) as caught:
+        check(wrong)
+    assert str(caught.value) == f"{name} cannot be {value} any more; {GONE_VALUES[name, value]}."
+
+
 def test_what_left_is_in_no_schema():
-    assert not GONE.keys() & settings_of("fit")
+    assert not GONE.keys() & (settings_of("fit") | settings_of("encode"))
 
 
 DIGESTS = {

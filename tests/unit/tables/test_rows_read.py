@@ -16,7 +16,7 @@ from dapple_dp.schemas.tables.contract import TableContract
 from dapple_dp.schemas.tables.shard import ShardRef
 from dapple_dp.transforms.files import gate
 from dapple_dp.transforms.files.formats import packed_rows
-from dapple_dp.transforms.reports import batches, split_messages
+from dapple_dp.transforms.reports import batches
 from dapple_dp.transforms.tables import shard_rows
 from dapple_dp.transforms.tables.file_seal import open_parquet, seal_of
 from dapple_dp.transforms.tables.listing import ListedFile
@@ -155,4 +155,4 @@ def test_all_that_decodes_rows_compares_them():
 
 
 def test_readers_of_reports_use_the_same_function():
-    assert batches.read_row_group is split_messages.read_row_group is shard_rows.read_row_group
+    assert batches.read_row_group is shard_rows.read_row_group

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dapple_dp.schemas.reports.parameters import Branching, ReportParameters, ReportVariant
+from dapple_dp.schemas.reports.parameters import ReportParameters, ReportVariant
 from dapple_dp.transforms.numerics.kmeans.starts.seeding import weighted_kmeans
 from dapple_dp.transforms.numerics.reports import codebook
 from dapple_dp.transforms.numerics.reports.decoding import decode_tree
@@ -72,23 +72,20 @@ class _Fit(NamedTuple):
     precisions: NDArray[np.float64]
 
 
-def decode(
-    sums: ReportSums, parameters: ReportParameters, seed: int, branching: Branching = Branching.FIXED
-) -> DecodedCenters:
+def decode(sums: ReportSums, parameters: ReportParameters, seed: int) -> DecodedCenters:
     """Centers of reports of any variant with a tree.
 
     Args:
       sums: of at least one report.
       parameters: of depth 1 or more.
       seed: public.
-      branching: which nodes are split, where the tree is walked down.
     """
     if parameters.variant is ReportVariant.LEAVES:
         view = LeafView.of(sums, parameters)
         fit = _fitted(view, _start(view, parameters.n_clusters, seed))
         if fit.sizes.sum() >= _ENOUGH * view.n_reports:
             return _centers(view, fit)
-    return decode_tree.decode_tree(sums, parameters, seed, branching)
+    return decode_tree.decode_tree(sums, parameters, seed)
 
 
 def _centers(view: LeafView, fit: _Fit) -> DecodedCenters:

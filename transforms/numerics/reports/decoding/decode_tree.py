@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dapple_dp.schemas.reports.parameters import Branching, ReportParameters, ReportVariant
+from dapple_dp.schemas.reports.parameters import ReportParameters, ReportVariant
 from dapple_dp.transforms.core.statistics.lattice import SUM_UNITS
 from dapple_dp.transforms.numerics.kmeans.starts.seeding import weighted_kmeans
 from dapple_dp.transforms.numerics.reports import codebook, published_protocol
@@ -89,19 +89,16 @@ class Leaf(NamedTuple):
     code: int
 
 
-def decode_tree(
-    sums: ReportSums, parameters: ReportParameters, seed: int, branching: Branching = Branching.FIXED
-) -> DecodedCenters:
+def decode_tree(sums: ReportSums, parameters: ReportParameters, seed: int) -> DecodedCenters:
     """Centers of nested reports.
 
     Args:
       sums: of at least one report.
       parameters: of any variant with a tree.
       seed: public.
-      branching: which nodes are split.
     """
     if parameters.variant is ReportVariant.PAPER:
-        return _decode_paper(sums, parameters, seed, branching)
+        return _decode_paper(sums, parameters, seed)
     n_clusters, depth = parameters.n_clusters, parameters.depth
     typical = sums.n_reports / n_clusters
     spectrum = Spectrum.of(sums, parameters)
@@ -111,7 +108,7 @@ def decode_tree(
     even = parameters.even_subsets
     node_variance = variance * _union_variance([Leaf(depth, 0)], depth, even)
     counts = [_counts(level, spectrum, typical, node_variance) for level in nodes]
-    leaves = find_leaves(counts, sums.n_reports, n_clusters, branching)
+    leaves = find_leaves(counts, sums.n_reports, n_clusters)
     held = np.array([float(counts[leaf.level][leaf.code]) for leaf in leaves])
     weights = np.maximum(held, 0.0)
     vectors = np.stack([nodes[leaf.level][leaf.code] for leaf in leaves])
@@ -126,7 +123,7 @@ def decode_tree(
     return DecodedCenters(features_of(shrunk / safe[:, None]), sizes)
 
 
-def _decode_paper(sums: ReportSums, parameters: ReportParameters, seed: int, branching: Branching) -> DecodedCenters:
+def _decode_paper(sums: ReportSums, parameters: ReportParameters, seed: int) -> DecodedCenters:
     """Centers of the paper's reports: k-means of the leaves' own noisy means.
 
     Source: Chang et al. (2021), Algorithms 6 and 8, Appendix D.
@@ -139,7 +136,7 @@ def _decode_paper(sums: ReportSums, parameters: ReportParameters, seed: int, bra
     for level in range(1, depth + 1):
         cells = sums.cells[1 << level : 2 << level].astype(np.float64)
         nodes.append(codebook.walsh_hadamard(np.ascontiguousarray(cells.T)).T * scales)
-    leaves = find_leaves([level[:, 0] for level in nodes], sums.n_reports, n_clusters, branching)
+    leaves = find_leaves([level[:, 0] for level in nodes], sums.n_reports, n_clusters)
     held = np.stack([nodes[leaf.level][leaf.code] for leaf in leaves])
     weights = np.maximum(held[:, 0], 0.0)
     points = in_ball(held[:, 1:] / np.maximum(held[:, :1], 1.0))
@@ -166,57 +163,24 @@ def node_sums(masks: NDArray[np.float64], level: int) -> NDArray[np.float64]:
     return codebook.walsh_hadamard(np.ascontiguousarray(masks[: 1 << level].T)).T / (1 << level)
 
 
-def find_leaves(
-    counts: list[NDArray[np.float64]], n_reports: int, n_clusters: int, branching: Branching = Branching.FIXED
-) -> list[Leaf]:
+def find_leaves(counts: list[NDArray[np.float64]], n_reports: int, n_clusters: int) -> list[Leaf]:
     """Leaves of the tree that splits large nodes, level by level from the root down.
 
     Args:
       counts: by level, shape (2**level,); that of the root is not looked at.
       n_reports: of the root.
       n_clusters: >= 1.
-      branching: which nodes of a level are large.
 
     Source: Chang et al. (2021), Algorithm 1.
     """
     leaves, front, sizes = [], [Leaf(0, 0)], np.array([float(n_reports)])
     for level in range(len(counts) - 1):
-        split = _large(sizes, n_reports, n_clusters, branching)
+        split = sizes >= BRANCH_FACTOR * (n_reports // n_clusters)
         leaves += [leaf for leaf, large in zip(front, split, strict=True) if not large]
         parents = [leaf.code for leaf, large in zip(front, split, strict=True) if large]
         front = [Leaf(level + 1, code | bit << level) for code in parents for bit in (0, 1)]
         sizes = np.array([counts[level + 1][leaf.code] for leaf in front])
     return leaves + front
-
-
-def _large(sizes: NDArray[np.float64], n_reports: int, n_clusters: int, branching: Branching) -> NDArray[np.bool_]:
-    """Which nodes of a level are split, shape (n_nodes,)."""
-    if branching is Branching.FIXED:
-        return sizes >= BRANCH_FACTOR * (n_reports // n_clusters)
-    n_split = compute_threshold(np.sort(np.maximum(sizes, 0.0)), n_clusters, int(np.ceil(np.log2(n_reports + 1))))
-    ranks = np.argsort(np.argsort(-sizes, kind="stable"), kind="stable")
-    return ranks < n_split
-
-
-def compute_threshold(sizes: NDArray[np.float64], n_clusters: int, most_steps: int) -> int:
-    """How many of the largest nodes of a level are split, with one node per center (a = 1).
-
-    Args:
-      sizes: shape (n_nodes,), >= 0, in ascending order.
-      n_clusters: >= 1.
-      most_steps: the paper's Gamma, about log2 of the number of reports.
-
-    Source: Chang et al. (2021), Algorithm 2.
-
-    Example:
-      >>> compute_threshold(np.array(8 * [1.0] + [50.0, 60.0]), 2, 10)
-      2
-    """
-    below = np.concatenate([[0.0], np.cumsum(sizes)])
-    for step in range(1, min(most_steps, len(sizes) // n_clusters) + 1):
-        if below[len(sizes) - (step - 1) * n_clusters] <= 2.0 * below[len(sizes) - step * n_clusters]:
-            return (step - 1) * n_clusters
-    return min(len(sizes), most_steps * n_clusters)
 
 
 def cluster_leaves(

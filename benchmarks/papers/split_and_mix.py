@@ -3,7 +3,7 @@
 Every client splits each coordinate of every leaf, zeros too, into `n_messages` random shares that add up to it modulo
 a prime, and adds its part of discrete Gaussian noise. Anyone who sees the shuffled messages learns the noisy sums and
 nothing else. The accuracy is that of the central model; the price is messages: their number per client grows with
-leaves times coordinates, so this is for small trees, and `plan_sums` refuses what no device would send.
+leaves times coordinates, so this is for small trees.
 
 Source: Chang, Ghazi, Kumar, Manurangsi (2021), Algorithms 9 to 11; Balle, Bell, Gascon, Nissim (2020) for the number of
 messages, from `FEWEST_CLIENTS` on; Kairouz, Liu, Steinke (2021) for noise that is split over clients: at 3 lattice
@@ -26,8 +26,6 @@ from dapple_dp.transforms.core.keystream import KeyStream, encode_label
 from dapple_dp.transforms.numerics.kmeans.starts.seeding import weighted_kmeans
 from dapple_dp.transforms.numerics.reports.sums import DecodedCenters, in_ball
 
-MOST_MESSAGES = 100_000
-"""Messages of one client, at most."""
 VECTOR_BITS = 10
 VECTOR_UNITS = 1 << VECTOR_BITS
 """Lattice units of the radius, and of one client in a count."""
@@ -39,9 +37,6 @@ _LEAST_CLIENT_STDDEV = 3.0
 _TAIL_STDDEVS = 40.0
 FEWEST_CLIENTS = 19
 """The theorem on the number of messages is for as many clients, at least."""
-EPSILONS = (1e-6, 100.0)
-"""Between them the search for noise is checked; beyond them there is no plan."""
-_FEWEST_DELTA = 1e-30
 _CHECKED = (1.0 - 5e-7, 1.0 - 1e-5)
 """The search is asked for a delta that is smaller by these factors in turn; its own error varies with the machine."""
 _TAIL_PART = 5e-4
@@ -94,14 +89,12 @@ def plan_sums(n_clients: int, n_leaves: int, n_features: int, epsilon: float, de
       n_clients: guaranteed to take part, >= `FEWEST_CLIENTS`.
       n_leaves: >= 1.
       n_features: of a vector in the unit ball.
-      epsilon: in `EPSILONS`, of the shuffled batch.
+      epsilon: from 1e-6 to 100, of the shuffled batch.
       delta: from 1e-30 to less than 1; half of it pays for the secrecy of shares.
 
     Raises:
-      ConfigError: if a setting is out of range, or a client would send more than `MOST_MESSAGES`; the sentence has the
-        number.
+      ConfigError: if no noise keeps them.
     """
-    _check_promise(n_clients, epsilon, delta)
     n_coordinates = n_leaves * (n_features + 1)
     stddev = sum_stddev(n_clients, n_coordinates, epsilon, 0.5 * delta)
     client_stddev = max(stddev / math.sqrt(n_clients), _LEAST_CLIENT_STDDEV)
@@ -109,7 +102,7 @@ def plan_sums(n_clients: int, n_leaves: int, n_features: int, epsilon: float, de
     largest = most * VECTOR_UNITS + _TAIL_STDDEVS * client_stddev * math.sqrt(most)
     modulus = next_prime(2 * math.ceil(largest))
     security = math.log2(2.0 * n_coordinates / delta) + (epsilon + math.log1p(math.exp(-epsilon))) / math.log(2.0)
-    plan = SplitPlan(
+    return SplitPlan(
         n_clients=n_clients,
         n_leaves=n_leaves,
         n_dims=n_features + 1,
@@ -117,27 +110,6 @@ def plan_sums(n_clients: int, n_leaves: int, n_features: int, epsilon: float, de
         modulus=modulus,
         n_messages=messages_per_value(n_clients, modulus, security),
     )
-    if plan.messages_per_client > MOST_MESSAGES:
-        raise ConfigError(
-            f"a client must send at most {MOST_MESSAGES:,} messages by split and mix, got {plan.messages_per_client:,} "
-            f"for {n_leaves} leaves of {n_features} features; use a smaller tree, or reports of one message."
-        )
-    return plan
-
-
-def _check_promise(n_clients: int, epsilon: float, delta: float) -> None:
-    """Refuses what no theorem or no search covers."""
-    least, most = EPSILONS
-    if n_clients < FEWEST_CLIENTS:
-        raise ConfigError(
-            f"reports.min_batch must be at least {FEWEST_CLIENTS} for split_and_mix, got {n_clients}; with fewer "
-            "clients no theorem says how many shares hide a value."
-        )
-    if not least <= epsilon <= most or not _FEWEST_DELTA <= delta < 1.0:
-        raise ConfigError(
-            f"privacy.epsilon must be from {least:g} to {most:g} and privacy.delta from {_FEWEST_DELTA:g} to less than "
-            f"1 for split_and_mix, got {epsilon:g} and {delta:g}; choose others."
-        )
 
 
 def sum_stddev(n_clients: int, n_coordinates: int, epsilon: float, delta: float) -> float:
@@ -223,10 +195,6 @@ class MessageTotals(NamedTuple):
             np.add.at(totals, messages.places[start : start + step], messages.shares[start : start + step])
             totals %= modulus
         return cls(totals, np.bincount(messages.places, minlength=n_places).astype(np.int64))
-
-    def merge(self, other: "MessageTotals", modulus: int) -> "MessageTotals":
-        """The totals of both, new ones."""
-        return MessageTotals((self.totals + other.totals) % modulus, self.counts + other.counts)
 
     def sums(self, plan: SplitPlan) -> NDArray[np.int64]:
         """Noisy sums, shape (n_leaves, n_dims), lattice units; the last coordinate is the count."""

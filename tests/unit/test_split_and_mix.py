@@ -5,9 +5,9 @@ import pytest
 from dp_accounting import gaussian_mechanism
 from scipy import stats
 
+from benchmarks.papers import split_and_mix as protocol
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.transforms.core.keystream import KeyStream, encode_label
-from dapple_dp.transforms.numerics.reports import split_and_mix as protocol
 from tests.scenes.reports import KEY
 
 PLAN = protocol.plan_sums(2000, 4, 2, 1.0, 1e-6)
@@ -67,15 +67,24 @@ def test_order_is_gone_after_the_shuffle():
         np.testing.assert_array_equal(one, two)
 
 
-def test_small_trees_find_centers_and_large_ones_are_refused_with_their_price():
+def test_small_trees_find_centers():
     means = np.array([[900, 0], [0, -900], [-600, 600], [0, 0]])
     leaves = np.arange(2000) % 3
     sums = decoded(all_messages(PLAN, means[leaves], leaves).shuffled(), PLAN)
     found = protocol.leaf_centers(sums, 3, seed=0).centers * protocol.VECTOR_UNITS
     distances = np.linalg.norm(found[:, None] - means[:3], axis=2)
     assert distances.min(axis=0).max() < 150.0
-    with pytest.raises(ConfigError, match=r"at most 100,000 messages by split and mix, got \d{3},\d{3} for 512 leaves"):
-        protocol.plan_sums(10**6, 512, 100, 1.0, 1e-6)
+
+
+def test_the_price_is_messages():
+    """As docs/papers.md says."""
+    assert protocol.plan_sums(10**6, 16, 4, 1.0, 1e-6).messages_per_client == 560
+    assert protocol.plan_sums(10**6, 64, 100, 1.0, 1e-6).messages_per_client == 51_712
+
+
+def test_noise_that_costs_more_than_there_is_is_refused():
+    with pytest.raises(ConfigError, match="more than discrete noise costs"):
+        protocol.plan_sums(1000, 1 << 12, 100, 1e-6, 0.5)
 
 
 def test_vectors_that_are_too_long_are_refused():
