@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 WORDS: Mapping[str, str] = {
     "airflow": "how-to/schedule",
+    "beam": "tutorials/beam",
     "budget": "ledger",
     "cron": "how-to/schedule",
     "csv": "tutorials/csv",

@@ -28,6 +28,7 @@ from dapple_dp.estimator.memory_rows import (
 )
 from dapple_dp.estimator.released_run import ReleasedRun, run_in_memory
 from dapple_dp.pipelines.jobs.forewarnings import forewarnings, sentence
+from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit, plan_rows
 from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.schemas.errors import ConfigError, InputError, PrivacyWarning
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
@@ -246,6 +247,15 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         config, public = self._job_on(names, client_id, server)
         with in_parameters():
             return PlanTable.of(config, n_rows, holder.n_features_in_, public, epsilons)
+
+    def _plan_for(self, columns: Sequence[str]) -> PlannedFit:
+        """The plan of a fit of rows with such columns, which others will read; makes this a fit of such columns."""
+        _set_columns(self, columns)
+        names = self._columns(self)
+        config, _ = self._job_on(names, client_column(names) if self._by_client() else None, None)
+        self._warn_of_spending(config)
+        with in_parameters():
+            return plan_rows(config, self.n_features_in_, None)
 
     def _known_columns(self) -> Any:
         """Names or number of the columns, from the bounds or from the last fit; None before one."""
@@ -521,8 +531,8 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
             return tuple(map(str, names))
         return None if self.domain is None and not self.missing else made_names(holder.n_features_in_)
 
-    def _checked_groups(self, groups: ArrayLike | None, n_rows: int) -> Any:
-        """Client ids of the rows, for the unit that has clients."""
+    def _by_client(self) -> bool:
+        """Whether the unit is a client; raises ConfigError for a unit that is none, or without what it needs."""
         if self.unit not in tuple(PrivacyUnit):
             raise ConfigError(
                 f"unit must be 'record' or 'client', got {self.unit!r}; take 'client' if people may have several rows."
@@ -532,6 +542,11 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
             raise ConfigError(
                 "client_rows must be given for unit 'client', got None; give the typical number of rows of a client."
             )
+        return by_client
+
+    def _checked_groups(self, groups: ArrayLike | None, n_rows: int) -> Any:
+        """Client ids of the rows, for the unit that has clients."""
+        by_client = self._by_client()
         if by_client != (groups is not None):
             rule = "given" if by_client else "left out"
             remedy = "pass one client id per row" if by_client else "set unit to 'client' to protect whole clients"

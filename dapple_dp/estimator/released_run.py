@@ -1,7 +1,7 @@
 """What a fit in memory releases."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -141,7 +141,18 @@ def run_in_memory(
       DappleError: what stopped it, in one sentence.
     """
     run_id = new_run_id()
-    planned, result, states = fit_in_memory(config, rows, server, run_id, tell)
+    return released_run(*fit_in_memory(config, rows, server, run_id, tell), run_id)
+
+
+def released_run(planned: PlannedFit, result: FitResult, states: Sequence[Any], run_id: str) -> ReleasedRun:
+    """All that is left of a run.
+
+    Args:
+      planned: the job.
+      result: what it released.
+      states: before the first round and after each; without them, they are found again from what was released.
+      run_id: of the run.
+    """
     manifest = _without_places(outputs.manifest(planned, result, run_id))
     features, encoder = planned.config.data.features, planned.contract.encoder
     return ReleasedRun(

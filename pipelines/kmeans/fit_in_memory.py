@@ -1,7 +1,7 @@
 """A `fit` of rows in memory: planned, charged and run in this process, without Beam and without a file."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -67,7 +67,7 @@ def fit_in_memory(
     with spending(_reservation(planned, run_id, started)):
         _check_apart(rows, server)
         states, spent = run_in_process(planned, rows, start, tell)
-        result = _result(planned, states[-1].model(), spent, started[0])
+        result = result_of(planned, states[-1].model(), spent, started[0], Runner.IN_PROCESS)
     return planned, result, states
 
 
@@ -110,9 +110,13 @@ def _input(planned: PlannedFit, rows: Columns, server: PublicRows | None) -> Ite
         yield from server.columns.parts()
 
 
-def _result(planned: PlannedFit, model: ClusterModel, spent: GraphPrivacy, fingerprint: str) -> FitResult:
-    """What the run releases, as it is read from released files: these do not hold all that the last state has."""
+def result_of(
+    planned: PlannedFit,
+    model: ClusterModel,
+    spent: GraphPrivacy,
+    fingerprint: str,
+    engine: Literal[Runner.IN_PROCESS] | None,
+) -> FitResult:
+    """What a run releases, as it is read from released files: these do not hold all that the last state has."""
     read = model_from_tables(model.centers_table(), releases_to_table(list(model.releases)))
-    return FitResult(
-        read, planned.statement.of_graph(spent, Runner.IN_PROCESS), fingerprint, in_units=planned.in_units(read)
-    )
+    return FitResult(read, planned.statement.of_graph(spent, engine), fingerprint, in_units=planned.in_units(read))

@@ -34,7 +34,7 @@ CORE = {"settings", "privacy", "tables", "statistics", "files", "rounds", "core"
 CORE |= {"arrivals", "jobs", "kernel"}
 FAMILIES = {"masked", "kmeans", "reports", "clustered_fl", "profile"}
 ABOVE = {"trusted_zone", "plan", "command"}
-PUBLIC = {"estimator", "integrations"}
+PUBLIC = {"beam", "estimator", "integrations"}
 MOST_ENTRIES = 14
 EXCEPTIONS = {
     # A job of its own that also reads the sections on data of a fit, private or not.

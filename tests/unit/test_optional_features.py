@@ -30,6 +30,7 @@ class Feature(NamedTuple):
 _SCORES = tuple(f"transforms/numerics/trusted_zone/{each}.py" for each in ("clustering_scores", "curves", "k_fed"))
 """Sums and costs stay: estimators have a `score`."""
 FEATURES = {
+    "beam": Feature(("dapple_dp/beam",)),
     "clustered_fl": Feature(
         (
             "pipelines/clustered_fl",

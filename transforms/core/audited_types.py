@@ -56,6 +56,7 @@ STATES = _types(
 CONTRACTS = _types(
     ("dapple_dp.schemas.tables.contract", "TableContract"),
     ("dapple_dp.transforms.rounds.shard_sums", "ShardSums"),
+    ("dapple_dp.beam.rows", "BlockSums"),
 )
 """Ways to read rows: `by_client` or not, which `client_id`, and the `participation` in windows of an epoch."""
 
@@ -78,6 +79,7 @@ _VALUES = _types(
     ("dapple_dp.schemas.privacy.meaning", "Quantity Replaced Role"),
     ("dapple_dp.schemas.profile.plan", "ProfileLaw"),
     # References to rows and ways to turn them into arrays: their methods run on private rows, and bound these.
+    ("dapple_dp.beam.rows", "RowBlock"),
     ("dapple_dp.schemas.arrivals.offsets", "RecordPlace"),
     ("dapple_dp.schemas.arrivals.topic", "MessageColumns PackedColumns"),
     ("dapple_dp.schemas.clustered_fl.labeled_contract", "LabeledContract"),
@@ -114,8 +116,9 @@ _VALUES = _types(
     ("dapple_dp.schemas.profile.plan", "ProfileEvent ProfilePlan"),
     ("dapple_dp.schemas.reports.parameters", "ReportGuarantee ReportParameters ReportVariant SubsetChoice"),
     ("dapple_dp.transforms.core.round", "Round"),
-    # The only key source of noise and mask stages.
+    # The only key sources of noise and mask stages.
     ("dapple_dp.transforms.privacy.key_files", "KeyFile"),
+    ("dapple_dp.beam.launch_key", "LaunchKey"),
     # Limits of a worker, which change no result.
     ("dapple_dp.transforms.rounds.row_cache", "WorkerLimits"),
     # A reference to public points, with their digest.

@@ -6,7 +6,7 @@ stages is composed, and must be the job's plan. The checker does not see inside 
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 from apache_beam.coders import registry
@@ -15,7 +15,7 @@ from apache_beam.pvalue import AsSingleton, PBegin, PCollection
 
 from dapple_dp.schemas.core.plan import GraphPrivacy, Promise, RoundPlan, Zone
 from dapple_dp.schemas.errors import PrivacyFlowError
-from dapple_dp.transforms.core.allow_list import AUDITED, Role, Rule
+from dapple_dp.transforms.core.allow_list import AUDITED, Level, Role, Rule
 from dapple_dp.transforms.core.audit import Audit, check_functions, is_round, paths
 from dapple_dp.transforms.core.audited_types import CONTRACTS
 from dapple_dp.transforms.core.known_objects import is_a, name_of
@@ -53,14 +53,37 @@ def check_graph(pipeline: beam.Pipeline, promise: Promise) -> GraphPrivacy:
     return audit.finish()
 
 
+def check_part(part: AppliedPTransform, promise: Promise) -> GraphPrivacy:
+    """Checks a composite of somebody else's graph: its inputs are private, and its outputs must be public.
+
+    Arguments, result and errors are those of `check_graph`. The steps around the composite are not looked at.
+    """
+    audit = Audit(promise, also=[AsSingleton._NO_DEFAULT])
+    audit.check_promise()
+    walk = _Walk(audit, trusted=False, given=part.inputs)
+    part.visit(walk, part.inputs[0].pipeline, set(part.inputs))
+    walk.give(part)
+    return audit.finish()
+
+
 class _Walk(PipelineVisitor):
     """Visits steps in the order of the data."""
 
-    def __init__(self, audit: Audit, *, trusted: bool):
+    def __init__(self, audit: Audit, *, trusted: bool, given: Iterable[PCollection] = ()):
         self._audit = audit
         self._trusted = trusted
-        self._traces: dict[AppliedPTransform, Trace] = {}
+        of_given = Trace(level=Level.PRIVATE, tagged=Level.PRIVATE, inside=Level.PRIVATE, label="the input")
+        self._traces: dict[AppliedPTransform, Trace] = {value.producer: of_given for value in given}
         self._inside: AppliedPTransform | None = None
+
+    def give(self, part: AppliedPTransform) -> None:
+        """Refuses outputs that are not public."""
+        for trace in map(self._trace, part.outputs.values()):
+            if trace.level > Level.PUBLIC:
+                raise PrivacyFlowError(
+                    f"{part.full_label} must give public data and releases, got {trace.level.words}; let the sum pass "
+                    f"the noise stage first. Path: {trace.path}."
+                )
 
     def enter_composite_transform(self, transform_node: AppliedPTransform) -> None:
         """Checks an audited composite as a whole; otherwise its steps will be checked one by one."""

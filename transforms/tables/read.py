@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
@@ -208,9 +209,9 @@ class _ShardsFn(LeanFn):
 
 
 class _RowsFn(LeanFn):
-    """Counts the rows of shards."""
+    """Counts the rows of shards, or of blocks."""
 
-    def process(self, shard: ShardRef) -> Iterator[tuple[None, int]]:
+    def process(self, shard: Any) -> Iterator[tuple[None, int]]:
         """(None, rows)."""
         yield None, shard.n_rows
 
@@ -236,7 +237,7 @@ def check_total(n_rows: int, may_be_empty: bool) -> None:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class CheckRows(beam.PTransform):
-    """`ShardRef`s → nothing; stops the job if there are no rows or more than an int64 sum can hold.
+    """`ShardRef`s or blocks → nothing; stops the job if there are no rows or more than an int64 sum can hold.
 
     Attributes:
       may_be_empty: whether there may be no rows.

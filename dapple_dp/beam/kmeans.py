@@ -1,0 +1,141 @@
+"""Private k-means as a step of a pipeline of Apache Beam."""
+
+import copy
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import apache_beam as beam
+
+from dapple_dp.beam.launch_key import LaunchKey
+from dapple_dp.beam.rows import BlocksFn, BlockSums, ReadFn, RowBlock
+from dapple_dp.estimator.dp_kmeans import DPKMeans
+from dapple_dp.estimator.released_run import released_run
+from dapple_dp.pipelines.kmeans.fit_in_memory import result_of
+from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit
+from dapple_dp.pipelines.run import run_keys
+from dapple_dp.pipelines.run.folder import new_run_id
+from dapple_dp.schemas.core.plan import GraphPrivacy
+from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.transforms.on_beam.checker import check_part
+from dapple_dp.transforms.on_beam.round import Central, RunRounds
+from dapple_dp.transforms.tables.read import CheckRows
+
+_SAVED = ("template_location", "output_executable_path")
+"""Options by which a pipeline is not run, but kept to be run any number of times."""
+
+
+class KMeans(beam.PTransform):
+    """Clusters the rows of a pipeline privately.
+
+    Input: `pyarrow.RecordBatch`; at unit "client" pairs of a client id and a `RecordBatch`, in any order. A batch has
+    all columns of `columns`, in any order; others are ignored. A null or NaN in a column that `missing` doesn't name
+    fails the pipeline.
+
+    Output: one fitted `DPKMeans`, also if there are no rows. Its centers, sizes, `privacy_` and `report()` may be
+    shown, and `save` writes a folder that `dapple assign` reads. The attribute `releases` of the output is a
+    PCollection of the noised aggregates behind it, one `Release` each.
+
+    Privacy: the promise holds from this step's input on. A row counts as often as it comes in, so what the steps before
+    do with a person's rows, or copy of them elsewhere, is yours to answer for. Each run of the pipeline spends epsilon
+    and delta, draws noise of its own, and is charged to no ledger. The graph of the rounds is checked when it is
+    built, before anything runs.
+
+    Keys: the graph holds the place of a key and a random nonce, never a key, so a runner may store it. Each run of the
+    pipeline has another nonce. A graph that is saved to be run more than once would repeat its noise, and equal
+    releases of two runs would reveal that no row has changed: templates are refused, and a job must not be cloned from
+    its stored graph. If a runner repeats steps, those before this one must give the same rows again.
+
+    Windowing: the global window, with its default trigger. Cost: a pass over the rows per round; at unit "client" also
+    one grouping of all rows by client, since bounds need the whole client, which must fit into memory.
+
+    Args:
+      n_clusters: as in `DPKMeans`.
+      columns: names of the features; None takes those of `domain`, if it is a mapping.
+      key_uri: file with 32 random bytes that workers can read, and others can't; None makes one for workers on this
+        machine, which is gone when this process ends.
+      parameters: those of `DPKMeans`, but for `ledger` and `verbose`. `epsilon`, `delta`, and `domain` or
+        `clipping_norm` have no defaults here.
+
+    Raises:
+      ConfigError: if a parameter breaks its rule.
+    """
+
+    def __init__(
+        self, n_clusters: Any, *, columns: Sequence[str] | None = None, key_uri: str | None = None, **parameters: Any
+    ):
+        super().__init__()
+        odd = next((name for name in ("ledger", "verbose") if parameters.get(name)), None)
+        if odd is not None:
+            raise ConfigError(f"{odd} must be left out of a Beam transform, got it; run `dapple fit` on files.")
+        self._estimator, self._key_uri = DPKMeans(n_clusters, **parameters), key_uri
+        names = self._estimator._known_columns() if columns is None else columns
+        if (
+            not isinstance(names, Sequence)
+            or isinstance(names, str)
+            or not all(isinstance(each, str) for each in names)
+        ):
+            raise ConfigError(f"columns must be the names of the features, got {names!r}; try columns=['x', 'y'].")
+        self._planned = self._estimator._plan_for(names)
+
+    def expand(self, rows: beam.PCollection) -> beam.PCollection:
+        """Adds the rounds, and checks them."""
+        _check_input(rows)
+        key = LaunchKey.of(self._key_uri)
+        state = rows | "Private" >> _PrivateRounds(planned=self._planned, key_source=key)
+        spent = check_part(rows.pipeline.transforms_stack[-1].parts[-1], self._planned.promise)
+        run_keys.check_held_keys(rows.pipeline)
+        models = state | "Model" >> beam.Map(_model, self._estimator, self._planned, spent).with_output_types(DPKMeans)
+        models.releases = models | "Releases" >> beam.FlatMap(_releases).with_output_types(Release)
+        return models
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class _PrivateRounds(beam.PTransform):
+    """Rows in, the state after the last round out: all that the checker has to see."""
+
+    planned: PlannedFit
+    key_source: LaunchKey
+
+    def expand(self, rows: beam.PCollection) -> beam.PCollection:
+        planned, root = self.planned, rows.pipeline
+        contract = planned.contract
+        found = rows | "Read" >> beam.ParDo(ReadFn(contract))
+        if contract.by_client:
+            found = found | "ByClient" >> beam.GroupByKey()
+        found = found | "Blocks" >> beam.ParDo(BlocksFn(contract)) | "Spread" >> beam.Reshuffle()
+        # A sum of no rows is zero, and not absent.
+        empty = root | "Empty" >> beam.Create([RowBlock()], reshuffle=False)
+        blocks = (found, empty) | "Rows" >> beam.Flatten()
+        _ = blocks | "CheckRows" >> CheckRows(may_be_empty=True)
+        state = root | "Public" >> beam.Create([planned.initial], reshuffle=False)
+        aggregation = Central(reader=BlockSums(contract), key_source=self.key_source)
+        return blocks | "Rounds" >> RunRounds(rounds=planned.rounds, state=state, aggregation=aggregation)
+
+
+def _check_input(rows: beam.PCollection) -> None:
+    """Refuses rows that would be released more than once, and graphs that are kept."""
+    if not rows.is_bounded or not rows.windowing.is_default():
+        raise ConfigError(
+            "rows must be bounded and in the global window with its default trigger, got others; read rows to an end, "
+            "or apply beam.WindowInto(beam.window.GlobalWindows()) before this step."
+        )
+    options = rows.pipeline.options.get_all_options()
+    kept = next((name for name in _SAVED if options.get(name)), None)
+    if kept is not None:
+        raise ConfigError(
+            f"{kept} must be left out, since each run of a saved graph would repeat its noise, got one; run it."
+        )
+
+
+def _model(state: Any, estimator: DPKMeans, planned: PlannedFit, spent: GraphPrivacy) -> DPKMeans:
+    """The fitted estimator; from what was released and settings."""
+    result = result_of(planned, state.model(), spent, "", None)
+    found = copy.copy(estimator)
+    found._take(released_run(planned, result, (), new_run_id()))
+    return found
+
+
+def _releases(model: DPKMeans) -> tuple[Release, ...]:
+    return model.releases_

@@ -1,0 +1,154 @@
+"""Rows of a pipeline: from its elements to blocks that statistics read."""
+
+import dataclasses
+import numbers
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+from numpy.typing import NDArray
+
+from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.errors import InputError, PrivacyFlowError
+from dapple_dp.schemas.tables.contract import TableContract
+from dapple_dp.transforms.core.round import Round, measure
+from dapple_dp.transforms.numerics.kernel import row_pass
+from dapple_dp.transforms.numerics.one_thread import one_thread
+from dapple_dp.transforms.on_beam.workers import LeanFn
+from dapple_dp.transforms.rounds.memory_rows import GROUP_ROWS
+
+Matrix = NDArray[np.floating]
+_ELEMENT = {
+    False: "elements must be a pyarrow.RecordBatch each, got {got}; turn yours into batches by beam.Map.",
+    True: "elements must be pairs of a client id and a pyarrow.RecordBatch, got {got}; make pairs by beam.Map.",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class RowBlock:
+    """Rows of one or more elements, or of whole clients.
+
+    Attributes:
+      block: the rows; None for no rows, as in the public element that every graph has.
+    """
+
+    block: ClientBlock | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows; private."""
+        return 0 if self.block is None else len(self.block.points)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class BlockSums:
+    """`RowReader` of blocks: they hold their rows.
+
+    Attributes:
+      contract: by which rows were read.
+    """
+
+    contract: TableContract
+    cores = 0
+
+    @property
+    def by_client(self) -> bool:
+        """As the contract has it."""
+        return self.contract.by_client
+
+    @property
+    def client_id(self) -> str | None:
+        """As the contract has it."""
+        return self.contract.client_id
+
+    @property
+    def participation(self) -> Any:
+        """As the contract has it."""
+        return self.contract.participation
+
+    def start(self) -> None:
+        """Gives statistics the compiled kernel."""
+        row_pass.start()
+
+    def sums(self, shards: Sequence[RowBlock], round_: Round, state: Any) -> NDArray[np.int64]:
+        """The statistic of some blocks together."""
+        if round_.at is not None:
+            raise PrivacyFlowError(
+                f"rounds of a transform must read all rows alike, got {round_.plan.path}; run a job."
+            )
+        total = np.zeros(round_.plan.size, dtype=np.int64)
+        with one_thread():
+            for each in shards:
+                if each.block is not None:
+                    total += measure(round_, each.block, state)
+        return total
+
+
+class ReadFn(LeanFn):
+    """Checks elements, and gives their rows as matrices, with their clients if the contract has clients."""
+
+    def __init__(self, contract: TableContract):
+        self._contract = contract
+
+    def process(self, element: Any) -> Iterator[Any]:
+        """Yields the rows of an element, if it has some; raises InputError without a value of theirs."""
+        by_client = self._contract.by_client
+        client, batch = (None, element) if not by_client else _pair(element)
+        if not isinstance(batch, pa.RecordBatch):
+            raise InputError(_ELEMENT[by_client].format(got=f"a {type(batch).__name__}"))
+        points = self._contract.to_points(pa.Table.from_batches([batch]), "a batch")
+        if len(points):
+            yield (client, points) if by_client else points
+
+
+def _pair(element: Any) -> tuple[Any, Any]:
+    """A client and its batch. One id has one type, since runners compare ids by their bytes."""
+    if not isinstance(element, tuple) or len(element) != 2:
+        raise InputError(_ELEMENT[True].format(got=f"a {type(element).__name__}"))
+    client, batch = element
+    if isinstance(client, numbers.Integral) and not isinstance(client, bool):
+        return int(client), batch
+    kind = next((kind for kind in (str, bytes) if isinstance(client, kind)), None)
+    if kind is None:
+        raise InputError(f"client ids must be integers, strings or bytes, got {type(client).__name__}; convert them.")
+    return kind(client), batch
+
+
+class BlocksFn(LeanFn):
+    """Puts rows of several elements, or of several whole clients, into one block.
+
+    Rows of different types stay apart: what a row adds must not depend on its neighbors.
+    """
+
+    def __init__(self, contract: TableContract):
+        self._by_client = contract.by_client
+
+    def start_bundle(self) -> None:
+        """Nothing is waiting yet."""
+        self._waiting: dict[np.dtype, list[Matrix]] = {}
+
+    def process(self, element: Any) -> Iterator[RowBlock]:
+        """Yields a block once there are enough rows for it."""
+        points = _joined(element[1]) if self._by_client else element
+        waiting = self._waiting.setdefault(points.dtype, [])
+        waiting.append(points)
+        if sum(map(len, waiting)) >= GROUP_ROWS:
+            yield self._block(points.dtype)
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        """Yields the rows that are left."""
+        for kind in list(self._waiting):
+            yield WindowedValue(self._block(kind), GlobalWindow().max_timestamp(), (GlobalWindow(),))
+
+    def _block(self, kind: np.dtype) -> RowBlock:
+        parts = self._waiting.pop(kind)
+        offsets = np.cumsum([0, *map(len, parts)], dtype=np.int64) if self._by_client else None
+        return RowBlock(ClientBlock(_joined(parts), offsets))
+
+
+def _joined(parts: Iterable[Matrix]) -> Matrix:
+    found = list(parts)
+    return found[0] if len(found) == 1 else np.concatenate(found)
