@@ -7,7 +7,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from dapple_dp.beam.launch_key import LaunchKey
+from dapple_dp.beam.launch_keys import LaunchKeys
 from dapple_dp.beam.rows import BlocksFn, BlockSums, ReadFn, RowBlock
 from dapple_dp.estimator.dp_kmeans import DPKMeans
 from dapple_dp.estimator.released_run import released_run
@@ -15,11 +15,13 @@ from dapple_dp.pipelines.kmeans.fit_in_memory import result_of
 from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit
 from dapple_dp.pipelines.run import run_keys
 from dapple_dp.pipelines.run.folder import new_run_id
+from dapple_dp.pipelines.run.round_driver import check_rounds
 from dapple_dp.schemas.core.plan import GraphPrivacy
 from dapple_dp.schemas.core.release import Release
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.transforms.on_beam.checker import check_part
 from dapple_dp.transforms.on_beam.round import Central, RunRounds
+from dapple_dp.transforms.privacy.key_files import KeyFile
 from dapple_dp.transforms.tables.read import CheckRows
 
 _SAVED = ("template_location", "output_executable_path")
@@ -70,6 +72,7 @@ class KMeans(beam.PTransform):
         if odd is not None:
             raise ConfigError(f"{odd} must be left out of a Beam transform, got it; run `dapple fit` on files.")
         self._estimator, self._key_uri = DPKMeans(n_clusters, **parameters), key_uri
+        self._keys: list[LaunchKeys] = []
         names = self._estimator._known_columns() if columns is None else columns
         if (
             not isinstance(names, Sequence)
@@ -82,13 +85,23 @@ class KMeans(beam.PTransform):
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
         """Adds the rounds, and checks them."""
         _check_input(rows)
-        key = LaunchKey.of(self._key_uri)
-        state = rows | "Private" >> _PrivateRounds(planned=self._planned, key_source=key)
-        spent = check_part(rows.pipeline.transforms_stack[-1].parts[-1], self._planned.promise)
-        run_keys.check_held_keys(rows.pipeline)
+        check_rounds(rows.pipeline.options, len(self._planned.rounds), "lloyd_steps")
+        keys, root = LaunchKeys(self._key_uri), rows.pipeline
+        state = rows | "Private" >> _PrivateRounds(planned=self._planned, key_source=keys.place())
+        part = root.transforms_stack[-1].parts[-1]
+        spent = check_part(part, self._planned.promise)
+        run_keys.check_held_keys(root)
+        keys.take(part, root)
+        self._keys.append(keys)
         models = state | "Model" >> beam.Map(_model, self._estimator, self._planned, spent).with_output_types(DPKMeans)
         models.releases = models | "Releases" >> beam.FlatMap(_releases).with_output_types(Release)
         return models
+
+    def to_runner_api_parameter(self, context: Any) -> Any:
+        """Gives the graph new keys whenever it is translated, which is before its steps are."""
+        for keys in self._keys:
+            keys.renew()
+        return super().to_runner_api_parameter(context)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -96,7 +109,7 @@ class _PrivateRounds(beam.PTransform):
     """Rows in, the state after the last round out: all that the checker has to see."""
 
     planned: PlannedFit
-    key_source: LaunchKey
+    key_source: KeyFile
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
         planned, root = self.planned, rows.pipeline

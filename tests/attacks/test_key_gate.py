@@ -65,8 +65,8 @@ READERS = {
     "dapple_dp.pipelines.clustered_fl.planned": {"key_digest", "read_key"},
     "dapple_dp.pipelines.clustered_fl.job": {"key_digest"},
     "dapple_dp.pipelines.ledger.spending": {"key_digest"},
-    # Made and checked only: what draws is at a place of the gate's, with another nonce in every pickle of a graph.
-    "dapple_dp.beam.launch_key": {"create_key", "read_key"},
+    # Made and checked only: what draws is at a place of the gate's, another one in each translation of a graph.
+    "dapple_dp.beam.launch_keys": {"create_key", "read_key"},
     # A label, which is no key: `RunKey.mac` makes the digest of the key that draws.
     "dapple_dp.pipelines.kmeans.fit_in_memory": {"KEY_LABEL"},
     # Secrets of parties, which open and seal files and draw nothing.

@@ -8,14 +8,18 @@ import hashlib
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterator
+import pickle
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 import pytest
 import yaml
 
+from dapple_dp.beam import KMeans
 from dapple_dp.pipelines.kmeans.plan import file_digests
 from dapple_dp.pipelines.run.options import DEFAULT_RUNNER, beam_options
 from dapple_dp.pipelines.tables.private_source import private_source
@@ -176,3 +180,32 @@ class Conformance:
             *json.loads((output / "run.json").read_text())["files"],
             "run.json",
         }
+
+    @pytest.mark.parametrize("unit", ["record", "client"])
+    def test_a_transform_releases_the_same_bytes(self, bench, flags, unit, tmp_path):
+        """In a pipeline of its user's, whose batches are in any order."""
+        released = [
+            transformed(bench, unit, tmp_path / name, each) for name, each in (("one", REFERENCE), ("other", flags))
+        ]
+        assert released[0] == released[1]
+
+
+def transformed(bench: Bench, unit: str, path: pathlib.Path, flags: Sequence[str]) -> list[tuple[str, bytes]]:
+    """What `dapple_dp.beam.KMeans` releases of the rows of the bench."""
+    points, clients = lake.mixture(N_ROWS), np.arange(N_ROWS) // CLIENT_ROWS
+    batches = [
+        pa.record_batch(list(part.T), names=list("abcd")) for part in np.array_split(points, 2 * N_ROWS // CLIENT_ROWS)
+    ]
+    elements = batches if unit == "record" else list(zip(clients[:: CLIENT_ROWS // 2].tolist(), batches, strict=True))
+    more = {} if unit == "record" else {"unit": unit, "client_rows": CLIENT_ROWS}
+
+    def keep(model: Any, path: str) -> None:  # a local function travels to workers by value
+        with open(path, "wb") as file:
+            pickle.dump([(each.path, each.values.tobytes()) for each in model.releases_], file)
+
+    with beam.Pipeline(options=beam_options(flags)) as pipeline:
+        step = KMeans(3, epsilon=2.0, delta=1e-6, domain=(-8, 8), columns=list("abcd"), key_uri=bench.key_uri, **more)
+        _ = pipeline | beam.Create(elements) | step | "Keep" >> beam.Map(keep, str(path))
+    found: list[tuple[str, bytes]] = pickle.loads(path.read_bytes())
+    assert found
+    return found

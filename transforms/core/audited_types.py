@@ -116,9 +116,8 @@ _VALUES = _types(
     ("dapple_dp.schemas.profile.plan", "ProfileEvent ProfilePlan"),
     ("dapple_dp.schemas.reports.parameters", "ReportGuarantee ReportParameters ReportVariant SubsetChoice"),
     ("dapple_dp.transforms.core.round", "Round"),
-    # The only key sources of noise and mask stages.
+    # The only key source of noise and mask stages.
     ("dapple_dp.transforms.privacy.key_files", "KeyFile"),
-    ("dapple_dp.beam.launch_key", "LaunchKey"),
     # Limits of a worker, which change no result.
     ("dapple_dp.transforms.rounds.row_cache", "WorkerLimits"),
     # A reference to public points, with their digest.

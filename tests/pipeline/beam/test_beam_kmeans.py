@@ -17,6 +17,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
+from apache_beam.internal import pickler
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.testing import test_stream
@@ -24,7 +25,7 @@ from apache_beam.utils import proto_utils
 
 from dapple_dp import DPKMeans, PrivacyWarning
 from dapple_dp.beam import KMeans, kmeans, rows
-from dapple_dp.beam.launch_key import LaunchKey
+from dapple_dp.beam.launch_keys import LaunchKeys
 from dapple_dp.estimator.job_of_parameters import Place, job_of
 from dapple_dp.pipelines.kmeans.fit import execute, read_release
 from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
@@ -34,6 +35,7 @@ from dapple_dp.schemas.core.unit import Clients
 from dapple_dp.schemas.errors import ConfigError, InputError, PrivacyFlowError
 from dapple_dp.transforms.core import keys, loop
 from dapple_dp.transforms.core.statistics.frame import Frame
+from dapple_dp.transforms.on_beam.workers import HeldKeyFn, held_keys
 from dapple_dp.transforms.privacy.key_files import KeyFile
 from tests.scenes import lake
 
@@ -389,29 +391,46 @@ def test_a_transform_that_is_applied_twice_draws_twice(tmp_path):
     assert not np.array_equal(found[0].releases_[0].values, found[1].releases_[0].values)
 
 
-def test_workers_of_a_run_share_its_key_and_runs_do_not(tmp_path):
-    kept_at = lake.write_key(tmp_path / "key")
-    key = LaunchKey.of(kept_at)
-    runs = [pickle.dumps(key) for _ in range(3)]
-    workers = [[pickle.loads(each) for _ in range(2)] for each in runs]
-    assert all(one == other and one.read_key() == other.read_key() for one, other in workers)
-    read = {key.read_key(), *(one.read_key() for one, _ in workers), KeyFile(kept_at).read_key()}
-    assert len(read) == 5
-    assert all(keys.is_run_place(one.place) for one, _ in workers)
-    assert not any(secret in each for each in runs for secret in read)
-
-
-def test_a_graph_holds_no_key(tmp_path):
-    kept_at = lake.write_key(tmp_path / "key")
-    pipeline = built(elements(POINTS), KMeans(3, **BOUNDED, key_uri=kept_at), tmp_path)
+def drawing(pipeline):
+    """Steps that draw in one translation of a graph, as workers unpickle them, and the bytes of all steps."""
     steps = pipeline.to_runner_api().components.transforms.values()
     payloads = [each.spec.payload for each in steps if each.spec.urn == common_urns.primitives.PAR_DO.urn]
-    dofns = [proto_utils.parse_Bytes(each, beam_runner_api_pb2.ParDoPayload).do_fn.payload for each in payloads]
-    graph = b"".join(bz2.decompress(base64.b64decode(each)) for each in dofns)
-    places = {each.decode() for each in re.findall(rb"/[^\s\x00-\x1f]*#run=[0-9a-f]{64}", graph)}
-    assert len(places) == len(KMeans(3, **BOUNDED)._planned.rounds)
-    drawing = [KeyFile(place).read_key() for place in places]
-    assert not any(secret in graph for secret in (lake.KEY, *drawing))
+    found = [proto_utils.parse_Bytes(each, beam_runner_api_pb2.ParDoPayload).do_fn.payload for each in payloads]
+    functions = [pickler.loads(each)[0] for each in found]
+    held = [each for each in functions if isinstance(each, HeldKeyFn)]
+    return held, b"".join(bz2.decompress(base64.b64decode(each)) for each in found)
+
+
+def test_workers_of_a_run_share_its_key_and_runs_do_not(tmp_path):
+    """Workers pickle steps again. A step that is tried again in another process must repeat its noise."""
+    kept_at = lake.write_key(tmp_path / "key")
+    pipeline = built(elements(POINTS), KMeans(3, **BOUNDED, key_uri=kept_at), tmp_path)
+    runs = [drawing(pipeline) for _ in range(3)]
+    places = [{pickler.loads(pickler.dumps(each)).place for each in (*held, *held)} for held, _ in runs]
+    assert [len(each) for each in places] == [1, 1, 1]
+    assert len(set.union(*places)) == 3
+    assert all(keys.is_run_place(place) for each in places for place in each)
+    read = {lake.KEY, *(KeyFile(place).read_key() for each in places for place in each)}
+    assert len(read) == 4
+    assert not any(secret in graph for _, graph in runs for secret in read)
+    assert all(kept_at.encode() in graph for _, graph in runs)
+
+
+def test_two_steps_of_one_transform_have_keys_of_their_own(tmp_path):
+    transform, pipeline = KMeans(3, **BOUNDED), beam.Pipeline(options=beam_options(()))
+    batches = pipeline | beam.Create(elements(POINTS))
+    for label in ("one", "other"):
+        _ = batches | label >> transform
+    held, _ = drawing(pipeline)
+    assert len({each.place for each in held}) == 2
+
+
+def test_a_graph_that_nobody_has_translated_draws_nothing(tmp_path):
+    """As by a runner that takes a pipeline as it is, and would draw the same in each run."""
+    pipeline = built(elements(POINTS), KMeans(3, **BOUNDED), tmp_path)
+    for _, function in held_keys(pipeline):
+        with pytest.raises(ConfigError, match="translates the graph, must be a readable file"):
+            function.setup()
 
 
 def test_a_key_that_others_may_read_is_refused(tmp_path):
@@ -422,9 +441,9 @@ def test_a_key_that_others_may_read_is_refused(tmp_path):
 
 def test_a_key_of_this_process_goes_with_it(tmp_path):
     code = (
-        "from dapple_dp.beam.launch_key import LaunchKey; import os, stat\n"
-        "key = LaunchKey.of(None)\n"
-        "for each in (key.uri, os.path.dirname(key.uri)):\n    print(each, oct(stat.S_IMODE(os.stat(each).st_mode)))"
+        "from dapple_dp.beam.launch_keys import LaunchKeys; import os, stat\n"
+        "key = LaunchKeys(None)._uri\n"
+        "for each in (key, os.path.dirname(key)):\n    print(each, oct(stat.S_IMODE(os.stat(each).st_mode)))"
     )
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
@@ -441,8 +460,7 @@ class Unbounded(rows.BlockSums):
         return 1000 * super().sums(shards, round_, state)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class KnownKey(LaunchKey):
+class KnownKey(KeyFile):
     """Draws noise that its author knows."""
 
     def read_key(self):
@@ -530,7 +548,7 @@ def test_another_way_to_add_up_rows_is_refused(monkeypatch, tmp_path):
 
 
 def test_another_source_of_keys_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr(kmeans, "LaunchKey", KnownKey)
+    monkeypatch.setattr(LaunchKeys, "place", lambda _: KnownKey(""))
     with pytest.raises(PrivacyFlowError, match="KnownKey, which is no audited type"):
         built(elements(POINTS), KMeans(3, **BOUNDED), tmp_path)
 
@@ -546,7 +564,7 @@ def test_a_state_of_other_types_is_refused(tmp_path):
 
 def test_a_kept_key_does_not_draw(monkeypatch, tmp_path):
     kept_at = lake.write_key(tmp_path / "key")
-    monkeypatch.setattr(kmeans.LaunchKey, "of", lambda uri: KeyFile(kept_at))
+    monkeypatch.setattr(LaunchKeys, "place", lambda _: KeyFile(kept_at))
     with pytest.raises(PrivacyFlowError, match="must hold the key of one run, got the kept key"):
         built(elements(POINTS), KMeans(3, **BOUNDED), tmp_path)
 
