@@ -113,9 +113,14 @@ class Place:
     @property
     def summary(self) -> Summary:
         """Run id and output, of a run that makes a whole one."""
-        if self._kind.writes is not Writes.WHOLE:
+        if not self.is_whole:
             return {}
         return {"run_id": self._options.run_id, "output": self._options.output}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the run makes one output, complete or absent."""
+        return self._kind.writes is Writes.WHOLE
 
     def complete(self) -> Summary | None:
         """The summary of this run of these settings, if its ledger has charged it and its output is there.

@@ -12,7 +12,7 @@ from dapple_dp.pipelines.jobs.forewarnings import forewarnings
 from dapple_dp.pipelines.jobs.job import Job, JobChoice, Planned, Result, Run, Settings
 from dapple_dp.pipelines.jobs.place import Summary
 from dapple_dp.pipelines.jobs.warned import with_warnings
-from dapple_dp.pipelines.run.options import JobOptions, check_in_process, parse_job, read_text
+from dapple_dp.pipelines.run.options import JobOptions, check_in_process, is_dry_run, parse_job, read_text
 from dapple_dp.pipelines.run.run_keys import keys_left
 from dapple_dp.pipelines.run.signals.exports import EXPORTS
 from dapple_dp.pipelines.run.signals.log_lines import of_run
@@ -49,15 +49,15 @@ def run_job(asked: Job[Any, Any, Any] | JobChoice, argv: Sequence[str]) -> Summa
 
 def run_settings(job: Job[Settings, Planned, Result], settings: Settings, options: JobOptions) -> Summary:
     """Runs a job whose settings are there; returns the summary, and raises what stopped it."""
+    if is_dry_run(options.beam):
+        from dapple_dp.pipelines.jobs.dry_run import dry_run
+
+        with of_run(job.name, options.run_id):
+            return dry_run(job, _checked(job, settings, options)[0], options)
     EXPORTS.beside(options.output)
     public = options.output if job.zone is Zone.PUBLIC else ""
     with of_run(job.name, options.run_id), reporting(job.name, options, settings, public) as summary:
-        check_stores(settings)
-        warned = forewarnings(settings)
-        for each in warned or ():
-            _LOGGER.warning("warning: %s", each)
-        settings = job.resolve(settings)
-        _check_outside(settings, options.output)
+        settings, warned = _checked(job, settings, options)
         place = job.place(settings, options)
         complete = place.complete()
         if complete is not None:
@@ -76,6 +76,19 @@ def run_settings(job: Job[Settings, Planned, Result], settings: Settings, option
             private = "; it is as private as the input" if job.zone is Zone.TRUSTED else ""
             _LOGGER.info("done: %s%s", where, private)
         return summary
+
+
+def _checked(
+    job: Job[Settings, Any, Any], settings: Settings, options: JobOptions
+) -> tuple[Settings, tuple[str, ...] | None]:
+    """Resolved settings, and the warnings that they call for, which are in the log."""
+    check_stores(settings)
+    warned = forewarnings(settings)
+    for each in warned or ():
+        _LOGGER.warning("warning: %s", each)
+    settings = job.resolve(settings)
+    _check_outside(settings, options.output)
+    return settings, warned
 
 
 @contextlib.contextmanager
@@ -116,6 +129,8 @@ def carry_out(job: Job[Settings, Planned, Result], run: Run[Settings]) -> Iterat
     Raises:
       DappleError: what stopped it, in one sentence.
     """
+    if is_dry_run(run.options.beam):
+        raise ConfigError(f"--dry_run is for commands such as `dapple {job.name}`, which end then; leave it out here.")
     check_stores(run.settings)
     check_runner(run.options.beam.view_as(StandardOptions).runner, getattr(run.settings, "experimental", False))
     check_in_process(job.name, run.options.beam, job.in_process)

@@ -5,6 +5,7 @@ import logging
 import shutil
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import apache_beam as beam
 from apache_beam import pipeline as beam_pipeline
@@ -13,6 +14,8 @@ from apache_beam.runners.runner import PipelineResult
 
 from dapple_dp.pipelines.run import run_keys
 from dapple_dp.pipelines.run.failures import UNWATCHED, reported
+from dapple_dp.pipelines.run.options import is_dry_run, is_on
+from dapple_dp.schemas.choices import Runner
 from dapple_dp.schemas.core.plan import GraphPrivacy, Promise
 from dapple_dp.schemas.errors import RunnerError
 from dapple_dp.transforms.files.signals.progress import PROGRESS
@@ -22,6 +25,20 @@ from dapple_dp.transforms.on_beam.checker import check_graph
 _LOGGER = logging.getLogger(__name__)
 _NAME = "alter_label_if_ipython"
 _CANCEL_SECONDS = 20.0
+
+
+class NotSubmittedError(Exception):
+    """A pipeline that was built and checked in a dry run, and not submitted.
+
+    Attributes:
+      n_steps: steps without parts.
+      n_bytes: of its graph.
+    """
+
+    def __init__(self, graph: Any):
+        super().__init__()
+        self.n_steps = sum(not each.subtransforms for each in graph.components.transforms.values())
+        self.n_bytes = graph.ByteSize()
 
 
 class _Unlabeled:
@@ -69,6 +86,7 @@ def run_graph(build: Callable[[beam.Pipeline], None], options: PipelineOptions, 
       PrivacyFlowError: if the graph does not keep the promise, or would draw under a kept key; nothing has been read
         then.
       DappleError: what stopped the run.
+      NotSubmittedError: in a dry run.
     """
     with reported(), one_thread(), UNLABELED:
         _watch_workers(options)
@@ -77,6 +95,8 @@ def run_graph(build: Callable[[beam.Pipeline], None], options: PipelineOptions, 
             build(pipeline)
             found = check_graph(pipeline, promise)
             run_keys.check_held_keys(pipeline)
+            if is_dry_run(options):
+                raise NotSubmittedError(_translated(pipeline, options))
             with PROGRESS.pipeline():
                 running = pipeline.run()
                 with _followed(options, promise):
@@ -85,6 +105,11 @@ def run_graph(build: Callable[[beam.Pipeline], None], options: PipelineOptions, 
             # In a notebook Beam leaves it behind.
             shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
         return found
+
+
+def _translated(pipeline: beam.Pipeline, options: PipelineOptions) -> Any:
+    """What a runner would be given; Beam's code for Dataflow translates it without sending anything."""
+    return pipeline.run().job.proto_pipeline if is_on(Runner.DATAFLOW, options) else pipeline.to_runner_api()
 
 
 def _watch_workers(options: PipelineOptions) -> None:

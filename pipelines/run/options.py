@@ -12,7 +12,14 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
-from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import (
+    DebugOptions,
+    GoogleCloudOptions,
+    PipelineOptions,
+    SetupOptions,
+    StandardOptions,
+    TestOptions,
+)
 
 from dapple_dp.pipelines.run.flags import FORM, OUTPUT_FLAGS, parse_own
 from dapple_dp.pipelines.run.folder import absolute, new_run_id
@@ -174,6 +181,11 @@ def beam_options(flags: Sequence[str]) -> PipelineOptions:
     standard = options.view_as(StandardOptions)
     if standard.runner is None:
         standard.runner = DEFAULT_RUNNER
+    if not shuffles_in_memory(options):
+        # Beam would send what `__main__` holds, and where the launcher's Python and packages are.
+        setup = options.view_as(SetupOptions)
+        setup.save_main_session = bool(setup.save_main_session)
+        options.view_as(DebugOptions).add_experiment("disable_logging_submission_environment")
     # Stores that need options, such as s3:// and hdfs://, ask for them before the first pipeline is made.
     set_options(options)
     return options
@@ -182,6 +194,16 @@ def beam_options(flags: Sequence[str]) -> PipelineOptions:
 def shuffles_in_memory(options: PipelineOptions) -> bool:
     """Whether the runner is one of this machine, which keeps what it shuffles in memory."""
     return options.view_as(StandardOptions).runner in (DEFAULT_RUNNER, "DirectRunner") or runs_in_process(options)
+
+
+def is_on(runner: Runner, options: PipelineOptions) -> bool:
+    """Whether a job is for a runner, as Beam reads its name: in letters of any case, or the path of the class."""
+    return str(options.view_as(StandardOptions).runner).rpartition(".")[2].lower() == runner.lower()
+
+
+def is_dry_run(options: PipelineOptions) -> bool:
+    """Whether no pipeline is to be submitted; as in Beam, whatever the flag says."""
+    return bool(options.view_as(TestOptions).dry_run)
 
 
 def runs_in_process(options: PipelineOptions) -> bool:

@@ -216,43 +216,8 @@ def test_rows_of_a_run_that_is_over_are_gone_from_the_store(root, tmp_path):
     assert stores.names() == []
 
 
-# The conditions that real stores are asked for. Their libraries are not here, so calls are looked at.
-
-
-class _Google:
-    """A bucket that answers as Google's does; counts on the condition."""
-
-    PreconditionFailed = type("PreconditionFailed", (Exception,), {})
-
-    def __init__(self):
-        self.objects, self.asked = {}, []
-
-    def bucket(self, bucket):
-        return types.SimpleNamespace(blob=lambda name: types.SimpleNamespace(upload_from_string=self._upload(name)))
-
-    def _upload(self, name):
-        def upload(content, *, if_generation_match):
-            self.asked.append(if_generation_match)
-            if name in self.objects:
-                raise self.PreconditionFailed
-            self.objects[name] = content
-
-        return upload
-
-
-def test_google_is_asked_for_an_object_of_generation_zero(monkeypatch):
-    google = _Google()
-    gcsio = types.SimpleNamespace(
-        GcsIO=lambda: types.SimpleNamespace(client=google), parse_gcs_path=lambda path: path[5:].split("/", 1)
-    )
-    errors = types.SimpleNamespace(PreconditionFailed=google.PreconditionFailed, GoogleAPIError=KeyError)
-    monkeypatch.setitem(sys.modules, "apache_beam.io.gcp.gcsio", gcsio)
-    monkeypatch.setitem(sys.modules, "google.api_core.exceptions", errors)
-    clients.STORE.put_new("gs://bucket/out.partial-r/run.nonce", b"n")
-    with pytest.raises(FileExistsError):
-        clients.STORE.put_new("gs://bucket/out.partial-r/run.nonce", b"m")
-    assert google.objects == {"out.partial-r/run.nonce": b"n"}
-    assert google.asked == [0, 0]
+# The conditions that real stores are asked for. Google's is in `test_gcs`; other libraries are not here, so calls are
+# looked at.
 
 
 @pytest.mark.parametrize(("status", "error"), [(409, FileExistsError), (404, OSError), (403, StoreDeniedError)])

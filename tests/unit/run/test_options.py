@@ -6,7 +6,14 @@ import re
 
 import pytest
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, SetupOptions, StandardOptions
+from apache_beam.options.pipeline_options import (
+    DebugOptions,
+    DirectOptions,
+    PipelineOptions,
+    SetupOptions,
+    StandardOptions,
+)
+from apache_beam.transforms import environments
 
 from dapple_dp.pipelines.run import options, round_driver
 from dapple_dp.schemas.errors import ConfigError
@@ -36,6 +43,17 @@ def test_beam_flags_pass_through():
     assert beam.view_as(StandardOptions).streaming is True
     assert beam.view_as(DirectOptions).direct_num_workers == 2
     assert beam.view_as(SetupOptions).save_main_session is False
+
+
+@pytest.mark.parametrize("runner", ["DataflowRunner", "FlinkRunner", "PortableRunner", "PrismRunner"])
+def test_nothing_of_the_launcher_is_staged(runner):
+    """Neither what its session holds, unless it is asked for, nor the list of its packages with their places."""
+    given = options.beam_options([f"--runner={runner}", "--experiments=another"])
+    assert given.view_as(SetupOptions).save_main_session is False
+    assert environments.python_sdk_dependencies(given) == []
+    assert given.view_as(DebugOptions).lookup_experiment("another")
+    given = options.beam_options([f"--runner={runner}", "--save_main_session"])
+    assert given.view_as(SetupOptions).save_main_session is True
 
 
 def test_flags_are_parsed_once_for_a_class_of_options(monkeypatch):

@@ -1,0 +1,77 @@
+"""`--dry_run=True`: the first pipeline of a job is built and checked, and for Dataflow translated, but not submitted.
+
+The job runs in a temporary folder with a key that is made there, and without its ledger: nothing of the run is
+reserved, charged or written where a run that counts would find it.
+"""
+
+import dataclasses
+import logging
+import os
+import tempfile
+from typing import Any
+
+import pydantic
+from apache_beam.options.pipeline_options import StandardOptions
+
+from dapple_dp.pipelines.jobs.job import Job, Run
+from dapple_dp.pipelines.jobs.place import Summary
+from dapple_dp.pipelines.run.graph import NotSubmittedError
+from dapple_dp.pipelines.run.options import JobOptions, check_in_process
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.settings.tiers import check_runner
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def dry_run(job: Job[Any, Any, Any], settings: Any, options: JobOptions) -> Summary:
+    """Says what a job would submit first.
+
+    Args:
+      job: the job.
+      settings: resolved.
+      options: of the command line.
+
+    Returns:
+      The summary that is printed last; it names no output and no epsilon, since there is none.
+
+    Raises:
+      ConfigError: for a job that does not write one whole output.
+      DappleError: what would stop the run before its first pipeline.
+    """
+    check_runner(options.beam.view_as(StandardOptions).runner, getattr(settings, "experimental", False))
+    check_in_process(job.name, options.beam, job.in_process)
+    apart = _without_keys(settings)
+    place = job.place(apart, options)
+    if not place.is_whole:
+        raise ConfigError(
+            f"--dry_run must be left out for {job.name}, whose pipelines follow from what other parties or earlier "
+            "parts have written; try it on a copy."
+        )
+    place.check()
+    with tempfile.TemporaryDirectory(prefix="dapple-dry-run-") as folder:
+        there = dataclasses.replace(options, output=os.path.join(folder, "output"))
+        run = Run(settings=apart, options=there, place=job.place(apart, there))
+        try:
+            planned = job.plan(run)
+            with run.place.opened(None):
+                job.work(run, planned)
+        except NotSubmittedError as pipeline:
+            _LOGGER.info(
+                "dry run: %s would submit a pipeline of %d steps (%d kB) to %s; "
+                "nothing was submitted, charged or written",
+                *(job.name, pipeline.n_steps, -(-pipeline.n_bytes // 1000)),
+                options.beam.view_as(StandardOptions).runner,
+            )
+            return Summary(dry_run=True, steps=pipeline.n_steps, bytes=pipeline.n_bytes)
+    raise RuntimeError(f"{job.name} must build a pipeline.")
+
+
+def _without_keys(settings: Any) -> Any:
+    """Settings without ledger, and with keys of their own in the folder of the run."""
+    if not isinstance(settings, pydantic.BaseModel):  # Of jobs of several parts, which are refused.
+        return settings
+    changes = {name: None for name in ("ledger", "key_uri") if hasattr(settings, name)}
+    masked = getattr(settings, "masked", None)
+    if masked is not None:
+        changes["masked"] = masked.model_copy(update={"secret_uri": None})
+    return settings.model_copy(update=changes)
