@@ -106,6 +106,8 @@ def test_images_are_pinned_and_not_root(dockerfile):
         ("--no-index", "", "build: pip without digests"),
         ("RUN rm -f", "RUN curl -O x && rm -f", "jars: fetches something"),
         ("COPY requirements.txt", "ADD requirements.txt", "build: ADD"),
+        ("_sdk:2.77.0", "_sdk", "beam: no tag"),
+        ("--require-hashes --only-binary=:all: --no-deps", "", "build-gcp: pip without digests"),
     ],
 )
 def test_a_worse_file_is_found(dockerfile, old, new, fault):
@@ -140,6 +142,30 @@ def test_all_copied_files_exist_and_nothing_else_is_sent(dockerfile):
     assert needed | {"schedule", "requirements.txt"} <= set(copied(dockerfile))
     private = ("out/result/key", "examples/census/adult_census.parquet", "key", ".git/config", "data/rows.parquet")
     assert not any(fnmatch.fnmatch(path, each) or path.startswith(f"{each}/") for path in private for each in sent)
+
+
+def wanted(path):
+    """Versions that a file of requirements pins, by name."""
+    return dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / path).read_text(), re.MULTILINE))
+
+
+def test_the_image_for_dataflow_is_a_harness_of_beam(dockerfile):
+    """What Beam starts there has the versions of the launcher: Beam and Python of its image, packages of the extra."""
+    known = stages(dockerfile)
+    _, steps = known["dataflow"]
+    assert ("ENTRYPOINT", '["/opt/apache/beam/boot"]') in steps
+    assert ("COPY", "--from=beam /opt/apache/beam /opt/apache/beam") in steps
+    assert ("COPY", "--from=build-gcp /opt/dapple /opt/dapple") in steps
+    (variables,) = (dict(each.split("=", 1) for each in rest.split()) for word, rest in steps if word == "ENV")
+    assert variables["PATH"].startswith("/opt/dapple/bin:")
+    assert variables["RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT"] == "1"
+    images = dict(rest.split("=", 1) for word, rest in instructions(dockerfile) if word == "ARG")
+    beam, python = wanted("requirements.txt")["apache-beam"], images["PYTHON_IMAGE"].partition(":")[2].partition("-")[0]
+    assert (known["beam"][0], images["BEAM_IMAGE"]) == ("${BEAM_IMAGE}", f"apache/beam_python{python}_sdk:{beam}")
+    assert not set(wanted("requirements.txt")) & set(wanted("deploy/requirements/gcp.txt"))
+    (installed,) = (rest for word, rest in known["build-gcp"][1] if word == "RUN")
+    assert "--prefix=/opt/dapple -r gcp.txt" in installed
+    assert known["build-gcp"][0] == "build"
 
 
 @pytest.fixture(scope="module")
