@@ -30,6 +30,7 @@ def place(tmp_path_factory):
     lake.write_files(folder / "rows", [lake.table_of(points[part::2], clients[part::2] % 20) for part in (0, 1)])
     lake.write_server(folder / "server.parquet")
     lake.write_key(folder / "key")
+    (folder / "killed").mkdir()
     with google_store.google_store(folder), lake.written_keys_draw():
         for name in ("rows", "server.parquet", "key"):
             google_store.upload(str(folder / name), name)
@@ -96,6 +97,32 @@ def test_a_charged_fit_is_charged_once(place, beside):
     assert ledgers.kinds(ledger).count("commit") == 1
     assert published("charged") == lake.released(place.folder / "out")
     assert left(beside, "charged") == []
+
+
+def test_a_charged_fit_that_is_killed_while_it_publishes_is_finished(place, beside, monkeypatch):
+    """A bucket has no folder to move: files are moved one by one, and `run.json` is the last."""
+    ledger = ledgers.new_ledger(place.folder / "killed", Limit(epsilon=10.0, delta=1e-5), "rows")
+    data = {"path": f"{ROOT}/rows", "features": "x", "client_id": "client_id", "name": "rows"}
+    charged = {"data": data, "key_uri": None, "ledger": str(place.folder / "killed" / "ledger.sqlite")}
+    rename, sent = STORE.rename, []
+
+    def cut(path, other):
+        if other.endswith("killed/run.json"):
+            raise KeyboardInterrupt
+        sent.append(other)
+        rename(path, other)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(STORE, "rename", cut)
+        assert place.run("fit", f"{ROOT}/killed", ROOT, "--run_id", "one", **charged).code == 130
+    assert f"{ROOT}/killed/centers.parquet" in sent
+    assert "killed/run.json" not in google_store.names("killed/")
+    before = google_store.raw("killed/releases.parquet")
+    outcome = place.run("fit", f"{ROOT}/killed", ROOT, "--run_id", "one", **charged)
+    assert outcome.code == 0, outcome.err
+    assert google_store.raw("killed/releases.parquet") == before
+    assert ledgers.kinds(ledger) == ["limit", "reserve", "start", "commit"]
+    assert left(beside, "killed") == []
 
 
 def test_a_ledger_in_a_bucket_is_refused(place, beside):
