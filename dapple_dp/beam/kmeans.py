@@ -117,10 +117,10 @@ class _PrivateRounds(beam.PTransform):
         found = rows | "Read" >> beam.ParDo(ReadFn(contract))
         if contract.by_client:
             found = found | "ByClient" >> beam.GroupByKey()
-        found = found | "Blocks" >> beam.ParDo(BlocksFn(contract)) | "Spread" >> beam.Reshuffle()
+        found = found | "Blocks" >> beam.ParDo(BlocksFn(contract))
         # A sum of no rows is zero, and not absent.
         empty = root | "Empty" >> beam.Create([RowBlock()], reshuffle=False)
-        blocks = (found, empty) | "Rows" >> beam.Flatten()
+        blocks = (found, empty) | "Rows" >> beam.Flatten() | "Spread" >> beam.Reshuffle()
         _ = blocks | "CheckRows" >> CheckRows(may_be_empty=True)
         state = root | "Public" >> beam.Create([planned.initial], reshuffle=False)
         aggregation = Central(reader=BlockSums(contract), key_source=self.key_source)

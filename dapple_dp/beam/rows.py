@@ -1,5 +1,6 @@
 """Rows of a pipeline: from its elements to blocks that statistics read."""
 
+import contextlib
 import dataclasses
 import numbers
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +13,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from numpy.typing import NDArray
 
 from dapple_dp.schemas.core.block import ClientBlock
-from dapple_dp.schemas.errors import InputError, PrivacyFlowError
+from dapple_dp.schemas.errors import InputError, PrivacyFlowError, RunnerError
 from dapple_dp.schemas.tables.contract import TableContract
 from dapple_dp.transforms.core.round import Round, measure
 from dapple_dp.transforms.numerics.kernel import row_pass
@@ -21,6 +22,7 @@ from dapple_dp.transforms.on_beam.workers import LeanFn
 from dapple_dp.transforms.rounds.memory_rows import GROUP_ROWS
 
 Matrix = NDArray[np.floating]
+_NO_MEMORY = "a block of rows, and a whole client, must fit into memory, got too little of it; give workers more."
 _ELEMENT = {
     False: "elements must be a pyarrow.RecordBatch each, got {got}; turn yours into batches by beam.Map.",
     True: "elements must be pairs of a client id and a pyarrow.RecordBatch, got {got}; make pairs by beam.Map.",
@@ -80,11 +82,20 @@ class BlockSums:
                 f"rounds of a transform must read all rows alike, got {round_.plan.path}; run a job."
             )
         total = np.zeros(round_.plan.size, dtype=np.int64)
-        with one_thread():
+        with one_thread(), _memory():
             for each in shards:
                 if each.block is not None:
                     total += measure(round_, each.block, state)
         return total
+
+
+@contextlib.contextmanager
+def _memory() -> Iterator[None]:
+    """Says that there is too little memory, without the number of rows that NumPy would say."""
+    try:
+        yield
+    except MemoryError:
+        raise RunnerError(_NO_MEMORY) from None
 
 
 class ReadFn(LeanFn):
@@ -150,5 +161,6 @@ class BlocksFn(LeanFn):
 
 
 def _joined(parts: Iterable[Matrix]) -> Matrix:
-    found = list(parts)
-    return found[0] if len(found) == 1 else np.concatenate(found)
+    with _memory():
+        found = list(parts)
+        return found[0] if len(found) == 1 else np.concatenate(found)

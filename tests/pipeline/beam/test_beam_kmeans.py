@@ -32,7 +32,7 @@ from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
 from dapple_dp.pipelines.run.failures import original_error
 from dapple_dp.pipelines.run.options import beam_options
 from dapple_dp.schemas.core.unit import Clients
-from dapple_dp.schemas.errors import ConfigError, InputError, PrivacyFlowError
+from dapple_dp.schemas.errors import ConfigError, InputError, PrivacyFlowError, RunnerError
 from dapple_dp.transforms.core import keys, loop
 from dapple_dp.transforms.core.statistics.frame import Frame
 from dapple_dp.transforms.on_beam.workers import HeldKeyFn, held_keys
@@ -364,6 +364,23 @@ def test_rows_of_several_panes_are_refused(made):
         made(beam.Pipeline(options=beam_options(()))) | KMeans(3, **BOUNDED)
 
 
+def test_more_rounds_than_flink_can_plan_are_refused():
+    flags = ["--runner=FlinkRunner", "--flink_master=127.0.0.1:1"]
+    pipeline = beam.Pipeline(options=beam.options.pipeline_options.PipelineOptions(flags))
+    with pytest.raises(ConfigError, match="lloyd_steps must leave at most 22 rounds to one pipeline on a Flink"):
+        pipeline | beam.Create(elements(POINTS)) | KMeans(3, **BOUNDED, algorithm="dp_lloyd", lloyd_steps=30)
+
+
+def test_too_little_memory_is_said_without_the_number_of_rows(monkeypatch):
+    blocks, reader = blocks_of(KMeans(3, **BOUNDED), elements(POINTS))
+    monkeypatch.setattr(rows, "measure", lambda *_: np.zeros(1 << 50))
+    planned = KMeans(3, **BOUNDED)._planned
+    with pytest.raises(RunnerError, match="must fit into memory") as caught:
+        reader.sums(blocks, planned.rounds[0], planned.initial.broadcast())
+    assert caught.value.__cause__ is None
+    assert not re.search(r"\d", str(caught.value))
+
+
 @pytest.mark.parametrize(
     "option", [("--template_location=gs://bucket/graph",), ("--output_executable_path=graph.jar",)]
 )
@@ -414,6 +431,33 @@ def test_workers_of_a_run_share_its_key_and_runs_do_not(tmp_path):
     assert len(read) == 4
     assert not any(secret in graph for _, graph in runs for secret in read)
     assert all(kept_at.encode() in graph for _, graph in runs)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--direct_runner_bundle_repeat=3",),
+        pytest.param(
+            ("--direct_num_workers=2", "--direct_running_mode=multi_processing", "--direct_runner_bundle_repeat=3"),
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["in memory", "in processes"],
+)
+def test_steps_that_are_tried_again_repeat_their_noise(flags, tmp_path):
+    """Else the mean of what attempts leave would have less noise than was paid for."""
+    path = str(tmp_path / "releases")
+
+    def leave(model):  # a local function travels to workers by value
+        with open(path, "ab") as file:
+            pickle.dump([(each.path, each.values.tobytes()) for each in model.releases_], file)
+
+    pipeline = beam.Pipeline(options=beam_options(flags))
+    _ = pipeline | beam.Create(elements(POINTS)) | KMeans(3, **BOUNDED) | "Leave" >> beam.Map(leave)
+    run(pipeline)
+    found = kept(path)
+    assert len(found) == 4
+    assert found == found[:1] * 4
 
 
 def test_two_steps_of_one_transform_have_keys_of_their_own(tmp_path):
