@@ -27,19 +27,18 @@ from benchmarks import machine, measurement
 from benchmarks.coverage_kinds import Found
 from dapple_dp.schemas.choices import Algorithm
 from dapple_dp.schemas.core.plan import PrivacyUnit
+from dapple_dp.transforms.kmeans.protocols import PROTOCOLS, protocol_of
 
 RUNS = 200
-BOX: dict[str, Any] = {"dp_lloyd": {"domain": [0.0, 1.0]}}
 FROM_SERVER: dict[str, Any] = kinds.SERVER | {"lloyd": {"steps": 2}}
 MORE: dict[Algorithm, dict[str, Any]] = {
-    Algorithm.DP_LLOYD: BOX,
-    Algorithm.DP_MEDIANS: BOX,
+    **{algorithm: {} for algorithm in PROTOCOLS},
     Algorithm.FEDDP_KMEANS: kinds.SERVER,
     Algorithm.SERVER_KMEANSPP: FROM_SERVER,
     Algorithm.SERVER_LLOYDS: FROM_SERVER,
     Algorithm.SPHERE_PACKING: FROM_SERVER,
 }
-"""Settings of algorithms whose last round sums rows by their nearest center."""
+"""Settings of algorithms besides the domain, where they have one."""
 JOBS: dict[str, Callable[[str, int], Found]] = {
     **{str(name): partial(kinds.of_fit, str(name), more) for name, more in MORE.items()},
     str(Algorithm.CENTRAL_TREE): kinds.of_trees,
@@ -62,7 +61,7 @@ PAGES: dict[str, Callable[[int], Found]] = {
 }
 PARTS = {"fits": FITS, "pages": PAGES}
 KINDS = FITS | PAGES
-UNKNOWN = frozenset(f"{unit}, {Algorithm.DP_MEDIANS}" for unit in PrivacyUnit)
+UNKNOWN = {f"{unit}, {name}" for name in PROTOCOLS if protocol_of(name).unknown_noise for unit in PrivacyUnit}
 """Kinds of jobs that state no interval of a center, and name no feature, since its noise is unknown."""
 LIMITS = {
     "sizes": (0.93, 0.97),

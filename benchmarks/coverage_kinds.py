@@ -26,8 +26,8 @@ from dapple_dp.pipelines.kmeans.plan.replay import replayed
 from dapple_dp.pipelines.kmeans.report.fit_view import FitView
 from dapple_dp.schemas.core.block import ClientBlock
 from dapple_dp.schemas.core.plan import PrivacyUnit
-from dapple_dp.schemas.kmeans.fit_config import FitConfig, validated
-from dapple_dp.schemas.kmeans.model import ClusterModel
+from dapple_dp.schemas.kmeans.fit_config import FITS, FitConfig, validated
+from dapple_dp.schemas.kmeans.model import ClusterModel, ClusterNames
 from dapple_dp.schemas.kmeans.recurring.remembered import Memory
 from dapple_dp.schemas.privacy.meaning import Role
 from dapple_dp.schemas.profile.config import ProfileConfig
@@ -37,7 +37,7 @@ from dapple_dp.transforms.core import loop
 from dapple_dp.transforms.core.round import measure
 from dapple_dp.transforms.kmeans.central_tree import server as tree_server
 from dapple_dp.transforms.kmeans.protocols import warm_protocol
-from dapple_dp.transforms.kmeans.spherical.names import ClusterNames, cluster_names
+from dapple_dp.transforms.kmeans.spherical.names import cluster_names
 from dapple_dp.transforms.kmeans.spherical.server import KEPT
 from dapple_dp.transforms.numerics.kmeans.centers import NoisyMeans, last_means, released_as
 from dapple_dp.transforms.numerics.kmeans.recurring.memory import memory_of, most_runs, recalled
@@ -76,7 +76,7 @@ def settings(algorithm: str, **more: Any) -> FitConfig:
         "n_clusters": N_CLUSTERS,
         "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6},
     }
-    if algorithm in ("dp_lloyd", "dp_medians"):
+    if FITS[algorithm].has_domain:
         found["dp_lloyd"] = {"domain": [0.0, 1.0]}
     return validated({**found, **more})
 

@@ -30,8 +30,8 @@ from dapple_dp.schemas.errors import PrivacyFlowError as PrivacyFlowError
 from dapple_dp.schemas.errors import PrivacyWarning as PrivacyWarning
 from dapple_dp.schemas.errors import ProtocolError as ProtocolError
 from dapple_dp.schemas.errors import RunnerError as RunnerError
-from dapple_dp.schemas.kmeans.all_fits import FitConfig as FitConfig
 from dapple_dp.schemas.kmeans.fit_config import validated as validated
+from dapple_dp.schemas.kmeans.jobs.all_fits import FitConfig as FitConfig
 from dapple_dp.schemas.kmeans.model import ClusterModel as ClusterModel
 from dapple_dp.schemas.privacy.statement import PrivacyStatement as PrivacyStatement
 from dapple_dp.schemas.profile.config import ProfileConfig as ProfileConfig

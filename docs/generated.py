@@ -17,8 +17,8 @@ from dapple_dp.schemas import errors
 from dapple_dp.schemas.choices import Choice, Runner, Tier
 from dapple_dp.schemas.clustered_fl.config import ClusteredFLConfig
 from dapple_dp.schemas.kmeans.fit_config import FITS
-from dapple_dp.schemas.kmeans.model_job import PrepareConfig
-from dapple_dp.schemas.kmeans.pooled_config import PooledFitConfig
+from dapple_dp.schemas.kmeans.jobs.model_job import PrepareConfig
+from dapple_dp.schemas.kmeans.jobs.pooled_config import PooledFitConfig
 from dapple_dp.schemas.masked.config import AggregateConfig
 from dapple_dp.schemas.profile.config import ProfileConfig
 from dapple_dp.schemas.reports.config import DecodeConfig, EncodeConfig, ShuffleConfig

@@ -88,7 +88,7 @@ def expected(job: Mapping[str, Any], path: str, n_features: int, epoch: Mapping[
     lloyd = algorithm == "dp_lloyd" and round_name.startswith("lloyd_")
     variant = job.get("dp_lloyd", {}).get("variant", "fast")
     statistic = _statistic(round_name, name, relative=lloyd and variant == "fast")
-    of_paper = _of_paper(job, algorithm)
+    of_paper = _of_paper(job)
     if (lloyd and variant == "su") or (of_paper and name in LAPLACE_IN_PAPERS):
         return Expected(LAPLACE, "vector", _in_l1(job, statistic, name, n_features))
     unguarded = job.get("preset") == "published" or job.get("feddp_kmeans", {}).get("guards") is False
@@ -104,9 +104,7 @@ def _statistic(round_name: str, name: str, *, relative: bool) -> Statistic:
     return STATISTICS[name]
 
 
-def _of_paper(job: Mapping[str, Any], algorithm: str) -> bool:
-    if algorithm in ("dp_lloyd", "dp_medians", "central_tree", "spherical"):
-        return False
+def _of_paper(job: Mapping[str, Any]) -> bool:
     return job.get("preset") == "published" or job["privacy"].get("allocation") == "paper"
 
 

@@ -153,7 +153,7 @@ def released_centers(rows: NDArray[np.float64], job: dict[str, Any], label: str)
 def plain_centers(rows: NDArray[np.float64], job: dict[str, Any]) -> NDArray[np.float64]:
     """Centers of variant lloyd: the same rounds without noise."""
     from dapple_dp.schemas.core.block import ClientBlock
-    from dapple_dp.schemas.kmeans.pooled_config import validated_pooled
+    from dapple_dp.schemas.kmeans.jobs.pooled_config import validated_pooled
     from dapple_dp.transforms.kmeans.dp_lloyd import rounds as dp_lloyd
     from dapple_dp.transforms.trusted_zone import plain_lloyd
 

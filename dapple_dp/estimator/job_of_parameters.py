@@ -16,10 +16,10 @@ from dapple_dp.schemas.kmeans.fit_config import FITS, OWN_SECTIONS, FitConfig, v
 from dapple_dp.schemas.settings.section import is_number, python_scalar
 
 _SECTIONS = (
-    *(name for name, owner in OWN_SECTIONS.items() if owner not in (Algorithm.WINDOWS, Algorithm.SPHERICAL)),
+    *(name for name, owner in OWN_SECTIONS.items() if not FITS[owner].instead_of_kmeans),
     *("feddp_kmeans", "lloyd", "quality"),
 )
-"""Sections of a job for what has no parameter; windows follow a run in a folder, and topics are DPTopics."""
+"""Sections of a job for what has no parameter."""
 _WORD = "experimental"
 _PARAMETERS = {
     "--output": "folder",
@@ -101,12 +101,11 @@ def job_of(parameters: Mapping[str, Any], place: Place) -> FitConfig:
     } | word
     _check_domain(given["domain"], place.features)
     known = given["algorithm"] in tuple(Algorithm)
-    if given["algorithm"] == Algorithm.WINDOWS:
+    kind = FITS.get(str(given["algorithm"]))
+    if kind is not None and kind.instead_of_kmeans:
         raise ConfigError(
-            "algorithm must be one of a single fit, got 'windows', which is that of a stream; run `dapple stream`."
+            f"algorithm must be one that DPKMeans has, got '{given['algorithm']}'; {kind.instead_of_kmeans}."
         )
-    if given["algorithm"] == Algorithm.SPHERICAL:
-        raise ConfigError("algorithm must be one that DPKMeans has, got 'spherical'; use DPTopics.")
     bounds = _bounds(given, has_server=place.server is not None) if known else {}
     with in_parameters():
         return validated(_joined(base | bounds, more))

@@ -82,8 +82,8 @@ clipping: {client_rows: 10}
 names: {column: tags, vocabulary: vocabulary.txt}
 """
 _CLIENTS_LOAD = "dapple_dp.schemas.kmeans.fit_config:load_config"
-_FIT_MODEL = "dapple_dp.schemas.kmeans.all_fits:FitConfig"
-_POOLED_MODEL = "dapple_dp.schemas.kmeans.pooled_config:PooledFitConfig"
+_FIT_MODEL = "dapple_dp.schemas.kmeans.jobs.all_fits:FitConfig"
+_POOLED_MODEL = "dapple_dp.schemas.kmeans.jobs.pooled_config:PooledFitConfig"
 _ENCODE = "dapple_dp.schemas.reports.config:EncodeConfig"
 _WITH_SEED = {"EncodeConfig": {"seed": {"type": "integer", "minimum": 0}, "windows": {"type": "object"}}}
 _WITH_WINDOWS = _WITH_SEED | {"ShuffleConfig": {"windows": {"type": "object"}}}
@@ -100,7 +100,7 @@ WORDS: Mapping[str, Word] = {
     "topics": Word(
         module="dapple_dp.pipelines.command.topics",
         about="find what texts are about, privately: topics with names from a public vocabulary",
-        load="dapple_dp.pipelines.command.settings:topics",
+        load="dapple_dp.schemas.kmeans.jobs.topics_config:load_topics",
         models=("dapple_dp.schemas.kmeans.spherical_config:SphericalFit",),
         example=_TOPICS,
         in_process=True,
@@ -108,8 +108,8 @@ WORDS: Mapping[str, Word] = {
     "stream": Word(
         module="dapple_dp.pipelines.kmeans.stream.job",
         about="release windows as they are due, night after night, under one charge",
-        load="dapple_dp.schemas.kmeans.stream_config:load_stream_config",
-        models=("dapple_dp.schemas.kmeans.stream_config:StreamOptions",),
+        load="dapple_dp.schemas.kmeans.jobs.stream_config:load_stream_config",
+        models=("dapple_dp.schemas.kmeans.jobs.stream_config:StreamOptions",),
         section="stream",
         flags=("--output", "--once", "--drain", "--catch_up"),
         example=f"{_FIT.replace('lake,', 'lake, name: visits,')}ledger: ledger.sqlite\n"
@@ -118,8 +118,8 @@ WORDS: Mapping[str, Word] = {
     "prepare": Word(
         module="dapple_dp.pipelines.tables.prepare",
         about="group the rows of each client in one private copy, for many jobs",
-        load="dapple_dp.schemas.kmeans.model_job:load_prepare_config",
-        models=("dapple_dp.schemas.kmeans.model_job:PrepareConfig", _FIT_MODEL, _POOLED_MODEL),
+        load="dapple_dp.schemas.kmeans.jobs.model_job:load_prepare_config",
+        models=("dapple_dp.schemas.kmeans.jobs.model_job:PrepareConfig", _FIT_MODEL, _POOLED_MODEL),
         example="data: {path: lake, features: x, client_id: person}\n",
     ),
     "assign": Word(

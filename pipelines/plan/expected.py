@@ -31,7 +31,7 @@ from dapple_dp.schemas.core.release import Release
 from dapple_dp.schemas.core.unit import UNITS, unit_of
 from dapple_dp.schemas.errors import ConfigError, InputError
 from dapple_dp.schemas.kmeans.fit_config import FitConfig, is_pooled, validated
-from dapple_dp.schemas.kmeans.stream_config import in_stream_words, stream_config
+from dapple_dp.schemas.kmeans.jobs.stream_config import in_stream_words, stream_config
 from dapple_dp.schemas.kmeans.windows_config import WindowsFit
 from dapple_dp.schemas.privacy.charge import Charge
 from dapple_dp.schemas.privacy.meaning import Role, meaning_of

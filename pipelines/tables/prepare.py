@@ -19,7 +19,7 @@ from dapple_dp.pipelines.tables.private_source import private_source, staged_lis
 from dapple_dp.pipelines.tables.resources import check_room
 from dapple_dp.schemas.core.plan import TRUSTED_ZONE, Zone
 from dapple_dp.schemas.errors import ConfigError
-from dapple_dp.schemas.kmeans.model_job import PrepareConfig, load_prepare_config
+from dapple_dp.schemas.kmeans.jobs.model_job import PrepareConfig, load_prepare_config
 from dapple_dp.schemas.tables.contract import TableContract
 from dapple_dp.schemas.tables.prepared_layout import MANIFEST_FILE, PreparedManifest
 from dapple_dp.transforms.rounds.local_rows import LocalRows

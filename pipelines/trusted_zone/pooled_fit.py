@@ -17,8 +17,8 @@ from dapple_dp.pipelines.tables.features import with_features
 from dapple_dp.pipelines.tables.private_source import JobRows, private_source
 from dapple_dp.schemas.choices import LloydStart, PooledAlgorithm
 from dapple_dp.schemas.core.plan import TRUSTED_ZONE, Zone
+from dapple_dp.schemas.kmeans.jobs.pooled_config import PooledFitConfig, validated_pooled
 from dapple_dp.schemas.kmeans.model import ClusterModel
-from dapple_dp.schemas.kmeans.pooled_config import PooledFitConfig, validated_pooled
 from dapple_dp.schemas.settings import yaml_text
 from dapple_dp.schemas.settings.digest import config_digest
 from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE

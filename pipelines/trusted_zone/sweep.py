@@ -32,8 +32,8 @@ from dapple_dp.pipelines.trusted_zone.sweep_folder import SweepFolder
 from dapple_dp.schemas.core.plan import Promise, Zone
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.kmeans.jobs.pooled_config import PooledFitConfig
 from dapple_dp.schemas.kmeans.model import ClusterModel
-from dapple_dp.schemas.kmeans.pooled_config import PooledFitConfig
 from dapple_dp.schemas.privacy.charge import Charge
 from dapple_dp.schemas.trusted_zone.metrics import NOT_PRIVATE, Metrics
 from dapple_dp.schemas.trusted_zone.sweep_config import SweepCell, SweepConfig, SweepScores, load_sweep_config

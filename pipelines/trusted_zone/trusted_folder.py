@@ -8,7 +8,7 @@ from dapple_dp.pipelines.jobs.job import Run
 from dapple_dp.pipelines.run.graph import run_graph
 from dapple_dp.pipelines.tables.private_source import private_source, staged_listing
 from dapple_dp.schemas.core.plan import TRUSTED_ZONE
-from dapple_dp.schemas.kmeans.model_job import ModelJob
+from dapple_dp.schemas.kmeans.jobs.model_job import ModelJob
 from dapple_dp.schemas.settings.digest import config_digest
 from dapple_dp.transforms.files.saved_model import SavedModel
 

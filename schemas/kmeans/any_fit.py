@@ -50,6 +50,10 @@ class AnyFit(JobSettings):
 
     has_domain: ClassVar[bool] = False
     """Whether a section of the algorithm bounds rows by a box."""
+    compares_directions: ClassVar[bool] = False
+    """Whether rows are compared by their directions alone, as vectors of terms must be."""
+    instead_of_kmeans: ClassVar[str] = ""
+    """What to do in Python where `DPKMeans` does not run the algorithm; empty where it does."""
 
     algorithm: Algorithm = Field(
         description="the algorithm to run, where auto is a choice by what is public, and server_kmeanspp, "

@@ -21,7 +21,8 @@ from dapple_dp.schemas.kmeans.any_fit import AnyFit
 from dapple_dp.schemas.settings import rejection, yaml_text
 
 if TYPE_CHECKING:
-    from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit, DPMediansFit
+    from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
+    from dapple_dp.schemas.kmeans.medians_config import DPMediansFit
     from dapple_dp.schemas.kmeans.spherical_config import SphericalFit
     from dapple_dp.schemas.kmeans.tree_config import CentralTreeFit
     from dapple_dp.schemas.kmeans.windows_config import WindowsFit
@@ -119,7 +120,7 @@ class _Fits(Mapping[str, type[AnyFit]]):
         Algorithm.CENTRAL_TREE: "tree_config:CentralTreeFit",
         Algorithm.WINDOWS: "windows_config:WindowsFit",
         Algorithm.SPHERICAL: "spherical_config:SphericalFit",
-        Algorithm.DP_MEDIANS: "lloyd_config:DPMediansFit",
+        Algorithm.DP_MEDIANS: "medians_config:DPMediansFit",
         Algorithm.DP_LLOYD: "lloyd_config:DPLloydFit",
         Algorithm.SERVER_KMEANSPP: "fit_config:ServerStartFit",
         Algorithm.SERVER_LLOYDS: "fit_config:ServerStartFit",

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -54,8 +56,7 @@ class ClusterModel:
       size_stddevs: shape (n_clusters,): stddev of the noise of each size; NaN where nobody knows it.
       counted: what a size counts, in words that complete "rows"; empty where sizes count nothing of private rows.
       center_stddevs: shape of `centers`, feature units: by how much the noise of the last round moves each coordinate
-        of `noisy_means` (of `centers`, where there are none), to first order; NaN where nobody knows it, as in
-        dp_medians.
+        of `noisy_means` (of `centers`, where there are none), to first order; NaN where nobody knows it.
       numbers: of the clusters, ascending, those of an earlier run where this one follows it; empty for 0, 1, ...
     """
 
@@ -181,3 +182,57 @@ def model_from_tables(centers: pa.Table, releases: pa.Table) -> ClusterModel:
         center_stddevs=_array(ordered, "center_stddev"),
         numbers=() if numbers == tuple(range(len(numbers))) else numbers,
     )
+
+
+class ClusterNames(NamedTuple):
+    """Names of clusters, the strongest first; a cluster without one has no row.
+
+    Attributes:
+      clusters: shape (n_names,), ascending: indices of clusters.
+      terms: as the vocabulary has them.
+      counts: shape (n_names,): noisy weights of the cluster's rows with this term, in units: rows, or the shares of
+        their rows that clients have there.
+      excess: shape (n_names,): how many more these are than if the term were as frequent everywhere.
+      count_stddev: of the noise of a count.
+      threshold: stddevs of noise that the excess of a name is above, for the largest share that its cluster may have.
+      most_false: names by noise alone that are expected in a whole run, at most.
+    """
+
+    clusters: NDArray[np.int64]
+    terms: tuple[str, ...]
+    counts: NDArray[np.float64]
+    excess: NDArray[np.float64]
+    count_stddev: float
+    threshold: float
+    most_false: float
+
+    def of(self, cluster: int) -> list[int]:
+        """Rows of a cluster, the strongest name first."""
+        return [int(row) for row in np.flatnonzero(self.clusters == cluster)]
+
+    def reordered(self, rows: Sequence[int]) -> "ClusterNames":
+        """The same with clusters in another order, `rows` of where each was."""
+        order = [row for cluster in rows for row in self.of(cluster)]
+        again = [index for index, cluster in enumerate(rows) for _ in self.of(cluster)]
+        return self._replace(
+            clusters=np.array(again, dtype=np.int64),
+            terms=tuple(self.terms[row] for row in order),
+            counts=self.counts[order],
+            excess=self.excess[order],
+        )
+
+    def table(self, numbers: Sequence[int]) -> pa.Table:
+        """`names.parquet`: cluster int32, term string, noisy_count, count_stddev and excess, all doubles.
+
+        Args:
+          numbers: of the clusters, in their order.
+        """
+        return pa.table(
+            {
+                "cluster": pa.array([numbers[index] for index in self.clusters], pa.int32()),
+                "term": pa.array(self.terms, pa.string()),
+                "noisy_count": pa.array(self.counts, pa.float64()),
+                "count_stddev": pa.array(np.full(len(self.terms), self.count_stddev), pa.float64()),
+                "excess": pa.array(self.excess, pa.float64()),
+            }
+        )

@@ -78,6 +78,9 @@ class NamesConfig(VocabularySection):
 class SphericalFit(AnyFit):
     """One `fit` job of algorithm spherical, whose privacy unit is the client unless the job says why not."""
 
+    compares_directions = True
+    instead_of_kmeans = "use DPTopics"
+
     algorithm: Literal[Algorithm.SPHERICAL] = Field(description="spherical")
     privacy: ClientPrivacyConfig = Field(description="the section of the guarantee with epsilon and delta")
     clipping: UnitBallConfig = Field(

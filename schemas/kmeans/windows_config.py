@@ -110,6 +110,8 @@ class SeriesConfig(RecurringConfig):
 class WindowsFit(DPLloydFit):
     """One `fit` job of algorithm windows: a Lloyd round on the box of dp_lloyd, by the rows of some dates."""
 
+    instead_of_kmeans = "run `dapple stream`"
+
     algorithm: Literal[Algorithm.WINDOWS] = Field(description="windows")  # type: ignore[assignment]
     epoch: EpochConfig = Field(description="a section with name, column, first, windows, window and once")
     recurring: SeriesConfig = Field(

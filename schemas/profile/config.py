@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.schemas.errors import ConfigError
-from dapple_dp.schemas.kmeans.model_job import ModelJob, parse_model_job
+from dapple_dp.schemas.kmeans.jobs.model_job import ModelJob, parse_model_job
 from dapple_dp.schemas.settings import rejection
 from dapple_dp.schemas.settings.section import (
     Count,

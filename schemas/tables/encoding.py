@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 import pydantic
 from pydantic import BeforeValidator, Field
 
-from dapple_dp.schemas.choices import Algorithm
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.settings import rejection
 from dapple_dp.schemas.settings.section import Finite, Positive, Scalar, Section, Text, python_scalar
@@ -272,15 +271,14 @@ def with_vocabularies(encodings: Mapping[str, ColumnEncoding], read: Callable[[s
     }
 
 
-def _check_terms(encodings: Mapping[str, ColumnEncoding], features: str | tuple[str, ...], algorithm: object) -> None:
+def _check_terms(job: Any, column: str) -> None:
     """Refuses vectors of terms beside other features, and where they are not compared by their directions."""
-    column = next((name for name, each in encodings.items() if isinstance(each, Terms)), None)
-    if column is not None and algorithm != Algorithm.SPHERICAL:
+    if not getattr(job, "compares_directions", False):
         raise ConfigError(
-            f"encode.{column}.kind must not be terms but in a fit of algorithm spherical, got it elsewhere; use that "
-            "algorithm, or another kind."
+            f"encode.{column}.kind must not be terms here, got it; use an algorithm that compares rows by their "
+            "directions alone, or another kind."
         )
-    if column is not None and len(features) > 1:
+    if len(job.data.features) > 1:
         raise ConfigError(
             f"data.features must name column {column!r} alone, whose terms become directions, got others beside it; "
             "leave them out."
@@ -338,7 +336,9 @@ _Job = TypeVar("_Job", bound=Any)
 def check_encodings(job: _Job) -> _Job:
     """The job, with sections `data`, `encode` and `server_data`; raises ConfigError if they do not fit together."""
     _check_encodings(job.encode, job.data.features, has_server=job.server_data is not None)
-    _check_terms(job.encode, job.data.features, getattr(job, "algorithm", None))
+    for column, encoding in job.encode.items():
+        if isinstance(encoding, Terms):
+            _check_terms(job, column)
     if not has_patterns(job.data.features):
         check_fills(job.data.missing, job.encodings, getattr(job, "common_interval", None))
     return job

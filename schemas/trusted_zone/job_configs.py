@@ -7,7 +7,7 @@ import pydantic
 from pydantic import Field
 
 from dapple_dp.schemas.errors import ConfigError
-from dapple_dp.schemas.kmeans.model_job import ModelJob, parse_model_job
+from dapple_dp.schemas.kmeans.jobs.model_job import ModelJob, parse_model_job
 from dapple_dp.schemas.settings.section import Flag, Positive, Scalar, Section, Text
 
 CLUSTER = "cluster"

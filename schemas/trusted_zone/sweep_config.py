@@ -14,7 +14,7 @@ from dapple_dp.schemas.choices import PooledAlgorithm, Trust
 from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import SETTINGS, FitConfig, is_pooled, validated
-from dapple_dp.schemas.kmeans.pooled_config import PooledFitConfig, validated_pooled
+from dapple_dp.schemas.kmeans.jobs.pooled_config import PooledFitConfig, validated_pooled
 from dapple_dp.schemas.settings import rejection, tiers, yaml_text
 from dapple_dp.schemas.settings.digest import content_of
 from dapple_dp.schemas.settings.section import Count, Epsilon, Scalar, Section, Text, Whole, python_scalar

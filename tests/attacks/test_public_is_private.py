@@ -20,8 +20,8 @@ from dapple_dp.pipelines.trusted_zone.pooled_fit import job_rows
 from dapple_dp.schemas.clustered_fl.config import ClusteredFLConfig
 from dapple_dp.schemas.errors import InputError
 from dapple_dp.schemas.kmeans.fit_config import FITS, validated
-from dapple_dp.schemas.kmeans.model_job import PrepareConfig
-from dapple_dp.schemas.kmeans.pooled_config import PooledFitConfig
+from dapple_dp.schemas.kmeans.jobs.model_job import PrepareConfig
+from dapple_dp.schemas.kmeans.jobs.pooled_config import PooledFitConfig
 from dapple_dp.schemas.profile.config import ProfileConfig
 from dapple_dp.schemas.reports.config import EncodeConfig
 from dapple_dp.schemas.tables.contract import TableContract

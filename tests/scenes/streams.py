@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dapple_dp.schemas.kmeans.jobs.stream_config import StreamConfig, stream_config
 from dapple_dp.schemas.kmeans.model import ClusterModel
 from dapple_dp.schemas.kmeans.recurring.remembered import Memory
-from dapple_dp.schemas.kmeans.stream_config import StreamConfig, stream_config
 from dapple_dp.schemas.settings.format_number import with_number
 from dapple_dp.transforms.files.file_bytes import table_bytes
 from tests.scenes import lake

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import coverage
 from dapple_dp.schemas.choices import Algorithm
 from dapple_dp.schemas.core.plan import PrivacyUnit
-from dapple_dp.transforms.kmeans.protocols import PROTOCOLS, protocol_of
+from dapple_dp.transforms.kmeans.protocols import PROTOCOLS
 
 ALGORITHMS = sorted(set(Algorithm) - {Algorithm.AUTO})
 FITS = [f"{unit}, {name}" for name in (*ALGORITHMS, "topics") for unit in PrivacyUnit]
@@ -24,11 +24,6 @@ def rows(name="coverage.md"):
 def test_every_algorithm_has_a_kind_at_both_units():
     assert set(FITS) == set(coverage.FITS)
     assert set(ALGORITHMS) == set(PROTOCOLS)
-
-
-def test_noise_is_unknown_where_the_protocol_says_so():
-    unknown = {f"{unit}, {name}" for name in PROTOCOLS if protocol_of(name).unknown_noise for unit in PrivacyUnit}
-    assert unknown == coverage.UNKNOWN
 
 
 @pytest.mark.parametrize("kind", FITS)

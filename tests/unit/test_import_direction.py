@@ -38,7 +38,7 @@ PUBLIC = {"beam", "estimator", "integrations"}
 MOST_ENTRIES = 14
 EXCEPTIONS = {
     # A job of its own that also reads the sections on data of a fit, private or not.
-    ("dapple_dp.pipelines.tables.prepare", "dapple_dp.schemas.kmeans"),
+    ("dapple_dp.pipelines.tables.prepare", "dapple_dp.schemas.kmeans.jobs"),
 }
 """Imports from the core to families and above, with their reasons."""
 PROTOCOLS = {

@@ -1,4 +1,4 @@
-"""Optional features can be taken out: their packages, and the entries of the lists that name them, and nothing else."""
+"""Features and algorithms can be taken out: their packages, and entries of the lists that name them, and no more."""
 
 import ast
 import pathlib
@@ -51,6 +51,30 @@ FEATURES = {
     "arrivals": Feature(("pipelines/tables/arrivals", "transforms/arrivals"), ("reports", "stream")),
 }
 """A plain fit works without each of them; `ARCHITECTURE.md` has this table, too."""
+ALGORITHMS = {
+    "dp_medians": Feature(
+        ("transforms/kmeans/dp_medians", "transforms/kmeans/median_starts.py", "schemas/kmeans/medians_config.py")
+    ),
+    "spherical": Feature(
+        (
+            "transforms/kmeans/spherical",
+            "schemas/kmeans/spherical_config.py",
+            "schemas/kmeans/jobs/topics_config.py",
+            "pipelines/command/topics.py",
+            "dapple_dp/estimator/dp_topics.py",
+        )
+    ),
+}
+"""Algorithms of `fit`, each with the job and the estimator that are made of it alone."""
+TABLES = (
+    "schemas/choices.py",
+    "schemas/kmeans/fit_config.py",
+    "transforms/kmeans/protocols.py",
+    "transforms/core/allow_list.py",
+    "transforms/core/audited_types.py",
+    "transforms/core/stated_sensitivity.py",
+)
+"""All that an algorithm changes of the product besides its own files; `docs/how-to/extend.md` names them, too."""
 LISTS = (
     "pipelines/command/words.py",
     "pipelines/command/fit.py",
@@ -89,8 +113,8 @@ def dotted(path: str) -> str:
 
 
 def leaving(feature: str) -> list[str]:
-    """Everything that leaves with a feature."""
-    packages, users = FEATURES[feature]
+    """Everything that leaves with a feature or an algorithm."""
+    packages, users = (FEATURES | ALGORITHMS)[feature]
     return sorted({*packages, *(path for user in users for path in leaving(user))})
 
 
@@ -99,17 +123,18 @@ class Entries(ast.NodeTransformer):
 
     Attributes:
       modules: that are gone, with everything below.
-      names: that no longer stand for anything: imports, constants, functions and words of the command.
+      names: that no longer stand for anything: imports, constants, functions, words of the command and algorithms.
     """
 
-    def __init__(self, modules: Sequence[str]):
+    def __init__(self, modules: Sequence[str], names: Sequence[str] = ()):
         self.modules = re.compile(rf"({'|'.join(map(re.escape, modules))})(?!\w)")
-        self.names: set[str] = set()
+        self.names = set(names)
 
     def is_gone(self, node: ast.AST) -> bool:
         """Whether anything in an entry or a statement names what is gone."""
         return any(
             (isinstance(each, ast.Name) and each.id in self.names)
+            or (isinstance(each, ast.Attribute) and each.attr in self.names)
             or (isinstance(each, ast.Constant) and self.modules.match(str(each.value)))
             for each in ast.walk(node)
         )
@@ -136,15 +161,16 @@ class Entries(ast.NodeTransformer):
         if isinstance(value, ast.Dict):
             pairs = list(zip(value.keys, value.values, strict=True))
             kept = [pair for pair in pairs if not self.is_gone(pair[1]) and not (pair[0] and self.is_gone(pair[0]))]
-            self.names |= {str(ast.literal_eval(key)) for key, _ in pairs if key and (key, _) not in kept}
+            gone = [key for key, _ in pairs if isinstance(key, ast.Constant) and (key, _) not in kept]
+            self.names |= {str(key.value) for key in gone}
             value.keys, value.values = [key for key, _ in kept], [each for _, each in kept]
         elif isinstance(value, ast.Tuple):
             value.elts = [each for each in value.elts if not self.is_gone(each)]
         elif isinstance(value, ast.Call) and all(isinstance(each, ast.Tuple) for each in value.args):
             value.args = [each for each in value.args if not self.is_gone(each)]
-        if value is None or not self.is_gone(value):
-            return node
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if not any(map(self.is_gone, targets)) and (value is None or not self.is_gone(value)):
+            return node
         self.names |= {each.id for each in targets if isinstance(each, ast.Name)}
         return None
 
@@ -160,6 +186,11 @@ class Words(ast.NodeTransformer):
 
     def _stays(self, node: ast.AST | None) -> bool:
         return not (isinstance(node, ast.Constant) and node.value in self.words)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        if isinstance(node.value, str) and " | " in node.value:
+            node.value = " | ".join(each for each in node.value.split(" | ") if each not in self.words)
+        return node
 
     def visit_Tuple(self, node: ast.Tuple) -> ast.AST:
         node.elts = [each for each in node.elts if self._stays(each)]
@@ -177,26 +208,31 @@ class Words(ast.NodeTransformer):
         return node
 
 
-def without(source: str, modules: Sequence[str]) -> tuple[str, set[str]]:
-    """A list without the entries that name modules, and the names that left it."""
-    entries = Entries(modules)
+def without(source: str, modules: Sequence[str], names: Sequence[str] = ()) -> tuple[str, set[str]]:
+    """A list without the entries that name modules or names, and the names that left it."""
+    entries = Entries(modules, names)
     tree = entries.visit(ast.parse(source))
     return ast.unparse(Words(entries.names).visit(tree)), entries.names
 
 
-def take_out(feature: str, root: pathlib.Path) -> list[str]:
-    """Deletes a feature's packages, and its entries in the lists; returns its modules."""
+def take_out(feature: str, root: pathlib.Path) -> tuple[list[str], set[str]]:
+    """Deletes a feature's packages, and its entries in the lists; returns what may not be named, and changed lists."""
     for path in leaving(feature):
         if path.endswith(".py"):
             (root / path).unlink()
         else:
             shutil.rmtree(root / path)
     modules = [dotted(path) for path in leaving(feature)]
-    for name in LISTS:
-        text, names = without((root / name).read_text(), modules)
+    changed, members = set(), [feature.upper()] if feature in ALGORITHMS else []
+    modules += [f"Algorithm.{each}" for each in members] + [f"algorithm: {feature}" for _ in members]
+    for name in dict.fromkeys((*TABLES, *LISTS)):
+        before = (root / name).read_text()
+        text, names = without(before, modules, members)
+        if ast.unparse(ast.parse(before)) != text:
+            changed.add(name)
         (root / name).write_text(text)
-        modules += [f"{dotted(name)}.{each}" for each in sorted(names) if name.endswith(".py")]
-    return modules
+        modules += [f"{dotted(name)}.{each}" for each in sorted(names - {*members}) if name.endswith(".py")]
+    return modules, changed
 
 
 @pytest.fixture
@@ -221,9 +257,10 @@ def test_the_map_has_every_feature() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize("feature", [*FEATURES, *ALGORITHMS])
 def test_dapple_works_without(feature: str, tree: pathlib.Path) -> None:
-    modules = take_out(feature, tree)
+    modules, changed = take_out(feature, tree)
+    assert changed <= {*LISTS} if feature in FEATURES else {*TABLES} <= changed <= {*TABLES, *LISTS}
     sources = {str(path.relative_to(tree)): path.read_text() for path in tree.rglob("*.py*") if path.suffix != ".pyc"}
     named = re.compile(rf"({'|'.join(map(re.escape, modules))})(?!\w)")
     assert {name: found.group() for name, text in sources.items() if (found := named.search(text))} == {}

@@ -92,7 +92,7 @@ def test_a_sweep_asks_for_the_word_of_the_method_that_needs_it():
 
 
 def test_the_estimator_asks_for_it_in_its_own_words():
-    given = {"epsilon": 1.0, "delta": 1e-6, "algorithm": "dp_medians", "domain": (0.0, 1.0)}
+    given = {"epsilon": 1.0, "delta": 1e-6, "algorithm": "sphere_packing", "clipping_norm": 1.0}
     rows = [[0.1], [0.9]]
     with pytest.raises(ConfigError, match=r"give settings=\{'experimental': True\}, or use what is supported"):
         DPKMeans(1, **given).fit(rows)
@@ -161,7 +161,7 @@ def test_schema_and_page_say_every_tier():
 
 
 def test_words_are_what_they_were():
-    assert Algorithm("dp_medians") is Algorithm.DP_MEDIANS == "dp_medians"
+    assert Algorithm("sphere_packing") is Algorithm.SPHERE_PACKING == "sphere_packing"
     assert (LloydVariant.SU.value, f"{LloydVariant.SU}", LloydVariant.FAST.tier) == ("su", "su", Tier.SUPPORTED)
     assert "experimental" in AnyFit.model_fields
 

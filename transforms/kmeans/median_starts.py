@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dapple_dp.schemas.core.plan import PrivacyPlan, RoundSpec
-from dapple_dp.schemas.kmeans.lloyd_config import DPMediansFit
+from dapple_dp.schemas.kmeans.medians_config import DPMediansFit
 from dapple_dp.transforms.core.round import Releases, Round
 from dapple_dp.transforms.kmeans import lloyd_starts
 from dapple_dp.transforms.kmeans.dp_medians import rounds as dp_medians

@@ -15,7 +15,7 @@ from apache_beam.pvalue import AsSingleton
 from numpy.typing import NDArray
 
 from dapple_dp.schemas.core.unit import unit_of
-from dapple_dp.schemas.kmeans.pooled_config import PooledFitConfig
+from dapple_dp.schemas.kmeans.jobs.pooled_config import PooledFitConfig
 from dapple_dp.schemas.tables.contract import TableContract
 from dapple_dp.schemas.tables.shard import ShardRef
 from dapple_dp.transforms.core.statistics import lattice

@@ -1,7 +1,6 @@
 """The section on clusters of a `fit` report: sizes, centers, and what sets them apart."""
 
 import itertools
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +11,9 @@ from dapple_dp.pipelines.kmeans.report.fit_view import FitView
 from dapple_dp.pipelines.page import plots
 from dapple_dp.pipelines.page.numbers import fixed, to_noise
 from dapple_dp.pipelines.page.page import Badge, Bar, Block, Facts, Level, Notice, Section, Table, plot
+from dapple_dp.schemas.kmeans.model import ClusterNames
 from dapple_dp.schemas.tables.encoder import Encoder
 from dapple_dp.transforms.kmeans.protocols import protocol_of
-
-if TYPE_CHECKING:
-    from dapple_dp.transforms.kmeans.spherical.names import ClusterNames
 
 _MOST_CLUSTERS = 200
 """Clusters in the table of words."""
@@ -104,8 +101,6 @@ def names_sections(view: FitView) -> list[Section]:
     names, summary, read = view.names, view.summary, view.planned.config.terms
     if names is None or read is None:
         return []
-    from dapple_dp.transforms.kmeans.spherical.names import FALSE_NAMES
-
     shown = summary.largest_clusters(_MOST_CLUSTERS).tolist()
     units = view.unit.words
     more = f" The {_MOST_CLUSTERS} largest of {summary.n_clusters} clusters." if len(shown) < summary.n_clusters else ""
@@ -126,8 +121,8 @@ def names_sections(view: FitView) -> list[Section]:
         words=2,
         note=f"Terms of the public vocabulary that are more frequent among a cluster's rows than among all{weighed}, "
         f"strongest first: by more than {names.threshold:.2f} noise stddevs, even if the cluster is as large as its "
-        f"noisy size allows. At most {FALSE_NAMES:g} names by noise alone are expected in a whole run. A row has the "
-        f"first {read.most:,} different terms of its list that the vocabulary knows, and longer lists are cut: "
+        f"noisy size allows. At most {names.most_false:g} names by noise alone are expected in a whole run. A row has "
+        f"the first {read.most:,} different terms of its list that the vocabulary knows, and longer lists are cut: "
         "names.most_per_row says where. "
         f"“No name” says that no term stands out of the noise, not that the cluster is empty.{more}",
     )
@@ -135,7 +130,7 @@ def names_sections(view: FitView) -> list[Section]:
     return [Section(name="names", title="Topics", lead=lead, blocks=(table,))]
 
 
-def _called(view: FitView, names: "ClusterNames", index: int) -> str:
+def _called(view: FitView, names: ClusterNames, index: int) -> str:
     """Names of a cluster, each with its noisy number."""
     noise = names.count_stddev
     return ", ".join(

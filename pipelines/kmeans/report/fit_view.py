@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +15,13 @@ from dapple_dp.pipelines.page.numbers import at_most
 from dapple_dp.schemas.core.plan import Geometry, Mechanism, PrivacyUnit
 from dapple_dp.schemas.core.release import Release
 from dapple_dp.schemas.core.unit import UNITS, Unit
+from dapple_dp.schemas.kmeans.model import ClusterNames
 from dapple_dp.schemas.privacy.meaning import Role
 from dapple_dp.transforms.core.statistics.lattice import Lattice
 from dapple_dp.transforms.kmeans.protocols import protocol_of
 from dapple_dp.transforms.numerics.kmeans.centers import released_as
 from dapple_dp.transforms.numerics.kmeans.edges import Bounds
 from dapple_dp.transforms.rounds.protocol import ProtocolState
-
-if TYPE_CHECKING:
-    from dapple_dp.transforms.kmeans.spherical.names import ClusterNames
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,7 +61,7 @@ class FitView:
         )
 
     @functools.cached_property
-    def names(self) -> "ClusterNames | None":
+    def names(self) -> ClusterNames | None:
         """What clusters are called; None in a run without names."""
         return cluster_names(self.planned, self.result)
 
@@ -193,7 +190,7 @@ class FitView:
 _UNKNOWN = "How far noise moves the centers is unknown."
 
 
-def cluster_names(planned: PlannedFit, result: FitResult) -> "ClusterNames | None":
+def cluster_names(planned: PlannedFit, result: FitResult) -> ClusterNames | None:
     """What the clusters of a run are called, in the order of its model; None in a run without names."""
     config = planned.config
     found: ClusterNames | None = protocol_of(config.algorithm).names(config, result.model.releases)

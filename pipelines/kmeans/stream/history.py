@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.kmeans.jobs.stream_config import StreamConfig
 from dapple_dp.schemas.kmeans.recurring.drift import DRIFT_FILE
 from dapple_dp.schemas.kmeans.recurring.remembered import MEMORY_FILE, MEMORY_SCHEMA
-from dapple_dp.schemas.kmeans.stream_config import StreamConfig
 from dapple_dp.schemas.settings.format_number import NAME, check_number
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE, ModelManifest, Spent

@@ -34,7 +34,7 @@ from dapple_dp.pipelines.tables.arrivals.window_rows import FolderRows, LakeRows
 from dapple_dp.schemas.arrivals.topic import MessageColumns
 from dapple_dp.schemas.core.plan import Zone
 from dapple_dp.schemas.errors import ConfigError, ProducerStoppedError
-from dapple_dp.schemas.kmeans.stream_config import StreamConfig, in_stream_words, load_stream_config
+from dapple_dp.schemas.kmeans.jobs.stream_config import StreamConfig, in_stream_words, load_stream_config
 from dapple_dp.transforms.arrivals.consume import TopicClient
 from dapple_dp.transforms.files.signals.measures import MEASURES, NEXT_DUE, WINDOWS, WINDOWS_LEFT
 from dapple_dp.transforms.files.stores import join

@@ -22,8 +22,8 @@ from dapple_dp.pipelines.page.page import (
 )
 from dapple_dp.pipelines.page.stamp import RunStamp
 from dapple_dp.schemas.core.unit import UNITS
+from dapple_dp.schemas.kmeans.jobs.stream_config import StreamConfig, StreamOptions
 from dapple_dp.schemas.kmeans.recurring.remembered import MEMORY_DRIFT_SCORE
-from dapple_dp.schemas.kmeans.stream_config import StreamConfig, StreamOptions
 from dapple_dp.transforms.files.file_bytes import write_bytes
 from dapple_dp.transforms.files.stores import join
 

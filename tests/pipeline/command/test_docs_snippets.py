@@ -9,7 +9,7 @@ import yaml
 from dapple_dp.pipelines.command.words import GROUPS, WORDS
 from dapple_dp.schemas.clustered_fl.config import load_clustered_fl_config
 from dapple_dp.schemas.kmeans.fit_config import load_config
-from dapple_dp.schemas.kmeans.stream_config import load_stream_config
+from dapple_dp.schemas.kmeans.jobs.stream_config import load_stream_config
 from dapple_dp.schemas.masked.config import validated_aggregate
 from dapple_dp.schemas.profile.config import load_profile_config
 from dapple_dp.schemas.reports.config import load_encode_config

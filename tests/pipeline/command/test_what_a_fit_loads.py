@@ -5,8 +5,11 @@ import pathlib
 
 import pytest
 
+from dapple_dp.schemas.choices import Algorithm
+from dapple_dp.schemas.kmeans.fit_config import FITS
 from tests import ratchet
 
+OF_A_PLAIN_FIT = {"schemas.kmeans.fit_config", "schemas.kmeans.lloyd_config"}
 OPTIONAL = (
     *("transforms.masked", "transforms.numerics.masked", "pipelines.masked", "schemas.masked.coalitions"),
     *("pipelines.ledger.store", "pipelines.ledger.command_line", "transforms.privacy.ledger_filter"),
@@ -19,8 +22,9 @@ OPTIONAL = (
     *("pipelines.tables.prepare", "pipelines.tables.epoch_roll", "transforms.tables.snapshots"),
     *("transforms.tables.counted_clients", "pipelines.jobs.lineage", "pipelines.run.on_flink", "pipelines.plan"),
     *("pipelines.profile", "schemas.profile", "schemas.reports", "schemas.clustered_fl", "schemas.trusted_zone"),
-    *(f"transforms.kmeans.{name}" for name in ("central_tree", "dp_medians", "feddp_kmeans", "spherical", "windows")),
-    *(f"schemas.kmeans.{name}_config" for name in ("pooled", "spherical", "tree", "windows")),
+    *(f"transforms.kmeans.{name}" for name in Algorithm if name is not Algorithm.DP_LLOYD),
+    *({each.__module__.removeprefix("dapple_dp.") for each in FITS.values()} - OF_A_PLAIN_FIT),
+    "schemas.kmeans.jobs",
 )
 
 

@@ -17,9 +17,9 @@ from dapple_dp.pipelines.ledger.store import Ledger
 from dapple_dp.schemas.core.block import ClientBlock
 from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.schemas.errors import ConfigError, InputError, PrivacyFlowError
+from dapple_dp.schemas.kmeans.jobs.stream_config import stream_config
 from dapple_dp.schemas.kmeans.lloyd_config import CLIENT_RADIUS
 from dapple_dp.schemas.kmeans.recurring.remembered import Memory
-from dapple_dp.schemas.kmeans.stream_config import stream_config
 from dapple_dp.schemas.tables.contract import TableContract
 from dapple_dp.schemas.tables.participation import Participation
 from dapple_dp.transforms.core.stated_sensitivity import Moves, moves_of, understatement, worst_column

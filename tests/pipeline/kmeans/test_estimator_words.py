@@ -92,7 +92,7 @@ def test_warnings_name_parameters_and_no_page():
 
 
 def test_a_stream_is_no_fit():
-    with pytest.raises(ConfigError, match=r"^algorithm must be one of a single fit, got 'windows'"):
+    with pytest.raises(ConfigError, match=r"^algorithm must be one that DPKMeans has, got 'windows'; run "):
         model(algorithm="windows").fit(ROWS)
 
 

@@ -16,7 +16,7 @@ from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
 from dapple_dp.pipelines.run.options import beam_options
 from dapple_dp.schemas.errors import ConfigError, InputError, SchemaMismatchError
 from dapple_dp.schemas.kmeans.fit_config import validated
-from dapple_dp.schemas.kmeans.model_job import load_prepare_config
+from dapple_dp.schemas.kmeans.jobs.model_job import load_prepare_config
 from tests.scenes import job_text
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]

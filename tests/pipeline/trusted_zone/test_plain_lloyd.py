@@ -9,7 +9,7 @@ import yaml
 
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import is_pooled
-from dapple_dp.schemas.kmeans.pooled_config import validated_pooled
+from dapple_dp.schemas.kmeans.jobs.pooled_config import validated_pooled
 from dapple_dp.transforms.numerics.kmeans.starts import seeding, sphere_packing
 from tests.scenes import lake
 

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
-from dapple_dp.schemas.kmeans.stream_config import stream_config
+from dapple_dp.schemas.kmeans.jobs.stream_config import stream_config
 from tests import second_accountant as second
 from tests.scenes import epochs, lake
+from tests.scenes.protocol_jobs import OF_THEIR_OWN
 from tests.seams import fits
 from tests.seams.fit_story import Story
 from tests.seams.places import Place, changed
@@ -27,9 +28,8 @@ PARTS = 6
 WIDTHS = {"one_hot": 3, "bins": 8, "terms": 16}
 """Features by level of columns; 4 elsewhere."""
 SAMPLED = {"data.max_rows_per_client": 7, "data.client_id": "client_id"}
-TUNED = ("feddp_kmeans", "central_tree", "dp_lloyd", "dp_medians", "spherical")
 LEVELS = [
-    *({"algorithm": each} for each in TUNED),
+    *({"algorithm": str(each)} for each in OF_THEIR_OWN),
     {"algorithm": "spherical", "sphere": "words"},
     {"algorithm": "dp_lloyd", "init": "candidates", "server": "rows"},
     {"algorithm": "dp_lloyd", "variant": "g", "rounds": "three"},

@@ -15,7 +15,7 @@ import yaml
 from dapple_dp.pipelines.run.flags import OUTPUT_FLAGS
 from dapple_dp.pipelines.run.options import parse_job
 from dapple_dp.schemas.kmeans.fit_config import load_config
-from dapple_dp.schemas.kmeans.stream_config import load_stream_config
+from dapple_dp.schemas.kmeans.jobs.stream_config import load_stream_config
 from deploy.local import downloads
 from deploy.local.flink_cluster import FlinkCluster, Ports
 

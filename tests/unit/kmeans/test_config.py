@@ -177,7 +177,7 @@ WRONG_VALUES = [
     (
         "algorithm",
         "kmeans",
-        f"algorithm must be {', '.join(map(repr, map(str, list(Algorithm)[:-1])))} or 'spherical', got 'kmeans'",
+        f"algorithm must be {', '.join(map(repr, map(str, list(Algorithm)[:-1])))} or {str([*Algorithm][-1])!r}, got '",
     ),
     ("algorithm", ABSENT, "algorithm must be given, got nothing; give the algorithm"),
     ("data", ABSENT, "data must be given, got nothing; give the section of the private table with path and features"),

@@ -7,7 +7,7 @@ import pytest
 
 from dapple_dp.pipelines.kmeans.plan.fingerprint import settings_digest
 from dapple_dp.schemas.kmeans.fit_config import load_config, validated
-from dapple_dp.schemas.kmeans.pooled_config import validated_pooled
+from dapple_dp.schemas.kmeans.jobs.pooled_config import validated_pooled
 from dapple_dp.schemas.settings import yaml_text
 from dapple_dp.schemas.settings.digest import config_digest
 from dapple_dp.schemas.settings.gone import with_defaults

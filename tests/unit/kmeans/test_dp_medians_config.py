@@ -5,7 +5,7 @@ import pytest
 from dapple_dp.schemas.choices import ClippingRule, LloydStart
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import load_config, validated
-from dapple_dp.schemas.kmeans.lloyd_config import AUTO_MEDIAN_STEPS
+from dapple_dp.schemas.kmeans.medians_config import AUTO_MEDIAN_STEPS
 from tests.scenes import job_text
 
 

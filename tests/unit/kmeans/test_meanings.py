@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from dapple_dp.schemas.choices import Algorithm
 from dapple_dp.schemas.core.plan import (
     Mechanism,
     PrivacyPlan,
@@ -24,6 +23,8 @@ from dapple_dp.transforms.core.stated_sensitivity import misshapen
 from dapple_dp.transforms.kmeans.lloyd.specs import COUNTS, SUMS, for_sampled_rows
 from dapple_dp.transforms.kmeans.protocols import PROTOCOLS, protocol_of
 from dapple_dp.transforms.numerics.kmeans.centers import last_means, released_as
+from tests.scenes import lake
+from tests.scenes.protocol_jobs import settings_of
 
 JOB = {
     "experimental": True,
@@ -32,41 +33,31 @@ JOB = {
     "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6},
 }
 BOX = {"domain": [0, 1]}
-EPOCH = {"name": "e", "column": "dt", "first": "2026-01-01", "windows": 8, "once": "x", "window": "2026-01-01"}
 SERVER = {"server_data": {"path": "s"}, "clipping": {"norm": 1.0}}
-JOBS = {
-    "feddp": ("feddp_kmeans", SERVER | {"quality": {"share": 0.1}, "lloyd": {"steps": 1, "share": 0.2}}),
-    "private norm": (
-        "feddp_kmeans",
-        SERVER | {"clipping": {"norm": "private"}, "feddp_kmeans": {"simplify": {"w_min": 0.1}}},
-    ),
-    "tree": ("central_tree", {"tree": {"radius": 1.0}}),
-    "best": ("dp_lloyd", {"dp_lloyd": BOX}),
-    "candidates": ("dp_lloyd", {"dp_lloyd": BOX | {"init": "candidates"}}),
-    "served": ("dp_lloyd", {"server_data": {"path": "s"}, "dp_lloyd": BOX | {"init": "candidates"}}),
-    "su": ("dp_lloyd", {"dp_lloyd": BOX | {"variant": "su"}}),
-    "medians": ("dp_medians", {"dp_lloyd": BOX}),
-    "spherical": (
-        "spherical",
-        {"names": {"column": "t", "words": ["a", "b"]}, "justification": {"privacy.unit": "why"}},
-    ),
-    "windows": (
-        "windows",
-        {"dp_lloyd": BOX, "epoch": EPOCH, "recurring": {"previous": "p", "memory": 4}, "ledger": "l"},
-    ),
-    "lloyds": ("server_lloyds", SERVER | {"lloyd": {"steps": 1}}),
+JOBS = {str(each): lake.job("lake", "server", **settings_of(each)) for each in PROTOCOLS} | {
+    "feddp": JOB
+    | SERVER
+    | {"algorithm": "feddp_kmeans", "quality": {"share": 0.1}, "lloyd": {"steps": 1, "share": 0.2}},
+    "private norm": JOB
+    | SERVER
+    | {"algorithm": "feddp_kmeans", "clipping": {"norm": "private"}, "feddp_kmeans": {"simplify": {"w_min": 0.1}}},
+    "best": JOB | {"algorithm": "dp_lloyd", "dp_lloyd": BOX},
+    "candidates": JOB | {"algorithm": "dp_lloyd", "dp_lloyd": BOX | {"init": "candidates"}},
+    "served": JOB | {"algorithm": "dp_lloyd", "server_data": {"path": "s"}, "dp_lloyd": BOX | {"init": "candidates"}},
+    "su": JOB | {"algorithm": "dp_lloyd", "dp_lloyd": BOX | {"variant": "su"}},
+    "names": JOB
+    | {
+        "algorithm": "spherical",
+        "names": {"column": "t", "words": ["a", "b"]},
+        "justification": {"privacy.unit": "why"},
+    },
 }
+"""A job of every algorithm, and those with releases that these have not."""
 
 
 def specs_of(name):
-    algorithm, more = JOBS[name]
-    config = validated(JOB | {"algorithm": algorithm} | more)
+    config = validated(JOBS[name])
     return protocol_of(config.algorithm).round_specs(config, 4, 30)
-
-
-def test_every_algorithm_but_twins_is_there():
-    twins = {Algorithm.SERVER_KMEANSPP, Algorithm.SPHERE_PACKING}
-    assert {algorithm for algorithm, _ in JOBS.values()} == set(PROTOCOLS) - twins
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -84,8 +75,7 @@ def test_sums_of_clusters_come_with_their_counts(name):
 
 @pytest.mark.parametrize("name", JOBS)
 def test_every_release_is_a_part_of_its_statistic(name):
-    algorithm, more = JOBS[name]
-    config = validated(JOB | {"algorithm": algorithm} | more)
+    config = validated(JOBS[name])
     plans = [
         RoundPlan(path=each.path, releases=tuple(ReleasePlan(spec=one, noise_multiplier=1.0) for one in each.releases))
         for each in specs_of(name)

@@ -4,6 +4,7 @@ import pytest
 
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import load_config, validated
+from dapple_dp.schemas.kmeans.jobs.topics_config import load_topics
 from dapple_dp.schemas.kmeans.spherical_config import MOST_CELLS
 from dapple_dp.transforms.kmeans.spherical.state import SphericalSettings
 
@@ -113,20 +114,18 @@ def test_a_long_vocabulary_is_refused_for_many_clusters():
 
 
 def test_the_section_of_topics_asks_for_names():
-    from dapple_dp.pipelines.command.settings import topics
-
     with pytest.raises(ConfigError, match="for topics, got no names"):
-        topics(
+        load_topics(
             "{algorithm: spherical, data: {path: t, features: x, client_id: p}, n_clusters: 3, privacy: "
             "{epsilon: 1.0, delta: 1.0e-6}, clipping: {client_rows: 3}}"
         )
     with pytest.raises(ConfigError, match="for topics, got algorithm dp_lloyd"):
-        topics(
+        load_topics(
             "{algorithm: dp_lloyd, data: {path: t, features: x}, n_clusters: 3, dp_lloyd: {domain: [0, 1]}, "
             "privacy: {unit: record, epsilon: 1.0, delta: 1.0e-6}}"
         )
     without = "{data: {path: t, features: x}, n_clusters: 3, privacy: {epsilon: 1.0, delta: 1.0e-6}}"
-    for load in (topics, load_config):
+    for load in (load_topics, load_config):
         with pytest.raises(ConfigError, match="algorithm must be"):
             load(without)
     assert (

@@ -4,7 +4,7 @@ import pytest
 
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import validated
-from dapple_dp.schemas.kmeans.stream_config import stream_config
+from dapple_dp.schemas.kmeans.jobs.stream_config import stream_config
 
 EPOCH = {"name": "e", "column": "dt", "first": "2026-01-01", "windows": 9, "days": 7, "band": 4, "once": "made so"}
 FIT = {

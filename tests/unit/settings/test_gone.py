@@ -5,8 +5,8 @@ import pytest
 from dapple_dp.pipelines.kmeans.plan.fingerprint import settings_digest
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import is_pooled, validated
-from dapple_dp.schemas.kmeans.pooled_config import validated_pooled
-from dapple_dp.schemas.kmeans.stream_config import stream_config
+from dapple_dp.schemas.kmeans.jobs.pooled_config import validated_pooled
+from dapple_dp.schemas.kmeans.jobs.stream_config import stream_config
 from dapple_dp.schemas.reports.config import EncodeConfig
 from dapple_dp.schemas.settings import rejection
 from dapple_dp.schemas.settings.digest import config_digest

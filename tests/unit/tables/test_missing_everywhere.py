@@ -21,7 +21,7 @@ from dapple_dp.pipelines.trusted_zone.pooled_fit import job_rows
 from dapple_dp.schemas.choices import InvalidRows
 from dapple_dp.schemas.errors import ConfigError, InputError
 from dapple_dp.schemas.kmeans.fit_config import validated
-from dapple_dp.schemas.kmeans.stream_config import load_stream_config
+from dapple_dp.schemas.kmeans.jobs.stream_config import load_stream_config
 from dapple_dp.schemas.reports.config import load_encode_config
 from dapple_dp.schemas.tables.contract import TableContract
 from dapple_dp.schemas.tables.data_section import CsvConfig, CsvForm, DataConfig

@@ -130,5 +130,7 @@ def test_it_is_refused_in_one_sentence(changes, said):
 def test_other_algorithms_are_refused(algorithm):
     job = JOB | {"algorithm": str(algorithm), "dp_lloyd": {"domain": [-1, 1]}}
     job["privacy"] = JOB["privacy"] | {"unit": "client"}
-    with pytest.raises(ConfigError, match=r"^encode.tags.kind must not be terms but in a fit of algorithm spherical"):
+    with pytest.raises(
+        ConfigError, match=r"^encode.tags.kind must not be terms here.* by their directions alone, or an"
+    ):
         validated(job)

@@ -5,8 +5,8 @@ import yaml
 
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import is_pooled
-from dapple_dp.schemas.kmeans.model_job import load_prepare_config
-from dapple_dp.schemas.kmeans.pooled_config import validated_pooled
+from dapple_dp.schemas.kmeans.jobs.model_job import load_prepare_config
+from dapple_dp.schemas.kmeans.jobs.pooled_config import validated_pooled
 from dapple_dp.schemas.trusted_zone.job_configs import load_assign_config, load_evaluate_config
 
 BASE = {"experimental": True, "data": {"path": "lake", "features": "x", "client_id": "who"}, "n_clusters": 3}

@@ -7,7 +7,7 @@ import yaml
 
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
-from dapple_dp.schemas.kmeans.pooled_config import PooledFitConfig
+from dapple_dp.schemas.kmeans.jobs.pooled_config import PooledFitConfig
 from dapple_dp.schemas.trusted_zone.sweep_config import load_sweep_config, merged, sweep_config
 
 BASE = {

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dapple_dp.schemas.core.block import ClientBlock
 from dapple_dp.schemas.core.plan import PrivacyPlan, ReleaseSpec, RoundSpec
-from dapple_dp.schemas.kmeans.lloyd_config import DPMediansFit
+from dapple_dp.schemas.kmeans.medians_config import DPMediansFit
 from dapple_dp.schemas.privacy.meaning import Meaning
 from dapple_dp.transforms.core.round import Round
 from dapple_dp.transforms.core.statistics import lattice

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from dapple_dp.schemas.choices import PostProcess
 from dapple_dp.schemas.core.release import Release
 from dapple_dp.schemas.core.unit import Unit, unit_of
-from dapple_dp.schemas.kmeans.lloyd_config import CLIENT_RADIUS, FIRST_LENGTH, LEAST_RADIUS, DPMediansFit
+from dapple_dp.schemas.kmeans.lloyd_config import CLIENT_RADIUS
+from dapple_dp.schemas.kmeans.medians_config import FIRST_LENGTH, LEAST_RADIUS, DPMediansFit
 from dapple_dp.schemas.kmeans.model import BEFORE_LAST_STEP, ClusterModel
 from dapple_dp.transforms.core.statistics import lattice
 from dapple_dp.transforms.core.statistics.frame import Frame

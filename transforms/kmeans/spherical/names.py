@@ -26,14 +26,13 @@ steps and not 3.
 
 import statistics
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.kmeans.model import ClusterNames
 from dapple_dp.schemas.kmeans.spherical_config import SphericalFit
 from dapple_dp.schemas.privacy.meaning import Role
 from dapple_dp.transforms.core.statistics.term_cells import CellLimits
@@ -47,58 +46,6 @@ MOST_NAMES = 5
 """Names of a cluster, at most."""
 ROUNDING = 4
 """Lattice steps of counts for each client by which a name must be above the threshold."""
-
-
-class ClusterNames(NamedTuple):
-    """Names of clusters, the strongest first; a cluster without one has no row.
-
-    Attributes:
-      clusters: shape (n_names,), ascending: indices of clusters.
-      terms: as the vocabulary has them.
-      counts: shape (n_names,): noisy weights of the cluster's rows with this term, in units: rows, or the shares of
-        their rows that clients have there.
-      excess: shape (n_names,): how many more these are than if the term were as frequent everywhere.
-      count_stddev: of the noise of a count.
-      threshold: stddevs of noise that the excess of a name is above, for the largest share that its cluster may have.
-    """
-
-    clusters: NDArray[np.int64]
-    terms: tuple[str, ...]
-    counts: NDArray[np.float64]
-    excess: NDArray[np.float64]
-    count_stddev: float
-    threshold: float
-
-    def of(self, cluster: int) -> list[int]:
-        """Rows of a cluster, the strongest name first."""
-        return [int(row) for row in np.flatnonzero(self.clusters == cluster)]
-
-    def reordered(self, rows: Sequence[int]) -> "ClusterNames":
-        """The same with clusters in another order, `rows` of where each was."""
-        order = [row for cluster in rows for row in self.of(cluster)]
-        again = [index for index, cluster in enumerate(rows) for _ in self.of(cluster)]
-        return self._replace(
-            clusters=np.array(again, dtype=np.int64),
-            terms=tuple(self.terms[row] for row in order),
-            counts=self.counts[order],
-            excess=self.excess[order],
-        )
-
-    def table(self, numbers: Sequence[int]) -> pa.Table:
-        """`names.parquet`: cluster int32, term string, noisy_count, count_stddev and excess, all doubles.
-
-        Args:
-          numbers: of the clusters, in their order.
-        """
-        return pa.table(
-            {
-                "cluster": pa.array([numbers[index] for index in self.clusters], pa.int32()),
-                "term": pa.array(self.terms, pa.string()),
-                "noisy_count": pa.array(self.counts, pa.float64()),
-                "count_stddev": pa.array(np.full(len(self.terms), self.count_stddev), pa.float64()),
-                "excess": pa.array(self.excess, pa.float64()),
-            }
-        )
 
 
 def threshold(n_cells: int) -> float:
@@ -165,6 +112,7 @@ def named(
         excess=excess[clusters, found],
         count_stddev=stddev,
         threshold=least,
+        most_false=FALSE_NAMES,
     )
 
 

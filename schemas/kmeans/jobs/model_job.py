@@ -8,7 +8,7 @@ from pydantic import Field
 
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import SETTINGS, FitConfig, is_pooled, validated
-from dapple_dp.schemas.kmeans.pooled_config import PooledFitConfig, validated_pooled
+from dapple_dp.schemas.kmeans.jobs.pooled_config import PooledFitConfig, validated_pooled
 from dapple_dp.schemas.settings import rejection, yaml_text
 from dapple_dp.schemas.settings.section import JobSettings, Text
 from dapple_dp.schemas.tables.data_section import DataConfig, PrepareOptions

@@ -1,0 +1,18 @@
+"""Jobs of the word `topics`, from YAML."""
+
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.kmeans.spherical_config import SphericalFit
+from dapple_dp.schemas.settings import yaml_text
+
+
+def load_topics(text: str) -> SphericalFit:
+    """A private fit whose clusters get names; raises ConfigError, in one sentence."""
+    found = validated(yaml_text.parse(text))  # type: ignore[arg-type]
+    if not isinstance(found, SphericalFit) or found.names is None:
+        got = f"algorithm {found.algorithm}" if not isinstance(found, SphericalFit) else "no names"
+        raise ConfigError(
+            f"algorithm must be spherical, and names a section with column and vocabulary, for topics, got {got}; use "
+            "the job fit for clusters without names."
+        )
+    return found
