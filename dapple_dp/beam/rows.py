@@ -129,33 +129,32 @@ def _pair(element: Any) -> tuple[Any, Any]:
 
 
 class BlocksFn(LeanFn):
-    """Puts rows of several elements, or of several whole clients, into one block.
-
-    Rows of different types stay apart: what a row adds must not depend on its neighbors.
-    """
+    """Puts rows of several elements, or of several whole clients, into one block."""
 
     def __init__(self, contract: TableContract):
         self._by_client = contract.by_client
 
     def start_bundle(self) -> None:
         """Nothing is waiting yet."""
-        self._waiting: dict[np.dtype, list[Matrix]] = {}
+        self._waiting: list[Matrix] = []
+        self._n_rows = 0
 
     def process(self, element: Any) -> Iterator[RowBlock]:
         """Yields a block once there are enough rows for it."""
         points = _joined(element[1]) if self._by_client else element
-        waiting = self._waiting.setdefault(points.dtype, [])
-        waiting.append(points)
-        if sum(map(len, waiting)) >= GROUP_ROWS:
-            yield self._block(points.dtype)
+        self._waiting.append(points)
+        self._n_rows += len(points)
+        if self._n_rows >= GROUP_ROWS:
+            yield self._block()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         """Yields the rows that are left."""
-        for kind in list(self._waiting):
-            yield WindowedValue(self._block(kind), GlobalWindow().max_timestamp(), (GlobalWindow(),))
+        if self._waiting:
+            yield WindowedValue(self._block(), GlobalWindow().max_timestamp(), (GlobalWindow(),))
 
-    def _block(self, kind: np.dtype) -> RowBlock:
-        parts = self._waiting.pop(kind)
+    def _block(self) -> RowBlock:
+        parts = self._waiting
+        self.start_bundle()
         offsets = np.cumsum([0, *map(len, parts)], dtype=np.int64) if self._by_client else None
         return RowBlock(ClientBlock(_joined(parts), offsets))
 

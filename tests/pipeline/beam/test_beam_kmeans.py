@@ -200,12 +200,36 @@ def test_batches_may_be_cut_and_written_in_any_way(key, tmp_path):
     assert rows_by_batches(coded, key, tmp_path / "coded") == expected
 
 
-def test_a_row_adds_the_same_beside_rows_of_another_type(key, tmp_path):
-    """A row of float32 among rows of float64 would be one of float64."""
-    single = POINTS[:100].astype(np.float32)
-    together = rows_by_batches([batch(single), batch(POINTS[100:])], key, tmp_path / "together")
-    apart = rows_by_batches([batch(POINTS[100:]), *elements(single)], key, tmp_path / "apart")
-    assert together == apart
+@pytest.mark.parametrize("unit", ["record", "client"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_row_adds_the_same_beside_rows_of_another_type(algorithm, unit):
+    """A row of float32 among rows of float64 becomes one of float64, and adds the same integers."""
+    more = {"unit": unit} | ({"client_rows": 8} if unit == "client" else {})
+    transform = KMeans(3, columns=NAMES, **FIT, **ALGORITHMS[algorithm], **more)
+    made = [batch(POINTS[:150].astype(np.float32)), batch(POINTS[150:])]
+    made = made if unit == "record" else list(enumerate(made))
+    (together,), reader = blocks_of(transform, made)
+    apart = [block for each in made for block in blocks_of(transform, [each])[0]]
+    rounds, initial = transform._planned.rounds, transform._planned.initial
+    states = loop.simulate(initial, rounds, [together.block], lake.KEY).states
+    for round_, state in zip(rounds, states, strict=False):
+        sums = [reader.sums(blocks, round_, state.broadcast()) for blocks in ([together], apart)]
+        np.testing.assert_array_equal(*sums)
+
+
+@pytest.mark.parametrize("unit", ["record", "client"])
+def test_blocks_that_are_full_are_given_on_and_hold_every_row_once(unit, monkeypatch):
+    monkeypatch.setattr(rows, "GROUP_ROWS", 50)
+    by_client = unit == "client"
+    more = {"unit": unit} | ({"client_rows": 8} if by_client else {})
+    made = elements(POINTS, CLIENTS if by_client else None, n_batches=60)
+    blocks, _ = blocks_of(KMeans(3, **BOUNDED, **more), made)
+    assert len(blocks) > 3
+    found = np.concatenate([each.block.points for each in blocks])
+    np.testing.assert_array_equal(np.sort(found, axis=0), np.sort(POINTS, axis=0))
+    if by_client:
+        sizes = np.concatenate([np.diff(each.block.offsets) for each in blocks])
+        assert sorted(sizes) == sorted(np.unique(CLIENTS, return_counts=True)[1])
 
 
 @pytest.mark.parametrize("unit", ["record", "client"])
