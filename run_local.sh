@@ -102,6 +102,8 @@ case ${1:-} in
     esac
     [[ $# -eq 0 || ${#tier[@]} -eq 0 ]] || shift
     [[ $# -gt 0 ]] || tier+=(-n auto --dist loadfile -rs)
+    # Where compiled files are not kept, every process compiles the project anew and rewrites all tests.
+    unset PYTHONDONTWRITEBYTECODE
     exec "$python" -m pytest ${tier[@]+"${tier[@]}"} "$@"
     ;;
   lint)

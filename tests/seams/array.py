@@ -87,10 +87,26 @@ class Table:
         """What a factor is excluded by."""
         return {each.name: [rule for rule in self.excluded if each.name in rule.cells] for each in self.factors}
 
+    @functools.cached_property
+    def _deciding(self) -> Mapping[str, Sequence[str]]:
+        """The other factors of what a factor is excluded by."""
+        return {
+            name: sorted({*itertools.chain(*(rule.cells for rule in rules))} - {name})
+            for name, rules in self._beside.items()
+        }
+
+    @functools.cached_property
+    def _known(self) -> dict[tuple[str | None, ...], list[str]]:
+        """What `_levels` has found, by the factor and the levels that decide."""
+        return {}
+
     def _levels(self, factor: Factor, row: Row) -> list[str]:
         """Levels of a factor that may stand beside others."""
-        rules = [rule for rule in self._beside[factor.name] if rule.has_but(row, factor.name)]
-        return [each for each in factor.levels if not any(each in rule.cells[factor.name] for rule in rules)]
+        key = (factor.name, *map(row.get, self._deciding[factor.name]))
+        if key not in self._known:
+            out = [rule.cells[factor.name] for rule in self._beside[factor.name] if rule.has_but(row, factor.name)]
+            self._known[key] = [each for each in factor.levels if not any(each in levels for levels in out)]
+        return self._known[key]
 
     def _left(self, row: Row) -> dict[str, list[str]]:
         """By factor that a row lacks: levels that may stand in it."""
@@ -172,9 +188,12 @@ class Table:
         kept = []
         for row in reversed(rows):
             for each in self.factors:
-                first = row | {each.name: next(iter(each.levels))}
+                level = next(iter(each.levels))
+                if row[each.name] == level or level not in self._levels(each, row):
+                    continue
+                first = row | {each.name: level}
                 lost = set(self._pairs_of(row)) - set(self._pairs_of(first))
-                if lost and self.is_valid(first) and all(held[pair] > 1 for pair in lost):
+                if all(held[pair] > 1 for pair in lost):
                     held.subtract(self._pairs_of(row))
                     held.update(self._pairs_of(first))
                     row = first

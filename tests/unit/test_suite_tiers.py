@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 ON_ALL_CORES = ["-n", "auto", "--dist", "loadfile", "-rs"]
 
 
-def words(folder, *asked):
+def words(folder, *asked, **variables):
     """What the script hands to Python, in a copy whose environment is there and whose Python prints its words."""
     python = folder / ".venv" / "bin" / "python"
     if not python.exists():
@@ -23,9 +23,10 @@ def words(folder, *asked):
         script = re.sub(r"^    set_up dev$", "    :", (ROOT / "run_local.sh").read_text(), flags=re.MULTILINE)
         (folder / "run_local.sh").write_text(script)
         shutil.copymode(ROOT / "run_local.sh", folder / "run_local.sh")
-        python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+        python.write_text('#!/bin/sh\nprintf "%s\\n" ${PYTHONDONTWRITEBYTECODE:+uncompiled} "$@"\n')
         os.chmod(python, 0o755)
-    done = subprocess.run([folder / "run_local.sh", "test", *asked], capture_output=True, text=True, check=True)
+    script, env = folder / "run_local.sh", os.environ | variables
+    done = subprocess.run([script, "test", *asked], env=env, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 
 
@@ -51,6 +52,11 @@ def test_parts_are_left_to_pytest(folder):
     parts = ["tests/unit", "-k", "two words"]
     assert words(folder, *parts) == ["-m", "pytest", *parts]
     assert words(folder, "all", *parts) == ["-m", "pytest", "-m", "not nightly", *parts]
+
+
+def test_compiled_files_are_kept(folder):
+    """Images for containers often say that they are not, and each process would rewrite all tests."""
+    assert words(folder, "tests/unit", PYTHONDONTWRITEBYTECODE="1") == ["-m", "pytest", "tests/unit"]
 
 
 def test_a_submission_runs_all():
