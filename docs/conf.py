@@ -78,6 +78,12 @@ def _mark_words(app: Sphinx, page: str, source: list[str]) -> None:
     source[0] = searched.marked(page, source[0])
 
 
+def _leave_out_decisions(app: Sphinx, page: str, source: list[str]) -> None:
+    """Builds pages of decisions without a place in the sidebar: they are for contributors."""
+    if page.startswith("decisions/"):
+        source[0] = f"---\norphan: true\n---\n{source[0]}"
+
+
 def _link_the_note(app: Sphinx, page: str, source: list[str]) -> None:
     """Says on the page of the guarantee that it is a PDF, too, which the repository does not have."""
     if page == "guarantee" and app.builder.name == "html":
@@ -109,3 +115,4 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", _show_paths_of_the_repository)
     app.connect("source-read", _mark_words)
     app.connect("source-read", _link_the_note)
+    app.connect("source-read", _leave_out_decisions)
