@@ -275,7 +275,7 @@ def _check_terms(job: Any, column: str) -> None:
     """Refuses vectors of terms beside other features, and where they are not compared by their directions."""
     if not getattr(job, "compares_directions", False):
         raise ConfigError(
-            f"encode.{column}.kind must not be terms here, got it; use an algorithm that compares rows by their "
+            f"encode.{column}.kind must not be terms here, got it; use `dapple topics`, which compares rows by their "
             "directions alone, or another kind."
         )
     if len(job.data.features) > 1:
