@@ -111,13 +111,6 @@ class ClippingCenter(Choice):
     NONE = "none"
 
 
-class Assignment(Choice):
-    """Which rows count for a center: all that are nearest to it, or only those clearly so."""
-
-    NEAREST = "nearest"
-    ONE_THIRD = "one_third", Tier.PAPER_ONLY
-
-
 class Trust(Choice):
     """Who may see what clients contribute."""
 

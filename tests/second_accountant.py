@@ -91,7 +91,7 @@ def expected(job: Mapping[str, Any], path: str, n_features: int, epoch: Mapping[
     of_paper = _of_paper(job)
     if (lloyd and variant == "su") or (of_paper and name in LAPLACE_IN_PAPERS):
         return Expected(LAPLACE, "vector", _in_l1(job, statistic, name, n_features))
-    unguarded = job.get("preset") == "published" or job.get("feddp_kmeans", {}).get("guards") is False
+    unguarded = job.get("preset") == "published"
     geometry = "symmetric" if name == "scatter" and not unguarded else "vector"
     return Expected(GAUSSIAN, geometry, _in_l2(job, statistic))
 

@@ -9,12 +9,14 @@
     python -m benchmarks.papers.feddp_open --out benchmarks/results/feddp_open.md
 """
 
+import functools
+
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks import measurement
 from benchmarks.machine import heading
-from benchmarks.papers import in_memory
+from benchmarks.papers import algorithm_5, in_memory
 from benchmarks.papers.feddp_answers import N_MISSING, cost, spread
 from benchmarks.papers.feddp_scores import LEVELS, METHODS, PER_COMPONENT, Drawn, draw, fitted
 from benchmarks.papers.feddp_theorems import N_CLUSTERS, PRINTED, assumptions, judged
@@ -62,7 +64,7 @@ def steps(seeds: int) -> list[str]:
 
 def preprocessing(seeds: int) -> list[str]:
     """Distance of the worst center to its mean, where the radius breaks (1), with and without Lemma 16."""
-    lemma = {"feddp_kmeans": {"guards": False, "reduce_diameter": {"w_min": 1.0 / N_CLUSTERS, "sigma_max": 1.0}}}
+    lemma = functools.partial(algorithm_5.centers, parts=algorithm_5.Parts(1.0 / N_CLUSTERS, 1.0))
     columns = ["means apart, factor", "radius", "(1) at most", "epsilon", "as printed", "with Lemma 16"]
     lines = _head("Conditions enforced by preprocessing: distance of the worst center to its mean", columns)
     for factor in (1.0, FAR):
@@ -75,12 +77,11 @@ def preprocessing(seeds: int) -> list[str]:
         block = in_memory.client_block(far.rows, None)
         for epsilon in EPSILONS:
             cells = []
-            for more in ({}, lemma):
-                configs = [
-                    in_memory.job("feddp_kmeans", "record", epsilon, N_CLUSTERS, seed, **(PRINTED | more))
-                    for seed in range(seeds)
-                ]
-                found = [in_memory.centers(each, far.server, block, seed) for seed, each in enumerate(configs)]
+            jobs = [
+                in_memory.job("feddp_kmeans", "record", epsilon, N_CLUSTERS, seed, **PRINTED) for seed in range(seeds)
+            ]
+            for fitted_by in (in_memory.centers, lemma):
+                found = [fitted_by(each, server=far.server, block=block, seed=seed) for seed, each in enumerate(jobs)]
                 cells.append(spread([judged(far, each).distance for each in found]))
             radius = float(np.linalg.norm(far.server, axis=1).max())
             most = assumptions(FAR_ROWS, FAR_ROWS)[1] / epsilon

@@ -5,8 +5,8 @@ server data: five rows of each. Assumptions (1) and (2) are printed with constan
 T the tables have the largest distance of a center to its mean, the excess over the cost of the means of the true
 clusters, and the rows in wrong clusters. `bound` is the right side of (4) with zeta_2 = 1.
 
-- FedDP-KMeans: Algorithms 1 and 2 as printed (`allocation: paper`, `guards: false`).
-- Algorithm 5: diameter, projection, start and means get a quarter of epsilon each; see `algorithm_5`.
+- FedDP-KMeans: Algorithms 1 and 2 as printed (`preset: published`).
+- Algorithm 5: diameter, projection, start and means get a quarter of epsilon each; see `fifth`.
 - Algorithm 3: neither private nor federated.
 
 Source: Scott, Lampert, Saulpic (2025), Section 4, Appendices C to F.
@@ -14,6 +14,7 @@ Source: Scott, Lampert, Saulpic (2025), Section 4, Appendices C to F.
     python -m benchmarks.papers.feddp_theorems --out benchmarks/results
 """
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -26,19 +27,14 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks import measurement
 from benchmarks.machine import heading
-from benchmarks.papers import in_memory
-from dapple_dp.transforms.numerics.kmeans.server_points import thinning_rounds
+from benchmarks.papers import algorithm_5, in_memory
 from dapple_dp.transforms.numerics.kmeans.starts import seeding
 
 EPSILON, DELTA = 1.0, 1e-6
 N_CLUSTERS, N_FEATURES, SERVER_ROWS = 5, 20, 5
 STEPS = (0, 1, 2, 4)
 LOG_STEPS = "log n"
-PRINTED: dict[str, Any] = {
-    "privacy": {"allocation": "paper"},
-    "feddp_kmeans": {"guards": False},
-    "clipping": {"norm": "server_radius", "center": "none"},
-}
+PRINTED: dict[str, Any] = {"preset": "published", "clipping": {"norm": "server_radius", "center": "none"}}
 Rows = NDArray[np.float64]
 
 
@@ -88,8 +84,12 @@ def draw(n_rows: int, most_rows: int, seed: int) -> Drawn:
     )
 
 
-def algorithm_5(steps: int, n_server: int, w_min: float, sigma_max: float, epsilon: float) -> dict[str, Any]:
-    """Sections of a fit that is Algorithm 5: a quarter of epsilon for each of its parts, equal rounds within a part.
+def fifth(
+    steps: int, n_server: int, w_min: float, sigma_max: float, epsilon: float
+) -> tuple[dict[str, Any], algorithm_5.Parts]:
+    """Sections of a fit, and parts beside it, that are Algorithm 5: a quarter of epsilon for each of its parts.
+
+    Rounds within a part are equal.
 
     Args:
       steps: T of Part 3.
@@ -99,23 +99,15 @@ def algorithm_5(steps: int, n_server: int, w_min: float, sigma_max: float, epsil
       epsilon: of the whole run.
     """
     quarter = 0.25
-    thinning = thinning_rounds(n_server, epsilon * quarter, w_min)
+    thinning = algorithm_5.thinning_rounds(n_server, epsilon * quarter, w_min)
     simplify, lloyd = quarter * thinning / (thinning + 1), quarter * steps / (steps + 1)
     rest = 1.0 - quarter - simplify - lloyd
     means = 0.5 * (quarter - lloyd) / rest
     shares = {"outer_product": quarter / rest, "weights": (quarter - simplify) / rest, "sums": means}
     shares["counts"] = 1.0 - sum(shares.values())
-    return {
-        "privacy": {"allocation": "paper", "shares": shares},
-        "clipping": PRINTED["clipping"],
-        "lloyd": {"steps": steps} | ({"share": lloyd} if steps else {}),
-        "feddp_kmeans": {
-            "guards": False,
-            "assignment": "one_third",
-            "simplify": {"w_min": w_min, "rounds": thinning, "share": simplify},
-            "reduce_diameter": {"w_min": w_min, "sigma_max": sigma_max, "share": quarter},
-        },
-    }
+    last = {"steps": steps} | ({"share": lloyd} if steps else {})
+    sections = PRINTED | {"privacy": {"shares": shares}, "lloyd": last}
+    return sections, algorithm_5.Parts(w_min, sigma_max, quarter, thinning, simplify, third=True)
 
 
 def algorithm_3(rows: Rows, n_clusters: int, seed: int) -> Rows:
@@ -154,10 +146,12 @@ def outcomes(n_rows: int, most_rows: int, seed: int) -> dict[tuple[str, Any], Ou
         found["Algorithm 3", ""] = judged(drawn, algorithm_3(drawn.rows, N_CLUSTERS, seed))
         for label in (*STEPS, LOG_STEPS):
             steps = math.ceil(math.log(n_rows)) if label == LOG_STEPS else int(label)
-            fifth = algorithm_5(steps, len(drawn.server), 1.0 / N_CLUSTERS, 1.0, EPSILON)
-            for method, sections in (("FedDP-KMeans", PRINTED | {"lloyd": {"steps": steps}}), ("Algorithm 5", fifth)):
-                config = in_memory.job("feddp_kmeans", "record", EPSILON, N_CLUSTERS, seed, **sections)
-                found[method, label] = judged(drawn, in_memory.centers(config, drawn.server, block, seed))
+            job = functools.partial(in_memory.job, "feddp_kmeans", "record", EPSILON, N_CLUSTERS, seed)
+            printed = in_memory.centers(job(**PRINTED, lloyd={"steps": steps}), drawn.server, block, seed)
+            found["FedDP-KMeans", label] = judged(drawn, printed)
+            sections, parts = fifth(steps, len(drawn.server), 1.0 / N_CLUSTERS, 1.0, EPSILON)
+            centers = algorithm_5.centers(job(**sections), parts, drawn.server, block, seed)
+            found["Algorithm 5", label] = judged(drawn, centers)
     return found
 
 

@@ -56,8 +56,11 @@ def centers(config: FitConfig, server: Rows, block: ClientBlock, seed: int) -> R
       block: all rows.
       seed: of the noise.
     """
-    fit = PublicFit.of(config, server)
+    return np.asarray(last_state(PublicFit.of(config, server), block, seed).model().centers, dtype=np.float64)
+
+
+def last_state(fit: PublicFit, block: ClientBlock, seed: int) -> Any:
+    """The state after the last round of a planned fit; other arguments as of `centers`."""
     key = hashlib.sha256(b"papers in memory, a public key/%d" % seed).digest()
     with threadpool_limits(limits=1):
-        found = loop.simulate(fit.initial, fit.rounds, [block], key)
-    return np.asarray(found.model().centers, dtype=np.float64)
+        return loop.simulate(fit.initial, fit.rounds, [block], key).states[-1]

@@ -175,7 +175,7 @@ class Expected:
     def _clipped(self) -> list[str]:
         """Says that many public rows are longer than the clipping norm."""
         lattice = self.fit.initial.frame.lattice
-        if self.config.server_data is None or self.fit.initial.frame.components is not None:
+        if self.config.server_data is None:
             return []
         share = float((np.linalg.norm(self.public.points - lattice.center, axis=1) > lattice.clipping_norm).mean())
         return [f"{share:.0%} of the server rows are longer than the clipping norm"] if share > 0.1 else []
@@ -243,7 +243,7 @@ def against_bounds(expected: Expected) -> list[dict[str, Any]]:
       A record per feature that has bounds, of column, noise, lower and upper; none where no noise is known before.
     """
     noise, frame, encoder = expected.center_noise, expected.fit.initial.frame, expected.public.encoder
-    if noise is None or frame.components is not None:
+    if noise is None:
         return []
     n_features = len(frame.lattice.center)
     names = feature_names(expected.config.data.features, encoder, n_features)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 import pydantic
 from pydantic import Field
 
-from dapple_dp.schemas.choices import Algorithm, Assignment, Auto, ClippingCenter, ClippingRule, StartSpace, Trust
+from dapple_dp.schemas.choices import Algorithm, Auto, ClippingCenter, ClippingRule, StartSpace, Trust
 from dapple_dp.schemas.core.plan import Allocation, PrivacyUnit
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.recurring.config import RecurringConfig
@@ -113,6 +113,11 @@ class AnyFit(JobSettings):
     def uncut(self) -> Self:
         """The job, in however many pipelines its rounds are run."""
         return self.model_copy(update={"chunks": ChunksConfig()})
+
+    @property
+    def as_printed(self) -> bool:
+        """Whether the method runs as its paper prints it, without guards against noise."""
+        return False
 
     @property
     def max_clusters(self) -> int:
@@ -221,9 +226,7 @@ class AnyFit(JobSettings):
 
     @pydantic.model_validator(mode="after")
     def _options_belong_to_the_algorithm(self) -> Self:
-        options = self.feddp_kmeans
-        plain = options.simplify is None and options.reduce_diameter is None and options.space is StartSpace.AUTO
-        if self.algorithm is Algorithm.FEDDP_KMEANS or (plain and options.assignment is Assignment.NEAREST):
+        if self.algorithm is Algorithm.FEDDP_KMEANS or self.feddp_kmeans.space is StartSpace.AUTO:
             return self
         raise ConfigError(
             f"feddp_kmeans must hold no more than restarts for algorithm {self.algorithm}, got other options; "
@@ -266,15 +269,6 @@ class AnyFit(JobSettings):
 
     _encodings_fit_the_data = pydantic.model_validator(mode="after")(check_encodings)
 
-    @pydantic.model_validator(mode="after")
-    def _guards_are_left_out_of_the_printed_method_only(self) -> Self:
-        if not self.feddp_kmeans.guards and self.privacy.allocation is not Allocation.PAPER:
-            raise ConfigError(
-                "feddp_kmeans.guards must be true where privacy.allocation is tuned, got false; leave it out, or set "
-                "privacy.allocation to paper."
-            )
-        return self
-
     @property
     def expected_units(self) -> int | None:
         """The public number of rows (privacy unit client: of clients), or the assumed one; None without either."""
@@ -289,25 +283,20 @@ class AnyFit(JobSettings):
                 "plan.assumed_rows must be given for privacy.shares auto, got nothing; give a public guess of the "
                 "number of rows (privacy unit client: of clients), or data.public_rows."
             )
-        options = self.feddp_kmeans
-        plain = options.simplify is None and options.reduce_diameter is None and not self.starts_warm
         tuned = self.privacy.allocation is Allocation.TUNED and self.clipping.norm is not ClippingRule.PRIVATE
-        if self.algorithm is Algorithm.FEDDP_KMEANS and self.server_data is not None and tuned and plain:
+        if self.algorithm is Algorithm.FEDDP_KMEANS and self.server_data is not None and tuned and not self.starts_warm:
             return self
         raise ConfigError(
             "privacy.shares must be a section or left out here, got 'auto'; auto needs algorithm feddp_kmeans, "
-            "server_data, allocation tuned and a public clipping.norm, and no simplify, reduce_diameter or warm start."
+            "server_data, allocation tuned and a public clipping.norm, and no warm start."
         )
 
     @pydantic.model_validator(mode="after")
     def _shares_leave_something(self) -> Self:
-        options = self.feddp_kmeans
         shares = {
             "lloyd.share": self.lloyd.share if self.lloyd.steps and self.buys_its_start else 0.0,
             "quality.share": self.quality.share if self.quality else 0.0,
             "the private norm": PRIVATE_NORM_SHARE if self.clipping.norm is ClippingRule.PRIVATE else 0.0,
-            "feddp_kmeans.simplify.share": options.simplify.share if options.simplify else 0.0,
-            "feddp_kmeans.reduce_diameter.share": options.reduce_diameter.share if options.reduce_diameter else 0.0,
         }
         taken = {name: share for name, share in shares.items() if share}
         total = math.fsum(taken.values())

@@ -36,7 +36,7 @@ else:
 
 PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     "privacy": {"allocation": Allocation.PAPER},
-    "feddp_kmeans": {"guards": False, "space": StartSpace.SUBSPACE},
+    "feddp_kmeans": {"space": StartSpace.SUBSPACE},
     "clipping": {"norm": ClippingRule.SERVER_RADIUS, "center": ClippingCenter.NONE},
 }
 """FedDP-KMeans as its paper prints it (Algorithms 1 and 2, appendix G.4), by section."""
@@ -48,9 +48,13 @@ class FedDPKMeansFit(AnyFit):
     algorithm: Literal[Algorithm.FEDDP_KMEANS] = Field(description="feddp_kmeans")
     preset: Preset | None = Field(
         default=None,
-        exclude=True,
         description="published for the settings that Scott, Lampert, Saulpic 2025 print, or leave it out",
     )
+
+    @property
+    def as_printed(self) -> bool:
+        """With `preset: published`: weights, means and the noise of the outer product are those of the paper."""
+        return self.preset is not None
 
     def _check_algorithm(self) -> None:
         if self.preset is not None:
@@ -78,11 +82,6 @@ class FedDPKMeansFit(AnyFit):
             raise ConfigError(
                 f"lloyd.steps must be at least 1 for a warm start, got {self.lloyd.steps}; these rounds spend its "
                 "whole budget."
-            )
-        if self.feddp_kmeans.reduce_diameter is not None:
-            raise ConfigError(
-                "feddp_kmeans.reduce_diameter must be left out for a warm start, got a section; it moves the frame of "
-                "every run."
             )
 
 

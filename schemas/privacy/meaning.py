@@ -18,7 +18,7 @@ class Role(enum.StrEnum):
     UNITS: the number of rows or clients.
     NORMS: counts by norm, in bins of `dapple_dp.transforms.core.statistics.distances`.
     POINT_WEIGHTS: counts by public point.
-    GROUPS: public points that have rows near them; the noise of later releases depends on it.
+    GROUPS: public points that have rows near them, in outputs before 0.3.0.
     """
 
     CLUSTER_SUMS = "cluster_sums"

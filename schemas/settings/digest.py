@@ -11,8 +11,8 @@ from dapple_dp.schemas.settings.gone import with_defaults
 
 _NO_MATTER: Mapping[str, Any] = {"experimental": True, "job": {"experimental": True}}
 """Settings that are no part of a job: a user who adds the word goes on with the run that had begun without it."""
-_ADDED = frozenset({"csv"})
-"""Optional sections that earlier versions did not have: a job without them has the digest that it had there."""
+_ADDED = frozenset({"csv", "preset"})
+"""What earlier versions did not have, or not count: a job without it has the digest that it had there."""
 
 
 def content_of(config: pydantic.BaseModel) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def content_of(config: pydantic.BaseModel) -> dict[str, Any]:
 
 
 def _without_added(content: Any) -> Any:
-    """The content without sections of `_ADDED` that are not given, at any depth."""
+    """The content without what is in `_ADDED` and not given, at any depth."""
     if not isinstance(content, dict):
         return content
     return {name: _without_added(value) for name, value in content.items() if not (value is None and name in _ADDED)}

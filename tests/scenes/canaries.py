@@ -27,13 +27,7 @@ SERVER = mixture(24, seed=99)
 FAR = 10.0
 """How far beyond the clipping ball a canary is, in clipping norms."""
 CLIENT_ROWS = 10
-EVERY_ROUND = {
-    "lloyd": {"steps": 2},
-    "feddp_kmeans": {
-        "simplify": {"w_min": 0.3, "rounds": 2, "share": 0.1},
-        "reduce_diameter": {"w_min": 0.1, "sigma_max": 1.0, "share": 0.1},
-    },
-}
+EVERY_ROUND = {"lloyd": {"steps": 2}}
 _SAMPLING_KEY = bytes(range(32))
 
 

@@ -148,7 +148,6 @@ FACTORS = (
         "allocation",
         tuned={},
         paper={"privacy.allocation": "paper"},
-        unguarded={"privacy.allocation": "paper", "feddp_kmeans.guards": False},
         published={"preset": "published"},
         shares={f"privacy.shares.{name}": 1.0 for name in ("outer_product", "weights", "sums", "counts")},
         auto_shares={"privacy.shares": "auto", "plan.assumed_rows": N_ROWS},
@@ -167,11 +166,8 @@ FACTORS = (
     factor(
         "feddp",
         usual={},
-        one_third={"feddp_kmeans.assignment": "one_third"},
         full={"feddp_kmeans.space": "full"},
         subspace={"feddp_kmeans.space": "subspace"},
-        diameter={"feddp_kmeans.reduce_diameter": {"w_min": 0.2, "sigma_max": 1.0, "share": 0.2}},
-        simplify={"feddp_kmeans.simplify": {"w_min": 0.2, "rounds": 2, "share": 0.2}},
         restarts={"feddp_kmeans.restarts": 21},
     ),
     factor("variant", fast={}, su={"dp_lloyd.variant": "su"}, g={"dp_lloyd.variant": "g"}),
@@ -361,8 +357,7 @@ def settings(row: Row, place: Place) -> Settings:
 
 BEYOND = {
     "algorithm": ("dp_medians", "server_kmeanspp", "server_lloyds", "sphere_packing"),
-    "allocation": ("paper", "unguarded", "published"),
-    "feddp": ("one_third", "diameter", "simplify"),
+    "allocation": ("paper", "published"),
     "init": ("server_kmeanspp", "feddp_init", "central_tree"),
     "rounds": ("truncate", "unfolded", "constant", "long_moves"),
     "tree": ("random",),
@@ -398,7 +393,7 @@ EXCLUDED = (
     excluded(
         OPTIONS,
         algorithm=f"dp_lloyd|dp_medians|central_tree|spherical|{SERVER_STARTS}",
-        feddp="one_third|full|subspace|diameter|simplify",
+        feddp="full|subspace",
     ),
     excluded("trust must be masked where there is a section masked", trust="central", noise_by="both|clients"),
     excluded(
@@ -409,7 +404,7 @@ EXCLUDED = (
     excluded(
         "privacy.allocation must be tuned for algorithm dp_",
         algorithm="dp_lloyd|dp_medians",
-        allocation="paper|unguarded",
+        allocation="paper",
     ),
     excluded("privacy.shares must be", algorithm="dp_lloyd|dp_medians", allocation="auto_shares"),
     excluded(
@@ -484,15 +479,13 @@ EXCLUDED = (
     excluded("clipping.center must be none where there is a tree.center", clipping="centered", tree="centered"),
     excluded("n_clusters must be an integer for a warm start", start="warm|memory", n_clusters="elbow"),
     excluded("clipping.norm must be public for a warm start", start="warm|memory", clipping="private"),
-    excluded("feddp_kmeans.reduce_diameter must be left out for a warm start", start="warm|memory", feddp="diameter"),
     excluded("privacy.shares must be a section or left out here", start="warm|memory", allocation="auto_shares"),
     excluded("privacy.shares must be a section or left out here", server="none", allocation="auto_shares"),
     excluded("privacy.shares must be a section or left out here", clipping="private", allocation="auto_shares"),
-    excluded("privacy.shares must be a section or left out here", feddp="diameter|simplify", allocation="auto_shares"),
     excluded("must be given by public values where there is no server_data", columns="bins", server="none"),
     *(
         excluded("masked.noise_by clients must have Gaussian noise in every release", noise_by="clients", **cells)
-        for cells in ({"allocation": "paper|unguarded|published"}, {"variant": "su"})
+        for cells in ({"allocation": "paper|published"}, {"variant": "su"})
     ),
     # `auto` without server data is dp_lloyd.
     *(
@@ -503,9 +496,9 @@ EXCLUDED = (
             ("clipping.norm must be domain or a number", {"clipping": "private"}),
             ("lloyd.steps must be 0 for algorithm dp_lloyd", {"lloyd": "steps"}),
             ("n_clusters must be an integer for algorithm dp_lloyd", {"n_clusters": "elbow"}),
-            ("privacy.allocation must be tuned for algorithm dp_lloyd", {"allocation": "paper|unguarded"}),
+            ("privacy.allocation must be tuned for algorithm dp_lloyd", {"allocation": "paper"}),
             ("privacy.shares must be left out for dp_lloyd.init", {"allocation": "shares"}),
-            (OPTIONS, {"feddp": "one_third|full|subspace|diameter|simplify"}),
+            (OPTIONS, {"feddp": "full|subspace"}),
         )
     ),
     # What has no meaning together.
@@ -540,7 +533,7 @@ EXCLUDED = (
 )
 KEPT = (
     {"quality": "share", "command": "fit"},
-    {"server": "rows", "clipping": "private", "feddp": "simplify"},
+    {"server": "rows", "clipping": "private", "quality": "share"},
 )
 """Levels of rows in which planted faults are noticed."""
 TABLE = Table(factors=FACTORS, excluded=EXCLUDED, kept=KEPT)

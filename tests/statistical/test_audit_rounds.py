@@ -17,7 +17,7 @@ SAMPLED = {"data": {"max_rows_per_client": 1}}
 QUALITY = {"quality": {"max_distance": 1.0}}
 """A cap that canaries reach: without one none moves the cost as far as it may go, and a bound is 0.47 of the claim."""
 MAIN = {"outer_product": {}, "weights": {}, "centers": {}, "lloyd_00": canaries.EVERY_ROUND, "quality": QUALITY}
-TUNED = MAIN | {"diameter": canaries.EVERY_ROUND, "simplify_00": canaries.EVERY_ROUND, "norms": PRIVATE_NORM}
+TUNED = MAIN | {"norms": PRIVATE_NORM}
 PAPER = MAIN | {"norms": PRIVATE_NORM}
 CASES = [
     (unit, allocation, name, sections)

@@ -7,8 +7,7 @@ import pytest
 from sklearn import metrics
 
 from benchmarks import mixture
-from benchmarks.papers import feddp_scores, feddp_shares, feddp_theorems, in_memory
-from dapple_dp.transforms.kmeans.feddp_kmeans import rounds as feddp
+from benchmarks.papers import algorithm_5, feddp_scores, feddp_shares, feddp_theorems, in_memory
 
 PARTS = {"diameter": "diameter", "outer_product": "projection", "weights": "start", "centers": "means"}
 
@@ -20,10 +19,10 @@ def part_of(path):
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
 def test_every_part_of_algorithm_5_has_a_quarter_of_epsilon(steps):
-    sections = feddp_theorems.algorithm_5(steps, 25, 0.2, 1.0, 1.0)
+    sections, parts = feddp_theorems.fifth(steps, 25, 0.2, 1.0, 1.0)
     config = in_memory.job("feddp_kmeans", "record", 1.0, 5, 0, **sections)
     spent, rounds = collections.defaultdict(float), collections.defaultdict(set)
-    for each in feddp.round_specs(config, 20, 25):
+    for each in algorithm_5.round_specs(config, 20, 25, parts=parts):
         share = sum(release.share for release in each.releases)
         spent[part_of(each.path)] += share
         rounds[part_of(each.path)].add(round(share, 9))

@@ -156,7 +156,7 @@ def test_schema_and_page_say_every_tier():
         for word, tier in each.tiers().items():
             assert word in said or each is Runner, (each, word)
             assert f"{word}` | {tier} |" in page, (each, word)
-    assert {"allocation", "clip_moves", "radius_factor", "guards", "simplify", "reduce_diameter"} <= said
+    assert {"allocation", "clip_moves", "radius_factor"} <= said
     assert all(f"`{spelled(name)}` | {word.tier} |" in page for name, word in WORDS.items())
 
 

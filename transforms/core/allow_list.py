@@ -154,8 +154,8 @@ LISTED = (
     (PUBLIC, "dapple_dp.transforms.rounds.staged_state", "_staged_step begin"),
     (PUBLIC, "dapple_dp.transforms.trusted_zone.sweep_cells", "_unpacked _broadcast _advance _model"),
     # Server steps
-    (PUBLIC, "dapple_dp.transforms.kmeans.feddp_kmeans.server", "norm_step diameter_step outer_product_step"),
-    (PUBLIC, "dapple_dp.transforms.kmeans.feddp_kmeans.server", "simplify_step weights_step"),
+    (PUBLIC, "dapple_dp.transforms.kmeans.feddp_kmeans.server", "norm_step outer_product_step"),
+    (PUBLIC, "dapple_dp.transforms.kmeans.feddp_kmeans.server", "weights_step"),
     (PUBLIC, "dapple_dp.transforms.kmeans.lloyd.server", "means_step"),
     (PUBLIC, "dapple_dp.transforms.kmeans.lloyd.quality", "step"),
     (PUBLIC, "dapple_dp.transforms.kmeans.feddp_start", "leave"),

@@ -104,7 +104,7 @@ _VALUES = _types(
     ("dapple_dp.transforms.numerics.kmeans.starts.grid", "Grid"),
     ("dapple_dp.transforms.numerics.kmeans.tree", "Hyperplanes Tree"),
     ("dapple_dp.transforms.core.statistics.assignment", "Assigner Projection"),
-    ("dapple_dp.transforms.core.statistics.frame", "Box Components Frame"),
+    ("dapple_dp.transforms.core.statistics.frame", "Box Frame"),
     ("dapple_dp.transforms.core.statistics.lattice", "Lattice"),
     ("dapple_dp.transforms.numerics.statistics.nearest", "NearestCenters"),
     # Plans, promises and releases.

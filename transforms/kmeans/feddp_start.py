@@ -44,7 +44,7 @@ def leave(state: FedDPState, releases: Releases, step: _Step, settings: LloydSet
     after = step(state, releases)
     n_features = after.centers.shape[1]
     frame = Frame.of_box(settings.box, n_features)
-    absolute = server_points.restore(after.frame, after.centers + after.frame.lattice.center)
+    absolute = after.centers + after.frame.lattice.center
     radius = min(_projected_radius(state), settings.radius(n_features))
     return state_after(after, settings, frame, absolute - frame.lattice.center, radius)
 
@@ -57,11 +57,9 @@ def _projected_radius(state: FedDPState) -> float:
     if state.assigner is None:
         raise ValueError("the projected clusters must be asked for after the weights round; run that round first.")
     release: Release = state.releases[-1]
-    points = state.projected_server()[state.active]
-    weights = server_points.significant_weights(release.decoded[: len(points)], release.stddev)
-    labels = state.assigner.labels(state.server_integers()[state.active])
-    kept = labels >= 0
-    squared = ((points[kept] - state.assigner.centers[labels[kept]]) ** 2).sum(axis=1)
-    mass = np.maximum(weights[kept], 1e-9)
+    points = state.projected_server()
+    weights = server_points.significant_weights(release.decoded, release.stddev)
+    squared = ((points - state.assigner.centers[state.labels()]) ** 2).sum(axis=1)
+    mass = np.maximum(weights, 1e-9)
     mean = float((mass * squared).sum() / max(float(mass.sum()), 1e-9)) / points.shape[1]
     return _ROOM * math.sqrt(max(mean, 1.0) * state.server.shape[1]) * state.sum_unit

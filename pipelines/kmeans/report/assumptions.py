@@ -170,7 +170,7 @@ def covariance_of(view: FitView) -> NDArray[np.float64] | None:
     Sizes at client level are weights, so nothing is said there.
     """
     total = view.noisy_total or float(np.maximum(view.summary.sizes, 0.0).sum())
-    if view.by_client or not total >= 1.0 or view.replay.state.frame.components is not None:
+    if view.by_client or not total >= 1.0:
         return None
     around, lengths = released_as(view.releases, Role.SCATTER), released_as(view.releases, Role.SQUARED_LENGTHS)
     release = around or lengths

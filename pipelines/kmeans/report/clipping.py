@@ -184,7 +184,7 @@ def of_sphere(view: FitView) -> list[Notice] | None:
     """Centers at the sphere of the clipping norm: there nearly all rows are as long as that, or were shortened."""
     frame = view.replay.state.frame
     middle, norm = frame.lattice.center, frame.lattice.clipping_norm
-    if frame.components is not None or covers_box(view) or protocol_of(view.planned.config.algorithm).one_length:
+    if covers_box(view) or protocol_of(view.planned.config.algorithm).one_length:
         return None
     judged, there = at_sphere(view.plain_centers - middle, norm, view.center_noise)
     judged = judged & view.summary.found

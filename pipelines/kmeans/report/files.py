@@ -165,8 +165,6 @@ def _final_frame(planned: PlannedFit, model: ClusterModel) -> dict[str, Any] | N
     config, frame = planned.config, planned.initial.frame
     if isinstance(config, DPLloydFit):
         return frame_json(rounds_frame(config, len(frame.lattice.center)))
-    if config.feddp_kmeans.reduce_diameter is not None:
-        return None
     if config.clipping.norm is ClippingRule.PRIVATE:
         release = released_as(model.releases, Role.NORMS)
         if release is None:

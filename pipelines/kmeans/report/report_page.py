@@ -313,19 +313,17 @@ def _movement_plot(view: FitView) -> list[Block]:
 
 def _weights_plot(view: FitView) -> list[Block]:
     """The histogram over public points, if the run has one that can be drawn."""
-    release, state = released_as(view.releases, Role.POINT_WEIGHTS), view.replay.state
+    release = released_as(view.releases, Role.POINT_WEIGHTS)
     if release is None or release.values.size > _MOST_WEIGHTS:
         return []
-    from dapple_dp.transforms.kmeans.feddp_kmeans.state import FedDPState
-
-    active = int(state.active.sum()) if isinstance(state, FedDPState) else release.values.size
     return [
         plot(
             "weights",
             "Weights of the public points",
-            f"Noisy weights of {active:,} public points in descending order; noise alone stays mostly inside the band.",
+            f"Noisy weights of {release.values.size:,} public points in descending order; noise alone stays mostly "
+            "inside the band.",
             Badge.RELEASED,
-            lambda: plots.sorted_weights(release.decoded[:active], release.stddev),
+            lambda: plots.sorted_weights(release.decoded, release.stddev),
             f"Noisy {view.unit.size} nearest to each public point; inside the band, it may be none.",
         )
     ]

@@ -136,15 +136,6 @@ def test_clusters_that_were_not_chosen_are_noise_alone(place, tmp_path, unit):
     assert result.model.noisy_cost == expected.noisy_cost
 
 
-def test_components_that_were_moved_have_their_cost_where_they_are(place):
-    moved = {"w_min": 0.2, "sigma_max": 0.01}
-    settings = {"feddp_kmeans__reduce_diameter": moved, "clipping__norm": 20.0, "quality": {"share": 0.5}}
-    fit, result = place.finished(**settings)
-    assert fit.rounds[0].plan.path == "feddp_kmeans/diameter"
-    cost = result.model.noisy_cost
-    assert abs(cost.mean - place.squared(result.model.centers)[0].mean()) <= 5.0 * cost.stddev
-
-
 def test_files_and_report_hold_it(place, tmp_path):
     settings = place.job(privacy__epsilon=4.0)
     outcome = lake.run_job(settings, tmp_path)

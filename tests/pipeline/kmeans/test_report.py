@@ -75,7 +75,7 @@ def run(tmp_path_factory):
         (5.0 * np.eye(3, 4), {"unit": "client"}),
         (5.0 * np.eye(3, 4), {"privacy__allocation": "paper"}),
         (5.0 * np.eye(3, 4), {"clipping__norm": "private"}),
-        (5.0 * np.eye(3, 4), {"lloyd__steps": 1, "feddp_kmeans__simplify": {"w_min": 0.2, "rounds": 2}}),
+        (5.0 * np.eye(3, 4), {"lloyd__steps": 1}),
         (5.0 * np.eye(3, 4), {"privacy__epsilon": 0.01}),
         (5.0 * np.eye(3, 4), {"quality": {}, "unit": "client"}),
         ([[1.0, 2.0, 3.0]], {}),
@@ -85,7 +85,7 @@ def run(tmp_path_factory):
         ([[1.0]], {}),
         (1e60 * np.eye(3, 4), {}),
     ],
-    ids=["client", "paper", "private_norm", "simplify", "noise", "quality", "k1", "d1", "d400", "k20", "k1d1", "huge"],
+    ids=["client", "paper", "private_norm", "lloyd", "noise", "quality", "k1", "d1", "d400", "k20", "k1d1", "huge"],
 )
 def test_every_kind_of_run_has_a_whole_report(tmp_path, means, settings):
     run = Run(tmp_path, means, **settings)

@@ -89,14 +89,6 @@ def test_bounds_that_are_found_by_public_starts_are_known_before(place):
     assert all(each["fixed"] for each in summary(place, start, "--clients", "300")["releases"])
 
 
-def test_noise_of_rows_that_a_release_moves_together_is_not_known_before(place):
-    diameter = {"w_min": 0.2, "sigma_max": 1.0}
-    found = summary(place, job(place, feddp_kmeans={"restarts": 20, "reduce_diameter": diameter}), "--rows", "300")
-    first, *others = found["releases"]
-    assert (first["path"], first["fixed"]) == ("feddp_kmeans/diameter/histogram", True)
-    assert not any(each["fixed"] for each in others)
-
-
 @pytest.mark.parametrize(
     ("masked", "variance"),
     [

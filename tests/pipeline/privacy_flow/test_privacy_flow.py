@@ -34,13 +34,11 @@ BOX = {"domain": [-2.0, 7.0]}
 HONEST = {str(each): settings_of(each) for each in ALONE} | {
     "client": {"unit": "client", "lloyd": {"steps": 2}},
     "paper": {"privacy__allocation": "paper"},
-    "paper as printed": {"privacy__allocation": "paper", "feddp_kmeans__guards": False, "lloyd": {"steps": 1}},
+    "paper as printed": {"preset": "published", "lloyd": {"steps": 1}},
     "client paper": {"unit": "client", "privacy__allocation": "paper"},
     "all options": {
         "clipping__norm": "private",
         "quality": {"share": 0.05},
-        "feddp_kmeans__simplify": {"w_min": 0.2, "rounds": 2},
-        "feddp_kmeans__reduce_diameter": {"w_min": 0.2, "sigma_max": 0.6},
         "lloyd": {"steps": 1},
     },
     "sampled rows": {"data__client_id": "client_id", "data__max_rows_per_client": 5, "quality": {"share": 0.05}},

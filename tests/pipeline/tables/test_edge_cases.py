@@ -110,38 +110,6 @@ def test_clients_of_one_to_five_thousand_rows(place):
     assert gaps(model.centers, lake.MEANS).max() < 1.0
 
 
-@pytest.mark.parametrize("case", [("record", "tuned"), ("client", "paper")], ids="-".join)
-def test_simplify_and_one_third_give_sane_centers(place, case):
-    points = lake.mixture(2000)
-    options = {"restarts": 20, "assignment": "one_third", "simplify": {"w_min": 0.1, "rounds": 2}}
-    changes = {"privacy__allocation": case[1], "privacy__epsilon": LARGE_EPSILON, "feddp_kmeans": options}
-    model = place.fit(points, ten_each(points), case[0], **changes)
-    assert_full(model)
-    paths = [release.path.split("/")[1] for release in model.releases if release.path.endswith("/histogram")]
-    assert paths == ["simplify_00", "simplify_01", "weights"]
-    assert gaps(model.centers, lake.MEANS).max() < 1.0
-
-
-@pytest.mark.parametrize("case", [("record", "paper"), ("client", "tuned")], ids="-".join)
-def test_far_blobs_are_moved_together_and_back(place, case):
-    means = np.vstack([lake.MEANS[:2], lake.MEANS[:2] + 20_000.0])
-    points = lake.mixture(8000, means=means)
-    server = lake.write_server(place.folder / "far.parquet", lake.mixture(80, seed=5, means=means))
-    diameter = {"w_min": 0.1, "sigma_max": 0.5}
-    settings = place.job(points, ten_each(points), case[0], n_clusters=4, server_data={"path": server})
-    settings["feddp_kmeans"]["reduce_diameter"] = diameter
-    settings["privacy"] |= {"allocation": case[1], "epsilon": LARGE_EPSILON}
-    model = lake.run_fit(settings, place.folder / "run").model
-    assert_full(model, n_clusters=4)
-    assert model.releases[0].path == "feddp_kmeans/diameter/histogram"
-    offsets = np.arange(0, 8001, 10) if case[0] == "client" else None
-    state = lake.chain(lake.planned(settings), ClientBlock(points, offsets))
-    assert state.frame.components is not None
-    assert state.frame.lattice.clipping_norm < 0.2 * np.linalg.norm(means[2])
-    np.testing.assert_array_equal(model.centers, state.model().centers)
-    assert gaps(model.centers, means).max() < 1.0
-
-
 def test_no_server_data(place):
     points = lake.mixture(2000)
     place.server = None

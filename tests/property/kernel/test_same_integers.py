@@ -124,7 +124,7 @@ def test_every_way_makes_the_same_integers_of_rows(seed, width, bits, norm, box,
     )
     points[20:24] = np.array([1.0, -1.0, 1.0, -1.0])[:, None] * np.finfo(kind).max
     points = np.asarray(points, dtype=kind, order=order)
-    frame = Frame(Lattice(rng.normal(size=width) * rng.choice([0.0, 1e-3]), norm), None, box)
+    frame = Frame(Lattice(rng.normal(size=width) * rng.choice([0.0, 1e-3]), norm), box)
     with pytest.MonkeyPatch.context() as patch:
         found = []
         for chosen in kernels.levels():

@@ -33,12 +33,12 @@ forms = st.sampled_from(["mean_sums_and_counts", "means_of_means", "clipped_sums
 
 @st.composite
 def assigners(draw):
-    seed, one_third = draw(st.integers(0, 2**16)), draw(st.booleans())
+    seed = draw(st.integers(0, 2**16))
     rng = np.random.default_rng(seed)
     if draw(st.booleans()):
         basis = np.linalg.qr(rng.normal(size=(D, 2)))[0]
-        return Assigner(rng.integers(-(2**20), 2**20, (4, 2)).astype(float), Projection.from_basis(basis), one_third)
-    return Assigner(rng.integers(-(2**19), 2**19, (4, D)).astype(float), None, one_third)
+        return Assigner(rng.integers(-(2**20), 2**20, (4, 2)).astype(float), Projection.from_basis(basis))
+    return Assigner(rng.integers(-(2**19), 2**19, (4, D)).astype(float))
 
 
 def frobenius_squared(triangle: np.ndarray) -> int:

@@ -10,19 +10,15 @@ from dapple_dp.schemas.core.unit import Clients, Rows
 from dapple_dp.transforms.core.statistics import lattice
 from dapple_dp.transforms.core.statistics.assignment import Assigner, Projection
 from dapple_dp.transforms.core.statistics.by_unit import of_unit
-from dapple_dp.transforms.core.statistics.frame import Components, Frame
+from dapple_dp.transforms.core.statistics.frame import Frame
 from dapple_dp.transforms.core.statistics.lattice import Lattice
 from dapple_dp.transforms.trusted_zone.shared_frame import SharedFrame
 
 CHECKED = settings(max_examples=25, deadline=None, derandomize=True)
 
 
-def frames(n_features, *, moved):
-    plain = Lattice(np.zeros(n_features), 3.0)
-    if not moved:
-        return Frame(plain)
-    anchors = lattice.quantize(np.eye(n_features)[:2], plain, lattice.SUM_BITS)
-    return Frame(plain, Components(plain, anchors, 0.25 * np.eye(n_features)[:2]))
+def frames(n_features):
+    return Frame(Lattice(np.zeros(n_features), 3.0))
 
 
 def everything(block, frame):
@@ -44,15 +40,14 @@ def everything(block, frame):
 @given(
     sizes=st.lists(st.integers(1, 60) | st.integers(2040, 2100), min_size=1, max_size=12),
     n_features=st.integers(3, 6),
-    moved=st.booleans(),
     single=st.booleans(),
     seed=st.integers(0, 2**32),
 )
-def test_it_gives_the_same_integers(sizes, n_features, moved, single, seed):
+def test_it_gives_the_same_integers(sizes, n_features, single, seed):
     points = np.random.default_rng(seed).normal(size=(sum(sizes), n_features))
     points = points.astype(np.float32) if single else points
     block = ClientBlock(points, np.concatenate([[0], np.cumsum(sizes)]))
-    frame = frames(n_features, moved=moved)
+    frame = frames(n_features)
     shared = SharedFrame(*frame)
     for held in (block, ClientBlock(points[::-1].copy(), block.client_offsets)):
         expected = list(everything(held, frame))
@@ -65,7 +60,7 @@ def test_it_gives_the_same_integers(sizes, n_features, moved, single, seed):
 @pytest.mark.parametrize("unheld", [False, True])
 def test_copies_never_stand_for_each_other(unheld):
     """Copies of one size, one after the other: the allocator gives many of them the same place."""
-    points, frame = np.random.default_rng(0).normal(size=(50, 4)), frames(4, moved=False)
+    points, frame = np.random.default_rng(0).normal(size=(50, 4)), frames(4)
     shared = SharedFrame(*frame)
     if not unheld:
         shared.hold(points)
@@ -75,7 +70,7 @@ def test_copies_never_stand_for_each_other(unheld):
 
 
 def test_parts_of_the_held_rows_are_shared_until_others_are_held():
-    points, shared = np.random.default_rng(0).normal(size=(50, 4)), SharedFrame(*frames(4, moved=False))
+    points, shared = np.random.default_rng(0).normal(size=(50, 4)), SharedFrame(*frames(4))
     shared.hold(points)
     first = shared.quantize(points[10:20], lattice.SUM_BITS)
     assert shared.quantize(points[10:20], lattice.SUM_BITS) is first

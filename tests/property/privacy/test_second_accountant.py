@@ -34,9 +34,9 @@ LEVELS = [
     {"algorithm": "dp_lloyd", "init": "candidates", "server": "rows"},
     {"algorithm": "dp_lloyd", "variant": "g", "rounds": "three"},
     {"algorithm": "dp_lloyd", "variant": "su", "rounds": "three"},
-    {"algorithm": "feddp_kmeans", "clipping": "private", "lloyd": "steps", "quality": "share", "feddp": "simplify"},
+    {"algorithm": "feddp_kmeans", "clipping": "private", "lloyd": "steps", "quality": "share"},
     {"algorithm": "feddp_kmeans", "allocation": "paper", "clipping": "private", "lloyd": "steps", "quality": "share"},
-    {"algorithm": "feddp_kmeans", "allocation": "published", "feddp": "diameter"},
+    {"algorithm": "feddp_kmeans", "allocation": "published"},
 ]
 """Jobs that are planned at both units, and with sampled rows, on every submission."""
 

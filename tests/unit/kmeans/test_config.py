@@ -8,13 +8,13 @@ import numpy as np
 import pydantic
 import pytest
 
-from dapple_dp.schemas.choices import Algorithm, Auto, ClippingCenter, ClippingRule, InvalidRows
+from dapple_dp.schemas.choices import Algorithm, ClippingCenter, ClippingRule, InvalidRows
 from dapple_dp.schemas.core.plan import Allocation, PrivacyUnit
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.any_fit import AnyFit
 from dapple_dp.schemas.kmeans.fit_config import FITS, OWN_SECTIONS, FedDPKMeansFit, load_config, validated
 from dapple_dp.schemas.kmeans.sections.clipping_config import ClippingConfig
-from dapple_dp.schemas.kmeans.sections.feddp_config import LloydConfig, SimplifyConfig
+from dapple_dp.schemas.kmeans.sections.feddp_config import LloydConfig
 from dapple_dp.schemas.kmeans.sections.privacy_config import PrivacyConfig
 from dapple_dp.schemas.settings import yaml_text
 from dapple_dp.schemas.settings.digest import config_digest
@@ -55,9 +55,6 @@ clipping: {norm: 2, center: none, client_rows: 50}
 lloyd: {steps: 2, share: 0.3}
 feddp_kmeans:
   restarts: 20
-  assignment: one_third
-  simplify: {w_min: 0.05, rounds: 4, share: 0.2}
-  reduce_diameter: {w_min: 1, sigma_max: 0.5}
 key_uri: keys/noise.key
 seed: 7
 """
@@ -114,8 +111,7 @@ def test_full_job_is_read_as_written():
     assert config.privacy.shares is not None
     assert config.clipping.norm == 2.0
     assert isinstance(config.clipping.norm, float)
-    assert config.feddp_kmeans.simplify.rounds == 4
-    assert config.feddp_kmeans.reduce_diameter.w_min == 1.0
+    assert config.feddp_kmeans.restarts == 20
 
 
 @pytest.mark.parametrize("section", ["epsilon", "delta"])
@@ -220,29 +216,6 @@ WRONG_VALUES = [
     ("lloyd.share", 0, "lloyd.share must be greater than 0, got 0; give the share"),
     ("feddp_kmeans.restarts", 19, "feddp_kmeans.restarts must be at least 20, got 19; give the number of restarts"),
     ("feddp_kmeans.restarts", 1001, "feddp_kmeans.restarts must be at most 1000, got 1001; give the number"),
-    ("feddp_kmeans.assignment", "third", "feddp_kmeans.assignment must be 'nearest' or 'one_third', got 'third'; give"),
-    ("feddp_kmeans.guards", "no", "feddp_kmeans.guards must be true or false, got 'no'; give true to leave out"),
-    ("feddp_kmeans.simplify", {}, "feddp_kmeans.simplify.w_min must be given, got nothing; give the smallest weight"),
-    (
-        "feddp_kmeans.simplify",
-        {"w_min": 0.1, "rounds": 201},
-        "feddp_kmeans.simplify.rounds must be 'auto' or an integer from 1 to 200, got 201; give the number",
-    ),
-    (
-        "feddp_kmeans.simplify",
-        {"w_min": 0.1, "rounds": True},
-        "feddp_kmeans.simplify.rounds must be 'auto' or an integer from 1 to 200, got True; give the number",
-    ),
-    (
-        "feddp_kmeans.reduce_diameter",
-        {"w_min": 1.5, "sigma_max": 1.0},
-        "feddp_kmeans.reduce_diameter.w_min must be at most 1, got 1.5; give the smallest weight",
-    ),
-    (
-        "feddp_kmeans.reduce_diameter",
-        {"w_min": 0.5, "sigma_max": 0},
-        "feddp_kmeans.reduce_diameter.sigma_max must be greater than 0, got 0; give the largest standard deviation",
-    ),
     ("data.max_rows_per_client", 0, "data.max_rows_per_client must be at least 1, got 0; give the largest number"),
     ("data.max_rows_per_client", 5, "data.client_id must be given for data.max_rows_per_client, got nothing; name"),
     ("key_uri", 3, "key_uri must be a string, got 3; give the place of the noise key"),
@@ -261,7 +234,6 @@ UNKNOWN_KEYS = [
     ("epsilon", "epsilon is not a setting; did you mean privacy.epsilon?"),
     ("privacy.epsilo\n", r"privacy.epsilo\n is not a setting; did you mean privacy.epsilon?"),
     ("data.client", "data.client is not a setting; did you mean data.client_id?"),
-    ("data.w_min", "data.w_min is not a setting; did you mean feddp_kmeans.reduce_diameter.w_min?"),
     ("quality.shares", "quality.shares is not a setting; did you mean quality.share?"),
     ("feddp_kmeans.init", "feddp_kmeans.init is not a setting any more; use algorithm central_tree with lloyd.steps."),
     ("lloyd.rate", "lloyd.rate is not a setting; the settings here are steps, share."),
@@ -311,14 +283,6 @@ CONTRADICTIONS = [
         "clipping.client_rows must be given for privacy.unit client, got nothing; give the public typical number",
     ),
     (
-        {"lloyd.steps": 1, "lloyd.share": 0.9, "feddp_kmeans.simplify": {"w_min": 0.1}},
-        "the sum of lloyd.share, feddp_kmeans.simplify.share must be less than 1, got 1; lower them",
-    ),
-    (
-        {"feddp_kmeans.guards": False},
-        "feddp_kmeans.guards must be true where privacy.allocation is tuned, got false; leave it out, or set",
-    ),
-    (
         {"quality.share": 0.7, "lloyd.steps": 1, "lloyd.share": 0.3},
         "the sum of lloyd.share, quality.share must be less than 1, got 1; lower them",
     ),
@@ -335,12 +299,11 @@ def test_settings_that_contradict_each_other_are_refused(changes, start):
     [
         CLIENT,
         {"server_data": "none", "clipping.norm": 1.0, "clipping.center": "none"},
-        {"lloyd.steps": 0, "lloyd.share": 0.95, "feddp_kmeans.simplify": {"w_min": 0.1}},
+        {"lloyd.steps": 0, "lloyd.share": 0.95, "quality.share": 0.1},
         {"n_clusters": np.int64(3), "privacy.epsilon": np.float64(0.5), "clipping.norm": np.float32(2)},
         {"privacy.epsilon": 3},
         {"data.features": ("a", "b")},
-        {"feddp_kmeans.simplify": {"w_min": 0.1, "rounds": "auto"}},
-        {"feddp_kmeans.guards": False, "privacy.allocation": "paper"},
+        {"preset": "published"},
     ],
 )
 def test_allowed_settings_are_accepted_and_survive_yaml(changes):
@@ -426,8 +389,6 @@ OTHER_VALUES = {
     "privacy.delta": 1e-7,
     "privacy.allocation": "tuned",
     "clipping.center": "server_mean",
-    "feddp_kmeans.assignment": "nearest",
-    "feddp_kmeans.simplify.rounds": "auto",
     "key_uri": None,
 }
 
@@ -444,14 +405,6 @@ def test_digest_changes_with_every_setting(name):
     numeric = section[key] * 0.9 if isinstance(section[key], float) else None
     section[key] = OTHER_VALUES.get(name, numeric or (0.9 if section[key] == 1 else 30))
     assert config_digest(validated(other)) != before
-
-
-def test_digest_changes_without_guards_only():
-    before, given, without = (
-        config_digest(validated(changed(each, FULL)))
-        for each in ({}, {"feddp_kmeans.guards": True}, {"feddp_kmeans.guards": False})
-    )
-    assert before == given != without
 
 
 def test_digest_changes_with_the_order_of_the_features():
@@ -471,7 +424,6 @@ def test_construction_in_python():
     config = FedDPKMeansFit(**(parts | {"lloyd": LloydConfig(steps=1), "n_clusters": 3}))
     assert config.lloyd.steps == 1
     assert DataConfig(path="lake", features=["a"]).features == ("a",)
-    assert SimplifyConfig(w_min=0.5).rounds is Auto.AUTO
     with pytest.raises(ConfigError, match=r"data\.client_id must be given for privacy\.unit client"):
         FedDPKMeansFit(**(parts | {"privacy": load_config(FULL).privacy}))
 
@@ -521,29 +473,29 @@ def test_masks_that_do_not_fit_are_refused(changes, start):
 
 PUBLISHED = "experimental: true" + MINIMAL.replace("clipping: {norm: server_radius}", "preset: published")
 LETTER = "experimental: true" + MINIMAL.replace("1.0e-6}", "1.0e-6, allocation: paper}").replace(
-    "norm: server_radius}", "center: none, norm: server_radius}\nfeddp_kmeans: {guards: false, space: subspace}"
+    "norm: server_radius}", "center: none, norm: server_radius}\nfeddp_kmeans: {space: subspace}"
 )
 
 
 def test_the_published_preset_is_the_letter_setting_by_setting():
-    """Down to the digest that ledgers hold, however it is spelled."""
+    """And without guards, so that a job with these settings is another one."""
     preset, letter = load_config(PUBLISHED), load_config(LETTER)
-    assert preset.model_dump() == letter.model_dump()
-    assert config_digest(preset) == config_digest(letter)
+    assert preset.model_dump() == letter.model_dump() | {"preset": "published"}
+    assert (preset.as_printed, letter.as_printed) == (True, False)
+    assert config_digest(preset) != config_digest(letter)
     assert load_config(PUBLISHED.replace("feddp_kmeans", "auto")).privacy.allocation is Allocation.PAPER
 
 
 def test_what_the_paper_leaves_open_stays_open_in_the_preset():
     config = load_config(PUBLISHED + "clipping: {norm: 3.0}\nlloyd: {steps: 2}\nfeddp_kmeans: {restarts: 20}\n")
     assert (config.clipping.norm, config.clipping.center) == (3.0, ClippingCenter.NONE)
-    assert (config.lloyd.steps, config.feddp_kmeans.restarts, config.feddp_kmeans.guards) == (2, 20, False)
+    assert (config.lloyd.steps, config.feddp_kmeans.restarts, config.as_printed) == (2, 20, True)
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
         ("clipping: {norm: 3.0, center: server_mean}", "clipping.center must be none for preset published, got server"),
-        ("feddp_kmeans: {guards: true}", "feddp_kmeans.guards must be false for preset published, got true"),
         ("feddp_kmeans: {space: full}", "feddp_kmeans.space must be subspace for preset published, got full"),
         ("clipping: {norm: private}", "clipping.norm must be server_radius or a number for preset published"),
     ],

@@ -139,7 +139,7 @@ WRONG = [
         job(privacy__shares={"outer_product": 0.2, "weights": 0.2, "sums": 0.4, "counts": 0.2}),
         "privacy.shares must be left out for dp_lloyd.init best, got a section",
     ),
-    (job(feddp_kmeans={"assignment": "one_third"}), "feddp_kmeans must hold no more than restarts for algorithm dp_l"),
+    (job(feddp_kmeans={"space": "full"}), "feddp_kmeans must hold no more than restarts for algorithm dp_l"),
     (job() | {"dp_lloyd": None}, "dp_lloyd must be given, got nothing; give a section with domain for algorithm dp"),
     (job(algorithm="feddp_kmeans", clipping={"norm": 1.0, "center": "none"}), "dp_lloyd must be left out for algori"),
     (

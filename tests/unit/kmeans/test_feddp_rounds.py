@@ -34,13 +34,7 @@ BASE = {
     "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6},
     "clipping": {"norm": "server_radius", "client_rows": 10},
 }
-EVERYTHING = {
-    "lloyd": {"steps": 2, "share": 0.2},
-    "feddp_kmeans": {
-        "simplify": {"w_min": 0.1, "rounds": 4, "share": 0.12},
-        "reduce_diameter": {"w_min": 0.1, "sigma_max": 1.0, "share": 0.08},
-    },
-}
+EVERYTHING = {"lloyd": {"steps": 2, "share": 0.2}}
 CASES = [(unit, allocation) for unit in ("record", "client") for allocation in ("tuned", "paper")]
 
 
@@ -87,8 +81,9 @@ def test_paper_uses_laplace_for_histograms_and_counts():
 
 
 def test_without_guards_all_entries_of_the_outer_product_have_the_printed_noise():
-    for guards, geometry in ((True, Geometry.SYMMETRIC), (False, Geometry.VECTOR)):
-        found = specs(config(privacy={"allocation": "paper"}, feddp_kmeans={"guards": guards}))
+    printed = validated(BASE | {"preset": "published", "clipping": {"norm": "server_radius", "center": "none"}})
+    for job, geometry in ((config(privacy={"allocation": "paper"}), Geometry.SYMMETRIC), (printed, Geometry.VECTOR)):
+        found = specs(job)
         assert found["outer_product/scatter"].geometry is geometry
         assert found["outer_product/scatter"].sensitivity == rows.OUTER_SENSITIVITY
 
@@ -120,14 +115,11 @@ def test_shapes_and_sensitivities():
     assert {spec.geometry for spec in found.values()} == {Geometry.VECTOR}
 
 
-def test_optional_rounds_come_in_order_and_cost_their_shares():
+def test_rounds_come_in_order_and_cost_their_shares():
     found = specs(config(data={"public_rows": 9}, **EVERYTHING))
-    thinning = [f"simplify_{step:02d}" for step in range(4)]
-    order = ["diameter", "outer_product", *thinning, "weights", "centers", "lloyd_00", "lloyd_01"]
+    order = ["outer_product", "weights", "centers", "lloyd_00", "lloyd_01"]
     assert list(dict.fromkeys(name.split("/")[0] for name in found)) == order
     by_round = {name: sum(s.share for path, s in found.items() if path.split("/")[0] == name) for name in order}
-    assert by_round["diameter"] == pytest.approx(0.08)
-    np.testing.assert_allclose([by_round[name] for name in thinning], [0.03] * 4)
     np.testing.assert_allclose([by_round["lloyd_00"], by_round["lloyd_01"]], [0.1, 0.1])
     # sums : counts as in the start, 45 : 10
     assert found["lloyd_00/sums"].share == pytest.approx(0.1 * 45 / 55)
@@ -161,12 +153,6 @@ def test_sampled_rows_double_what_a_row_does_to_sizes_but_not_to_the_cost(alloca
     assert (found["quality/cost"].sensitivity, found["quality/sizes"].sensitivity) == (1 << 20, sizes)
 
 
-def test_the_number_of_thinning_rounds_may_be_that_of_algorithm_4():
-    found = specs(config(feddp_kmeans={"simplify": {"w_min": 0.5, "share": 0.4}}))
-    # 10 log(4 log(30) / (0.4 * 0.5)) = 42.2
-    assert sum(name.startswith("simplify_") for name in found) == 43
-
-
 def test_rounds_bind_every_plan_to_its_step():
     job = config(**EVERYTHING)
     plans = tuple(
@@ -179,15 +165,7 @@ def test_rounds_bind_every_plan_to_its_step():
     rounds = feddp_kmeans.rounds(job, plan)
     assert [each.plan for each in rounds] == list(plans)
     steps = [getattr(each.step, "func", each.step).__name__ for each in rounds]
-    assert steps == [
-        "diameter_step",
-        "outer_product_step",
-        *["simplify_step"] * 4,
-        "weights_step",
-        *["means_step"] * 3,
-    ]
-    thinning = [each.step.keywords for each in rounds[2:6]]
-    assert [(each["step"], each["last"]) for each in thinning] == [(0, False), (1, False), (2, False), (3, True)]
+    assert steps == ["outer_product_step", "weights_step", *["means_step"] * 3]
 
 
 SERVER = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 4.0], [2.0, 4.0]])
@@ -197,11 +175,8 @@ def test_the_first_state_is_framed_by_the_server_data():
     state = feddp_server.initial_state(config(), SERVER, 2)
     np.testing.assert_array_equal(state.frame.lattice.center, [1.0, 2.0])
     assert state.frame.lattice.clipping_norm == pytest.approx(math.sqrt(5.0))
-    assert state.active.all()
-    assert not state.frozen.any()
     assert state.releases == ()
     assert state.bounds == ClippingBounds.of_row(state.frame.lattice.clipping_norm)
-    np.testing.assert_array_equal(state.labels(), [0, 1, 2, 3])
 
 
 def test_a_number_and_no_center_frame_it_otherwise():
@@ -215,7 +190,6 @@ def test_the_client_unit_starts_with_bounds_from_pseudo_clients():
     assert state.samples.shape[1] == 5
     # 5 rows of squared norm 5: the scatter's Frobenius norm lies between that of equal and of orthogonal rows
     assert 25.0 / math.sqrt(2.0) <= state.bounds.scatter <= 25.0
-    assert 0.0 < state.bounds.histogram <= 1.0
 
 
 def test_more_clusters_than_server_rows_are_refused():

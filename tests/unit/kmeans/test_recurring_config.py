@@ -32,10 +32,6 @@ def test_a_warm_start_is_the_default():
             r"n_clusters must be an integer for a warm start, got a choice;",
         ),
         ({"lloyd__steps": 1, "clipping__norm": "private"}, r"clipping\.norm must be public for a warm start,"),
-        (
-            {"lloyd__steps": 1, "feddp_kmeans__reduce_diameter": {"w_min": 0.1, "sigma_max": 1.0}},
-            r"feddp_kmeans\.reduce_diameter must be left out for a warm start,",
-        ),
         ({"recurring__previous": ""}, r"recurring\.previous must"),
         ({"recurring__warm_start": "yes"}, r"recurring\.warm_start must"),
         ({"recurring__last": "x"}, r"recurring\.last"),

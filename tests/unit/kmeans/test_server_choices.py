@@ -41,8 +41,6 @@ def specs(job):
         ({}, "full"),
         ({"feddp_kmeans__space": "subspace"}, "subspace"),
         ({"privacy__allocation": "paper"}, "subspace"),
-        ({"feddp_kmeans__assignment": "one_third"}, "subspace"),
-        ({"feddp_kmeans__simplify": {"w_min": 0.1}}, "subspace"),
         ({"n_clusters": {"max": 4, "choose": "elbow"}}, "subspace"),
     ],
 )
@@ -77,10 +75,8 @@ def test_full_space_has_shares_of_its_own():
 
 
 @pytest.mark.parametrize("unit", ["record", "client"])
-@pytest.mark.parametrize("extra", [{}, {"reduce_diameter": {"w_min": 0.1, "sigma_max": 1.0}}])
-def test_full_space_finds_clusters(unit, extra):
-    options = {"space": "full", "restarts": 20} | extra
-    job = feddp(unit, feddp_kmeans=options)
+def test_full_space_finds_clusters(unit):
+    job = feddp(unit, feddp_kmeans={"space": "full", "restarts": 20})
     found = PublicFit.of(job, SERVER).simulated(job, SERVER, 10**6, draws=2)
     assert found.mean == pytest.approx(found.without_noise, rel=1e-3)
 
@@ -107,7 +103,6 @@ REFUSED = [
     ({"plan": None}, "plan.assumed_rows must be given for privacy.shares auto"),
     ({"privacy__allocation": "paper"}, NEEDS),
     ({"clipping__norm": "private"}, NEEDS),
-    ({"feddp_kmeans__simplify": {"w_min": 0.1}}, NEEDS),
     ({"algorithm": "server_lloyds", "lloyd": {"steps": 1}}, NEEDS),
     ({"recurring": {"previous": "last"}, "lloyd": {"steps": 1}}, NEEDS),
     ({"server_data": "none", "clipping": {"norm": 3.0, "center": "none"}}, NEEDS),

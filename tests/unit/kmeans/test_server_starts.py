@@ -51,7 +51,7 @@ def test_the_budget_goes_to_lloyd_rounds_alone():
         ({"n_clusters": {"max": 5, "choose": "elbow"}}, "n_clusters must be an integer for algorithm server_lloyds"),
         ({"server_data": "none", "clipping": {"norm": 3.0, "center": "none"}}, "server_data must be given"),
         ({"clipping": {"norm": "private"}}, "clipping.norm must be server_radius or a number"),
-        ({"feddp_kmeans": {"assignment": "one_third"}}, "feddp_kmeans must hold no more than restarts"),
+        ({"feddp_kmeans": {"space": "full"}}, "feddp_kmeans must hold no more than restarts"),
     ],
 )
 def test_settings_of_another_algorithm_are_refused(settings, sentence):

@@ -51,7 +51,7 @@ def test_statistics_of_the_start_from_server_points(unit, module):
     same(feddp_rounds.norm_statistic(BLOCK, given), module.norm_histogram(BLOCK, FRAME.lattice.center))
     for l1 in (True, False):
         found = module.histogram(BLOCK, FRAME, ASSIGNER, 1.0, relative=not l1)
-        same(feddp_rounds.histogram_statistic(BLOCK, given, l1=l1), found, [0, 0])
+        same(feddp_rounds.histogram_statistic(BLOCK, given, l1=l1), found)
 
 
 @pytest.mark.parametrize(

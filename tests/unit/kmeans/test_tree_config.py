@@ -72,7 +72,7 @@ DEPTH = "tree.depth must be 'auto' or an integer from 1 to 60"
         ({"clipping": {"norm": 3.0}}, "clipping.norm must be tree.radius for algorithm central_tree, got 3.0 and 2.0"),
         ({"clipping": {"norm": "private"}}, "clipping.norm must be tree.radius for algorithm central_tree, got priv"),
         ({"clipping": {"center": "server_mean"}}, "clipping.center must be 'none' where there is no server_data"),
-        ({"feddp_kmeans": {"assignment": "one_third"}}, "feddp_kmeans must hold no more than restarts for algorithm"),
+        ({"feddp_kmeans": {"space": "full"}}, "feddp_kmeans must hold no more than restarts for algorithm"),
         (
             {"privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6, "allocation": "paper"}},
             "privacy must hold no more than unit, epsilon and delta for algorithm central_tree",

@@ -14,7 +14,7 @@ from dapple_dp.schemas.errors import InputError, LatticeOverflowError, RunnerErr
 from dapple_dp.schemas.tables.shard import EMPTY_SHARD, ShardRef
 from dapple_dp.transforms.core.noise import draw_release
 from dapple_dp.transforms.core.statistics import lattice
-from dapple_dp.transforms.core.statistics.frame import Box, Components, Frame
+from dapple_dp.transforms.core.statistics.frame import Box, Frame
 from dapple_dp.transforms.core.statistics.lattice import Lattice
 from dapple_dp.transforms.rounds import machine, shard_sums
 from dapple_dp.transforms.rounds.kept_frame import QuantizedFrame, frame_digest
@@ -25,13 +25,11 @@ from dapple_dp.transforms.tables.file_seal import seal_of
 from tests.scenes import kernels, lake
 
 N_ROWS, CLIENT_ROWS = 240, 10
-OPTIONS = {"simplify": {"rounds": 1, "w_min": 0.1}, "reduce_diameter": {"sigma_max": 1.0, "w_min": 0.1}, "restarts": 20}
 LLOYD = {"algorithm": "dp_lloyd", "dp_lloyd": {"domain": [-8, 8]}, "clipping": {"norm": "domain"}}
 JOBS = {
     "record": {"quality": {}, "lloyd": {"steps": 1}},
     "client": {"unit": "client", "quality": {}},
     "paper-client": {"unit": "client", "privacy__allocation": "paper", "lloyd": {"steps": 1}},
-    "moved": {"feddp_kmeans": OPTIONS},
     "tree": {"algorithm": "central_tree", "tree": {"radius": 10.0}, "clipping": {}, "feddp_kmeans": {}},
     "dp_lloyd": LLOYD,
 }
@@ -250,8 +248,7 @@ def test_a_file_that_is_replaced_afterwards_is_not_read(world, run, tmp_path):
 
 def frames():
     plain = Lattice(np.array([0.1, -0.2]), 3.0)
-    moved = Components(plain._replace(clipping_norm=9.0), np.array([[0.0, 0.0], [9e4, 9e4]]), np.ones((2, 2)))
-    return [Frame(plain), Frame(plain._replace(clipping_norm=3.5)), Frame(plain, moved), Frame(plain, None, Box(-1, 2))]
+    return [Frame(plain), Frame(plain._replace(clipping_norm=3.5)), Frame(plain, Box(-1, 2))]
 
 
 def test_frames_that_differ_have_other_digests():
@@ -261,20 +258,12 @@ def test_frames_that_differ_have_other_digests():
 
 def test_all_that_decides_integers_is_in_the_digest_of_a_frame():
     plain = Lattice(np.array([0.1, -0.2]), 3.0)
-    moved = Components(plain._replace(clipping_norm=9.0), np.array([[0.0, 0.0], [9e4, 9e4]]), np.ones((2, 2)))
     turned = plain._replace(center=np.array([0.1, 0.2]))
     others = [
         Frame(turned),
         Frame(plain._replace(clipping_norm=3.0 + 2.0**-51)),
-        Frame(plain, None, Box(-1, 2.5)),
-        Frame(plain, None, Box(-1.5, 2)),
-        Frame(turned, moved),
-        Frame(plain, moved, Box(-1, 2)),
-        Frame(plain, moved._replace(lattice=moved.lattice._replace(clipping_norm=9.5))),
-        Frame(plain, moved._replace(lattice=moved.lattice._replace(center=turned.center))),
-        Frame(plain, moved._replace(anchors=moved.anchors + 1.0)),
-        Frame(plain, moved._replace(shifts=moved.shifts * 2.0)),
-        Frame(plain, Components(moved.lattice, moved.shifts, moved.anchors)),
+        Frame(plain, Box(-1, 2.5)),
+        Frame(plain, Box(-1.5, 2)),
         Frame(Lattice(np.array([[0.1], [-0.2]]), 3.0)),
     ]
     digests = [frame_digest(frame) for frame in (*frames(), *others)]

@@ -54,16 +54,6 @@ def test_scores_in_a_space_of_columns_that_are_not_orthonormal_are_refused_where
         Assigner(centers, equal).labels(rows)
 
 
-def test_one_third_rule_by_hand():
-    centers = np.array([[0.0], [12.0]])
-    rows = np.array([[3.0], [4.0], [9.0], [8.0], [-100.0]])
-    # distances (3, 9) kept, (4, 8) not, (9, 3) kept, (8, 4) not, (100, 112) not
-    labels, kept = assignment.nearest_within_third(rows, centers, ROW_NORM)
-    np.testing.assert_array_equal(labels, [0, 0, 1, 1, 0])
-    np.testing.assert_array_equal(kept, [True, False, True, False, False])
-    np.testing.assert_array_equal(Assigner(centers, one_third=True).labels(rows), [0, -1, 1, -1, -1])
-
-
 @pytest.mark.parametrize("projected", [False, True])
 @pytest.mark.parametrize("spread", [2, 40, 2**18])
 def test_of_centers_that_tie_the_first_has_the_row(spread, projected):
@@ -78,15 +68,8 @@ def test_of_centers_that_tie_the_first_has_the_row(spread, projected):
     assert assigner.labels(rows[:0]).shape == (0,)
 
 
-@pytest.mark.parametrize("one_third", [False, True])
-def test_labels_need_exact_scores(one_third):
+def test_labels_need_exact_scores():
     with pytest.raises(LatticeOverflowError, match=r"2\*\*53"):
-        Assigner(np.full((1, 2), 2.0**27), None, one_third).labels(np.zeros((1, 2)))
+        Assigner(np.full((1, 2), 2.0**27)).labels(np.zeros((1, 2)))
     with pytest.raises(LatticeOverflowError):
-        Assigner(np.full((1, 2), np.nan), None, one_third).labels(np.zeros((1, 2)))
-
-
-def test_one_third_rule_with_one_center_keeps_all():
-    labels, kept = assignment.nearest_within_third(np.array([[3.0]]), np.array([[0.0]]), ROW_NORM)
-    assert labels[0] == 0
-    assert kept[0]
+        Assigner(np.full((1, 2), np.nan)).labels(np.zeros((1, 2)))

@@ -107,26 +107,6 @@ def check_scores(centers: NDArray[np.float64], row_norm: float) -> None:
     lattice.check_product(2.0 * row_norm + largest, largest)
 
 
-def nearest_within_third(
-    rows: NDArray[np.float64], centers: NDArray[np.float64], row_norm: float
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Nearest centers as in `nearest`, and a mask of the rows whose distance is at most a third of any other's.
-
-    With one center the mask, shape (n_rows,), is true everywhere.
-
-    Source: Awasthi and Sheffet (2012), Part 2; Scott et al. (2025), Algorithm 5, Part 2.
-    """
-    scores = _scores(rows, centers, row_norm)
-    labels = scores.argmax(axis=1)
-    if len(centers) == 1:
-        return labels, np.ones(len(rows), dtype=np.bool_)
-    index = np.arange(len(rows))
-    best = scores[index, labels]
-    scores[index, labels] = -np.inf
-    squared = lattice.squared_norms(rows)
-    return labels, 9.0 * (squared - best) <= squared - scores.max(axis=1)
-
-
 def largest_norm(vectors: NDArray[np.float64]) -> float:
     """Largest L2 norm, rounded up."""
     return float(np.sqrt(lattice.squared_norms(vectors).max(initial=0.0))) * (1.0 + 2.0**-20)
@@ -149,12 +129,10 @@ class Assigner(NamedTuple):
     Attributes:
       centers: integers, shape (n, n_dims): points in the projected space, or in full space if no projection.
       projection: None to compare in full space.
-      one_third: leave a row out unless its distance is at most a third of that to every other point.
     """
 
     centers: NDArray[np.float64]
     projection: Projection | None = None
-    one_third: bool = False
 
     @property
     def size(self) -> int:
@@ -171,8 +149,5 @@ class Assigner(NamedTuple):
         return rows if self.projection is None else project(rows, self.projection)
 
     def labels(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Index of the point of each row (integers, shape (n_rows, n_features), at SUM_BITS), -1 if left out."""
-        if not self.one_third:
-            return nearest(self.compared(rows), self.centers, self.norm)
-        labels, kept = nearest_within_third(self.compared(rows), self.centers, self.norm)
-        return np.where(kept, labels, -1)
+        """Index of the point of each row (integers, shape (n_rows, n_features), at SUM_BITS)."""
+        return nearest(self.compared(rows), self.centers, self.norm)

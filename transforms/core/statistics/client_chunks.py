@@ -112,7 +112,7 @@ def bin_sums(
 ) -> tuple[Integers, Integers]:
     """Adds up and counts rows by bin, as `group_sums` does; the compiled pass makes the same integers faster."""
     width = 0 if counts_only else block.points.shape[1]
-    if isinstance(assigner, Assigner) and not assigner.one_third and (assigner.projection is None or counts_only):
+    if isinstance(assigner, Assigner) and (assigner.projection is None or counts_only):
         check_scores(assigner.centers, assigner.norm)
         compiled = kernel().row_pass(assigner.centers, assigner.norm)
         if compiled is not None:

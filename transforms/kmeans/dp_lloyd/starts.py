@@ -204,7 +204,7 @@ def mean_step(state: LloydState, releases: Releases) -> LloydState:
     half_side = state.settings.box.half_side
     mean = lattice_centers(state.frame, folding.into_domain(moved, half_side, PostProcess.FOLD))[0]
     middle, norm = state.frame.lattice.center, state.frame.lattice.clipping_norm
-    near = Frame(Lattice(middle + mean * state.unit, SCATTER_RADIUS * norm), None, state.frame.box)
+    near = Frame(Lattice(middle + mean * state.unit, SCATTER_RADIUS * norm), state.frame.box)
     return dataclasses.replace(state, mean=mean, near=near, releases=(*state.releases, release))
 
 

@@ -2,16 +2,14 @@
 
 import dataclasses
 import functools
-import math
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dapple_dp.schemas.choices import Assignment, ClippingRule, StartSpace
+from dapple_dp.schemas.choices import ClippingRule, StartSpace
 from dapple_dp.schemas.core.plan import Allocation
 from dapple_dp.schemas.core.release import Release
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
-from dapple_dp.schemas.kmeans.sections.feddp_config import DiameterConfig, SimplifyConfig
 from dapple_dp.transforms.core.round import Releases
 from dapple_dp.transforms.core.statistics import lattice
 from dapple_dp.transforms.core.statistics.assignment import Assigner, Projection
@@ -29,12 +27,7 @@ def initial_state(config: FitConfig, server: NDArray[np.float64], n_features: in
     """State before the first round, from public data only; arguments and errors as of `public_state`."""
     in_full_space = config.feddp_kmeans.space is StartSpace.FULL
     state = FedDPState.of(public_state(config, server), in_full_space=in_full_space)
-    return state if config.clipping.norm is ClippingRule.PRIVATE else _with_frame(state)
-
-
-def _with_frame(state: FedDPState) -> FedDPState:
-    """Assigner and bounds of the first round that needs the clipping norm."""
-    return _await_scatter(_await_full_space_histogram(state))
+    return state if config.clipping.norm is ClippingRule.PRIVATE else _await_scatter(state)
 
 
 def norm_step(state: FedDPState, releases: Releases, quantile: float) -> FedDPState:
@@ -43,12 +36,12 @@ def norm_step(state: FedDPState, releases: Releases, quantile: float) -> FedDPSt
     norm = noisy_quantile(release.decoded, release.stddev, quantile)
     server = state.server if state.settings.representative else state.server * norm
     frame = Frame(state.frame.lattice._replace(clipping_norm=norm))
-    return _with_frame(dataclasses.replace(state, server=server, frame=frame, releases=(*state.releases, release)))
+    return _await_scatter(dataclasses.replace(state, server=server, frame=frame, releases=(*state.releases, release)))
 
 
 def _await_scatter(state: FedDPState) -> FedDPState:
-    """Bounds of the outer-product round; in full space the assigner of the histogram that comes in its place."""
-    return _await_histogram(state) if state.in_full_space else state.bounded(functools.partial(_scatter_bounds, state))
+    """Bounds of the outer-product round; in full space assigner and bounds of the histogram in its place."""
+    return await_histogram(state) if state.in_full_space else state.bounded(functools.partial(_scatter_bounds, state))
 
 
 def _scatter_bounds(state: FedDPState) -> ClippingBounds:
@@ -57,19 +50,9 @@ def _scatter_bounds(state: FedDPState) -> ClippingBounds:
     return dataclasses.replace(state.bounds, scatter=bound)
 
 
-def _await_full_space_histogram(state: FedDPState) -> FedDPState:
-    """Assigner and bounds of the diameter-reduction round."""
-    return _with_histogram_bound(dataclasses.replace(state, assigner=Assigner(state.server_integers())))
-
-
-def _await_histogram(state: FedDPState) -> FedDPState:
-    """Assigner and bounds of the next histogram over the active server points."""
-    bins = state.projected_server()[state.active]
-    return _with_histogram_bound(dataclasses.replace(state, assigner=Assigner(bins, state.projection)))
-
-
-def _with_histogram_bound(state: FedDPState) -> FedDPState:
-    """Bound of a histogram by the state's assigner."""
+def await_histogram(state: FedDPState) -> FedDPState:
+    """Assigner and bounds of the histogram over the server points."""
+    state = dataclasses.replace(state, assigner=Assigner(state.projected_server(), state.projection))
     return state.bounded(functools.partial(_histogram_bounds, state))
 
 
@@ -84,25 +67,6 @@ def _histogram_bounds(state: FedDPState) -> ClippingBounds:
 def _histogram_unit(state: FedDPState) -> float:
     """Rows, or parts of clients' bound, of one lattice step of a histogram."""
     return state.bounds.histogram / lattice.SUM_UNITS
-
-
-def _rows_per_weight(state: FedDPState) -> float:
-    """Rows for which one unit of histogram weight stands."""
-    return float(state.settings.unit.rows) if state.settings.tuned else 1.0
-
-
-def diameter_step(state: FedDPState, releases: Releases, config: DiameterConfig) -> FedDPState:
-    """After the full-space histogram: drops server points without mass and moves the components together."""
-    release = releases[0].with_unit(_histogram_unit(state))
-    rows = release.decoded * _rows_per_weight(state)
-    n_rows = max(float(state.settings.public_rows or rows.sum()), 2.0)
-    distance = 4.0 * math.log(n_rows) * math.sqrt(state.server.shape[1]) * config.sigma_max
-    kept = server_points.massive_points(
-        state.server, rows, distance, n_rows, config.w_min, state.settings.epsilon * config.share
-    )
-    kept = server_points.at_least(kept, rows, state.settings.n_clusters)
-    frame = server_points.reduce_diameter(state.server, kept, distance, state.frame, centered=state.settings.centered)
-    return _await_scatter(dataclasses.replace(state, frame=frame, active=kept, releases=(*state.releases, release)))
 
 
 def outer_product_step(state: FedDPState, releases: Releases) -> FedDPState:
@@ -124,34 +88,8 @@ def outer_product_step(state: FedDPState, releases: Releases) -> FedDPState:
             matrix = scatter.shrink_to_public(matrix, entry_variance, state.server_rows())
     n_dims = min(settings.n_clusters, len(matrix))
     projection = Projection.from_basis(scatter.top_eigenvectors(matrix, n_dims))
-    return _await_histogram(
+    return await_histogram(
         dataclasses.replace(state, projection=projection, n_rows=n_rows, releases=(*state.releases, *done))
-    )
-
-
-def _scattered(state: FedDPState, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Released bins of active server points, zero elsewhere, shape (q,).
-
-    A histogram has one coordinate per server point; those of the active points come first.
-    """
-    spread = np.zeros(len(state.server))
-    spread[state.active] = values[: int(state.active.sum())]
-    return spread
-
-
-def simplify_step(state: FedDPState, releases: Releases, config: SimplifyConfig, step: int, last: bool) -> FedDPState:
-    """After one histogram of Algorithm 4: freezes heavy server points, halves the light ones."""
-    settings = state.settings
-    release = releases[0].with_unit(_histogram_unit(state))
-    weights = _scattered(state, release.decoded) * _rows_per_weight(state)
-    n_rows = max(float(settings.public_rows or weights.sum()), 2.0)
-    threshold = 2.0 * math.log(n_rows) / (settings.epsilon * config.share)
-    active, frozen = server_points.thin(state.active, state.frozen, weights, threshold, settings.seed, step)
-    if last:
-        active = frozen
-    active = server_points.at_least(active, weights, settings.n_clusters)
-    return _await_histogram(
-        dataclasses.replace(state, active=active, frozen=frozen, releases=(*state.releases, release))
     )
 
 
@@ -159,7 +97,7 @@ def weights_step(state: FedDPState, releases: Releases) -> FedDPState:
     """After the histogram: clusters the weighted projected server points."""
     settings = state.settings
     release = releases[0].with_unit(_histogram_unit(state))
-    points = state.projected_server()[state.active] * state.sum_unit
+    points = state.projected_server() * state.sum_unit
     weights = _weights(state, release, points)
     proxy_costs = state.proxy_costs
     n_clusters = settings.n_clusters
@@ -170,7 +108,7 @@ def weights_step(state: FedDPState, releases: Releases) -> FedDPState:
     integers = np.rint(clustering.centers / state.sum_unit)
     state = dataclasses.replace(
         state,
-        assigner=Assigner(integers, state.projection, settings.one_third),
+        assigner=Assigner(integers, state.projection),
         prior=_prior(state, clustering, weights),
         proxy_costs=proxy_costs,
         releases=(*state.releases, release),
@@ -179,10 +117,10 @@ def weights_step(state: FedDPState, releases: Releases) -> FedDPState:
 
 
 def _weights(state: FedDPState, release: Release, points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Weights of the active server points, shape (q,), by their released bins; in full space neighbors share theirs."""
-    settings, noisy = state.settings, release.decoded[: len(points)]
+    """Weights of the server points, shape (q,), by their released bins; in full space neighbors share theirs."""
+    settings, noisy = state.settings, release.decoded
     if not settings.shrinks:
-        clean = server_points.significant_weights if settings.guards else server_points.printed_weights
+        clean = server_points.printed_weights if settings.as_printed else server_points.significant_weights
         return clean(noisy, release.stddev)
     n_neighbors = min(server_points.NEIGHBORS, len(points) // (2 * settings.n_clusters))
     if state.in_full_space and n_neighbors > 1:
@@ -197,14 +135,14 @@ def _prior(state: FedDPState, clustering: seeding.Clustering, weights: NDArray[n
         lifted = clustering.centers @ state.projection.basis.T
     if not state.settings.shrinks:
         return Prior(lifted, np.full(len(lifted), np.inf))
-    return centers.public_prior(state.server_rows()[state.active], clustering.labels, weights, lifted)
+    return centers.public_prior(state.server_rows(), clustering.labels, weights, lifted)
 
 
 def with_space(config: FitConfig, server: NDArray[np.float64]) -> FitConfig:
     """Decides on public data which space a start clusters in: the job with `subspace` or `full` in place of `auto`.
 
-    Full space needs server data whose cross-validation prefers it. The method as printed, its optional parts, and a
-    number of clusters that is still to be chosen keep the subspace.
+    Full space needs server data whose cross-validation prefers it. The method as printed, and a number of clusters that
+    is still to be chosen, keep the subspace.
 
     Args:
       config: a job of algorithm feddp_kmeans.
@@ -213,9 +151,8 @@ def with_space(config: FitConfig, server: NDArray[np.float64]) -> FitConfig:
     options = config.feddp_kmeans
     if options.space is not StartSpace.AUTO:
         return config
-    plain = options.simplify is None and options.reduce_diameter is None and options.assignment is Assignment.NEAREST
     tuned = config.privacy.allocation is Allocation.TUNED and not config.chooses_clusters
-    full = plain and tuned and config.server_data is not None
+    full = tuned and config.server_data is not None
     full = full and spaces.prefers_full_space(server, config.max_clusters)
     space = StartSpace.FULL if full else StartSpace.SUBSPACE
     return config.model_copy(update={"feddp_kmeans": options.model_copy(update={"space": space})})

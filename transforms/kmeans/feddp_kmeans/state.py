@@ -1,4 +1,4 @@
-"""What FedDP-Init knows besides: which server points take part, and the space in which it clusters them."""
+"""What FedDP-Init knows besides: the space in which it clusters server points."""
 
 import dataclasses
 
@@ -12,26 +12,21 @@ from dapple_dp.transforms.kmeans.lloyd.state import MeansState
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FedDPState(MeansState):
-    """`MeansState`, whose assigner has the active server points as bins, in order, before the centers are known.
+    """`MeansState`, whose assigner has the server points as bins, in order, before the centers are known.
 
     Attributes:
-      active: shape (q,): server points that still take part.
-      frozen: shape (q,): server points frozen by thinning.
       projection: to the subspace of the clusters, after the outer-product round; None in full space.
       in_full_space: whether the start knows no subspace, and no outer product is released.
     """
 
-    active: NDArray[np.bool_]
-    frozen: NDArray[np.bool_]
     projection: Projection | None = None
     in_full_space: bool = False
 
     @classmethod
     def of(cls, start: MeansState, *, in_full_space: bool) -> "FedDPState":
-        """A start in which every server point takes part."""
+        """A start from public data."""
         known = {field.name: getattr(start, field.name) for field in dataclasses.fields(start)}
-        everything = np.ones(len(start.server), dtype=np.bool_)
-        return cls(**known, active=everything, frozen=~everything, in_full_space=in_full_space)
+        return cls(**known, in_full_space=in_full_space)
 
     def projected_server(self) -> NDArray[np.float64]:
         """Server points where the start clusters them, integers, shape (q, n_dims); in full space as they are."""

@@ -90,8 +90,7 @@ def _means_bounds(state: MeansState, *, absolute: bool) -> ClippingBounds:
 def _counted(assigner: Assigner) -> str:
     """Which rows a round of sums and counts has counted, as of `ClusterModel`."""
     compared = "" if assigner.projection is None else ", compared in the subspace of the start"
-    third = ", and at most a third as far from it as from every other" if assigner.one_third else ""
-    return BEFORE_LAST_STEP + compared + third
+    return BEFORE_LAST_STEP + compared
 
 
 def means_step(state: AnyMeansState, releases: Releases) -> AnyMeansState:
@@ -104,7 +103,7 @@ def means_step(state: AnyMeansState, releases: Releases) -> AnyMeansState:
     chosen = len(state.prior.means)
     noisy = NoisyMeans(sums.decoded[:chosen], counts.decoded[:chosen], sums.stddev, counts.stddev)
     prior = state.prior.widened(noisy)
-    guarded = centers.guarded_means if settings.guards else centers.printed_means
+    guarded = centers.printed_means if settings.as_printed else centers.guarded_means
     blend = centers.shrunken_means if prior.informative else guarded
     integers = state.integers(blend(noisy, prior))
     inside = integers * state.sum_unit

@@ -7,7 +7,6 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dapple_dp.schemas.choices import Assignment
 from dapple_dp.schemas.core.plan import Allocation, PrivacyUnit
 from dapple_dp.schemas.core.release import Release
 from dapple_dp.schemas.core.unit import Unit, unit_of
@@ -17,7 +16,6 @@ from dapple_dp.transforms.core.statistics import lattice
 from dapple_dp.transforms.core.statistics.assignment import Assigner
 from dapple_dp.transforms.core.statistics.frame import Frame
 from dapple_dp.transforms.numerics.kmeans.centers import Prior, last_means
-from dapple_dp.transforms.numerics.kmeans.server_points import restore
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +30,7 @@ class MeansSettings:
     unit: Unit
     epsilon: float
     tuned: bool
-    one_third: bool
-    guards: bool
+    as_printed: bool
     centered: bool
     restarts: int
     seed: int
@@ -49,8 +46,7 @@ class MeansSettings:
             unit=unit_of(config.privacy.unit, config.clipping.client_rows),
             epsilon=config.privacy.epsilon,
             tuned=config.privacy.allocation is Allocation.TUNED,
-            guards=config.feddp_kmeans.guards,
-            one_third=config.feddp_kmeans.assignment is Assignment.ONE_THIRD,
+            as_printed=config.as_printed,
             centered=config.clipping.center == "server_mean",
             restarts=config.feddp_kmeans.restarts,
             seed=config.seed or 0,
@@ -195,12 +191,12 @@ class MeansState:
             raise ValueError("model must be asked for after a sums-and-counts round; run that round first.")
         middle, noisy = self.frame.lattice.center, last_means(self.releases, len(self.centers))
         return ClusterModel(
-            centers=restore(self.frame, self.centers + middle),
+            centers=self.centers + middle,
             noisy_sizes=self.sizes,
             releases=self.releases,
             proxy_costs=self.proxy_costs,
             noisy_cost=self.noisy_cost,
-            noisy_means=None if noisy is None else restore(self.frame, noisy.means + middle),
+            noisy_means=None if noisy is None else noisy.means + middle,
             size_stddevs=self.size_stddevs,
             counted=self.counted,
             center_stddevs=np.zeros((0, 0)) if self.move_stddevs is None else self.move_stddevs,
