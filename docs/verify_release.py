@@ -166,9 +166,9 @@ class Bounds:
         private = self.start in ("best", "candidates", "feddp_init", "central_tree")
         self.near = private or bool((run.manifest["previous"] or {}).get("warm_start"))
         self.shrinks = private if options["update"] is None else options["update"] == "shrunken"
-        scaled = options["radius_factor"] * side / (k if isinstance(k, int) else k["max"]) ** (1.0 / self.d)
+        scaled = options.get("radius_factor", 0.8) * side / (k if isinstance(k, int) else k["max"]) ** (1.0 / self.d)
         self.radius = min(1.0, 2.0 * norm / (self.half * side)) * (self.half * scaled)
-        first = self.half * side if options["radius"] == "step" else self.radius
+        first = self.half * side if options.get("radius", "step") == "step" else self.radius
         self.first = (0.5 if self.shrinks else 1.0) * self.radius if self.near else first
 
     def is_relative(self, path):
@@ -288,7 +288,7 @@ def check_centers(run, rows, bounds):
     good = (off <= 1e-9 * (np.abs(means) + np.abs(stated)) + 1e-6 * unit).all()
     need(good, "noisy means in centers.parquet", f"be sums over counts of {path}", "others")
     moves = sums / np.where(np.abs(counts) < 1e-9, 1e-9, counts)[:, None]
-    limit = bounds.radius if relative and bounds.boxed and bounds.options["clip_moves"] else math.inf
+    limit = bounds.radius if relative and bounds.boxed and bounds.options.get("clip_moves", True) else math.inf
     moves *= np.minimum(1.0, limit / np.maximum(np.linalg.norm(moves, axis=1, keepdims=True), 1e-300))
     shrinks = not path.startswith("dp_lloyd/") or (relative and bounds.shrinks)
     if shrinks or (np.abs(origins + moves) > bounds.half).any():

@@ -174,33 +174,11 @@ class StartSpace(Choice):
     FULL = "full"
 
 
-class RadiusRule(Choice):
-    """How far from its center a row may be: the same in every round, or farther in the first."""
-
-    STEP = "step"
-    CONSTANT = "constant", Tier.PAPER_ONLY
-
-
-class PostProcess(Choice):
-    """What becomes of a center outside the domain."""
-
-    FOLD = "fold"
-    TRUNCATE = "truncate", Tier.PAPER_ONLY
-    NONE = "none", Tier.PAPER_ONLY
-
-
 class CenterUpdate(Choice):
     """How a center moves by its noisy sum and count."""
 
     PLAIN = "plain"
     SHRUNKEN = "shrunken"
-
-
-class TreeDirections(Choice):
-    """Normals of the half-spaces that divide the data."""
-
-    SUBSPACE = "subspace"
-    RANDOM = "random", Tier.PAPER_ONLY
 
 
 class FederatedAlgorithm(Choice):

@@ -137,6 +137,7 @@ def lloyd_job(
 
 def released_centers(rows: NDArray[np.float64], job: dict[str, Any], label: str) -> NDArray[np.float64]:
     """Centers of one run: the rounds of the `fit` job one after the other; `label` makes the noise its own."""
+    from benchmarks.papers import fastlloyd_options
     from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
     from dapple_dp.schemas.core.block import ClientBlock
     from dapple_dp.schemas.kmeans.fit_config import is_pooled, validated
@@ -144,8 +145,11 @@ def released_centers(rows: NDArray[np.float64], job: dict[str, Any], label: str)
 
     if is_pooled(job):
         return plain_centers(rows, job)
+    key, section = hashlib.sha256(label.encode()).digest(), job["dp_lloyd"]
+    if given := {name: section[name] for name in fastlloyd_options.DEFAULTS if name in section}:
+        plain = {name: value for name, value in section.items() if name not in given}
+        return fastlloyd_options.released_centers(rows, job | {"dp_lloyd": plain}, given, key)
     fit = plan_files(validated(job))
-    key = hashlib.sha256(label.encode()).digest()
     centers: NDArray[np.float64] = loop.simulate(fit.initial, fit.rounds, [ClientBlock(rows)], key).model().centers
     return centers
 

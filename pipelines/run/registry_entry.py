@@ -13,14 +13,8 @@ from dapple_dp.schemas.settings import yaml_text
 from dapple_dp.schemas.settings.format_number import FORMAT
 
 UNKNOWN = "unknown"
-_FIELDS = {
-    "data_curator_name": ("basic", "data_curator_name"),
-    "intended_use": ("basic", "intended_use"),
-    "release_schedule": ("deployment_model", "release_schedule"),
-    "access_controls": ("implementation", "access_controls"),
-    "approved_by": ("administrative", "approved_by"),
-}
-"""Section and name in the entry of each field of `DeploymentConfig`."""
+_SECTIONS = {"intended_use": "basic", "release_schedule": "deployment_model", "approved_by": "administrative"}
+"""Section of the entry with each field of `DeploymentConfig`."""
 
 
 def registry_entry(**sections: dict[str, Any]) -> dict[str, Any]:
@@ -45,11 +39,7 @@ def with_curator(entry: dict[str, Any], given: DeploymentConfig | None, reasons:
     filled: dict[str, Any] = copy.deepcopy(entry)
     deployment = filled["deployment"]
     for name, text in ({} if given is None else given.given).items():
-        section, field = _FIELDS[name]
-        place = deployment[section]
-        if name == "data_curator_name":
-            place = place["data_curators"][0]
-        place[field] = text
+        deployment[_SECTIONS[name]][name] = text
     if reasons:
         deployment["implementation"]["justification"] = dict(reasons)
     return filled

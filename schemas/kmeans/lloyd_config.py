@@ -19,16 +19,13 @@ from dapple_dp.schemas.choices import (
     ClippingRule,
     LloydStart,
     LloydVariant,
-    PostProcess,
-    RadiusRule,
 )
 from dapple_dp.schemas.core.plan import Allocation
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.any_fit import AnyFit
 from dapple_dp.schemas.kmeans.sections.clipping_config import CLIPPING_NORMS
 from dapple_dp.schemas.settings import rejection
-from dapple_dp.schemas.settings.section import Positive, Section, auto_or_integer
-from dapple_dp.schemas.settings.tiers import PAPER_ONLY
+from dapple_dp.schemas.settings.section import Section, auto_or_integer
 from dapple_dp.schemas.tables.encoding import Bounds, BoundsRange, ColumnEncoding, interval
 from dapple_dp.schemas.tables.feature_patterns import has_patterns
 
@@ -94,25 +91,6 @@ class DPLloydConfig(Section):
         description="the number of Lloyd rounds, an integer from 1 to 50, or auto for the error analysis of the "
         "variant (which needs data.public_rows; without it the least that analysis gives, 2, or 1 after a private "
         "start), or 4 after start candidates",
-    )
-    radius: RadiusRule = Field(
-        default=RadiusRule.STEP,
-        description="step for half the diagonal of the domain in the first round and the radius afterwards, or "
-        "constant",
-    )
-    radius_factor: Positive = Field(
-        json_schema_extra=PAPER_ONLY,
-        default=0.8,
-        description="the radius in units of that of a cube with 1/k of the domain's volume, > 0",
-    )
-    post_process: PostProcess = Field(
-        default=PostProcess.FOLD,
-        description="fold to reflect centers outside the domain at its sides, truncate to move them to the sides, "
-        "or none",
-    )
-    clip_moves: Annotated[bool, Field(json_schema_extra=PAPER_ONLY, strict=True)] = Field(
-        default=True,
-        description="true to shorten the move of a center to the radius, or false to leave it as it is (variant fast)",
     )
     update: CenterUpdate | None = Field(
         default=None,

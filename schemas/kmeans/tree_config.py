@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import pydantic
 from pydantic import BeforeValidator, Field
 
-from dapple_dp.schemas.choices import Algorithm, Auto, ClippingCenter, TreeDirections
+from dapple_dp.schemas.choices import Algorithm, Auto, ClippingCenter
 from dapple_dp.schemas.core.plan import Allocation
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.any_fit import AnyFit
@@ -37,10 +37,6 @@ class TreeConfig(Section):
     depth: Annotated[Auto | int, auto_or_integer(60)] = Field(
         default=Auto.AUTO,
         description=f"the number of half-spaces that divide the data, an integer from 1 to 60, or auto ({AUTO_DEPTH})",
-    )
-    directions: TreeDirections = Field(
-        default=TreeDirections.SUBSPACE,
-        description="subspace for half-spaces in a noisy principal subspace, or random for normals drawn at random",
     )
     center: Annotated[tuple[float, ...] | None, BeforeValidator(_center)] = Field(
         default=None,

@@ -26,10 +26,8 @@ class PlanOptions(Section):
 class DeploymentConfig(Section):
     """Fields of the registry entry that a run cannot know; what is left out stays unknown there."""
 
-    data_curator_name: PublicText | None = Field(default=None, description="the name of who curates the data")
     intended_use: PublicText | None = Field(default=None, description="what the centers are for")
     release_schedule: PublicText | None = Field(default=None, description="whether and when the run is repeated")
-    access_controls: PublicText | None = Field(default=None, description="who may read the private rows, and how")
     approved_by: PublicText | None = Field(default=None, description="who chose the settings and approved the run")
 
     @property

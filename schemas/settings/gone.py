@@ -31,6 +31,8 @@ GONE: Mapping[str, Gone] = {
     ),
     "clipping.quantile": Gone("leave it out: a private norm is the .95 quantile of the rows' norms", 0.95, "norm"),
     "clipping.share": Gone("leave it out: a private norm takes .05 of the budget", 0.05, "norm"),
+    "deployment.access_controls": Gone(_TO_ENTRY, None, "approved_by"),
+    "deployment.data_curator_name": Gone(_TO_ENTRY, None, "approved_by"),
     "deployment.data_curator_type": Gone(_TO_ENTRY, None, "approved_by"),
     "deployment.data_product_region": Gone(_TO_ENTRY, None, "approved_by"),
     "deployment.data_product_sector": Gone(_TO_ENTRY, None, "approved_by"),
@@ -39,7 +41,11 @@ GONE: Mapping[str, Gone] = {
     "deployment.registry_author": Gone(_TO_ENTRY, None, "approved_by"),
     "deployment.url_slug": Gone(_TO_ENTRY, None, "approved_by"),
     "deployment.utility": Gone(_TO_ENTRY, None, "approved_by"),
+    "dp_lloyd.clip_moves": Gone("leave it out: a center moves at most by the radius", True, "domain"),
     "dp_lloyd.client_radius": Gone("leave it out: a client's sums are bounded by half the radius", 0.5, "domain"),
+    "dp_lloyd.post_process": Gone("leave it out: centers are folded into the domain", "fold", "domain"),
+    "dp_lloyd.radius": Gone("leave it out: the first round has half the diagonal of the domain", "step", "domain"),
+    "dp_lloyd.radius_factor": Gone("leave it out: it was never better than .8", 0.8, "domain"),
     "dp_lloyd.start_share": Gone(_FIXED_START, 0.5, "domain"),
     "dp_medians": Gone(
         "leave it out: it was never better otherwise",
@@ -72,6 +78,7 @@ GONE: Mapping[str, Gone] = {
     "reports.branching": Gone("leave it out: nodes above 1.5 times an average cluster are split", "fixed", "mode"),
     "server_data.csv": Gone("leave it out: data.csv says how all CSV files of the job are written"),
     "spherical.client_norm": Gone("leave it out: a client's sums are bounded by half the clipping norm", 0.5, "steps"),
+    "tree.directions": Gone("leave it out: half-spaces lie in a noisy principal subspace", "subspace", "radius"),
     "stream.short_memory": Gone("leave it out: it is a sixth of stream.memory"),
 }
 """By dotted name."""

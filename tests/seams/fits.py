@@ -48,8 +48,6 @@ CURATORS = {
     "plan.assumed_rows": N_ROWS,
     "justification": {"privacy.epsilon": "decided in May"},
     "deployment.approved_by": "data protection office",
-    "deployment.access_controls": "readers of the page",
-    "deployment.data_curator_name": "the office",
     "deployment.intended_use": "bus lines",
     "deployment.release_schedule": "once a quarter",
 }
@@ -186,12 +184,8 @@ FACTORS = (
         "dp_lloyd.domain",
         usual={},
         three={"dp_lloyd.steps": 3},
-        truncate={"dp_lloyd.post_process": "truncate"},
-        unfolded={"dp_lloyd.post_process": "none"},
-        constant={"dp_lloyd.radius": "constant", "dp_lloyd.radius_factor": 0.9},
         plain={"dp_lloyd.update": "plain"},
         shrunken={"dp_lloyd.update": "shrunken"},
-        long_moves={"dp_lloyd.clip_moves": False},
     ),
     factor(
         "tree",
@@ -199,7 +193,6 @@ FACTORS = (
         "tree.center",
         usual={},
         shallow={"tree.depth": 4},
-        random={"tree.directions": "random"},
         centered={},
     ),
     factor(
@@ -359,8 +352,6 @@ BEYOND = {
     "algorithm": ("dp_medians", "server_kmeanspp", "server_lloyds", "sphere_packing"),
     "allocation": ("paper", "published"),
     "init": ("server_kmeanspp", "feddp_init", "central_tree"),
-    "rounds": ("truncate", "unfolded", "constant", "long_moves"),
-    "tree": ("random",),
     "variant": ("su", "g"),
 }
 """Levels that are refused without `experimental: true`; rows without any have no word."""
@@ -376,19 +367,19 @@ EXCLUDED = (
     excluded(
         OF_LLOYD, algorithm=NOT_LLOYD, init="best|candidates|sphere_packing|server_kmeanspp|feddp_init|central_tree"
     ),
-    excluded(OF_LLOYD, algorithm=NOT_LLOYD, rounds="three|truncate|unfolded|constant|plain|shrunken|long_moves"),
+    excluded(OF_LLOYD, algorithm=NOT_LLOYD, rounds="three|plain|shrunken"),
     excluded("dp_lloyd.variant must be left out for algorithm dp_medians", algorithm="dp_medians", variant="su|g"),
     excluded(
         "dp_lloyd.* must be left out for algorithm dp_medians",
         algorithm="dp_medians",
-        rounds="constant|plain|shrunken|long_moves",
+        rounds="plain|shrunken",
     ),
     excluded("recurring.memory must be left out for algorithm dp_medians", algorithm="dp_medians", start="memory"),
-    excluded(OF_TREE, algorithm=f"dp_lloyd|dp_medians|spherical|{SERVER_STARTS}", tree="shallow|random|centered"),
+    excluded(OF_TREE, algorithm=f"dp_lloyd|dp_medians|spherical|{SERVER_STARTS}", tree="shallow|centered"),
     excluded(
         OF_TREE,
         algorithm="feddp_kmeans",
-        tree="shallow|random|centered",
+        tree="shallow|centered",
     ),
     excluded(
         OPTIONS,

@@ -78,11 +78,6 @@ FACTORS = (
         "rounds",
         usual={},
         three={"dp_lloyd.steps": 3, "dp_lloyd.init": "candidates", "dp_lloyd.update": "shrunken"},
-        constant={
-            "dp_lloyd.radius": "constant",
-            "dp_lloyd.radius_factor": 0.9,
-            "dp_lloyd.post_process": "truncate",
-        },
     ),
     factor("n_clusters", three={}, one={"n_clusters": 1}, elbow={"n_clusters": {"max": 4, "choose": "elbow"}}),
     factor(

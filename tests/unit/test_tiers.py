@@ -49,7 +49,6 @@ def choices(kind=Choice):
     ("varied", "name", "tier"),
     [
         ("variant: su", "dp_lloyd.variant: su", Tier.PAPER_ONLY),
-        ("radius_factor: 0.7", "dp_lloyd.radius_factor", Tier.PAPER_ONLY),
         ("init: feddp_init", "dp_lloyd.init: feddp_init", Tier.EXPERIMENTAL),
     ],
 )
@@ -61,7 +60,7 @@ def test_unsupported_settings_are_refused_without_the_word(varied, name, tier):
 
 
 def test_a_default_that_is_written_out_needs_no_word():
-    config = load_config(JOB.replace("VARIED", "variant: fast, radius_factor: 0.8, clip_moves: true"))
+    config = load_config(JOB.replace("VARIED", "variant: fast, steps: auto"))
     assert not list(tiers.unsupported(config))
     assert not list(tiers.unsupported(load_config(f"{WORD}{JOB.replace(', VARIED', '')}")))
 
@@ -156,7 +155,7 @@ def test_schema_and_page_say_every_tier():
         for word, tier in each.tiers().items():
             assert word in said or each is Runner, (each, word)
             assert f"{word}` | {tier} |" in page, (each, word)
-    assert {"allocation", "clip_moves", "radius_factor"} <= said
+    assert {"allocation"} <= said
     assert all(f"`{spelled(name)}` | {word.tier} |" in page for name, word in WORDS.items())
 
 

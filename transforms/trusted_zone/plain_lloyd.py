@@ -71,7 +71,7 @@ def moved(exact_sum: np.ndarray, state: LloydState) -> LloydState:
     counts = exact_sum[n_clusters * n_features :] / lattice.SUM_UNITS
     occupied = (counts > 0.0)[:, None]
     means = np.where(occupied, sums / np.where(occupied, counts[:, None], 1.0), state.known_centers * state.unit)
-    inside = folding.into_domain(means, state.settings.box.half_side, state.settings.options.post_process)
+    inside = folding.fold(means, state.settings.box.half_side)
     return dataclasses.replace(state, centers=lattice_centers(state.frame, inside), sizes=counts)
 
 

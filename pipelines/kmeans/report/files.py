@@ -309,14 +309,13 @@ def _implementation(planned: PlannedFit, stated: PrivacyStatement) -> dict[str, 
         "" if planned.contract.encoder is None else "; encodings are written in the job or learned from public data"
     )
     chosen = "" if config.justification else " How the settings of the job were chosen is unknown."
-    access = "see access_controls" if config.deployment and config.deployment.access_controls else "unknown"
     return implementation_section(
         preprocessing=f"Rows are clipped to a norm ({norm_source(config)}){encoded}.{chosen}",
         mechanisms=f"{mechanisms}, exact on integers, in {plural(len(releases), 'release')} of "
         f"{plural(len(plan.rounds), 'round')}.{_shares(planned)} "
         "Sums are integers too, and each unit's bound is checked on these integers, so there is no floating-point "
         "gap. Noise is drawn from a ChaCha20 key stream under a key of the run. "
-        f"Software: dapple {version('dapple-dp')}, algorithm {config.algorithm}. Access controls: {access}.",
+        f"Software: dapple {version('dapple-dp')}, algorithm {config.algorithm}. Access controls: unknown.",
         composition=f"{plural(len(releases), 'release')}, composed by privacy loss distributions (dp_accounting "
         f"{version('dp-accounting')}) before any data are read; in neighboring data sets "
         f"{stated.neighbors}.",

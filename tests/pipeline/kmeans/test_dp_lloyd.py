@@ -69,10 +69,10 @@ def cost(points, centers):
 
 KINDS = [
     {"variant": "su"},
-    {"variant": "g", "post_process": "truncate"},
-    {"variant": "g", "post_process": "none", "steps": 3},
+    {"variant": "g"},
+    {"variant": "g", "steps": 3},
     {"variant": "fast", "init": "sphere_packing"},
-    {"variant": "fast", "init": "sphere_packing", "radius": "constant", "update": "shrunken"},
+    {"variant": "fast", "init": "sphere_packing", "update": "shrunken"},
     {"variant": "fast", "init": "server_kmeanspp"},
     {"variant": "fast", "init": "best"},
     {"variant": "fast", "init": "candidates"},

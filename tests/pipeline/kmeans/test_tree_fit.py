@@ -78,14 +78,6 @@ def test_two_processes_release_what_one_does(desk, tmp_path):
     assert lake.released(tmp_path / "one") == lake.released(tmp_path / "two")
 
 
-def test_directions_at_random_need_no_first_round(desk, tmp_path):
-    settings = desk.job("record", tree__directions="random", tree__depth=10)
-    result = lake.run_fit(settings, tmp_path / "out")
-    assert result.model.releases[0].path == "central_tree/splits_00/cells"
-    lake.assert_same(result.model, lake.chain(lake.planned(settings), desk.blocks["record"]).model())
-    assert distances(result.model.centers).max() < 1.0
-
-
 def test_the_elbow_finds_the_number_of_clusters(desk, tmp_path):
     settings = desk.job("record", n_clusters={"max": 7, "choose": "elbow"}, lloyd={"steps": 1})
     model = lake.run_fit(settings, tmp_path / "out").model
@@ -165,7 +157,7 @@ def test_rows_that_cannot_be_used_stop_the_run(desk, tmp_path):
 def test_cells_of_a_sweep_share_their_passes(desk, tmp_path):
     settings = desk.job("record") | {
         "sweep": {
-            "methods": {"tree": {}, "random": {"tree": {"directions": "random"}}, "lloyd": {"lloyd": {"steps": 1}}},
+            "methods": {"tree": {}, "deep": {"tree": {"depth": 12}}, "lloyd": {"lloyd": {"steps": 1}}},
             "epsilons": [LARGE_EPSILON],
             "seeds": [0, 1],
         }

@@ -19,7 +19,7 @@ from dapple_dp.schemas.privacy.charge import Limit
 from tests.scenes import lake
 from tests.scenes.ledgers import new_ledger
 
-DEPLOYMENT = {"approved_by": "Ann <b>", "release_schedule": "every night", "data_curator_name": "Office"}
+DEPLOYMENT = {"approved_by": "Ann <b>", "release_schedule": "every night", "intended_use": "maps"}
 REASONS = {"clipping.norm": "the radius of last year's public file"}
 
 
@@ -101,7 +101,7 @@ def test_the_folder_says_what_was_run(runs):
     assert 20.0 > before["epsilon"] > after["epsilon"] > 0.0
     entry = yaml.safe_load((runs / "b" / "deployment.yaml").read_text())["deployment"]
     assert entry["administrative"]["approved_by"] == "Ann <b>"
-    assert entry["basic"]["data_curators"][0] == {"data_curator_name": "Office", "data_curator_type": "unknown"}
+    assert entry["basic"]["intended_use"] == "maps"
     assert entry["implementation"]["justification"] == REASONS
     page = (runs / "b" / "report.html").read_text()
     assert "Ann &lt;b&gt;" in page

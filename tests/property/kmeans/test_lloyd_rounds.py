@@ -20,9 +20,8 @@ settings.load_profile("ci")
 D = 4
 KINDS = {
     "su": {"variant": "su"},
-    "g": {"variant": "g", "post_process": "none"},
+    "g": {"variant": "g"},
     "fast": {"init": "sphere_packing"},
-    "far": {"init": "sphere_packing", "clip_moves": False, "post_process": "none"},
     "best": {},
     "candidates": {"init": "candidates"},
     "served": {"init": "candidates"},

@@ -46,9 +46,7 @@ def plan_of(job, n_features=4):
     return accounting.calibrate(privacy.unit, found, privacy.epsilon, privacy.delta, privacy.allocation)
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"lloyd__steps": 2}, {"tree__directions": "random"}, {"data__public_rows": 9}]
-)
+@pytest.mark.parametrize("settings", [{}, {"lloyd__steps": 2}, {"data__public_rows": 9}])
 @pytest.mark.parametrize("unit", ["record", "client"])
 def test_shares_add_up_to_the_whole_budget(unit, settings):
     found = specs(config(unit, **settings))
@@ -90,7 +88,6 @@ def test_a_shallow_tree_has_few_cells_and_leaves():
 
 def test_public_numbers_are_not_bought():
     assert "shape/rows" not in specs(config(data__public_rows=9))
-    assert not any(name.startswith("shape") for name in specs(config(tree__directions="random")))
 
 
 def test_a_row_that_lets_another_one_in_counts_twice():
@@ -127,15 +124,14 @@ POINTS = lake.mixture(30_000)
 
 
 @functools.cache
-def states_of(unit, directions="subspace"):
+def states_of(unit):
     """Of a run on all points, worked out once; nobody changes them."""
     offsets = np.arange(0, 30_001, 10) if unit == "client" else None
-    return exact(config(unit, privacy__epsilon=8.0, tree__directions=directions), POINTS, offsets)
+    return exact(config(unit, privacy__epsilon=8.0), POINTS, offsets)
 
 
-@pytest.mark.parametrize("directions", ["subspace", "random"])
-def test_without_noise_every_row_is_in_a_leaf_or_in_a_small_part(directions):
-    *_, before, after = states_of("record", directions)
+def test_without_noise_every_row_is_in_a_leaf_or_in_a_small_part():
+    *_, before, after = states_of("record")
     assert before.n_rows == pytest.approx(30_000)
     labels = before.partition.labels(before.frame.quantize(POINTS, lattice.SUM_BITS))
     counts = np.bincount(labels[labels >= 0], minlength=before.partition.size)

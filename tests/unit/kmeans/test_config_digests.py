@@ -37,13 +37,12 @@ JOBS = {
     "feddp_kmeans that chooses and encodes": f"{{algorithm: feddp_kmeans, {DATA}, {SERVER}, "
     f"n_clusters: {{max: 20, choose: elbow}}, {PRIVACY}, clipping: {{norm: private}}, "
     "encode: {age: {kind: standardize, from: server}, hours: {kind: one_hot, vocabulary: [1, 2]}}}",
-    "central_tree": f"{{algorithm: central_tree, {DATA}, n_clusters: 3, {CLIENT}, tree: {{radius: 2, depth: 9, "
-    "directions: random}, clipping: {client_rows: 5}, quality: {share: 0.1, max_distance: 3.0}, "
+    "central_tree": f"{{algorithm: central_tree, {DATA}, n_clusters: 3, {CLIENT}, tree: {{radius: 2, depth: 9}}, "
+    "clipping: {client_rows: 5}, quality: {share: 0.1, max_distance: 3.0}, "
     "feddp_kmeans: {restarts: 20}, dp_lloyd: null}",
     "dp_lloyd": f"{{algorithm: dp_lloyd, {DATA}, n_clusters: 3, {PRIVACY}, dp_lloyd: {{domain: [-1.0, 1.0]}}}}",
     "dp_lloyd in full": f"{{algorithm: dp_lloyd, {DATA}, {SERVER}, n_clusters: 3, {CLIENT}, "
-    "dp_lloyd: {variant: fast, init: feddp_init, domain: [0, 10], steps: 4, radius: constant, radius_factor: 0.5, "
-    "post_process: truncate, update: plain}, "
+    "dp_lloyd: {variant: fast, init: feddp_init, domain: [0, 10], steps: 4, update: plain}, "
     "clipping: {norm: server_radius, center: server_mean, client_rows: 8}, lloyd: {steps: 0, share: 0.4}, "
     "feddp_kmeans: {restarts: 20}, quality: null, tree: null}",
     "server_lloyds": f"{{algorithm: server_lloyds, {DATA}, {SERVER}, n_clusters: 3, {PRIVACY}, "

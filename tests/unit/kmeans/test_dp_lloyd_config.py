@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dapple_dp.schemas.choices import ClippingCenter, ClippingRule, LloydStart, LloydVariant, PostProcess, RadiusRule
+from dapple_dp.schemas.choices import ClippingCenter, ClippingRule, LloydStart, LloydVariant
 from dapple_dp.schemas.core.block import ClientBlock
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import load_config, validated
@@ -35,7 +35,6 @@ def test_the_domain_bounds_the_rows_and_the_start_is_private_by_default():
     assert config.clipping.center is ClippingCenter.NONE
     options = config.dp_lloyd
     assert (options.variant, options.start) == (LloydVariant.FAST, LloydStart.BEST)
-    assert (options.radius, options.post_process) == (RadiusRule.STEP, PostProcess.FOLD)
     assert options.starts_privately
     assert options.shrinks
 
@@ -118,9 +117,7 @@ WRONG = [
     (job({"domain": "unit"}), "dp_lloyd.domain must be a list of two numbers, got 'unit'"),
     (job({"steps": 0}), "dp_lloyd.steps must be 'auto' or an integer from 1 to 50, got 0; give the number of Lloyd"),
     (job({"steps": True}), "dp_lloyd.steps must be 'auto' or an integer from 1 to 50, got True"),
-    (job({"radius_factor": 0.0}), "dp_lloyd.radius_factor must be greater than 0, got 0.0; give the radius"),
-    (job({"post_process": "clip"}), "dp_lloyd.post_process must be 'fold', 'truncate' or 'none', got 'clip'"),
-    (job({"raduis": "step"}), "dp_lloyd.raduis is not a setting; did you mean dp_lloyd.radius?"),
+    (job({"updtae": "plain"}), "dp_lloyd.updtae is not a setting; did you mean dp_lloyd.update?"),
     (
         job({"variant": "su", "init": "best"}),
         "dp_lloyd.init must be sphere_packing or server_kmeanspp for dp_lloyd.variant su, got 'best'; use variant fast",

@@ -40,9 +40,6 @@ def test_a_job_survives_yaml():
     ("settings", "message"),
     [
         ({"lloyd": {"variant": "su"}}, "dp_lloyd.variant must be left out for algorithm dp_medians, got 'su'"),
-        ({"lloyd": {"radius": "constant"}}, "dp_lloyd.radius must be left out for algorithm dp_medians"),
-        ({"lloyd": {"radius_factor": 0.5}}, "dp_lloyd.radius_factor must be left out for algorithm dp_medians"),
-        ({"lloyd": {"clip_moves": False}}, "dp_lloyd.clip_moves must be left out for algorithm dp_medians"),
         ({"lloyd": {"update": "plain"}}, "dp_lloyd.update must be left out for algorithm dp_medians"),
         ({"n_clusters": {"max": 5, "choose": "elbow"}}, "n_clusters must be an integer for algorithm dp_medians"),
         ({"quality": {"share": 0.1}}, "quality must be left out for algorithm dp_medians"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dapple_dp.schemas.choices import Auto, ClippingCenter, TreeDirections
+from dapple_dp.schemas.choices import Auto, ClippingCenter
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import FedDPKMeansFit, load_config, validated
 from tests.scenes import job_text
@@ -24,7 +24,6 @@ def test_the_ball_of_the_tree_bounds_the_rows():
     config = validated(job())
     assert (config.clipping.norm, config.clipping.center) == (2.0, ClippingCenter.NONE)
     assert (config.tree.depth, config.tree.n_levels) == (Auto.AUTO, 20)
-    assert config.tree.directions is TreeDirections.SUBSPACE
     assert load_config(job_text.rendered(config)) == config
 
 
@@ -33,7 +32,7 @@ def test_the_ball_of_the_tree_bounds_the_rows():
     [
         {"clipping": {"norm": 2, "center": "none"}},
         {"clipping": {"center": "server_mean"}, "server_data": {"path": "server"}},
-        {"tree": {"radius": 1, "depth": 60, "directions": "random"}},
+        {"tree": {"radius": 1, "depth": 60}},
         {"tree": {"radius": 1, "center": [3, -4.5]}},
         {"n_clusters": {"max": 4, "choose": "elbow"}, "lloyd": {"steps": 2, "share": 0.4}},
         {"privacy": {"unit": "client", "epsilon": 1.0, "delta": 1e-6}, "clipping": {"client_rows": 5}},
@@ -65,7 +64,6 @@ DEPTH = "tree.depth must be 'auto' or an integer from 1 to 60"
         ({"tree": {"radius": 1.0, "depth": 0}}, f"{DEPTH}, got 0; give the number of half-spaces"),
         ({"tree": {"radius": 1.0, "depth": 61}}, f"{DEPTH}, got 61; give"),
         ({"tree": {"radius": 1.0, "depth": True}}, f"{DEPTH}, got True; give"),
-        ({"tree": {"radius": 1.0, "directions": "pca"}}, "tree.directions must be 'subspace' or 'random', got 'pca'"),
         ({"tree": {"radius": 1.0, "levels": 3}}, "tree.levels is not a setting; the settings here are radius, depth"),
         ({"tree": 3}, "tree must be a section of settings, got 3; give a section with radius"),
         ({"clipping": 3}, "clipping must be a section of settings, got 3; give"),

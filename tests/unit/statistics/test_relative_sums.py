@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from dapple_dp.schemas.choices import PostProcess
 from dapple_dp.schemas.core.block import ClientBlock
 from dapple_dp.schemas.errors import LatticeOverflowError
 from dapple_dp.transforms.core.statistics import differences, lattice
@@ -122,10 +121,6 @@ def test_bounds_of_clients_that_bound_nothing_are_refused(place, bad):
 def test_folding_reflects_with_a_period_of_four_half_sides():
     folded = folding.fold(np.array([[0.3, 1.2, -1.2, 3.3], [5.0, -7.5, 1.0, -1.0]]), 1.0)
     np.testing.assert_allclose(folded, [[0.3, 0.8, -0.8, -0.7], [1.0, 0.5, 1.0, -1.0]], atol=1e-12)
-    outside = np.array([[3.0, -2.5]])
-    np.testing.assert_array_equal(folding.into_domain(outside, 2.0, PostProcess.FOLD), [[1.0, -1.5]])
-    np.testing.assert_array_equal(folding.into_domain(outside, 2.0, PostProcess.TRUNCATE), [[2.0, -2.0]])
-    np.testing.assert_array_equal(folding.into_domain(outside, 2.0, PostProcess.NONE), outside)
 
 
 def test_moves_are_divided_shrunken_and_clipped():

@@ -55,15 +55,13 @@ def round_specs(config: FitConfig, n_features: int) -> tuple[RoundSpec, ...]:
 def start_specs(config: FitConfig, n_features: int, total: float) -> tuple[RoundSpec, ...]:
     """The releases of the tree, whose shares add up to `total`, in whatever protocol starts with it."""
     settings = TreeSettings.from_config(config)
-    shape = {} if settings.random else dict(SHAPE_SHARES)
+    shape = dict(SHAPE_SHARES)
     if config.data.public_rows is not None:
         shape.pop("rows", None)
     n_rounds = len(tree.widths(settings.depth))
     scale = total * (1.0 - sum(shape.values())) / (1.0 + CELLS_WEIGHT * (n_rounds + 1))
     light = CELLS_WEIGHT * scale
-    specs = []
-    if shape:
-        specs.append(_round("shape", *_shape_specs(n_features, {name: total * share for name, share in shape.items()})))
+    specs = [_round("shape", *_shape_specs(n_features, {name: total * share for name, share in shape.items()}))]
     for step in range(n_rounds):
         specs.append(_round(f"splits_{step:02d}", _cells_spec(settings.n_cells(step), light)))
     leaves = (settings.n_leaves, n_features)

@@ -75,11 +75,7 @@ def start_state(settings: TreeSettings, frame: Frame) -> TreeState:
     n_features = len(frame.lattice.center)
     lattice.check_features(n_features, lattice.SUM_BITS)
     no_server = np.zeros((0, n_features))
-    state = TreeState(settings=settings, frame=frame, server=no_server, basis=np.eye(n_features))
-    if not settings.random:
-        return state
-    normals = tree.spread_directions(n_features, settings.depth, settings.means.seed)
-    return _with_hyperplanes(state, normals, np.zeros(settings.depth))
+    return TreeState(settings=settings, frame=frame, server=no_server, basis=np.eye(n_features))
 
 
 def _with_hyperplanes(state: TreeState, normals: NDArray[np.float64], offsets: NDArray[np.float64]) -> TreeState:

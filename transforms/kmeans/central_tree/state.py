@@ -6,7 +6,7 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from dapple_dp.schemas.choices import Algorithm, TreeDirections
+from dapple_dp.schemas.choices import Algorithm
 from dapple_dp.schemas.core.release import Release
 from dapple_dp.schemas.core.unit import Unit
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
@@ -30,12 +30,10 @@ class TreeSettings:
     Attributes:
       means: those that rounds of sums and counts read too.
       depth: number of half-spaces.
-      random: whether their normals are drawn at random, with no round that finds a subspace.
     """
 
     means: MeansSettings
     depth: int
-    random: bool
 
     @classmethod
     def from_config(cls, config: FitConfig) -> "TreeSettings":
@@ -44,7 +42,6 @@ class TreeSettings:
         return cls(
             means=MeansSettings.from_config(config),
             depth=AUTO_DEPTH if options is None else options.n_levels,
-            random=options is not None and options.directions is TreeDirections.RANDOM,
         )
 
     @property

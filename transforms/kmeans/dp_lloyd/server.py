@@ -18,7 +18,7 @@ AnyLloydState = TypeVar("AnyLloydState", bound=LloydState)
 
 
 def relative_step(state: AnyLloydState, releases: Releases) -> AnyLloydState:
-    """After relative sums and counts: every center moves, by default at most by the radius, into the domain."""
+    """After relative sums and counts: every center moves, at most by the radius, into the domain."""
     settings, radius = state.settings, state.settings.radius(state.n_features)
     sums = releases[0].with_unit(relative_unit(state, state.sums_bound))
     counts = releases[1].with_unit(state.count_bound / lattice.SUM_UNITS)
@@ -31,9 +31,7 @@ def relative_step(state: AnyLloydState, releases: Releases) -> AnyLloydState:
         longest = min(radius, state.radius * state.unit)
     else:
         found, longest = moves.divided(own, sizes), radius
-    if settings.options.clip_moves:
-        found = folding.clip_moves(found, longest)
-    moved = state.known_centers * state.unit + found
+    moved = state.known_centers * state.unit + folding.clip_moves(found, longest)
     following = state.radius if settings.starts_near else lattice_radius(state.frame, radius)
     return _moved_to(dataclasses.replace(state, radius=following, origins=state.centers), moved, (sums, counts))
 
@@ -51,9 +49,8 @@ def absolute_step(state: AnyLloydState, releases: Releases) -> AnyLloydState:
 
 
 def _moved_to(state: AnyLloydState, centers: NDArray[np.float64], releases: tuple[Release, Release]) -> AnyLloydState:
-    """The state with other centers, measured from the middle of the domain, after post-processing."""
-    settings = state.settings
-    inside = folding.into_domain(centers, settings.box.half_side, settings.options.post_process)
+    """The state with other centers, measured from the middle of the domain, folded into it."""
+    inside = folding.fold(centers, state.settings.box.half_side)
     return dataclasses.replace(
         state,
         centers=lattice_centers(state.frame, inside),

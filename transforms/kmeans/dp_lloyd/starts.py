@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from dapple_dp.schemas.choices import LloydStart, PostProcess
+from dapple_dp.schemas.choices import LloydStart
 from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.lloyd_config import START_SHARE, DPLloydFit
@@ -202,7 +202,7 @@ def mean_step(state: LloydState, releases: Releases) -> LloydState:
     release = releases[0].with_unit(unit)
     moved = moves.shrunken(release.decoded, np.array([_known(state.n_rows)]), release.stddev)
     half_side = state.settings.box.half_side
-    mean = lattice_centers(state.frame, folding.into_domain(moved, half_side, PostProcess.FOLD))[0]
+    mean = lattice_centers(state.frame, folding.fold(moved, half_side))[0]
     middle, norm = state.frame.lattice.center, state.frame.lattice.clipping_norm
     near = Frame(Lattice(middle + mean * state.unit, SCATTER_RADIUS * norm), state.frame.box)
     return dataclasses.replace(state, mean=mean, near=near, releases=(*state.releases, release))

@@ -67,7 +67,7 @@ def median_step(state: MedianState, releases: Releases) -> MedianState:
     means = folding.clip_moves(means, 1.0)
     lengths = state.lengths if state.last is None else state.lengths * _shortening(state.last, means)
     moved = state.centers * state.unit + means * lengths[:, None]
-    inside = folding.into_domain(moved, settings.half_side, settings.post_process)
+    inside = folding.fold(moved, settings.half_side)
     return dataclasses.replace(
         state,
         centers=_integers(state.frame, inside),

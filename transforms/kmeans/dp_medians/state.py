@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from dapple_dp.schemas.choices import PostProcess
 from dapple_dp.schemas.core.release import Release
 from dapple_dp.schemas.core.unit import Unit, unit_of
 from dapple_dp.schemas.kmeans.lloyd_config import CLIENT_RADIUS
@@ -22,14 +21,12 @@ class MedianSettings:
     Attributes:
       unit: the privacy unit.
       half_side: of the domain, feature units.
-      post_process: what becomes of centers outside the domain.
       least_radius: in clipping norms: rows nearer to their center have no direction.
       first_length: of moves, in distances to the nearest other center.
     """
 
     unit: Unit
     half_side: float
-    post_process: PostProcess
     least_radius: float
     first_length: float
 
@@ -40,7 +37,6 @@ class MedianSettings:
         return cls(
             unit=unit_of(config.privacy.unit, config.clipping.client_rows),
             half_side=0.5 * (high - low),
-            post_process=config.dp_lloyd.post_process,
             least_radius=LEAST_RADIUS,
             first_length=FIRST_LENGTH,
         )

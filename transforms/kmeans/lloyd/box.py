@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from dapple_dp.schemas.choices import LloydStart, LloydVariant, RadiusRule
+from dapple_dp.schemas.choices import LloydStart, LloydVariant
 from dapple_dp.schemas.core.plan import Allocation
 from dapple_dp.schemas.core.unit import Unit, unit_of
 from dapple_dp.schemas.kmeans.lloyd_config import CLIENT_RADIUS, START_SHARE, DPLloydConfig, DPLloydFit
@@ -17,6 +17,8 @@ from dapple_dp.transforms.core.statistics.frame import Box, Frame
 from dapple_dp.transforms.numerics.kmeans import lloyd_rules
 from dapple_dp.transforms.numerics.kmeans.lloyd_rules import Problem
 
+RADIUS_FACTOR = 0.8
+"""The radius in units of that of a cube with 1/k of the domain's volume."""
 REFINEMENT = 0.5
 """Radius after a private or warm start, in units of that of the paper: rows lie nearer to centers that were found."""
 CANDIDATE_STEPS = 4
@@ -121,16 +123,14 @@ class LloydSettings:
 
         In a ball that is smaller than the domain it is that of the ball's diameter in place of the half diagonal.
         """
-        in_box = self.box.half_side * lloyd_rules.radius(self.n_clusters, n_features, self.options.radius_factor)
+        in_box = self.box.half_side * lloyd_rules.radius(self.n_clusters, n_features, RADIUS_FACTOR)
         return min(1.0, 2.0 * self.norm / (self.box.half_side * math.sqrt(n_features))) * in_box
 
     def first_radius(self, n_features: int) -> float:
         """Radius of the first Lloyd round, feature units."""
         if self.starts_near:
             return (REFINEMENT if self.options.shrinks else 1.0) * self.radius(n_features)
-        if self.options.radius is RadiusRule.STEP:
-            return self.box.half_side * math.sqrt(n_features)
-        return self.radius(n_features)
+        return self.box.half_side * math.sqrt(n_features)
 
 
 def box_frame(config: DPLloydFit, n_features: int) -> Frame:

@@ -29,7 +29,7 @@ def initial_state(config: WindowsFit, centers: NDArray[np.float64], memory: Memo
     n_features = centers.shape[1]
     settings, frame = LloydSettings.from_config(config), rounds_frame(config, n_features)
     middle, (column, dates) = frame.lattice.center, config.folders
-    inside = folding.into_domain(centers - middle, settings.box.half_side, settings.options.post_process)
+    inside = folding.fold(centers - middle, settings.box.half_side)
     now = lattice_centers(frame, inside)
     older = 0 if memory is None else min(len(memory), len(dates) - 1)
     past = np.zeros((0, *now.shape)) if memory is None else memory.origins[::-1][:older]

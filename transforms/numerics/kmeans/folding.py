@@ -3,8 +3,6 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from dapple_dp.schemas.choices import PostProcess
-
 
 def fold(centers: NDArray[np.float64], half_side: float) -> NDArray[np.float64]:
     """Reflects coordinates outside [-half_side, half_side] at its ends, as often as needed; the others stay.
@@ -26,15 +24,6 @@ def fold(centers: NDArray[np.float64], half_side: float) -> NDArray[np.float64]:
     folded = np.where(along <= 2.0 * half_side, along - half_side, 3.0 * half_side - along)
     inside = np.abs(centers) <= half_side
     return np.where(inside, centers, np.clip(folded, -half_side, half_side))
-
-
-def into_domain(centers: NDArray[np.float64], half_side: float, rule: PostProcess) -> NDArray[np.float64]:
-    """`fold`, truncation to the sides, or nothing; shape of `centers`."""
-    if rule is PostProcess.FOLD:
-        return fold(centers, half_side)
-    if rule is PostProcess.TRUNCATE:
-        return np.clip(centers, -half_side, half_side)
-    return centers
 
 
 def clip_moves(moves: NDArray[np.float64], longest: float) -> NDArray[np.float64]:
