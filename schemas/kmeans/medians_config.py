@@ -14,7 +14,7 @@ LEAST_RADIUS = 1e-3
 """Half diagonals of the domain: rows nearer to their center than this have no direction."""
 FIRST_LENGTH = 0.25
 """How far a center may move in the first round, in distances from there to the nearest other center."""
-_MEANS_ONLY = ("variant", "radius", "radius_factor", "clip_moves", "update")
+_MEANS_ONLY = ("variant", "update")
 """Settings of `dp_lloyd` about means."""
 
 

@@ -130,7 +130,6 @@ _VALUES = _types(
     ("dapple_dp.schemas.masked.config", "PairwiseParams"),
     ("dapple_dp.transforms.masked.clients", "Masking"),
     # Public settings that steps read.
-    ("dapple_dp.schemas.kmeans.sections.feddp_config", "DiameterConfig SimplifyConfig"),
     ("dapple_dp.schemas.kmeans.lloyd_config", "DPLloydConfig"),
     ("dapple_dp.schemas.kmeans.model", "NoisyCost"),
     ("dapple_dp.schemas.profile.config", "CategoricalColumn NumericColumn"),

@@ -38,9 +38,7 @@ JOBS = {str(each): lake.job("lake", "server", **settings_of(each)) for each in P
     "feddp": JOB
     | SERVER
     | {"algorithm": "feddp_kmeans", "quality": {"share": 0.1}, "lloyd": {"steps": 1, "share": 0.2}},
-    "private norm": JOB
-    | SERVER
-    | {"algorithm": "feddp_kmeans", "clipping": {"norm": "private"}},
+    "private norm": JOB | SERVER | {"algorithm": "feddp_kmeans", "clipping": {"norm": "private"}},
     "best": JOB | {"algorithm": "dp_lloyd", "dp_lloyd": BOX},
     "candidates": JOB | {"algorithm": "dp_lloyd", "dp_lloyd": BOX | {"init": "candidates"}},
     "served": JOB | {"algorithm": "dp_lloyd", "server_data": {"path": "s"}, "dp_lloyd": BOX | {"init": "candidates"}},
