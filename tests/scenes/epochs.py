@@ -1,7 +1,9 @@
 """Small epochs at client level: lakes by date, a start, and a ledger."""
 
+import copy
 import json
 import pathlib
+import shutil
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,6 +13,7 @@ import pyarrow.parquet as pq
 import yaml
 from numpy.typing import NDArray
 
+from dapple_dp.pipelines.ledger.store import Ledger
 from dapple_dp.schemas.privacy.charge import Limit
 from dapple_dp.schemas.settings.run_manifest import RELEASES_FILE
 from dapple_dp.transforms.files import gate
@@ -38,6 +41,15 @@ class Place:
         (folder / "lake").mkdir()
         if start:
             self.fit_start()
+
+    def copied(self, folder: pathlib.Path) -> "Place":
+        """The same in another folder, which goes on by itself."""
+        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+        found = copy.copy(self)
+        found.folder, found.ledger = folder, Ledger(str(folder / "ledger.sqlite"))
+        found.stream = self.stream | {"start": str(folder / "start")}
+        found.job = self.job | {"data": self.job["data"] | {"path": str(folder / "lake")}}
+        return found
 
     def fit_start(self) -> None:
         """The run whose centers the first window starts from."""

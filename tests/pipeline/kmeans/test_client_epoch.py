@@ -85,14 +85,20 @@ def test_the_state_is_private_and_does_not_grow(place):
     assert not list((place.folder / "january").rglob("*.npz"))
 
 
-@pytest.fixture
-def copied(place, tmp_path):
-    """Another place with the same start and one window released, to be attacked."""
-    found = Place(tmp_path, start=False)
-    shutil.copytree(place.folder / "start", tmp_path / "start")
+@pytest.fixture(scope="module")
+def begun(place, tmp_path_factory):
+    """Another place with the same start and one window released."""
+    found = Place(tmp_path_factory.mktemp("begun"), start=False)
+    shutil.copytree(place.folder / "start", found.folder / "start")
     found.write(DATES[0], range(30))
     assert found.release(DATES[0]).code == 0
     return found
+
+
+@pytest.fixture
+def copied(begun, tmp_path):
+    """A copy of it, to be attacked."""
+    return begun.copied(tmp_path)
 
 
 def test_erased_rows_do_not_make_room(copied):
