@@ -28,7 +28,8 @@ from dapple_dp.schemas.choices import Runner
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.transforms.files import gate
-from dapple_dp.transforms.files.stores import is_local, set_options
+from dapple_dp.transforms.files.places.beam import set_options
+from dapple_dp.transforms.files.stores import is_local
 
 View = TypeVar("View", bound=PipelineOptions)
 DEFAULT_RUNNER = "FnApiRunner"

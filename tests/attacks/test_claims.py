@@ -1,13 +1,15 @@
 """Claims on stores: every order in which two launchers can ask the store, launchers that are killed, lost answers.
 
-The store is a model that takes one request at a time. A scheduler decides whose request is next, and all orders are
-tried: the code that claims is the one that runs.
+The store is a model that takes one request at a time, Beam's or obstore's. A scheduler decides whose request is next,
+and all orders are tried: the code that claims is the one that runs. Launchers are killed on a server of Amazon's
+protocol, too.
 """
 
 import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -15,8 +17,8 @@ import pytest
 from dapple_dp.pipelines.run.folder import MANIFEST, RunFolder
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.transforms.files.claims import Claim, UnderWayError, alone_at
-from dapple_dp.transforms.files.places import beam
-from tests.scenes import stores
+from dapple_dp.transforms.files.places import amazon, beam
+from tests.scenes import object_store, stores
 
 OUT = "bucket/out"
 
@@ -73,12 +75,12 @@ class _Threads:
             thread.join()
 
 
-def all_orders(works: Callable[[], list[Callable[[], None]]], step: list[Callable[[], None]]) -> Iterator[None]:
+def all_orders(works: Callable[[], list[Callable[[], None]]], step: list[Any]) -> Iterator[None]:
     """Runs works in every order of their requests; yields after each."""
     orders: list[int] | None = []
     while orders is not None:
         threads = _Threads(orders)
-        step[:] = [threads.step]
+        step[:] = [_deciding(threads.step)]
         threads.run(works())
         step.clear()
         yield
@@ -88,35 +90,116 @@ def all_orders(works: Callable[[], list[Callable[[], None]]], step: list[Callabl
         orders = [*chosen[:-1], chosen[-1] + 1] if chosen else None
 
 
+class _Objects:
+    """What a store holds, by name below its root."""
+
+    root = f"{stores.SCHEME}://"
+
+    def names(self) -> list[str]:
+        return stores.names()
+
+    def content(self, name: str) -> bytes:
+        return stores.Store.objects[self.root + name]
+
+    def remove(self, *names: str) -> None:
+        for name in names:
+            stores.Store.objects.pop(self.root + name, None)
+
+
+class _AmazonObjects(_Objects):
+    """Those of a bucket, by the store that the process asks."""
+
+    root = "s3://"
+    bucket = OUT.partition("/")[0]
+
+    def names(self) -> list[str]:
+        import obstore
+
+        pages = obstore.list(amazon._store(self.bucket))
+        return sorted(f"{self.bucket}/{each['path']}" for page in pages for each in page)
+
+    def content(self, name: str) -> bytes:
+        import obstore
+
+        return bytes(obstore.get(amazon._store(self.bucket), name.removeprefix(f"{self.bucket}/")).bytes())
+
+    def remove(self, *names: str) -> None:
+        import obstore
+
+        for name in set(names) & set(self.names()):
+            obstore.delete(amazon._store(self.bucket), name.removeprefix(f"{self.bucket}/"))
+
+
+_BEAM = {
+    "exists": lambda _, path: [path],
+    "open": lambda _, path, *__: [path],
+    "create": lambda _, path, *__: [path],
+    "delete": lambda _, deleted: deleted,
+    "rename": lambda _, sources, targets: targets,
+}
+_AMAZON = {
+    "exists": lambda _, path: [path],
+    "get": lambda _, path: [path],
+    "put": lambda _, path, __: [path],
+    "put_new": lambda _, path, __: [path],
+    "delete": lambda _, *deleted: deleted,
+    "rename": lambda _, source, target: [target],
+}
+"""Paths that a request is about, by the method that makes it."""
+
+
 @pytest.fixture
-def steps():
-    """Functions called before each request that decides who has an output: about the claim, and the manifest.
+def steps(request):
+    """A store's objects, and functions called before each request with its kind and paths.
 
-    To look for a claim and to read it count as one request, since a claim that goes in between is one that cannot be
-    read.
+    The store is Beam's model unless the test names another one: `memory` is obstore's, `server` speaks Amazon's
+    protocol.
     """
-    found: list[Callable[[], None]] = []
+    kind, found = getattr(request, "param", "model"), []
 
-    def told(function, paths):
+    def told(name, function, paths):
         def asked(*words):
-            if found and any(path.endswith((".claim", f"/{MANIFEST}")) for path in paths(*words)):
-                found[0]()
+            if found:
+                found[0](name, paths(*words))
             return function(*words)
 
         return asked
 
-    with stores.store() as root, contextlib.ExitStack() as stack:
-        conditional = {stores.SCHEME: told(stores._create, lambda path, _: [path])}
-        manifest = f"{root}{OUT}/{MANIFEST}"
-        stack.enter_context(mock.patch.dict(beam.CONDITIONAL, conditional))
-        for name, paths in (
-            ("exists", lambda _, path: [path] if path == manifest else []),
-            ("open", lambda _, path, *__: [path]),
-            ("delete", lambda _, deleted: deleted),
-            ("rename", lambda _, sources, targets: targets),
-        ):
-            stack.enter_context(mock.patch.object(stores.Store, name, told(getattr(stores.Store, name), paths)))
-        yield root, found
+    with contextlib.ExitStack() as stack:
+        asked, methods = stores.Store, _BEAM
+        if kind == "model":
+            stack.enter_context(stores.store())
+            conditional = {stores.SCHEME: told("put_new", stores._create, lambda path, _: [path])}
+            stack.enter_context(mock.patch.dict(beam.CONDITIONAL, conditional))
+        else:
+            obstore_store = pytest.importorskip("obstore.store")
+            asked, methods = amazon._AmazonStore, _AMAZON
+            stack.enter_context(mock.patch.object(amazon, "_known", amazon._Known()))
+            if kind == "memory":
+                memory = obstore_store.MemoryStore()
+                stack.enter_context(mock.patch.object(amazon, "_made", return_value=memory))
+            else:
+                pytest.importorskip("moto")
+                stack.enter_context(object_store.object_store())
+                object_store.client().create_bucket(Bucket=_AmazonObjects.bucket)
+        for name, paths in methods.items():
+            stack.enter_context(mock.patch.object(asked, name, told(name, getattr(asked, name), paths)))
+        yield _Objects() if kind == "model" else _AmazonObjects(), found
+
+
+def _deciding(step: Callable[[], None]) -> Callable[[str, Any], None]:
+    """Calls a function before each request that decides who has an output: about the claim, and the manifest.
+
+    To look for a claim and to read it count as one request, since a claim that goes in between is one that cannot be
+    read.
+    """
+
+    def ask(kind: str, paths: Any) -> None:
+        looked_at = f"/{OUT}/{MANIFEST}" if kind == "exists" else (".claim", f"/{MANIFEST}")
+        if kind not in ("put", "create") and any(path.endswith(looked_at) for path in paths):
+            step()
+
+    return ask
 
 
 class _Launcher:
@@ -141,22 +224,23 @@ class _Launcher:
                 self.folder.publish({"run_id": self.run})
                 self.works = False
                 self.published = True
-        except (ConfigError, KeyError, _Killed) as error:
+        except (ConfigError, FileNotFoundError, KeyError, _Killed) as error:
             self.works, self.error = False, error
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("steps", ["model", "memory"], indirect=True)
 @pytest.mark.parametrize("runs", [("a", "b"), ("a", "a")])
 def test_one_of_two_launchers_is_charged_and_works_in_every_order(steps, runs):
-    root, step = steps
+    objects, step = steps
     tried = late = under_way = 0
     pair: list[_Launcher] = []
     book: list[str] = []
 
     def works() -> list[Callable[[], None]]:
-        stores.Store.objects.clear()
+        objects.remove(*objects.names())
         book.clear()
-        pair[:] = [_Launcher(root, run, book) for run in runs]
+        pair[:] = [_Launcher(objects.root, run, book) for run in runs]
         return list(pair)
 
     for _ in all_orders(works, step):
@@ -164,8 +248,8 @@ def test_one_of_two_launchers_is_charged_and_works_in_every_order(steps, runs):
         published = [each for each in pair if each.published]
         refused = [each.error for each in pair if not each.published]
         assert len(book) == len(published) == 1, [(each.error, each.published) for each in pair]
-        assert stores.Store.objects[f"{root}{OUT}/centers.parquet"] == published[0].run.encode()
-        assert stores.names() == [f"{OUT}/centers.parquet", f"{OUT}/{MANIFEST}"]
+        assert objects.content(f"{OUT}/centers.parquet") == published[0].run.encode()
+        assert objects.names() == [f"{OUT}/centers.parquet", f"{OUT}/{MANIFEST}"]
         came_late = "must be a new or empty folder" in str(refused[0])
         late += came_late
         assert came_late or "must be of one run at a time" in str(refused[0])
@@ -177,10 +261,10 @@ def test_one_of_two_launchers_is_charged_and_works_in_every_order(steps, runs):
 
 
 def _killed_at(step, number):
-    """Has the launcher that is at work killed before its request of this number."""
+    """Has the launcher that is at work killed before its request of this number, whatever it is about."""
     left = [number]
 
-    def ask() -> None:
+    def ask(*_: Any) -> None:
         if left[0] == 0:
             raise _Killed
         left[0] -= 1
@@ -188,31 +272,32 @@ def _killed_at(step, number):
     step[:] = [ask]
 
 
+@pytest.mark.parametrize("steps", ["model", "memory", pytest.param("server", marks=pytest.mark.slow)], indirect=True)
 def test_a_claim_of_a_killed_launcher_stays_and_nothing_is_charged_a_second_time(steps):
-    root, step = steps
+    objects, step = steps
     for number in range(100):
-        stores.Store.objects.clear()
+        objects.remove(*objects.names())
         book: list[str] = []
-        first = _Launcher(root, "a", book)
+        first = _Launcher(objects.root, "a", book)
         _killed_at(step, number)
         first()
         step.clear()
         if first.error is None:
             break
-        again, other = _Launcher(root, "a", book), _Launcher(root, "b", book)
-        claimed = f"{root}{OUT}.claim" in stores.Store.objects
+        again, other = _Launcher(objects.root, "a", book), _Launcher(objects.root, "b", book)
+        claimed = f"{OUT}.claim" in objects.names()
         again()
         other()
         assert len(book) == 1 or (claimed and not book)
         if claimed:
             assert isinstance(again.error, UnderWayError)
-            assert f"or if it was killed, remove {root}{OUT}.claim." in str(other.error)
-    assert number > 8
+            assert f"or if it was killed, remove {objects.root}{OUT}.claim." in str(other.error)
+    assert number > 15
 
 
 def test_a_launcher_whose_claim_was_removed_publishes_nothing(steps):
     """Until its last look: the moves that follow it are not one step on a store."""
-    root, step = steps
+    root, step = steps[0].root, steps[1]
     outcomes = []
     for number in range(100):
         for run in ("a", "b"):
@@ -226,7 +311,7 @@ def test_a_launcher_whose_claim_was_removed_publishes_nothing(steps):
                     step.clear()
                     other()
 
-            step[:] = [ask]
+            step[:] = [_deciding(ask)]
             stale()
             step.clear()
             if other.published:
@@ -239,7 +324,7 @@ def test_a_launcher_whose_claim_was_removed_publishes_nothing(steps):
 
 
 def test_an_attempt_whose_claim_was_removed_leaves_the_files_of_the_next_one_alone(steps):
-    root, _ = steps
+    root = steps[0].root
     stale, other = RunFolder(f"{root}{OUT}", "a"), RunFolder(f"{root}{OUT}", "a")
     with stale.claimed(), stale.opened():
         del stores.Store.objects[f"{root}{OUT}.claim"]
@@ -255,7 +340,7 @@ def test_an_attempt_whose_claim_was_removed_leaves_the_files_of_the_next_one_alo
 
 def test_an_answer_that_is_lost_is_no_other_claim(steps, monkeypatch):
     """The library asks again, and the store says that something is there: what the first request made."""
-    root, _ = steps
+    root = steps[0].root
     honest, lost = stores._create, [True]
 
     def create(path, content):
@@ -271,7 +356,7 @@ def test_an_answer_that_is_lost_is_no_other_claim(steps, monkeypatch):
 
 
 def test_a_request_that_fails_leaves_no_claim(steps, monkeypatch):
-    root, _ = steps
+    root = steps[0].root
     honest = stores._create
 
     def create(path, content):
@@ -285,7 +370,7 @@ def test_a_request_that_fails_leaves_no_claim(steps, monkeypatch):
 
 
 def test_a_store_that_knows_no_conditions_is_refused(steps, monkeypatch):
-    root, _ = steps
+    root = steps[0].root
     monkeypatch.setitem(beam.CONDITIONAL, stores.SCHEME, stores.Store.objects.__setitem__)
     with pytest.raises(ConfigError, match="makes an object only where there is none"):
         Claim.taken(f"{root}x.claim", "a", "--output", "x")
@@ -293,7 +378,7 @@ def test_a_store_that_knows_no_conditions_is_refused(steps, monkeypatch):
 
 
 def test_a_place_is_of_one_job_on_a_store_and_on_a_disk(steps, tmp_path):
-    for folder in (f"{steps[0]}bucket/exchange", str(tmp_path / "exchange")):
+    for folder in (f"{steps[0].root}bucket/exchange", str(tmp_path / "exchange")):
         second = alone_at(folder, "b", "--exchange", folder)
         refused = pytest.raises(ConfigError, match=r"must be of one (run|job) at a time")
         with alone_at(folder, "a", "--exchange", folder), refused, second:

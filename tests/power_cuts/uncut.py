@@ -41,11 +41,14 @@ REASONS: dict[str, dict[str, str]] = {
     },
     "transforms/files/file_bytes.py": {
         "new_file.make_folders": _FOLDER,
+        "STORE.put_new": _STORE,
     },
+    "transforms/files/local_store.py": {"new_file.rename": "no job renames a file of a disk by it"},
     "transforms/files/new_file.py": {
         "make_folders": "the same function for the folder above",
         "create": _STORE,
     },
+    "transforms/files/places/beam.py": {"STORE.create": _STORE},
     "transforms/masked/exchange_files.py": {"write_once": _AGAIN},
     "transforms/masked/party_state.py": {"STORE.delete": _CLEARED, "make_folder": _FOLDER},
     "transforms/privacy/key_files.py": {"os.unlink": _TORN},

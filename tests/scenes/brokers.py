@@ -159,7 +159,7 @@ class StreamPlace:
         outcome = lake.run_command("fit", *words)
         assert outcome.code == 0, outcome.err
 
-    def write(self, name: str, data: pathlib.Path, **changes: Any) -> pathlib.Path:
+    def write(self, name: str, data: pathlib.Path | str, **changes: Any) -> pathlib.Path:
         """The config of a stream, of rows in folders or of messages; its epoch has the name that all have."""
         own = self.folder / name
         own.mkdir(exist_ok=True)
@@ -178,7 +178,7 @@ class StreamPlace:
         return ("stream", "--config", str(own / "job.yaml"), "--output", str(own / "out"), *CATCH_UP, *flags)
 
     def stream(
-        self, name: str, topic: Topic | None, *flags: str, data: pathlib.Path | None = None, **changes: Any
+        self, name: str, topic: Topic | None, *flags: str, data: pathlib.Path | str | None = None, **changes: Any
     ) -> lake.Outcome:
         """Calls the job once; rows of messages are in a folder of their own meanwhile."""
         if topic is not None:

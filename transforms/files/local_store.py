@@ -10,17 +10,14 @@ from dapple_dp.transforms.files.places.store import (
     ListedFile,
     Store,
     StoredFile,
-    answered,
     is_gone,
     local_path,
-    says_away,
 )
 
 
 class _LocalStore:
     """`Store` on a disk: what it writes is durable on return."""
 
-    @says_away
     def exists(self, path: str) -> bool:
         try:
             os.stat(local_path(path))
@@ -30,25 +27,20 @@ class _LocalStore:
             return False
         return True
 
-    @says_away
     def stat(self, path: str) -> StoredFile:
         found = os.stat(local_path(path))
         return StoredFile(found.st_size, str(found.st_mtime))
 
-    @says_away
     def open(self, path: str) -> BinaryIO:
         return open(local_path(path), "rb")
 
-    @says_away
     def get(self, path: str) -> bytes:
         with open(local_path(path), "rb") as file:
             return file.read()
 
-    @says_away
     def create(self, path: str) -> BinaryIO:
         return open(local_path(path), "wb")
 
-    @says_away
     def put(self, path: str, content: bytes) -> None:
         path = local_path(path)
         folder = os.path.dirname(path)
@@ -58,33 +50,29 @@ class _LocalStore:
         new_file.flush(path)
         new_file.flush(folder)
 
-    @says_away
     def put_new(self, path: str, content: bytes) -> None:
         new_file.create(local_path(path), content)
 
     def delete(self, *paths: str) -> None:
         for path in paths:
-            with contextlib.suppress(FileNotFoundError), answered(path):
+            with contextlib.suppress(FileNotFoundError):
                 os.unlink(local_path(path))
 
-    @says_away
     def rename(self, path: str, other: str) -> None:
-        os.replace(local_path(path), local_path(other))
+        new_file.rename(local_path(path), local_path(other))
 
     def list(self, prefix: str) -> Iterator[ListedFile]:
         """Those that go meanwhile, and links that lead nowhere, are left out."""
-        with answered(prefix):
-            prefix = local_path(prefix)
-            top = os.path.dirname(prefix)
-            for folder, _, names in os.walk(top or "."):
-                for name in names:
-                    path = os.path.join(folder, name).removeprefix("" if top else "./")
-                    if path.startswith(prefix):
-                        with contextlib.suppress(OSError):
-                            found = os.stat(path)
-                            yield ListedFile(path, found.st_size, str(found.st_mtime))
+        prefix = local_path(prefix)
+        top = os.path.dirname(prefix)
+        for folder, _, names in os.walk(top or "."):
+            for name in names:
+                path = os.path.join(folder, name).removeprefix("" if top else "./")
+                if path.startswith(prefix):
+                    with contextlib.suppress(OSError):
+                        found = os.stat(path)
+                        yield ListedFile(path, found.st_size, str(found.st_mtime))
 
-    @says_away
     def make_folder(self, path: str, mode: int = 0o777) -> None:
         new_file.make_folders(local_path(path), mode)
 

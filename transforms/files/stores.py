@@ -11,7 +11,7 @@ import io
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -45,7 +45,6 @@ __all__ = [
     "open_store",
     "opening_ahead",
     "scheme_of",
-    "set_options",
     "side_by_side",
 ]
 
@@ -56,56 +55,47 @@ _HELD = 512
 Answer = TypeVar("Answer")
 
 
+def _store_of(path: str) -> Store:
+    """The store of a path. Modules of stores are loaded when they are needed."""
+    if is_local(path):
+        return local_store.STORE
+    if scheme_of(path) == "s3":
+        from dapple_dp.transforms.files.places import amazon
+
+        return amazon.STORE
+    from dapple_dp.transforms.files.places import beam
+
+    return beam.STORE
+
+
+def _asking(name: str) -> Any:
+    """A method of the store of a path, which says whether the store is away or refuses access."""
+
+    def ask(_: Any, path: str, *given: Any) -> Any:
+        with answered(path):
+            return getattr(_store_of(path), name)(path, *given)
+
+    return ask
+
+
 class _Stores:
-    """`Store` of every path: one for each kind of place. Modules of stores are loaded when they are needed."""
+    """`Store` of every path: one for each kind of place."""
 
-    def of(self, path: str) -> Store:
-        """The store of a path."""
-        if is_local(path):
-            return local_store.STORE
-        if scheme_of(path) == "s3":
-            from dapple_dp.transforms.files.places import amazon
-
-            return amazon.STORE
-        from dapple_dp.transforms.files.places import beam
-
-        return beam.STORE
-
-    def exists(self, path: str) -> bool:
-        return self.of(path).exists(path)
-
-    def stat(self, path: str) -> StoredFile:
-        return self.of(path).stat(path)
-
-    def open(self, path: str) -> BinaryIO:
-        return self.of(path).open(path)
-
-    def get(self, path: str) -> bytes:
-        return self.of(path).get(path)
-
-    def create(self, path: str) -> BinaryIO:
-        return self.of(path).create(path)
-
-    def put(self, path: str, content: bytes) -> None:
-        self.of(path).put(path, content)
-
-    def put_new(self, path: str, content: bytes) -> None:
-        self.of(path).put_new(path, content)
+    exists, stat, open, get, create, put, put_new, rename, make_folder = map(
+        _asking, ("exists", "stat", "open", "get", "create", "put", "put_new", "rename", "make_folder")
+    )
 
     def delete(self, *paths: str) -> None:
         if any(path.endswith("/") for path in paths):
             raise ValueError(f"files must be deleted by their names, got {paths}; list a folder first.")
-        for store, some in itertools.groupby(paths, self.of):
-            store.delete(*some)
-
-    def rename(self, path: str, other: str) -> None:
-        self.of(path).rename(path, other)
+        for store, some in itertools.groupby(paths, _store_of):
+            first, *others = some
+            with answered(first):
+                store.delete(first, *others)
 
     def list(self, prefix: str) -> Iterator[ListedFile]:
-        return self.of(prefix).list(prefix)
-
-    def make_folder(self, path: str, mode: int = 0o777) -> None:
-        self.of(path).make_folder(path, mode)
+        with answered(prefix):
+            yield from _store_of(prefix).list(prefix)
 
 
 STORE: Store = _Stores()
@@ -118,13 +108,6 @@ def makes_once(path: str) -> bool:
     from dapple_dp.transforms.files.places.beam import CONDITIONAL
 
     return scheme_of(path) in CONDITIONAL
-
-
-def set_options(options: Any) -> None:
-    """Tells stores the flags of a job: some need them before its first pipeline is made."""
-    from dapple_dp.transforms.files.places import beam
-
-    beam.set_options(options)
 
 
 def open_store(path: str) -> OpenedFile:

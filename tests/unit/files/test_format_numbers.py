@@ -61,7 +61,6 @@ UNNUMBERED = {
         "transforms/files/new_file.py:_write",
         "transforms/files/file_bytes.py:write_once",
         "transforms/files/new_file.py:put_in_place",
-        "transforms/files/stores.py:create",
         "transforms/files/places/beam.py:create",
         "transforms/files/places/beam.py:put",
         "transforms/files/places/beam.py:_on_hadoop",

@@ -8,42 +8,35 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from dapple_dp.schemas.errors import ConfigError
-from dapple_dp.transforms.files.places.store import ListedFile, Store, StoredFile, answered, says_away, scheme_of
+from dapple_dp.transforms.files.places.store import ListedFile, Store, StoredFile, scheme_of
 
 
 class _BeamStore:
     """`Store` on Beam's filesystems, none of whose functions gets a name that it could expand."""
 
-    @says_away
     def exists(self, path: str) -> bool:
         return bool(_system(path).exists(path))
 
-    @says_away
     def stat(self, path: str) -> StoredFile:
         entry = _system(path).metadata(path)
         return StoredFile(entry.size_in_bytes, str(entry.last_updated_in_seconds or ""))
 
-    @says_away
     def open(self, path: str) -> BinaryIO:
         opened: BinaryIO = _system(path).open(path, *_as_is())
         return opened
 
-    @says_away
     def get(self, path: str) -> bytes:
         with self.open(path) as file:
             return bytes(file.read())
 
-    @says_away
     def create(self, path: str) -> BinaryIO:
         made: BinaryIO = _system(path).create(path, *_as_is())
         return made
 
-    @says_away
     def put(self, path: str, content: bytes) -> None:
         with self.create(path) as file:
             file.write(content)
 
-    @says_away
     def put_new(self, path: str, content: bytes) -> None:
         scheme = scheme_of(path)
         if scheme not in CONDITIONAL:
@@ -57,36 +50,28 @@ class _BeamStore:
     def delete(self, *paths: str) -> None:
         for path in paths:
             _check_name(path)
-        with answered(paths[0]):
-            self._delete(list(paths))
-
-    def _delete(self, paths: list[str]) -> None:
-        """Deletes files of a store."""
         system = _system(paths[0])
         try:
             if scheme_of(paths[0]) == "gs":  # its `delete` expands patterns
-                failed = [path for path, error in system._gcsIO().delete_batch(paths) if error]
+                failed = [path for path, error in system._gcsIO().delete_batch(list(paths)) if error]
                 if failed:
                     raise OSError(f"{failed[0]} cannot be deleted")
             else:
-                system.delete(paths)
+                system.delete(list(paths))
         except OSError:
             if any(map(self.exists, paths)):
                 raise
 
-    @says_away
     def rename(self, path: str, other: str) -> None:
         _check_name(other)
         _system(path).rename([path], [other])
 
     def list(self, prefix: str) -> Iterator[ListedFile]:
-        with answered(prefix):
-            system = _system(prefix)
-            for entry in system._list(prefix.rpartition("/")[0] if system.has_dirs() else prefix):
-                if entry.path.startswith(prefix):
-                    yield ListedFile(entry.path, entry.size_in_bytes, str(entry.last_updated_in_seconds or ""))
+        system = _system(prefix)
+        for entry in system._list(prefix.rpartition("/")[0] if system.has_dirs() else prefix):
+            if entry.path.startswith(prefix):
+                yield ListedFile(entry.path, entry.size_in_bytes, str(entry.last_updated_in_seconds or ""))
 
-    @says_away
     def make_folder(self, path: str, mode: int = 0o777) -> None:
         system = _system(path)
         if system.has_dirs() and not system.exists(path):

@@ -5,7 +5,6 @@ A path is a name: brackets, stars and question marks are letters of it. `stores.
 
 import contextlib
 import errno
-import functools
 import os
 import re
 import socket
@@ -221,14 +220,3 @@ class Store(Protocol):
 
     def make_folder(self, path: str, mode: int = 0o777) -> None:
         """Makes a folder where there are folders; one that is there is no error."""
-
-
-def says_away(method: Any) -> Any:
-    """A method of a path whose store may be away, as `answered` says it."""
-
-    @functools.wraps(method)
-    def wrapped(self: Any, path: str, *args: Any) -> Any:
-        with answered(path):
-            return method(self, path, *args)
-
-    return wrapped
