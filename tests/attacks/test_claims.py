@@ -229,7 +229,7 @@ class _Launcher:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("steps", ["model", "memory"], indirect=True)
+@pytest.mark.parametrize("steps", ["model", pytest.param("memory", marks=pytest.mark.nightly)], indirect=True)
 @pytest.mark.parametrize("runs", [("a", "b"), ("a", "a")])
 def test_one_of_two_launchers_is_charged_and_works_in_every_order(steps, runs):
     objects, step = steps

@@ -415,6 +415,21 @@ def test_a_name_that_ends_with_a_slash_repeats_no_object(store, monkeypatch):
     assert [each[1:] for each in found] == [STORE.stat(path) for path in wanted]
 
 
+def test_an_object_with_content_whose_name_ends_with_a_slash_is_never_passed_over(store, caplog):
+    """Listed beside others it seems to have another name, where nothing is; where names are whole it is counted."""
+    put("slash/a.parquet/", plain(1.0))
+    (found,) = STORE.list(f"{ROOT}/slash/")
+    with pytest.raises(InputError, match=r"slash/a\.parquet must be"):
+        list(_list_row_groups(ListedFile(found.path, found.path, FileSeal(*found[1:]).text), CONTRACT))
+    with pytest.raises(FileNotFoundError, match="it is not there"):
+        STORE.get(found.path)
+    STORE.delete(found.path)
+    assert "slash/a.parquet/" in object_store.names()
+    put("slash//x", b"odd")
+    assert not list(STORE.list(f"{ROOT}/slash/"))
+    assert "2 objects below s3://lake/slash/ have names that cannot be read" in caplog.text
+
+
 def test_a_longer_object_than_may_be_is_refused(store, monkeypatch):
     monkeypatch.setattr(amazon, "_END_BYTES", 64)
     path = put("long", b"m" * 10_000)
@@ -444,6 +459,25 @@ def test_a_store_that_is_away_is_waited_for_if_it_has_answered(store, monkeypatc
         with pytest.raises(StoreAwayError, match="doesn't answer"):
             ask(path)
     store.every = 0
+
+
+@pytest.mark.parametrize("size", [1, 11 << 20])
+def test_an_upload_waits_for_a_store_that_is_away(store, size):
+    """In one request, or in parts."""
+    put("a", b"one")
+    assert STORE.get(f"{ROOT}/a") == b"one"
+    began = []
+
+    def goes_away() -> None:
+        if not began and "/uploaded" in store.asked[-1].path:
+            began.append(time.monotonic())
+        store.every = int(bool(began) and time.monotonic() - began[0] < 3.0)
+
+    store.before = goes_away
+    with STORE.create(f"{ROOT}/uploaded{size}") as file:
+        file.write(b"u" * size)
+    assert time.monotonic() - began[0] >= 3.0
+    assert STORE.get(f"{ROOT}/uploaded{size}") == b"u" * size
 
 
 def test_a_write_whose_answer_was_lost_is_known_again(store):
@@ -480,6 +514,9 @@ def test_a_missing_or_empty_object_is_an_error_of_a_file(store):
     for path in (f"{ROOT}/none", "s3://no-such-bucket/none"):
         with pytest.raises(OSError, match="cannot be read"):
             stores.open_store(path)
+    for path in ("s3://no-such-bucket/", "s3://no-such-bucket/none", "s3://no-such-bucket/none/"):
+        with pytest.raises(FileNotFoundError, match="cannot be read: it is not there"):
+            list(STORE.list(path))
     path = put("empty.parquet", b"")
     assert stores.open_store(path).source.read() == b""
     with pytest.raises(InputError, match=r"empty\.parquet must be"):

@@ -213,7 +213,10 @@ class _Upload(io.RawIOBase):
         import obstore
 
         self._path, self._is_given_up = path, False
-        self._writer = _ask(path, "CreateMultipartUpload", obstore.open_writer)
+        bucket, name = _split(path)
+        patience = _PATIENCE if bucket in _known.answered else _FIRST_PATIENCE
+        # Parts that were sent stay with obstore, so it is the one that asks again.
+        self._writer = obstore.open_writer(_store(bucket, patience), name)
 
     def writable(self) -> bool:
         return True
@@ -307,14 +310,21 @@ def _pages_with_odd_names(bucket: str, start: str) -> Iterator[Mapping[str, Any]
     library, place, skipped = _library(_flags()), {"Bucket": bucket, "Prefix": start}, 0
 
     def ask(*_: Any) -> Any:
-        with answered(f"{_SCHEME}{bucket}/{start}"):
-            return library.list_objects_v2(**place)
+        path = f"{_SCHEME}{bucket}/{start}"
+        with answered(path):
+            try:
+                return library.list_objects_v2(**place)
+            except library.exceptions.ClientError as error:
+                status = error.response["ResponseMetadata"]["HTTPStatusCode"]
+                kind = FileNotFoundError if status == 404 else OSError
+                raise kind(f"{path}: the store answers {status}") from error
 
     while True:
         page = _ask_bucket(bucket, start, "ListObjectsV2", ask)
         for each in page.get("Contents", ()):
             if _is_odd(each["Key"]):
-                skipped += not each["Key"].endswith("/")
+                # Without content it is the mark of a folder.
+                skipped += not each["Key"].endswith("/") or each["Size"] > 0
             else:
                 state = {"size": each["Size"], "last_modified": each["LastModified"], "e_tag": each["ETag"]}
                 yield {"path": each["Key"]} | state
@@ -382,7 +392,7 @@ def _reason(path: str, error: Exception) -> Exception:
     """The error of a file that one of obstore's means; another one is itself."""
     from obstore import exceptions
 
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, FileNotFoundError) or _status(error) == 404:
         return FileNotFoundError(f"{path} cannot be read: it is not there")
     if isinstance(error, exceptions.AlreadyExistsError) or _status(error) == 409:
         return FileExistsError(path)
@@ -425,8 +435,13 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _store(bucket: str) -> Any:
-    """The store of a bucket; made anew if flags or environment have changed, or the files that hold credentials."""
+def _store(bucket: str, patience: float = 0.0) -> Any:
+    """The store of a bucket; made anew if flags or environment have changed, or the files that hold credentials.
+
+    Args:
+      bucket: its name.
+      patience: seconds for which obstore itself makes a request again; 0 leaves that to who asks.
+    """
     known, flags = _known, _flags()
     if known.forked:
         raise RuntimeError(
@@ -436,9 +451,9 @@ def _store(bucket: str) -> Any:
     with known.lock:
         if known.surroundings != surroundings:
             known.surroundings, known.stores = surroundings, {}
-        if (bucket, flags) not in known.stores:
-            known.stores[bucket, flags] = _made(bucket, dict(zip(_FLAGS, flags, strict=True)))
-        return known.stores[bucket, flags]
+        if (bucket, flags, patience) not in known.stores:
+            known.stores[bucket, flags, patience] = _made(bucket, dict(zip(_FLAGS, flags, strict=True)), patience)
+        return known.stores[bucket, flags, patience]
 
 
 def _flags() -> tuple[Any, ...]:
@@ -450,7 +465,7 @@ def _flags() -> tuple[Any, ...]:
     return given_flags(_FLAGS)
 
 
-def _made(bucket: str, flags: dict[str, Any]) -> Any:
+def _made(bucket: str, flags: dict[str, Any], patience: float) -> Any:
     from obstore.store import S3Store
 
     keys = ("s3_access_key_id", "s3_secret_access_key", "s3_session_token", "s3_endpoint_url", "s3_region_name")
@@ -477,7 +492,11 @@ def _made(bucket: str, flags: dict[str, Any]) -> Any:
         bucket,
         config=config,
         client_options=client,
-        retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=1)},
+        retry_config={
+            "max_retries": 1000 if patience else 0,
+            "retry_timeout": timedelta(seconds=patience or 1.0),
+            "backoff": {"max_backoff": timedelta(seconds=_LONGEST_WAIT)},
+        },
         credential_provider=provider,
     )
 
