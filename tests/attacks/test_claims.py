@@ -228,8 +228,11 @@ class _Launcher:
             self.works, self.error = False, error
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("steps", ["model", pytest.param("memory", marks=pytest.mark.nightly)], indirect=True)
+@pytest.mark.parametrize(
+    "steps",
+    [pytest.param("model", marks=pytest.mark.slow), pytest.param("memory", marks=pytest.mark.nightly)],
+    indirect=True,
+)
 @pytest.mark.parametrize("runs", [("a", "b"), ("a", "a")])
 def test_one_of_two_launchers_is_charged_and_works_in_every_order(steps, runs):
     objects, step = steps
