@@ -188,12 +188,16 @@ def _annotations(tree: ast.AST) -> set[ast.AST]:
 
 
 def openers(source: str) -> set[str]:
-    """Everything in a source that opens or parses a file, whether it is called there or handed on."""
+    """Everything in a source that opens or parses a file, whether it is called there or handed on.
+
+    A name that gets a value, as that of a method, is no reference.
+    """
     tree = ast.parse(source)
     aliases = _aliases(tree)
     own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     types = _annotations(tree)
-    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Name | ast.Attribute) and node not in types]
+    named = (node for node in ast.walk(tree) if isinstance(node, ast.Name | ast.Attribute) and node not in types)
+    nodes = [node for node in named if isinstance(node.ctx, ast.Load)]
     found = {_opener(node, aliases, own) for node in nodes}
     # An import under another roof hides what is done with it.
     imported = {name for name in aliases.values() if name in OPENERS}
