@@ -26,6 +26,7 @@ _ANY_DISTANCE = "every distance is below each of them, so no row is beyond it"
 _BOTH_EXACT = "both branches are exact to the stated digits for numbers from 0 to 1"
 _PERIOD = "a tangent has the period pi, so the numbers are the same but for rounding"
 _EITHER_FIRST = "both bounds are checked, whichever is the first"
+_ONLY_ENTRY = "the first entry is the last: there is only one"
 _STACKED = "np.maximum(np.sqrt(lattice.squared_norms(sums)) * stretch[0]"
 _STATISTICS = "transforms/core/statistics"
 _NEAREST = "transforms/numerics/statistics/nearest.py"
@@ -38,7 +39,6 @@ EQUIVALENT: dict[str, str] = {
     f"{_STATISTICS}/clients.py:outer_product: stretches[0] => stretches[-1]": _ONE_CLIENT,
     f"{_STATISTICS}/clients.py:mean_sums_and_counts.clip: {_STACKED}, 1.0) => {_STACKED}, 2.0)": (_TINY),
     f"{_STATISTICS}/differences.py:_difference_sums.differences: -1 => -2": _LEFT_OUT,
-    f"{_STATISTICS}/assignment.py:Assigner.labels: -1 => -2": _LEFT_OUT,
     f"{_NEAREST}:_norm_exponents: vectors.shape[1] - 1 => vectors.shape[1] - 0": _FEWER_DIGITS,
     f"{_NEAREST}:NearestCenters.of: lattice.check_product(2.0 * (2.0 ** ROW_BITS + _ROUNDING) + largest, "
     "largest) => pass": _SMALLER,
@@ -93,6 +93,23 @@ EQUIVALENT[
     f"{_STATISTICS}/rows.py:sums_and_counts: lattice.check_whole({', '.join(_CHECKED)}) => "
     f"lattice.check_whole({', '.join(reversed(_CHECKED))})"
 ] = _EITHER_FIRST
+_CHECKED = ("(bound, neighborhoods.radius)", "(count_bound, 1.0)")
+EQUIVALENT[
+    f"{_STATISTICS}/differences.py:row_relative_sums: lattice.check_whole({', '.join(_CHECKED)}) => "
+    f"lattice.check_whole({', '.join(reversed(_CHECKED))})"
+] = _EITHER_FIRST
+_CHECKED = ("ROW_NORM", "largest_norm(projection.matrix.T)")
+EQUIVALENT[
+    f"{_STATISTICS}/assignment.py:project: lattice.check_product({', '.join(_CHECKED)}) => "
+    f"lattice.check_product({', '.join(reversed(_CHECKED))})"
+] = "a product of two numbers is the same in either order"
+EQUIVALENT[
+    f"{_STATISTICS}/distances.py:_gains.gains: np.clip(units, -SENSITIVITY, SENSITIVITY) => "
+    "np.clip(-SENSITIVITY, units, SENSITIVITY)"
+] = "the same number: the larger of the lower limit and the number, and no more than the upper limit"
+_FACTORS = "_scatter_factors(np.array([float(squared(scatter(1.0)))]))"
+EQUIVALENT[f"{_STATISTICS}/clients.py:_large_scatter: {_FACTORS}[0] => {_FACTORS}[-1]"] = _ONLY_ENTRY
+EQUIVALENT[f"{_STATISTICS}/row_pass.py:kernel: _used[0] => _used[-1]"] = _ONLY_ENTRY
 for _after in ("3.0 ** 31", "4.0 ** 31", "2.0 ** 32", "2.0 ** 62"):
     EQUIVALENT[f"{_KERNEL}/row_pass.py:: 2.0 ** 31 => {_after}"] = _ANY_DISTANCE
 for _file in (f"{_KERNEL}/row_pass.py:CompiledPass.of", f"{_STATISTICS}/assignment.py:largest_norm"):

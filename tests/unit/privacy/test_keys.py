@@ -7,6 +7,8 @@ import sys
 
 import pytest
 from apache_beam.internal import pickler
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.transforms.core import keys
@@ -93,6 +95,15 @@ def test_a_deleted_key_is_gone_and_may_be_deleted_again(uri):
     key_files.delete_key(uri)
     assert not os.path.exists(uri)
     key_files.delete_key(uri)
+
+
+def test_a_key_of_a_run_is_one_block_of_hkdf_under_the_kept_key(uri):
+    key_files.create_key(uri)
+    kept, place = key_files.read_key(uri), keys.run_place(uri, "run", bytes(range(32)))
+    assert (keys.is_run_place(place), keys.is_run_place(uri)) == (True, False)
+    salt = bytes.fromhex(place.partition("#run=")[2])
+    info = keys.encode_label("dapple: key of a run", salt)
+    assert key_files.read_key(place) == HKDFExpand(SHA256(), 32, info).derive(kept)
 
 
 def test_a_pickled_stage_finds_its_key_in_a_process_that_has_imported_nothing(uri):

@@ -291,6 +291,8 @@ def test_symmetric_noise_is_smaller_off_the_diagonal():
         (_plan(mechanism=LAPLACE, multiplier=2.0**24), "must be below 2.*44 lattice units"),
         (_plan(shape=(5,), geometry=Geometry.SYMMETRIC), r"must have d \* \(d \+ 1\) / 2 coordinates, got 5"),
         (_plan(shape=(6,), mechanism=LAPLACE, geometry=Geometry.SYMMETRIC), "symmetric release must be Gaussian"),
+        (_plan(mechanism="discrete_gaussian"), "sums must have a Mechanism and a Geometry, got text"),
+        (_plan(geometry="vector"), "sums must have a Mechanism and a Geometry, got text"),
     ],
 )
 def test_unfit_noise_is_refused_before_anything_is_drawn(plan, message):

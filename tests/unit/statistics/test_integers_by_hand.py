@@ -54,6 +54,17 @@ def test_squared_norms_of_scatters_are_exact(shape):
     assert clients._scatter_factors(np.array([0.0, 1.0, 2.0**64, 2.0**68])).tolist() == [2.0**16, 2.0**16, 1.0, 0.5]
 
 
+def test_clients_that_fill_a_block_to_its_last_row_are_bounded_one_by_one():
+    points = np.random.default_rng(4).uniform(-0.7, 0.7, (clients.CLIENT_BLOCK_ROWS, 2))
+    both, (first, second) = ClientBlock(points, np.array([0, 1024, 2048])), np.split(points, 2)
+    assert [chunk.n_clients for chunk in client_chunks(both)] == [2]
+    scatters = [
+        clients.outer_product(ClientBlock(rows, np.array([0, len(rows)])), plain(2), 1.0, relative=False)
+        for rows in (first, second)
+    ]
+    np.testing.assert_array_equal(clients.outer_product(both, plain(2), 1.0, relative=False), sum(scatters))
+
+
 def test_a_large_client_is_shrunken_by_the_stated_steps(monkeypatch):
     """From a hair above the largest factor that keeps the bound: one step of 1 - 2**-20, then one of its square."""
     points = np.linspace(0.3, 0.9, 2500)[:, None]
