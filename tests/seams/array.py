@@ -78,6 +78,13 @@ class Table:
     excluded: Sequence[Excluded] = ()
     kept: Sequence[Mapping[str, str]] = ()
 
+    def __post_init__(self) -> None:
+        levels = {each.name: set(each.levels) for each in self.factors}
+        for rule in self.excluded:
+            unknown = {name: each - levels[name] for name, each in rule.cells.items() if not each <= levels[name]}
+            if unknown:
+                raise ValueError(f"what is excluded must be levels of the table, got {unknown}; correct the rule.")
+
     def is_valid(self, row: Mapping[str, str]) -> bool:
         """Whether a row, whole or in part, holds nothing that is excluded."""
         return not any(each.has(row) for each in self.excluded)

@@ -407,7 +407,7 @@ EXCLUDED = (
     excluded(
         "privacy must hold no more than unit, epsilon and delta",
         algorithm="central_tree|spherical",
-        allocation="paper|unguarded|shares|auto_shares",
+        allocation="paper|shares|auto_shares",
     ),
     excluded("privacy.shares must be a section or left out here", algorithm=SERVER_STARTS, allocation="auto_shares"),
     # The printed method is one of the settings of FedDP-KMeans.
