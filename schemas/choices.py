@@ -1,15 +1,15 @@
-"""The choices that configs offer, each a closed list of words, with the tier of those that are not supported."""
+"""Enumerations of the words that settings accept; words that aren't supported carry a tier."""
 
 import enum
 from typing import Any
 
 
 class Tier(enum.StrEnum):
-    """How far others may rely on a command, an algorithm, a setting, a value of one, or a runner.
+    """Degree to which users may rely on a command, an algorithm, a setting, a value of one, or a runner.
 
-    SUPPORTED: tested beside everything else, and kept by the rules of docs/reference/stability.md.
-    EXPERIMENTAL: its guarantee is that of every run; what it releases may be worse, and it may change at any time.
-    PAPER_ONLY: there so that a published method or figure can be repeated.
+    SUPPORTED: tested with everything else, and kept by the rules of docs/reference/stability.md.
+    EXPERIMENTAL: same guarantee as any run; results may be worse, and it may change at any time.
+    PAPER_ONLY: kept to reproduce a published method or figure.
     """
 
     SUPPORTED = "supported"
@@ -18,16 +18,16 @@ class Tier(enum.StrEnum):
 
 
 TIER_KEY, TIERS_KEY = "x-tier", "x-tiers"
-"""In a JSON Schema: the tier of a setting or a job, and those of values by value; what is supported has none."""
+"""JSON Schema keys: the tier of a setting or a job, and tiers by value; supported ones have no entry."""
 
 
 class Choice(enum.StrEnum):
-    """A closed list of words; a member is its word, with its tier behind it unless it is supported."""
+    """Base of the enumerations; a member is its word and has a tier, `SUPPORTED` by default."""
 
     tier: Tier
 
     def __new__(cls, word: str, tier: Tier = Tier.SUPPORTED) -> "Choice":
-        """The word itself, which knows its tier."""
+        """Creates a member that equals `word` and has a tier."""
         found = str.__new__(cls, word)
         found._value_ = word
         found.tier = tier
@@ -35,12 +35,12 @@ class Choice(enum.StrEnum):
 
     @classmethod
     def tiers(cls) -> dict[str, str]:
-        """Tiers of the words that are not supported."""
+        """Tiers of the words that aren't supported, by word."""
         return {str(each): str(each.tier) for each in cls if each.tier is not Tier.SUPPORTED}
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:
-        """The list of words, and their tiers."""
+        """Returns the JSON Schema of the words, with their tiers under `TIERS_KEY`."""
         found = handler(core)
         if cls.tiers():
             handler.resolve_ref_schema(found)[TIERS_KEY] = cls.tiers()
@@ -48,7 +48,7 @@ class Choice(enum.StrEnum):
 
 
 class Algorithm(Choice):
-    """What `fit` runs with noise; a job that was checked has another one than `auto`."""
+    """Private algorithms of `fit`; validation replaces `auto` with one of the others."""
 
     AUTO = "auto"
     FEDDP_KMEANS = "feddp_kmeans"
@@ -63,7 +63,7 @@ class Algorithm(Choice):
 
 
 class PooledAlgorithm(Choice):
-    """What `fit` runs without noise, for comparison."""
+    """Algorithms of `fit` without noise, for comparison."""
 
     K_FED = "k_fed", Tier.PAPER_ONLY
     OPTIMAL = "optimal"
@@ -71,33 +71,33 @@ class PooledAlgorithm(Choice):
 
 
 class ClusterRule(Choice):
-    """How the number of clusters is chosen."""
+    """Rules that choose the number of clusters."""
 
     ELBOW = "elbow"
 
 
 class TableFormat(Choice):
-    """Formats whose own log says which files make a table."""
+    """Table formats with a log that lists the files of a table."""
 
     DELTA = "delta"
     ICEBERG = "iceberg"
 
 
 class InvalidRows(Choice):
-    """What becomes of rows with a null or non-finite value."""
+    """Handling of rows with a null or non-finite value."""
 
     FAIL = "fail"
     DROP = "drop"
 
 
 class Preset(Choice):
-    """Settings that go together."""
+    """Named groups of settings."""
 
     PUBLISHED = "published", Tier.PAPER_ONLY
 
 
 class ClippingRule(Choice):
-    """Where a clipping norm comes from that is not given as a number."""
+    """Sources of a clipping norm that isn't given as a number."""
 
     SERVER_RADIUS = "server_radius"
     PRIVATE = "private"
@@ -112,28 +112,28 @@ class ClippingCenter(Choice):
 
 
 class Trust(Choice):
-    """Who may see what clients contribute."""
+    """Aggregation modes; they determine who may see the contributions of clients."""
 
     CENTRAL = "central"
     MASKED = "masked"
 
 
 class ReportMode(Choice):
-    """Who is trusted with private reports: nobody, or a shuffler that forgets who sent what."""
+    """Trust models of private reports: no trusted party, or a shuffler that discards who sent which report."""
 
     LOCAL = "local"
     SHUFFLE = "shuffle"
 
 
 class MaskScheme(Choice):
-    """Where masks come from."""
+    """Sources of masks."""
 
     SHARED_SECRET = "shared_secret"
     PAIRWISE = "pairwise"
 
 
 class NoiseBy(Choice):
-    """Who adds the noise of a masked sum."""
+    """Parties that add the noise of a masked sum."""
 
     AGGREGATOR = "aggregator"
     BOTH = "both"
@@ -141,13 +141,13 @@ class NoiseBy(Choice):
 
 
 class Auto(Choice):
-    """A number of rounds, shards or levels, or shares of the budget, that the job leaves open."""
+    """Placeholder for a number of rounds, shards or levels, or for budget shares, that the job chooses itself."""
 
     AUTO = "auto"
 
 
 class LloydVariant(Choice):
-    """What the rounds of DP-Lloyd sum and which noise they add."""
+    """Variants of DP-Lloyd; they differ in the sums of a round and in the noise."""
 
     LLOYD = "lloyd"
     SU = "su", Tier.PAPER_ONLY
@@ -156,7 +156,7 @@ class LloydVariant(Choice):
 
 
 class LloydStart(Choice):
-    """Where the centers of DP-Lloyd start."""
+    """Methods that choose the initial centers of DP-Lloyd."""
 
     BEST = "best"
     SPHERE_PACKING = "sphere_packing"
@@ -167,7 +167,7 @@ class LloydStart(Choice):
 
 
 class StartSpace(Choice):
-    """Where FedDP-Init clusters the server points: in the subspace of a released outer product, or as they are."""
+    """Space in which FedDP-Init clusters the server points: a released subspace, or all coordinates."""
 
     AUTO = "auto"
     SUBSPACE = "subspace"
@@ -175,14 +175,14 @@ class StartSpace(Choice):
 
 
 class CenterUpdate(Choice):
-    """How a center moves by its noisy sum and count."""
+    """Rules that compute a center from its noisy sum and count."""
 
     PLAIN = "plain"
     SHRUNKEN = "shrunken"
 
 
 class FederatedAlgorithm(Choice):
-    """How clients that train models share them."""
+    """Algorithms for federated training; they differ in how clients share models."""
 
     R_DPCFL = "r_dpcfl", Tier.EXPERIMENTAL
     GLOBAL = "global", Tier.PAPER_ONLY
@@ -205,7 +205,7 @@ class ModelKind(Choice):
 
 
 class UpdateView(Choice):
-    """What of the first updates is clustered: n_clusters - 1 or two principal components, or all coordinates.
+    """View of the first updates that is clustered: n_clusters - 1 or two principal components, or all coordinates.
 
     `TWO_PC_SCALED` stretches both components to ranges of the same length, as the published code of R-DPCFL does.
     """
@@ -217,12 +217,12 @@ class UpdateView(Choice):
 
 
 class WhenScarce(Choice):
-    """What R-DPCFL does where rows are too scarce for clusters to be seen in the first updates.
+    """Fallbacks of R-DPCFL for data with too few rows to show clusters in the first updates.
 
-    AUTO: what a simulation on public numbers says, before anything is spent: `CLUSTER` or `APART`.
-    CLUSTER: a full first batch; if its clusters are not believed, then as `APART` from there on.
-    APART: clients train models of their own, with ordinary batches, until clusters of these are believed.
-    ONE_MODEL: a full first batch; if its clusters are not believed, then one model for all.
+    AUTO: chooses `CLUSTER` or `APART` by a simulation on public numbers, before any budget is spent.
+    CLUSTER: a full first batch; continues as `APART` if its clusters are not credible.
+    APART: each client trains its own model, with ordinary batches, until clusters of the models are credible.
+    ONE_MODEL: a full first batch; continues with one model for all clients if its clusters are not credible.
     """
 
     AUTO = "auto"
@@ -232,28 +232,28 @@ class WhenScarce(Choice):
 
 
 class SelectionScore(Choice):
-    """What clients compare models by: the rows that a model classifies correctly, or its loss, cut off at a bound."""
+    """Scores by which clients compare models: correctly classified rows, or the loss, clipped at a bound."""
 
     ACCURACY = "accuracy"
     LOSS = "loss"
 
 
 class ModelStart(Choice):
-    """Whether the models of all clusters start alike."""
+    """Initialization of the clusters' models: the same for all, or random for each."""
 
     IDENTICAL = "identical"
     RANDOM = "random"
 
 
 class Adjacency(Choice):
-    """Neighbors of a client's rows: one row more or less, or one row replaced."""
+    """Neighboring data sets of a client: one row added or removed, or one row replaced."""
 
     ADD_REMOVE = "add_remove"
     REPLACE_ONE = "replace_one"
 
 
 class SiloAccountant(Choice):
-    """How the events of a client are composed; paper_code repeats the published code's old conversion."""
+    """Accountants that compose a client's events; paper_code repeats the published code's old conversion."""
 
     RDP = "rdp"
     PLD = "pld"
@@ -261,13 +261,13 @@ class SiloAccountant(Choice):
 
 
 class ClusterSearch(Choice):
-    """How the number of clusters of clients is found."""
+    """Methods that choose the number of clusters of clients."""
 
     MSS = "mss"
 
 
 class Runner(Choice):
-    """Runners of Beam on which jobs have been run, and the one without Beam; any other one is experimental, too."""
+    """Tested Beam runners, and the runner without Beam; all other runners are experimental."""
 
     FN_API = "FnApiRunner"
     DIRECT = "DirectRunner"

@@ -1,7 +1,7 @@
-"""Errors a user may meet: one sentence each, *name* must be *rule*, got *value*; then the remedy.
+"""Exceptions for users. Each message is one sentence, usually "NAME must be RULE, got VALUE", and then the remedy.
 
-Messages carry file, row group, column, shape and dtype, and never a row value. Every class is raised with
-exactly one string argument, so that a runner can carry it across a process boundary and back.
+Messages may name a file, row group, column, shape or dtype, but never a row value. Every exception takes
+exactly one string, so that a runner can pickle it and raise it again in another process.
 """
 
 import importlib.metadata
@@ -12,14 +12,14 @@ DISTRIBUTION = "dapple-dp"
 
 
 def what_installs(extra: str) -> str:
-    """The command for what an extra brings: true wherever the wheel came from, since it names the libraries."""
+    """Returns the pip command that installs the libraries of an extra, which works for a local wheel, too."""
     found = (each.partition(";") for each in importlib.metadata.requires(DISTRIBUTION) or ())
     wanted = [need.strip() for need, _, marker in found if marker.replace("'", '"').strip() == f'extra == "{extra}"']
     return f"pip install {' '.join(map(repr, wanted))}"
 
 
 def not_installed(error: BaseException) -> str | None:
-    """The sentence on a required library that isn't there, as with `requirements-core.txt`; None for other errors."""
+    """Returns the message for a missing required library, as with `requirements-core.txt`; None for other errors."""
     if not isinstance(error, ModuleNotFoundError):
         return None
     name = str(error.name).partition(".")[0].replace("_", "-")
@@ -32,12 +32,12 @@ def not_installed(error: BaseException) -> str | None:
 
 
 def one_line(text: str) -> str:
-    """A text in one line that can be encoded; line ends, halves of characters and what a terminal obeys are escaped."""
+    """Escapes line ends, lone surrogates and control characters, so that a text is one printable line."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """An error, what it came from, and what libraries of stores keep beside it."""
+    """Yields an error, its causes and contexts, and the errors that store libraries keep in `exception_details`."""
     seen: list[BaseException] = []
     left = [error]
     while left:

@@ -1,1 +1,1 @@
-"""Messages of a topic, by the windows of a public calendar: their settings, their offsets, and their content."""
+"""Messages of a topic, assigned to the windows of a public calendar: settings, offsets and content."""

@@ -1,6 +1,6 @@
-"""Messages as rows: a JSON object or a fixed number of bytes each.
+"""Conversion of messages to rows; a message is a JSON object or a fixed number of bytes.
 
-A broken message is a row of nulls, and the job says what becomes of it.
+A broken message becomes a row of nulls, which the job drops or refuses like other invalid rows.
 """
 
 import math
@@ -16,14 +16,14 @@ from dapple_dp.schemas.settings.refusal import MalformedError
 
 
 def table_of(messages: Iterable[bytes | None], columns: MessageColumns | PackedColumns) -> pa.Table:
-    """A row for every message, in their order; equal messages give an equal table.
+    """Returns a row for every message, in their order; equal messages give an equal table.
 
-    A message is broken if it is missing, too long, no JSON object, or lacks a column or has it of another type; one of
-    a fixed number of bytes if it has more or fewer. Its row has null in every column.
+    A message is broken if it is missing, too long, not a JSON object, or has a column missing or of another type. If
+    messages have a fixed number of bytes, another number is broken. Such a row is null in every column.
 
     Args:
-      messages: their values.
-      columns: what is taken from each.
+      messages: values of the messages.
+      columns: the columns to read from each.
     """
     if isinstance(columns, PackedColumns):
         layout, fields = struct.Struct(f"<{''.join(kind for _, kind in columns.fields)}"), _packed_schema(columns)
@@ -37,7 +37,7 @@ def table_of(messages: Iterable[bytes | None], columns: MessageColumns | PackedC
 
 
 def _schema(columns: MessageColumns) -> pa.Schema:
-    """Names and types of the columns, those of the features first."""
+    """Returns names and types of the columns, features first."""
     fields = [pa.field(name, pa.float64()) for name in columns.numbers]
     fields += [pa.field(columns.list, pa.list_(pa.float64()))] if columns.list else []
     fields += [pa.field(columns.client_id, pa.string())] if columns.client_id else []
@@ -50,7 +50,7 @@ def _packed_schema(columns: PackedColumns) -> pa.Schema:
 
 
 def _row(message: bytes | None, columns: MessageColumns) -> tuple[Any, ...] | None:
-    """The columns of one message; None of a broken one."""
+    """Returns the columns of one message; None if it is broken."""
     try:
         found = json_text.parse(message or b"", columns.most_bytes)
         values: list[Any] = [_number(found[name]) for name in columns.numbers]
@@ -79,7 +79,7 @@ def _listed(value: object) -> list[object]:
 
 
 def _name(value: object) -> str:
-    """A client's name; an integer is named by its digits."""
+    """Validates a client's name and returns it as text; integers are written in digits."""
     if isinstance(value, bool) or not isinstance(value, int | str) or value == "":
         raise TypeError("no name")
     return str(value)

@@ -1,4 +1,4 @@
-"""Which messages of a topic are in a window: offsets, written down before any of them is read.
+"""Offsets of the messages in a window, recorded before any of these messages is read.
 
 The numbers are private: the length of a range is an exact number of messages.
 """
@@ -12,16 +12,16 @@ from pydantic import Field
 from dapple_dp.schemas.settings.json_schema import FileContent, NumberedFile
 
 CHUNK_MESSAGES = 1 << 16
-"""Offsets that one reader reads, at most."""
+"""Largest number of offsets that one reader reads."""
 MOST_PARTITIONS = 10_000
 _Offset = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
 class Chunk(NamedTuple):
-    """A part of a range that one reader reads into one file.
+    """Part of an offset range that one reader copies to one file.
 
     Attributes:
-      file: name of the file, without any number that says how many messages there are beyond its place.
+      file: name of the file; except for the part's number, it doesn't depend on the number of messages.
       partition: of the topic.
       first: the first offset.
       end: the offset after the last.
@@ -34,7 +34,7 @@ class Chunk(NamedTuple):
 
 
 class OffsetRange(FileContent):
-    """Offsets of one partition: from `first` on, before `end`."""
+    """Offsets of one partition, from `first` (included) to `end` (excluded)."""
 
     partition: Annotated[int, Field(ge=0, lt=MOST_PARTITIONS)]
     first: _Offset
@@ -48,15 +48,15 @@ class OffsetRange(FileContent):
 
 
 class WindowOffsets(NumberedFile):
-    """The record of a window.
+    """Record of a window's offsets.
 
     Attributes:
-      topic: its name.
-      topic_id: what the broker calls it; a recreated topic of the same name has another.
+      topic: name of the topic.
+      topic_id: the broker's id of the topic; a recreated topic of the same name has another.
       window: date of the window.
-      cut: milliseconds since 1970 (UTC): messages that the broker appended before it and after the last cut.
-      salt: 32 secret bytes in hex: the ledger holds a digest of the record, by which nobody can try numbers.
-      ranges: one for each partition that the topic had, in their order.
+      cut: milliseconds since 1970 (UTC); the window has the messages appended before it and since the last cut.
+      salt: 32 secret bytes in hex; without them, nobody can guess offsets by the record's digest in the ledger.
+      ranges: one for each partition of the topic, in their order.
     """
 
     topic: str
@@ -74,11 +74,11 @@ class WindowOffsets(NumberedFile):
 
     @property
     def ends(self) -> dict[int, int]:
-        """Where the next window starts, by partition."""
+        """Start of the next window, by partition."""
         return {each.partition: each.end for each in self.ranges}
 
     def chunks(self) -> Iterator[Chunk]:
-        """Parts that are read on their own; none of an empty range."""
+        """Yields the parts to read; an empty range has none."""
         for each in self.ranges:
             for place, first in enumerate(range(each.first, each.end, CHUNK_MESSAGES)):
                 name = f"part-{each.partition:05d}-{place:07d}.parquet"
@@ -86,12 +86,12 @@ class WindowOffsets(NumberedFile):
 
 
 class RecordPlace(NamedTuple):
-    """Where workers find the record of a window.
+    """Place from which workers read the record of a window.
 
     Attributes:
       path: of the file.
       digest: SHA-256 of its bytes, 64 hex digits.
-      folder: where the copies of its messages go.
+      folder: folder for the copies of the messages.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""Settings of a topic whose messages are rows or reports, and the columns that a message holds."""
+"""Settings of a topic with rows or reports as messages, and the columns of a message."""
 
 import re
 from typing import Annotated, NamedTuple
@@ -11,11 +11,11 @@ from dapple_dp.schemas.tables.data_section import DataConfig
 
 MOST_MESSAGE_BYTES = 1 << 20
 _LEAST_SETTLE = 10
-"""Seconds; brokers' clocks may be behind by as much, and append messages of a window after its end by ours."""
+"""Seconds by which brokers' clocks may lag, so that they append messages to a window after it has ended here."""
 _PROGRAMS = ("ssl.engine", "ssl.providers", "sasl.kerberos.kinit.cmd")
-"""What a file of properties may not say: these run a command, or load code."""
+"""Prefixes of forbidden client properties: these run a command or load code."""
 _PROPERTY = re.compile(r"(?:security|sasl|ssl)\.[a-z._]+|client\.(?:rack|dns\.lookup)|broker\.address\.family")
-"""What a file of properties may say: how to reach the broker, never what is read or what becomes of an error."""
+"""Allowed client properties: they affect the connection, never the data that is read or the handling of errors."""
 
 
 class TopicConfig(Section):
@@ -33,7 +33,7 @@ class TopicConfig(Section):
 
 
 class RowTopicConfig(TopicConfig):
-    """A Kafka topic, one JSON object per message."""
+    """A Kafka topic with one JSON object per message."""
 
     max_message_bytes: Annotated[int, Field(strict=True, ge=1, le=MOST_MESSAGE_BYTES), Scalar] = Field(
         default=1 << 16,
@@ -43,13 +43,13 @@ class RowTopicConfig(TopicConfig):
 
 
 class MessageColumns(NamedTuple):
-    """The columns taken from a message.
+    """The columns to read from a message.
 
     Attributes:
-      numbers: keys of numbers, a column each; empty if `list` is set.
+      numbers: keys of numbers, one per column; empty if `list` is set.
       list: the key of a list of numbers; empty if there is none.
-      client_id: the key of the client, a text or an integer; empty if there is none.
-      most_bytes: of a message; a longer one is taken for a broken one.
+      client_id: the key of the client, text or an integer; empty if there is none.
+      most_bytes: maximum size of a message; longer ones are broken.
     """
 
     numbers: tuple[str, ...]
@@ -59,10 +59,10 @@ class MessageColumns(NamedTuple):
 
     @classmethod
     def of(cls, data: DataConfig, topic: RowTopicConfig) -> "MessageColumns":
-        """The columns that a job reads.
+        """Returns the columns that a job reads.
 
         Raises:
-          ConfigError: for columns that messages cannot be asked for.
+          ConfigError: if the data section has settings that messages don't support.
         """
         if data.has_patterns or data.table is not None or data.partitions:
             raise ConfigError(
@@ -76,25 +76,25 @@ class MessageColumns(NamedTuple):
 
 
 class PackedColumns(NamedTuple):
-    """What a message of a fixed number of bytes is made of.
+    """Layout of messages with a fixed number of bytes.
 
     Attributes:
-      fields: a column each, with how its bytes are read: Q and H for unsigned numbers of 8 and 2 bytes,
-        little-endian, or 24s for 24 bytes as they are.
+      fields: name and type of each column: Q and H for unsigned integers of 8 and 2 bytes, little-endian, or 24s for
+        24 raw bytes.
     """
 
     fields: tuple[tuple[str, str], ...]
 
 
 def check_settle(setting: str, seconds: int) -> None:
-    """Refuses windows of a topic that are cut before brokers' clocks have passed their end.
+    """Refuses a `settle` so short that a window could be cut before the brokers' clocks reach its end.
 
     Args:
-      setting: its name.
-      seconds: after the end of its days when a window is cut.
+      setting: name of the setting.
+      seconds: time between the end of a window's days and its cut.
 
     Raises:
-      ConfigError: if they are too few.
+      ConfigError: if it is too short.
     """
     if seconds < _LEAST_SETTLE:
         raise ConfigError(
@@ -104,10 +104,10 @@ def check_settle(setting: str, seconds: int) -> None:
 
 
 def client_properties(text: str) -> dict[str, str]:
-    """Properties of a client, a line NAME=VALUE each; lines that are empty or begin with # are left out.
+    """Parses client properties, one NAME=VALUE per line; empty lines and lines that begin with # are ignored.
 
     Raises:
-      ConfigError: for another line, or another property; no value is quoted, since it may be a password.
+      ConfigError: for any other line or property; values are never quoted, since they may be passwords.
     """
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):

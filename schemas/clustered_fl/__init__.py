@@ -1,1 +1,1 @@
-"""Clustered federated learning: settings, plans, records of a round, and what it publishes."""
+"""Clustered federated learning: settings, plans, records of a round, and published results."""

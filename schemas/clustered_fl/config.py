@@ -1,4 +1,4 @@
-"""Jobs that train one classifier per cluster of clients, every client under DP-SGD of its own."""
+"""Jobs that train one classifier per cluster of clients; each client trains with DP-SGD."""
 
 from collections.abc import Mapping
 from typing import Annotated, Self
@@ -37,14 +37,14 @@ _CLUSTERED = (FederatedAlgorithm.R_DPCFL, FederatedAlgorithm.IFCA)
 
 
 class SearchedClusters(Section):
-    """A number of clusters that the run finds on its own, at no further privacy cost."""
+    """A number of clusters that the run finds itself, at no further privacy cost."""
 
     max: Annotated[int, Field(strict=True, ge=2)] = Field(description="the largest number of clusters, an integer >= 2")
     choose: ClusterSearch = Field(description="mss: where the clusters of the first updates are farthest apart")
 
 
 def _searched_or_given(value: object) -> object:
-    """An integer >= 1, or a section with `max` and `choose`."""
+    """Validates an integer >= 1, or a section with `max` and `choose`."""
     value = python_scalar(value)
     if value is None or isinstance(value, SearchedClusters):
         return value
@@ -61,7 +61,7 @@ def _searched_or_given(value: object) -> object:
 
 
 def _row_counts(value: object) -> object:
-    """A number of rows, or a mapping of clients to theirs; keys become text."""
+    """Validates a number of rows, or a mapping of clients to their numbers; keys become text."""
     value = python_scalar(value)
     counts = value.values() if isinstance(value, Mapping) else [value]
     for each in map(python_scalar, counts):
@@ -73,7 +73,7 @@ def _row_counts(value: object) -> object:
 
 
 class LabeledDataConfig(DataConfig):
-    """The private tables of all clients, and what may be said of them in public."""
+    """The private tables of all clients, and their public properties."""
 
     client_id: Text = Field(description="the column (or Hive partition column) that names the client")
     label: Text = Field(description="the integer column with the classes, numbered from 0")
@@ -112,7 +112,7 @@ class LabeledDataConfig(DataConfig):
 
 
 class SiloPrivacyConfig(Section):
-    """What every client may spend on what it sends; one guarantee per client, for its own rows."""
+    """Privacy budget of every client for the data that it sends; each client has its own guarantee for its rows."""
 
     epsilon: Epsilon = Field(description="the total epsilon of every client, a finite number > 0")
     delta: Share = Field(description="the total delta of every client, strictly between 0 and 1 and below 1 / rows")
@@ -148,14 +148,14 @@ class SiloPrivacyConfig(Section):
 
     @property
     def accountant_used(self) -> SiloAccountant:
-        """The accountant that is given, or the default of the adjacency."""
+        """The given accountant, or the default for the adjacency."""
         if self.accountant is not None:
             return self.accountant
         return SiloAccountant.RDP if self.adjacency is Adjacency.ADD_REMOVE else SiloAccountant.PLD
 
 
 class TrainingConfig(Section):
-    """How clients train."""
+    """Training of the clients' models."""
 
     model: ModelKind = Field(
         description="softmax, mlp for one hidden layer, cnn for square images, or resnet for ResNet18 with group norms"
@@ -194,7 +194,7 @@ class TrainingConfig(Section):
 
 
 class ClusteringConfig(Section):
-    """How clients find their clusters."""
+    """Clustering of the clients."""
 
     view: UpdateView = Field(
         default=UpdateView.PCA,
@@ -238,14 +238,14 @@ class ClusteringConfig(Section):
 
 
 class EvaluationConfig(Section):
-    """Rows on which the report judges the models; what they say is not private."""
+    """Rows on which the report evaluates the models; these results are not private."""
 
     path: Text = Field(description="the path of a Parquet or CSV file, a glob or a folder with the columns of data")
     csv: OptionalCsv = None
 
 
 class ChunksConfig(Section):
-    """How rounds are run; no matter for results or privacy."""
+    """Split of the rounds into pipelines; it affects neither results nor privacy."""
 
     rounds: Annotated[int, Field(strict=True, ge=1, le=1000), Scalar] = Field(
         default=10, description="the number of rounds of one pipeline, an integer from 1 to 1000"
@@ -308,14 +308,14 @@ class ClusteredFLConfig(JobSettings):
 
     @property
     def max_clusters(self) -> int:
-        """The number of clusters, or the largest that is tried; 1 where the algorithm needs none."""
+        """The number of clusters, or the largest one to try; 1 if the algorithm needs none."""
         if isinstance(self.n_clusters, SearchedClusters):
             return self.n_clusters.max
         return self.n_clusters or 1
 
 
 def load_clustered_fl_config(text: str) -> ClusteredFLConfig:
-    """A job from YAML text.
+    """Parses a job from YAML text.
 
     Raises:
       ConfigError: one sentence about the first wrong setting, or if the text is not YAML.

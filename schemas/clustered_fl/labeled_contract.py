@@ -1,4 +1,4 @@
-"""Labeled rows of clients: the input contract of training, on top of that of a table."""
+"""Input contract of labeled rows: that of a table, with a column of classes."""
 
 import dataclasses
 from typing import NamedTuple
@@ -15,13 +15,13 @@ from dapple_dp.schemas.tables.contract import TableContract
 
 
 class LabeledRows(NamedTuple):
-    """Rows of one shard in its order.
+    """Rows of one shard, in its order.
 
     Attributes:
       points: shape (n_rows, n_features), float32 or float64, finite.
       labels: int64, shape (n_rows,), in [0, n_classes).
       ids: client of each row, without nulls.
-      groups: public group of each row's client; None where the contract names no column.
+      groups: public group of each row's client; None if the contract has no such column.
     """
 
     points: NDArray[np.floating]
@@ -32,14 +32,14 @@ class LabeledRows(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LabeledContract:
-    """Columns of one table of labeled rows.
+    """Columns of a table of labeled rows.
 
     Attributes:
-      table: features and client ids; by client.
+      table: contract for features and client ids, with unit client.
       label: column of class numbers.
       n_classes: public number of classes.
       group: column with a public group of the client, integers or strings; or None.
-      feature_norm: to which the reader of rows shortens them, >= 1; None for the default.
+      feature_norm: L2 norm, >= 1, to which longer rows are shortened; None for the default.
     """
 
     table: TableContract
@@ -55,12 +55,12 @@ class LabeledContract:
 
     @property
     def types(self) -> dict[str, pa.DataType]:
-        """`columns`, with the types as which a file without types is read."""
+        """`columns`, with the types by which files without types are read."""
         others = {name: pa.string() for name in self.columns}
         return others | self.table.types | {self.label: pa.int64()}
 
     def check_schema(self, schema: pa.Schema, where: str) -> None:
-        """Checks names and types; other columns are ignored.
+        """Validates names and types; other columns are ignored.
 
         Raises:
           SchemaMismatchError: if a column is missing, ambiguous or of another type.
@@ -75,15 +75,15 @@ class LabeledContract:
                 raise mismatch(self.group, where, "hold integers or strings", str(group), "cast it")
 
     def to_rows(self, table: pa.Table, where: str) -> LabeledRows:
-        """Valid rows of a table.
+        """Returns the valid rows of a table.
 
         Args:
           table: has at least the columns of the contract.
-          where: names it in messages.
+          where: name of the table in messages.
 
         Raises:
           SchemaMismatchError: if the table breaks the contract.
-          InputError: if there is an invalid row and such rows are not dropped.
+          InputError: if there is an invalid row and invalid rows are not dropped.
         """
         self.check_schema(table.schema, where)
         points, finite = self.table.features_only().to_valid(table, where)
@@ -100,7 +100,7 @@ class LabeledContract:
         return LabeledRows(points, labels, kept.column(str(self.table.client_id)), groups)
 
     def _labels(self, table: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Classes, 0 where there is none, and where there is one."""
+        """Returns the classes, 0 for invalid ones, and a mask of the valid ones."""
         column = plain(table.column(self.label))
         inside = pc.and_(pc.greater_equal(column, 0), pc.less(column, self.n_classes))
         labeled = pc.fill_null(inside, False).combine_chunks().to_numpy(zero_copy_only=False)
@@ -115,7 +115,7 @@ class LabeledContract:
         return np.logical_and.reduce(known)
 
     def _invalid(self, where: str, *, labeled: bool) -> InputError:
-        """The error for a row that is not valid; names the column at fault."""
+        """Builds the error for an invalid row; names the column."""
         named = str(self.table.client_id) if self.group is None else f"{self.table.client_id}' or '{self.group}"
         name, rule = named, "name a client in every row" if self.group is None else "name a client and its group"
         if not labeled:

@@ -1,4 +1,4 @@
-"""The budget of a client in clustered federated learning, the noise that keeps within it, and what a run publishes."""
+"""Privacy plan of each client in clustered federated learning, and the published tables of a run."""
 
 import dataclasses
 import json
@@ -22,17 +22,17 @@ _SHAPE = b"model"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SiloBudget:
-    """What a client may spend in a whole run.
+    """Privacy budget of a client for a whole run.
 
     Attributes:
       epsilon: > 0, total.
       delta: total, < 1 / N.
-      adjacency: what neighbors differ in.
-      accountant: how events are composed.
+      adjacency: difference of neighboring data sets.
+      accountant: composes the events.
       select_share: epsilon of one selection over `epsilon`.
       first_round_noise_ratio: noise multiplier of the first round over that of later ones (R-DPCFL).
-      choice_share: share of the budget that one choice between models takes: its noise has the variance of that which
-        alone would spend all of it, over this share (R-DPCFL).
+      choice_share: share of the budget for one choice between models: the variance of its noise is that of a choice
+        that spends the whole budget, divided by this share (R-DPCFL).
     """
 
     epsilon: float
@@ -46,14 +46,14 @@ class SiloBudget:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SiloEvent:
-    """A mechanism and how often a client runs it.
+    """A mechanism and the number of times that a client runs it.
 
     Attributes:
       name: first_round_steps, steps, selections or choices.
       count: >= 1.
       noise_multiplier: of Gaussian steps and choices; None for selections.
-      sampling_rate: of Poisson sampling; 1 without.
-      select_epsilon: of selections, else None.
+      sampling_rate: of Poisson sampling; 1 if there is none.
+      select_epsilon: epsilon of one selection; None for other events.
     """
 
     name: str
@@ -63,7 +63,7 @@ class SiloEvent:
     select_epsilon: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Fields that are set."""
+        """Returns the fields that are set."""
         return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
 
 
@@ -72,16 +72,16 @@ class SiloPlan:
     """Calibrated noise of a client.
 
     Attributes:
-      n_rows: N, declared in public.
-      noise_multiplier: z of Poisson-sampled steps.
+      n_rows: N, the public number of rows.
+      noise_multiplier: z of Poisson-sampled steps after the first round.
       first_round_multiplier: z of steps of the first round.
       select_epsilon: of one selection.
       choice_multiplier: of the noise of one choice; 0 without choices.
       epsilon: spent by all events at `delta`.
       delta: of the whole run.
-      adjacency: what neighbors differ in.
-      accountant: how events were composed.
-      events: all that the client runs.
+      adjacency: difference of neighboring data sets.
+      accountant: composed the events.
+      events: all events of the client.
     """
 
     n_rows: int
@@ -98,15 +98,15 @@ class SiloPlan:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SiloStatement:
-    """The guarantee of every client for its own rows, against all that see what it sends.
+    """The guarantee of every client for its rows, against everyone who sees the data that it sends.
 
     Attributes:
-      adjacency: of neighboring rows of one client.
-      epsilon: the largest of any client, composed over all of its events.
+      adjacency: difference of neighboring rows of one client.
+      epsilon: largest one of all clients, composed over all events of the client.
       delta: of every client.
-      accountant: how events were composed.
+      accountant: composed the events.
       events: one row per client and kind of event: client_id, mechanism, parameters, count.
-      first_round: how R-DPCFL begins, and by what that was decided; None for other algorithms.
+      first_round: start of R-DPCFL and the reason for this choice; None for other algorithms.
     """
 
     adjacency: Adjacency
@@ -117,7 +117,7 @@ class SiloStatement:
     first_round: dict[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Content of `privacy.json`."""
+        """Returns the content of `privacy.json`."""
         content = {
             "unit": "record",
             "neighboring_relation": RELATIONS[self.adjacency],
@@ -133,11 +133,11 @@ class SiloStatement:
 
 
 def models_table(models: NDArray[np.float64], shape: ModelShape) -> pa.Table:
-    """`models.parquet`: cluster int32, parameters fixed_size_list<double>; the model's shape is metadata, as JSON.
+    """Returns `models.parquet`: cluster int32, parameters fixed_size_list<double>; metadata: the shape as JSON.
 
     Args:
-      models: shape (n_models, n_parameters); layers one behind the other, each its weights (n_inputs, n_outputs) by
-        row, then its intercepts.
+      models: shape (n_models, n_parameters); layers in order, each its weights (n_inputs, n_outputs) by row, then
+        its intercepts.
       shape: of every model.
     """
     parameters = pa.FixedSizeListArray.from_arrays(pa.array(models.ravel(), pa.float64()), models.shape[1])
@@ -147,5 +147,5 @@ def models_table(models: NDArray[np.float64], shape: ModelShape) -> pa.Table:
 
 
 def assignments_table(ids: pa.Array, clusters: NDArray[np.int64]) -> pa.Table:
-    """`assignments.parquet`: client_id as it was stored, cluster int32."""
+    """Returns `assignments.parquet`: client_id in its original type, cluster int32."""
     return pa.table({"client_id": ids, "cluster": pa.array(clusters.astype(np.int32))})

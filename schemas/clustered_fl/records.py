@@ -1,4 +1,4 @@
-"""Records of clustered federated learning: what is public, what is broadcast, what clients hold and send."""
+"""Records of clustered federated learning: public parameters, broadcasts, the clients' rows and their messages."""
 
 import dataclasses
 import hashlib
@@ -11,26 +11,26 @@ from numpy.typing import NDArray
 from dapple_dp.schemas.choices import FederatedAlgorithm, ModelKind, ModelStart, SelectionScore, UpdateView, WhenScarce
 
 UPDATE_UNIT = 2.0**-32
-"""What one unit of a client's integer update is worth, in the unit of the model's parameters."""
+"""Value of one unit of a client's integer update, in the unit of the model's parameters."""
 MAX_UNITS = 1 << 52
-"""Larger coordinates of an update are cut off; sums of a thousand clients then fit int64."""
+"""Limit to which coordinates of an update are clipped; sums over a thousand clients then fit into int64."""
 FEATURE_BITS = 20
-"""Rows are integers; the public norm to which they are shortened is 2**FEATURE_BITS units."""
+"""Logarithm of the public norm of rows, which are integers: longer rows are shortened to 2**FEATURE_BITS units."""
 CNN_CHANNELS = (8, 16)
-"""Filters of the two convolutions, each of stride 2."""
+"""Numbers of filters of the two convolutions; both have stride 2."""
 CNN_KERNELS = (5, 3)
-"""Widths of their filters."""
+"""Widths of the filters."""
 RESNET_STAGES, RESNET_BLOCKS = 4, 2
-"""Of ResNet18; the first block of a later stage doubles the filters and halves the sides."""
+"""Stages of a ResNet18 and blocks per stage; a later stage's first block doubles the filters, halves the sides."""
 GIVEN_SEPARATION = 2.0
-"""Smallest separation that is believed where the number of clusters is given."""
+"""Smallest credible separation if the number of clusters is given."""
 SEARCHED_SEPARATION = 3.5
-"""Smallest separation that is believed where the number of clusters was searched."""
+"""Smallest credible separation if the number of clusters was searched."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """A classifier.
+    """Kind and size of a classifier.
 
     Attributes:
       kind: of model.
@@ -48,7 +48,7 @@ class ModelShape:
 
     @property
     def n_parameters(self) -> int:
-        """Weights and intercepts of all layers."""
+        """Number of weights and intercepts of all layers."""
         if self.kind is ModelKind.SOFTMAX:
             return (self.n_features + 1) * self.n_classes
         if self.kind is ModelKind.CNN:
@@ -63,12 +63,12 @@ class ModelShape:
 
 
 def image_channels(n_features: int) -> int:
-    """1 for square images, 3 for those of three channels, 0 for rows that are neither."""
+    """Returns the number of channels: 1 or 3 for square images, 0 for rows that are neither."""
     return next((each for each in (1, 3) if each * math.isqrt(n_features // each) ** 2 == n_features), 0)
 
 
 def resnet_tensors(channels: int, width: int, n_classes: int) -> list[tuple[int, ...]]:
-    """Shapes of the tensors of a ResNet18, in order: filters (outputs, inputs, k, k), scale and shift of their norm."""
+    """Returns the tensor shapes of a ResNet18: filters (outputs, inputs, k, k), then scale and shift of their norm."""
 
     def layer(n_inputs: int, n_outputs: int, side: int) -> list[tuple[int, ...]]:
         return [(n_outputs, n_inputs, side, side), (n_outputs,), (n_outputs,)]
@@ -85,7 +85,7 @@ def resnet_tensors(channels: int, width: int, n_classes: int) -> list[tuple[int,
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingParams:
-    """How clients train.
+    """Parameters of the clients' training.
 
     Attributes:
       rounds: E >= 1, the first one included.
@@ -93,8 +93,8 @@ class TrainingParams:
       batch_size: expected size of a Poisson-sampled batch.
       learning_rate: > 0.
       clipping_norm: > 0, of one row's gradient.
-      first_batch_size: the same as `batch_size` in the first round of R-DPCFL; None for full batches.
-      first_copies: copies of every image, moved by at most a pixel, in the first round of R-DPCFL; 1 for none more.
+      first_batch_size: `batch_size` for the first round of R-DPCFL; None for full batches.
+      first_copies: copies of every image in the first round of R-DPCFL, each moved by at most a pixel; 1 moves none.
     """
 
     rounds: int
@@ -108,21 +108,21 @@ class TrainingParams:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteringParams:
-    """Who trains which model.
+    """Parameters of the clustering.
 
     Attributes:
       algorithm: R-DPCFL or a baseline.
-      n_clusters: number of clusters; if `search`, the largest one that is tried.
-      search: whether the number of clusters is searched from 2 on.
-      view: what of the first updates is clustered.
-      start: how the models of IFCA start.
+      n_clusters: number of clusters; if `search`, the largest one to try.
+      search: true to search the number of clusters from 2 on.
+      view: part of the first updates that is clustered.
+      start: initialization of IFCA's models.
       selection_rounds: rounds in which every client selects its cluster (R-DPCFL, IFCA).
       pull: weight of the distance to the mean model (MR-MTL).
-      min_separation: smaller ones are not believed.
-      when_scarce: what is done then; never `AUTO`, which is decided before.
-      switch_round: the last round of sampled clusters (R-DPCFL); None for the one that the overlap gives.
-      select_by: what a client compares models by when it selects one (R-DPCFL, IFCA).
-      offer_rounds: rounds after which clients with models of their own are offered others (R-DPCFL), in order.
+      min_separation: clusters with a smaller separation are ignored.
+      when_scarce: fallback in that case; never `AUTO`, which is resolved before.
+      switch_round: last round with sampled clusters (R-DPCFL); None to compute it from the overlap.
+      select_by: score by which clients select a model (R-DPCFL, IFCA).
+      offer_rounds: rounds, in order, after which clients that train separate models are offered others (R-DPCFL).
     """
 
     algorithm: FederatedAlgorithm
@@ -141,16 +141,16 @@ class ClusteringParams:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Silo:
-    """Public terms of one client.
+    """Public parameters of one client.
 
     Attributes:
       client_id: of the client.
       n_rows: number of rows that the client declared in public, >= 1.
-      noise_multiplier: z; noise stddev over clipping norm of a Poisson-sampled step. 0 means no privacy.
-      first_round_multiplier: the same of steps of the first round (R-DPCFL).
-      select_epsilon: of one selection; infinity means no privacy.
-      choice_stddev: of the noise of an answer to an offer, in rows. 0 means no privacy.
-      true_cluster: known to the oracle only.
+      noise_multiplier: z: noise stddev / clipping norm of a Poisson-sampled step; 0 means no privacy.
+      first_round_multiplier: z of steps in the first round (R-DPCFL).
+      select_epsilon: epsilon of one selection; infinity means no privacy.
+      choice_stddev: noise stddev of the answer to an offer, in rows; 0 means no privacy.
+      true_cluster: for the oracle only.
     """
 
     client_id: str
@@ -164,14 +164,14 @@ class Silo:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Federation:
-    """All that is public before the first round.
+    """All public parameters before the first round.
 
     Attributes:
       shape: of every model.
       training: of every client.
-      clustering: who trains which model.
-      silos: clients in a public order; a client's index is its place here.
-      public_seed: 32 bytes; of starts, initializations and sampled assignments, none of which is secret.
+      clustering: parameters of the clustering.
+      silos: clients in a public order, which gives their indices.
+      public_seed: 32 bytes, for starts, initializations and sampled assignments, none of which is secret.
     """
 
     shape: ModelShape
@@ -188,20 +188,20 @@ class Federation:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FederatedState:
-    """What the server knows after a round and broadcasts: private updates and selections, processed further.
+    """State of the server after a round, which it broadcasts: post-processing of private updates and selections.
 
     Attributes:
-      round_number: rounds done, 0 before the first.
+      round_number: completed rounds; 0 before the first.
       models: float64, shape (n_models, n_parameters).
-      assignments: int64, shape (n_clients,); the model that each client trains next, unless it selects one.
+      assignments: int64, shape (n_clients,); model that each client trains next, unless it selects one itself.
       responsibilities: float64, shape (n_clients, n_models); probabilities of clusters after the first round
         of R-DPCFL, else those of `assignments`.
-      separation: MSS of the clusters found in the first round, or of those that were offered later; NaN if none were
-        looked for.
-      switch_round: E_c; the last round with sampled clusters. Selections follow. 0 without clusters.
-      em_iterations: iterations that the mixture took; 0 if none was fit.
-      offers: float64, shape (n_offers, n_parameters); models that clients are asked about in the next round.
-      offered: int64, shape (n_clients,); which of these each client is asked about, -1 for none.
+      separation: MSS of the clusters in the first round, or of those that were offered later; NaN without any
+        search for clusters.
+      switch_round: E_c, the last round with sampled clusters, before selections begin; 0 without clusters.
+      em_iterations: iterations of the mixture's fit; 0 if none was fitted.
+      offers: float64, shape (n_offers, n_parameters); models that clients compare in the next round.
+      offered: int64, shape (n_clients,); index of the model offered to each client, -1 for none.
     """
 
     round_number: int
@@ -215,12 +215,12 @@ class FederatedState:
     offered: NDArray[np.int64]
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Named arrays for a file."""
+        """Returns named arrays to store in a file."""
         return {field.name: np.asarray(getattr(self, field.name)) for field in dataclasses.fields(self)}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Self:
-        """Reads `to_arrays`'s result; raises KeyError if an array is missing."""
+        """Inverse of `to_arrays`; raises KeyError if an array is missing."""
         return cls(
             round_number=int(arrays["round_number"]),
             models=np.asarray(arrays["models"], dtype=np.float64),
@@ -234,7 +234,7 @@ class FederatedState:
         )
 
     def check(self, n_clients: int, n_parameters: int) -> None:
-        """Refuses a state of another federation; raises ValueError."""
+        """Refuses a state that doesn't fit the federation; raises ValueError."""
         n_models = len(self.models)
         shapes = (self.models.shape, self.assignments.shape, self.responsibilities.shape)
         if shapes != ((n_models, n_parameters), (n_clients,), (n_clients, n_models)) or not n_models:
@@ -248,7 +248,7 @@ class FederatedState:
             raise ValueError("the state must offer models of its federation, got others.")
 
     def digest(self) -> str:
-        """SHA-256 of names, types, shapes and values, in hexadecimal."""
+        """Returns the SHA-256 of names, types, shapes and values, in hexadecimal."""
         digest = hashlib.sha256()
         for name, values in self.to_arrays().items():
             digest.update(f"{name} {values.dtype.str} {values.shape} ".encode())
@@ -257,7 +257,7 @@ class FederatedState:
 
 
 def _are_bounded(features: NDArray[Any]) -> bool:
-    """Whether all rows are float32 integers of norm at most 2**FEATURE_BITS."""
+    """Returns whether all rows are float32 integers of norm at most 2**FEATURE_BITS."""
     squared = np.einsum("ij,ij->i", features, features, dtype=np.float64)
     bounded = features.dtype == np.float32 and (squared <= 4.0**FEATURE_BITS).all()
     return bool(bounded and (np.trunc(features) == features).all())
@@ -270,7 +270,7 @@ class ClientRows:
     Attributes:
       features: float32 integers of bounded norm, shape (n_rows, n_features). n_rows may be 0.
       labels: int64, shape (n_rows,), 0 <= label < n_classes.
-      digest: of the rows; private randomness is bound to it. Computed by `of`.
+      digest: digest of the rows, an input of the private randomness; computed by `of`.
     """
 
     features: NDArray[Any]
@@ -282,10 +282,10 @@ class ClientRows:
 
     @classmethod
     def of(cls, features: NDArray[Any], labels: NDArray[np.int64]) -> Self:
-        """Rows with their digest.
+        """Creates the rows with their digest.
 
         Raises:
-          ValueError: for rows that are not bounded: what is computed of them would not be exact.
+          ValueError: if rows aren't bounded; computations on them wouldn't be exact.
         """
         features, labels = np.ascontiguousarray(features), np.ascontiguousarray(labels, dtype=np.int64)
         if not _are_bounded(features):
@@ -300,14 +300,14 @@ class ClientRows:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ClientUpdate:
-    """What a client sends in a round; private on its own.
+    """Message of a client in a round; differentially private by itself.
 
     Attributes:
       client: index of the client.
-      slot: where the update is added up: the client's index in the first round of R-DPCFL, later `cluster`.
-      cluster: model that was trained.
-      values: int64, shape (n_parameters,); change of the model in units of 2**-32.
-      answer: how many more of the client's rows the offered model has right, noisy; 0 where none was offered.
+      slot: index of the sum for the update: the client's index in the first round of R-DPCFL, later `cluster`.
+      cluster: index of the trained model.
+      values: int64, shape (n_parameters,); change of the model, in units of 2**-32.
+      answer: noisy number of rows by which the offered model beats the current one; 0 without an offer.
     """
 
     client: int

@@ -1,4 +1,4 @@
-"""Rows of one shard as statistics read them."""
+"""Rows of one shard in the form that statistics read."""
 
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ class ClientBlock(NamedTuple):
     Attributes:
       points: shape (n_rows, n_features), float32 or float64, feature units, finite; or int32, quantized already.
       offsets: int64, shape (n_clients + 1,): rows offsets[i]:offsets[i + 1] are client i's; None for `record`.
-      clients: ids of the clients, in their order, as the reader has them; None if nobody needs them.
+      clients: ids of the clients, in their order, as the reader has them; None if not needed.
     """
 
     points: NDArray[Any]

@@ -1,7 +1,7 @@
-"""The privacy unit as a value: its words, and public facts about the rows of one unit.
+"""The privacy unit as an object: its name in messages, and public facts about the rows of one unit.
 
-`PrivacyUnit` is its name in settings and files. Statistics by unit are in
-`dapple_dp.transforms.core.statistics.by_unit`, and nowhere else.
+`PrivacyUnit` is its name in settings and files. All code that computes statistics by unit is in
+`dapple_dp.transforms.core.statistics.by_unit`.
 """
 
 import dataclasses

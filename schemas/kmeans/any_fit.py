@@ -1,6 +1,6 @@
-"""What every private `fit` job has, whatever its algorithm.
+"""Settings that every private `fit` job has, whatever its algorithm.
 
-Field descriptions hold units and ranges; they complete the sentence "give ..." when a setting is rejected.
+Field descriptions hold units and ranges; they complete the sentence "give ..." in error messages.
 """
 
 import math
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class ChunksConfig(Section):
-    """How rounds are run; no matter for results or privacy."""
+    """Split of the rounds into pipelines; it affects neither results nor privacy."""
 
     rounds: Annotated[int, Field(strict=True, ge=1, le=1000), Scalar] | None = Field(
         default=None,
@@ -46,14 +46,14 @@ class ChunksConfig(Section):
 
 
 class AnyFit(JobSettings):
-    """What every `fit` job has; one algorithm's own sections are those of its class in `fit_config`."""
+    """Base of all `fit` jobs; the sections of one algorithm are in its class, see `fit_config`."""
 
     has_domain: ClassVar[bool] = False
-    """Whether a section of the algorithm bounds rows by a box."""
+    """True if a section of the algorithm bounds rows by a box."""
     compares_directions: ClassVar[bool] = False
-    """Whether rows are compared by their directions alone, as vectors of terms must be."""
+    """True if only the directions of rows are compared, as vectors of terms need."""
     instead_of_kmeans: ClassVar[str] = ""
-    """What to do in Python where `DPKMeans` does not run the algorithm; empty where it does."""
+    """Python alternative for algorithms that `DPKMeans` doesn't run; empty for those that it runs."""
 
     algorithm: Algorithm = Field(
         description="the algorithm to run, where auto is a choice by what is public, and server_kmeanspp, "
@@ -111,12 +111,12 @@ class AnyFit(JobSettings):
 
     @property
     def uncut(self) -> Self:
-        """The job, in however many pipelines its rounds are run."""
+        """The job without its split into pipelines."""
         return self.model_copy(update={"chunks": ChunksConfig()})
 
     @property
     def as_printed(self) -> bool:
-        """Whether the method runs as its paper prints it, without guards against noise."""
+        """True if the method runs as printed in its paper, without guards against noise."""
         return False
 
     @property
@@ -126,21 +126,21 @@ class AnyFit(JobSettings):
 
     @property
     def chooses_clusters(self) -> bool:
-        """Whether the run chooses the number of centers."""
+        """True if the run chooses the number of centers."""
         return isinstance(self.n_clusters, ClusterChoice)
 
     @property
     def encodings(self) -> Mapping[str, ColumnEncoding]:
-        """How columns become features; columns without an entry are features."""
+        """Encodings of columns, by name; columns without one are features as they are."""
         return self.encode
 
     @property
     def terms(self) -> "TermsColumn | None":
-        """The column of public terms that rows carry beside their features; None without one."""
+        """The column of public terms that rows have in addition to features; None if there is none."""
         return None
 
     def with_files(self, read: Callable[[str, str], str]) -> Self:
-        """The job with what its public text files say; a second time it changes nothing.
+        """Returns the job with the contents of its public text files filled in; repeated calls change nothing.
 
         Args:
           read: (path, name of the setting) -> text; raises ConfigError.
@@ -149,31 +149,31 @@ class AnyFit(JobSettings):
 
     @property
     def buys_its_start(self) -> bool:
-        """Whether the centers before the Lloyd rounds come from private data, for a part of the budget."""
+        """True if the centers before the Lloyd rounds come from private data and cost part of the budget."""
         return self.algorithm in (Algorithm.FEDDP_KMEANS, Algorithm.CENTRAL_TREE)
 
     @property
     def starts_warm(self) -> bool:
-        """Whether the Lloyd rounds start from the centers of an earlier fit."""
+        """True if the Lloyd rounds start from the centers of an earlier fit."""
         return self.recurring is not None and self.recurring.warm_start
 
     @property
     def covers(self) -> dict[str, Any] | None:
-        """What its charge pays for besides this run, as outputs and ledger say it; None for a run on its own."""
+        """Terms of an epoch that the charge covers, as in outputs and the ledger; None if it covers just this run."""
         return None
 
     def _check_algorithm(self) -> None:
-        """Refuses what the algorithm does not have.
+        """Refuses settings that the algorithm doesn't support.
 
         Raises:
-          ConfigError: in one sentence.
+          ConfigError: one sentence.
         """
 
     def _check_warm_start(self) -> None:
-        """Refuses a warm start of an algorithm, or of options of it, that cannot start from centers.
+        """Refuses a warm start if the algorithm, with these options, can't start from given centers.
 
         Raises:
-          ConfigError: in one sentence.
+          ConfigError: one sentence.
         """
         raise ConfigError(
             f"algorithm must be one that can start from given centers for a warm start, got {self.algorithm}; write "
@@ -181,10 +181,10 @@ class AnyFit(JobSettings):
         )
 
     def _check_given_count(self) -> None:
-        """Refuses a choice of the number of clusters.
+        """Refuses `n_clusters` that isn't a number.
 
         Raises:
-          ConfigError: in one sentence.
+          ConfigError: one sentence.
         """
         if self.chooses_clusters:
             raise ConfigError(
@@ -271,7 +271,7 @@ class AnyFit(JobSettings):
 
     @property
     def expected_units(self) -> int | None:
-        """The public number of rows (privacy unit client: of clients), or the assumed one; None without either."""
+        """The public number of rows (privacy unit client: of clients), or else the assumed one; None without either."""
         return self.data.public_rows or (None if self.plan is None else self.plan.assumed_rows)
 
     @pydantic.model_validator(mode="after")

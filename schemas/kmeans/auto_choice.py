@@ -1,6 +1,6 @@
-"""`algorithm: auto`: a fixed rule that takes the algorithm by what is public, and never by private rows.
+"""`algorithm: auto`: a fixed rule that chooses the algorithm from public settings, and never from private rows.
 
-The rule and what it was measured on are in docs/start/which-protocol.md.
+docs/start/which-protocol.md describes the rule and the measurements behind it.
 """
 
 import math
@@ -19,25 +19,25 @@ from dapple_dp.schemas.settings import rejection
 from dapple_dp.schemas.settings.section import is_number, python_scalar
 
 LLOYD_STEPS = 1
-"""Lloyd rounds after FedDP-Init, where the job does not give their number."""
+"""Default Lloyd rounds after FedDP-Init."""
 MOST_GRID_FEATURES = 3
-"""Most features for which DP-Lloyd starts from a grid over the domain; it starts from candidates elsewhere."""
+"""Largest number of features for which DP-Lloyd starts from a grid over the domain; above, from candidates."""
 MOST_GRID_CLUSTERS = 3
-"""Most clusters of rows that a grid is not known to leave without a center of their own."""
+"""Largest number of clusters of rows for which a grid start is known to give each one a center."""
 DP_LLOYD_STEPS = 2
-"""Lloyd rounds of DP-Lloyd, where neither the job gives their number nor the number of rows is public."""
+"""Default Lloyd rounds of DP-Lloyd, if the number of rows isn't public."""
 _ANYWHERE: dict[str, Any] = {"domain": (-1.0, 1.0)}
 _SOME_RADIUS: dict[str, Any] = {"radius": 1.0}
 
 
 def chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The job with the algorithm that the rule takes, without sections that this algorithm does not read.
+    """Returns the settings with the algorithm chosen by the rule, without sections that this algorithm doesn't read.
 
     Args:
-      settings: of a job, as plain data; its algorithm is no matter.
+      settings: of a job, as plain data; its `algorithm` is ignored.
 
     Raises:
-      ConfigError: in one sentence, if nothing public bounds a row, or if a section that is not read is wrong.
+      ConfigError: one sentence, if nothing public bounds the rows, or if a section that isn't read is wrong.
     """
     rest = {name: value for name, value in settings.items() if name not in ("dp_lloyd", "tree", "clipping")}
     bounds, tree, clipping = (section_of(settings, name) for name in ("dp_lloyd", "tree", "clipping"))
@@ -58,7 +58,7 @@ def chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _needs_server(settings: Mapping[str, Any], clipping: Mapping[str, Any]) -> bool:
-    """Whether the job asks for what only FedDP-KMeans makes of server rows; else they join a start in the box."""
+    """Returns whether only FedDP-KMeans fits the settings; otherwise server rows join the candidates in the box."""
     norm, center = (python_scalar(clipping.get(name)) for name in ("norm", "center"))
     in_box = norm in (None, ClippingRule.DOMAIN) or is_number(norm, *CLIPPING_NORMS)
     its_own = settings.get("feddp_kmeans") or settings.get("preset") or clipping.get("bounds")
@@ -69,10 +69,10 @@ def _needs_server(settings: Mapping[str, Any], clipping: Mapping[str, Any]) -> b
 
 
 def _takes_candidates(settings: Mapping[str, Any], bounds: Mapping[str, Any]) -> bool:
-    """Whether DP-Lloyd starts from candidates: unless the job says otherwise, or has few features or clusters.
+    """Returns whether DP-Lloyd starts from candidates: unless the job disagrees, or has few features or clusters.
 
-    Server rows join candidates only. Clients always have bounds that fall with their rows then, so few clusters of
-    theirs are no reason for a grid.
+    Server rows can only be used as candidates. For clients, few clusters are no reason for a grid, since a client's
+    bounds fall with its number of rows in any case.
     """
     n_features, n_clusters = _n_features(settings), python_scalar(settings.get("n_clusters"))
     by_client = _of_section(settings, "privacy", "unit") == PrivacyUnit.CLIENT
@@ -85,7 +85,7 @@ def _takes_candidates(settings: Mapping[str, Any], bounds: Mapping[str, Any]) ->
 
 
 def _from_server(rest: dict[str, Any], clipping: dict[str, Any]) -> dict[str, Any]:
-    """FedDP-KMeans, which starts from public rows; they bound private ones, unless the job says otherwise."""
+    """Returns the job for FedDP-KMeans from public rows; these also bound the private ones by default."""
     if clipping.get("norm") in (None, ClippingRule.DOMAIN):
         clipping = clipping | {"norm": ClippingRule.SERVER_RADIUS}
     lloyd = rest.get("lloyd") or {"steps": LLOYD_STEPS}
@@ -93,7 +93,7 @@ def _from_server(rest: dict[str, Any], clipping: dict[str, Any]) -> dict[str, An
 
 
 def _from_private_norm(rest: dict[str, Any], clipping: dict[str, Any]) -> dict[str, Any]:
-    """FedDP-KMeans around points of a ball whose radius is bought; refused if not even that is asked for."""
+    """Returns the job for FedDP-KMeans in a ball of private radius; refused unless `clipping.norm` asks for one."""
     if clipping.get("norm") in (None, ClippingRule.DOMAIN):
         raise ConfigError(
             "algorithm must learn from public settings what bounds a row for auto, got none; give server_data, "
@@ -106,13 +106,13 @@ def _from_private_norm(rest: dict[str, Any], clipping: dict[str, Any]) -> dict[s
 def _bounded(
     bounds: dict[str, Any], clipping: dict[str, Any], radius: float | None, n_features: int | None
 ) -> dict[str, Any]:
-    """The sections of DP-Lloyd in a box, in a ball about the origin, or in whichever is smaller.
+    """Returns the sections of DP-Lloyd: in its box or a ball around the origin, whichever is smaller.
 
     Args:
-      bounds: section of DP-Lloyd; without a domain where only the radius is public.
+      bounds: section of DP-Lloyd; without a domain if only the radius is public.
       clipping: as the job gives it.
       radius: of the ball, feature units; None without one.
-      n_features: None where it is not known before the data are.
+      n_features: None if unknown before data are read.
     """
     domain = bounds.get("domain")
     in_box = domain is not None and n_features is not None and _half_diagonal(domain, n_features) <= (radius or 0.0)
@@ -123,14 +123,14 @@ def _bounded(
 
 
 def _half_diagonal(domain: Any, n_features: int) -> float:
-    """Of the box, feature units; its intervals, one for all features or one for each, have been checked."""
+    """Returns half the diagonal of a box, in feature units; its interval or intervals have been validated."""
     pairs = list(domain.values() if isinstance(domain, Mapping) else domain)
     sides = pairs if isinstance(pairs[0], list | tuple) else [pairs] * n_features
     return 0.5 * math.hypot(*(float(high) - float(low) for low, high in sides))
 
 
 def _n_features(settings: Mapping[str, Any]) -> int | None:
-    """Number of features as far as settings say it: of columns that are not encoded."""
+    """Returns the number of features, missing indicators included; None if the settings don't determine it."""
     features = _of_section(settings, "data", "features")
     if not isinstance(features, list | tuple) or settings.get("encode"):
         return None
@@ -139,13 +139,13 @@ def _n_features(settings: Mapping[str, Any]) -> int | None:
 
 
 def _of_section(settings: Mapping[str, Any], section: str, name: str) -> Any:
-    """What a section gives under a name; None without it."""
+    """Returns a setting of a section; None without it."""
     found = settings.get(section)
     return found.get(name) if isinstance(found, Mapping) else getattr(found, name, None)
 
 
 def _radius(bounds: Mapping[str, Any], tree: Mapping[str, Any], clipping: Mapping[str, Any]) -> float | None:
-    """The public radius of a ball about the origin; beside a domain, a clipping norm is one about its middle."""
+    """Returns the public radius of a ball around the origin; beside a domain, a clipping norm isn't one."""
     if "radius" in tree:
         return float(tree["radius"])
     norm = python_scalar(clipping.get("norm"))
@@ -154,7 +154,7 @@ def _radius(bounds: Mapping[str, Any], tree: Mapping[str, Any], clipping: Mappin
 
 
 def _needs_tree(settings: Mapping[str, Any]) -> bool:
-    """Whether the job asks for what DP-Lloyd does not have."""
+    """Returns whether the job uses settings that DP-Lloyd doesn't have."""
     lloyd = settings.get("lloyd")
     steps = lloyd.get("steps") if isinstance(lloyd, Mapping) else getattr(lloyd, "steps", None)
     counted = is_number(python_scalar(settings.get("n_clusters")), 1, math.inf)
@@ -162,7 +162,7 @@ def _needs_tree(settings: Mapping[str, Any]) -> bool:
 
 
 def section_of(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A section as plain data: what was given of it."""
+    """Returns a section as plain data, without defaults."""
     found = settings.get(name)
     if isinstance(found, pydantic.BaseModel):
         return found.model_dump(exclude_unset=True)
@@ -172,7 +172,7 @@ def section_of(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _check_unread(bounds: dict[str, Any], tree: dict[str, Any]) -> None:
-    """Refuses sections that are wrong, whether or not the algorithm reads them; a bound may be in another one."""
+    """Validates both sections, even if the algorithm won't read them; they may leave their bound to the other one."""
     if bounds:
         rejection.check_config(DPLloydConfig, _ANYWHERE | bounds, "dp_lloyd")
     if tree:

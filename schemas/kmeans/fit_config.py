@@ -1,4 +1,4 @@
-"""A `fit` job, one class per algorithm, from plain data or YAML."""
+"""Parsing of `fit` jobs from plain data or YAML, with a class for each algorithm."""
 
 import importlib
 from collections.abc import Iterator, Mapping
@@ -39,7 +39,7 @@ PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     "feddp_kmeans": {"space": StartSpace.SUBSPACE},
     "clipping": {"norm": ClippingRule.SERVER_RADIUS, "center": ClippingCenter.NONE},
 }
-"""FedDP-KMeans as its paper prints it (Algorithms 1 and 2, appendix G.4), by section."""
+"""FedDP-KMeans as printed in its paper (Algorithms 1 and 2, appendix G.4), by section."""
 
 
 class FedDPKMeansFit(AnyFit):
@@ -53,7 +53,7 @@ class FedDPKMeansFit(AnyFit):
 
     @property
     def as_printed(self) -> bool:
-        """With `preset: published`: weights, means and the noise of the outer product are those of the paper."""
+        """True with `preset: published`: weights, means and the noise of the outer product are those of the paper."""
         return self.preset is not None
 
     def _check_algorithm(self) -> None:
@@ -112,7 +112,7 @@ class ServerStartFit(AnyFit):
 
 
 class _Fits(Mapping[str, type[AnyFit]]):
-    """The class of each algorithm's jobs, imported when it is asked for."""
+    """Class of the jobs of each algorithm, imported on first use."""
 
     _PLACES: ClassVar[Mapping[str, str]] = {
         Algorithm.FEDDP_KMEANS: "fit_config:FedDPKMeansFit",
@@ -148,17 +148,17 @@ OWN_SECTIONS: Mapping[str, str] = {
     "names": Algorithm.SPHERICAL,
     "tree": Algorithm.CENTRAL_TREE,
 }
-"""The algorithm of each section that not all have: of two with the same section the later one."""
+"""Algorithm of each section that isn't common to all; the main one, if several have it."""
 SETTINGS = AnyFit.model_fields.keys() | OWN_SECTIONS.keys()
-"""Names that a job may hold, whatever its algorithm."""
+"""Names of all settings of any algorithm."""
 
 
 def validated(data: Mapping[str, object]) -> FitConfig:
-    """A job from plain data.
+    """Validates plain data and returns the job.
 
     Args:
-      data: the settings as YAML or JSON would give them, sections nested; those of other algorithms may be null.
-        Algorithm `auto` becomes the one that `auto_choice` takes.
+      data: the settings, as parsed from YAML or JSON, sections nested; sections of other algorithms may be null.
+        Algorithm `auto` is replaced by the choice of `auto_choice`.
 
     Raises:
       ConfigError: one sentence about the first wrong setting.
@@ -166,7 +166,7 @@ def validated(data: Mapping[str, object]) -> FitConfig:
     settings = with_algorithm(data)
     algorithm = settings.get("algorithm")
     if not isinstance(algorithm, str) or algorithm not in FITS:
-        # An algorithm that does not exist has no section of its own, and is refused itself.
+        # An unknown algorithm has no sections, and AnyFit refuses the algorithm itself.
         settings = {name: value for name, value in settings.items() if name not in OWN_SECTIONS}
         return cast(FitConfig, rejection.check_config(AnyFit, settings))
     for name, owner in OWN_SECTIONS.items():
@@ -178,7 +178,7 @@ def validated(data: Mapping[str, object]) -> FitConfig:
 
 
 def with_algorithm(data: Mapping[str, object]) -> dict[str, Any]:
-    """The settings of a job, with the algorithm that they mean and without sections that are null; errors as above."""
+    """Returns the settings with `auto` resolved and null sections removed; raises ConfigError like `validated`."""
     given = rejection.mapping(data, "algorithm, data, n_clusters, privacy and clipping")
     settings = {name: value for name, value in given.items() if value is not None or name not in OWN_SECTIONS}
     if settings.get("algorithm") == Algorithm.AUTO:
@@ -193,12 +193,12 @@ def with_algorithm(data: Mapping[str, object]) -> dict[str, Any]:
 
 
 def load_config(text: str) -> FitConfig:
-    """A job from YAML text; raises ConfigError as `validated` does, or if the text is not YAML."""
+    """Parses and validates YAML text; raises ConfigError like `validated`, or if it isn't YAML."""
     return validated(yaml_text.parse(text))  # type: ignore[arg-type]
 
 
 def is_pooled(settings: object) -> bool:
-    """Whether plain data ask for an algorithm without privacy."""
+    """Returns whether plain data use an algorithm without privacy."""
     if not isinstance(settings, Mapping) or settings.get("algorithm") not in tuple(PooledAlgorithm):
         return False
     section = settings.get("dp_lloyd")

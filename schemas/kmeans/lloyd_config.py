@@ -1,4 +1,4 @@
-"""Jobs of algorithm dp_lloyd: Lloyd rounds on a public box, all of one implementation.
+"""Jobs of algorithm dp_lloyd: Lloyd rounds on a public box, for all its variants and starts.
 
 Diaa et al. is Diaa, Humphries, Kerschbaum (2025), "FastLloyd: Federated, accurate, secure, and tunable k-means
 clustering with differential privacy".
@@ -30,16 +30,16 @@ from dapple_dp.schemas.tables.encoding import Bounds, BoundsRange, ColumnEncodin
 from dapple_dp.schemas.tables.feature_patterns import has_patterns
 
 START_SHARE = 0.5
-"""The share of the budget for a private start."""
+"""Share of the budget for a private start."""
 CLIENT_RADIUS = 0.5
-"""The largest norm of the stacked relative sums of a client, divided by its rows, in units of the radius."""
+"""Largest norm of a client's stacked relative sums, divided by its number of rows, in units of the radius."""
 Interval = tuple[float, float]
 BOX: Interval = (-1.0, 1.0)
-"""What the bounds of columns become where each has its own."""
+"""Interval to which columns with separate bounds are mapped."""
 
 
 def _domain(value: object) -> object:
-    """One interval for all features, a tuple of one for each, or a mapping of columns to theirs."""
+    """Validates a domain: an interval for all features, one for each, or a mapping of columns to intervals."""
     if isinstance(value, Mapping):
         if not value or not all(isinstance(name, str) and name for name in value):
             raise rejection.broken_rule("a mapping of every column to its two numbers", got=rejection.quote(value))
@@ -50,7 +50,7 @@ def _domain(value: object) -> object:
 
 
 def _common(ends: Interval) -> Interval:
-    """The interval of all features, which is no scale of its own: norms of rows in it are those that clipping takes."""
+    """Validates the interval of all features: it isn't rescaled, so row norms in it must be possible clipping norms."""
     least, most = CLIPPING_NORMS
     if max(map(abs, ends)) > most or ends[1] - ends[0] < least:
         raise rejection.broken_rule(
@@ -60,7 +60,7 @@ def _common(ends: Interval) -> Interval:
 
 
 def _of_column(name: str, ends: object) -> Interval:
-    """The interval of a column, which is named if it is none."""
+    """Validates the interval of a column; the error names the column."""
     try:
         return interval(ends)
     except PydanticCustomError as error:
@@ -100,22 +100,22 @@ class DPLloydConfig(Section):
 
     @property
     def interval(self) -> Interval:
-        """The interval of every feature as it is clustered."""
+        """The interval of every feature during clustering."""
         return BOX if self.by_column else cast(Interval, self.domain)
 
     @property
     def by_column(self) -> bool:
-        """Whether columns have bounds of their own, which are mapped to the same box."""
+        """True if columns have separate bounds, which are all mapped to the same box."""
         return isinstance(self.domain, dict) or isinstance(self.domain[0], tuple)
 
     def column_bounds(self, features: str | tuple[str, ...]) -> dict[str, ColumnEncoding]:
-        """Columns with bounds of their own as an `encode` section.
+        """Returns the columns' separate bounds as an `encode` section.
 
         Args:
           features: of the data section.
 
         Raises:
-          ConfigError: if there is not exactly one interval for each column.
+          ConfigError: unless there is exactly one interval for each column.
         """
         if not self.by_column or has_patterns(features):
             return {}
@@ -142,7 +142,7 @@ class DPLloydConfig(Section):
     def encodings(
         self, encode: Mapping[str, ColumnEncoding], features: str | tuple[str, ...]
     ) -> Mapping[str, ColumnEncoding]:
-        """How columns become features: by the section `encode`, or by bounds of their own.
+        """Returns the encodings of columns, from the section `encode` or from the columns' separate bounds.
 
         Raises:
           ConfigError: if there are both, or not exactly one interval for each column.
@@ -158,14 +158,14 @@ class DPLloydConfig(Section):
 
     @property
     def start(self) -> LloydStart:
-        """Where the centers start."""
+        """The method that chooses the initial centers."""
         if self.init is not None:
             return self.init
         return LloydStart.BEST if self.variant is LloydVariant.FAST else LloydStart.SPHERE_PACKING
 
     @property
     def starts_privately(self) -> bool:
-        """Whether part of the budget buys the start."""
+        """True if the start takes part of the budget."""
         return self.start in (
             LloydStart.BEST,
             LloydStart.CANDIDATES,
@@ -175,17 +175,17 @@ class DPLloydConfig(Section):
 
     @property
     def shrinks(self) -> bool:
-        """Whether moves are shrunken by their known noise."""
+        """True if moves are shrunken by their known noise."""
         if self.update is None:
             return self.starts_privately
         return self.update is CenterUpdate.SHRUNKEN
 
 
 def check_public_start(options: DPLloydConfig, *, has_server: bool) -> None:
-    """Refuses settings of variant lloyd that a run without privacy cannot have.
+    """Refuses settings of variant lloyd that need noise or a missing server table.
 
     Raises:
-      ConfigError: in one sentence.
+      ConfigError: one sentence.
     """
     _check_absolute(options)
     if options.start is LloydStart.SERVER_KMEANSPP and not has_server:
@@ -195,7 +195,7 @@ def check_public_start(options: DPLloydConfig, *, has_server: bool) -> None:
 
 
 def _check_absolute(options: DPLloydConfig) -> None:
-    """Refuses what goes with relative sums only."""
+    """Refuses settings that need relative sums."""
     if options.starts_privately:
         raise ConfigError(
             f"dp_lloyd.init must be sphere_packing or server_kmeanspp for dp_lloyd.variant {options.variant}, "
@@ -219,7 +219,7 @@ class DPLloydFit(AnyFit):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _domain_bounds_rows(cls, data: object) -> object:
-        """Clipping norm and center are those of the domain, unless the job says otherwise."""
+        """Takes clipping norm and center from the domain, unless the job gives them."""
         if not isinstance(data, Mapping) or not isinstance(data.get("clipping", {}), Mapping):
             return data
         by_domain = {"norm": ClippingRule.DOMAIN.value, "center": ClippingCenter.NONE.value}
@@ -240,16 +240,16 @@ class DPLloydFit(AnyFit):
 
     @property
     def encodings(self) -> Mapping[str, ColumnEncoding]:
-        """By the section `encode`, or by the bounds of columns."""
+        """Encodings of columns, from the section `encode` or from the columns' bounds."""
         return self.dp_lloyd.encodings(self.encode, self.data.features)
 
     @property
     def common_interval(self) -> Interval | None:
-        """To which all features are clipped as they are; None where columns have bounds of their own."""
+        """Interval to which all features are clipped without rescaling; None if columns have separate bounds."""
         return None if self.dp_lloyd.by_column else self.dp_lloyd.interval
 
     def _check_warm_start(self) -> None:
-        """Every variant can start from centers."""
+        """Accepts all: every variant can start from given centers."""
 
     def _check_unused(self) -> None:
         """Refuses settings of other algorithms."""
@@ -270,7 +270,7 @@ class DPLloydFit(AnyFit):
             )
 
     def _check_start(self, start: LloydStart) -> None:
-        """Refuses clipping, shares and server data that do not fit the start."""
+        """Refuses clipping, shares and server data that don't fit the start."""
         by_server = start in (LloydStart.FEDDP_INIT, LloydStart.SERVER_KMEANSPP)
         if by_server and self.server_data is None:
             raise ConfigError(

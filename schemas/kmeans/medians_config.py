@@ -1,4 +1,4 @@
-"""Jobs of algorithm dp_medians: Lloyd rounds on a public box that sum directions, not rows."""
+"""Jobs of algorithm dp_medians: Lloyd rounds on a public box that sum directions instead of rows."""
 
 from typing import Literal
 
@@ -9,17 +9,17 @@ from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.lloyd_config import DPLloydConfig, DPLloydFit
 
 AUTO_MEDIAN_STEPS = 8
-"""Rounds of medians, if the job does not say how many."""
+"""Default rounds of medians."""
 LEAST_RADIUS = 1e-3
-"""Half diagonals of the domain: rows nearer to their center than this have no direction."""
+"""Distance to the center, in half diagonals of the domain, below which a row has no direction."""
 FIRST_LENGTH = 0.25
-"""How far a center may move in the first round, in distances from there to the nearest other center."""
+"""Largest move of a center in the first round, relative to the distance to the nearest other center."""
 _MEANS_ONLY = ("variant", "update")
-"""Settings of `dp_lloyd` about means."""
+"""Settings of `dp_lloyd` that apply to means only."""
 
 
 class DPMediansFit(DPLloydFit):
-    """One `fit` job of algorithm dp_medians, with the box, the starts and the steps of DP-Lloyd."""
+    """A `fit` job of algorithm dp_medians, with the box, the starts and the steps of DP-Lloyd."""
 
     algorithm: Literal[Algorithm.DP_MEDIANS] = Field(description="dp_medians")  # type: ignore[assignment]
     dp_lloyd: DPLloydConfig = Field(
@@ -28,13 +28,13 @@ class DPMediansFit(DPLloydFit):
 
     @property
     def n_steps(self) -> int:
-        """Rounds of medians."""
+        """Number of rounds of medians."""
         steps = self.dp_lloyd.steps
         return AUTO_MEDIAN_STEPS if isinstance(steps, str) else steps
 
     @property
     def start(self) -> "DPMediansFit":
-        """The job whose start this one takes; its rounds of means on all clusters are left out."""
+        """The DP-Lloyd job whose start is used; its rounds of means on all clusters are skipped."""
         return self.model_copy(update={"dp_lloyd": self.dp_lloyd.model_copy(update={"steps": self.n_steps + 1})})
 
     def _check_algorithm(self) -> None:

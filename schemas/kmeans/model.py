@@ -23,16 +23,16 @@ _COUNTED = b"counted"
 BEFORE_LAST_STEP = "nearest to each center as it was before the last step moved it"
 AT_CENTERS = "nearest to each center as it is published"
 IN_UNITS = "center_in_units"
-"""Column of the centers in the units of their columns."""
+"""Column with the centers in the original units of the data's columns."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NoisyCost:
-    """Released k-means cost of a model: the mean squared distance of clipped rows to their nearest centers.
+    """Released k-means cost of a model: mean squared distance of clipped rows to their nearest center.
 
     Attributes:
-      mean: feature units squared, per row (privacy unit client: mean over clients of their own means); may be negative.
-      stddev: of what noise adds to `mean`, to first order; feature units squared.
+      mean: feature units squared, per row (privacy unit client: mean over clients of their means); may be negative.
+      stddev: of the noise in `mean`, to first order; feature units squared.
     """
 
     mean: float
@@ -41,23 +41,23 @@ class NoisyCost:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ClusterModel:
-    """Centers computed from releases and public data only.
+    """Centers that were computed only from releases and public data.
 
     Attributes:
       centers: float64, shape (n_clusters, n_features), feature units.
       noisy_sizes: float64, shape (n_clusters,): noisy number of rows (privacy unit record) or noisy weight
         of clients (unit client) per cluster; may be negative.
       releases: every noised aggregate behind the centers, in the order of the rounds.
-      proxy_costs: shape (k_max,): released costs by which the number of clusters was chosen, for 1 to k_max
-        clusters; empty where it was given.
-      noisy_cost: released cost of the centers; None where the run bought none.
-      noisy_means: shape of `centers`, feature units: what the last round of sums and counts alone says of each center,
-        before any shrinkage; None where centers are no such means.
-      size_stddevs: shape (n_clusters,): stddev of the noise of each size; NaN where nobody knows it.
-      counted: what a size counts, in words that complete "rows"; empty where sizes count nothing of private rows.
-      center_stddevs: shape of `centers`, feature units: by how much the noise of the last round moves each coordinate
-        of `noisy_means` (of `centers`, where there are none), to first order; NaN where nobody knows it.
-      numbers: of the clusters, ascending, those of an earlier run where this one follows it; empty for 0, 1, ...
+      proxy_costs: shape (k_max,): released costs for 1 to k_max clusters, by which the number of clusters was
+        chosen; empty if it was given.
+      noisy_cost: released cost of the centers; None if the run didn't release it.
+      noisy_means: shape of `centers`, feature units: means from the last round's sums and counts alone, before any
+        shrinkage; None if centers are no such means.
+      size_stddevs: shape (n_clusters,): stddev of the noise of each size; NaN if unknown.
+      counted: what a size counts, in words that complete "rows"; empty if sizes count no private rows.
+      center_stddevs: shape of `centers`, feature units: stddev, to first order, that the noise of the last round
+        causes in each coordinate of `noisy_means` (of `centers`, if those are None); NaN if unknown.
+      numbers: numbers of the clusters, ascending; may continue those of an earlier run; empty for 0, 1, ...
     """
 
     centers: NDArray[np.float64]
@@ -72,7 +72,7 @@ class ClusterModel:
     numbers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Noise that is not given is not known."""
+        """Fills in NaN for noise that isn't given."""
         if not self.size_stddevs.size:
             object.__setattr__(self, "size_stddevs", np.full(len(self.centers), np.nan))
         if not self.center_stddevs.size:
@@ -80,7 +80,7 @@ class ClusterModel:
 
     @property
     def size_stddev(self) -> float:
-        """Stddev of the noise of every size; NaN where they differ, or nobody knows it."""
+        """Stddev of the noise of every size; NaN if sizes differ in it, or if it is unknown."""
         found = self.size_stddevs
         return float(found[0]) if len(found) and (found == found[0]).all() else float("nan")
 
@@ -91,15 +91,15 @@ class ClusterModel:
 
     @property
     def cluster_numbers(self) -> tuple[int, ...]:
-        """Number of each cluster, ascending."""
+        """Numbers of the clusters, ascending."""
         return self.numbers or tuple(range(self.n_clusters))
 
     def renumbered(self, rows: NDArray[np.int64], numbers: tuple[int, ...]) -> "ClusterModel":
-        """The same clusters in another order, under other numbers; releases stay as they are.
+        """Returns the clusters in another order and under other numbers; releases stay unchanged.
 
         Args:
-          rows: shape (n_clusters,): where each cluster of the new order was.
-          numbers: of the new order, ascending.
+          rows: shape (n_clusters,): old index of each cluster in the new order.
+          numbers: of the clusters in the new order, ascending.
         """
         means = None if self.noisy_means is None else self.noisy_means[rows]
         return dataclasses.replace(
@@ -113,16 +113,16 @@ class ClusterModel:
         )
 
     def centers_table(self, in_units: NDArray[np.float64] | None = None) -> pa.Table:
-        """`centers.parquet`: cluster int32, center fixed_size_list<double>[d], noisy_size double, and their noise.
+        """Returns `centers.parquet`: cluster int32, center fixed_size_list<double>[d], noisy_size double, their noise.
 
-        Columns of noise are `size_stddev`, a double, and `center_stddev` like `center`.
+        The noise is in `size_stddev`, a double, and in `center_stddev`, a list like `center`.
 
         Args:
-          in_units: shape (k, d), the centers in the units of their columns: a further column `center_in_units` like
-            `center`; None where there is none.
+          in_units: shape (k, d), the centers in the original units of the columns, which become another list column,
+            `center_in_units`; None if there are none.
 
-        Metadata as JSON: `counted`, what a size counts, `proxy_costs`, where the number of clusters was chosen,
-        `noisy_cost`, where it was bought, and `noisy_means`, a list per cluster, where there are some.
+        The metadata, as JSON, holds `counted`; and, if the model has them, `proxy_costs`, `noisy_cost` and
+        `noisy_means`, a list per cluster.
         """
         n_features = self.centers.shape[1]
         columns = {
@@ -146,7 +146,7 @@ class ClusterModel:
 
 
 def _lists(centers: NDArray[np.float64], n_features: int) -> pa.Array:
-    """A list per row."""
+    """Converts an array, shape (n, n_features), to one list per row."""
     return pa.FixedSizeListArray.from_arrays(pa.array(centers.ravel(), pa.float64()), n_features)
 
 
@@ -161,7 +161,7 @@ def model_from_tables(centers: pa.Table, releases: pa.Table) -> ClusterModel:
     metadata = centers.schema.metadata or {}
     ordered = centers.sort_by("cluster")
     with _FOREIGN.covers():
-        # Costs of points far out may be infinite.
+        # Costs may be infinite if points are far out.
         costs, cost, means, counted = (
             json_text.parse(metadata.get(name, b"null"), finite=False)
             for name in (_PROXY_COSTS, _NOISY_COST, _NOISY_MEANS, _COUNTED)
@@ -185,17 +185,17 @@ def model_from_tables(centers: pa.Table, releases: pa.Table) -> ClusterModel:
 
 
 class ClusterNames(NamedTuple):
-    """Names of clusters, the strongest first; a cluster without one has no row.
+    """Names of clusters, the strongest first; clusters without a name have no row.
 
     Attributes:
       clusters: shape (n_names,), ascending: indices of clusters.
-      terms: as the vocabulary has them.
-      counts: shape (n_names,): noisy weights of the cluster's rows with this term, in units: rows, or the shares of
-        their rows that clients have there.
-      excess: shape (n_names,): how many more these are than if the term were as frequent everywhere.
+      terms: as written in the vocabulary.
+      counts: shape (n_names,): noisy weight of the cluster's rows with this term: their number, or the sum over
+        clients of the share of their rows.
+      excess: shape (n_names,): difference to the count expected if the term were equally frequent in all clusters.
       count_stddev: of the noise of a count.
-      threshold: stddevs of noise that the excess of a name is above, for the largest share that its cluster may have.
-      most_false: names by noise alone that are expected in a whole run, at most.
+      threshold: stddevs of noise that every excess is above, given the largest share that a cluster may have.
+      most_false: upper bound on the expected number of names in a run that come from noise alone.
     """
 
     clusters: NDArray[np.int64]
@@ -207,11 +207,11 @@ class ClusterNames(NamedTuple):
     most_false: float
 
     def of(self, cluster: int) -> list[int]:
-        """Rows of a cluster, the strongest name first."""
+        """Returns the row numbers of a cluster, the strongest name first."""
         return [int(row) for row in np.flatnonzero(self.clusters == cluster)]
 
     def reordered(self, rows: Sequence[int]) -> "ClusterNames":
-        """The same with clusters in another order, `rows` of where each was."""
+        """Returns the names with clusters in another order; `rows` holds the old index of each cluster."""
         order = [row for cluster in rows for row in self.of(cluster)]
         again = [index for index, cluster in enumerate(rows) for _ in self.of(cluster)]
         return self._replace(
@@ -222,10 +222,10 @@ class ClusterNames(NamedTuple):
         )
 
     def table(self, numbers: Sequence[int]) -> pa.Table:
-        """`names.parquet`: cluster int32, term string, noisy_count, count_stddev and excess, all doubles.
+        """Returns `names.parquet`: cluster int32, term string, noisy_count, count_stddev and excess, all doubles.
 
         Args:
-          numbers: of the clusters, in their order.
+          numbers: of the clusters, in the order of their indices.
         """
         return pa.table(
             {

@@ -1,4 +1,4 @@
-"""Jobs of algorithm spherical: its rounds, and the public terms that clusters are called after."""
+"""Jobs of algorithm spherical: its rounds, and the public terms that name clusters."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from dapple_dp.schemas.tables.terms_column import TermsColumn
 
 AUTO_STEPS = 15
-"""Rounds of sums, if the job does not say how many."""
+"""Default rounds of sums."""
 CLIENT_NORM = 0.5
-"""The largest norm of the stacked sums of a client, divided by its rows, in clipping norms."""
+"""Largest norm of a client's stacked sums, divided by its number of rows, in units of the clipping norm."""
 NAMES_SHARE = 0.4
-"""The share of the budget for names."""
+"""Share of the budget for names."""
 MOST_CELLS = 1 << 22
-"""Clusters times terms, at most: as many numbers are noised at once."""
+"""Largest product of clusters and terms; that many numbers get noise at once."""
 
 
 class ClientPrivacyConfig(PrivacyConfig):
-    """The guarantee: people who write texts write many, so the client is the unit."""
+    """Privacy budget with the client as the default unit, since authors usually write many texts."""
 
     unit: PrivacyUnit = Field(
         default=PrivacyUnit.CLIENT,
@@ -38,7 +38,7 @@ class ClientPrivacyConfig(PrivacyConfig):
 
 
 class UnitBallConfig(ClippingConfig):
-    """Rows are at most 1 long, as those of most embedding models are."""
+    """Clipping to length 1 by default, the length of most models' embeddings."""
 
     norm: Annotated[float, number_from(*CLIPPING_NORMS)] = Field(
         default=1.0, description="the largest L2 norm of a row, a number > 0 in feature units"
@@ -47,7 +47,7 @@ class UnitBallConfig(ClippingConfig):
 
 
 class SphericalConfig(Section):
-    """Spherical k-means: centers of length 1, and rows belong to the center of the largest inner product."""
+    """Spherical k-means: centers have length 1, and rows belong to the center with the largest inner product."""
 
     steps: Annotated[Auto | int, auto_or_integer(100)] = Field(
         default=Auto.AUTO,
@@ -56,12 +56,12 @@ class SphericalConfig(Section):
 
     @property
     def n_steps(self) -> int:
-        """Rounds of sums."""
+        """Number of rounds of sums."""
         return AUTO_STEPS if isinstance(self.steps, str) else self.steps
 
 
 class NamesConfig(VocabularySection):
-    """What clusters are called after: a column of terms, of which a public vocabulary says which may be seen."""
+    """Naming of clusters by a column of terms; a public vocabulary lists the terms that may be released."""
 
     named: ClassVar[str] = "names."
 
@@ -76,7 +76,7 @@ class NamesConfig(VocabularySection):
 
 
 class SphericalFit(AnyFit):
-    """One `fit` job of algorithm spherical, whose privacy unit is the client unless the job says why not."""
+    """A `fit` job of algorithm spherical; its privacy unit is the client unless the job justifies another."""
 
     compares_directions = True
     instead_of_kmeans = "use DPTopics"
@@ -95,16 +95,16 @@ class SphericalFit(AnyFit):
 
     @property
     def terms(self) -> "TermsColumn | None":
-        """The column of names, once the vocabulary is read."""
+        """The column of terms for names; None until the vocabulary is read."""
         if self.names is None or self.names.words is None:
             return None
-        # Help and schema answer without pyarrow, which this imports.
+        # pyarrow is imported here, so that help and schema don't need it.
         from dapple_dp.schemas.tables.terms_column import TermsColumn
 
         return TermsColumn(column=self.names.column, vocabulary=self.names.words, most=self.names.most_per_row)
 
     def with_files(self, read: Callable[[str, str], str]) -> Self:
-        """The job with the terms of its vocabulary; errors as of the section."""
+        """Returns the job with the terms of its vocabulary file; raises ConfigError if they are wrong or too many."""
         found = super().with_files(read)
         if found.names is None:
             return found

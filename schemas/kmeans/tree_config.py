@@ -14,12 +14,12 @@ from dapple_dp.schemas.settings import rejection
 from dapple_dp.schemas.settings.section import Section, auto_or_integer, is_number, number_from, python_scalar
 
 AUTO_DEPTH = 20
-"""Half-spaces that divide the data, if the job does not say how many."""
+"""Default number of half-spaces that divide the data."""
 _RADII = (1e-60, 1e60)
 
 
 def _center(value: object) -> object:
-    """A tuple of finite numbers, at least one."""
+    """Validates a center: finite numbers, at least one."""
     if value is None:
         return None
     numbers = [python_scalar(each) for each in value] if isinstance(value, list | tuple) else []
@@ -29,7 +29,7 @@ def _center(value: object) -> object:
 
 
 class TreeConfig(Section):
-    """The tree over the data, and the ball that bounds a row."""
+    """The tree over the data, and the ball that bounds rows."""
 
     radius: Annotated[float, number_from(*_RADII)] = Field(
         description="the public radius of the ball to which rows are clipped, a number > 0 in feature units"
@@ -59,9 +59,9 @@ class CentralTreeFit(AnyFit):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _ball_bounds_rows(cls, data: object) -> object:
-        """The ball of the tree is clipping norm and center, unless the job says otherwise.
+        """Takes clipping norm and center from the ball of the tree, unless the job gives them.
 
-        A radius that is wrong or missing is refused where it belongs, so any norm will do then.
+        A wrong or missing radius is reported as an error of `tree.radius`, so any norm will do until then.
         """
         if not isinstance(data, Mapping) or not isinstance(data.get("clipping", {}), Mapping):
             return data

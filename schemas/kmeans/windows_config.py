@@ -1,4 +1,4 @@
-"""Jobs of algorithm windows: each is one window of an epoch, whose windows share one charge."""
+"""Jobs of algorithm windows: each fits one window of an epoch, whose windows share one charge."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -15,12 +15,12 @@ from dapple_dp.schemas.settings.calendar import MOST_WINDOWS, Date, date_of, ind
 from dapple_dp.schemas.settings.section import Scalar, Section, Text
 
 _COEFFICIENT_BITS = 4
-"""The weight of a window's own statistic is 2**_COEFFICIENT_BITS; finer weights gain less than a hundredth."""
+"""Weight of a window's own statistic, as a power of two; finer weights gain less than one percent."""
 _Count = Annotated[int, Field(strict=True, ge=1, le=MOST_WINDOWS), Scalar]
 
 
 class EpochTerms(Section):
-    """The calendar of windows that share one charge, and in how many of them a privacy unit takes part."""
+    """Calendar of windows that share one charge, and the number of windows in which a privacy unit takes part."""
 
     name: Text = Field(description="a name that no other epoch of the data set has, for the ledger")
     column: Text = Field(description="the Hive partition column whose folders are dates like dt=2026-01-31")
@@ -50,31 +50,31 @@ class EpochTerms(Section):
 
     @property
     def times(self) -> int:
-        """In how many windows one unit counts at most."""
+        """Largest number of windows in which one unit counts."""
         return min(self.max_windows or 1, self._most_times)
 
     @property
     def binds(self) -> bool:
-        """Whether a unit could count oftener, were there no `max_windows`."""
+        """True if a unit could count in more windows without `max_windows`."""
         return self.times < self._most_times
 
     @property
     def _most_times(self) -> int:
-        """In how many windows a unit can count that keeps the separation."""
+        """Largest number of windows in which a unit can count, given the separation alone."""
         return -(-self.windows // self.separation)
 
     @property
     def separation(self) -> int:
-        """The number of windows between these at least, the later one included."""
+        """Smallest distance between two windows in which a unit counts."""
         return self.min_separation or self.windows
 
     def date_of(self, index: int) -> str:
-        """The date of a window."""
+        """Returns the date of a window."""
         return date_of(self.first, self.days, index)
 
 
 class EpochConfig(EpochTerms):
-    """One window of an epoch: each row is in one, by the date in the name of its folder."""
+    """One window of an epoch; the date in a folder's name assigns its rows to the window."""
 
     window: Date = Field(description="the date of the window of this run")
 
@@ -84,7 +84,7 @@ class EpochConfig(EpochTerms):
         return index_of(self.first, self.days, self.window)
 
     def dates(self, reach: int) -> tuple[str, ...]:
-        """Dates of the windows whose statistics this one releases, its own first; `reach` is how many there are."""
+        """Returns the dates of up to `reach` windows whose statistics this one releases, its own first."""
         return tuple(self.date_of(self.index - age) for age in range(min(reach, self.index + 1)))
 
     @pydantic.model_validator(mode="after")
@@ -97,18 +97,18 @@ class EpochConfig(EpochTerms):
         return self
 
     def to_json(self) -> dict[str, Any]:
-        """What `privacy.json`, `run.json` and the ledger say of it."""
+        """Returns its content in `privacy.json`, `run.json` and the ledger."""
         return self.model_dump(exclude_none=True) | {"index": self.index}
 
 
 class SeriesConfig(RecurringConfig):
-    """What the window before has released, and how much of it counts."""
+    """The previous window of a series, and the length of its memory."""
 
     memory: Runs = Field(description="how many windows the centers remember, an integer from 2 to 10000")
 
 
 class WindowsFit(DPLloydFit):
-    """One `fit` job of algorithm windows: a Lloyd round on the box of dp_lloyd, by the rows of some dates."""
+    """A `fit` job of algorithm windows: one Lloyd round on the box of dp_lloyd, over the rows of some dates."""
 
     instead_of_kmeans = "run `dapple stream`"
 
@@ -126,26 +126,26 @@ class WindowsFit(DPLloydFit):
 
     @property
     def weights(self) -> tuple[int, ...]:
-        """Weight of the statistic of each age in a release, the same in all windows; a release adds up as many."""
+        """Weights of the statistics in a release by age, the same in all windows; as many as a release adds up."""
         return coefficients(self.epoch.band, self.recurring.memory)
 
     @property
     def folders(self) -> tuple[str, tuple[str, ...]]:
-        """The partition column of windows, and the dates of those whose rows a run reads, its own first."""
+        """The partition column of windows, and the dates whose rows a run reads, its own first."""
         return self.epoch.column, self.epoch.dates(len(self.weights))
 
     @property
     def covers(self) -> dict[str, Any]:
-        """All windows of the epoch together: the calendar, the weights and the whole budget; with the window itself."""
+        """The shared terms of all windows of the epoch (calendar, weights, whole budget), and the window itself."""
         budget = {"epsilon": self.privacy.epsilon, "delta": self.privacy.delta, "weights": list(self.weights)}
         return self.epoch.to_json() | budget
 
     def at(self, index: int) -> Self:
-        """The job of another window of the epoch, but for what it follows."""
+        """Returns the job of another window of the epoch, except for `recurring`."""
         return self.model_copy(update={"epoch": self.epoch.model_copy(update={"window": self.epoch.date_of(index)})})
 
     def _check_algorithm(self) -> None:
-        """Refuses what a window cannot have; the promise of the epoch rests on each of these."""
+        """Refuses settings that a window can't have; the guarantee of the epoch depends on every check."""
         super()._check_algorithm()
         data = self.data
         wanted = (
@@ -179,7 +179,7 @@ class WindowsFit(DPLloydFit):
             )
 
     def _check_state(self) -> None:
-        """Refuses rolls without a place of their own, or a place for none."""
+        """Refuses client lists without a local folder, and a folder without client lists."""
         by_client, on_server = self.privacy.unit is PrivacyUnit.CLIENT, is_on_server(str(self.ledger))
         if self.state is None and by_client and on_server:
             raise ConfigError(
@@ -193,7 +193,7 @@ class WindowsFit(DPLloydFit):
             )
 
     def _check_participation(self) -> None:
-        """Refuses an epoch that does not say in how many windows a unit takes part, or says it of another unit."""
+        """Refuses an epoch without the participation settings of its privacy unit, or with those of the other unit."""
         by_client = self.privacy.unit is PrivacyUnit.CLIENT
         wanted = {"once": not by_client, "max_windows": by_client, "min_separation": by_client}
         for name, is_wanted in wanted.items():
@@ -208,17 +208,17 @@ class WindowsFit(DPLloydFit):
 
 
 def coefficients(band: int, length: int) -> tuple[int, ...]:
-    """Weight of the statistic of each age in a release of a window, its own first.
+    """Computes the weight of each age's statistic in the release of a window, its own first.
 
     Source: Fichtenberger, Henzinger, Upadhyay (2022), "Constant matters: Fine-grained complexity of differentially
     private continual observation", for the square root of the matrix of prefix sums; here with decay, rounded, banded.
 
     Args:
-      band: how many windows a release adds up, >= 1.
-      length: of the memory that is to have little noise, in windows, >= 2.
+      band: number of windows that a release adds up, >= 1.
+      length: length of the memory for which the noise is low, in windows, >= 2.
 
     Returns:
-      Positive integers, descending, at most `band`: those that are rounded to zero are left out.
+      Positive integers, descending, at most `band`; weights that round to zero are left out.
 
     Example:
       >>> coefficients(4, 30)

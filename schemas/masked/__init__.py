@@ -1,1 +1,1 @@
-"""Masked aggregation: its settings, and the messages that parties exchange."""
+"""Masked aggregation: its settings, and the messages among the parties."""

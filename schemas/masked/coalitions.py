@@ -1,4 +1,4 @@
-"""What a run of masked aggregation promises against each party and coalition, as `privacy.json` lists it.
+"""Guarantees of masked aggregation against each party and coalition, as listed in `privacy.json`.
 
 Source: the words are those of Diaa, Humphries, Kerschbaum (2025), "FastLloyd", Theorem 5.2.
 """
@@ -13,7 +13,7 @@ _NOTHING = "nothing is promised against an adversary who controls "
 
 
 def coalitions(masked: MaskedConfig) -> list[dict[str, Any]]:
-    """One row per party or coalition: who it is, whether epsilon and delta hold against it, and the same in words.
+    """Returns one row per party or coalition: its members, whether epsilon and delta hold against it, and a sentence.
 
     Args:
       masked: settings of the run.
@@ -65,7 +65,7 @@ def _by_clients(masked: MaskedConfig) -> list[tuple[str, bool]]:
 
 
 def _of_clients(masked: MaskedConfig, who: str) -> list[tuple[str, bool]]:
-    """Clients, with a shared secret by what they read: a tag is a digest of a message under a key that all have."""
+    """Returns the rows on clients; with a shared secret, every client can compute the tag of a guessed message."""
     if not _one_secret(masked):
         return [(who, True)]
     guess = "whose tags show whether a guess of another client's whole message is right"

@@ -1,4 +1,4 @@
-"""Settings of masked aggregation: what the clients' role knows, and the little that the aggregator may know."""
+"""Settings of masked aggregation, for the clients' role and for the aggregator, who gets no more than it needs."""
 
 import re
 from collections.abc import Mapping
@@ -17,12 +17,12 @@ from dapple_dp.schemas.tables.data_section import LedgerPath
 
 AGGREGATOR = "aggregator"
 COLLECTOR = "collector"
-"""Who opens the run and its rounds; with pairwise masks shares are sealed to it."""
+"""Party that opens the run and its rounds; with pairwise masks, shares are sealed to its key."""
 SECRET_SETTING = "masked.secret_uri"
 RESULT = "result"
-"""Folder of what `fit` would write, among the releases."""
+"""Folder, within the releases, of the files that `fit` would write."""
 OFFICES = (AGGREGATOR, COLLECTOR)
-"""Parties that are no clients."""
+"""Parties other than clients."""
 _KEY = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 _PARTIES = (
@@ -33,14 +33,14 @@ Portion = Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False), 
 
 
 def _check_key(key: str) -> str:
-    """Takes what `dapple masked party new` prints."""
+    """Validates a public key, as printed by `dapple masked party new`."""
     if not _KEY.fullmatch(key):
         raise rejection.broken_rule("64 hex digits, as `dapple masked party new` prints them")
     return key
 
 
 def _check_list(parties: dict[str, str]) -> dict[str, str]:
-    """Takes both offices and at least one client, each with a key of its own."""
+    """Validates the keys of aggregator, collector and at least one client, all different."""
     missing = next((each for each in OFFICES if each not in parties), None)
     if missing is not None or len(parties) <= len(OFFICES):
         raise rejection.broken_rule("the keys of aggregator, collector and clients", f"none of {missing or 'a client'}")
@@ -60,16 +60,16 @@ PartyKeys = Annotated[dict[Text, Annotated[Text, AfterValidator(_check_key)]], A
 def check_identity(
     parties: Mapping[str, str] | None, identity_uri: str | None, others: Mapping[str, str | None], within: str = ""
 ) -> None:
-    """Checks that a job names its own key where it lists those of all parties.
+    """Checks that a job with all parties' public keys names its private key, and that no other key is in that place.
 
     Args:
-      parties: public keys by name; None for files that nobody signs.
-      identity_uri: the place of the own private key.
-      others: places of other keys of the job, by setting.
-      within: dotted name of the section, with its dot.
+      parties: public keys by name; None for unsigned files.
+      identity_uri: place of the party's private key.
+      others: places of the job's other keys, by setting.
+      within: dotted name of the section, with a dot at the end.
 
     Raises:
-      ConfigError: if one is there without the other, or two keys are in one place.
+      ConfigError: if one is given without the other, or two keys are in one place.
     """
     if (parties is None) != (identity_uri is None):
         raise ConfigError(
@@ -92,7 +92,7 @@ class PairwiseParams(NamedTuple):
 
 
 class MaskedConfig(Section):
-    """How messages are masked, as the clients agree on it (trust: masked)."""
+    """Masking of messages, on which all clients agree (trust: masked)."""
 
     scheme: MaskScheme = Field(
         default=MaskScheme.SHARED_SECRET,
@@ -130,12 +130,12 @@ class MaskedConfig(Section):
 
     @property
     def pairwise(self) -> PairwiseParams | None:
-        """What decides on neighbors; None for masks from a shared secret."""
+        """Shares that determine who exchanges masks with whom; None for masks from a shared secret."""
         return PairwiseParams(self.corrupt, self.dropout) if self.scheme is MaskScheme.PAIRWISE else None
 
     @property
     def shares(self) -> ShareLaw | None:
-        """How clients split the noise; None where they add none, or all of it."""
+        """Split of the noise among the clients; None if they add none, or if each adds all of it."""
         if self.noise_by is not NoiseBy.CLIENTS:
             return None
         if self.scheme is MaskScheme.SHARED_SECRET:
@@ -144,9 +144,9 @@ class MaskedConfig(Section):
 
     @property
     def drawn_variance(self) -> float:
-        """Variance of the noise of a sum over that which is counted; where clients split it, if nobody drops out.
+        """Ratio of a sum's noise variance to the accounted one; if clients split the noise, with no dropouts.
 
-        It is 1 where nobody is listed before clients draw their shares: then the number of messages decides.
+        It is 1 if no list exists before clients draw their shares: the ratio then depends on the number of messages.
         """
         if self.noise_by is NoiseBy.BOTH:
             return 2.0
@@ -155,11 +155,11 @@ class MaskedConfig(Section):
 
 
 def check_masked(trust: Trust, masked: MaskedConfig, key_uri: str | None) -> None:
-    """Checks a section of masked aggregation against the rest of its job.
+    """Validates the section `masked` against the rest of its job.
 
     Raises:
-      ConfigError: if trust is not masked, keys of two roles are in one place, the threshold is too low, or parties lack
-        the own key.
+      ConfigError: if trust isn't masked, keys of two roles are in one place, the threshold is too low, or parties
+        are given without this party's key.
     """
     if trust is Trust.CENTRAL and masked != MaskedConfig():
         raise ConfigError("trust must be masked where there is a section masked, got central; set it.")
@@ -183,14 +183,14 @@ def check_masked(trust: Trust, masked: MaskedConfig, key_uri: str | None) -> Non
 
 
 class LimitConfig(Section):
-    """The most that a run may spend before the aggregator adds up anything for it."""
+    """Limit on a run's spending, which the aggregator enforces before it adds up anything."""
 
     epsilon: Positive = Field(description="the most that all rounds may spend together, a number > 0")
     delta: Share = Field(ge=1e-12, description="the delta at which epsilon is stated, from 1e-12 to less than 1")
 
 
 class AggregateConfig(JobSettings):
-    """The aggregator's job: it knows no data, no secret and no release."""
+    """The aggregator's job, which has no data, no secret and no release."""
 
     key_uri: Text = Field(description="the place of the aggregator's noise key on any Beam filesystem")
     threshold: Count = Field(default=1, description="the fewest messages to add up, an integer >= 1")
@@ -223,7 +223,7 @@ class AggregateConfig(JobSettings):
 
 
 def validated_aggregate(data: Mapping[str, object]) -> AggregateConfig:
-    """The aggregator's job from plain data.
+    """Validates plain data and returns the aggregator's job.
 
     Raises:
       ConfigError: one sentence about the first wrong setting.

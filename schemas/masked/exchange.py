@@ -1,4 +1,4 @@
-"""What roles of masked aggregation leave for each other in the exchange folder: all of it may be read by anyone.
+"""Files that the roles of masked aggregation exchange in a folder; anyone may read them.
 
 The plan is public; messages and sums are uniform to anyone without the clients' secret.
 """
@@ -32,7 +32,7 @@ MESSAGE_SCHEMA = pa.schema(
     ]
 )
 NONCE_BYTES = 32
-"""Random bytes of a run, at least."""
+"""Minimum length of a run's nonce."""
 SUM_SCHEMA = pa.schema(
     [
         pa.field("round", pa.string(), nullable=False),
@@ -58,7 +58,7 @@ class MaskedMessages(NamedTuple):
 
     Attributes:
       senders: pseudonyms in this round, one per message.
-      tags: in the same order; they name the masks for those who can make them.
+      tags: in the same order; those who can compute the masks find them by these.
       values: int64, shape (n_messages, size), masked.
     """
 
@@ -68,10 +68,10 @@ class MaskedMessages(NamedTuple):
 
     @classmethod
     def joined(cls, batches: Sequence["MaskedMessages"]) -> "MaskedMessages":
-        """All messages of some batches, at least one, in the order of their senders.
+        """Joins the messages of at least one batch and sorts them by sender.
 
         Raises:
-          ProtocolError: if a sender has two.
+          ProtocolError: if a sender has two messages.
         """
         senders = [sender for batch in batches for sender in batch.senders]
         tags = [tag for batch in batches for tag in batch.tags]
@@ -100,7 +100,7 @@ class MaskedSum(NamedTuple):
 
 
 class MaskedReleases(NamedTuple):
-    """The noised masked sum: nothing to read before the masks of those present are subtracted.
+    """The noised masked sum: unreadable until the masks of those present are subtracted.
 
     Attributes:
       releases: of one round; `values` are masked.
@@ -123,7 +123,7 @@ class _ReleaseContent(FileContent):
     noise_multiplier: Annotated[float, Field(gt=0.0)]
 
     def plan(self) -> ReleasePlan:
-        """The release; raises MalformedError if its noise would leave the lattice."""
+        """Returns the plan of the release; raises MalformedError if its noise would exceed the lattice."""
         if self.noise_multiplier * self.sensitivity >= _LARGEST_SCALE:
             raise MalformedError("noise beyond the lattice")
         spec = dict(self)
@@ -135,7 +135,7 @@ class _RoundContent(FileContent):
     releases: Annotated[list[_ReleaseContent], Field(min_length=1, max_length=64)]
 
     def plan(self) -> RoundPlan:
-        """The round; raises MalformedError if its vector is longer than a message can be."""
+        """Returns the plan of the round; raises MalformedError if its vector is longer than a message can be."""
         found = RoundPlan(path=self.path, releases=tuple(each.plan() for each in self.releases))
         if found.size > _MOST_WORDS:
             raise MalformedError(f"more than {_MOST_WORDS} words in a round")
@@ -153,42 +153,42 @@ class _PlanContent(NumberedFile):
 
 
 class AggregatorContent(NumberedFile):
-    """Content of `aggregator.json`: what messages are sealed to."""
+    """Content of `aggregator.json`: the public key to which messages are sealed."""
 
     key: PublicKey
 
 
 class BroadcastContent(NumberedFile):
-    """Content of `broadcast.json`: digest of what is broadcast, and path of the round."""
+    """Content of `broadcast.json`: digest of the broadcast, and path of the round."""
 
     broadcast: Digest
     round: str
 
 
 class RefusedContent(NumberedFile):
-    """Content of a refusal: names of the settings in which a party's job differs from that of the run."""
+    """Content of a refusal: the settings in which a party's job differs from the run's."""
 
     keys: Annotated[tuple[_Setting, ...], Field(max_length=1 << 10)]
 
 
 class CountersignedContent(NumberedFile):
-    """Content of a countersignature: digest of what the aggregator has shown to a client of a closed round."""
+    """Content of a countersignature: digest of the evidence that the aggregator showed a client on a closed round."""
 
     shown: Digest
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangePlan:
-    """What everybody who takes part in a run knows.
+    """Public plan of a run, known to all its participants.
 
     Attributes:
-      run: names the run.
-      nonce: random bytes, drawn when the run is opened: no two runs have the same, whatever they are called.
+      run: name of the run.
+      nonce: random bytes from the opening of the run, different for all runs, even of the same name.
       settings: digest of the settings that all clients must share.
-      rounds: paths, laws of noise, sensitivities and shapes, in order.
-      pairwise: None for masks from a shared secret; else the shares of clients that may collude and drop out.
-      collector: with pairwise masks the public key of the party that unmasks: shares are sealed to it.
-      shares: how senders split the noise; None where they do not.
+      rounds: paths, noise laws, sensitivities and shapes, in order.
+      pairwise: largest shares of clients that may collude and drop out; None for masks from a shared secret.
+      collector: with pairwise masks, the public key to which shares are sealed, of the party that unmasks.
+      shares: split of the noise among the senders; None if there is none.
     """
 
     run: str
@@ -201,7 +201,7 @@ class ExchangePlan:
 
     @property
     def content(self) -> dict[str, Any]:
-        """What it says, as plain data."""
+        """The plan as plain data, without its format number."""
         rounds = [{"path": each.path, "releases": [_release_to_json(r) for r in each.releases]} for each in self.rounds]
         pairwise = None if self.pairwise is None else self.pairwise._asdict()
         found: dict[str, Any] = {"run": self.run, "nonce": self.nonce.hex(), "settings": self.settings}
@@ -211,7 +211,7 @@ class ExchangePlan:
         return found
 
     def to_json(self) -> str:
-        """Content of `plan.json`."""
+        """Returns the content of `plan.json`."""
         return json.dumps(with_number(self.content), indent=2, sort_keys=True)
 
     @classmethod
@@ -219,7 +219,7 @@ class ExchangePlan:
         """Inverse of `to_json`.
 
         Raises:
-          ProtocolError: if the text is something else.
+          ProtocolError: if the text isn't a valid plan.
         """
         rule = "plan.json must be what `dapple masked unmask` wrote"
         refusal = Refusal(kind=ProtocolError, rule=rule, remedy="open a new run")
@@ -244,7 +244,7 @@ def _release_to_json(plan: ReleasePlan) -> dict[str, Any]:
 
 
 def messages_to_table(messages: MaskedMessages, plan: RoundPlan) -> pa.Table:
-    """One row per message: round, sender, tag and the masked vector's bytes."""
+    """Returns one row per message: round, sender, tag and the masked vector's bytes."""
     values = [row.tobytes() for row in messages.values.astype("<i8")]
     columns = [[plan.path] * len(values), messages.senders, messages.tags, values]
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, MESSAGE_SCHEMA, strict=True)], MESSAGE_SCHEMA)
@@ -254,7 +254,7 @@ def messages_from_table(table: pa.Table, plan: RoundPlan) -> MaskedMessages:
     """Inverse of `messages_to_table`.
 
     Raises:
-      ProtocolError: if the rows are not messages of that round.
+      ProtocolError: if the rows aren't messages of that round.
     """
     values: list[bytes] = table.column("values").to_pylist() if table.schema.equals(MESSAGE_SCHEMA) else [b""]
     if {len(each) for each in values} - {8 * plan.size} or set(table.column("round").to_pylist()) - {plan.path}:
@@ -266,7 +266,7 @@ def messages_from_table(table: pa.Table, plan: RoundPlan) -> MaskedMessages:
 
 
 def sum_to_table(masked: MaskedReleases, plan: RoundPlan) -> pa.Table:
-    """One row: the noised masked sum, and the final list of who is in it."""
+    """Returns one row: the noised masked sum, and the final list of its senders."""
     values = np.concatenate([release.values.ravel() for release in masked.releases]).astype("<i8").tobytes()
     row = {"round": plan.path, "senders": list(masked.senders), "tags": list(masked.tags), "values": values}
     return pa.Table.from_pylist([row], schema=SUM_SCHEMA)
@@ -276,7 +276,7 @@ def sum_from_table(table: pa.Table, plan: RoundPlan) -> MaskedReleases:
     """Inverse of `sum_to_table`.
 
     Raises:
-      ProtocolError: if the row is not the sum of that round.
+      ProtocolError: if the row isn't the sum of that round.
     """
     row = table.to_pylist()[0] if table.schema.equals(SUM_SCHEMA) and table.num_rows == 1 else None
     sound = row is not None and row["round"] == plan.path and len(row["values"]) == 8 * plan.size

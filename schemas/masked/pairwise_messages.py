@@ -1,7 +1,7 @@
-"""What clients with pairwise masks send besides their messages: keys, sealed letters, and shares for who unmasks.
+"""Additional messages of clients with pairwise masks: keys, sealed letters, and shares for unmasking.
 
-Keys and letters pass through the aggregator: keys are public, letters are sealed for the neighbor they are for.
-Shares are for the clients' role only: with all of them the sum of those present comes to light, and no more.
+The aggregator forwards keys, which are public, and letters, which are sealed to the neighbor's key.
+Only the clients' role gets shares: all of them together reveal the sum of those present, and no more.
 """
 
 import enum
@@ -18,11 +18,11 @@ PINNED_SCHEMA = pa.schema(
     [pa.field("sender", pa.binary(), nullable=False), pa.field("values", pa.large_binary(), nullable=False)]
 )
 LETTER_BYTES = 120
-"""Bytes of a letter: salt, the shares of key and seed, and what shows that it was not changed."""
+"""Length of a letter: salt, the shares of key and seed, and an authentication tag."""
 
 
 class Leg(enum.StrEnum):
-    """What a round with pairwise masks waits for."""
+    """Steps of a round with pairwise masks, by the messages that it waits for."""
 
     KEYS = "keys"
     LETTERS = "letters"
@@ -39,7 +39,7 @@ class SenderKeys(NamedTuple):
 
 
 class Letter(NamedTuple):
-    """Sealed shares from one sender for one of its neighbors, by their numbers in the order of pseudonyms."""
+    """Sealed shares of one sender for one of its neighbors, both numbered in the order of pseudonyms."""
 
     sender: int
     receiver: int
@@ -47,7 +47,7 @@ class Letter(NamedTuple):
 
 
 class HandedOut(NamedTuple):
-    """A share that a neighbor hands out: of the owner's seed if it is present, else of its key; 4 bytes per limb."""
+    """Share that a neighbor reveals: of the owner's seed if it is present, else of its key; 4 bytes per limb."""
 
     owner: int
     holder: int
@@ -60,16 +60,16 @@ _TYPES = {bytes: pa.binary(), int: pa.int64(), bool: pa.bool_()}
 
 
 def schema_of(kind: type[Sent]) -> pa.Schema:
-    """Columns of a file of what is sent."""
+    """Returns the columns of a file of such messages."""
     types = {"round": pa.string()} | {name: _TYPES[type_] for name, type_ in kind.__annotations__.items()}
     return pa.schema([pa.field(name, type_, nullable=False) for name, type_ in types.items()])
 
 
 def sent_to_table(rows: Sequence[Sent], kind: type[Sent], path: str) -> pa.Table:
-    """One row each: round, and what was sent.
+    """Returns one row per message, after the path of the round.
 
     Args:
-      rows: all of one kind.
+      rows: messages of one kind.
       kind: their class.
       path: of the round.
     """
@@ -80,7 +80,7 @@ def sent_from_table(table: pa.Table, kind: type[Sent], path: str) -> list[Sent]:
     """Inverse of `sent_to_table`.
 
     Raises:
-      ProtocolError: if the rows are others, or of another round.
+      ProtocolError: if the rows aren't messages of this kind and round.
     """
     rows = table.to_pylist() if table.schema.equals(schema_of(kind)) else [{"round": ""}]
     if any(row.pop("round") != path for row in rows):
@@ -89,7 +89,7 @@ def sent_from_table(table: pa.Table, kind: type[Sent], path: str) -> list[Sent]:
 
 
 def pinned_to_table(batches: Sequence[tuple[Sequence[bytes], NDArray[np.int64]]]) -> pa.Table:
-    """One row per sender: its name, and bytes of its statistic.
+    """Returns one row per sender: its name, and the bytes of its statistic.
 
     Args:
       batches: (names, int64 of shape (n_names, size)).
@@ -100,10 +100,10 @@ def pinned_to_table(batches: Sequence[tuple[Sequence[bytes], NDArray[np.int64]]]
 
 
 def pinned_from_table(table: pa.Table, size: int) -> tuple[list[bytes], NDArray[np.int64]]:
-    """Names of senders, and int64 of shape (n_names, size).
+    """Returns the names of senders, and their statistics, int64 of shape (n_names, size).
 
     Raises:
-      ProtocolError: if it is another table, or statistics are of another size.
+      ProtocolError: if the table has other columns, or statistics of another size.
     """
     values: list[bytes] = table.column("values").to_pylist() if table.schema.equals(PINNED_SCHEMA) else [b""]
     if {len(each) for each in values} - {8 * size}:

@@ -1,4 +1,4 @@
-"""What a run charges to the ledger, and what a data set may spend."""
+"""Charges of runs to the ledger, and the limit of a data set."""
 
 import dataclasses
 import json
@@ -13,14 +13,14 @@ from dapple_dp.schemas.privacy.statement import PrivacyStatement
 from dapple_dp.schemas.settings.json_schema import FILE_CONTENT, check_content
 
 _KNOWN_CORRECTIONS = 2
-"""Corrections of faults of earlier versions that this one knows. A charge holds how many its own version knew.
+"""Number of known corrections of earlier versions' faults; a charge stores the number that its version knew.
 
 1: wide rows (`Charge.correction`). 2: statements (`wrong_statements`).
 """
 _RELATIVE_UNITS = 1 << 26
-"""Lattice units: the sensitivity of relative sums, by which they are distinguished from other sums."""
+"""Sensitivity of relative sums, in lattice units, by which they are told from other sums."""
 _SAFE_FEATURES, _SAFE_FEATURES_OF_MEAN = 1024, 4096
-"""This many features were safe with centers in the clipping ball."""
+"""Numbers of features up to which the epsilon was right, as long as centers lay in the clipping ball."""
 
 
 _NO_LATTICE = LatticeNoise()
@@ -29,14 +29,14 @@ _NO_LATTICE = LatticeNoise()
 @pydantic.with_config(FILE_CONTENT)
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """What all runs on a data set may spend together, as a ledger entry holds it.
+    """Privacy limit for all runs on a data set, as stored in a ledger entry.
 
     Attributes:
       epsilon: total.
       delta: total.
-      basic_epsilon: part of it that is set aside for runs with other than Gaussian mechanisms.
+      basic_epsilon: part of the total that is reserved for runs with other than Gaussian mechanisms.
       basic_delta: likewise.
-      unit: the privacy unit that is protected; None lets the first run decide.
+      unit: the protected privacy unit; None lets the first run decide.
     """
 
     epsilon: float
@@ -49,7 +49,7 @@ class Limit:
 @pydantic.with_config(FILE_CONTENT)
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
-    """What one run spends, settled before it reads data.
+    """Privacy cost of one run, fixed before it reads data.
 
     Attributes:
       dataset: `data.name`.
@@ -58,12 +58,12 @@ class Charge:
       neighboring_relation: add or remove one, or replace one.
       epsilon: stated by the run, composed over its events.
       delta: likewise.
-      events: as `privacy.json` lists them.
-      noise: of Gaussian events on the lattice.
-      scope: the partition that is charged, if the user has declared that no unit is in two of them.
-      reason: the user's words for that.
-      epoch: of a window of an epoch, whose windows are charged once together; None of a run on its own.
-      corrections: of earlier faults, as many as the version that charged it knew.
+      events: in the form of `privacy.json`.
+      noise: of the Gaussian events on the lattice.
+      scope: the partition that is charged, if the user declared that no unit is in two partitions.
+      reason: the user's reason for that.
+      epoch: of a window in an epoch, whose windows share one charge; None for a single run.
+      corrections: number of corrections that the version which wrote the charge knew.
     """
 
     dataset: str
@@ -81,7 +81,7 @@ class Charge:
 
     @classmethod
     def of(cls, statement: PrivacyStatement, *, dataset: str, job: str, **more: Any) -> "Charge":
-        """Charge of a run with this guarantee.
+        """Creates the charge of a run from its privacy statement.
 
         Args:
           statement: of the run.
@@ -103,12 +103,12 @@ class Charge:
 
     @property
     def is_drawn_once(self) -> bool:
-        """Whether a lost release stays lost: what a window has counted is replaced by what the next one counts."""
+        """True if a lost release can't be drawn again: the next window has overwritten the counts behind it."""
         return self.epoch is not None
 
     @property
     def correction(self) -> str | None:
-        """The fault of `epsilon`, if the version that charged it had a fault; in words, None if nothing is."""
+        """Describes how `epsilon` is wrong, if an earlier version charged it too low; None otherwise."""
         relative = [] if self.corrections >= 1 else [each for each in self.events if _is_relative(each)]
         if any(each["shape"][-1] > _safe_features(each) for each in relative):
             return "its epsilon is too small: a row changed what thousands of others added (sharp edge edge-wide-rows)"
@@ -121,28 +121,28 @@ class Charge:
 
     @property
     def is_gaussian(self) -> bool:
-        """Whether all events are Gaussian noise of a known multiplier."""
+        """True if there are events, and all of them are Gaussian noise with a known multiplier."""
         return bool(self.events) and all(
             each.get("mechanism") == str(Mechanism.DISCRETE_GAUSSIAN) and each.get("noise_multiplier", 0.0) > 0.0
             for each in self.events
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Content of a ledger entry."""
+        """Returns the charge as the content of a ledger entry."""
         return dataclasses.asdict(self) | {"events": list(self.events), "noise": self.noise._asdict()}
 
     def equals(self, content: dict[str, Any]) -> bool:
-        """Whether this is what a ledger entry holds, whatever corrections the version that wrote it knew."""
+        """Returns whether a ledger entry holds this charge; the number of corrections isn't compared."""
         return alike(Charge.from_json(content).to_json() | {"corrections": self.corrections}, self.to_json())
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Charge":
-        """Inverse of `to_json`; what does not name its corrections was written before there were any."""
+        """Inverse of `to_json`; content without `corrections` is older than the first correction."""
         return check_content({"corrections": 0} | content, cls)
 
 
 def _is_relative(event: dict[str, Any]) -> bool:
-    """Whether an event is the release of relative sums."""
+    """Returns whether an event is the release of relative sums."""
     return (
         str(event.get("path")).endswith("sums")
         and event.get("mechanism") == str(Mechanism.DISCRETE_GAUSSIAN)
@@ -151,22 +151,22 @@ def _is_relative(event: dict[str, Any]) -> bool:
 
 
 def _safe_features(event: dict[str, Any]) -> int:
-    """This many features were safe in the round of an event: the mean is measured from the middle of the ball."""
+    """Returns the number of features up to which a release was safe; the mean is measured from the ball's center."""
     return _SAFE_FEATURES_OF_MEAN if event["path"].endswith("/mean/sums") else _SAFE_FEATURES
 
 
 def canonical(content: Any) -> str:
-    """Plain data as JSON in one way only; raises ValueError for NaN and infinities."""
+    """Serializes plain data to JSON in exactly one way; raises ValueError for NaN and infinities."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def alike(left: object, right: object, within: float = 1e-12) -> bool:
-    """Whether plain data are the same, but for the last bits of what is computed, which depend on the processor.
+    """Compares plain data; floats may differ in their last bits, which depend on the processor.
 
     Args:
       left: mappings, sequences, numbers, texts.
       right: likewise.
-      within: relative difference of floats, at most.
+      within: maximum relative difference of floats.
     """
     if isinstance(left, float) and isinstance(right, float | int):
         return math.isclose(left, right, rel_tol=within)

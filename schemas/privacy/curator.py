@@ -1,4 +1,4 @@
-"""What only the curator can say of a job; it is published as it is written, and changes nothing of the run."""
+"""Facts about a job that only the curator knows; they are published as written and don't affect the run."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated
@@ -9,13 +9,13 @@ from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.settings.section import Count, Section
 
 PublicText = Annotated[str, Field(strict=True, min_length=1, max_length=2000, pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]+$")]
-"""Text that is published: short, and without control characters."""
+"""Text that is published: at most 2000 characters, none of them control characters."""
 SettingName = Annotated[str, Field(strict=True, pattern=r"^[a-z_]+(\.[A-Za-z0-9_]+)*$", max_length=200)]
-"""A setting with its sections, such as `clipping.norm`."""
+"""Dotted name of a setting, such as `clipping.norm`."""
 
 
 class PlanOptions(Section):
-    """What `dapple plan` assumes, and what `privacy.shares: auto` simulates."""
+    """Assumptions of `dapple plan`, which `privacy.shares: auto` also uses in its simulation."""
 
     assumed_rows: Count = Field(
         description="the assumed number of rows (privacy unit client: of clients), an integer >= 1, never read off "
@@ -24,7 +24,7 @@ class PlanOptions(Section):
 
 
 class DeploymentConfig(Section):
-    """Fields of the registry entry that a run cannot know; what is left out stays unknown there."""
+    """Fields of the registry entry that a run can't know; missing ones stay "unknown" there."""
 
     intended_use: PublicText | None = Field(default=None, description="what the centers are for")
     release_schedule: PublicText | None = Field(default=None, description="whether and when the run is repeated")
@@ -32,15 +32,15 @@ class DeploymentConfig(Section):
 
     @property
     def given(self) -> dict[str, str]:
-        """The fields that the job gives."""
+        """Fields that the job sets, by name."""
         return self.model_dump(exclude_none=True)
 
 
 def check_justified(justification: Mapping[str, str], known: Iterable[str]) -> None:
-    """Refuses reasons for settings that no job of this kind has.
+    """Refuses justifications of settings that this kind of job doesn't have.
 
     Raises:
-      ConfigError: in one sentence.
+      ConfigError: if a name doesn't start with a known section.
     """
     sections = set(known)
     for name in justification:

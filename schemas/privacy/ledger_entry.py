@@ -1,4 +1,4 @@
-"""Rows of the privacy ledger: each holds the digest of the one before, so that none can be changed unseen."""
+"""Rows of the privacy ledger; each holds the digest of the previous one, so that any change is detected."""
 
 import dataclasses
 import enum
@@ -12,12 +12,12 @@ from dapple_dp.schemas.settings.json_schema import check_content, parse_as
 from dapple_dp.schemas.settings.refusal import Refusal
 
 CHAIN_START = "0" * 64
-"""What the first entry holds instead of a digest."""
+"""Value of `previous` in the first entry."""
 COLUMNS = ("sequence", "time", "kind", "dataset", "run", "content", "previous", "digest")
 
 
 def _refusal(entry: int | str) -> Refusal:
-    """The refusal of an entry that no ledger writes, though its digest is right."""
+    """Builds the error for an entry that has a valid digest, but that Dapple never writes."""
     return Refusal(
         kind=LedgerRefusedError,
         rule=f"entry {entry} of the ledger must be one that this program wrote",
@@ -26,11 +26,11 @@ def _refusal(entry: int | str) -> Refusal:
 
 
 class EntryKind(enum.StrEnum):
-    """What an entry says.
+    """Kinds of ledger entries.
 
-    LIMIT: a data set may spend so much. RESERVE: a run is about to spend. START: it is about to draw noise, under this
-    key and from this input. COMMIT: its release is complete; a second one has a new manifest of the same release.
-    VOID: it ended before it released anything. MOVED: all entries before are in another ledger, and none follows here.
+    LIMIT: sets the limit of a data set. RESERVE: a run is about to spend. START: it is about to draw noise, with
+    this key and input. COMMIT: its release is complete; a second one has a new manifest of the same release.
+    VOID: it ended without a release. MOVED: all earlier entries are in another ledger; no entry may follow.
     """
 
     LIMIT = "limit"
@@ -57,12 +57,12 @@ class LedgerEntry:
     Attributes:
       sequence: 1, 2, 3, ...
       time: UTC, ISO 8601.
-      kind: what it says.
-      dataset: that it is about; empty for a move.
-      run: that it is about; empty for a limit and a move.
+      kind: an `EntryKind`, as text.
+      dataset: name of the data set; empty for a move.
+      run: id of the run; empty for a limit and a move.
       content: canonical JSON.
-      previous: digest of the entry before, or `CHAIN_START`.
-      digest: SHA-256 of all the rest, 64 hex digits.
+      previous: digest of the previous entry, or `CHAIN_START`.
+      digest: SHA-256 of all other fields, 64 hex digits.
     """
 
     sequence: int
@@ -86,22 +86,22 @@ class LedgerEntry:
 
     @property
     def is_text(self) -> bool:
-        """Whether every value but the first is a string; SQLite would keep others as well."""
+        """True if every value but the first is a string; SQLite would also store other types."""
         return all(isinstance(value, str) for value in self.row[1:])
 
     def sealed(self) -> "LedgerEntry":
-        """The entry with its digest."""
+        """Returns the entry with its digest filled in."""
         covered = canonical(list(self.row[:-1]))
         return dataclasses.replace(self, digest=hashlib.sha256(covered.encode()).hexdigest())
 
 
 IN_MEMORY = "in_memory"
-"""Mark of a reservation whose run is in the memory of one process, so that no other can resume it."""
+"""Key that marks the reservation of an in-memory run, which no other process can resume."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
-    """What a ledger says of a run: the kind of its last entry, and what it has said since it was last reserved."""
+    """Status of a run in the ledger: the kind of its last entry, and all content since its last reservation."""
 
     kind: EntryKind
     reserved: dict[str, Any]
@@ -110,40 +110,40 @@ class RunStatus:
 
     @property
     def charge(self) -> Charge:
-        """What it spends."""
+        """The privacy cost of the run."""
         with _refusal("of a run").covers():
             return Charge.from_json(self.reserved["charge"])
 
     @property
     def versions(self) -> dict[str, str]:
-        """Versions of the code that reserved it, by distribution; none of an entry that holds none."""
+        """Versions of the code that reserved the run, by distribution; empty for entries without versions."""
         with _refusal("of a run").covers():
             return check_content(self.reserved.get("versions", {}), dict[str, str])
 
     @property
     def state(self) -> str:
-        """One of the words reserved, committed and void."""
+        """One of "reserved", "committed" and "void"."""
         states = {EntryKind.COMMIT: "committed", EntryKind.VOID: "void"}
         return states.get(self.kind, "reserved")
 
     @property
     def word(self) -> str:
-        """The state as people read it: of a run in memory that did not end, lost, unless its process still runs."""
+        """The state for display: "lost" instead of "reserved" for an in-memory run, which may also be still running."""
         return "lost" if self.state == "reserved" and self.reserved.get(IN_MEMORY) else self.state
 
     @property
     def release(self) -> str | None:
-        """SHA-256 of the release of a committed run, by which it is known if it is drawn again; None without one."""
+        """SHA-256 of a committed run's release, to recognize it if it is drawn again; None if there is none."""
         return None if self.kind is not EntryKind.COMMIT else (self.committed or {}).get("releases")
 
 
 def check_chain(entries: Sequence[LedgerEntry], length: int, head: str) -> None:
-    """Recomputes every digest and compares the end of the chain with what was written beside it.
+    """Recomputes every digest and compares the end of the chain with the length and digest stored with it.
 
     Args:
       entries: in order.
-      length: number of entries as noted beside them.
-      head: digest of the last one as noted beside them.
+      length: number of entries, as stored beside them.
+      head: digest of the last entry, as stored beside them.
 
     Raises:
       LedgerRefusedError: at the first entry that was changed, removed, added or moved.
@@ -169,10 +169,10 @@ def check_chain(entries: Sequence[LedgerEntry], length: int, head: str) -> None:
 
 
 def run_states(entries: Sequence[LedgerEntry]) -> dict[str, RunStatus]:
-    """What entries say of each run, in the order of first reservations.
+    """Replays entries and returns the status of every run, in the order of first reservations.
 
     Raises:
-      LedgerRefusedError: if an entry cannot follow the one before it on the same run.
+      LedgerRefusedError: if an entry can't follow the previous one of the same run.
     """
     found: dict[str, RunStatus] = {}
     for place, entry in enumerate(entries):
@@ -193,7 +193,7 @@ def run_states(entries: Sequence[LedgerEntry]) -> dict[str, RunStatus]:
 
 
 def moved_to(entries: Sequence[LedgerEntry]) -> str | None:
-    """The ledger that has taken the place of this one; None if this one is open."""
+    """Returns the ledger that replaced this one; None if this one is open."""
     if not entries or entries[-1].kind != EntryKind.MOVED:
         return None
     with _refusal(entries[-1].sequence).covers():
@@ -201,14 +201,14 @@ def moved_to(entries: Sequence[LedgerEntry]) -> str | None:
 
 
 def check_open(entries: Sequence[LedgerEntry], place: str) -> None:
-    """Refuses a ledger that another one has taken the place of.
+    """Refuses a ledger that was moved to another one.
 
     Args:
       entries: of the ledger.
-      place: of the ledger.
+      place: path or URL of the ledger.
 
     Raises:
-      LedgerRefusedError: naming the ledger that goes on.
+      LedgerRefusedError: if it was moved; names the new ledger.
     """
     to = moved_to(entries)
     if to is not None:
@@ -218,13 +218,13 @@ def check_open(entries: Sequence[LedgerEntry], place: str) -> None:
 
 
 def _repeats(before: RunStatus | None, kind: EntryKind, body: dict[str, Any]) -> bool:
-    """Whether a committed release that was lost has been drawn again: the same one, with a manifest of its own."""
+    """Returns whether an entry commits the same release again, after a loss, with a new manifest."""
     known = None if before is None else before.release
     return kind is EntryKind.COMMIT and known is not None and body.get("releases") == known
 
 
 def _after(before: RunStatus | None, kind: EntryKind, body: dict[str, Any]) -> RunStatus:
-    """The status of a run after one more entry."""
+    """Returns the status of a run after one more entry."""
     if before is None or kind is EntryKind.RESERVE:
         return RunStatus(kind=kind, reserved=body)
     changed = {EntryKind.START: {"started": body}, EntryKind.COMMIT: {"committed": body}}.get(kind, {})

@@ -1,4 +1,4 @@
-"""Where a ledger is: a file on a local disk, or a database of a PostgreSQL server."""
+"""Location of a ledger: a file on a local disk, or a database on a PostgreSQL server."""
 
 import urllib.parse
 
@@ -9,18 +9,18 @@ _SECRET = ("password", "sslpassword")
 
 
 def is_on_server(ledger: str) -> bool:
-    """Whether a ledger is in a database that other machines may share."""
+    """Returns whether a ledger is in a database server, which several machines can share."""
     return ledger.partition("://")[0].lower() in _SERVERS and "://" in ledger
 
 
 def ledger_place(ledger: str) -> str:
-    """The place of a ledger as it was given; what is refused is not repeated, since it may hold a password.
+    """Validates the location of a ledger and returns it; messages don't repeat it, since it may hold a password.
 
     Args:
       ledger: a path, or `postgresql://USER@HOST:PORT/DATABASE` with options of libpq.
 
     Raises:
-      ConfigError: if it is a URL with a password, or one that leaves open what its password is.
+      ConfigError: if it is a URL with a password, or one that can't be parsed without doubt.
     """
     if not is_on_server(ledger):
         return ledger

@@ -1,4 +1,4 @@
-"""Meanings of releases, for pages, files, memory and drift, which know no protocol and never look at names."""
+"""Meanings of releases, by which pages, files, memory and drift read them without knowing the protocol."""
 
 import dataclasses
 import enum
@@ -7,9 +7,9 @@ from dapple_dp.schemas.core.plan import ReleaseSpec
 
 
 class Role(enum.StrEnum):
-    """The use of a release for code that knows no protocol; counts are of rows or clients.
+    """Use of a release for code that doesn't know the protocol; counts are of rows or clients.
 
-    CLUSTER_SUMS: divided by the cluster counts of the round, means of rows in the coordinates of the round.
+    CLUSTER_SUMS: sums by cluster; divided by the round's cluster counts, the means of rows in its coordinates.
     CLUSTER_COUNTS: counts by cluster.
     CLUSTER_TERMS: counts by cluster and public term.
     SQUARED_LENGTHS: upper triangle of a scatter around the frame's center; its trace adds up squared lengths of rows.
@@ -57,7 +57,7 @@ class Replaced(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Meaning:
-    """The meaning of a release, for pages and files; nothing here changes its noise.
+    """The meaning of a release, for pages and files; it doesn't affect the noise.
 
     Attributes:
       tells: words that complete "it says", for example "where each center lies"; never empty.

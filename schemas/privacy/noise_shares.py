@@ -1,4 +1,4 @@
-"""How senders split the noise of a masked sum among them, so that nobody knows all of it."""
+"""Shares of the noise of a masked sum, split among the senders so that none of them knows all of it."""
 
 import dataclasses
 import math
@@ -12,24 +12,24 @@ from dapple_dp.schemas.errors import ProtocolError
 from dapple_dp.schemas.settings.json_schema import FILE_CONTENT
 
 MOST_CORRUPT = 0.5
-"""The largest share of senders that may pool what they know: no promise here is for a majority of colluders."""
+"""Largest supported share of colluding senders; no guarantee here survives a colluding majority."""
 CorruptShare = Annotated[float, Field(ge=0.0, le=MOST_CORRUPT)]
 DropoutShare = Annotated[float, Field(ge=0.0, lt=1.0)]
 _MANY = 10_000
 ZEROED_OUT = "zeroed_out"
-"""The neighboring relation: one unit is left out of its sender's statistic, and its sender sends in both cases."""
+"""Neighboring relation: one unit is left out of its sender's statistic; the sender sends in both cases."""
 
 
 @pydantic.with_config(FILE_CONTENT)
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ShareLaw:
-    """Which part of the noise each sender adds: so much that those who are left have all of it.
+    """Size of each sender's noise share, such that the remaining senders still add all of the noise.
 
     Attributes:
-      threshold: the fewest senders that a sum may be of.
-      corrupt: the largest share of those listed who may pool what they know with the server; 0 without a list.
-      dropout: the largest share of those listed who may drop out; None where nobody is listed before noise is drawn.
-        Then `threshold` alone says who is left.
+      threshold: the fewest senders that a sum may include.
+      corrupt: largest share of the listed senders who may collude with the server; 0 without a list.
+      dropout: largest share of the listed senders who may drop out; None if no list exists before noise is drawn.
+        Then `threshold` alone is the number that remains.
     """
 
     threshold: Annotated[int, Field(ge=1, lt=1 << 62)]
@@ -37,22 +37,22 @@ class ShareLaw:
     dropout: DropoutShare | None = None
 
     def fewest(self, n_listed: int | None) -> int:
-        """The fewest senders that a sum may be of.
+        """Returns the fewest senders that a sum may include.
 
         Args:
-          n_listed: of those who were listed before shares were drawn; None without a list.
+          n_listed: number of senders listed before shares were drawn; None without a list.
         """
         if self.dropout is None or n_listed is None:
             return self.threshold
         return max(self.threshold, n_listed - n_gone(self.dropout, n_listed))
 
     def counted(self, n_listed: int | None) -> int:
-        """Shares whose variances add up to that of the plan: of the fewest senders, those who pool nothing.
+        """Returns the number of shares that together have the planned variance: the fewest honest senders of a sum.
 
-        All that collude may be among those that are present, so their number is taken off, not their share.
+        All colluders may be present, so their full number is subtracted, not their share.
 
         Raises:
-          ProtocolError: if nobody would be left.
+          ProtocolError: if no sender would remain.
         """
         counted = self.fewest(n_listed) - self._n_corrupt(n_listed)
         if counted < 1:
@@ -64,14 +64,14 @@ class ShareLaw:
 
     @property
     def is_whole(self) -> bool:
-        """Whether each share is all of the noise, however many senders there are."""
+        """True if each share is all of the noise, for any number of senders."""
         return self.dropout is None and self.threshold == 1
 
     def factors(self) -> tuple[float, float] | None:
-        """How many times the planned variance a sum of many senders has; None where nobody is listed.
+        """Ratios of the variance of a sum of many senders to the planned one; None without a list.
 
         Returns:
-          If nobody drops out, which is the most that it can be, and if as many drop out as may.
+          The largest ratio, if nobody drops out, and the ratio if as many drop out as may.
         """
         if self.dropout is None:
             return None
@@ -80,21 +80,21 @@ class ShareLaw:
         return _MANY / counted, law.fewest(_MANY) / counted
 
     def _n_corrupt(self, n_listed: int | None) -> int:
-        """The most senders that may pool what they know."""
+        """Returns the largest number of senders that may collude."""
         return 0 if n_listed is None else n_corrupt(self.corrupt, n_listed)
 
     def quorum(self, n_parties: int) -> int:
-        """Parties that must have signed one list of who is present: two lists cannot both have this many.
+        """Returns how many parties must sign one list of present senders, so that no two lists can have enough.
 
-        Two quorums have more parties in common than may collude, and a party that follows the protocol signs one list.
+        Two quorums share more parties than may collude, and an honest party signs only one list.
         """
         return (n_parties + n_corrupt(self.corrupt, n_parties)) // 2 + 1
 
     def check_present(self, n_present: int, n_listed: int | None) -> None:
-        """Stops at a sum whose shares have less noise than was planned.
+        """Refuses a sum whose shares add less noise than planned.
 
         Raises:
-          ProtocolError: if it is of too few senders; its masks stay.
+          ProtocolError: if there are too few senders; their masks stay in the sum.
         """
         fewest = self.fewest(n_listed)
         if n_present < fewest:
@@ -105,20 +105,20 @@ class ShareLaw:
 
 
 def n_corrupt(share: float, n: int) -> int:
-    """The most of n senders or parties that may pool what they know: all that count them ask here.
+    """Returns the largest number of n senders or parties that may collude; all code gets that number here.
 
     Args:
-      share: the largest share of them, as it was written in decimal digits.
-      n: how many there are.
+      share: the largest share of colluders, a decimal number.
+      n: number of senders or parties.
     """
     return math.floor(_exact(share) * n)
 
 
 def n_gone(share: float, n: int) -> int:
-    """The most of n senders that may drop out, likewise."""
+    """Returns the largest number of n senders that may drop out, given the largest share."""
     return math.ceil(_exact(share) * n)
 
 
 def _exact(rate: float) -> Fraction:
-    """A rate as it was written, in decimal digits."""
+    """Returns the exact value of the shortest decimal number that reads back as `rate`."""
     return Fraction(repr(float(rate)))

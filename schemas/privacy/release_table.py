@@ -28,7 +28,7 @@ RELEASE_SCHEMA = pa.schema(
 
 
 def releases_to_table(releases: list[Release]) -> pa.Table:
-    """Rows of `releases.parquet`, in the given order."""
+    """Returns the table of `releases.parquet`, in the given order."""
     rows = [
         {
             "path": release.path,
@@ -52,9 +52,9 @@ def releases_to_table(releases: list[Release]) -> pa.Table:
 
 
 def releases_from_table(table: pa.Table) -> tuple[Release, ...]:
-    """Inverse of `releases_to_table`; shares of the budget are not recorded and come back as NaN.
+    """Inverse of `releases_to_table`.
 
-    Nor is what sensitivities were made from: `Meaning.replaced` does not come back.
+    `ReleaseSpec.share` (NaN here) and `Meaning.replaced` are not stored.
     """
     releases = []
     for row, listed in zip(table.drop_columns(["values_lattice"]).to_pylist(), table["values_lattice"], strict=True):

@@ -1,4 +1,4 @@
-"""What a run guarantees, in the words every output repeats."""
+"""The privacy guarantee of a run, with the sentences that all outputs repeat."""
 
 import dataclasses
 import math
@@ -34,18 +34,18 @@ _MASKS = {
     MaskScheme.PAIRWISE: "each two clients share a mask",
 }
 SIMULATED = "simulated in one job"
-"""The roles of masked aggregation where one job has all of them."""
+"""Value of `masked["roles"]` if one job plays all roles of masked aggregation."""
 KEY_STREAM = "ChaCha20 under a secret key"
 DEVICES = "the random generator of each client's operating system"
 PIPELINE_DP = "the random generator of PipelineDP"
-"""Where noise comes from."""
+"""Sources of the noise's random bits."""
 
 
 def computational(source: str) -> str:
-    """The assumption of every guarantee here, in a sentence: no computer draws noise from truly random bits.
+    """Returns the sentence on the assumption behind every guarantee: no computer draws noise from truly random bits.
 
     Args:
-      source: of the bits, such as `KEY_STREAM`.
+      source: of the random bits, such as `KEY_STREAM`.
 
     Source: Mironov, Pandey, Reingold, Vadhan (2009), "Computational differential privacy": IND-CDP.
     """
@@ -53,16 +53,16 @@ def computational(source: str) -> str:
 
 
 def odds(epsilon: float, delta: float) -> float:
-    """The probability at most that a guess at even odds is right: (e^epsilon + delta) / (1 + e^epsilon).
+    """Returns the largest probability that a guess at even odds is right: (e^epsilon + delta) / (1 + e^epsilon).
 
-    Source: Kairouz, Oh, Viswanath (2015), "The composition theorem for differential privacy": the region of errors of
-      any test, whose best point for equal priors this is.
+    Source: Kairouz, Oh, Viswanath (2015), "The composition theorem for differential privacy": the best point for
+      equal priors in the region of errors of any test.
     """
     return (1.0 + delta * math.exp(-epsilon)) / (1.0 + math.exp(-epsilon))
 
 
 def describe(plan: PrivacyPlan) -> list[dict[str, Any]]:
-    """One row of plain data per release, in order, as `privacy.json` lists them."""
+    """Returns one row of plain data per release, in order, in the form of `privacy.json`."""
     return [
         {
             "path": f"{each.path}/{release.spec.name}",
@@ -85,19 +85,19 @@ class PrivacyStatement:
     """The guarantee of a run.
 
     Attributes:
-      unit: what one neighbor adds or removes.
-      neighboring_relation: "add_or_remove_one"; "zeroed_out" where senders split the noise: who sends is public.
+      unit: the privacy unit, which a neighbor adds or removes.
+      neighboring_relation: "add_or_remove_one"; "zeroed_out" if senders split the noise, since who sends is public.
       epsilon: spent, composed over all events.
       delta: spent.
       events: one row per release: path, mechanism, sensitivity, noise multiplier.
       trust: "central": the pipeline is the trusted aggregator; "masked": it adds up masked messages;
         "local" and "shuffle": each report is private on its own, or once shuffled.
-      extended: types on which it rests besides Dapple's own, as `privacy.json` lists them.
-      masked: of trust "masked": scheme, who adds noise, bytes of a message by round, who plays the roles, and, where
-        several parties do, what one unit is among them; of a window of an epoch what each role keeps of earlier ones.
-      epoch: of a window of an epoch: epsilon and delta are those of all its windows together.
-      chosen: space, shares and Lloyd rounds that public data chose for `privacy.shares: auto`; None elsewhere.
-      engine: "InProcess" of rounds that ran in one process, without a graph to check; None of those that ran on Beam.
+      extended: types besides Dapple's own that the guarantee relies on, in the form of `privacy.json`.
+      masked: for trust "masked": scheme, who adds noise, bytes of a message by round, who plays the roles; with several
+        parties, the unit among them; for a window of an epoch, what each role keeps of earlier windows.
+      epoch: for a window of an epoch; epsilon and delta then cover all of its windows together.
+      chosen: space, shares and Lloyd rounds that `privacy.shares: auto` chose from public data; None otherwise.
+      engine: "InProcess" if the rounds ran in one process, without a graph to check; None if they ran on Beam.
     """
 
     unit: PrivacyUnit
@@ -114,15 +114,15 @@ class PrivacyStatement:
 
     @classmethod
     def from_plan(cls, plan: PrivacyPlan, events: list[dict[str, Any]], **more: Any) -> "PrivacyStatement":
-        """Statement of a plan; `events` are its rows as `describe` has them, `more` are other fields."""
+        """Creates the statement of a plan; `events` are its rows from `describe`, `more` are other fields."""
         usual = {"neighboring_relation": NEIGHBORING_RELATION, "trust": Trust.CENTRAL}
         return cls(unit=plan.unit, epsilon=plan.epsilon, delta=plan.delta, events=tuple(events), **usual | more)
 
     def of_graph(self, found: GraphPrivacy, engine: Literal[Runner.IN_PROCESS] | None = None) -> "PrivacyStatement":
-        """The same guarantee with what the noise stages of the graph that ran, or the rounds in memory, spend together.
+        """Returns the statement with the spending of the graph that ran, or of the rounds in memory.
 
         Raises:
-          PrivacyFlowError: if the graph composes to something else than the plan.
+          PrivacyFlowError: if the graph doesn't compose to the epsilon of the plan.
         """
         if found.epsilon is None or found.delta is None or not math.isclose(found.epsilon, self.epsilon, rel_tol=1e-9):
             raise PrivacyFlowError(
@@ -134,12 +134,12 @@ class PrivacyStatement:
         )
 
     def with_roles(self, roles: str) -> "PrivacyStatement":
-        """The same guarantee of masked aggregation whose roles were jobs of several parties, each with its own rows."""
+        """Returns the statement for masked aggregation among several parties, each with its own job and rows."""
         others = {"roles": roles, "one_unit": UNITS[self.unit].at_party}
         return dataclasses.replace(self, masked=(self.masked or {}) | others)
 
     def __str__(self) -> str:
-        """A label: what is protected, by how much, and who has to be trusted."""
+        """Returns a label: the protected unit, the budget, and who must be trusted."""
         lines = (
             f"protects {UNITS[self.unit].protects}",
             f"epsilon {self.epsilon:.6g}, delta {self.delta:.3g}" + (f", {self.covers}" if self.covers else ""),
@@ -150,14 +150,14 @@ class PrivacyStatement:
 
     @property
     def covers(self) -> str | None:
-        """What epsilon and delta are of, in words, where that is more than one run; None where it is the run."""
+        """Description of the windows that epsilon and delta cover; None if they cover just this run."""
         if self.epoch is None:
             return None
         return f"all {self.epoch['windows']:,} windows of epoch {self.epoch['name']} together"
 
     @property
     def actors(self) -> str:
-        """Who has to be trusted with what."""
+        """Description of who must be trusted with what."""
         if self.engine is not None:
             return "the process that ran the fit reads the rows, and is trusted with them"
         if self.masked is None:
@@ -167,13 +167,13 @@ class PrivacyStatement:
 
     @property
     def _masked_noise(self) -> str:
-        """Who adds up, who adds the noise, and who holds the masks."""
+        """Description of who aggregates, who adds the noise, and who holds the masks."""
         masked = self.masked or {}
         return f"{_MASKED_NOISE[NoiseBy(masked['noise_by'])]}; {_MASKS[MaskScheme(masked['scheme'])]}"
 
     @property
     def ran(self) -> str | None:
-        """Where rounds without a graph ran, and what was checked of them; None of a run on Beam."""
+        """Description of where rounds without a graph ran, and how they were audited; None for a run on Beam."""
         if self.engine is None:
             return None
         return (
@@ -183,7 +183,7 @@ class PrivacyStatement:
 
     @property
     def aggregation(self) -> str:
-        """How sums become releases, in sentences."""
+        """Description of how sums become releases, in sentences."""
         if self.masked is not None:
             who = self._masked_noise
             return f"{who[0].upper()}{who[1:]}. Messages are uniform to whoever holds none of their masks."
@@ -199,7 +199,7 @@ class PrivacyStatement:
 
     @property
     def assumptions(self) -> str:
-        """Who is trusted with what, in sentences; of masked aggregation it is what `coalitions` says."""
+        """Description of who is trusted with what, in sentences; for masked aggregation, it comes from `coalitions`."""
         if self.engine is not None:
             return "Whoever runs the process is trusted, and so is its storage; readers of the outputs are not."
         if self.masked is None:
@@ -216,7 +216,7 @@ class PrivacyStatement:
 
     @property
     def readers(self) -> str:
-        """Who may be given what was released, in a sentence."""
+        """Sentence on who may receive the releases."""
         safe = "The centers are safe to share under the guarantee above"
         if (self.masked or {}).get("noise_by") == NoiseBy.AGGREGATOR:
             return f"{safe}, but not with the aggregator, who knows the noise."
@@ -224,12 +224,12 @@ class PrivacyStatement:
 
     @property
     def neighbors(self) -> str:
-        """What one unit does in neighboring data sets."""
+        """Description of how neighboring data sets differ in one unit."""
         zeroed = self.neighboring_relation == ZEROED_OUT
         return "one unit is left out of its sender's statistic; who sends is public" if zeroed else _MOVED
 
     def to_json(self) -> dict[str, Any]:
-        """Content of `privacy.json`."""
+        """Returns the content of `privacy.json`."""
         lists = {"events": list(self.events), "extended": list(self.extended)}
         content = dataclasses.asdict(self) | lists | {"covers": self.covers}
         for name in ("masked", "extended", "epoch", "chosen", "covers", "engine"):
@@ -239,6 +239,6 @@ class PrivacyStatement:
 
 
 def statement_from_json(content: Mapping[str, Any]) -> PrivacyStatement:
-    """Inverse of `PrivacyStatement.to_json`; raises MalformedError for another content."""
+    """Inverse of `PrivacyStatement.to_json`; raises MalformedError for other content."""
     names = {field.name for field in dataclasses.fields(PrivacyStatement)}
     return check_content({name: content[name] for name in names & content.keys()}, PrivacyStatement)

@@ -1,4 +1,4 @@
-"""Statements of released versions that were wrong, and the runs that made them, as `dapple ledger show` names them."""
+"""Wrong statements of released versions, and the runs that made them, for `dapple ledger show`."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -8,7 +8,7 @@ from dapple_dp.schemas.privacy.noise_shares import ZEROED_OUT
 
 
 def _has(*starts: str) -> Callable[[Charge], bool]:
-    """Whether a release of a run is of one of these rounds."""
+    """Returns a predicate: the charge has a release in one of these rounds."""
     return lambda charge: any(str(event.get("path", "")).startswith(starts) for event in charge.events)
 
 
@@ -18,12 +18,12 @@ def _is(*jobs: str) -> Callable[[Charge], bool]:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class WrongStatement:
-    """A statement that was wrong; no epsilon or delta is among them, those are `Charge.correction`.
+    """A statement that was wrong; wrong values of epsilon are in `Charge.correction` instead.
 
     Attributes:
-      versions: of Dapple that made it.
-      made_by: whether a run of these versions made it, by its charge.
-      says: what was said and is not so, in words that follow "wrong:".
+      versions: versions of Dapple that made it.
+      made_by: returns whether a run of these versions made it, given its charge.
+      says: the wrong statement, in words that follow "wrong:".
     """
 
     versions: tuple[str, ...]
@@ -32,7 +32,7 @@ class WrongStatement:
 
 
 _CORRECTED = 2
-"""`Charge.corrections` of the code that makes none of the statements below."""
+"""`Charge.corrections` of the first version that makes none of the statements below."""
 WRONG_STATEMENTS = (
     WrongStatement(
         versions=("0.2.0",),
@@ -78,11 +78,11 @@ WRONG_STATEMENTS = (
 
 
 def wrong_statements(charge: Charge, versions: Mapping[str, str]) -> tuple[str, ...]:
-    """What a run said that is not so.
+    """Returns the wrong statements of a run.
 
     Args:
       charge: of the run.
-      versions: that the ledger's `reserve` holds; empty for entries that hold none.
+      versions: from the run's `reserve` entry; empty if it has none.
     """
     if charge.corrections >= _CORRECTED:
         return ()

@@ -1,1 +1,1 @@
-"""How settings and files are read: YAML and JSON text, sections that know their keys, refusals in one sentence."""
+"""Parsing of settings and files: YAML and JSON text, sections of settings, errors in one sentence."""

@@ -1,4 +1,4 @@
-"""A public calendar of windows: which dates there are, and from when on each is due. No row decides anything in it."""
+"""Public calendar of windows: their dates, and when each is due, independent of any row."""
 
 import dataclasses
 import datetime
@@ -12,7 +12,7 @@ MOST_WINDOWS = 10_000
 
 
 def _date(value: object) -> str:
-    """A date as YYYY-MM-DD; YAML reads such words as dates."""
+    """Validates a date, YYYY-MM-DD, and returns it as text; YAML may have parsed it already."""
     text = value.isoformat() if type(value) is datetime.date else value
     try:
         if isinstance(text, str) and datetime.date.fromisoformat(text).isoformat() == text:
@@ -26,25 +26,25 @@ Date = Annotated[str, BeforeValidator(_date)]
 
 
 def date_of(first: str, days: int, index: int) -> str:
-    """The date of a window, from that of the first one."""
+    """Returns the date of a window, given that of the first one."""
     return (datetime.date.fromisoformat(first) + datetime.timedelta(days=index * days)).isoformat()
 
 
 def index_of(first: str, days: int, date: str) -> int:
-    """The number of the window that a date falls in, from 0; the inverse of `date_of`."""
+    """Returns the index, from 0, of the window that contains a date; inverse of `date_of`."""
     return (datetime.date.fromisoformat(date) - datetime.date.fromisoformat(first)).days // days
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Calendar:
-    """Windows of equal length, one after another.
+    """Consecutive windows of equal length.
 
     Attributes:
       first: the date of the first window, YYYY-MM-DD.
-      days: from one window's date to that of the next.
-      windows: how many there are.
-      settle: seconds after the end of its days when a window is due.
-      until: the date of the last window that is wanted now; None for all.
+      days: days in a window.
+      windows: number of windows.
+      settle: seconds between the end of a window's days and its release.
+      until: date of the last window to release for now; None for all.
     """
 
     first: str
@@ -54,23 +54,23 @@ class Calendar:
     until: str | None = None
 
     def date(self, index: int) -> str:
-        """The date of a window."""
+        """Returns the date of a window."""
         return date_of(self.first, self.days, index)
 
     @property
     def n_wanted(self) -> int:
-        """How many windows are to be released, as soon as they are due."""
+        """Number of windows to release, once they are due."""
         windows = range(self.windows)
         return len(windows) if self.until is None else sum(self.date(index) <= self.until for index in windows)
 
     def due_at(self, index: int) -> datetime.datetime:
-        """When a window is released, UTC: by the calendar alone."""
+        """Returns the time, in UTC, at which a window is released; it depends on the calendar alone."""
         end = datetime.date.fromisoformat(self.date(index)) + datetime.timedelta(days=self.days)
         midnight = datetime.datetime.combine(end, datetime.time(), datetime.UTC)
         return midnight + datetime.timedelta(seconds=self.settle)
 
     def is_due(self, index: int, moment: datetime.datetime) -> bool:
-        """Whether a window's days are over, by the clock alone, and nobody has said to wait.
+        """Returns whether a window's days are over, by the clock alone, and `until` doesn't hold it back.
 
         Args:
           index: of the window.

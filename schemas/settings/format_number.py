@@ -1,6 +1,6 @@
-"""The number of the format: every file that outlives a run holds it, and nobody reads a file of another number.
+"""The format number: stored in every file that outlives a run; files with another number are refused.
 
-Standard library only, so that a device can use it.
+Uses only the standard library, so that devices can import it.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ METADATA = f"dapple.{NAME}".encode()
 
 
 def with_number(content: Mapping[str, Any], format_number: int = FORMAT) -> dict[str, Any]:
-    """Content of a file with its number.
+    """Returns the content of a file with its format number.
 
     Args:
       content: plain data, arrays or metadata, by name.
@@ -25,11 +25,11 @@ def with_number(content: Mapping[str, Any], format_number: int = FORMAT) -> dict
 
 
 def check_number(found: object, expected: int = FORMAT) -> None:
-    """Refuses a file of another number.
+    """Refuses a file with another format number.
 
     Args:
-      found: what the file says, an integer, or its digits in metadata; None if it says nothing.
-      expected: number of the file's format.
+      found: number in the file, or its digits in metadata; None if there is none.
+      expected: the format number to accept.
 
     Raises:
       OtherFormatError: unless it is `expected`.

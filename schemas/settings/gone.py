@@ -1,17 +1,17 @@
-"""Settings of earlier versions, and values of them: a job that names one is refused with what to do instead."""
+"""Removed settings and values; a job that uses one gets an error with the replacement."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 
 class Gone(NamedTuple):
-    """A setting that left.
+    """A removed setting.
 
     Attributes:
       instead: completes "is not a setting any more; ...".
-      default: its last default, JSON, which digests of jobs still count.
-      beside: a setting of the section, or of the job, without which digests never counted it; empty if they do not now.
-      where: the value of `beside` with which they did; None for any.
+      default: its last default, as JSON, which digests of jobs still include.
+      beside: digests include it only next to this setting of the section or job; empty if they never do now.
+      where: value that `beside` must have for that; None for any.
     """
 
     instead: str
@@ -81,21 +81,21 @@ GONE: Mapping[str, Gone] = {
     "tree.directions": Gone("leave it out: half-spaces lie in a noisy principal subspace", "subspace", "radius"),
     "stream.short_memory": Gone("leave it out: it is a sixth of stream.memory"),
 }
-"""By dotted name."""
+"""Removed settings by dotted name."""
 GONE_VALUES: Mapping[tuple[str, str], str] = {
     ("reports.variant", "split_and_mix"): "leave reports.variant out: a client sends one report of ten bytes",
 }
-"""By the name of the setting and the value: completes "cannot be VALUE any more; ..."."""
+"""Removed values by setting and value; completes "cannot be VALUE any more; ..."."""
 
 
 def with_defaults(content: Mapping[str, Any], within: str = "") -> dict[str, Any]:
-    """A job as JSON with the last defaults of settings that are gone, at any depth.
+    """Returns a job, as JSON, with the last defaults of removed settings, at any depth.
 
-    So a job that never named them has the digest that it had, and its run goes on.
+    A job that never set them keeps its digest, and its run can be resumed.
 
     Args:
       content: of a section or a job.
-      within: the name of the section; empty for a job.
+      within: name of the section; empty for a job.
     """
     found = {
         name: with_defaults(value, name) if isinstance(value, Mapping) else value for name, value in content.items()

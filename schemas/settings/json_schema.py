@@ -1,4 +1,4 @@
-"""What a JSON file must hold: models of its content, and the one way from text to a checked record."""
+"""Models of JSON files, and the functions that parse and validate text by them."""
 
 import dataclasses
 import functools
@@ -15,32 +15,32 @@ _Content = TypeVar("_Content")
 _LONGEST_NAME = 80
 _EXACT = pydantic.ConfigDict(strict=True, allow_inf_nan=False)
 FILE_CONTENT = pydantic.ConfigDict(**_EXACT, extra="forbid")
-"""Of a dataclass that files hold as it is: exact types, finite numbers, no other keys."""
+"""Config for dataclasses that are stored in files as they are: exact types, finite numbers, no other keys."""
 
 
 FormatNumber = Annotated[int, pydantic.Field(ge=FORMAT, le=FORMAT)]
 
 
 class FileContent(pydantic.BaseModel):
-    """Content of a file: exact types, finite numbers, no other keys."""
+    """Base of file models: exact types, finite numbers, no other keys."""
 
     model_config = pydantic.ConfigDict(**FILE_CONTENT, frozen=True, defer_build=True)
 
 
 class OpenContent(FileContent):
-    """The part of a file's content that is believed; further keys are for people."""
+    """Base of models for the part of a file that is used; other keys are for people, and ignored."""
 
     model_config = pydantic.ConfigDict(extra="ignore")
 
 
 class NumberedFile(FileContent):
-    """A file that says by which format it was written."""
+    """Base of models for a file with a format number."""
 
     format: FormatNumber
 
 
 class NumberedContent(OpenContent):
-    """A file that says so, of which a part is believed."""
+    """Base of models for the used part of a file with a format number."""
 
     format: FormatNumber
 
@@ -52,14 +52,14 @@ def _adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
 
 
 def check_content(content: object, kind: type[_Content]) -> _Content:
-    """Plain data as a model.
+    """Validates plain data and returns a model.
 
     Args:
-      content: as JSON gives it.
+      content: data in the types of JSON.
       kind: a model, or another type that pydantic can check.
 
     Raises:
-      MalformedError: naming the first place that is wrong, not what is there.
+      MalformedError: naming the first wrong place, but not its value.
     """
     return _validated(json.dumps(content), kind)
 
@@ -83,13 +83,13 @@ def parse_as(
     refusal: Refusal,
     most_bytes: int = json_text.MOST_BYTES,
 ) -> _Content:
-    """Content of a JSON text.
+    """Parses and validates JSON text.
 
     Args:
       text: UTF-8.
-      kind: what it must hold.
-      refusal: for another text.
-      most_bytes: of the text.
+      kind: a model, or another type that pydantic can check.
+      refusal: builds the error for malformed text.
+      most_bytes: maximum size of the text.
     """
     with refusal.covers():
         json_text.parse(text, most_bytes)

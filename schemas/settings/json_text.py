@@ -1,6 +1,6 @@
-"""JSON as the files of jobs hold it: bounded, not nested deeply, finite numbers, every key once.
+"""Parser for the JSON files of jobs: bounded size and depth, finite numbers, no duplicate keys.
 
-Standard library only, so that a device can use it.
+Uses only the standard library, so that devices can import it.
 """
 
 import json
@@ -12,26 +12,26 @@ from typing import Any
 from dapple_dp.schemas.settings.refusal import MalformedError
 
 MOST_BYTES = 1 << 28
-"""Bytes of a JSON file, at most: the manifest of a data set of a million files has fewer."""
+"""Maximum bytes of a JSON file; the manifest of a data set of a million files has fewer."""
 MOST_DEPTH = 32
-"""Lists and objects within each other; files of this program have fewer than 10."""
+"""Maximum nesting of lists and objects; Dapple's files have less than 10 levels."""
 _MOST_DIGITS = 40
 _LONGEST_KEY = 40
-# A string that does not end reaches to the end of the text, so that no byte is looked at twice.
+# An unterminated string matches up to the end of the text, so that no byte is scanned twice.
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def parse(content: bytes | str, most_bytes: int = MOST_BYTES, *, finite: bool = True) -> Any:
-    """Plain data of one JSON text.
+    """Parses one JSON text to plain data.
 
     Args:
       content: UTF-8.
-      most_bytes: of the text.
-      finite: whether NaN and infinities are refused.
+      most_bytes: maximum size of the text.
+      finite: true to refuse NaN and infinities.
 
     Raises:
-      MalformedError: if it is no JSON, too long or too deep, holds a number that is not finite or a key twice.
+      MalformedError: if it isn't JSON, is too long or nested too deep, or has a number not finite or a duplicate key.
 
     Example:
       >>> parse('{"rounds": 3}')
@@ -59,7 +59,7 @@ def parse(content: bytes | str, most_bytes: int = MOST_BYTES, *, finite: bool = 
 
 
 def _check_depth(raw: bytes) -> None:
-    """Counts brackets outside of strings, since a parser would call itself for each of them."""
+    """Counts brackets outside of strings before parsing, since the parser recurses for each of them."""
     if raw.count(b"[") + raw.count(b"{") <= MOST_DEPTH:
         return
     depth = 0

@@ -1,6 +1,6 @@
-"""Fields of a JSON object, each asked for by name, type and range.
+"""Validated access to the fields of a JSON object, by name, type and range.
 
-Standard library only, so that a device can use it; elsewhere models of pydantic say the same.
+Uses only the standard library, so that devices can import it; other code uses pydantic models for this.
 """
 
 import math
@@ -17,12 +17,12 @@ _Field = TypeVar("_Field")
 
 
 class Fields:
-    """A JSON object with exactly these keys; every question raises MalformedError if the field is something else.
+    """A JSON object with exactly these keys; every accessor raises MalformedError if the field doesn't match.
 
     Args:
       content: plain data.
-      names: keys that must be there.
-      optional: keys that may be there.
+      names: required keys.
+      optional: further allowed keys.
     """
 
     def __init__(self, content: object, names: Set[str], optional: Set[str] = frozenset()):
@@ -37,39 +37,39 @@ class Fields:
         return value
 
     def whole(self, name: str, least: int, most: int) -> int:
-        """An integer from `least` to `most`."""
+        """Returns an integer from `least` to `most`."""
         found: int = self._checked(name, lambda value: type(value) is int and least <= value <= most)
         return found
 
     def number(self, name: str, least: float, most: float) -> float:
-        """A number from `least` to `most`."""
+        """Returns a number from `least` to `most`."""
         return float(self._checked(name, lambda value: type(value) in (int, float) and least <= value <= most))
 
     def text(self, name: str) -> str:
-        """A string that is not empty."""
+        """Returns a string of 1 to 4096 characters."""
         return str(self._checked(name, _is_text))
 
     def texts(self, name: str, most: int) -> tuple[str, ...]:
-        """Distinct strings, at least one and at most `most`."""
+        """Returns distinct strings, at least one and at most `most`."""
         found = self._checked(name, lambda value: isinstance(value, list) and 1 <= len(value) <= most)
         if not all(map(_is_text, found)) or len(set(found)) < len(found):
             raise MalformedError(f"another content at {name!r}")
         return tuple(found)
 
     def digits(self, name: str) -> int:
-        """An integer >= 0 that is written as a string, since it may not fit into a double."""
+        """Returns an integer >= 0 that is stored as a string, since it may not fit into a double."""
         return int(self._checked(name, lambda value: _is_text(value) and value.isascii() and _is_short_number(value)))
 
     def raw(self, name: str) -> bytes:
-        """Bytes that are written in hexadecimal."""
+        """Returns bytes that are stored in hexadecimal."""
         return bytes.fromhex(self._checked(name, lambda value: isinstance(value, str) and bool(_HEX.match(value))))
 
     def each(self, name: str, most: int, made: Callable[[object], _Field]) -> tuple[_Field, ...]:
-        """What `made` gives for the entries of a list, at least one and at most `most`."""
+        """Returns the entries of a list, at least one and at most `most`, each converted by `made`."""
         return tuple(map(made, self._checked(name, lambda value: isinstance(value, list) and 1 <= len(value) <= most)))
 
     def plain(self, name: str) -> Any:
-        """Plain data, unchecked; None if the field is not there."""
+        """Returns plain data, not validated; None if the field is missing."""
         return self._content.get(name)
 
 
@@ -82,5 +82,5 @@ def _is_short_number(text: str) -> bool:
 
 
 def is_finite(value: object) -> bool:
-    """Whether it is a finite number, and no boolean."""
+    """Returns whether a value is a finite number; booleans are not."""
     return type(value) is int or (type(value) is float and math.isfinite(value))

@@ -1,6 +1,6 @@
-"""How a file that is not what it should be is refused: in one sentence, whatever its parser stumbled over.
+"""Errors for files that can't be used: one sentence, for any exception of the parser.
 
-Standard library only, so that a device can use it.
+Uses only the standard library, so that devices can import it.
 """
 
 import contextlib
@@ -11,21 +11,21 @@ from dapple_dp.schemas.errors import DappleError
 
 
 class MalformedError(ValueError):
-    """A fault of a file, in a few words that hold none of its values."""
+    """A file is malformed; the message is a few words without any of its values."""
 
 
 class OtherFormatError(MalformedError):
-    """A file is of another format, or says of none."""
+    """A file has another format number, or none."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """The refusal of a file that cannot be used.
+    """Template of the error for a file that can't be used.
 
     Attributes:
       kind: class of the error.
-      rule: names the file and says what it must be.
-      remedy: what the user can do.
+      rule: names the file and states what it must be.
+      remedy: action for the user.
     """
 
     kind: type[DappleError]
@@ -33,17 +33,17 @@ class Refusal:
     remedy: str
 
     def because(self, fault: str = "") -> DappleError:
-        """The error.
+        """Builds the error.
 
         Args:
-          fault: what the file is instead, as a noun phrase that holds none of its values; empty if that is plain.
+          fault: noun phrase that says what is wrong, without values of the file; empty if `rule` is enough.
         """
         got = f", got {fault}" if fault else ""
         return self.kind(f"{self.rule}{got}; {self.remedy}.")
 
     @contextlib.contextmanager
     def covers(self) -> Iterator[None]:
-        """Turns whatever a parser raises into the error; an error that has its sentence already passes."""
+        """Converts any exception of a parser into the error; a DappleError passes unchanged."""
         try:
             yield
         except DappleError:

@@ -1,4 +1,4 @@
-"""Why a config was rejected, in one sentence: dotted name, rule, value, remedy."""
+"""Error messages for rejected configs, in one sentence: dotted name, rule, value, remedy."""
 
 import difflib
 import typing
@@ -38,13 +38,13 @@ Location = tuple[int | str, ...]
 
 
 def broken_rule(rule: str, got: str | None = None) -> PydanticCustomError:
-    """What a validator raises: the setting must be `rule`, got `got` (default: the value as it was given)."""
+    """Builds the error that validators raise: the setting must be `rule`, got `got` (default: the given value)."""
     context = {"rule": rule} if got is None else {"rule": rule, "got": got}
     return PydanticCustomError("broken_rule", "must be {rule}", context)
 
 
 def sentence(error: pydantic.ValidationError, model: Model, within: str = "") -> str:
-    """The sentence for the most telling of the errors.
+    """Builds the message for the most helpful of the validation errors.
 
     Args:
       error: raised by `model`; an unknown key comes before all others, since a mistyped name also leaves
@@ -53,7 +53,7 @@ def sentence(error: pydantic.ValidationError, model: Model, within: str = "") ->
       within: dotted name of the section that `model` is in a job; empty for the job itself.
 
     Returns:
-      One sentence; a validator that raised a ValueError of its own is quoted as it is.
+      One sentence; the message of a validator's own ValueError is returned unchanged.
     """
     details, prefix = error.errors(include_url=False), f"{within}." if within else ""
     unknown = [each["loc"] for each in details if _is_unknown(each, model)]
@@ -69,15 +69,15 @@ def sentence(error: pydantic.ValidationError, model: Model, within: str = "") ->
 
 
 def check_config(model: type[_Checked], settings: object, within: str = "") -> _Checked:
-    """A config from plain data.
+    """Validates plain data and returns a config.
 
     Args:
-      model: of the config.
-      settings: as YAML or JSON would give them.
+      model: class of the config.
+      settings: plain data, as parsed from YAML or JSON.
       within: see `sentence`.
 
     Raises:
-      ConfigError: one sentence about the most telling error.
+      ConfigError: one sentence about the most helpful of the errors.
     """
     try:
         found = model.model_validate(dict(settings) if isinstance(settings, Mapping) else settings)
@@ -88,7 +88,7 @@ def check_config(model: type[_Checked], settings: object, within: str = "") -> _
 
 
 def check_tiers(found: object) -> None:
-    """Refuses a job, as opposed to a section of one, that holds what is not supported and does not say so."""
+    """Refuses a job that uses unsupported settings without `experimental: true`; sections alone pass."""
     tiers.check(found, getattr(found, "experimental", True))
 
 
@@ -100,10 +100,10 @@ _KINDS = {
 
 
 def mapping(settings: object, start: str) -> dict[str, Any]:
-    """Settings of a job by name; `start` says which come first.
+    """Returns the settings of a job as a dict; `start` names the settings to begin with, for the error.
 
     Raises:
-      ConfigError: one sentence, if they are something else.
+      ConfigError: if they aren't a mapping.
     """
     if not isinstance(settings, Mapping):
         got = _KINDS.get(type(settings), type(settings).__name__)
@@ -121,7 +121,7 @@ def _name(location: Location) -> str:
 
 
 def _rule(details: ErrorDetails) -> str:
-    """Completes "must be"."""
+    """Returns the words that complete "must be"."""
     rule = _RULES.get(details["type"], details["msg"])
     for words, shorter in _WORDS:
         rule = rule.replace(words, shorter)
@@ -136,7 +136,7 @@ def _got(details: ErrorDetails) -> str:
 
 
 def quote(value: object) -> str:
-    """A setting as messages quote it."""
+    """Returns the text of a value for messages, at most 63 characters."""
     if value is None:
         return "nothing"
     text = repr(value)
@@ -144,7 +144,7 @@ def quote(value: object) -> str:
 
 
 def description(name: str, model: Model) -> str:
-    """Description of the setting with this dotted name; of the innermost section around it if it has none."""
+    """Returns the description of the setting with this dotted name, or of the innermost section that has one."""
     location, found = tuple(name.split(".")), "a known setting"
     for depth, part in enumerate(location):
         section = _section(location[:depth], model)
@@ -164,7 +164,7 @@ def _section(location: Location, model: Model) -> Model | None:
 
 
 def _settings(model: Model) -> dict[str, FieldInfo]:
-    """Fields of a section under the names that a job gives them."""
+    """Returns the fields of a section by the names that jobs use."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
@@ -176,7 +176,7 @@ def _inner_model(field: FieldInfo) -> Model | None:
 
 
 def _dotted_names(model: Model, prefix: Location = ()) -> Iterator[Location]:
-    """Locations of all settings, sections included."""
+    """Yields the locations of all settings, sections included."""
     for name, field in _settings(model).items():
         yield (*prefix, name)
         inner = _inner_model(field)
@@ -185,7 +185,7 @@ def _dotted_names(model: Model, prefix: Location = ()) -> Iterator[Location]:
 
 
 def _unknown_setting(location: Location, model: Model, prefix: str) -> str:
-    """The sentence for a key that no setting has; looks beside it first, then in the whole job."""
+    """Builds the message for an unknown key; looks for similar names in its section, then in the whole job."""
     *parents, key = location
     section = _section(tuple(parents), model)
     siblings = list(_settings(section)) if section else []

@@ -1,4 +1,4 @@
-"""What jobs believe of the manifests, `run.json`, of earlier runs; the rest of such a file is for people."""
+"""The parts of the manifests (`run.json`) of earlier runs that jobs use; the rest is for people."""
 
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ RELEASED_FILES = (CENTERS_FILE, RELEASES_FILE)
 FileName = Annotated[
     str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.=-]*/)*[A-Za-z0-9_][A-Za-z0-9_.=-]*$", max_length=512)
 ]
-"""A file inside of the folder of the manifest: never absolute, never above it."""
+"""Relative path of a file within the folder of the manifest; never absolute, and never outside of it."""
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 """SHA-256 in hexadecimal."""
 
@@ -37,26 +37,26 @@ class CollectionManifest(NumberedContent):
 
 
 class WindowManifest(NumberedContent):
-    """What `run.json` of a window says: the run and the digests of its files."""
+    """The manifest of a window: the run and the digests of its files."""
 
     run_id: str
 
 
 class ChargedManifest(NumberedContent):
-    """The manifest of a run that a ledger knows."""
+    """The manifest of a run that was charged to a ledger."""
 
     run_id: str
     config_digest: Digest
 
 
 class ReportManifest(RunManifest):
-    """The manifest of a run that may have a report: how many warnings this shows; None if nobody knows."""
+    """The manifest of a run that may have a report, with the number of warnings in it; None if unknown."""
 
     warnings: Annotated[int, Field(ge=0)] | None = None
 
 
 class Spent(NumberedContent):
-    """What a statement says was spent."""
+    """The spent budget in a privacy statement."""
 
     epsilon: Annotated[float, Field(gt=0.0)]
     delta: Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -69,7 +69,7 @@ class ShuffledManifest(CollectionManifest, RunManifest):
 
 
 class _ClusterNumbers(OpenContent):
-    """How clusters of a run are numbered."""
+    """The numbering of a run's clusters."""
 
     released_rows: list[Annotated[int, Field(ge=0)]]
     next_number: Annotated[int, Field(ge=0, lt=1 << 31)]
@@ -91,7 +91,7 @@ def _has_weights(epoch: dict[str, Any]) -> dict[str, Any]:
 
 
 class PreviousManifest(ModelManifest):
-    """The manifest of a run that a recurring one may follow."""
+    """The manifest of a run that a recurring run may follow."""
 
     run_id: str
     clusters: _ClusterNumbers
@@ -100,13 +100,13 @@ class PreviousManifest(ModelManifest):
 
 
 class PrivacyFile(NumberedContent):
-    """What a recurring run believes of `privacy.json`."""
+    """The part of `privacy.json` that a recurring run uses."""
 
     unit: str
 
 
 class _AskedPrivacy(OpenContent):
-    """The guarantee that a job asked for."""
+    """The privacy settings of a job."""
 
     unit: str
     epsilon: Annotated[float, Field(gt=0.0)]
@@ -114,13 +114,13 @@ class _AskedPrivacy(OpenContent):
 
 
 class _AskedMasks(OpenContent):
-    """Who added noise to masked sums."""
+    """The setting for who adds noise to masked sums."""
 
     noise_by: str
 
 
 class AskedFit(OpenContent):
-    """The part of a fit's settings that its account follows from."""
+    """The settings of a fit that determine its privacy accounting."""
 
     privacy: _AskedPrivacy
     trust: str
@@ -128,23 +128,23 @@ class AskedFit(OpenContent):
 
     @property
     def noised_twice(self) -> bool:
-        """Whether released sums have the noise of two parties, of which the account counts one."""
+        """True if two parties added noise to released sums; the accounting counts that of one."""
         return (self.trust, self.masked.noise_by) == ("masked", "both")
 
     @property
     def noise_is_split(self) -> bool:
-        """Whether released sums have noise shares of all who were present, of which the account counts some."""
+        """True if everyone present added a noise share to released sums; the accounting counts only some shares."""
         return (self.trust, self.masked.noise_by) == ("masked", "clients")
 
 
 class _LedgerState(OpenContent):
-    """What a run has seen of its ledger."""
+    """The state of the ledger that a run saw."""
 
     head: Digest
 
 
 class VerifiedManifest(RunManifest):
-    """The manifest of any run whose folder is verified."""
+    """The manifest of a run whose folder is verified."""
 
     run_id: str
     manifest_digest: Digest
@@ -154,7 +154,7 @@ class VerifiedManifest(RunManifest):
 
 
 class AccountFile(PrivacyFile):
-    """The guarantee in `privacy.json` that is recomposed."""
+    """The guarantee in `privacy.json`, which verification composes again."""
 
     epsilon: Annotated[float, Field(gt=0.0)]
     delta: Annotated[float, Field(gt=0.0, lt=1.0)]

@@ -1,4 +1,4 @@
-"""What sections of a job are made of: frozen models, and the types of their scalar settings."""
+"""Base classes of settings: frozen sections, and the types of their scalar values."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,8 +12,8 @@ from dapple_dp.schemas.settings import rejection
 
 
 def python_scalar(value: object) -> object:
-    """NumPy scalars as Python's, so that a sweep over an array of values needs no casts."""
-    # A caller that has NumPy scalars has imported it; a job file is refused without that wait.
+    """Converts a NumPy scalar to Python's type, so that sweeps over arrays of values need no casts."""
+    # Callers with NumPy scalars have imported NumPy; validating a job file doesn't wait for that import.
     numpy = sys.modules.get("numpy")
     return value.item() if numpy is not None and isinstance(value, numpy.generic) else value
 
@@ -28,7 +28,7 @@ Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False), Scala
 
 
 def _in_reach(epsilon: float) -> float:
-    """Refuses an epsilon so small or so large that no noise can be computed for it."""
+    """Refuses an epsilon too small or too large to compute noise for it."""
     if not LEAST_EPSILON <= epsilon <= LARGEST_EPSILON:
         raise rejection.broken_rule(f"from {LEAST_EPSILON:g} to {LARGEST_EPSILON:g}")
     return epsilon
@@ -46,10 +46,10 @@ else:
 
 
 class _Called(ModelMetaclass):
-    """Refuses what Python code passes to a section in the one sentence that a job file gets."""
+    """Raises the same one-sentence error for wrong arguments in Python as for a job file."""
 
     def __call__(self, *args: Any, **settings: Any) -> Any:
-        """A section; raises ConfigError for a setting that breaks its rule."""
+        """Creates a section; raises ConfigError for a setting that breaks its rule."""
         try:
             found = super().__call__(*args, **settings)
         except pydantic.ValidationError as error:
@@ -59,18 +59,18 @@ class _Called(ModelMetaclass):
 
 
 class Section(pydantic.BaseModel, metaclass=_Called):
-    """A group of settings; unknown keys are errors.
+    """Base of groups of settings; unknown keys are errors.
 
     Raises:
-      ConfigError: one sentence, if it is called with a setting that breaks its rule.
+      ConfigError: one sentence, if a setting breaks its rule.
     """
 
-    # What checks a section is built when it is used: no job has the sections of all.
+    # Validators are built on first use, since no job uses all sections.
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 class JobSettings(Section):
-    """All settings of a job, which is refused if it holds what is not supported without saying so."""
+    """Base of all settings of a job, which must set `experimental` to use unsupported ones."""
 
     experimental: Flag = Field(
         default=False, description="true to use what is experimental or paper only, or leave it out"
@@ -78,7 +78,7 @@ class JobSettings(Section):
 
 
 def auto_or_integer(most: int) -> BeforeValidator:
-    """Takes `auto`, or an integer from 1 to `most`."""
+    """Accepts `auto`, or an integer from 1 to `most`."""
 
     def parsed(value: object) -> object:
         value = python_scalar(value)
@@ -92,12 +92,12 @@ def auto_or_integer(most: int) -> BeforeValidator:
 
 
 def is_number(value: object, low: float, high: float) -> bool:
-    """Whether it is a number, and no boolean, from `low` to `high`."""
+    """Returns whether a value is a number from `low` to `high`; booleans are not."""
     return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
 
 
 def number_from(low: float, high: float) -> BeforeValidator:
-    """Takes a number from `low` to `high` as a float; the rule names both ends."""
+    """Accepts a number from `low` to `high` and converts it to float; the error names both ends."""
 
     def parsed(value: object) -> object:
         value = python_scalar(value)

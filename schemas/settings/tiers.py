@@ -1,6 +1,6 @@
-"""What of a job is not supported, and the word without which it is refused.
+"""Detection of unsupported settings in a job, which are refused unless it sets `experimental`.
 
-A value says its tier beside its name (`dapple_dp.schemas.choices.Choice`), a setting in its field, by `PAPER_ONLY`.
+The tier of a value is in its enumeration (`dapple_dp.schemas.choices.Choice`), that of a setting in its field.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,22 +13,22 @@ from dapple_dp.schemas.choices import TIER_KEY, Choice, Runner, Tier
 from dapple_dp.schemas.errors import ConfigError
 
 INSTEAD_KEY = "x-instead"
-"""In a JSON Schema: what to do without a setting that is deprecated."""
+"""JSON Schema key: the replacement of a deprecated setting."""
 PAPER_ONLY: dict[str, Any] = {TIER_KEY: str(Tier.PAPER_ONLY)}
-"""Of a field: `json_schema_extra=PAPER_ONLY`."""
+"""Marks a field as paper only: `json_schema_extra=PAPER_ONLY`."""
 
 
 def deprecated(instead: str) -> dict[str, Any]:
-    """Of a field that goes in the version after the next: `json_schema_extra=leaving("use lloyd.steps")`."""
+    """Marks a field as deprecated, to be removed in the version after the next; `instead` is the replacement."""
     return {"deprecated": True, INSTEAD_KEY: instead}
 
 
 class Found(NamedTuple):
-    """A part of a job that is not supported.
+    """An unsupported part of a job.
 
     Attributes:
-      name: dotted name of the setting, with its value where the value is what is not supported.
-      tier: of it.
+      name: dotted name of the setting, with its value if only the value is unsupported.
+      tier: its tier.
     """
 
     name: str
@@ -36,16 +36,16 @@ class Found(NamedTuple):
 
 
 def tier_of(field: FieldInfo) -> Tier:
-    """The tier of a setting, whatever its value."""
+    """Returns the tier of a setting, regardless of its value."""
     more = field.json_schema_extra
     return Tier(str(more[TIER_KEY])) if isinstance(more, Mapping) and TIER_KEY in more else Tier.SUPPORTED
 
 
 def unsupported(settings: Any, within: str = "") -> Iterator[Found]:
-    """What a job asks for that is not supported; settings that have their defaults are no matter.
+    """Yields the unsupported parts of a job; settings with default values are skipped.
 
     Args:
-      settings: a section, or anything that a setting may hold.
+      settings: a section, or any value of a setting.
       within: its dotted name; empty for the job itself.
     """
     if isinstance(settings, Choice) and settings.tier is not Tier.SUPPORTED:
@@ -63,11 +63,11 @@ def unsupported(settings: Any, within: str = "") -> Iterator[Found]:
 
 
 def deprecations(settings: Any, within: str = "") -> Iterator[str]:
-    """A warning for each deprecated setting that a job names, wherever it is.
+    """Yields a warning for each deprecated setting that a job sets, at any depth.
 
     Args:
-      settings: as of `unsupported`.
-      within: likewise.
+      settings: see `unsupported`.
+      within: see `unsupported`.
     """
     if not isinstance(settings, pydantic.BaseModel):
         return
@@ -79,14 +79,14 @@ def deprecations(settings: Any, within: str = "") -> Iterator[str]:
 
 
 def check(settings: Any, allowed: bool) -> None:
-    """Refuses what is not supported, unless the job says that it may be there.
+    """Refuses unsupported settings, unless the job allows them.
 
     Args:
-      settings: of the job, checked.
-      allowed: what the job says by `experimental`.
+      settings: of the job, validated.
+      allowed: `experimental` of the job.
 
     Raises:
-      ConfigError: naming the first of it.
+      ConfigError: naming the first one.
     """
     found = None if allowed else next(unsupported(settings), None)
     if found is not None:
@@ -94,11 +94,11 @@ def check(settings: Any, allowed: bool) -> None:
 
 
 def check_runner(name: str | None, allowed: bool) -> None:
-    """Refuses a runner on which nobody has run jobs, unless the job says that it may be there.
+    """Refuses an untested runner, unless the job allows it.
 
     Args:
-      name: as Beam reads it, in letters of any case, or the path of a class; None for the default.
-      allowed: as above.
+      name: name of the runner in any case, or the path of a class; None for the default.
+      allowed: `experimental` of the job.
 
     Raises:
       ConfigError: naming the runner.

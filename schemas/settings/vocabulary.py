@@ -1,4 +1,4 @@
-"""A public vocabulary, written in a job or in a public text file: the only terms that anybody ever sees."""
+"""Public vocabulary, in a job or in a public text file: the only terms that can appear in any output."""
 
 import unicodedata
 from collections.abc import Callable
@@ -16,7 +16,7 @@ MOST_LETTERS = 100
 
 
 def _words(value: object) -> object:
-    """A tuple of distinct terms without control characters."""
+    """Validates terms and returns them as a tuple: distinct, short, without control characters."""
     if value is None:
         return None
     words = tuple(value) if isinstance(value, list | tuple) else ()
@@ -39,7 +39,7 @@ def _words(value: object) -> object:
 
 
 def _place(right: list[bool]) -> str | None:
-    """Where the first fault is; None for no terms. Not quoted: a file may be a private one by mistake."""
+    """Describes the position of the first fault; None without terms. Quotes nothing: the file may be a private one."""
     return f"a fault in place {right.index(False) + 1}" if right else None
 
 
@@ -47,7 +47,7 @@ class VocabularySection(Section):
     """A section with public terms."""
 
     named: ClassVar[str] = ""
-    """What errors of its own put before a setting, where nobody else does."""
+    """Prefix of settings in this section's own errors."""
 
     vocabulary: Text | None = Field(
         default=None, description="the path of a public text file with a term per line, or leave it out for words"
@@ -67,7 +67,7 @@ class VocabularySection(Section):
         return self
 
     def with_words(self, read: Callable[[str, str], str], within: str) -> Self:
-        """The section with the terms of its file, blank lines left out; as it is if it has terms.
+        """Returns the section with the terms of its file, blank lines left out; unchanged if it has terms.
 
         Args:
           read: (path, name of the setting) -> text; raises ConfigError.
@@ -75,7 +75,7 @@ class VocabularySection(Section):
         """
         if self.words is not None or self.vocabulary is None:
             return self
-        # Editors on Windows put a mark before the first line.
+        # Editors on Windows write a byte order mark before the first line.
         text = read(self.vocabulary, f"{within}.vocabulary").removeprefix("\ufeff")
         lines = (line.strip() for line in text.splitlines())
         words = [line for line in lines if line]

@@ -1,7 +1,7 @@
-"""YAML as jobs are written: no duplicate keys, plain values by the core schema of YAML 1.2; bounded, not deep.
+"""YAML parser for jobs: no duplicate keys, scalars by the core schema of YAML 1.2, bounded size and depth.
 
-PyYAML reads plain values by YAML 1.1, where 1:30 is 90, 010 is 8, 1_000 is 1000, `no` is false and 1e-6 is a string.
-Here they are what editors take them for: numbers are decimal, but for 0x1f and 0o17, and dates are strings.
+PyYAML parses scalars by YAML 1.1, where 1:30 is 90, 010 is 8, 1_000 is 1000, `no` is false and 1e-6 is a string.
+Here they are what people expect: numbers are decimal, except for 0x1f and 0o17, and dates are strings.
 """
 
 import re
@@ -14,9 +14,9 @@ from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.settings.refusal import MalformedError
 
 MOST_BYTES = 1 << 20
-"""Bytes of a job's text, at most."""
+"""Maximum characters of a job's text."""
 MOST_DEPTH = 32
-"""Lists and mappings within each other."""
+"""Maximum nesting of lists and mappings."""
 _MOST_VALUES = 1 << 18
 _MOST_MERGES = 64
 _MOST_MERGED = 1 << 12
@@ -34,16 +34,16 @@ _CORE = (
     ),
     ("merge", r"<<", "<"),
 )
-"""What a plain value is, by the first that fits: its tag, its form, and how it begins. The last one is of YAML 1.1."""
+"""Types of plain scalars, the first match wins: tag, pattern, possible first characters. The last is YAML 1.1."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe loader that refuses a key given twice, and what would cost it its stack, its memory or minutes."""
+    """Safe loader that refuses duplicate keys, and input that would exhaust its stack, memory or time."""
 
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """The next node; it calls itself for what is within."""
+        """Composes the next node; recurses into its values."""
         self._depth += 1
         if self._depth > MOST_DEPTH:
             raise MalformedError(f"values nested more than {MOST_DEPTH} deep")
@@ -52,7 +52,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Puts what a mapping merges in its place; merges of merges could double it at each step."""
+        """Expands the merge keys of a mapping; limited, since merges of merges can double its size at each step."""
         merged = [value for key, value in node.value if key.tag == _MERGE_TAG]
         if sum(len(each.value) if isinstance(each, yaml.SequenceNode) else 1 for each in merged) > _MOST_MERGES:
             raise MalformedError(f"a mapping that merges more than {_MOST_MERGES} others")
@@ -61,14 +61,14 @@ class _Loader(yaml.SafeLoader):
             raise MalformedError(f"a mapping that merges more than {_MOST_MERGED} values")
 
     def construct_scalar(self, node: yaml.Node) -> Any:
-        """A scalar; numbers are short, since reading a long one to the base 60 takes minutes."""
+        """Returns the value of a scalar; refuses long numbers, since parsing one in base 60 takes minutes."""
         number = node.tag.rpartition(":")[2] in ("int", "float")
         if number and isinstance(node.value, str) and len(node.value) > _LONGEST_NUMBER:
             raise MalformedError(f"a number of more than {_LONGEST_NUMBER} digits")
         return super().construct_scalar(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
-        """Dict of a mapping node; raises ConfigError on a duplicate key."""
+        """Returns the dict of a mapping node; raises ConfigError on a duplicate key."""
         seen = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE_TAG:
@@ -83,7 +83,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
     def construct_integer(self, node: yaml.ScalarNode) -> int:
-        """An integer: decimal whatever it begins with, but for 0x and 0o."""
+        """Returns an integer: decimal even with leading zeros, except for 0x and 0o."""
         text = str(self.construct_scalar(node))
         base = {"0x": 16, "0o": 8}.get(text[:2], 10)
         if not re.fullmatch(_CORE[2][1], text):
@@ -92,10 +92,10 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Safe dumper that quotes every string `_Loader` would not read back as a string."""
+    """Safe dumper that quotes every string that `_Loader` would read back as another type."""
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
-        """A string; in double quotes if it holds what the other styles would lose, such as U+0085."""
+        """Represents a string; in double quotes if other styles would lose a character, such as U+0085."""
         style = None if text.isprintable() else '"'
         return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
@@ -105,7 +105,7 @@ _Dumper.add_representer(str, _Dumper.represent_text)
 _Loader.add_constructor(f"{_TAG}int", _Loader.construct_integer)
 _Loader.yaml_implicit_resolvers = {}
 for _kind, _form, _begins in _CORE:
-    # Other readers of what is written here may speak YAML 1.1: what is no string in either is quoted.
+    # Other programs may read this output as YAML 1.1, so whatever isn't a string in either version is quoted.
     for _resolver in (_Loader, _Dumper):
         _resolver.add_implicit_resolver(_TAG + _kind, re.compile(f"^(?:{_form})$"), list(_begins))
 for _resolver in (_Loader, _Dumper):
@@ -113,7 +113,7 @@ for _resolver in (_Loader, _Dumper):
 
 
 def parse(text: str) -> object:
-    """Python value of one YAML document.
+    """Parses one YAML document.
 
     Args:
       text: YAML; tags of Python objects are refused.
@@ -138,7 +138,7 @@ def parse(text: str) -> object:
 
 
 def _check_values(found: object) -> None:
-    """Refuses values that aliases repeat without end or past all counting, and strings that no file can be named."""
+    """Refuses values that aliases repeat without end or too often, and strings that can't be a file name."""
     waiting: list[tuple[object, int]] = [(found, 0)]
     n_values = 0
     while waiting:
@@ -153,19 +153,19 @@ def _check_values(found: object) -> None:
 
 
 def _inside(value: object) -> list[object]:
-    """What a value is made of."""
+    """Returns the values directly inside a value."""
     if isinstance(value, Mapping):
         return [*value, *value.values()]
     return list(value) if isinstance(value, list | tuple | set) else []
 
 
 def is_torn(text: str) -> bool:
-    """Whether it holds one half of a pair of code points, which UTF-8 cannot say."""
+    """Returns whether text holds a lone surrogate, which UTF-8 can't encode."""
     return any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def check_text(text: str, setting: str) -> None:
-    """Refuses half a character, which a name that is not in UTF-8 becomes in Python; raises ConfigError."""
+    """Refuses a lone surrogate, which Python makes of a file name that isn't UTF-8; raises ConfigError."""
     if is_torn(text):
         raise ConfigError(f"{setting} must be text in UTF-8, got {text}; rename that file or folder, or correct it.")
 
@@ -179,12 +179,12 @@ def _problem(error: Exception) -> str:
 
 
 def render(data: Mapping[str, object]) -> str:
-    """YAML text that `parse` reads back as `data`; keys keep their order."""
+    """Returns YAML text that `parse` reads back as `data`; keys keep their order."""
     return yaml.dump(dict(data), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 def flow(value: object, width: int = 100) -> str:
-    """YAML text of a value in one line, or as few as it takes, that `parse` reads back."""
+    """Returns YAML text of a value, in one line if it fits `width`, that `parse` reads back."""
     text: str = yaml.dump(
         value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=True, width=width
     )
@@ -192,12 +192,12 @@ def flow(value: object, width: int = 100) -> str:
 
 
 def quoted(text: str) -> str:
-    """A string in double quotes and in one line, for a key or a comment; what no terminal should get is escaped."""
+    """Returns a string in double quotes and in one line, for a key or a comment; control characters are escaped."""
     return '"' + "".join(map(_escaped, text)) + '"'
 
 
 def _escaped(letter: str) -> str:
-    """A letter as it stands in double quotes."""
+    """Escapes a character for a string in double quotes."""
     if letter in '"\\':
         return f"\\{letter}"
     if letter.isprintable():

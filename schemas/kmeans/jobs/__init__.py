@@ -1,1 +1,1 @@
-"""Jobs that read the settings of a private fit, and are none: without privacy, on copies, window after window."""
+"""Jobs that share settings with a private fit: fits without privacy, prepared copies, streams of windows, topics."""

@@ -1,4 +1,4 @@
-"""The type of all `fit` jobs, for their JSON Schema; jobs load their own class alone."""
+"""Union of all `fit` jobs, for the JSON Schema; jobs import just their own class."""
 
 import functools
 import operator
@@ -6,4 +6,4 @@ import operator
 from dapple_dp.schemas.kmeans.fit_config import FITS
 
 FitConfig = functools.reduce(operator.or_, dict.fromkeys(FITS.values()))
-"""One `fit` job, distinguished by `algorithm`."""
+"""A `fit` job; `algorithm` selects the class."""

@@ -1,4 +1,4 @@
-"""Jobs on a released model, or on the rows of a fit, read from a file that may hold that fit, too."""
+"""Jobs on a released model or on the rows of a fit; their YAML file may also hold the fit itself."""
 
 from collections.abc import Mapping
 from typing import Any, Self, TypeVar
@@ -27,19 +27,19 @@ Job = TypeVar("Job", bound=ModelJob)
 
 
 def parse_model_job(text: str, kind: type[Job]) -> Job:
-    """A job from YAML text, which sections of other jobs may share.
+    """Parses the YAML text of a job; the file may also hold a `fit` job and sections of other jobs.
 
-    The settings of a whole `fit` job beside its own are checked; the section of another job on a model is that job's.
+    The settings of the `fit` job are validated, too; the section of another job on a model is ignored.
 
     Args:
       text: YAML.
-      kind: of the job.
+      kind: class of the job.
 
     Raises:
       ConfigError: one sentence about the first wrong setting, or if the text is not YAML.
     """
     settings = rejection.mapping(yaml_text.parse(text), "model and data")
-    # Without a fit's job in the file, `privacy` and `ledger` are those of a profile.
+    # Without a fit job in the file, `privacy` and `ledger` belong to a profile.
     others = _SECTIONS if "algorithm" in settings else (*_SECTIONS, "privacy", "ledger")
     settings = {name: value for name, value in settings.items() if name in kind.model_fields or name not in others}
     if "algorithm" in settings:
@@ -72,7 +72,7 @@ class PrepareConfig(JobSettings):
 
 
 def load_prepare_config(text: str) -> PrepareConfig:
-    """A job from YAML text; a whole `fit` job beside `prepare` is checked as one, and its other sections are no matter.
+    """Parses a job from YAML text; a `fit` job in the same file is validated, then only its data section is used.
 
     Raises:
       ConfigError: one sentence about the first wrong setting, or if the text is not YAML.

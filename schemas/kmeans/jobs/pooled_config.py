@@ -1,4 +1,4 @@
-"""Jobs without privacy that a private clustering is compared with: their output stays in the trusted zone."""
+"""Fits without privacy, for comparison with private ones; their output stays in the trusted zone."""
 
 from collections.abc import Mapping
 from typing import Self
@@ -67,17 +67,17 @@ class PooledFitConfig(JobSettings):
 
     @property
     def encodings(self) -> Mapping[str, ColumnEncoding]:
-        """How columns become features: by the section `encode`, or by the bounds of columns of dp_lloyd."""
+        """Encodings of columns, from the section `encode` or from the columns' bounds in `dp_lloyd`."""
         return self.encode if self.dp_lloyd is None else self.dp_lloyd.encodings(self.encode, self.data.features)
 
     @property
     def by_client(self) -> bool:
-        """Whether clients must be whole in their shards."""
+        """True if all rows of a client must be in one shard."""
         return self.algorithm is PooledAlgorithm.K_FED or self.unit is PrivacyUnit.CLIENT
 
     @property
     def lloyd_options(self) -> DPLloydConfig:
-        """The section of algorithm dp_lloyd; raises ConfigError where it is not there or asks for noise."""
+        """The section of algorithm dp_lloyd; raises ConfigError if it is missing or asks for noise."""
         if self.dp_lloyd is None or self.dp_lloyd.variant is not LloydVariant.LLOYD:
             raise ConfigError(
                 "dp_lloyd.variant must be lloyd without privacy, got another one; give a privacy section instead."
@@ -86,14 +86,14 @@ class PooledFitConfig(JobSettings):
 
 
 def validated_pooled(settings: Mapping[str, object]) -> PooledFitConfig:
-    """A job from plain data.
+    """Validates plain data and returns the job.
 
     Args:
-      settings: as YAML or JSON would give them.
+      settings: as parsed from YAML or JSON.
 
     Raises:
-      ConfigError: one sentence about the first wrong setting; a privacy section is refused, since nothing here is
-        private.
+      ConfigError: one sentence about the first wrong setting; a privacy section is refused, too, since the result
+        isn't private.
     """
     if "privacy" in settings:
         lloyd = " with variant lloyd" if settings.get("algorithm") == PooledAlgorithm.DP_LLOYD else ""

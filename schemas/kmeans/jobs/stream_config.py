@@ -1,4 +1,4 @@
-"""Config of a `stream` job: the settings of a fit, and a `stream` section with the calendar of its windows."""
+"""Settings of a `stream` job: those of a fit, and a section `stream` with the calendar of windows."""
 
 import contextlib
 import dataclasses
@@ -29,11 +29,11 @@ _WORDS = (
     (r"choose another run_id, which is charged again", "begin another epoch under another stream.name"),
     (r"(?:write )?recurring\.warm_start: false", "choose another start"),
 )
-"""What errors about the fit of a window say, and the words of a stream for it."""
+"""Patterns in errors about the fit of a window, and their replacements in the words of a stream."""
 
 
 class StreamOptions(EpochTerms):
-    """The calendar of an epoch, where it starts, and what its centers remember."""
+    """The `stream` section: the calendar of an epoch, its start, and the memory of its centers."""
 
     start: Text = Field(description="the output folder of the fit whose centers the first window starts from")
     name: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")] = Field(
@@ -65,12 +65,12 @@ class StreamOptions(EpochTerms):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StreamConfig:
-    """One `stream` job.
+    """A `stream` job.
 
     Attributes:
-      options: its section.
-      base: settings of the fit of every window, plain data.
-      template: the fit of the first window, checked.
+      options: the section `stream`.
+      base: settings of every window's fit, as plain data.
+      template: the fit of the first window, validated.
     """
 
     options: StreamOptions
@@ -79,34 +79,34 @@ class StreamConfig:
 
     @property
     def experimental(self) -> bool:
-        """Whether it may use what is not supported."""
+        """True if the job may use unsupported settings."""
         return self.template.experimental
 
     @property
     def ledger(self) -> str | None:
-        """Path of the ledger that every window charges."""
+        """Path or URL of the ledger that is charged for the windows."""
         return self.template.ledger
 
     @property
     def calendar(self) -> Calendar:
-        """Of its windows."""
+        """The calendar of the windows."""
         given = self.options
         return Calendar(
             first=given.first, days=given.days, windows=given.windows, settle=given.settle, until=given.until
         )
 
     def window(self, index: int, output: str) -> WindowsFit:
-        """The fit of one window.
+        """Returns the fit of one window.
 
         Args:
-          index: of the window.
-          output: folder of the job, in which each window has a folder by its date.
+          index: of the window, from 0.
+          output: folder of the job; each window has a subfolder named by its date.
         """
         return _fit(self.base, self.options, index, output)
 
 
 def _fit(base: Mapping[str, Any], options: StreamOptions, index: int, output: str) -> WindowsFit:
-    """The fit of one window, checked."""
+    """Validates the fit of one window and returns it."""
     epoch = {name: getattr(options, name) for name in EpochTerms.model_fields}
     recurring = {
         "previous": options.start if index == 0 else f"{output.rstrip(_SEPARATOR)}/{options.date_of(index - 1)}",
@@ -125,12 +125,12 @@ def _fit(base: Mapping[str, Any], options: StreamOptions, index: int, output: st
 
 
 def load_stream_config(text: str) -> StreamConfig:
-    """A job from YAML text; raises ConfigError as `stream_config` does, or if the text is not YAML."""
+    """Parses a job from YAML text; raises ConfigError like `stream_config`, or if the text isn't YAML."""
     return stream_config(yaml_text.parse(text))
 
 
 def stream_config(settings: object) -> StreamConfig:
-    """A job from plain data, its first window checked.
+    """Validates plain data, with the fit of the first window, and returns the job.
 
     Raises:
       ConfigError: one sentence about the first wrong setting.
@@ -150,10 +150,10 @@ def stream_config(settings: object) -> StreamConfig:
 
 
 def _check_messages(options: StreamOptions, topic: RowTopicConfig, template: WindowsFit) -> None:
-    """Refuses settings that messages cannot keep.
+    """Refuses settings that rows from messages don't support.
 
     Raises:
-      ConfigError: with the setting.
+      ConfigError: naming the setting.
     """
     MessageColumns.of(template.data, topic)
     if template.encode:
@@ -169,10 +169,10 @@ def _check_messages(options: StreamOptions, topic: RowTopicConfig, template: Win
 
 @contextlib.contextmanager
 def in_stream_words(index: int = 0) -> Iterator[None]:
-    """Says errors about settings of a window as a user of a stream has written them.
+    """Rewrites errors about the fit of a window in terms of the `stream` section.
 
     Args:
-      index: of the window; the first one follows the start, and others the window before.
+      index: of the window; the first one follows `stream.start`, all others the window before.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Jobs of the word `topics`, from YAML."""
+"""Jobs of the command `topics`, from YAML."""
 
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import validated
@@ -7,7 +7,7 @@ from dapple_dp.schemas.settings import yaml_text
 
 
 def load_topics(text: str) -> SphericalFit:
-    """A private fit whose clusters get names; raises ConfigError, in one sentence."""
+    """Parses a private fit with named clusters from YAML text; raises ConfigError, one sentence."""
     found = validated(yaml_text.parse(text))  # type: ignore[arg-type]
     if not isinstance(found, SphericalFit) or found.names is None:
         got = f"algorithm {found.algorithm}" if not isinstance(found, SphericalFit) else "no names"

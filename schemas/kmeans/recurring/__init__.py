@@ -1,1 +1,1 @@
-"""Runs that follow others: their settings, what they remember, and how they differ."""
+"""Recurring runs: their settings, the memory of earlier releases, and drift between runs."""

@@ -1,4 +1,4 @@
-"""The section of a `fit` that follows an earlier one."""
+"""The section of a `fit` that follows an earlier fit."""
 
 from typing import Annotated, Self
 
@@ -9,12 +9,12 @@ from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.settings.section import Flag, Scalar, Section, Text
 
 _SHORT = 6
-"""How many times shorter the short memory is, against which drift is measured."""
+"""Ratio of the long memory to the short one, by which drift is measured."""
 Runs = Annotated[int, Field(strict=True, ge=2, le=10_000), Scalar]
 
 
 class RecurringConfig(Section):
-    """An earlier run of the same job that this one follows: its cluster numbers, and by default its centers."""
+    """Link to an earlier run of the same job: continues its cluster numbers and, by default, its centers."""
 
     previous: Text = Field(description="the output folder of the earlier fit")
     warm_start: Flag = Field(
@@ -30,7 +30,7 @@ class RecurringConfig(Section):
 
     @property
     def short_length(self) -> int:
-        """Length of the short memory, in runs; 1 is this run alone."""
+        """Length of the short memory, in runs; 1 means just this run."""
         return max(1, (self.memory or 0) // _SHORT)
 
     @pydantic.model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""What changed from one release of a clustering to the next, in units of the noise of both."""
+"""Changes from one release of a clustering to the next, relative to the noise of both."""
 
 import dataclasses
 import math
@@ -9,26 +9,26 @@ from numpy.typing import NDArray
 
 DRIFT_FILE = "drift.json"
 DRIFT_SCORE = 3.0
-"""Scores beyond this count as drift; noise alone exceeds it once in 740 times (sizes, either way: once in 370)."""
+"""Scores above this count as drift; noise alone exceeds it once in 740 times (sizes, both ways: once in 370)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Drift:
-    """Post-processing of two releases, a place per cluster of the later one; NaN where there is nothing to compare.
+    """Comparison of two releases, with one entry per cluster of the later one; NaN if there is nothing to compare.
 
     Attributes:
       previous_run: id of the earlier run.
       previous_digest: SHA-256 of its centers, 64 hex digits.
-      rows: k: where each cluster was when it was released.
-      numbers: k, ascending: those of the earlier run for clusters that match one of its own, others for new ones.
-      next_number: the least number that no cluster, of now or before, has had.
-      gone: numbers of the earlier run that match no cluster.
+      rows: k indices: position of each cluster in the released model.
+      numbers: k, ascending: the earlier run's number for clusters that match one of its own, new numbers for others.
+      next_number: the smallest number that no cluster has ever had.
+      gone: numbers of the earlier run that no cluster matches.
       movements: shape (k,), feature units: distance between the released centers.
-      noise: shape (k,), feature units: how far noise alone would move the noisy means.
-      scores: shape (k,): of the distance between the noisy means; standard normal if only noise moved them.
-      sizes: shape (k, 2): noisy sizes before and after.
-      size_stddevs: noise stddev of one size before and after; NaN where it is not known.
-      size_scores: shape (k,): standard normal if the sizes are equal but for noise.
+      noise: shape (k,), feature units: distance that noise alone would move the noisy means.
+      scores: shape (k,): of the distance between the noisy means; standard normal if noise alone moved them.
+      sizes: shape (k, 2): noisy sizes, before and after.
+      size_stddevs: noise stddev of one size, before and after; NaN if unknown.
+      size_scores: shape (k,): standard normal if the true sizes are equal.
     """
 
     previous_run: str
@@ -46,7 +46,7 @@ class Drift:
 
     @property
     def new(self) -> tuple[int, ...]:
-        """Numbers of clusters that match none of the earlier run."""
+        """Numbers of clusters that match no cluster of the earlier run."""
         return tuple(number for number, moved in zip(self.numbers, self.movements, strict=True) if math.isnan(moved))
 
     @property
@@ -60,7 +60,7 @@ class Drift:
         return tuple(np.array(self.numbers)[np.abs(self.size_scores) > DRIFT_SCORE].tolist())
 
     def to_json(self) -> dict[str, Any]:
-        """Content of `drift.json`."""
+        """Returns the content of `drift.json`."""
         return {
             "label": "released",
             "previous": {"run_id": self.previous_run, "digest": self.previous_digest},
@@ -87,5 +87,5 @@ class Drift:
 
 
 def number_or_none(value: float) -> float | None:
-    """JSON has no NaN."""
+    """Returns None for NaN and infinities, which JSON lacks."""
     return float(value) if math.isfinite(value) else None

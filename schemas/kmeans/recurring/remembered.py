@@ -1,4 +1,4 @@
-"""What the runs of a series released of each cluster, as a file that the next run reads."""
+"""Memory of a series of runs: the released sums and counts of each cluster, in a file that the next run reads."""
 
 import dataclasses
 from typing import Any, Self
@@ -23,15 +23,15 @@ MEMORY_SCHEMA = pa.schema(
     ]
 )
 MEMORY_DRIFT_SCORE = 3.1
-"""Scores beyond this count as drift: a standard normal number exceeds it less than once in 1,000 times."""
+"""Scores above this count as drift: a standard normal number exceeds it less than once in 1,000 times."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Memory:
-    """What n runs released of k clusters, oldest first; places of clusters mean the same in all of them.
+    """Releases of n runs on k clusters, oldest run first; clusters have the same index in all runs.
 
     Attributes:
-      origins: shape (n, k, d), feature units: from where each run measured its sums.
+      origins: shape (n, k, d), feature units: point relative to which a run measured its sums.
       sums: shape (n, k, d), feature units: noisy.
       counts: shape (n, k): noisy.
       sums_stddevs: shape (n,): noise stddev of one entry of `sums`.
@@ -49,12 +49,12 @@ class Memory:
         return len(self.counts)
 
     def then(self, later: "Memory", most: int) -> "Memory":
-        """These runs and later ones, the last `most` of all."""
+        """Returns these runs followed by later ones, cut to the last `most`."""
         names = [field.name for field in dataclasses.fields(self)]
         return Memory(**{name: np.concatenate([getattr(self, name), getattr(later, name)])[-most:] for name in names})
 
     def table(self, numbers: tuple[int, ...]) -> pa.Table:
-        """`memory.parquet`: a row per run and cluster, the newest run first (age 0)."""
+        """Returns `memory.parquet`: a row per run and cluster, the newest run first (age 0)."""
         rows = [
             {
                 "age": age,
@@ -75,13 +75,13 @@ class Memory:
         """Inverse of `table`.
 
         Args:
-          table: of `MEMORY_SCHEMA`.
+          table: with schema `MEMORY_SCHEMA`.
           numbers: of the clusters, ascending.
           n_features: d.
 
         Raises:
-          MalformedError: if it does not hold each of these clusters once for every run, or other numbers than a run
-            could have released.
+          MalformedError: unless each of these clusters appears once for every run, with numbers that a run could have
+            released.
         """
         size, remainder = divmod(table.num_rows, max(1, len(numbers)))
         ages, clusters = (table.column(name).to_pylist() for name in ("age", "cluster"))
@@ -107,7 +107,7 @@ class Memory:
 
 
 def _vectors(column: pa.ChunkedArray, n_features: int) -> NDArray[np.float64]:
-    """Finite vectors of one width, shape (n, n_features)."""
+    """Converts a column of lists to vectors, shape (n, n_features), all finite."""
     found = np.array(column.to_pylist(), dtype=np.float64)
     if found.ndim != 2 or found.shape[1] != n_features or not np.isfinite(found).all():
         raise MalformedError("vectors of another width, or no numbers")
@@ -116,16 +116,16 @@ def _vectors(column: pa.ChunkedArray, n_features: int) -> NDArray[np.float64]:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Remembered:
-    """What a run remembers with those before it; places of clusters are those of its model.
+    """Memory of a run, itself included; clusters have the same indices as in its model.
 
     Attributes:
-      memory: released sums and counts.
+      memory: released sums and counts of all remembered runs.
       length: of the long memory, in runs.
-      short: length of the short one.
-      known: shape (k,): whether the long memory says where the center is.
-      noise: shape (k,), feature units: how far noise alone moves the remembered mean; NaN where it is not known.
-      scores: shape (k,): of the distance between the two memories; at most standard normal where nothing but noise
-        and chance moved them, NaN where a count is too small for its noise.
+      short: length of the short memory, in runs.
+      known: shape (k,): true if the long memory determines the center.
+      noise: shape (k,), feature units: distance that noise alone moves the remembered mean; NaN if unknown.
+      scores: shape (k,): of the distance between the two memories; at most standard normal if only noise and
+        chance moved them, NaN if a count is too small for its noise.
     """
 
     memory: Memory
@@ -136,7 +136,7 @@ class Remembered:
     scores: NDArray[np.float64]
 
     def to_json(self, numbers: tuple[int, ...]) -> dict[str, Any]:
-        """The part `memory` of `drift.json`."""
+        """Returns the part `memory` of `drift.json`."""
         clusters = [
             {"cluster": number, "noise": number_or_none(self.noise[place]), "score": number_or_none(self.scores[place])}
             for place, number in enumerate(numbers)
@@ -151,5 +151,5 @@ class Remembered:
         }
 
     def drifting(self, numbers: tuple[int, ...]) -> list[int]:
-        """Numbers of the clusters whose two memories differ by more than noise and chance explain."""
+        """Returns the numbers of clusters whose two memories differ by more than noise and chance explain."""
         return [number for number, score in zip(numbers, self.scores, strict=True) if score > MEMORY_DRIFT_SCORE]

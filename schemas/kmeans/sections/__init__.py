@@ -1,1 +1,1 @@
-"""Sections of settings that a private `fit` job has, whatever its algorithm."""
+"""Sections of settings that private `fit` jobs of every algorithm have."""

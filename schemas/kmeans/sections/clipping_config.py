@@ -1,4 +1,4 @@
-"""Public bounds on what one row, and one client, may contribute to a private fit."""
+"""Public bounds on the contributions of a row and of a client to a private fit."""
 
 from typing import Annotated
 
@@ -9,13 +9,13 @@ from dapple_dp.schemas.settings import rejection
 from dapple_dp.schemas.settings.section import Count, Section, is_number, python_scalar
 
 CLIPPING_NORMS = (1e-60, 1e60)
-"""Feature units: the fourth powers of clipping norms, variances of outer products, are far from float64's ends."""
+"""Range of clipping norms, feature units: their fourth powers (variances of outer products) fit into float64."""
 PRIVATE_NORM_QUANTILE, PRIVATE_NORM_SHARE = 0.95, 0.05
-"""The share of rows inside a private norm, and that of the budget which it takes."""
+"""Quantile of row norms that a private norm estimates, and its share of the budget."""
 
 
 def _clipping_norm(value: object) -> object:
-    """`server_radius`, `private`, `domain` or a number among `CLIPPING_NORMS`."""
+    """Validates a clipping norm: `server_radius`, `private`, `domain` or a number in `CLIPPING_NORMS`."""
     value = python_scalar(value)
     if isinstance(value, str) and value in set(ClippingRule):
         return ClippingRule(value)
@@ -26,7 +26,7 @@ def _clipping_norm(value: object) -> object:
 
 
 class ClippingConfig(Section):
-    """Public bounds on what one row, and one client, may contribute."""
+    """Public bounds on the contribution of a row and of a client."""
 
     norm: Annotated[ClippingRule | float, BeforeValidator(_clipping_norm)] = Field(
         description="the largest L2 norm of a centered row, a number > 0 in feature units, "

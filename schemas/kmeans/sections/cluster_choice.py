@@ -1,4 +1,4 @@
-"""A number of clusters, given or chosen by the run."""
+"""Number of clusters, given or chosen by the run."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -10,11 +10,11 @@ from dapple_dp.schemas.settings import rejection
 from dapple_dp.schemas.settings.section import Section, python_scalar
 
 MOST_CLUSTERS = 10_000
-"""More would cost hours on the server after the budget is spent, and each would hold less than its noise."""
+"""Upper limit: more would take hours on the server after the budget is spent, for clusters below their noise."""
 
 
 class ClusterChoice(Section):
-    """A number of clusters that the run chooses itself, at no further privacy cost."""
+    """Section for a number of clusters that the run chooses, at no further privacy cost."""
 
     max: Annotated[int, Field(strict=True, ge=2, le=MOST_CLUSTERS)] = Field(
         description=f"the largest number of centers, an integer from 2 to {MOST_CLUSTERS}"
@@ -23,7 +23,7 @@ class ClusterChoice(Section):
 
 
 def _cluster_count(value: object) -> object:
-    """An integer from 1 to `MOST_CLUSTERS`, or a section with `max` and `choose`."""
+    """Validates an integer from 1 to `MOST_CLUSTERS`, or a section with `max` and `choose`."""
     value = python_scalar(value)
     if isinstance(value, ClusterChoice):
         return value
@@ -39,7 +39,7 @@ def _cluster_count(value: object) -> object:
 
 
 def _cluster_choice(section: dict[object, object]) -> ClusterChoice:
-    """The section as a record."""
+    """Validates the section and returns it as a `ClusterChoice`."""
     most, rule = python_scalar(section.get("max")), section.get("choose")
     if set(section) != {"max", "choose"} or rule not in set(ClusterRule):
         raise rejection.broken_rule("an integer, or a section of max and choose: elbow")

@@ -24,7 +24,7 @@ class LloydConfig(Section):
 
 
 class QualityConfig(Section):
-    """A last round, of any algorithm: the cost of the final centers and the sizes of their clusters, with noise."""
+    """A last round, for any algorithm, that releases the final centers' cost and the sizes of their clusters."""
 
     share: Share = Field(default=0.02, description="the share of the budget for this round, strictly between 0 and 1")
     max_distance: Positive | None = Field(

@@ -1,4 +1,4 @@
-"""What a private fit may spend, and how a start of FedDP-KMeans shares it out."""
+"""Privacy budget of a fit, and its split in the start of FedDP-KMeans."""
 
 from typing import Annotated
 
@@ -20,14 +20,14 @@ class SharesConfig(Section):
 
 
 def _auto_or_shares(value: object) -> object:
-    """`auto`, a section of shares, or nothing."""
+    """Validates `auto`, a section of shares, or nothing."""
     if value is None or isinstance(value, SharesConfig):
         return value
     return Auto.AUTO if value == Auto.AUTO else SharesConfig.model_validate(value)
 
 
 class PrivacyConfig(Section):
-    """What the whole run may spend; there are no defaults for what decides the guarantee."""
+    """Privacy budget of the whole run; settings that determine the guarantee have no defaults."""
 
     unit: PrivacyUnit = Field(description="record or client: what one neighbor adds or removes")
     epsilon: Epsilon = Field(description="the total epsilon of the run, a finite number > 0")
