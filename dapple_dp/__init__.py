@@ -1,8 +1,8 @@
 """Dapple from Python: differentially private federated clustering on Apache Beam.
 
-`from dapple_dp import DPKMeans` is the estimator; `fit`, `assign`, `evaluate`, `profile` and `decode` are the jobs of
-the command, each with the class or function that checks its settings. Everything is imported when it is first asked
-for. The file `__init__.pyi` says what is public and where it is, to type checkers and to this module.
+`from dapple_dp import DPKMeans` is the estimator; `fit`, `assign`, `evaluate`, `profile` and `decode` run the jobs of
+the command, with the classes and functions that validate their settings. Everything is imported on first use. The file
+`__init__.pyi` lists the public names and their modules, for type checkers and for this module.
 """
 
 import ast
@@ -13,7 +13,7 @@ from typing import Any
 
 _FOLDER = pathlib.Path(__file__).resolve().parent
 if not (_FOLDER / "schemas").is_dir() or (_FOLDER / "schemas").is_symlink():
-    # In a checkout the packages are beside this one. The links to them are for type checkers and editors.
+    # In a checkout, the packages are beside this one; the links to them are for type checkers and editors.
     __path__.insert(0, str(_FOLDER.parent))
 
 _STUB = ast.parse(_FOLDER.joinpath("__init__.pyi").read_text(encoding="utf-8"))
@@ -22,7 +22,7 @@ __all__ = sorted(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:
-    """An attribute asked for the first time."""
+    """Imports an attribute on first use."""
     if name == "__version__":
         found: Any = _version()
     elif name in _HOME_OF:

@@ -1,4 +1,4 @@
-"""`python -m dapple_dp` is the command `dapple`."""
+"""Entry point of `python -m dapple_dp`, the same as the command `dapple`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Dapple from Python: the same jobs, with configs in and schema objects out."""
+"""Jobs as Python functions, with configs as arguments and schema objects as results."""
 
 import contextlib
 import os
@@ -53,7 +53,7 @@ __all__ = [
 def _in_memory(
     job: Job[Settings, Any, Result], settings: Settings, beam: PipelineOptions | None
 ) -> Iterator[tuple[Result, RunFolder]]:
-    """What a job finds, and the private folder of its files, which goes at the end."""
+    """Runs a job in a temporary private folder; yields its result and the folder, which is deleted at the end."""
     with tempfile.TemporaryDirectory(prefix="dapple-") as folder:
         options = JobOptions(
             config="",
@@ -70,76 +70,76 @@ def fit(config: FitConfig, options: PipelineOptions | None = None) -> FitResult:
     """Clusters privately, without an output folder.
 
     Args:
-      config: the job, as in the YAML file of `dapple fit`.
-      options: for Beam; None runs on this machine.
+      config: settings of the job, as in the YAML file of `dapple fit`.
+      options: Beam options; None runs on this machine.
 
     Returns:
       The released model, its guarantee, and the keyed fingerprint of the input.
 
     Raises:
-      DappleError: what stopped the run, in one sentence.
+      DappleError: if the run fails; one sentence.
     """
     with _in_memory(fit_job.JOB, config, options) as (result, _):
         return result
 
 
 def assign(config: AssignConfig, options: PipelineOptions | None = None) -> pa.Table:
-    """The nearest center of every row, without an output folder. Not private: keep the table in the trusted zone.
+    """Assigns every row to its nearest center, without an output folder. Not private: keep it in the trusted zone.
 
     Args:
-      config: the job, as in the YAML file of `dapple assign`.
-      options: for Beam; None runs on this machine.
+      config: settings of the job, as in the YAML file of `dapple assign`.
+      options: Beam options; None runs on this machine.
 
     Returns:
-      Ids and the column `cluster` of all rows, in memory.
+      A table, in memory, with the ids and the column `cluster` of all rows.
 
     Raises:
-      DappleError: what stopped the run, in one sentence.
+      DappleError: if the run fails; one sentence.
     """
     with _in_memory(assign_job.JOB, config, options) as (_, folder):
         return pq.read_table(folder.path(assign_job.ASSIGNMENTS), memory_map=False)
 
 
 def evaluate(config: EvaluateConfig, options: PipelineOptions | None = None) -> Metrics:
-    """Scores of a released model, without an output folder. Not private: keep them in the trusted zone.
+    """Scores a released model, without an output folder. Not private: keep the scores in the trusted zone.
 
     Args:
-      config: the job, as in the YAML file of `dapple evaluate`.
-      options: for Beam; None runs on this machine.
+      config: settings of the job, as in the YAML file of `dapple evaluate`.
+      options: Beam options; None runs on this machine.
 
     Raises:
-      DappleError: what stopped the run, in one sentence.
+      DappleError: if the run fails; one sentence.
     """
     with _in_memory(evaluate_job.JOB, config, options) as (metrics, _):
         return metrics
 
 
 def profile(config: ProfileConfig, options: PipelineOptions | None = None) -> ProfileResult:
-    """A private description of each cluster of a released model, without an output folder.
+    """Describes each cluster of a released model privately, without an output folder.
 
     Args:
-      config: the job, as in the YAML file of `dapple profile`.
-      options: for Beam; None runs on this machine.
+      config: settings of the job, as in the YAML file of `dapple profile`.
+      options: Beam options; None runs on this machine.
 
     Returns:
       The released table, its guarantee, and the keyed fingerprint of the input.
 
     Raises:
-      DappleError: what stopped the run, in one sentence.
+      DappleError: if the run fails; one sentence.
     """
     with _in_memory(profile_job.JOB, config, options) as (result, _):
         return result
 
 
 def decode(config: DecodeConfig, options: PipelineOptions | None = None) -> DecodeResult:
-    """A model from private reports, without an output folder.
+    """Computes a model from private reports, without an output folder.
 
     Args:
-      config: the job, as in the YAML file of `dapple reports decode`.
-      options: for Beam; None runs on this machine.
+      config: settings of the job, as in the YAML file of `dapple reports decode`.
+      options: Beam options; None runs on this machine.
 
     Raises:
-      DappleError: what stopped the run, in one sentence.
+      DappleError: if the run fails; one sentence.
     """
     with _in_memory(decode_job.JOB, config, options) as (result, _):
         return result

@@ -1,15 +1,15 @@
-"""The `dapple` command as a process of its own, as it is installed."""
+"""Entry point of the installed command `dapple`."""
 
 import gc
 
 _RARELY = (50_000, 20, 50)
-"""How many new objects the collector of cycles waits for. Python's own 700 has it look through all libraries again and
-again while they are imported, which takes a quarter of the time of a small job; numbers are in arrays, which do not
+"""Thresholds of the garbage collector. With Python's default of 700 objects it would scan all libraries over and over
+while they are imported, which takes a quarter of the time of a small job; numbers are in arrays, which don't
 count."""
 
 
 def main() -> int:
-    """Runs the words of this process; returns its exit code."""
+    """Runs the command line of this process; returns its exit code."""
     from dapple_dp.transforms.rounds.own_process import no_core_dumps
 
     no_core_dumps()
@@ -20,7 +20,7 @@ def main() -> int:
     code = command.main()
     if code:
         end_soon(code)
-    # The process ends, so nothing needs to be looked through once more.
+    # The process ends, so there is no need for another collection.
     gc.disable()
     gc.freeze()
     return code

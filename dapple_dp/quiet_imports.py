@@ -1,16 +1,16 @@
-"""Imports of Beam without its line about a client of BigQuery, which Dapple doesn't use."""
+"""Imports of Beam without its log message on a missing BigQuery client, which Dapple doesn't use."""
 
 import contextlib
 import logging
 from collections.abc import Iterator
 
 _LINE = "apitools not found"
-"""The beginning of the line that Beam logs."""
+"""Start of the message that Beam logs."""
 
 
 @contextlib.contextmanager
 def without_gaps() -> Iterator[None]:
-    """Leaves out that line, and the handler that comes with it; all other lines are logged."""
+    """Suppresses that message, and the handler that comes with it; all other messages are logged."""
     root = logging.getLogger()
     had_handlers = bool(root.handlers)
 

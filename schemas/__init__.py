@@ -1,1 +1,1 @@
-"""What crosses a boundary: configs, contracts, records and errors. Imports nothing of the house."""
+"""Configs, contracts, records and errors that all layers share; imports no other package of Dapple."""

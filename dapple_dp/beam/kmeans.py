@@ -1,4 +1,4 @@
-"""Private k-means as a step of a pipeline of Apache Beam."""
+"""Private k-means as a transform in a pipeline of Apache Beam."""
 
 import copy
 import dataclasses
@@ -25,39 +25,39 @@ from dapple_dp.transforms.privacy.key_files import KeyFile
 from dapple_dp.transforms.tables.read import CheckRows
 
 _SAVED = ("template_location", "output_executable_path")
-"""Options by which a pipeline is not run, but kept to be run any number of times."""
+"""Options that save a pipeline instead of running it, so that it could be run several times."""
 
 
 class KMeans(beam.PTransform):
     """Clusters the rows of a pipeline privately.
 
-    Input: `pyarrow.RecordBatch`; at unit "client" pairs of a client id and a `RecordBatch`, in any order. A batch has
-    all columns of `columns`, in any order; others are ignored. A null or NaN in a column that `missing` doesn't name
-    fails the pipeline.
+    Input: `pyarrow.RecordBatch`; with unit "client", pairs of a client id and a `RecordBatch`, in any order. A batch
+    has all columns of `columns`, in any order; other columns are ignored. A null or NaN in a column that `missing`
+    doesn't name fails the pipeline.
 
-    Output: one fitted `DPKMeans`, also if there are no rows. Its centers, sizes, `privacy_` and `report()` may be
-    shown, and `save` writes a folder that `dapple assign` reads. The attribute `releases` of the output is a
-    PCollection of the noised aggregates behind it, one `Release` each.
+    Output: one fitted `DPKMeans`, even without any rows. You may share its centers, sizes, `privacy_` and `report()`;
+    `save` writes a folder for `dapple assign`. The attribute `releases` of the output is a PCollection of the noised
+    aggregates that the centers were computed from, one `Release` each.
 
-    Privacy: the promise holds from this step's input on. A row counts as often as it comes in, so what the steps before
-    do with a person's rows, or copy of them elsewhere, is yours to answer for. Each run of the pipeline spends epsilon
-    and delta, draws noise of its own, and is charged to no ledger. The graph of the rounds is checked when it is
-    built, before anything runs.
+    Privacy: the guarantee covers the input of this step. A row counts as often as it comes in, so you are responsible
+    for earlier steps that change a person's rows, or copy them elsewhere. Each run of the pipeline spends epsilon and
+    delta, draws fresh noise, and isn't charged to any ledger. The graph of the rounds is checked when it is built,
+    before anything runs.
 
-    Keys: the graph holds the place of a key and a random nonce, never a key, so a runner may store it. Each run of the
-    pipeline has another nonce. A graph that is saved to be run more than once would repeat its noise, and equal
-    releases of two runs would reveal that no row has changed: templates are refused, and a job must not be cloned from
-    its stored graph. If a runner repeats steps, those before this one must give the same rows again.
+    Keys: the graph contains the place of a key and a random nonce, never a key, so a runner may store it. Each run of
+    the pipeline has a new nonce. A saved graph that ran twice would repeat its noise, and equal releases of two runs
+    would reveal that no row has changed. So templates are refused, and you must not clone a job from its stored graph.
+    If a runner repeats steps, those before this one must produce the same rows again.
 
-    Windowing: the global window, with its default trigger. Cost: a pass over the rows per round; at unit "client" also
-    one grouping of all rows by client, since bounds need the whole client, which must fit into memory.
+    Windowing: the global window, with its default trigger. Cost: one pass over the rows per round; with unit "client",
+    also one grouping of all rows by client, since bounds need all rows of a client, which must fit into memory.
 
     Args:
-      n_clusters: as in `DPKMeans`.
-      columns: names of the features; None takes those of `domain`, if it is a mapping.
-      key_uri: file with 32 random bytes that workers can read, and others can't; None makes one for workers on this
-        machine, which is gone when this process ends.
-      parameters: those of `DPKMeans`, but for `ledger` and `verbose`. `epsilon`, `delta`, and `domain` or
+      n_clusters: see `DPKMeans`.
+      columns: names of the features; None takes those of `domain`, if that is a mapping.
+      key_uri: file with 32 random bytes that only workers can read; None creates one for workers on this machine, which
+        is deleted when this process ends.
+      parameters: those of `DPKMeans`, except for `ledger` and `verbose`. `epsilon`, `delta`, and `domain` or
         `clipping_norm` have no defaults here.
 
     Raises:
@@ -83,7 +83,7 @@ class KMeans(beam.PTransform):
         self._planned = self._estimator._plan_for(names)
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
-        """Adds the rounds, and checks them."""
+        """Adds the rounds to the pipeline, and checks them."""
         _check_input(rows)
         check_rounds(rows.pipeline.options, len(self._planned.rounds), "lloyd_steps")
         keys, root = LaunchKeys(self._key_uri), rows.pipeline
@@ -98,7 +98,7 @@ class KMeans(beam.PTransform):
         return models
 
     def to_runner_api_parameter(self, context: Any) -> Any:
-        """Gives the graph new keys whenever it is translated, which is before its steps are."""
+        """Gives the graph new keys every time it is translated, before its steps are."""
         for keys in self._keys:
             keys.renew()
         return super().to_runner_api_parameter(context)
@@ -106,7 +106,7 @@ class KMeans(beam.PTransform):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class _PrivateRounds(beam.PTransform):
-    """Rows in, the state after the last round out: all that the checker has to see."""
+    """Transform from rows to the state after the last round: the part of the graph that is checked."""
 
     planned: PlannedFit
     key_source: KeyFile
@@ -118,7 +118,7 @@ class _PrivateRounds(beam.PTransform):
         if contract.by_client:
             found = found | "ByClient" >> beam.GroupByKey()
         found = found | "Blocks" >> beam.ParDo(BlocksFn(contract))
-        # A sum of no rows is zero, and not absent.
+        # A sum over no rows is zero instead of absent.
         empty = root | "Empty" >> beam.Create([RowBlock()], reshuffle=False)
         blocks = (found, empty) | "Rows" >> beam.Flatten() | "Spread" >> beam.Reshuffle()
         _ = blocks | "CheckRows" >> CheckRows(may_be_empty=True)
@@ -128,7 +128,7 @@ class _PrivateRounds(beam.PTransform):
 
 
 def _check_input(rows: beam.PCollection) -> None:
-    """Refuses rows that would be released more than once, and graphs that are kept."""
+    """Refuses rows that would be released more than once, and graphs that are saved."""
     if not rows.is_bounded or not rows.windowing.is_default():
         raise ConfigError(
             "rows must be bounded and in the global window with its default trigger, got others; read rows to an end, "
@@ -143,7 +143,7 @@ def _check_input(rows: beam.PCollection) -> None:
 
 
 def _model(state: Any, estimator: DPKMeans, planned: PlannedFit, spent: GraphPrivacy) -> DPKMeans:
-    """The fitted estimator; from what was released and settings."""
+    """Creates the fitted estimator, from releases and settings only."""
     result = result_of(planned, state.model(), spent, "", None)
     found = copy.copy(estimator)
     found._take(released_run(planned, result, (), new_run_id()))

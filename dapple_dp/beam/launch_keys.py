@@ -1,4 +1,4 @@
-"""Keys of a graph that somebody else runs, however often."""
+"""Noise keys of a graph that a runner may run several times."""
 
 import atexit
 import os
@@ -14,21 +14,21 @@ from dapple_dp.transforms.privacy.key_files import KeyFile, create_key, read_key
 
 _RUN = "a pipeline"
 _NOT_RUN = KeyFile("", "the key of a pipeline, which comes when a runner translates the graph,")
-"""Of a graph that is built."""
+"""Key of a graph that is built, but not translated yet."""
 
 
 class LaunchKeys:
-    """Keys that are derived from a kept one and a nonce, which is another one in each translation of the graph.
+    """Keys derived from a stored key and a nonce, which is new for each translation of the graph.
 
-    Beam translates the graph whenever a pipeline is run. So two runs draw different noise, while all workers and all
-    attempts of one run have the same translation, and repeat theirs. It holds the place and the nonce, and no key.
+    Beam translates the graph once per run of a pipeline. So two runs draw different noise, while all workers and all
+    attempts of one run share a translation, and repeat the same noise. It has the nonce, but no key.
 
     Args:
-      uri: of the kept key, which workers can read; None to make one that only workers on this machine can read. It is
-        gone when this process ends.
+      uri: place of the stored key, which workers can read; None to create one that only workers on this machine can
+        read, and that is deleted when this process ends.
 
     Raises:
-      ConfigError: if there is no key at `uri`, or it can be read by others.
+      ConfigError: if there is no key at `uri`, or if others can read it.
     """
 
     def __init__(self, uri: str | None):
@@ -42,16 +42,16 @@ class LaunchKeys:
         self._drawing: list[HeldKeyFn] = []
 
     def place(self) -> KeyFile:
-        """A key of its own."""
+        """Returns the place of a key with a new nonce."""
         return KeyFile(RunNonce.new(_RUN).place(self._uri))
 
     def take(self, part: AppliedPTransform, pipeline: beam.Pipeline) -> None:
-        """Takes over the keys of the steps in a part of a graph: they get none before the graph is translated."""
+        """Takes control of the keys of the steps in a part of a graph; they get none before the graph is translated."""
         self._drawing = [function for label, function in held_keys(pipeline) if label.startswith(f"{part.full_label}/")]
         self._give(_NOT_RUN)
 
     def renew(self) -> None:
-        """Gives all of these steps one new key."""
+        """Gives all of these steps the same new key."""
         self._give(self.place())
 
     def _give(self, key: KeyFile) -> None:

@@ -1,4 +1,4 @@
-"""Rows of a pipeline: from its elements to blocks that statistics read."""
+"""Conversion of pipeline elements to blocks of rows, which statistics read."""
 
 import contextlib
 import dataclasses
@@ -31,7 +31,7 @@ _ELEMENT = {
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RowBlock:
-    """Rows of one or more elements, or of whole clients.
+    """Rows of one or more elements, or all rows of one or more clients.
 
     Attributes:
       block: the rows; None for no rows, as in the public element that every graph has.
@@ -47,10 +47,10 @@ class RowBlock:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class BlockSums:
-    """`RowReader` of blocks: they hold their rows.
+    """`RowReader` of blocks, which contain their rows.
 
     Attributes:
-      contract: by which rows were read.
+      contract: contract by which the rows were read.
     """
 
     contract: TableContract
@@ -58,25 +58,25 @@ class BlockSums:
 
     @property
     def by_client(self) -> bool:
-        """As the contract has it."""
+        """True if the contract is by client."""
         return self.contract.by_client
 
     @property
     def client_id(self) -> str | None:
-        """As the contract has it."""
+        """Column of clients in the contract."""
         return self.contract.client_id
 
     @property
     def participation(self) -> Any:
-        """As the contract has it."""
+        """Participation rules in the contract."""
         return self.contract.participation
 
     def start(self) -> None:
-        """Gives statistics the compiled kernel."""
+        """Loads the compiled kernel for statistics."""
         row_pass.start()
 
     def sums(self, shards: Sequence[RowBlock], round_: Round, state: Any) -> NDArray[np.int64]:
-        """The statistic of some blocks together."""
+        """Returns the sum of a statistic over some blocks."""
         if round_.at is not None:
             raise PrivacyFlowError(
                 f"rounds of a transform must read all rows alike, got {round_.plan.path}; run a job."
@@ -91,7 +91,7 @@ class BlockSums:
 
 @contextlib.contextmanager
 def _memory() -> Iterator[None]:
-    """Says that there is too little memory, without the number of rows that NumPy would say."""
+    """Reports a lack of memory without NumPy's message, which would contain the number of rows."""
     try:
         yield
     except MemoryError:
@@ -99,13 +99,13 @@ def _memory() -> Iterator[None]:
 
 
 class ReadFn(LeanFn):
-    """Checks elements, and gives their rows as matrices, with their clients if the contract has clients."""
+    """Validates elements and converts their rows to matrices, with the clients if the contract is by client."""
 
     def __init__(self, contract: TableContract):
         self._contract = contract
 
     def process(self, element: Any) -> Iterator[Any]:
-        """Yields the rows of an element, if it has some; raises InputError without a value of theirs."""
+        """Yields the rows of an element, if there are any; raises InputError without a value of the rows."""
         by_client = self._contract.by_client
         client, batch = (None, element) if not by_client else _pair(element)
         if not isinstance(batch, pa.RecordBatch):
@@ -116,7 +116,7 @@ class ReadFn(LeanFn):
 
 
 def _pair(element: Any) -> tuple[Any, Any]:
-    """A client and its batch. One id has one type, since runners compare ids by their bytes."""
+    """Returns a client and its batch; ids get one type, since runners compare them by their bytes."""
     if not isinstance(element, tuple) or len(element) != 2:
         raise InputError(_ELEMENT[True].format(got=f"a {type(element).__name__}"))
     client, batch = element
@@ -129,18 +129,18 @@ def _pair(element: Any) -> tuple[Any, Any]:
 
 
 class BlocksFn(LeanFn):
-    """Puts rows of several elements, or of several whole clients, into one block."""
+    """Joins rows of several elements, or of several whole clients, to one block."""
 
     def __init__(self, contract: TableContract):
         self._by_client = contract.by_client
 
     def start_bundle(self) -> None:
-        """Nothing is waiting yet."""
+        """Clears the buffer."""
         self._waiting: list[Matrix] = []
         self._n_rows = 0
 
     def process(self, element: Any) -> Iterator[RowBlock]:
-        """Yields a block once there are enough rows for it."""
+        """Yields a block once it has enough rows."""
         points = _joined(element[1]) if self._by_client else element
         self._waiting.append(points)
         self._n_rows += len(points)
@@ -148,7 +148,7 @@ class BlocksFn(LeanFn):
             yield self._block()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        """Yields the rows that are left."""
+        """Yields the remaining rows."""
         if self._waiting:
             yield WindowedValue(self._block(), GlobalWindow().max_timestamp(), (GlobalWindow(),))
 

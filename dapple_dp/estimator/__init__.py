@@ -1,1 +1,1 @@
-"""The estimator: a private clustering with the habits of scikit-learn."""
+"""Estimators: private clustering with the interface of scikit-learn."""

@@ -1,7 +1,7 @@
-"""Public bounds of columns, as the parameters of estimators give them.
+"""Public bounds of columns, from the parameters of estimators.
 
-Bounds that look as if they were read off the rows are told to the person who holds these, and to nobody else. The
-comparison is not private, so it is a Python warning and nothing more: no output, log or exit code follows from it.
+If bounds look as if they were read off the rows, the person who calls the estimator gets a Python warning. The
+comparison isn't private, so no output, log or exit code depends on it.
 """
 
 import contextlib
@@ -18,19 +18,19 @@ Pair = tuple[float, float]
 Bounds = Pair | Sequence[Pair] | Mapping[str, Pair]
 _LARGEST = 1e100
 _USUAL = ((0.0, 1.0), (-1.0, 1.0))
-"""Ranges that many columns have, and those of scaled ones."""
+"""Ranges that are common in columns, or come from scaling."""
 
 
 def by_column(bounds: Any, n_features: int, names: Any = None) -> NDArray[np.float64]:
-    """Bounds as an array, shape (n_features, 2).
+    """Converts bounds to an array, shape (n_features, 2).
 
     Args:
       bounds: a pair, a list of pairs, or a mapping by name.
       n_features: number of columns.
-      names: of the columns; None where they have none.
+      names: names of the columns; None if they have none.
 
     Raises:
-      ConfigError: in one sentence.
+      ConfigError: one sentence.
     """
     if isinstance(bounds, Mapping):
         columns = [] if names is None else [str(name) for name in names]
@@ -64,16 +64,16 @@ def by_column(bounds: Any, n_features: int, names: Any = None) -> NDArray[np.flo
 def tell_of_bounds(
     points: NDArray[np.floating], names: Any, *, domain: Any = None, norm: Any = None, setting: str = "domain"
 ) -> None:
-    """Warns where bounds are exactly the ends of the rows, or a norm is exactly that of the longest one.
+    """Warns if bounds are exactly the ends of the rows, or if a norm is exactly that of the longest row.
 
-    A filter that turns warnings into errors does not stop the caller: what it would say is private.
+    A filter that turns warnings into errors doesn't stop the caller, since the result of the comparison is private.
 
     Args:
-      points: shape (n_rows, n_features); NaN does not count.
-      names: of the columns; None where they have none.
-      domain: bounds that were checked: a pair, a list of pairs, or a mapping by name; None without.
-      norm: of the longest row, as it was given.
-      setting: that gave the bounds.
+      points: shape (n_rows, n_features); NaN is ignored.
+      names: names of the columns; None if they have none.
+      domain: validated bounds: a pair, a list of pairs, or a mapping by name; None if there are none.
+      norm: clipping norm, as the caller gave it.
+      setting: name of the parameter with the bounds.
     """
     if domain is not None and (where := _equal(points, names, domain)) is not None:
         _tell(
@@ -88,11 +88,11 @@ def tell_of_bounds(
 
 
 def _equal(points: NDArray[np.floating], names: Any, domain: Any) -> str | None:
-    """What has the ends of its bounds exactly: all rows where there is one pair, else the first such column."""
+    """Names the data whose ends equal its bounds: all rows for a single pair, else the first such column; or None."""
     try:
         ends = by_column(domain, points.shape[1], names)
     except ConfigError:
-        # What the fit has spent must not be lost to a comparison.
+        # The budget is spent by now, so the comparison must not fail the fit.
         return None
     one_pair = not isinstance(domain, Mapping) and np.ndim(domain) == 1
     lows, highs = (_ends(points, each, one_pair) for each in (np.fmin, np.fmax))

@@ -1,6 +1,6 @@
-"""Client ids that are in memory, one for each row: checked value by value before NumPy or Arrow turns one into another.
+"""Client ids in memory, one for each row, validated one by one before NumPy or Arrow can merge different ids.
 
-NumPy makes text of a NaN among strings, cuts the zero bytes at the end of bytes and text, and forgets masks.
+NumPy converts a NaN among strings to text, strips zero bytes from the end of bytes and text, and drops masks.
 """
 
 import numbers
@@ -22,14 +22,14 @@ _INT64, _UINT64 = (-(1 << 63), (1 << 63) - 1), (0, (1 << 64) - 1)
 
 
 def client_ids(groups: Any, n_rows: int) -> pa.ChunkedArray:
-    """Client ids as Arrow holds them.
+    """Converts client ids to an Arrow column.
 
     Args:
       groups: a sequence, an array, or a column of pandas, polars or Arrow.
-      n_rows: that need an id each.
+      n_rows: number of rows; each needs an id.
 
     Raises:
-      InputError: if a row has no id, or two different ids could become one; quotes none.
+      InputError: if a row has no id, or two different ids could be merged; the message contains no id.
     """
     refuse_masked(groups, "groups")
     if isinstance(groups, str | bytes):
@@ -53,7 +53,7 @@ def client_ids(groups: Any, n_rows: int) -> pa.ChunkedArray:
 
 
 def _as_arrow(groups: Any) -> pa.ChunkedArray:
-    """The ids as one column, nulls included; raises what `client_ids` turns into its own words."""
+    """Returns the ids as one column, nulls included; `client_ids` replaces the messages of its exceptions."""
     if hasattr(groups, "columns"):
         raise TypeError("a table")
     if isinstance(groups, pa.Array | pa.ChunkedArray):
@@ -74,12 +74,12 @@ def _as_arrow(groups: Any) -> pa.ChunkedArray:
 
 
 def _plain(ids: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Ids of a dictionary, as pandas writes categories, looked up: a null may hide in either place."""
+    """Decodes a dictionary column, as pandas uses for categories; codes and values may both contain nulls."""
     return ids.cast(ids.type.value_type) if pa.types.is_dictionary(ids.type) else ids
 
 
 def _type_of(values: list[Any]) -> pa.DataType:
-    """The one type of all ids; raises TypeError for a mixture, InputError for integers beyond 64 bits."""
+    """Returns the common type of all ids; raises TypeError for a mixture, InputError for integers beyond 64 bits."""
     kinds = {_kind_of(each) for each in values}
     if len(kinds) > 1:
         raise TypeError("a mixture")
@@ -94,7 +94,7 @@ def _type_of(values: list[Any]) -> pa.DataType:
 
 
 def _kind_of(value: Any) -> pa.DataType:
-    """The type of one id; a truth value is none, nor is a number that is not an integer."""
+    """Returns the type of one id; raises InputError for booleans, and for numbers that aren't integers."""
     if isinstance(value, str):
         return pa.large_string()
     if isinstance(value, bytes):

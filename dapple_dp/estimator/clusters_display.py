@@ -1,4 +1,4 @@
-"""Released clusters as a plot, in the manner of scikit-learn's displays."""
+"""Plots of released clusters, in the style of scikit-learn's displays."""
 
 import dataclasses
 from typing import Any, Self
@@ -19,23 +19,23 @@ _MOST_COLUMNS = 6
 
 @dataclasses.dataclass(kw_only=True, eq=False, repr=False)
 class ClustersDisplay:
-    """Noisy sizes and centers of a fit, with whiskers of two noise stddevs; everything shown was released.
+    """Plot of a fit's noisy sizes and centers, with whiskers of two noise stddevs; everything in it was released.
 
-    Make it by `from_estimator`, and draw it by `plot`.
+    Create it with `from_estimator`, and draw it with `plot`.
 
     Args:
       sizes: shape (k,): noisy sizes.
-      size_noise: shape (k,): noise stddev of each; NaN where it is unknown.
+      size_noise: shape (k,): noise stddev of each size; NaN if unknown.
       centers: shape (k, d), in the units of the columns.
-      center_noise: shape (k, d): noise stddev of each coordinate in these units; NaN where it is unknown.
-      columns: d names.
-      counted: what a size counts.
-      summary: which clusters may be empty, and in which columns centers differ most.
+      center_noise: shape (k, d): noise stddev of each coordinate, in the same units; NaN if unknown.
+      columns: names of the d columns.
+      counted: the counted unit, such as "rows".
+      summary: the clusters that may be empty, and the columns in which centers differ most.
 
     Attributes:
       ax_: matplotlib axes of the sizes, after `plot`.
-      axes_: these, and the axes of each column that is shown.
-      figure_: that holds them.
+      axes_: `ax_`, and the axes of each displayed column.
+      figure_: figure that contains them.
     """
 
     sizes: NDArray[np.float64]
@@ -51,7 +51,7 @@ class ClustersDisplay:
 
     @classmethod
     def from_estimator(cls, estimator: DPKMeans) -> Self:
-        """Reads what a fit has released.
+        """Creates a display of the releases of a fit.
 
         Args:
           estimator: fitted, loaded or unpickled.
@@ -76,11 +76,11 @@ class ClustersDisplay:
     def plot(self, ax: Any = None) -> Self:
         """Draws a panel of sizes, and one for each of the six columns in which centers differ most.
 
-        Clusters that can't be distinguished from empty ones are gray, with their numbers in parentheses; the 30 largest
+        Clusters that can't be told from empty ones are gray, with their numbers in parentheses. Only the 30 largest
         clusters are shown.
 
         Args:
-          ax: matplotlib axes of a grid, as of `plt.subplots`, whose place the panels take; None for a new figure.
+          ax: axes in a matplotlib grid, such as from `plt.subplots`, to replace by the panels; None for a new figure.
 
         Returns:
           This display.
@@ -120,7 +120,7 @@ class ClustersDisplay:
         return self
 
     def _draw(self, panel: Any, clusters: Any, values: Any, noise: Any, label: str) -> None:
-        """Draws a mark for each cluster, with its whisker where noise is known."""
+        """Draws a mark for each cluster, with a whisker if the noise is known."""
         rows = np.arange(len(clusters))
         for kept, color in ((self.summary.found[clusters], "C0"), (~self.summary.found[clusters], "0.65")):
             reach = np.nan_to_num(2.0 * noise[clusters][kept])

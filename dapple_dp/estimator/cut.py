@@ -1,4 +1,4 @@
-"""Fewer clusters than a fit has released: groups of its centers, by the tree of `center_tree`. Post-processing only."""
+"""Merging of released clusters into fewer, by the tree of their centers; post-processing only."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,12 +14,12 @@ from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
 
 
 class GroupedCenters(NamedTuple):
-    """Released centers in groups: a row is in the group of its nearest center, as in `dapple assign --level`.
+    """Released centers in groups: a row belongs to the group of its nearest center, as in `dapple assign --level`.
 
     Attributes:
-      nearest: the centers.
-      groups: shape (n_centers,): the group of each, from 0.
-      sizes: shape (n_centers,), noisy.
+      nearest: lookup of the nearest center.
+      groups: shape (n_centers,): group of each center, from 0.
+      sizes: shape (n_centers,): noisy size of each center's cluster.
     """
 
     nearest: NearestCenters
@@ -32,26 +32,26 @@ class GroupedCenters(NamedTuple):
         return int(self.groups.max()) + 1
 
     def labels(self, points: NDArray[np.floating]) -> NDArray[np.int64]:
-        """Group of each row, shape (n_rows,)."""
+        """Returns the group of each row, shape (n_rows,)."""
         return self.groups[self.nearest.labels(points)]
 
     def distances(self, points: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Distance of each row to the nearest center of each group, shape (n_rows, n_clusters)."""
+        """Returns the distance of each row to the nearest center of each group, shape (n_rows, n_clusters)."""
         distances = self.nearest.distances(points)
         return np.stack([distances[:, self.groups == group].min(axis=1) for group in range(self.n_clusters)], axis=1)
 
     @property
     def noisy_sizes(self) -> NDArray[np.float64]:
-        """Sum of the sizes in each group, shape (n_clusters,)."""
+        """Sum of the noisy sizes in each group, shape (n_clusters,)."""
         return np.asarray(np.bincount(self.groups, weights=self.sizes), dtype=np.float64)
 
     def means(self, centers: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Mean of each group's centers, which weigh as in the tree, shape (n_clusters, n_features)."""
+        """Returns the mean of each group's centers, weighted as in the tree, shape (n_clusters, n_features)."""
         weights, members = weights_of(self.sizes), [self.groups == group for group in range(self.n_clusters)]
         return np.stack([np.average(centers[those], axis=0, weights=weights[those]) for those in members])
 
     def names(self, names: Sequence[Sequence[str]]) -> list[list[str]]:
-        """Names of each group's centers, each once, those of the largest center first."""
+        """Returns the distinct names of each group's centers, those of the largest center first."""
         merged: list[dict[str, None]] = [{} for _ in range(self.n_clusters)]
         for center in np.argsort(-self.sizes, kind="stable"):
             merged[self.groups[center]].update(dict.fromkeys(names[center]))
@@ -59,7 +59,7 @@ class GroupedCenters(NamedTuple):
 
 
 def grouped(model: ClusterModel, n_clusters: Any) -> GroupedCenters:
-    """The centers of a fit in this many groups, numbered by the first center of each; raises ConfigError."""
+    """Merges the centers of a fit into `n_clusters` groups, ordered by their first centers; raises ConfigError."""
     number, most = python_scalar(n_clusters), len(model.centers)
     if not isinstance(number, int) or not is_number(number, 1, most):
         raise ConfigError(

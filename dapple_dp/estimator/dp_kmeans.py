@@ -1,4 +1,4 @@
-"""Dapple as a scikit-learn estimator: the rounds of the `fit` job, run in this process."""
+"""DPKMeans, the scikit-learn estimator: runs the rounds of a `fit` job in this process."""
 
 import copy
 import dataclasses
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass
 class _Fits:
-    """Fits of an estimator and of its clones, which share this.
+    """Record of the fits of an estimator, shared with all of its clones.
 
     Attributes:
-      done: how many.
-      scored: hashes of the centers whose score was computed.
+      done: number of fits.
+      scored: hashes of the centers for which a score was computed.
     """
 
     done: int = 0
@@ -71,7 +71,7 @@ _ABSENT = {
     "partial_fit": ": a fit looks at all rows several times; call fit on all of them",
     **dict.fromkeys(("cluster_centers_", "noisy_sizes_", "tree_", "privacy_", "releases_"), _NOT_FITTED),
 }
-"""What follows the words on attributes that people look for."""
+"""Explanations for missing attributes that people often look for, added to the error."""
 
 
 def _in_search() -> bool:
@@ -86,7 +86,7 @@ def _in_search() -> bool:
 
 
 def _set_columns(holder: Any, columns: Any) -> None:
-    """Makes an estimator that was fitted to such columns of a number or of names."""
+    """Sets the columns of an estimator, given their number or their names, as if it was fitted to them."""
     is_whole = isinstance(columns, int) and is_number(columns, 1, MOST_WIDTH)
     if columns is None or isinstance(columns, str) or (np.ndim(columns) == 0 and not is_whole):
         raise ConfigError(f"columns must be the number of columns or their names, got {columns!r}; try columns=3.")
@@ -96,67 +96,67 @@ def _set_columns(holder: Any, columns: Any) -> None:
 
 
 class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
-    """Differentially private k-means of rows that are in memory, by any algorithm of the `fit` job.
+    """Differentially private k-means on rows in memory, by any algorithm of the `fit` job.
 
-    The centers, sizes and releases after `fit` are private in the stated sense and may be shown. There is no
-    `labels_`: the labels of the training rows are not. What `predict`, `transform`, `score` and `fit_predict` return
-    reveals each row that they are given, without noise, and must stay where those rows may be seen.
+    After `fit`, the centers, sizes and releases carry the stated guarantee, and you may share them. There is no
+    `labels_`, since labels of the training rows aren't private. The results of `predict`, `transform`, `score` and
+    `fit_predict` have no noise and reveal the rows that you pass; keep them where you may keep those rows.
 
-    Every call of `fit` draws fresh noise and spends its own epsilon and delta, also on the same rows, and so does
-    every fit of a search or a cross-validation. A `ledger` holds them to a limit. It cannot count what a search chooses
-    by its scores, which have no noise: `fit` in a search of scikit-learn is refused with a ledger, and warns without.
+    Every call of `fit` draws fresh noise and spends epsilon and delta again, even on the same rows; so does every fit
+    in a search or a cross-validation. A `ledger` limits their total. It can't account for a choice by scores, which
+    have no noise: inside a search of scikit-learn, `fit` is refused with a ledger, and warns without one.
 
-    A step before this one in a `Pipeline` must learn nothing from private rows: what it learns gets into the centers,
-    and nobody accounts for it. `PrivateScaler` learns nothing; `StandardScaler` does.
+    An earlier step in a `Pipeline` must not learn from private rows: the centers would depend on it, and nothing
+    accounts for that. `PrivateScaler` doesn't learn from rows; `StandardScaler` does.
 
     Args:
       n_clusters: number of centers, >= 1; or a mapping of max and choose, as in a job.
-      algorithm: "auto", or that of a `fit` job, such as "dp_lloyd" or "feddp_kmeans". "auto" takes what
-        it takes in a job: dp_lloyd in the domain, which server data join, or else in the ball; feddp_kmeans where there
-        are server data and no domain, or also a norm about their mean, or lloyd_steps; central_tree where the
-        parameters ask for what only that has. It looks at no row.
+      algorithm: "auto", or an algorithm of the `fit` job, such as "dp_lloyd" or "feddp_kmeans". "auto" chooses as in a
+        job, without reading a row: dp_lloyd with a domain, also with server data, or else with a clipping norm;
+        feddp_kmeans with server data and no domain, or also with a norm around their mean or lloyd_steps; central_tree
+        if only that supports the parameters.
       epsilon: spent by one fit, > 0; has no default.
       delta: spent by one fit, in (0, 1); has no default.
       clipping_norm: the largest L2 norm of a row (from the center of `center`), > 0, feature units, chosen without
-        looking at the rows; "server_radius" for the radius of the server data, the default where there are some;
-        or "private" for a noisy quantile.
-      domain: public bounds of the columns, feature units: a pair for all, a list of pairs, or a mapping by name. With
-        bounds of their own, columns are scaled to these before distances are taken.
-      unit: what one neighbor adds or removes: "record" (a row) or "client" (all rows of one group).
-      allocation: how the budget is split: "tuned" or "paper" (Scott et al. 2025).
-      client_rows: typical number of rows of a client, >= 1, public; needed by unit "client".
-      center: public offset of the clipping ball: "server_mean", or "none" for the origin. Without server data it
-        is the origin.
-      lloyd_steps: Lloyd rounds after the start, 0 to 50 (in a domain: 1 to 50); None for what the algorithm has.
+        looking at the rows; "server_radius" for the radius of the server data, the default if there are some; or
+        "private" for a noisy quantile.
+      domain: public bounds of the columns, feature units: a pair for all, a list of pairs, or a mapping by name. If
+        columns have separate bounds, they are scaled to these before distances are computed.
+      unit: the privacy unit, which a neighbor adds or removes: "record" (a row) or "client" (all rows of one group).
+      allocation: split of the budget: "tuned" or "paper" (Scott et al. 2025).
+      client_rows: public typical number of rows of a client, >= 1; required for unit "client".
+      center: public center of the clipping ball: "server_mean", or "none" for the origin; always the origin without
+        server data.
+      lloyd_steps: Lloyd rounds after the start, 0 to 50 (in a domain: 1 to 50); None for the algorithm's default.
       public_rows: number of rows (unit "client": of clients) if it is public, else None.
-      missing: columns with missing values, by name, or by place where they have no names, and the public number that
-        fills them: {"lab": 6.0}, or {"lab": {"fill": 6.0, "indicator": True}} for a column of its own that is 1 where
-        the value was missing. None, NaN and null are missing; in other columns they are refused. An indicator is a
-        further column of `cluster_centers_`, after that of its column.
-      settings: sections of a job for what has no parameter here: that of the algorithm, such as dp_lloyd or tree,
-        feddp_kmeans, lloyd and quality; with experimental: True, what is not supported may be among them.
-      ledger: `Ledger`, or its path, that each fit is charged to; None to spend unrecorded.
+      missing: public fill values for columns with missing values, by the name of the column, or by its index if it has
+        none: {"lab": 6.0}, or {"lab": {"fill": 6.0, "indicator": True}} to add a column that is 1 if the value was
+        missing. None, NaN and null count as missing; other columns must not have any. The indicator is a further column
+        of `cluster_centers_`, after that of its column.
+      settings: sections of a job for settings without a parameter here: that of the algorithm, such as dp_lloyd or
+        tree, feddp_kmeans, lloyd and quality; add experimental: True for unsupported ones.
+      ledger: `Ledger`, or its path, to charge each fit to; None to spend unrecorded.
       data_name: name of the data set in the ledger.
-      random_state: of public randomness (k-means on the server, stand-in points), never of noise; an integer >= 0,
+      random_state: seed of public randomness (k-means on the server, stand-in points), never of noise; an integer >= 0,
         a `RandomState` or None.
-      verbose: 1 prints a line after each round, with the time that is left. How long rounds take depends on the rows,
-        so the lines are for whoever may see these. 0 prints nothing.
+      verbose: 1 prints a line after each round, with the remaining time. Times depend on the rows, so only people who
+        may see the rows may see these lines. 0 prints nothing.
 
     Attributes:
       cluster_centers_: shape (n_clusters, n_features), feature units.
       noisy_sizes_: shape (n_clusters,): noisy number of rows, or noisy weight of clients; may be negative.
-      tree_: shape (n_clusters - 1, 4): Ward linkage of the centers, weighed by their noisy sizes, as a SciPy linkage
-        matrix: `scipy.cluster.hierarchy.dendrogram` draws it and `fcluster` cuts it. Its last column counts centers.
-        It is computed from released numbers, so it costs no privacy. A single cluster has no tree: no rows.
-      tree_sizes_: shape (n_clusters - 1,): the noisy size of the cluster that each row of `tree_` makes, which is the
-        sum of the noisy sizes of its parts; may be negative.
-      algorithm_: that of the fit, whatever "auto" stood for.
-      privacy_: `PrivacyStatement`: what the fit guarantees. It prints six lines: epsilon and delta, unit, neighbors,
-        where noise was added, the ledger that was charged, and what checked the fit.
+      tree_: shape (n_clusters - 1, 4): Ward linkage of the centers, weighted by their noisy sizes, as a SciPy linkage
+        matrix for `scipy.cluster.hierarchy.dendrogram` and `fcluster`. Its last column counts centers. It is computed
+        from releases, so it costs no privacy. With a single cluster, it has no rows.
+      tree_sizes_: shape (n_clusters - 1,): noisy size of the cluster that each row of `tree_` creates, the sum of the
+        noisy sizes of its parts; may be negative.
+      algorithm_: algorithm of the fit, also if "auto" chose it.
+      privacy_: `PrivacyStatement`: the guarantee of the fit. It prints six lines: epsilon and delta, unit, neighbors,
+        where noise was added, the charged ledger, and how the fit was checked.
       releases_: every noised aggregate behind the centers, in the order of the rounds.
-      warnings_: what the report of the fit warns of, from settings and released numbers.
+      warnings_: warnings in the report of the fit, from settings and releases.
       n_features_in_: number of features.
-      feature_names_in_: column names, where `X` had them.
+      feature_names_in_: column names, if `X` has them.
 
     Source: Scott, Lampert, Saulpic (2025), "Differentially private federated k-means clustering with server-side
       data"; Diaa, Humphries, Kerschbaum (2025), "FastLloyd"; Chang, Ghazi, Kumar, Manurangsi (2021), "Locally private
@@ -215,20 +215,20 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         columns: int | Sequence[str] | None = None,
         server_data: ArrayLike | None = None,
     ) -> "PlanTable":
-        """Shows what a fit would cost and find at some epsilons, before anything is spent.
+        """Predicts the cost and accuracy of a fit at some epsilons, before you spend any budget.
 
-        No private row is needed. The fit is simulated on `server_data`, or on made-up clusters inside the bounds, with
-        the very noise that it would draw; the numbers are those of `dapple plan`.
+        You need no private rows: the fit is simulated on `server_data`, or on made-up clusters inside the bounds, with
+        the noise that a fit would add. The numbers are those of `dapple plan`.
 
         Args:
           n_rows: assumed number of rows (unit "client": of clients): a guess or a public number, never that of the
             private rows.
-          epsilons: each > 0, 12 at most; that of this estimator isn't among them by itself.
-          columns: how many, or their names. None takes those of `server_data`, of `domain`, or of the last fit.
-          server_data: shape (q, n_features): the public rows that `fit` will be given, if any.
+          epsilons: at most 12 numbers > 0; this estimator's epsilon isn't included automatically.
+          columns: their number or names; None takes those of `server_data`, of `domain`, or of the last fit.
+          server_data: shape (q, n_features): the public rows that you will pass to `fit`, if any.
 
         Returns:
-          A table that a notebook shows; `rows` has its numbers.
+          A table that a notebook displays; `rows` contains its numbers.
 
         Raises:
           ConfigError: if a parameter breaks its rule, or the columns are unknown.
@@ -249,7 +249,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
             return PlanTable.of(config, n_rows, holder.n_features_in_, public, epsilons)
 
     def _plan_for(self, columns: Sequence[str]) -> PlannedFit:
-        """The plan of a fit of rows with such columns, which others will read; makes this a fit of such columns."""
+        """Plans a fit on rows with these columns, to be read elsewhere, and sets the columns of this estimator."""
         _set_columns(self, columns)
         names = self._columns(self)
         config, _ = self._job_on(names, client_column(names) if self._by_client() else None, None)
@@ -258,7 +258,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
             return plan_rows(config, self.n_features_in_, None)
 
     def _known_columns(self) -> Any:
-        """Names or number of the columns, from the bounds or from the last fit; None before one."""
+        """Returns names or number of the columns, from the bounds or from the last fit; None before a fit."""
         if isinstance(self.domain, Mapping):
             return list(self.domain)
         if self.domain is not None and np.ndim(self.domain) == 2:
@@ -276,18 +276,18 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
     ) -> Self:
         """Clusters privately.
 
-        The rows stay in memory: no file of them is written.
+        The rows stay in memory and are never written to a file.
 
         Args:
-          X: shape (n_rows, n_features), feature units, finite; private. An array, or a table of pandas, polars or
-            Arrow with columns of numbers, whose names are kept.
+          X: shape (n_rows, n_features), feature units, finite; private. An array, or a table of pandas, polars or Arrow
+            with numeric columns, whose names are kept.
           y: ignored.
-          groups: shape (n_rows,), integers, strings or bytes: the client of each row, in any order; given if and
-            only if `unit` is "client".
-          server_data: shape (q, n_features): public rows like the private ones, with the same column names in any
-            order where `X` has names, in the units that `X` has here; None if there are none. Rows that are in the
-            memory of `X` are refused; a copy of private rows cannot be distinguished from public ones, and must not be
-            given.
+          groups: shape (n_rows,), integers, strings or bytes: the client of each row, in any order; required for unit
+            "client", and refused otherwise.
+          server_data: shape (q, n_features): public rows like the private ones, in the same units, with the same column
+            names in any order if `X` has names; None if there are none. Rows that share memory with `X` are refused;
+            a copy of private rows cannot be distinguished from public ones, so make sure that you never pass
+            one.
           others: refused; rows have no weights.
 
         Returns:
@@ -295,8 +295,8 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
 
         Raises:
           ConfigError: a ValueError, if a parameter breaks its rule.
-          InputError: a ValueError, if the data cannot be used; quotes no value of `X` or `groups`.
-          LedgerRefusedError: if the ledger refuses the fit; nothing has been read then.
+          InputError: a ValueError, if the data can't be used; contains no value of `X` or `groups`.
+          LedgerRefusedError: if the ledger refuses the fit, before any row is read.
         """
         refuse_others(others)
         refuse_shared(X, server_data)
@@ -313,7 +313,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
     def _run_on(
         self, points: NDArray[np.floating], clients: pa.ChunkedArray | None, server: NDArray[np.floating] | None
     ) -> ReleasedRun:
-        """The job on checked rows."""
+        """Runs the job on validated rows."""
         names = self._columns(self)
         config, public = self._job_on(names, None if clients is None else client_column(names), server)
         said = self._warn_of_spending(config)
@@ -328,7 +328,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
     def _job_on(
         self, names: tuple[str, ...] | None, client_id: str | None, server: NDArray[np.floating] | None
     ) -> tuple[FitConfig, PublicRows | None]:
-        """The job of a fit on such columns, and its public rows."""
+        """Returns the job of a fit on these columns, and its public rows."""
         features = POINT if names is None else names
         place = Place(
             rows="X", server=None if server is None else "server_data", features=features, client_id=client_id
@@ -336,15 +336,15 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         return self._job(place), None if server is None else PublicRows(Columns(server), features)
 
     def _job(self, place: Place) -> FitConfig:
-        """The job of a fit on rows in a folder."""
+        """Returns the job of a fit on rows at a place."""
         return job_of(self.get_params(deep=False), place)
 
     def _beside(self) -> dict[str, pa.Array]:
-        """Columns beside the features, by name."""
+        """Returns the columns in addition to the features, by name."""
         return {}
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        """Index of the nearest center of each row: as private as the row, no noise is added.
+        """Returns the index of each row's nearest center: as private as the row, since no noise is added.
 
         Args:
           X: shape (n_rows, n_features), feature units, finite.
@@ -355,21 +355,21 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         return self._nearest().labels(self._vectors(X))
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Distance of each row to each center: as private as the row, no noise is added.
+        """Returns the distance of each row to each center: as private as the row, since no noise is added.
 
         Args:
           X: shape (n_rows, n_features), feature units, finite.
 
         Returns:
-          Shape (n_rows, n_clusters), feature units; where columns have bounds of their own, in their half widths.
+          Shape (n_rows, n_clusters), feature units; if columns have separate bounds, in units of their half widths.
         """
         return self._nearest().distances(self._vectors(X))
 
     def score(self, X: ArrayLike, y: object = None) -> float:
-        """Minus the sum of squared distances to the nearest centers: as private as the rows, no noise is added.
+        """Returns minus the sum of squared distances to the nearest centers: as private as the rows, without noise.
 
-        What is chosen by this score, as in a search, depends on the rows without noise: search on public or older rows.
-        Scores of more than one fit of an estimator and its clones warn of it.
+        A choice by this score, as in a search, depends on the rows without noise: search on public or older rows. You
+        get a warning for scores of more than one fit of an estimator and its clones.
 
         Args:
           X: shape (n_rows, n_features), feature units, finite.
@@ -385,21 +385,21 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         return -float(model_cost(vectors, NearestCenters.of(self._run.model.centers)).squared.value)
 
     def cut(self, n_clusters: int) -> Self:
-        """Merges released clusters into fewer, as `tree_` joins them; looks at no row and spends nothing.
+        """Merges released clusters into fewer, along `tree_`; reads no rows and spends nothing.
 
         A row is in the cluster of its nearest released center, as with `dapple assign --level`; `transform` and `score`
-        take the distance to that center. `cluster_centers_` has the mean of each cluster's centers, weighed by their
-        noisy sizes, and `noisy_sizes_` the sums.
+        use the distance to that center. `cluster_centers_` contains the mean of each cluster's centers, weighted by
+        their noisy sizes, and `noisy_sizes_` the sums.
 
         Args:
           n_clusters: from 1 to the number of clusters of the fit.
 
         Returns:
-          A fitted estimator with this many clusters. `report` and `ClustersDisplay` go on to show the fit; to keep a
-          cut, save the one that you cut.
+          A fitted estimator with this many clusters. `report` and `ClustersDisplay` still show the original fit; to
+          save a cut, save the estimator that you cut.
 
         Raises:
-          ConfigError: for another number.
+          ConfigError: for any other number.
         """
         from dapple_dp.estimator.cut import grouped
 
@@ -409,13 +409,13 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         return cut
 
     def fit_predict(self, X: ArrayLike, y: object = None, **kwargs: Any) -> NDArray[np.int64]:
-        """`fit`, then `predict` of the same rows; the labels are private, unlike the centers."""
+        """Calls `fit`, then `predict` on the same rows; unlike the centers, the labels are not protected."""
         return self.fit(X, y, **kwargs).predict(X)
 
     def report(self) -> "Report":
-        """Makes the page of the fit that `dapple fit` writes: released numbers and public settings.
+        """Creates the report of the fit, as `dapple fit` writes it: releases and public settings.
 
-        A notebook shows it; its method `save(path)` writes it.
+        A notebook displays it; `save(path)` writes it to a file.
 
         Raises:
           ConfigError: after `load` of a folder without a report.
@@ -426,15 +426,15 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         return Report(self._run.report())
 
     def save(self, folder: str) -> None:
-        """Writes what `dapple fit` writes, for `load`, `dapple assign` and other jobs on a model.
+        """Writes the output folder of `dapple fit`, for `load`, `dapple assign` and other jobs on a model.
 
-        Nothing of it is private but in the stated sense: no row, and no exact number of rows.
+        You may share the folder under the guarantee of the fit: it contains no row, and no exact number of rows.
 
         Args:
           folder: new or empty, on any Beam filesystem.
 
         Raises:
-          ConfigError: if it holds something, or this is a `cut`.
+          ConfigError: if it isn't empty, or this estimator is a `cut`.
         """
         from dapple_dp.estimator.run_files import write_run
 
@@ -447,15 +447,15 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
 
     @classmethod
     def load(cls, folder: str) -> Self:
-        """A fitted estimator from the output folder of `save` or of `dapple fit`.
+        """Loads a fitted estimator from the output folder of `save` or `dapple fit`.
 
-        Its number of clusters, algorithm, epsilon, delta and unit are those of the fit, other parameters the defaults.
+        Number of clusters, algorithm, epsilon, delta and unit are those of the fit; others are the defaults.
 
         Args:
           folder: on any Beam filesystem.
 
         Raises:
-          ConfigError: if it holds no finished private fit of plain columns, or a file was changed.
+          ConfigError: if it isn't the folder of a finished private fit of plain columns, or a file was changed.
         """
         from dapple_dp.estimator.run_files import read_run
 
@@ -480,7 +480,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         return len(self.cluster_centers_)
 
     def _take(self, run: ReleasedRun) -> None:
-        """Sets what the fit has released."""
+        """Sets the attributes of a fit."""
         self._run, self._groups = run, None
         self.cluster_centers_ = run.centers
         self._take_sizes(run.model.centers, run.model.noisy_sizes)
@@ -490,7 +490,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         self.warnings_ = run.warnings
 
     def _merge(self, groups: "GroupedCenters") -> None:
-        """Sets what a cut has."""
+        """Sets the attributes of a cut."""
         self._groups, self.n_clusters = groups, groups.n_clusters
         self.cluster_centers_ = groups.means(self._run.centers)
         self._take_sizes(groups.means(self._run.model.centers), groups.noisy_sizes)
@@ -502,12 +502,12 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         self.tree_sizes_ = union_sums(self.tree_, sizes)
 
     def _nearest(self) -> "NearestCenters | GroupedCenters":
-        """The centers as `dapple assign` compares rows with them; raises NotFittedError before a fit."""
+        """Returns the centers, to compare rows with as in `dapple assign`; raises NotFittedError before a fit."""
         check_is_fitted(self)
         return NearestCenters.of(self._run.model.centers) if self._groups is None else self._groups
 
     def _vectors(self, X: ArrayLike) -> NDArray[np.floating]:
-        """Rows as distances are taken: in feature units, or scaled by bounds of their own."""
+        """Returns rows as distances need them: in feature units, or scaled by separate bounds."""
         check_is_fitted(self)
         encoder = self._run.encoder
         columns = () if encoder is None else encoder.columns
@@ -522,7 +522,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         )
 
     def _columns(self, holder: Any) -> tuple[str, ...] | None:
-        """Names of the columns of the job, which `holder` knows; None for one column of lists."""
+        """Returns the column names of the job, given the fitted `holder`; None for one column of lists."""
         names = getattr(holder, "feature_names_in_", None)
         if names is not None:
             starred = [name for name in map(str, names) if "*" in name]
@@ -532,7 +532,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         return None if self.domain is None and not self.missing else made_names(holder.n_features_in_)
 
     def _by_client(self) -> bool:
-        """Whether the unit is a client; raises ConfigError for a unit that is none, or without what it needs."""
+        """Returns whether the unit is a client; raises ConfigError for an unknown unit, or without client_rows."""
         if self.unit not in tuple(PrivacyUnit):
             raise ConfigError(
                 f"unit must be 'record' or 'client', got {self.unit!r}; take 'client' if people may have several rows."
@@ -545,7 +545,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         return by_client
 
     def _checked_groups(self, groups: ArrayLike | None, n_rows: int) -> Any:
-        """Client ids of the rows, for the unit that has clients."""
+        """Returns the client ids of the rows; None for unit "record"."""
         by_client = self._by_client()
         if by_client != (groups is not None):
             rule = "given" if by_client else "left out"
@@ -555,13 +555,13 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         return None if groups is None else client_ids(groups, n_rows)
 
     def _warn_of_spending(self, config: FitConfig) -> tuple[str, ...]:
-        """Says what the settings alone show, and what this estimator and its clones have spent with this fit.
+        """Warns of settings that are already known to be bad, and of the total that this estimator and clones spend.
 
         Returns:
-          The former as the report says it again.
+          The warnings about settings, in the words of the report.
 
         Raises:
-          ConfigError: in a search under a ledger.
+          ConfigError: inside a search, with a ledger.
         """
         said = forewarnings(config) or ()
         for text in said:
@@ -581,7 +581,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         return tuple(map(sentence, said))
 
     def _refuse_or_warn_of_choice(self) -> None:
-        """Refuses, or without a ledger warns of, settings that are chosen by a score."""
+        """Refuses a choice of settings by scores; without a ledger, just warns of it."""
         if self.ledger is not None:
             raise ConfigError(
                 "ledger must be None in a search or a cross-validation, since no ledger can count a choice by scores "
@@ -592,12 +592,12 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Says why there is no such attribute; like those of any class, it raises AttributeError."""
+            """Raises AttributeError, with an explanation for well-known attributes."""
             said = f"{type(self).__name__!r} object has no attribute {name!r}"
             raise AttributeError(f"{said}{_ABSENT.get(name, '')}", name=name, obj=self)
 
     def __sklearn_clone__(self) -> Any:
-        """A clone that counts its fits with those of this estimator."""
+        """Returns a clone that counts its fits together with those of this estimator."""
         found = super().__sklearn_clone__()
         found._fits = self.__dict__.setdefault("_fits", _Fits())
         return found

@@ -1,4 +1,4 @@
-"""Private topics of texts in memory: spherical k-means of their vectors, with names from a public vocabulary."""
+"""Private topics of texts in memory: spherical k-means on their vectors, with names from a public vocabulary."""
 
 import os
 from collections.abc import Sequence
@@ -25,32 +25,32 @@ _SECTIONS = ("spherical", "names")
 
 
 class DPTopics(DPKMeans):
-    """Differentially private topics: centers of the vectors of texts, and what each is called.
+    """Differentially private topics: centers of the vectors of texts, with names.
 
-    Vectors come from any embedding model, which is not private towards the texts that it was trained on. Rows longer
-    than `clipping_norm` are shortened to it. `fit` spends epsilon and delta for centers, sizes and names together; what
-    `DPKMeans` says of spending and of private labels is true here, too.
+    Vectors can come from any embedding model; it isn't private with respect to its own training texts. Rows longer
+    than `clipping_norm` are shortened to it. `fit` spends epsilon and delta for centers, sizes and names together; the
+    notes of `DPKMeans` on spending and on labels apply here, too.
 
     Args:
       n_clusters: number of topics, >= 1.
       epsilon: spent by one fit, > 0; has no default.
       delta: spent by one fit, in (0, 1); has no default.
-      vocabulary: public terms, a list or an array, of which alone names are made; None for topics without names.
-      width: features of a text that has terms and no vector, from 8 to 8,192.
-      client_rows: typical number of texts of a client, >= 1, public; needed by unit "client".
-      unit: what one neighbor adds or removes: "client" (all texts of one group), or "record" (a text) with a reason.
-      reason: why a text may be the unit, in words; published.
+      vocabulary: public terms, a list or an array; names come only from these. None for topics without names.
+      width: number of features for texts that have terms and no vector, from 8 to 8,192.
+      client_rows: public typical number of texts of a client, >= 1; required for unit "client".
+      unit: the privacy unit: "client" (all texts of one group), or "record" (a text), which needs a reason.
+      reason: why a single text may be the unit, in words; published.
       clipping_norm: the largest L2 norm of a row, > 0, chosen without looking at the rows.
-      settings: mapping with sections spherical and names of a job, for what has no parameter here.
-      ledger: `Ledger`, or its path, that each fit is charged to; None to spend unrecorded.
+      settings: mapping with sections spherical and names of a job, for settings without a parameter here.
+      ledger: `Ledger`, or its path, to charge each fit to; None to spend unrecorded.
       data_name: name of the data set in the ledger.
-      random_state: of public randomness, never of noise; an integer >= 0, a `RandomState` or None.
-      verbose: as of `DPKMeans`.
+      random_state: seed of public randomness, never of noise; an integer >= 0, a `RandomState` or None.
+      verbose: see `DPKMeans`.
 
     Attributes:
-      names_: for each topic its names, the strongest first; empty where none stands out of the noise. After `cut`
-        those of its topics, of the largest topic first.
-      cluster_centers_, noisy_sizes_, tree_, tree_sizes_, privacy_, releases_, warnings_, n_features_in_: as of
+      names_: list of names for each topic, the strongest first; empty if none stands out of the noise. After `cut`, the
+        names of all merged topics, those of the largest topic first.
+      cluster_centers_, noisy_sizes_, tree_, tree_sizes_, privacy_, releases_, warnings_, n_features_in_: see
         `DPKMeans`.
     """
 
@@ -104,17 +104,17 @@ class DPTopics(DPKMeans):
         """Finds topics privately.
 
         Args:
-          X: shape (n_rows, n_features), finite; private: the vectors of the texts; None for `vectors` of their terms.
+          X: shape (n_rows, n_features), finite; private: the vectors of the texts; None to use `vectors` of the terms.
           y: ignored.
-          terms: for each text its terms, strings; private; given if and only if there is a vocabulary.
-          groups: shape (n_rows,): the client of each text, as of `DPKMeans.fit`.
-          server_data: shape (q, n_features): public vectors that centers start from, or None.
+          terms: for each text, a list of its terms, strings; private; required if there is a vocabulary, else refused.
+          groups: shape (n_rows,): the client of each text; see `DPKMeans.fit`.
+          server_data: shape (q, n_features): public vectors from which the centers start, or None.
           others: refused; rows have no weights.
 
         Raises:
           ConfigError: a ValueError, if a parameter breaks its rule.
           InputError: a ValueError, if the data cannot be used.
-          LedgerRefusedError: if the ledger refuses the fit; nothing has been read then.
+          LedgerRefusedError: if the ledger refuses the fit, before any row is read.
         """
         if (terms is None) != (self.vocabulary is None):
             raise InputError(
@@ -123,7 +123,7 @@ class DPTopics(DPKMeans):
                 if terms is None
                 else "terms must be left out without a vocabulary, got some; give the public words that may be names."
             )
-        # Terms may be iterators, which can be read once.
+        # Terms may be iterators, which can be read only once.
         self._terms = None if terms is None else _listed(terms)
         try:
             if X is None:
@@ -145,17 +145,17 @@ class DPTopics(DPKMeans):
         self.names_ = groups.names(self._names)
 
     def vectors(self, terms: Sequence[Sequence[str]]) -> NDArray[np.float64]:
-        """Texts by their terms alone, as `encode` of kind terms makes rows of them; as private as the terms.
+        """Computes vectors of texts from their terms, like `encode` of kind terms; as private as the terms.
 
         Args:
-          terms: for each text its terms, strings; those of the vocabulary count, each once.
+          terms: for each text, a list of its terms, strings; distinct ones in the vocabulary count.
 
         Returns:
-          Shape (n_texts, width), of length 1: what `fit` takes where X is None, and `predict` takes of new texts.
+          Shape (n_texts, width), of length 1: the default of `X` in `fit`, and the input of `predict` for new texts.
 
         Raises:
           ConfigError: a ValueError, if the vocabulary or the width breaks its rule.
-          InputError: a ValueError, if terms are no lists of strings.
+          InputError: a ValueError, if terms aren't lists of strings.
         """
         return self._encoded(_listed(terms))
 
@@ -165,12 +165,12 @@ class DPTopics(DPKMeans):
 
     @classmethod
     def load(cls, folder: str) -> Self:
-        """Refused: `DPKMeans.load` reads the folder, and its file of names is a table."""
+        """Refuses to load: use `DPKMeans.load` for the folder, and read its file of names as a table."""
         raise ConfigError(f"DPTopics must be fitted, got {folder!r}; DPKMeans.load reads what save has written.")
 
     @property
     def _words(self) -> Any:
-        """The vocabulary as settings take it: vectorizers give theirs as an array."""
+        """The vocabulary as a list; vectorizers return an array."""
         return self.vocabulary.tolist() if isinstance(self.vocabulary, np.ndarray) else self.vocabulary
 
     def _beside(self) -> dict[str, pa.Array]:
@@ -207,10 +207,10 @@ class DPTopics(DPKMeans):
 
 
 def _listed(terms: Sequence[Sequence[str]]) -> pa.Array:
-    """Lists of strings as Arrow holds them."""
+    """Converts lists of strings to an Arrow array."""
     try:
         rows = [each if isinstance(each, str) else list(each) for each in terms]
-        # Arrow takes a string for the list of its letters.
+        # Arrow would split a string into letters.
         if isinstance(terms, str) or any(isinstance(each, str) for each in rows):
             raise TypeError("a string")
         return pa.array(rows, pa.list_(pa.string()))

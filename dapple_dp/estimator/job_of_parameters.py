@@ -1,4 +1,4 @@
-"""The job that an estimator stands for, and errors about it in the estimator's words."""
+"""Conversion of an estimator's parameters to a job, and of the job's errors to the names of parameters."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ _SECTIONS = (
     *(name for name, owner in OWN_SECTIONS.items() if not FITS[owner].instead_of_kmeans),
     *("feddp_kmeans", "lloyd", "quality"),
 )
-"""Sections of a job for what has no parameter."""
+"""Sections of a job for settings without a parameter."""
 _WORD = "experimental"
 _PARAMETERS = {
     "--output": "folder",
@@ -41,7 +41,7 @@ _PARAMETERS = {
     "lloyd.steps": "lloyd_steps",
     "tree.radius": "clipping_norm",
 }
-"""Settings of a job, and flags, that the estimator calls otherwise."""
+"""Settings of a job, and flags, with the names of the estimator's parameters."""
 _WORDS = {
     "a server_data section": "server_data to fit",
     "a section of max": "a mapping of max",
@@ -52,17 +52,17 @@ _WORDS = {
     "with the encode section": "by bounds of its own for each column, or by PrivateScaler",
     " Such clusters are gray or left out below.": "",
 }
-"""What a job says of sections and of its page."""
+"""Phrases of a job's messages and report, with replacements for the estimator."""
 
 
 class Place(NamedTuple):
-    """Where the rows of a fit are.
+    """Paths and columns of a fit's rows.
 
     Attributes:
       rows: path of the private rows.
-      server: path of the public ones; None without them.
-      features: columns, or the one column of lists.
-      client_id: column of clients; None at record level.
+      server: path of the public rows; None if there are none.
+      features: names of the columns, or of one column of lists.
+      client_id: column of clients; None for unit "record".
     """
 
     rows: str
@@ -72,14 +72,14 @@ class Place(NamedTuple):
 
 
 def job_of(parameters: Mapping[str, Any], place: Place) -> FitConfig:
-    """The job of a fit.
+    """Returns the job of a fit.
 
     Args:
-      parameters: of the estimator, by name.
-      place: of its rows.
+      parameters: parameters of the estimator, by name.
+      place: paths and columns of its rows.
 
     Raises:
-      ConfigError: about the first wrong parameter, by its own name.
+      ConfigError: about the first wrong parameter, by the name of the parameter.
     """
     more, word = _more(parameters["settings"])
     given = {name: python_scalar(value) for name, value in parameters.items()}
@@ -112,7 +112,7 @@ def job_of(parameters: Mapping[str, Any], place: Place) -> FitConfig:
 
 
 def missing_of(missing: Any) -> Any:
-    """What fills missing values as a job says it, by the names of columns; columns without names go by their places."""
+    """Converts `missing` to the setting of a job, by column; columns without names get the names that jobs use."""
     if missing is None:
         return {}
     if not isinstance(missing, Mapping):
@@ -133,7 +133,7 @@ def missing_of(missing: Any) -> Any:
 
 @contextlib.contextmanager
 def in_parameters() -> Iterator[None]:
-    """Makes errors about settings name the parameters of the estimator."""
+    """Rewrites errors about settings in terms of the estimator's parameters."""
     try:
         yield
     except DappleError as error:
@@ -141,7 +141,7 @@ def in_parameters() -> Iterator[None]:
 
 
 def _more(settings: Any) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """Further settings by section, and the word for what is not supported; refuses those that parameters decide."""
+    """Splits `settings` into sections and the word `experimental`; refuses sections that parameters determine."""
     if settings is None:
         return {}, {}
     word = {}
@@ -156,15 +156,15 @@ def _more(settings: Any) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
 
 
 def _joined(base: dict[str, Any], more: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """A job with further settings in its sections; those of parameters come first."""
+    """Returns the job with further settings in its sections; parameters take precedence."""
     return base | {name: section | base.get(name, {}) for name, section in more.items()}
 
 
 def _bounds(given: Mapping[str, Any], *, has_server: bool) -> dict[str, Any]:
-    """The sections that bound rows, and the number of Lloyd rounds, as each algorithm names them.
+    """Returns the sections that bound rows, and the number of Lloyd rounds, under the names of the algorithm.
 
-    What parameters leave open is left to the rule of `auto`, as a job leaves it. A norm about the mean of server data,
-    or a number of rounds after their start, asks for what only FedDP-KMeans does of them.
+    Open choices are left to the rule of `auto`, as in a job. With server data, a norm around their mean or a number of
+    rounds needs FedDP-KMeans.
     """
     algorithm, norm, domain, steps = (given[name] for name in ("algorithm", "clipping_norm", "domain", "lloyd_steps"))
     if norm is None and domain is None and not has_server:
@@ -195,7 +195,7 @@ def _bounds(given: Mapping[str, Any], *, has_server: bool) -> dict[str, Any]:
 
 
 def _check_domain(domain: Any, features: str | tuple[str, ...]) -> None:
-    """Refuses names of columns that have none, and bounds in the order of `X.min(axis=0), X.max(axis=0)`."""
+    """Refuses names if columns have none, and bounds in the order of `X.min(axis=0), X.max(axis=0)`."""
     if isinstance(features, str):
         return
     if isinstance(domain, Mapping):
@@ -220,7 +220,7 @@ def _check_domain(domain: Any, features: str | tuple[str, ...]) -> None:
 def _bounds_in_box(
     algorithm: str, norm: Any, domain: Any, steps: int | None, clipping: dict[str, Any]
 ) -> dict[str, Any]:
-    """Those of DP-Lloyd, or of the rule that may take it: a box, a ball about the origin, or both."""
+    """Returns the sections of DP-Lloyd or `auto`: a box, a ball around the origin, or both."""
     auto, number = algorithm == Algorithm.AUTO, norm is not None and not isinstance(norm, str)
     if domain is None and not auto:
         if not number:
@@ -239,13 +239,13 @@ def _bounds_in_box(
 
 
 def _center(given: Mapping[str, Any], *, has_server: bool) -> Any:
-    """Where the clipping ball is: about the origin where no server data give another center."""
+    """Returns the center of the clipping ball; the origin if server data would be needed and aren't given."""
     at_origin = not has_server and given["center"] == ClippingCenter.SERVER_MEAN
     return ClippingCenter.NONE if at_origin else given["center"]
 
 
 def _plain(domain: Any) -> Any:
-    """Bounds without NumPy's types."""
+    """Converts NumPy's types in bounds to Python's."""
     if isinstance(domain, Mapping):
         return {name: _plain(pair) for name, pair in domain.items()}
     if isinstance(domain, list | tuple | np.ndarray):
@@ -254,12 +254,12 @@ def _plain(domain: Any) -> Any:
 
 
 def path_of(ledger: Any) -> Any:
-    """The path of a ledger as a job names it."""
+    """Returns the path of a ledger as text for a job."""
     return os.fspath(ledger) if isinstance(ledger, os.PathLike) else ledger
 
 
 def seed_of(random_state: Any) -> Any:
-    """Of public randomness; raises ConfigError."""
+    """Returns the seed of public randomness; raises ConfigError."""
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(np.iinfo(np.int32).max))
     if random_state is None or is_number(python_scalar(random_state), 0, np.iinfo(np.int64).max):
@@ -270,7 +270,7 @@ def seed_of(random_state: Any) -> Any:
 
 
 def in_words(sentence: str) -> str:
-    """What a job says of a setting, or of its page, in the words of the estimator."""
+    """Rewrites a sentence about a job's settings or report in the words of the estimator."""
     for setting, parameter in _PARAMETERS.items():
         sentence = re.sub(rf"(?<![\w.]){re.escape(setting)}\b", parameter, sentence)
     for ours, words in _WORDS.items():

@@ -1,4 +1,4 @@
-"""Tables and arrays in memory as matrices of floats: what is no number is refused without quoting it."""
+"""Conversion of tables and arrays in memory to matrices of floats; errors never contain a value."""
 
 import collections
 import decimal
@@ -17,27 +17,27 @@ from dapple_dp.schemas.settings.yaml_text import is_torn
 from dapple_dp.schemas.tables import columns as arrow
 
 _NUMBERS, _TIMES = frozenset("biuf"), frozenset("Mm")
-"""Kinds of NumPy's types."""
+"""Kinds of NumPy's types: numbers, and dates or times."""
 _TO_MEMORY = ("toPandas", "compute", "collect")
-"""Methods by which tables of other libraries come into memory."""
+"""Methods that load a table of another library into memory."""
 _MOST_NAMES = 8
 _MISSING = frozenset({"NAType", "NaTType"})
-"""Types of pandas for a value that is not there."""
+"""Types of pandas for a missing value."""
 
 
 class _NoNumbersError(Exception):
-    """A column that is not of numbers."""
+    """A column isn't numeric."""
 
 
 def in_memory(X: Any, name: str) -> Any:
-    """Rows as a table of pandas, a table of Arrow or an array.
+    """Returns rows as a pandas table, an Arrow table or an array-like.
 
     Args:
-      X: an array, a list of rows, a table of pandas, or one that can be read as Arrow's.
-      name: that messages give the rows.
+      X: an array, a list of rows, a table of pandas, or one that can be converted to Arrow.
+      name: name of the rows in messages.
 
     Raises:
-      InputError: for what is no rows in memory, or masked, or sparse.
+      InputError: if rows aren't in memory, or are masked or sparse.
     """
     refuse_masked(X, name)
     if issparse(X):
@@ -59,17 +59,17 @@ def in_memory(X: Any, name: str) -> Any:
 
 
 def matrix_of(X: Any, name: str) -> NDArray[Any]:
-    """Rows, already in memory, as a matrix: float32 if all of a table's columns are, else float64; nulls are NaN.
+    """Converts rows to a matrix: float32 if all columns of a table are, else float64; nulls are NaN.
 
     Args:
       X: from `in_memory`.
-      name: that messages give the rows.
+      name: name of the rows in messages.
 
     Returns:
-      Shape (n_rows, n_features), both at least 1; an array of numbers is returned as it is.
+      Shape (n_rows, n_features), both at least 1; an array of numbers is returned unchanged.
 
     Raises:
-      InputError: a ValueError, if it is no matrix of numbers.
+      InputError: a ValueError, if it isn't a matrix of numbers.
       TypeError: for objects that are neither numbers nor text.
     """
     matrix = _of_table(X, name) if is_table(X) else _of_array(X, name)
@@ -82,12 +82,12 @@ def matrix_of(X: Any, name: str) -> NDArray[Any]:
 
 
 def is_table(X: Any) -> bool:
-    """Whether rows have columns with names and types."""
+    """Returns whether rows are a table, with named and typed columns."""
     return isinstance(X, pa.Table) or (hasattr(X, "iloc") and hasattr(X, "columns") and hasattr(X, "dtypes"))
 
 
 def column_name(X: Any, index: int) -> str:
-    """What messages call a column."""
+    """Returns the name of a column in messages."""
     names = getattr(X, "column_names", getattr(X, "columns", None))
     return f"column {index}, counted from 0" if names is None else f"column {str(list(names)[index])!r}"
 
@@ -119,7 +119,7 @@ def _of_table(X: Any, name: str) -> NDArray[np.floating]:
 
 
 def _check_names(names: Sequence[Any], name: str) -> None:
-    """Refuses names by which columns cannot be distinguished."""
+    """Refuses duplicate, empty and invalid column names."""
     repeated = next((label for label, times in collections.Counter(names).items() if times > 1), None)
     if repeated is not None:
         raise InputError(
@@ -175,12 +175,12 @@ def _lists(name: str, label: str) -> InputError:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether an object is a number or stands for one that is missing."""
+    """Returns whether an object is a number or a missing value."""
     return isinstance(value, numbers.Real | decimal.Decimal | np.bool_) or is_missing(value)
 
 
 def _of_objects(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Objects that are numbers or missing, of any shape, as floats; raises _NoNumbersError for others."""
+    """Converts objects that are numbers or missing, of any shape, to floats; raises _NoNumbersError for others."""
     found = np.empty(values.shape)
     for index, value in enumerate(values.flat):
         if not _is_number(value):
@@ -193,7 +193,7 @@ def _of_objects(values: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _of_array(X: Any, name: str) -> NDArray[Any]:
-    """An array of numbers as it is, or of objects that are numbers; others are refused."""
+    """Returns an array of numbers unchanged, or converts one of objects that are numbers; refuses others."""
     try:
         array = np.asanyarray(X)
     except ValueError:
@@ -227,12 +227,12 @@ def _of_array(X: Any, name: str) -> NDArray[Any]:
 
 
 def _refused(X: Any, array: NDArray[Any], name: str) -> Exception:
-    """The error for a matrix of objects or texts; NumPy makes texts of numbers beside a text, so that one is named."""
+    """Builds the error; NumPy turns numbers next to a text into texts, so the text's column must be found first."""
     columns = [index for index, column in enumerate(array.T) if not _can_be_floats(column)]
     columns += [index for index, column in enumerate(array.T) if not all(map(_is_number, column))]
     refusal = f"{name} must hold numbers only, got others in {column_name(X, columns[0])}"
     if not all(isinstance(value, str | bytes) or _is_number(value) for value in array[:, columns[0]]):
-        # scikit-learn's own words.
+        # scikit-learn's tests expect these words.
         return TypeError(f"{refusal}; argument must be a string or a real number.")
     return InputError(f"{refusal}; convert or drop that column.")
 
@@ -246,7 +246,7 @@ def _can_be_floats(column: NDArray[Any]) -> bool:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether an object stands for no value: None, NaN, or what pandas writes for it."""
+    """Returns whether an object is a missing value: None, NaN, NA or NaT."""
     return value is None or type(value).__name__ in _MISSING or (isinstance(value, float) and value != value)
 
 

@@ -1,4 +1,4 @@
-"""Rows that are in memory: checked without quoting one, and matched with public rows."""
+"""Validation of rows in memory, without quoting values, and matching with public rows."""
 
 import itertools
 import os
@@ -16,9 +16,9 @@ from dapple_dp.estimator.matrices import column_name, in_memory, is_table, matri
 from dapple_dp.schemas.errors import InputError
 
 POINT = "point"
-"""Column of all features together, where they have no names."""
+"""Column of all features together, if they have no names."""
 _MOST_WORK = 1 << 20
-"""Steps after which two arrays whose ranges of memory overlap count as shared."""
+"""Steps after which two arrays with overlapping memory ranges are assumed to share memory."""
 
 
 def checked_points(
@@ -30,21 +30,21 @@ def checked_points(
     may_miss: Collection[str] = (),
     can_fill: bool = False,
 ) -> NDArray[np.floating]:
-    """Rows as a float matrix that is finite, but for NaN where values may be missing.
+    """Converts rows to a float matrix, finite except for NaN in columns that may have missing values.
 
     Args:
-      holder: whose names and number of features are set, or checked.
+      holder: estimator whose column names and number of features are set or checked.
       X: shape (n_rows, n_features): an array, or a table of pandas, polars or Arrow.
-      reset: whether they are set.
-      name: that messages give the rows.
-      may_miss: columns, by name or made name, in which values may be missing.
-      can_fill: whether the holder has a parameter `missing`, which could name more of them.
+      reset: true to set them, false to check them.
+      name: name of the rows in messages.
+      may_miss: columns that may have missing values, by their names or made-up names.
+      can_fill: true if the holder has a parameter `missing`, which the error then suggests.
 
     Returns:
       float64 or float32, shape (n_rows, n_features).
 
     Raises:
-      InputError: if rows cannot be used; no value is quoted.
+      InputError: if rows can't be used; contains no value.
     """
     rows = in_memory(X, name)
     matrix = matrix_of(rows, name)
@@ -71,18 +71,18 @@ def checked_points(
 def matched_server(
     holder: BaseEstimator, server_data: ArrayLike, may_miss: Collection[str] = ()
 ) -> NDArray[np.floating]:
-    """Public rows with their columns in the order of the private ones.
+    """Returns the public rows with their columns in the order of the private ones.
 
     Args:
-      holder: with the names and the number of features of the private rows.
+      holder: has the names and the number of features of the private rows.
       server_data: shape (q, n_features).
-      may_miss: columns in which values may be missing.
+      may_miss: columns that may have missing values.
 
     Returns:
       Shape (q, n_features).
 
     Raises:
-      InputError: if columns cannot be matched.
+      InputError: if columns can't be matched.
     """
     own = BaseEstimator()
     server = checked_points(own, server_data, reset=True, name="server_data", may_miss=may_miss)
@@ -105,7 +105,7 @@ def matched_server(
 
 
 def _as_wide(server: NDArray[np.floating], n_features: int) -> NDArray[np.floating]:
-    """Rows without names; raises InputError unless they are as wide as the private ones."""
+    """Returns rows without names; raises InputError unless they have as many features as the private ones."""
     if server.shape[1] != n_features:
         raise InputError(
             f"server_data must have the {n_features} features of X, got {server.shape[1]}; give the same columns."
@@ -114,7 +114,7 @@ def _as_wide(server: NDArray[np.floating], n_features: int) -> NDArray[np.floati
 
 
 def refuse_others(given: Mapping[str, Any]) -> None:
-    """Raises TypeError for arguments that `fit` does not have."""
+    """Raises TypeError for arguments that `fit` doesn't have."""
     if "sample_weight" in given:
         raise TypeError("fit has no sample_weight: every row counts once, so that its influence is bounded; remove it.")
     if given:
@@ -122,7 +122,7 @@ def refuse_others(given: Mapping[str, Any]) -> None:
 
 
 def refuse_shared(X: Any, server_data: Any) -> None:
-    """Refuses public rows that are private ones: the same object, the same memory, or the same mapped file."""
+    """Refuses public rows that are the private ones: the same object, the same memory, or the same mapped file."""
     if server_data is None:
         return
     rows, public = (each if isinstance(each, list | tuple) else () for each in (X, server_data))
@@ -136,7 +136,7 @@ def refuse_shared(X: Any, server_data: Any) -> None:
 
 
 def _buffers(values: Any) -> list[NDArray[Any]]:
-    """Arrays as they are in memory; of a table, its columns. What has no memory of its own is copied."""
+    """Returns arrays that share the memory of the values, for a table by column; other values are copied."""
     if issparse(values):
         return [np.asarray(values.data)]
     if hasattr(values, "iloc"):
@@ -150,14 +150,14 @@ def _buffers(values: Any) -> list[NDArray[Any]]:
 
 
 def _arrow_buffers(values: Any) -> list[NDArray[Any]]:
-    """The chunks of a table that Arrow can look at without a copy."""
+    """Returns the chunks of a table that Arrow can convert without a copy."""
     chunks = (chunk for column in pa.table(values).columns for chunk in column.chunks)
     plain = (each for each in chunks if pa.types.is_primitive(each.type) and not each.null_count)
     return [each.to_numpy() for each in plain if not pa.types.is_boolean(each.type)]
 
 
 def _share(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    """Whether two arrays have an element in common; also if that is too hard to tell, and if they map one file."""
+    """Returns whether two arrays share memory or map the same file; also true if that is too hard to determine."""
     files = [_mapped_file(each) for each in (one, other)]
     if None not in files and files[0] == files[1]:
         return True
@@ -168,7 +168,7 @@ def _share(one: NDArray[Any], other: NDArray[Any]) -> bool:
 
 
 def _mapped_file(array: Any) -> tuple[int, int] | None:
-    """Device and number of the file behind an array; None where there is none."""
+    """Returns device and inode number of the file that an array maps; None if there is none."""
     while array is not None:
         path = getattr(array, "filename", None)
         if path is not None and os.path.exists(path):
@@ -179,17 +179,17 @@ def _mapped_file(array: Any) -> tuple[int, int] | None:
 
 
 def made_names(n_features: int) -> tuple[str, ...]:
-    """Names of columns that have none, where a job needs some."""
+    """Returns column names for a job if columns have none."""
     return tuple(map(made_name, range(n_features)))
 
 
 def made_name(index: int) -> str:
-    """The name of a column that has none."""
+    """Returns the made-up name of a column."""
     return f"x{index}"
 
 
 def client_column(names: tuple[str, ...] | None) -> str:
-    """A name for the column of clients that no feature has."""
+    """Returns a name for the column of clients that no feature has."""
     found = "client"
     while names is not None and found in names:
         found += "_"

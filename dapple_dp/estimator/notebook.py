@@ -1,4 +1,4 @@
-"""What notebooks show of a fit: its report, its guarantee, and what it would cost; all of it released or public."""
+"""Notebook displays of a fit: its report, its guarantee, and its plan; everything in them is released or public."""
 
 import dataclasses
 import html
@@ -19,11 +19,11 @@ from dapple_dp.transforms.rounds.memory_rows import PublicRows
 
 _MOST_EPSILONS, _HIGHEST = 12, 1e6
 _MOST_COLUMNS = 6
-"""Columns whose noise is shown; `PlanTable.rows` has all."""
+"""Largest number of columns with their noise in the table; `PlanTable.rows` has all columns."""
 
 
 class Report:
-    """The page of a fit, which a notebook shows in a frame of its own.
+    """Report of a fit, which a notebook displays in a frame.
 
     Args:
       page: HTML, one file without scripts or links to a network.
@@ -33,13 +33,13 @@ class Report:
         self._page = page
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the page, over what is there.
+        """Writes the page to a file, and overwrites an existing one.
 
         Args:
-          path: of the file, such as "report.html".
+          path: path of the file, such as "report.html".
 
         Raises:
-          ConfigError: if it cannot be written.
+          ConfigError: if it can't be written.
         """
         try:
             pathlib.Path(path).write_text(self._page, encoding="utf-8")
@@ -56,18 +56,18 @@ class Report:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PlanTable:
-    """What a fit would release and cost at some epsilons; no private row was read.
+    """Predicted releases and costs of a fit at some epsilons, computed without private rows.
 
     Attributes:
-      rows: a mapping for each epsilon, ascending, as `dapple plan` prints them: `epsilon`; `columns`, the noise of a
-        center of average size in each column with its bounds; `center_noise`, that noise in feature units;
+      rows: a mapping for each epsilon, ascending, like the rows of `dapple plan`: `epsilon`; `columns`, the noise of a
+        center of average size, in each column with its bounds; `center_noise`, that noise in feature units;
         `size_noise`; `smallest_cluster`, the units that distinguish a cluster from an empty one in 19 of 20 runs;
-        `odds`, the probability at most that an attacker who knows all other units guesses right; `cost`, and `excess`
-        over that without noise; and `fits`, whether the ledger has room. None is unknown. With `refused`, a sentence,
-        where no noise has its law.
-      title: of what.
-      unit: the noun for what is protected.
-      simulated_on: the rows behind `cost`.
+        `odds`, an upper bound on the probability that an attacker who knows all other units guesses right; `cost`, and
+        `excess` over the cost without noise; and `fits`, whether the ledger has room. None means unknown. If an epsilon
+        is too small or too large for the noise, `refused` has the error.
+      title: title of the table.
+      unit: noun for the protected unit.
+      simulated_on: description of the rows that `cost` was simulated on.
     """
 
     rows: tuple[dict[str, Any], ...]
@@ -79,7 +79,7 @@ class PlanTable:
     def of(
         cls, config: FitConfig, n_rows: Any, width: int, server: PublicRows | None, epsilons: Sequence[float]
     ) -> Self:
-        """Plans and simulates a job of so many columns; raises ConfigError as `DPKMeans.plan` says."""
+        """Plans and simulates a job with `width` columns; raises ConfigError like `DPKMeans.plan`."""
         from dapple_dp.pipelines.plan.expected import Expected, at_epsilons
 
         given: list[Any] = [python_scalar(epsilon) for epsilon in epsilons]
@@ -112,7 +112,7 @@ class PlanTable:
     @property
     def _columns(self) -> list[str]:
         known: list[dict[str, Any]] = next((row["columns"] for row in self.rows if "refused" not in row), [])
-        # Columns without names are one column of lists in the job.
+        # Columns without names are a single list column of the job.
         return [
             made_name(place) if column["column"].startswith(f"{POINT}[") else column["column"]
             for place, column in enumerate(known[:_MOST_COLUMNS])
@@ -164,7 +164,7 @@ def _number(value: float | None, form: str) -> str:
 
 
 def table_html(title: str, rows: Sequence[Sequence[str]]) -> str:
-    """A table with its heads in the first row."""
+    """Returns an HTML table; the first row has the headers."""
     head, *others = ([html.escape(cell) for cell in row] for row in rows)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in others)
     heads = "".join(f"<th>{cell}</th>" for cell in head)

@@ -1,4 +1,4 @@
-"""A scaler that learns nothing: columns are scaled by bounds that are public, not by what rows hold."""
+"""A scaler that doesn't learn from rows: columns are scaled by public bounds."""
 
 from typing import Self
 
@@ -13,10 +13,10 @@ from dapple_dp.estimator.memory_rows import checked_points
 
 
 class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Scales every column from public bounds to -1 to 1; values outside are moved to the nearer bound.
+    """Scales every column from public bounds to [-1, 1]; values outside are clipped.
 
-    `fit` keeps the names and the number of the columns and no value. So nothing of the rows gets into what follows,
-    unlike with a scaler that learns means, ranges or quantiles.
+    `fit` keeps only the names and the number of columns. Unlike means, ranges or quantiles, this reveals nothing about
+    the rows to later steps.
 
     Args:
       bounds: public, feature units, chosen without looking at the rows: a pair (lower, upper) for all columns, a list
@@ -26,7 +26,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
       lower_: shape (n_features,), feature units.
       upper_: shape (n_features,), feature units.
       n_features_in_: number of features.
-      feature_names_in_: column names, where `X` had them.
+      feature_names_in_: column names, if `X` has them.
 
     Example:
       >>> PrivateScaler(bounds=(0, 10)).fit_transform([[0.0, 5.0], [10.0, 99.0]]).tolist()
@@ -40,15 +40,15 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.bounds = bounds
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
-        """Notes names and number of the columns.
+        """Sets the names and the number of columns.
 
         Args:
           X: shape (n_rows, n_features), feature units, finite; no value of it is kept.
           y: ignored.
 
         Raises:
-          ConfigError: a ValueError, if the bounds do not fit the columns.
-          InputError: a ValueError, if `X` cannot be used; quotes no value.
+          ConfigError: a ValueError, if the bounds don't fit the columns.
+          InputError: a ValueError, if `X` can't be used; contains no value.
         """
         points, names = checked_points(self, X, reset=True), getattr(self, "feature_names_in_", None)
         ends = by_column(self.bounds, self.n_features_in_, names)
@@ -57,12 +57,12 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Rows scaled to -1 to 1, shape (n_rows, n_features); as private as they were."""
+        """Returns rows scaled to [-1, 1], shape (n_rows, n_features); as private as the rows."""
         check_is_fitted(self)
         return scaled(checked_points(self, X, reset=False), self.lower_, self.upper_)
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Scaled rows, or centers, in feature units again, shape (n_rows, n_features)."""
+        """Returns scaled rows, or centers, in feature units again, shape (n_rows, n_features)."""
         check_is_fitted(self)
         half = 0.5 * (self.upper_ - self.lower_)
         refuse_masked(X, "X")
@@ -70,6 +70,6 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
 
 def scaled(points: NDArray[np.floating], lower: NDArray[np.float64], upper: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rows, shape (n_rows, n_features), from bounds of their columns to -1 to 1, and moved to these if beyond."""
+    """Scales rows, shape (n_rows, n_features), from bounds of their columns to [-1, 1]; clips values beyond."""
     inside = np.clip(points, lower, upper, dtype=np.float64)
     return np.clip((inside - lower) / (0.5 * (upper - lower)) - 1.0, -1.0, 1.0)

@@ -1,4 +1,4 @@
-"""What a fit in memory releases."""
+"""Results of an in-memory fit."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -28,22 +28,22 @@ from dapple_dp.transforms.rounds.memory_rows import Columns, PublicRows
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReleasedRun:
-    """All that is left of a fit: no row, no exact number of rows, no path of theirs.
+    """Complete result of a fit: no row, no exact number of rows, no path of the rows.
 
     Attributes:
-      model: centers as they were found, and releases.
+      model: released centers, in the coordinates of the fit, and releases.
       centers: shape (k, d), in the units of the columns.
-      encoder: turns columns into features before distances are taken, as for columns with bounds of their own; None
-        where columns are features.
-      algorithm: that ran.
-      names: of the columns; None where they have none.
+      encoder: converts columns to features before distances are computed, as for columns with separate bounds; None if
+        columns are features.
+      algorithm: algorithm of the fit.
+      names: names of the columns; None if they have none.
       privacy: the guarantee.
-      warnings: of the report.
-      manifest: content of `run.json`, but for the list of files.
-      fit: the public plan and the releases, of which files and page are made when they are asked for; None of a run
-        that was read.
-      stamp: of the page; None of a run that was read.
-      files: all files of a run that was read, by name, but for the manifest.
+      warnings: warnings in the report.
+      manifest: content of `run.json`, except for the list of files.
+      fit: the public plan and the releases, from which files and report are created when requested; None for a loaded
+        run.
+      stamp: stamp of the report; None for a loaded run.
+      files: all files of a loaded run, by name, except for the manifest.
     """
 
     model: ClusterModel
@@ -59,7 +59,7 @@ class ReleasedRun:
     files: dict[str, bytes] = dataclasses.field(default_factory=dict)
 
     def report(self) -> str:
-        """Returns the page of the fit; raises ConfigError if it was read from a folder without one."""
+        """Returns the report of the fit; raises ConfigError if it was loaded from a folder without one."""
         if self.fit is not None:
             from dapple_dp.pipelines.kmeans.report import report_page
 
@@ -71,23 +71,23 @@ class ReleasedRun:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FitStatement(PrivacyStatement):
-    """The guarantee of a fit, with what its record says around it.
+    """The guarantee of a fit, together with facts from its manifest.
 
     Attributes:
-      ledger: that was charged, in words.
+      ledger: description of the charged ledger.
     """
 
     ledger: str
 
     @classmethod
     def of(cls, stated: PrivacyStatement, manifest: dict[str, Any]) -> "FitStatement":
-        """Joins a guarantee with the manifest of its run."""
+        """Combines a guarantee with the manifest of its run."""
         fields = {field.name: getattr(stated, field.name) for field in dataclasses.fields(PrivacyStatement)}
         return cls(**fields, ledger=_charged(manifest))
 
     @property
     def facts(self) -> dict[str, str]:
-        """The six lines by name."""
+        """The six lines of the statement, by name."""
         laws = sorted({event["mechanism"].removeprefix("discrete_").capitalize() for event in self.events})
         covers = f", {self.covers}" if self.covers else ""
         return {
@@ -100,7 +100,7 @@ class FitStatement(PrivacyStatement):
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Content of `privacy.json`, which holds the guarantee alone."""
+        """Returns the content of `privacy.json`, which is just the guarantee."""
         return {name: value for name, value in PrivacyStatement.to_json(self).items() if name != "ledger"}
 
     def __str__(self) -> str:
@@ -113,7 +113,7 @@ class FitStatement(PrivacyStatement):
 
 
 def _charged(manifest: dict[str, Any]) -> str:
-    """The ledger that a run was charged to, and what it left."""
+    """Describes the ledger that a run was charged to, and the remaining budget."""
     ledger, data = manifest["settings"]["ledger"], manifest["settings"]["data"]
     if ledger is None:
         return "none: nothing adds this fit to others"
@@ -121,7 +121,7 @@ def _charged(manifest: dict[str, Any]) -> str:
 
 
 def _left(manifest: dict[str, Any]) -> Remaining | None:
-    """The budget that was left when the run ended, as the manifest says."""
+    """Returns the budget that was left when the run ended, according to its manifest."""
     around = manifest.get("ledger")
     return None if around is None else Remaining(**around["after"])
 
@@ -129,29 +129,29 @@ def _left(manifest: dict[str, Any]) -> Remaining | None:
 def run_in_memory(
     config: FitConfig, rows: Columns, server: PublicRows | None, tell: Callable[[str], None] | None = None
 ) -> ReleasedRun:
-    """Runs a job to its end, charged to its ledger if it has one.
+    """Runs a job to its end, and charges its ledger if it has one.
 
     Args:
-      config: the job.
+      config: settings of the job.
       rows: all private rows.
-      server: the public ones; None without.
-      tell: takes a line after each round; None to say nothing.
+      server: the public rows; None if there are none.
+      tell: called with a line of text after each round; None for no output.
 
     Raises:
-      DappleError: what stopped it, in one sentence.
+      DappleError: if the run fails; one sentence.
     """
     run_id = new_run_id()
     return released_run(*fit_in_memory(config, rows, server, run_id, tell), run_id)
 
 
 def released_run(planned: PlannedFit, result: FitResult, states: Sequence[Any], run_id: str) -> ReleasedRun:
-    """All that is left of a run.
+    """Collects the results of a run.
 
     Args:
-      planned: the job.
-      result: what it released.
-      states: before the first round and after each; without them, they are found again from what was released.
-      run_id: of the run.
+      planned: plan of the job.
+      result: releases of the job.
+      states: before the first round and after each; if empty, they are computed again from the releases.
+      run_id: id of the run.
     """
     manifest = _without_places(outputs.manifest(planned, result, run_id))
     features, encoder = planned.config.data.features, planned.contract.encoder
@@ -170,7 +170,7 @@ def released_run(planned: PlannedFit, result: FitResult, states: Sequence[Any], 
 
 
 def _without_places(manifest: dict[str, Any]) -> dict[str, Any]:
-    """A manifest that does not name the files in which rows were for the run alone."""
+    """Removes the paths of the rows from a manifest, since they only existed during the run."""
     for section in ("data", "server_data"):
         holder = manifest["settings"][section]
         if holder:

@@ -1,4 +1,4 @@
-"""The output folder of a fit in memory, which other jobs read."""
+"""Output folder of an in-memory fit, for other jobs."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ from dapple_dp.transforms.files.stores import join
 
 
 def _files(run: ReleasedRun) -> dict[str, bytes]:
-    """All files of the output folder of a fit, but for its manifest."""
+    """Returns all files of a fit's output folder, except for its manifest."""
     if run.fit is None:
         return run.files
     planned, result = run.fit
@@ -42,13 +42,13 @@ def _raw(folder: str, name: str) -> bytes:
 
 
 def _content(raw: bytes, name: str) -> dict[str, Any]:
-    """A JSON file of a run; raises ConfigError if it is none."""
+    """Parses a JSON file of a run; raises ConfigError if it isn't valid."""
     refusal = Refusal(kind=ConfigError, rule=f"{name} must be that of a fit", remedy="fit again")
     return json_schema.parse_as(raw, dict[str, Any], refusal)
 
 
 def write_run(run: ReleasedRun, folder: str) -> None:
-    """Writes the output folder of a fit; raises ConfigError if there is something."""
+    """Writes the output folder of a fit; raises ConfigError if it isn't empty."""
     target = RunFolder(folder, run.manifest["run_id"])
     target.check()
     with target.opened():
@@ -61,10 +61,10 @@ def write_run(run: ReleasedRun, folder: str) -> None:
 
 
 def read_run(folder: str) -> ReleasedRun:
-    """The fit in an output folder.
+    """Loads the fit in an output folder.
 
     Raises:
-      ConfigError: if it holds no finished private fit of plain columns, or a file is not the one that was written.
+      ConfigError: if it isn't the folder of a finished private fit of plain columns, or a file was changed.
     """
     previous = load_previous(folder)
     raw = _raw(previous.folder, MANIFEST)
@@ -106,7 +106,7 @@ def read_run(folder: str) -> ReleasedRun:
 
 
 def _is_bounded(encoder: Encoder) -> bool:
-    """Whether all columns are taken as they are or scaled from bounds to -1 to 1, missing values filled or not."""
+    """Returns whether all columns are unscaled, or scaled from bounds to [-1, 1], with or without fill values."""
     columns = [each.inner if isinstance(each, FilledColumn) else each for each in encoder.columns]
     return all(
         (isinstance(each, BoundedColumn) and each.low == -1.0 and each.weight == 1.0)

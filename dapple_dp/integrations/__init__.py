@@ -1,1 +1,1 @@
-"""Dapple inside of other systems: Beam YAML, RunInference, tables and lineage."""
+"""Integrations with other systems: Beam YAML, RunInference, and tables with lineage."""

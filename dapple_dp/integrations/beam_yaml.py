@@ -1,8 +1,8 @@
-"""Jobs as transforms of Beam YAML: plain arguments in, rows out.
+"""Jobs as transforms of Beam YAML, with plain arguments and rows as output.
 
-A fit, an encoding and a decoding stay jobs of their own: each reads its files by the gate, has its own graph checked,
-charges its ledger, and writes its folder. So no step of the pipeline around it can come between a row and its bound.
-Only `DappleAssign` takes rows as they pass, and what it says of them stays in the trusted zone.
+A fit, an encoding and a decoding stay separate jobs: each reads its files itself, has its own graph checked, charges
+its ledger, and writes its folder, so no step of the surrounding pipeline can come between a row and its bounds. Only
+`DappleAssign` reads the pipeline's rows, and its output stays in the trusted zone.
 """
 
 import importlib
@@ -44,14 +44,14 @@ class Center(NamedTuple):
 
 
 class ReportsFolder(NamedTuple):
-    """Where the reports of a run are."""
+    """Place of the reports of a run."""
 
     path: str
     run_id: str
 
 
 class _RunName(NumberedContent):
-    """What distinguishes one run from another."""
+    """The part of a manifest that identifies a run."""
 
     run_id: str
     config_digest: str
@@ -68,7 +68,7 @@ class _JobFn(beam.DoFn):
         self._flags = tuple(flags)
 
     def process(self, _: object) -> Iterable[Any]:
-        """Rows of the output; a second attempt finds the run of the first and draws no noise."""
+        """Returns rows of the output; a second attempt finds the run of the first and draws no noise."""
         try:
             if not self._is_complete():
                 self._run()
@@ -107,7 +107,7 @@ class _JobFn(beam.DoFn):
 
 
 class _JobTransform(beam.PTransform):
-    """A job that runs once, when its input, if it has one, is complete. Cost: that of the job, beside this pipeline."""
+    """A job that runs once, after its input, if any, is complete. Cost: that of the job, beside the pipeline."""
 
     _yaml_requires_inputs = False
     _word: str
@@ -120,7 +120,7 @@ class _JobTransform(beam.PTransform):
         self._step = _JobFn(self._word, text, output, run_id, flags)
 
     def expand(self, before: Any) -> beam.PCollection:
-        """Waits, runs, and gives rows of the output; `before` is the start of a pipeline or rows to wait for."""
+        """Waits, runs the job, and returns rows of its output; `before` is a pipeline, or rows to wait for."""
         if isinstance(before, beam.PCollection):
             start = before | "Wait" >> beam.combiners.Count.Globally()
         else:
@@ -129,23 +129,23 @@ class _JobTransform(beam.PTransform):
 
 
 class DappleFit(_JobTransform):
-    """Clusters a table privately, as `dapple fit`; the output are rows of `Center`, which are released.
+    """Clusters a table privately, like `dapple fit`; the output is released, and consists of `Center` rows.
 
     Args:
-      settings: of the job, as in its YAML file; paths as the workers see them.
+      settings: settings of the job, as in its YAML file, with paths as the workers see them.
       output: folder for the job's files, on any Beam filesystem.
-      run_id: names the run. A retry of the same run spends nothing; other settings need another run_id and output.
-      flags: of the job's own runner, in the worker that starts it; empty for the built-in one.
+      run_id: name of the run. A retry of the same run spends nothing; other settings need another run_id and output.
+      flags: flags for the job's own runner, in the worker that starts it; empty for the built-in one.
 
     Raises:
-      ConfigError: if the settings are none of a fit.
+      ConfigError: if the settings aren't those of a fit.
     """
 
     _word = "fit"
 
 
 class DappleEncodeReports(_JobTransform):
-    """One private report per client of a table, as `dapple reports encode`; the output is a row of `ReportsFolder`.
+    """Creates one private report per client, like `dapple reports encode`; the output is a row of `ReportsFolder`.
 
     Args:
       settings: see `DappleFit`.
@@ -159,7 +159,7 @@ class DappleEncodeReports(_JobTransform):
 
 
 class DappleDecodeReports(_JobTransform):
-    """Centers from private reports, as `dapple reports decode`; the output are rows of `Center`.
+    """Computes centers from private reports, like `dapple reports decode`; the output consists of `Center` rows.
 
     Args:
       settings: see `DappleFit`.
@@ -172,15 +172,15 @@ class DappleDecodeReports(_JobTransform):
 
 
 class DappleAssign(beam.PTransform):
-    """Rows → the same rows with the number of their nearest center. Not private: the output stays in the trusted zone.
+    """Adds the number of its nearest center to each row. Not private: keep the output in the trusted zone.
 
     Args:
-      model: the output folder of a fit, which exists when the pipeline is built.
-      on_invalid_rows: "fail", or "drop" to give rows that are not valid a null.
+      model: output folder of a fit; it must exist when the pipeline is built.
+      on_invalid_rows: "fail", or "drop" to set the column to null in invalid rows.
       into: name of the new column, an int64 or null.
 
     Raises:
-      ConfigError: if the folder holds no fit, or the rows have such a column.
+      ConfigError: if the folder isn't that of a fit, or the rows have such a column already.
     """
 
     def __init__(self, model: str, on_invalid_rows: str = "fail", into: str = CLUSTER):
@@ -203,7 +203,7 @@ def _with_cluster(result: PredictionResult, into: str) -> beam.Row:
 
 
 def _plain(value: Any) -> Any:
-    """Settings as plain data, whatever classes a reader of YAML has made of them."""
+    """Converts settings to plain data from the classes that YAML readers create."""
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items() if not str(key).startswith("__")}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""A released model in Beam's RunInference: the nearest center of every row, and a new model without a restart."""
+"""Model handler for Beam's RunInference: finds every row's nearest center, and switches models while it runs."""
 
 import decimal
 import logging
@@ -29,13 +29,13 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class RowFeatures(NamedTuple):
-    """How rows become vectors; a value that does not fit makes its row invalid, and never another one.
+    """Conversion of rows to vectors; an invalid value affects its row only.
 
     Attributes:
-      columns: that a row has.
-      list_column: the one column with all features; None if each has a column.
-      n_features: of a vector.
-      encoder: turns columns into features; None if columns are features.
+      columns: columns that a row must have.
+      list_column: the column with all features as a list; None if each feature has a column.
+      n_features: length of a vector.
+      encoder: converts columns to features; None if columns are features.
     """
 
     columns: tuple[str, ...]
@@ -45,7 +45,7 @@ class RowFeatures(NamedTuple):
 
     @classmethod
     def of(cls, model: SavedModel) -> Self:
-        """What a model takes."""
+        """Creates the conversion for a model."""
         n_features = len(model.feature_names)
         if model.encoder is not None:
             return cls(tuple(each.column for each in model.encoder.columns), None, n_features, model.encoder)
@@ -57,18 +57,18 @@ class RowFeatures(NamedTuple):
     def points(
         self, rows: Sequence[Any], on_invalid_rows: InvalidRows
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Features of valid rows.
+        """Returns the features of valid rows.
 
         Args:
           rows: mappings, objects with `_asdict` such as `beam.Row`, or, without encoding, sequences of n_features
-            numbers; other columns of a row do not matter.
-          on_invalid_rows: what becomes of a row with a missing, null, non-finite or unfit value.
+            numbers; other columns of a row are ignored.
+          on_invalid_rows: handling of rows with a missing, null, non-finite or unsuitable value.
 
         Returns:
           Shape (n_valid_rows, n_features), finite, and the mask of valid rows, shape (n_rows,).
 
         Raises:
-          InputError: if `on_invalid_rows` is fail and there is an invalid row; names a column, and no value.
+          InputError: if `on_invalid_rows` is fail and there is an invalid row; names a column, but no value.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             points = self._plain(rows) if self.encoder is None else self._encoded(rows, self.encoder)
@@ -79,7 +79,7 @@ class RowFeatures(NamedTuple):
         return points[valid], valid
 
     def _plain(self, rows: Sequence[Any]) -> NDArray[np.float64]:
-        """Rows without encoding; an invalid one is NaN."""
+        """Returns rows without encoding; invalid ones are NaN."""
         points = np.full((len(rows), self.n_features), np.nan)
         for point, row in zip(points, rows, strict=True):
             named = _named(row)
@@ -92,26 +92,26 @@ class RowFeatures(NamedTuple):
         return points
 
     def _fill(self, point: NDArray[np.float64], vector: Any) -> None:
-        """Copies a sequence of the right length."""
+        """Copies a sequence, if it has the right length."""
         if isinstance(vector, list | tuple) and len(vector) == self.n_features:
             point[:] = [_number(value) for value in vector]
         elif isinstance(vector, np.ndarray) and vector.shape == (self.n_features,) and vector.dtype.kind in "biuf":
             point[:] = vector
 
     def _encoded(self, rows: Sequence[Any], encoder: Encoder) -> NDArray[np.float64]:
-        """Rows through the model's encoding."""
+        """Returns rows encoded by the model's encoder."""
         named = [_named(row) or {} for row in rows]
         columns = {each.column: _column([row.get(each.column) for row in named], each) for each in encoder.columns}
         points = encoder.encode(pa.table(columns), _WHERE)
         for each in encoder.columns:
             if isinstance(each, FilledColumn):
-                # What is there and is no number is invalid, and not missing.
+                # A value that is present but not a number is invalid, not missing.
                 own = [encoder.column_of(index) is each for index in range(self.n_features)]
                 points[np.ix_([not _is_fit(row.get(each.column)) for row in named], own)] = np.nan
         return points
 
     def _refused(self, index: int) -> InputError:
-        """The error for rows with a feature that is not valid."""
+        """Builds the error for rows with an invalid feature."""
         column = (
             self.list_column or self.columns[index] if self.encoder is None else self.encoder.column_of(index).column
         )
@@ -122,7 +122,7 @@ class RowFeatures(NamedTuple):
 
 
 def _named(row: Any) -> Mapping[str, Any] | None:
-    """Values by column; None if the row names none."""
+    """Returns the values by column; None if the row has no column names."""
     if isinstance(row, Mapping):
         return row
     as_dict = getattr(row, "_asdict", None)
@@ -130,12 +130,12 @@ def _named(row: Any) -> Mapping[str, Any] | None:
 
 
 def _is_fit(value: Any) -> bool:
-    """Whether a value is a number, or stands for one that is missing."""
+    """Returns whether a value is a number or missing."""
     return value is None or isinstance(value, numbers.Real | np.bool_ | decimal.Decimal)
 
 
 def _number(value: Any) -> float:
-    """A number as Dapple reads it from a file; NaN for anything else."""
+    """Converts a number as if read from a file; NaN for anything else."""
     if not isinstance(value, numbers.Real | np.bool_ | decimal.Decimal):
         return np.nan
     try:
@@ -145,7 +145,7 @@ def _number(value: Any) -> float:
 
 
 def _column(values: list[Any], column: EncodedColumn) -> pa.Array:
-    """Values for an encoding; null where one does not fit."""
+    """Returns values in the type of an encoding; null for unsuitable ones."""
     if isinstance(column, TermsVector):
         return pa.array([list(value) if _are_texts(value) else None for value in values], pa.list_(pa.string()))
     if not isinstance(column, OneHotColumn):
@@ -178,14 +178,14 @@ _CATEGORIES: dict[type, tuple[Callable[[Any], bool], pa.DataType]] = {
 
 
 class ServedModel:
-    """A model that is ready to take rows.
+    """A loaded model that can assign rows.
 
     Attributes:
-      saved: as it was read.
-      features: how rows become vectors for it.
+      saved: the model as stored.
+      features: conversion of rows to vectors.
 
     Args:
-      saved: as it was read.
+      saved: the model as stored.
     """
 
     def __init__(self, saved: SavedModel):
@@ -195,15 +195,15 @@ class ServedModel:
 
     @classmethod
     def read(cls, folder: str) -> Self:
-        """The model in a fit's output folder; raises ConfigError if there is none."""
+        """Loads the model in a fit's output folder; raises ConfigError if there is none."""
         return cls(load_model(folder))
 
     def clusters(self, rows: Sequence[Any], on_invalid_rows: InvalidRows) -> list[int | None]:
-        """The number of the nearest center of each row, None for a row that is not valid.
+        """Returns the number of each row's nearest center, None for an invalid row.
 
         Args:
           rows: see `RowFeatures.points`.
-          on_invalid_rows: fail to raise InputError for such a row.
+          on_invalid_rows: fail to raise InputError for an invalid row.
         """
         points, valid = self.features.points(rows, on_invalid_rows)
         labels = iter(self._nearest.labels(points).tolist())
@@ -215,28 +215,28 @@ class DappleModelHandler(ModelHandler[Any, PredictionResult, ServedModel]):
     """Assigns rows to the centers of a fit: `rows | RunInference(DappleModelHandler("nights/2026-11-20"))`.
 
     A row is a mapping from columns to values, a `beam.Row`, a named tuple, or, for a model without encoding, a vector
-    of its features. The model's own encoding is applied. The arithmetic is that of `dapple assign`: exact, and ties go
+    of its features. The model's own encoding is applied. The results are those of `dapple assign`: exact, and ties go
     to the lowest index.
 
-    **Not private.** Which center a row belongs to is as private as the row, and Beam's `PredictionResult` carries the
-    row itself. So the output stays in the trusted zone. The pipeline is the user's own: Dapple's checker of graphs does
-    not see it, and refuses a job's graph with this handler in it.
+    **Not private.** A row's cluster is as private as the row, and Beam's `PredictionResult` contains the row itself,
+    so keep the output in the trusted zone. The pipeline is yours: Dapple doesn't check its graph, and refuses a job's
+    graph that contains this handler.
 
-    `RunInference(handler, model_metadata_pcoll=...)` puts another fit into use once the side input names its folder,
-    or `run.json` in it. If a new model cannot be read or takes other columns, then the one in use
-    stays, and a warning says so. The field `model_id` of every result names the folder that was used. A folder that is
-    rewritten under its old name is not read again.
+    `RunInference(handler, model_metadata_pcoll=...)` switches to another fit when the side input names its folder,
+    or `run.json` in it. If the new model can't be read or needs other columns, the current one stays in use, with a
+    warning. The field `model_id` of every result names the folder of the model. A folder that is overwritten under the
+    same name is not read again.
 
     Args:
-      model: the output folder of a fit, on any Beam filesystem. It is read once, here, and travels with the handler.
-      on_invalid_rows: "fail" to stop at a row with a missing, null, non-finite or unfit value; "drop" to give such rows
-        the inference None, so that one of them cannot block a stream.
+      model: output folder of a fit, on any Beam filesystem. It is read once, here, and pickled with the handler.
+      on_invalid_rows: "fail" to stop at a row with a missing, null, non-finite or unsuitable value; "drop" to return
+        None for it, so that a single row can't block a stream.
       min_batch_size: rows, at least 1; None leaves it to Beam.
       max_batch_size: rows, at least 1; None leaves it to Beam.
-      max_batch_duration_secs: how long a batch may wait in a stream, seconds; None for no wait.
+      max_batch_duration_secs: maximum time that a batch may wait in a stream, seconds; None for no wait.
 
     Raises:
-      ConfigError: if the folder holds no finished fit, or `on_invalid_rows` is another word.
+      ConfigError: if the folder isn't that of a finished fit, or `on_invalid_rows` is another word.
     """
 
     def __init__(
@@ -260,7 +260,7 @@ class DappleModelHandler(ModelHandler[Any, PredictionResult, ServedModel]):
         self._wanted = self._model.saved.folder
 
     def load_model(self) -> ServedModel:
-        """The model that is wanted; if it cannot be used, the one in use."""
+        """Returns the requested model; if it can't be used, the current one."""
         if self._wanted != self._model.saved.folder:
             try:
                 found = ServedModel.read(self._wanted)
@@ -278,11 +278,11 @@ class DappleModelHandler(ModelHandler[Any, PredictionResult, ServedModel]):
             )
 
     def update_model_path(self, model_path: str | None = None) -> None:
-        """Makes another model the wanted one.
+        """Requests a switch to another model.
 
         Args:
           model_path: its folder, or the path of `run.json` or `centers.parquet` in it; None or "" keeps the
-            model.
+            current model.
         """
         if model_path:
             self._wanted = _folder_of(model_path)
@@ -290,27 +290,27 @@ class DappleModelHandler(ModelHandler[Any, PredictionResult, ServedModel]):
     def run_inference(
         self, batch: Sequence[Any], model: ServedModel, inference_args: dict[str, Any] | None = None
     ) -> list[PredictionResult]:
-        """The cluster of each row, an int, or None; `model_id` is the folder of the model.
+        """Returns the cluster of each row, an int, or None; `model_id` is the folder of the model.
 
         Args:
           batch: rows.
-          model: from `load_model`.
-          inference_args: none are known.
+          model: result of `load_model`.
+          inference_args: ignored.
 
         Raises:
-          InputError: for a row that is not valid, if `on_invalid_rows` is fail; without a value of the row.
+          InputError: for an invalid row, if `on_invalid_rows` is fail; contains no value of the row.
         """
         self._model = model
         clusters = model.clusters(batch, self._on_invalid_rows)
         return [PredictionResult(row, each, model.saved.folder) for row, each in zip(batch, clusters, strict=True)]
 
     def get_metrics_namespace(self) -> str:
-        """Of Beam's counters; they hold numbers of rows and times, which stay in the trusted zone, too."""
+        """Returns the namespace of Beam's counters; their row counts and times must stay in the trusted zone, too."""
         return "BeamML_Dapple"
 
 
 def _folder_of(path: str) -> str:
-    """A model's folder, if it is given by a file in it."""
+    """Returns a model's folder, given the folder or a file in it."""
     head, name = os.path.split(os.path.abspath(path) if is_local(path) else path)
     folder = head if name in (MANIFEST, CENTERS_FILE) else path
     return folder.rstrip("/") or folder

@@ -1,7 +1,7 @@
-"""Centers and assignments of a run as rows of a Delta or Iceberg table, once per run id.
+"""Export of a run's centers or assignments to a Delta or Iceberg table, once per run id.
 
-The files of a run stay what they are. A table gets their rows with two more columns: `run_id`, and `run_digest`, the
-SHA-256 of the run's `run.json`. Rows of one run come in one commit of the table, all or none of them.
+The run's own files aren't changed. Rows in the table have two more columns: `run_id`, and `run_digest`, the SHA-256
+of the run's `run.json`. All rows of a run are added in one commit of the table, or none of them.
 """
 
 import contextlib
@@ -29,19 +29,19 @@ RUN_ID, RUN_DIGEST = "run_id", "run_digest"
 
 
 class _Named(RunManifest):
-    """The manifest of a run; its id needs no quotes in a predicate."""
+    """The manifest of a run; its id needs no quoting in a predicate."""
 
     run_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,512}$")]
 
 
 class WrittenRows(NamedTuple):
-    """Rows of a run.
+    """Rows of a run for a table.
 
     Attributes:
       run_id: of the run.
-      digest: of its manifest.
-      private: whether the rows belong to the trusted zone.
-      table: the rows, with run id and digest first.
+      digest: digest of its manifest.
+      private: true if the rows belong in the trusted zone.
+      table: the rows, with run id and digest as the first columns.
     """
 
     run_id: str
@@ -50,10 +50,10 @@ class WrittenRows(NamedTuple):
     table: pa.Table
 
     def is_there(self, digests: pa.ChunkedArray) -> bool:
-        """Whether a table that holds these digests under the run id has the rows already.
+        """Returns whether a table already has the rows, given the digests that it stores for the run id.
 
         Raises:
-          ConfigError: if they are those of another run of the same name.
+          ConfigError: if another run of the same name stored them.
         """
         found = set(digests.to_pylist())
         if found - {self.digest}:
@@ -69,16 +69,16 @@ def write_delta(run: str, path: str, storage_options: Mapping[str, str] | None =
 
     Args:
       run: output folder of a finished job, on any Beam filesystem. Its rows are held in memory.
-      path: root of the table, partitioned by `run_id`; made if it is not there. Assignments are as private as their
-        rows: their table is outside of released outputs.
-      storage_options: of `deltalake`, for object stores.
+      path: root of the table, partitioned by `run_id`; created if it doesn't exist. Assignments are as private as their
+        rows: keep their table outside of released outputs.
+      storage_options: options of `deltalake`, for object stores.
 
     Returns:
-      Number of rows that were added; 0 if the table had the run.
+      Number of added rows; 0 if the table already had the run.
 
     Raises:
       ConfigError: if the run has no such rows, the table has another run of this id, or `deltalake` is missing.
-      RunnerError: if the table does not take the rows, for example since another writer was faster.
+      RunnerError: if the rows can't be written, for example because another writer was faster.
     """
     deltalake = _library("deltalake", TableFormat.DELTA)
     if "%" in path:
@@ -94,7 +94,7 @@ def write_delta(run: str, path: str, storage_options: Mapping[str, str] | None =
             )
             if rows.is_there(known.column(RUN_DIGEST)):
                 return 0
-            # Replaces rows of the run, so that of two writers at once one adds nothing to what the other has added.
+            # Replaces rows of the run, so that of two concurrent writers only one adds them.
             how: dict[str, Any] = {"mode": "overwrite", "predicate": f"{RUN_ID} = '{rows.run_id}'"}
         else:
             how = {"mode": "error", "partition_by": [RUN_ID]}
@@ -103,7 +103,7 @@ def write_delta(run: str, path: str, storage_options: Mapping[str, str] | None =
 
 
 def write_iceberg(run: str, table: Any) -> int:
-    """Adds a run's rows to an Iceberg table, as `write_delta` does to a Delta table.
+    """Adds a run's rows to an Iceberg table, like `write_delta` for a Delta table.
 
     Args:
       run: see `write_delta`.
@@ -129,13 +129,13 @@ def write_iceberg(run: str, table: Any) -> int:
 
 
 def read_rows(run: str) -> WrittenRows:
-    """Rows of a finished job, each file checked against the manifest.
+    """Reads the rows of a finished job, and checks each file against the manifest.
 
     Args:
       run: output folder of a fit, a decoding or an `assign`.
 
     Raises:
-      ConfigError: if it is none, a file is not the job's, or a column has a name that the table needs.
+      ConfigError: if it isn't one, a file was changed, or a column has a name that the table reserves.
     """
     rule = f"run must be the output folder of a finished fit, decode or assign, with {MANIFEST}"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="check the path")
@@ -165,7 +165,7 @@ def _file(run: str, name: str, manifest: RunManifest, refusal: Refusal) -> pa.Ta
 
 
 def _storable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of a type that both formats hold: no dictionaries, and lists of any length."""
+    """Casts a column to a type that both formats support: no dictionaries, and lists of variable length."""
     column = plain(column)
     return column.cast(pa.list_(column.type.value_type)) if pa.types.is_fixed_size_list(column.type) else column
 
@@ -183,7 +183,7 @@ def _check_zone(rows: WrittenRows, path: str) -> None:
 
 @contextlib.contextmanager
 def _writing(rows: WrittenRows, path: str) -> Iterator[None]:
-    """Reports whatever a library raises in one sentence without a value."""
+    """Converts any exception of a library to one sentence without values."""
     try:
         yield
     except ConfigError:

@@ -1,4 +1,4 @@
-"""Config of a `profile` job: which columns are described, by which public bounds, for which budget."""
+"""Settings of a `profile` job: the columns to describe, their public bounds, and the budget."""
 
 import itertools
 from collections.abc import Callable, Mapping
@@ -27,11 +27,11 @@ from dapple_dp.schemas.tables.encoding import Category, are_bounds
 
 MOST_PERCENTILES = 99
 MOST_VALUES = 10_000
-"""Most values of a public vocabulary."""
+"""Maximum size of a public vocabulary."""
 
 
 def _percentiles(value: object) -> object:
-    """Ascending numbers inside (0, 100), none twice."""
+    """Validates percentiles: ascending numbers inside (0, 100), without duplicates."""
     listed = list(map(python_scalar, value)) if isinstance(value, list | tuple) else [None]
     numbers = [each for each in listed if isinstance(each, int | float) and not isinstance(each, bool)]
     ascending = all(low < high for low, high in itertools.pairwise([0, *numbers, 100]))
@@ -41,7 +41,7 @@ def _percentiles(value: object) -> object:
 
 
 def _values(value: object) -> object:
-    """None, or a tuple of distinct categories of one type."""
+    """Validates None, or distinct categories of one type."""
     if value is None:
         return None
     values = tuple(map(python_scalar, value)) if isinstance(value, list | tuple) else ()
@@ -54,7 +54,7 @@ def _values(value: object) -> object:
 
 
 class NumericColumn(Section):
-    """A column whose mean and percentiles are estimated in every cluster."""
+    """Settings of a column whose mean and percentiles are estimated in every cluster."""
 
     lower: Finite = Field(
         description="the public lower bound of the column, a finite number; smaller values count as it"
@@ -76,7 +76,7 @@ class NumericColumn(Section):
 
 
 class CategoricalColumn(Section):
-    """A column whose values are counted in every cluster."""
+    """Settings of a column whose values are counted in every cluster."""
 
     values: Annotated[tuple[Category, ...] | None, BeforeValidator(_values)] = Field(
         default=None,
@@ -85,17 +85,17 @@ class CategoricalColumn(Section):
 
     @property
     def texts(self) -> tuple[str, ...] | None:
-        """The vocabulary as it is compared and released; None if it is not public."""
+        """The vocabulary as text, in which values are compared and released; None if it isn't public."""
         return None if self.values is None else tuple(map(_category_text, self.values))
 
 
 def _category_text(value: Category) -> str:
-    """A category as text: booleans as YAML writes them."""
+    """Returns a category as text; booleans are true and false, as in YAML."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _entries(section: str, model: type[Section]) -> Callable[[object], object]:
-    """Parses a mapping of columns; a fault in an entry is reported with its whole dotted name."""
+    """Returns a validator for a mapping of columns; errors give the full dotted name of an entry."""
 
     def parsed(value: object) -> object:
         if not isinstance(value, Mapping):
@@ -115,7 +115,7 @@ def _entry(name: str, settings: object, model: type[Section]) -> Section:
 
 
 class ProfilePrivacy(Section):
-    """What the profile may spend, beside what the model has spent."""
+    """Budget of the profile, in addition to that of the model."""
 
     unit: PrivacyUnit = Field(description="record or client: what one neighbor adds or removes")
     epsilon: Epsilon = Field(description="the total epsilon of the profile, a finite number > 0")
@@ -123,7 +123,7 @@ class ProfilePrivacy(Section):
 
 
 class ProfileShares(Section):
-    """Shares of the budget; only the ratios of those in use matter, and columns share equally."""
+    """Shares of the budget; only the ratios of those in use matter, and columns get equal parts."""
 
     sizes: Positive = Field(default=1.0, description="the share of the cluster sizes, a finite number > 0")
     means: Positive = Field(default=1.0, description="the share of all means, a finite number > 0")
@@ -132,7 +132,7 @@ class ProfileShares(Section):
 
 
 class ProfileOptions(Section):
-    """The described columns, and how much of the data PipelineDP looks at row by row."""
+    """The columns to describe, and limits on the rows that PipelineDP processes one by one."""
 
     numeric: Annotated[dict[Text, NumericColumn], BeforeValidator(_entries("numeric", NumericColumn))] = Field(
         default_factory=dict, description="a section per numeric column, with lower, upper and percentiles"
@@ -159,7 +159,7 @@ class ProfileOptions(Section):
 
 
 class ProfileConfig(ModelJob):
-    """One `profile` job."""
+    """A `profile` job."""
 
     privacy: ProfilePrivacy = Field(description="a section with unit, epsilon and delta")
     profile: ProfileOptions = Field(default=ProfileOptions(), description="a section of columns and options")
@@ -167,17 +167,17 @@ class ProfileConfig(ModelJob):
 
     @property
     def by_client(self) -> bool:
-        """Whether the privacy unit is the client."""
+        """True if the privacy unit is the client."""
         return self.privacy.unit is PrivacyUnit.CLIENT
 
     @property
     def unit_rows(self) -> int:
-        """Rows of one privacy unit that count, at most."""
+        """Largest number of rows of one privacy unit that count."""
         return self.profile.max_rows_per_client or 1
 
     @property
     def rate(self) -> float:
-        """The public rate at which units are sampled for percentiles; never from exact counts."""
+        """Public rate at which units are sampled for percentiles; never computed from exact counts."""
         options = self.profile
         if options.max_rows is None:
             return options.sampling_rate or 1.0
@@ -241,5 +241,5 @@ class ProfileConfig(ModelJob):
 
 
 def load_profile_config(text: str) -> ProfileConfig:
-    """A job from YAML text; raises ConfigError as `parse_model_job` does."""
+    """Parses a job from YAML text; raises ConfigError like `parse_model_job`."""
     return parse_model_job(text, ProfileConfig)

@@ -1,4 +1,4 @@
-"""What a profile releases: every noised aggregate, its sensitivity and its noise, before data are read."""
+"""Plan of a profile: every noised aggregate, its sensitivity and its noise, before data are read."""
 
 import dataclasses
 import enum
@@ -23,18 +23,18 @@ PROFILE_SCHEMA = pa.schema(
     ]
 )
 UNITS_PER_HALF_RANGE = 1 << 20
-"""Half the public range of a numeric column, in the integers that are summed."""
+"""Half the public range of a numeric column in integer units, in which sums are computed."""
 TREE_LEVELS = 4
-"""Levels of the tree of noisy counts from which PipelineDP reads all percentiles of a column in a cluster."""
+"""Levels of the tree of noisy counts from which PipelineDP computes a column's percentiles in a cluster."""
 
 
 class Statistic(enum.StrEnum):
-    """What a number of a profile is.
+    """Kinds of numbers in a profile.
 
     COUNT: rows of the cluster; with a column and a value, rows with that value.
     CLIENTS: clients with a row in the cluster; with a column and a value, clients with that value in the cluster.
     MEAN: of a column, in its unit.
-    PERCENTILE: of a column, in its unit; `value` says which.
+    PERCENTILE: of a column, in its unit; `value` is the percentage.
     """
 
     COUNT = "count"
@@ -44,10 +44,10 @@ class Statistic(enum.StrEnum):
 
 
 class ProfileResult(NamedTuple):
-    """What a run releases.
+    """Results of a run.
 
     Attributes:
-      profile: of `PROFILE_SCHEMA`.
+      profile: table with schema `PROFILE_SCHEMA`.
       privacy: the guarantee.
       fingerprint: HMAC of the input's files under the run key.
     """
@@ -58,10 +58,10 @@ class ProfileResult(NamedTuple):
 
 
 def clusters_of(profile: pa.Table) -> list[dict[str, Any]]:
-    """A profile by cluster, for reports and notebooks: sizes, means and percentiles by column, counts by value.
+    """Groups a profile by cluster for reports and notebooks: sizes, means and percentiles by column, counts by value.
 
     Args:
-      profile: of `PROFILE_SCHEMA`.
+      profile: table with schema `PROFILE_SCHEMA`.
 
     Returns:
       One mapping per cluster, in order: `cluster`, `sizes` {statistic: number}, `numeric` {column: {"mean" or "p25":
@@ -87,7 +87,7 @@ def clusters_of(profile: pa.Table) -> list[dict[str, Any]]:
 
 
 class ProfileLaw(enum.StrEnum):
-    """What PipelineDP draws."""
+    """Noise distributions of PipelineDP."""
 
     GAUSSIAN = "pipeline_dp_gaussian"
     LAPLACE = "pipeline_dp_laplace"
@@ -101,12 +101,12 @@ class ProfileEvent:
     Attributes:
       path: unique in the run, for example "profile/means/age".
       law: of the noise.
-      shape: of what is noised; None where the number of values is private.
-      sensitivity: how far one privacy unit moves it, in L2 (L1 for Laplace noise), in the unit of the sums.
-      share: > 0; of the budget, relative to the other events.
+      shape: shape of the noised array; None if the number of values is private.
+      sensitivity: largest change by one privacy unit, in L2 (L1 for Laplace noise), in the unit of the sums.
+      share: > 0; part of the budget, relative to the other events.
       noise_multiplier: stddev of the noise / sensitivity (scale / sensitivity for Laplace noise); NaN before
         calibration.
-      threshold_delta: the odds at which a value of a single privacy unit passes the threshold; part of delta.
+      threshold_delta: probability that a value of a single privacy unit passes the threshold; part of delta.
     """
 
     path: str
@@ -124,11 +124,11 @@ class ProfileEvent:
 
     @property
     def normalized_stddev(self) -> float:
-        """Stddev of the noise / sensitivity, whatever the law."""
+        """Ratio of the noise stddev to the sensitivity, for either law."""
         return self.noise_multiplier * (math.sqrt(2.0) if self.law is ProfileLaw.LAPLACE else 1.0)
 
     def to_json(self) -> dict[str, Any]:
-        """One row of `privacy.json`."""
+        """Returns one row of `privacy.json`."""
         return {
             "path": self.path,
             "mechanism": str(self.law),
@@ -147,14 +147,14 @@ class ProfilePlan:
 
     Attributes:
       unit: privacy unit; neighbors add or remove one.
-      epsilon: that all events together may spend.
-      delta: likewise, thresholds included.
-      n_clusters: of the model.
-      unit_rows: rows of one privacy unit that count, at most.
-      rate: public share of units that percentiles are taken of.
+      epsilon: spent by all events together.
+      delta: spent by all events together, thresholds included.
+      n_clusters: number of clusters in the model.
+      unit_rows: largest number of rows of one privacy unit that count.
+      rate: public share of units that are sampled for percentiles.
       numeric: columns with means.
       categorical: columns with histograms.
-      events: in the order in which they are accounted.
+      events: in the order of accounting.
     """
 
     unit: PrivacyUnit
@@ -169,16 +169,16 @@ class ProfilePlan:
 
     @property
     def by_client(self) -> bool:
-        """Whether the privacy unit is the client."""
+        """True if the privacy unit is the client."""
         return self.unit is PrivacyUnit.CLIENT
 
     @property
     def sized_by(self) -> Statistic:
-        """The number that says of how many privacy units something is."""
+        """The statistic that counts privacy units."""
         return Statistic.CLIENTS if self.by_client else Statistic.COUNT
 
     def event(self, path: str) -> ProfileEvent:
-        """The event of that path; raises KeyError."""
+        """Returns the event with that path; raises KeyError."""
         for each in self.events:
             if each.path == path:
                 return each
@@ -186,12 +186,12 @@ class ProfilePlan:
 
     @property
     def sums(self) -> tuple[ProfileEvent, ...]:
-        """Events of exact sums, in the order of their coordinates in one vector of all."""
+        """Events that noise exact sums, in the order of their coordinates in the joint vector."""
         return tuple(each for each in self.events if _is_sum(each))
 
     @property
     def size(self) -> int:
-        """Coordinates of all exact sums together."""
+        """Number of coordinates of all exact sums together."""
         return sum(math.prod(each.shape or ()) for each in self.sums)
 
 
@@ -200,45 +200,45 @@ CLIENTS = "profile/sizes/clients"
 
 
 def mean_path(column: str) -> str:
-    """Path of the sums behind the means of a column."""
+    """Returns the path of the sums behind the means of a column."""
     return f"profile/means/{column}"
 
 
 def percentile_path(column: str) -> str:
-    """Path of the trees behind the percentiles of a column."""
+    """Returns the path of the trees behind the percentiles of a column."""
     return f"profile/percentiles/{column}"
 
 
 def histogram_path(column: str) -> str:
-    """Path of the counts of a column's values."""
+    """Returns the path of the counts of a column's values."""
     return f"profile/histograms/{column}"
 
 
 def selection_path(column: str) -> str:
-    """Path of the choice of values to release, where the vocabulary is not public."""
+    """Returns the path of the selection of values to release, for a vocabulary that isn't public."""
     return f"profile/selections/{column}"
 
 
 def _is_sum(event: ProfileEvent) -> bool:
-    """Whether the event noises exact sums over a public set of cells."""
+    """Returns whether the event noises exact sums over a public set of cells."""
     return event.shape is not None and not event.path.startswith("profile/percentiles/")
 
 
 _Mechanism = tuple[str, ProfileLaw, tuple[int, ...] | None, float]
 _Group = tuple[float, list[_Mechanism]]
-"""A share and the mechanisms it is for: path, law, shape, sensitivity."""
+"""Share of the budget, and the mechanisms that split it: path, law, shape, sensitivity."""
 
 
 def uncalibrated(config: ProfileConfig, n_clusters: int, percentile_law: ProfileLaw) -> ProfilePlan:
-    """The plan of a job without its noise.
+    """Returns the plan of a job without noise multipliers.
 
-    One row adds 1 to one count, at most half the range to one sum and 1 to one count on each level of one tree, so m
-    rows move any of them by at most m in L2 and in L1, times the unit; that they are in several clusters only helps.
-    Values and clusters of a client are counted once each, so m rows move such counts by 1 in at most m cells.
+    One row changes one count by 1, one sum by at most half the range, and on each level of one tree one count by 1.
+    So m rows change any of them by at most m in L2 and in L1, times the unit; if they are in several clusters, by less.
+    Each value and cluster of a client is counted once, so m rows change such counts by 1 in at most m cells.
 
     Args:
-      config: the job.
-      n_clusters: of the model.
+      config: settings of the job.
+      n_clusters: number of clusters in the model.
       percentile_law: noise of the trees, Gaussian or Laplace.
     """
     groups = (
@@ -282,7 +282,7 @@ def _means(config: ProfileConfig, n_clusters: int) -> _Group:
 
 
 def _percentiles(config: ProfileConfig, n_clusters: int, law: ProfileLaw) -> _Group:
-    """Trees of noisy counts of numeric columns with percentiles."""
+    """Returns the trees of noisy counts, for the numeric columns with percentiles."""
     levels = math.sqrt(TREE_LEVELS) if law is ProfileLaw.GAUSSIAN else float(TREE_LEVELS)
     columns = [name for name, column in config.profile.numeric.items() if column.percentiles]
     return config.profile.shares.percentiles, [
@@ -291,7 +291,7 @@ def _percentiles(config: ProfileConfig, n_clusters: int, law: ProfileLaw) -> _Gr
 
 
 def _histograms(config: ProfileConfig, n_clusters: int) -> _Group:
-    """Counts of values; where the vocabulary is not public, a choice of values before."""
+    """Returns the counts of values, after the selection of values if the vocabulary isn't public."""
     found: _Group = config.profile.shares.histograms, []
     for name, column in config.profile.categorical.items():
         shape = None if column.values is None else (n_clusters, len(column.values))

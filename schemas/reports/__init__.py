@@ -1,1 +1,1 @@
-"""Reports that clients send in one round: settings, public parameters, records and rows."""
+"""Private reports that clients send once: settings, public parameters, records and rows."""

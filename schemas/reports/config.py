@@ -1,4 +1,4 @@
-"""Configs of the jobs `encode` and `decode`: clustering of private reports in one round."""
+"""Settings of the jobs `encode`, `shuffle` and `decode`, which cluster private reports from one round."""
 
 import functools
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ from dapple_dp.schemas.tables.encoding import ColumnEncoding, Encodings, check_e
 
 
 class ReportTreeConfig(Section):
-    """The ball that points are in, and the tree over it."""
+    """The ball that contains the points, and the tree over it."""
 
     radius: Annotated[float, number_from(1e-100, 1e100)] = Field(
         description="the public radius of the ball to which points are clipped, a number > 0 in feature units"
@@ -47,7 +47,7 @@ class ReportTreeConfig(Section):
 
 
 class ReportPrivacyConfig(Section):
-    """What each client is promised."""
+    """Privacy guarantee of each client."""
 
     unit: PrivacyUnit = Field(description="client: what one neighbor replaces")
     epsilon: Epsilon = Field(
@@ -60,7 +60,7 @@ class ReportPrivacyConfig(Section):
 
 
 class ReportOptions(Section):
-    """How reports are made, and where they are."""
+    """Mode, variant and place of reports."""
 
     mode: ReportMode = Field(default=ReportMode.LOCAL, description="local, or shuffle")
     variant: ReportVariant | None = Field(
@@ -135,7 +135,7 @@ class EncodeConfig(JobSettings):
 
     @property
     def encodings(self) -> Mapping[str, ColumnEncoding]:
-        """How columns become features; columns without an entry are features."""
+        """Encodings of columns, by name; columns without one are features as they are."""
         return self.encode
 
     _encodings_fit_the_data = pydantic.model_validator(mode="after")(check_encodings)
@@ -152,14 +152,14 @@ class EncodeConfig(JobSettings):
 
 
 class CollectedReports(JobSettings):
-    """A job on reports that exist; the sections of `encode` may be there too and must agree with the reports."""
+    """A job on existing reports; the settings of `encode` may be included, and must agree with the reports."""
 
     reports: ReportOptions = Field(description="the section of the reports with their folder")
     seed: Whole = Field(default=0, description="the seed of k-means on the server, an integer >= 0")
     job: EncodeConfig | None = Field(default=None, description="the settings of the encode job, or leave them out")
 
     def check(self, parameters: ReportParameters) -> None:
-        """Compares what the job says with the parameters of the reports.
+        """Compares the job's settings with the parameters of the reports.
 
         Raises:
           ConfigError: if they differ.
@@ -208,11 +208,11 @@ class ShuffleConfig(CollectedReports):
 
 Collected = TypeVar("Collected", bound=CollectedReports)
 _OF_DECODE = ("seed", "windows")
-"""Settings that only `decode` has, in a file that it shares with the other jobs."""
+"""Settings for `decode` only, in a file that it shares with the other jobs."""
 
 
 def load_encode_config(text: str) -> EncodeConfig:
-    """An `encode` job from YAML text; settings that only `decode` has may be there.
+    """Parses an `encode` job from YAML text; settings for `decode` only are ignored.
 
     Raises:
       ConfigError: one sentence about the first wrong setting, or if the text is not YAML.
@@ -222,7 +222,7 @@ def load_encode_config(text: str) -> EncodeConfig:
 
 
 def load_collected(kind: type[Collected], text: str) -> Collected:
-    """A job on collected reports from YAML text, alone or with the settings of its `encode` job.
+    """Parses a job on collected reports from YAML text, with or without the settings of its `encode` job.
 
     Raises:
       ConfigError: one sentence about the first wrong setting, or if the text is not YAML.
@@ -237,11 +237,11 @@ def load_collected(kind: type[Collected], text: str) -> Collected:
 
 
 load_decode_config = functools.partial(load_collected, DecodeConfig)
-"""A `decode` job from YAML text; raises ConfigError."""
+"""Parses a `decode` job from YAML text; raises ConfigError."""
 load_shuffle_config = functools.partial(load_collected, ShuffleConfig)
-"""A `shuffle` job from YAML text; raises ConfigError."""
+"""Parses a `shuffle` job from YAML text; raises ConfigError."""
 
 
 def _of_encode(settings: dict[str, object]) -> dict[str, object]:
-    """Without the settings that only `decode` has."""
+    """Returns the settings without those for `decode` only."""
     return {name: value for name, value in settings.items() if name not in _OF_DECODE}

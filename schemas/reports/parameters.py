@@ -1,6 +1,6 @@
-"""The public parameters of a collection of reports: what every encoder and the decoder must agree on.
+"""Public parameters of a collection of reports, the same for every encoder and the decoder.
 
-Standard library only, so that a device can read it.
+Uses only the standard library, so that devices can import it.
 """
 
 import dataclasses
@@ -22,17 +22,17 @@ FORMAT_VERSION = 1
 WORD = 1 << 64
 KEY_BYTES = 16
 MOST_SIZE = 1 << 16
-"""Codewords of a report, at most, so that an index has two bytes."""
+"""Maximum number of codewords, so that an index fits into two bytes."""
 MOST_LEVELS = 12
-"""Of a tree of reports; its decoder keeps 2**depth sums."""
+"""Maximum depth of a report tree; its decoder keeps 2**depth sums."""
 MOST_FEATURES = 1 << 12
-"""Of a report; its decoder keeps a sum per pair of them."""
+"""Maximum number of features in a report; its decoder keeps a sum per pair of them."""
 MOST_CLUSTERS = 1 << 16
-"""Of a decoded model."""
+"""Maximum number of clusters in a decoded model."""
 MOST_PARAMETER_BYTES = 1 << 24
-"""Bytes of `parameters.json`, at most."""
+"""Maximum bytes of `parameters.json`."""
 MOST_STATED_EPSILON = 100.0
-"""Largest epsilon that a file can promise; beyond it nothing is promised."""
+"""Largest epsilon that parameters may state; larger ones give no useful guarantee."""
 _FIELDS = frozenset({"version", "variant", "n_clusters", "features", "radius", "depth", "key", "guarantee", "choices"})
 _MOST_BATCH = 1 << 40
 _MOST_CHOICES = 2
@@ -41,12 +41,12 @@ _FARTHEST = 1e100
 
 
 class ReportVariant(Choice):
-    """What a report says.
+    """Content of a report.
 
-    LEAVES: as nested, with all sets of levels alike, so that all leaves of the tree have little noise.
-    NESTED: one of many public codewords near the point, its sign that of a random set of levels of a tree.
-    POINTS: the same without levels: every report stands for the point as a whole.
-    PRIVUNIT: as nested, with codewords that the client draws in private and sends in full.
+    LEAVES: like nested, with all sets of levels equally likely, so that all leaves of the tree have little noise.
+    NESTED: one of many public codewords near the point; its sign is for a random set of levels of a tree.
+    POINTS: like nested, without levels: every report encodes the whole point.
+    PRIVUNIT: like nested, with codewords that the client draws in private and sends in full.
     PAPER: Algorithms 5 to 8 of Chang, Ghazi, Kumar, Manurangsi (2021): one level, two bits.
     """
 
@@ -59,13 +59,13 @@ class ReportVariant(Choice):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SubsetChoice:
-    """A choice among `size` things of which `near` are favored: the mechanism of every report.
+    """Random choice of one of `size` items, of which `near` are favored: the mechanism of every report.
 
-    A uniform 64-bit word below `threshold` picks one of the favored, any other word one of the rest, each uniformly.
+    A uniform 64-bit word below `threshold` selects a favored item, any other word one of the rest, both uniformly.
 
     Attributes:
       size: at least 2.
-      near: favored ones, from 1 to size - 1.
+      near: number of favored items, from 1 to size - 1.
       threshold: from 1 to 2**64 - 1.
     """
 
@@ -75,18 +75,18 @@ class SubsetChoice:
 
     @classmethod
     def at_most(cls, size: int, near: int, epsilon: float) -> Self:
-        """The most faithful choice whose privacy loss is at most `epsilon`, by exact arithmetic."""
+        """Creates the most accurate choice with a privacy loss of at most `epsilon`, in exact arithmetic."""
         lower = exp_below(epsilon)
         inside = near * lower / (near * lower + size - near)
         return cls(size=size, near=near, threshold=int(inside * WORD))
 
     @property
     def ratio(self) -> Fraction:
-        """Probability of a favored thing over that of another one, exactly."""
+        """Ratio of the probabilities of a favored item and any other one, exact."""
         return Fraction(self.threshold * (self.size - self.near), (WORD - self.threshold) * self.near)
 
     def keeps(self, epsilon: float) -> bool:
-        """Whether the privacy loss, in either direction, is at most `epsilon`; never wrongly true."""
+        """Returns whether the privacy loss is at most `epsilon` in both directions; never true by mistake."""
         if not (self.size >= 2 and 0 < self.near < self.size and 0 < self.threshold < WORD):
             return False
         largest = exp_below(epsilon)
@@ -94,26 +94,26 @@ class SubsetChoice:
 
 
 def exp_below(exponent: float) -> Fraction:
-    """A rational just below exp(exponent)."""
+    """Returns a rational number just below exp(exponent)."""
     with decimal.localcontext(decimal.Context(prec=50)):
         return Fraction(decimal.Decimal(exponent).exp().next_minus())
 
 
 def canonical(columns: list[dict[str, Any]] | None) -> str | None:
-    """An encoding as the text that stands for it."""
+    """Returns an encoding as canonical JSON text."""
     return None if columns is None else json.dumps(columns, sort_keys=True)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReportGuarantee:
-    """What a collection promises to each client.
+    """Guarantee of a collection of reports for each client.
 
     Attributes:
       mode: local or shuffle.
-      local_epsilon: pure epsilon of one report, anyone who sees it.
-      epsilon: of the whole batch, for readers of the shuffled reports; `local_epsilon` in mode local.
-      delta: likewise; 0 in mode local.
-      min_batch: reports without which nothing is decoded.
+      local_epsilon: pure epsilon of one report, against anyone who sees it.
+      epsilon: of the whole batch, against readers of the shuffled reports; `local_epsilon` in mode local.
+      delta: of the whole batch; 0 in mode local.
+      min_batch: smallest number of reports that is decoded.
     """
 
     mode: ReportMode
@@ -123,12 +123,12 @@ class ReportGuarantee:
     min_batch: int
 
     def is_met_by(self, n_clients: int) -> bool:
-        """Whether reports of so many clients keep the promise: all that look at the size of a batch ask here."""
+        """Returns whether reports of this many clients fulfill the guarantee; the only check of a batch's size."""
         return self.mode is ReportMode.LOCAL or n_clients >= self.min_batch
 
     @classmethod
     def from_plain(cls, content: object) -> Self:
-        """The guarantee in `parameters.json`; raises MalformedError for another content."""
+        """Parses the guarantee of `parameters.json`; raises MalformedError for other content."""
         fields = Fields(content, {"mode", "local_epsilon", "epsilon", "delta", "min_batch"})
         mode = ReportMode(fields.text("mode"))
         shuffled = mode is ReportMode.SHUFFLE
@@ -148,15 +148,15 @@ class ReportParameters:
     """Content of `parameters.json`; public.
 
     Attributes:
-      variant: what a report says.
-      n_clusters: of the model.
+      variant: content of a report.
+      n_clusters: number of clusters in the model.
       features: names of the features, in the order of the coordinates.
       radius: from 1e-100 to 1e100, feature units; points are clipped to this norm.
       depth: levels of the tree; 0 without one.
-      key: 16 public bytes, of all public randomness.
-      guarantee: what is promised.
-      choices: mechanisms of a report, in the order in which they are used; their privacy losses add up.
-      encoding: how columns become features, as canonical JSON, or None if the features are columns themselves.
+      key: 16 public bytes, from which all public randomness is derived.
+      guarantee: the guarantee for each client.
+      choices: mechanisms of a report with their epsilons, in order of use; privacy losses add up.
+      encoding: encodings of columns, as canonical JSON; None if the columns themselves are the features.
     """
 
     variant: ReportVariant
@@ -170,7 +170,7 @@ class ReportParameters:
     encoding: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuses sizes nobody can decode and mechanisms that break the promise: no client need trust the file."""
+        """Refuses unusable sizes, and mechanisms that break the guarantee, so that clients need not trust the file."""
         if self.n_features > MOST_FEATURES or self.n_clusters > MOST_CLUSTERS:
             raise ConfigError(
                 f"report parameters must have at most {MOST_FEATURES} features and {MOST_CLUSTERS} clusters, got "
@@ -183,7 +183,7 @@ class ReportParameters:
                 "choices of report parameters must keep local_epsilon, got some that do not; use an unchanged "
                 "parameters file."
             )
-        # A bit without a choice of its own would spend an epsilon that nobody counts.
+        # A bit without a choice in this list would spend an epsilon that isn't counted.
         sizes = [choice.size for choice, _ in self.choices]
         fitting = sizes == [2, 2] if self.variant is ReportVariant.PAPER else len(sizes) == 1 and sizes[0] <= MOST_SIZE
         if not fitting:
@@ -209,33 +209,33 @@ class ReportParameters:
         return None if self.encoding is None else list(json_text.parse(self.encoding))
 
     def with_depth(self, depth: int) -> "ReportParameters":
-        """The same parameters for a tree of this many levels."""
+        """Returns the parameters with another number of tree levels."""
         return dataclasses.replace(self, depth=depth)
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of `parameters.json` as `to_json` writes it: what reports of mode shuffle carry to their shuffler."""
+        """SHA-256 of `parameters.json` as `to_json` writes it; reports in mode shuffle carry it to their shuffler."""
         return hashlib.sha256(self.to_json().encode()).digest()
 
     @property
     def report_bytes(self) -> int:
-        """Bytes of one report: nonce and index, or nonce and codeword; a digest on its way is not counted."""
+        """Bytes of one report: nonce and index, or nonce and codeword; without the digest for the shuffler."""
         if self.variant is not ReportVariant.PRIVUNIT:
             return 10
         return 8 + max(64, 1 << (self.n_features + 1).bit_length()) // 8
 
     @property
     def even_subsets(self) -> bool:
-        """Whether all subsets of levels are equally likely."""
+        """True if all sets of levels are equally likely."""
         return self.variant is ReportVariant.LEAVES
 
     @property
     def cost(self) -> str:
-        """What a client sends, in words."""
+        """Description of the size of a report."""
         return f"{self.report_bytes} bytes per report"
 
     def to_json(self) -> str:
-        """Text of `parameters.json`; thresholds are strings, since they do not fit into a double."""
+        """Returns the text of `parameters.json`; thresholds are strings, since they don't fit into a double."""
         content = {
             "version": FORMAT_VERSION,
             "variant": str(self.variant),
@@ -255,10 +255,10 @@ class ReportParameters:
 
     @classmethod
     def from_json(cls, text: bytes | str, where: str = "parameters.json") -> Self:
-        """Reads `to_json`'s text.
+        """Inverse of `to_json`.
 
         Raises:
-          ConfigError: if it is not that, is of another version, or does not keep its promise.
+          ConfigError: if the text is malformed, has another version, or breaks its guarantee.
         """
         refusal = parameters_refusal(where)
         with refusal.covers():
@@ -266,7 +266,7 @@ class ReportParameters:
 
     @classmethod
     def from_plain(cls, content: object) -> Self:
-        """Reads the content of `to_json`'s text; raises MalformedError or ConfigError for another."""
+        """Parses the content of `parameters.json`; raises MalformedError or ConfigError for other content."""
         fields = Fields(content, _FIELDS, {"encoding"})
         if fields.whole("version", 0, FORMAT_VERSION) != FORMAT_VERSION:
             raise MalformedError("another version")
@@ -285,7 +285,7 @@ class ReportParameters:
 
 
 def parameters_refusal(where: str) -> Refusal:
-    """The refusal of a file that does not hold report parameters."""
+    """Builds the error for a file without valid report parameters."""
     rule = f"{where} must be report parameters of version {FORMAT_VERSION}"
     return Refusal(kind=ConfigError, rule=rule, remedy="use the file that encode wrote")
 
@@ -306,7 +306,7 @@ _NUMBERS = (
 
 
 def _column(content: object) -> dict[str, Any]:
-    """A column of an encoding, as a device will use it."""
+    """Validates a column of an encoding for use on a device."""
     if not isinstance(content, dict) or content.keys() not in _NUMBERS:
         raise MalformedError("other fields in 'encoding'")
     fields = Fields(content, set(content))
@@ -335,7 +335,7 @@ def _edge(value: object) -> float:
 
 
 def _check_vocabulary(values: tuple[object, ...]) -> None:
-    """Categories are distinct, and of one type."""
+    """Refuses categories that aren't distinct and of one type."""
     kinds = {type(value) for value in values}
     if len(kinds) > 1 or not kinds <= {str, int, bool} or len(set(values)) < len(values):
         raise MalformedError("another content at 'vocabulary'")

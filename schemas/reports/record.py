@@ -1,4 +1,4 @@
-"""From a record of named values to the vector that a report stands for; standard library only, for a device."""
+"""Conversion of a record of named values to a vector; only the standard library, so that devices can import it."""
 
 import bisect
 import math
@@ -11,15 +11,15 @@ Value = str | int | float | bool | None
 
 
 def features_of(record: Mapping[str, Value], parameters: ReportParameters) -> list[float]:
-    """Features of one record, as `encode` computes them over a lake.
+    """Returns the features of one record, as `encode` computes them for a table.
 
     Args:
-      record: values by column; others are not looked at.
-      parameters: public.
+      record: values by column; other columns are ignored.
+      parameters: public parameters of the reports.
 
     Returns:
-      One number per feature. A value that is null, not finite or of another type gives NaN, which a report takes
-      for 0: a client sends its report whatever it holds.
+      One number per feature. A value that is null, not finite or of another type gives NaN, which a report treats as
+      0, so that a client sends a report for any value.
 
     Raises:
       ConfigError: if a column is missing.

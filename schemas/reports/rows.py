@@ -1,4 +1,4 @@
-"""Rows of reports as Parquet: what is written, and what is accepted."""
+"""Rows of reports in Parquet: the columns that are written, and the rows that are accepted."""
 
 import numpy as np
 import pyarrow as pa
@@ -14,13 +14,13 @@ NONCE = "nonce"
 INDEX = "index"
 CODEWORD = "codeword"
 DIGEST = "parameters"
-"""Column of reports of mode shuffle on their way to the shuffler: the digest of the parameters that made them."""
+"""Column in mode shuffle on the way to the shuffler: the digest of the parameters that made the report."""
 REPORTS_FOLDER = "reports.parquet"
 PARAMETERS_FILE = "parameters.json"
 
 
 def report_schema(parameters: ReportParameters) -> pa.Schema:
-    """Columns of a file of reports: `nonce` uint64 and `index` uint16, or `codeword` bytes for privunit."""
+    """Returns the columns of a file of reports: `nonce` uint64 and `index` uint16, or `codeword` for privunit."""
     nonce = pa.field(NONCE, pa.uint64(), nullable=False)
     if parameters.variant is ReportVariant.PRIVUNIT:
         return pa.schema([nonce, pa.field(CODEWORD, pa.binary(parameters.report_bytes - 8), nullable=False)])
@@ -28,14 +28,14 @@ def report_schema(parameters: ReportParameters) -> pa.Schema:
 
 
 def message_columns(parameters: ReportParameters) -> PackedColumns:
-    """The bytes of a report as a message of a topic: those of docs/report-format.md, without a digest."""
+    """Returns the layout of a report as a message, as in docs/report-format.md, without a digest."""
     if parameters.variant is ReportVariant.PRIVUNIT:
         return PackedColumns(((NONCE, "Q"), (CODEWORD, f"{parameters.report_bytes - 8}s")))
     return PackedColumns(((NONCE, "Q"), (INDEX, "H")))
 
 
 def arrival_schema(parameters: ReportParameters) -> pa.Schema:
-    """Columns of reports as devices send them: those of `report_schema`, and in mode shuffle a digest of 32 bytes."""
+    """Returns the columns of reports from devices: `report_schema`, and in mode shuffle a digest of 32 bytes."""
     schema = report_schema(parameters)
     if parameters.guarantee.mode is not ReportMode.SHUFFLE:
         return schema
@@ -45,12 +45,12 @@ def arrival_schema(parameters: ReportParameters) -> pa.Schema:
 def to_table(
     nonces: NDArray[np.uint64], payload: NDArray[np.uint16] | NDArray[np.uint8], parameters: ReportParameters
 ) -> pa.Table:
-    """Reports as a table.
+    """Returns reports as a table.
 
     Args:
       nonces: shape (n,).
       payload: indices, shape (n,), or codewords as bytes, shape (n, width / 8).
-      parameters: public.
+      parameters: public parameters of the reports.
     """
     schema = report_schema(parameters)
     if parameters.variant is ReportVariant.PRIVUNIT:
@@ -64,17 +64,17 @@ def to_table(
 def from_table(
     table: pa.Table, parameters: ReportParameters, where: str, schema: pa.Schema
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint16] | NDArray[np.uint8]]:
-    """Nonces and payload of the rows that can be reports; other rows are left out.
+    """Returns nonces and payload of all valid rows; other rows are skipped.
 
-    Reports come from devices that nobody controls: a null, a codeword that does not exist or bytes of another
-    length count as no report, and do not stop the others. Nor does a report that was made by other parameters: the
-    blanket of a batch is that of one law. Other columns are not looked at.
+    Reports come from untrusted devices: a null, a codeword that doesn't exist or bytes of another length are no
+    report, and don't stop the others. A report made with other parameters isn't counted either, since shuffling hides
+    a report only among reports of the same distribution. Other columns are ignored.
 
     Args:
-      table: rows.
+      table: rows of reports.
       parameters: of the collection.
-      where: the rows are, for messages.
-      schema: of `report_schema`, or of `arrival_schema` for reports that nobody has looked at.
+      where: name of the rows in messages.
+      schema: `report_schema`, or `arrival_schema` for reports straight from devices.
 
     Raises:
       SchemaMismatchError: if a column is missing or has another type.

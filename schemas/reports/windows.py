@@ -1,4 +1,4 @@
-"""Config of a `decode` job for reports that arrive: the settings of a decode, and the calendar of its windows."""
+"""Settings of a `decode` job for reports that arrive over time: those of a decode, and a calendar of windows."""
 
 import dataclasses
 import functools
@@ -23,7 +23,7 @@ _MOST_SETTLE = 30 * 86_400
 
 
 class WindowsOptions(Section):
-    """The calendar of reports that arrive in folders of dates, or in a topic."""
+    """Calendar for reports in folders named by date, or in a topic."""
 
     name: Annotated[str, Field(strict=True, pattern=_WORD)] = Field(
         description="a name for the runs of the windows, NAME-DATE: letters, digits, '-', '_' and '.'"
@@ -50,7 +50,7 @@ class WindowsOptions(Section):
 
 
 class WindowedDecode(DecodeConfig):
-    """One `decode` job with a model for each window; `reports.path` holds the folders of the dates."""
+    """A `decode` job with a model for each window; `reports.path` holds the folders of the dates."""
 
     windows: WindowsOptions = Field(description="the section of the windows with name, column, first and windows")
 
@@ -70,18 +70,18 @@ class WindowedDecode(DecodeConfig):
 
     @property
     def calendar(self) -> Calendar:
-        """Of its windows."""
+        """Calendar of the windows."""
         given = self.windows
         return Calendar(first=given.first, days=given.days, windows=given.windows, settle=given.settle)
 
     @property
     def root(self) -> str:
-        """The folder of the folders of the dates."""
+        """Parent of the folders of the dates."""
         path = str(self.reports.path)
         return path.rstrip(_SEPARATOR) or path
 
     def window(self, index: int) -> "DecodeWindow":
-        """The decode of one window; without `reports.parameters` the parameters are beside the folders of the dates."""
+        """Returns the decode of one window; by default, the parameters file is beside the folders of the dates."""
         date = self.calendar.date(index)
         reports = self.reports.model_copy(
             update={
@@ -95,14 +95,14 @@ class WindowedDecode(DecodeConfig):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeWindow:
-    """One window.
+    """Decode of one window.
 
     Attributes:
-      config: of its decode.
-      root: the folder of the folders of the dates.
-      column: of the dates in the names of folders.
+      config: settings of its decode.
+      root: parent of the folders of the dates.
+      column: column of the dates, part of the folders' names.
       date: of the window.
-      parameters_digest: of the windows that are decoded already, as manifests have it; None if there are none.
+      parameters_digest: from the manifests of already decoded windows; None if there are none.
     """
 
     config: DecodeConfig
@@ -113,7 +113,7 @@ class DecodeWindow:
 
 
 def topic_refusal() -> str:
-    """The error text on shuffled reports in a topic."""
+    """Returns the error message for shuffled reports in a topic."""
     return (
         "reports.mode must be 'local' where reports come from a topic, got 'shuffle'; a topic keeps the order in which "
         "they came, so run shuffle on those of each window, and decode its folders."
@@ -121,15 +121,15 @@ def topic_refusal() -> str:
 
 
 def has_windows(text: str) -> bool:
-    """Whether the settings of a text ask for a model of each window; raises ConfigError if it is not YAML."""
+    """Returns whether the settings have a section `windows`; raises ConfigError if the text isn't YAML."""
     settings = yaml_text.parse(text)
     return isinstance(settings, dict) and _SECTION in settings
 
 
 load_windowed_decode = functools.partial(load_collected, WindowedDecode)
-"""A job with windows from YAML text, alone or with the settings of its `encode` job; raises ConfigError."""
+"""Parses a job with windows from YAML text, with or without its `encode` job; raises ConfigError."""
 
 
 def load_any_decode(text: str) -> DecodeConfig:
-    """A `decode` job, with windows or without; raises ConfigError, in one sentence."""
+    """Parses a `decode` job, with or without windows; raises ConfigError, one sentence."""
     return load_windowed_decode(text) if has_windows(text) else load_decode_config(text)

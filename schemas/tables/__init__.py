@@ -1,1 +1,1 @@
-"""The input: columns, contracts, shards, snapshots, encoders, and the settings that name them."""
+"""Input tables: columns, contracts, shards, snapshots, encoders, and their settings."""

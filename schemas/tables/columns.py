@@ -1,4 +1,4 @@
-"""Columns of a table: finding them, their types, and their values as plain Arrow or NumPy."""
+"""Columns of a table: lookup by name, types, and conversion of values to plain Arrow or NumPy."""
 
 import difflib
 
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from dapple_dp.schemas.errors import InputError, SchemaMismatchError
 
 MOST_ID_BYTES = 1 << 12
-"""Bytes of a client id, at most."""
+"""Maximum bytes of a client id."""
 _MOST_NAMES = 8
 
 
 def find(schema: pa.Schema, name: str, where: str) -> pa.Field:
-    """The one field of that name.
+    """Returns the only field with that name.
 
     Raises:
       SchemaMismatchError: if there is none, or several.
@@ -32,26 +32,26 @@ def find(schema: pa.Schema, name: str, where: str) -> pa.Field:
 
 
 def in_numbers(kind: pa.DataType, otherwise: str) -> str:
-    """What to do with a column of a type that is no number: a date is counted, of another one the caller knows."""
+    """Returns the remedy for a column that isn't numeric: for dates, to count days; for other types, `otherwise`."""
     if not pa.types.is_temporal(kind):
         return otherwise
     return "count it in days from a public date, in a column of numbers, or leave it out of data.features"
 
 
 def mismatch(name: str, where: str, rule: str, got: str, remedy: str) -> SchemaMismatchError:
-    """The error for a column that is not what a contract asks for."""
+    """Builds the error for a column that breaks a contract."""
     return SchemaMismatchError(f"column {name!r} of {where} must {rule}, got {got}; {remedy}.")
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Type of the values behind dictionaries and extension types."""
+    """Returns the type of the values behind dictionaries and extension types."""
     if isinstance(kind, pa.BaseExtensionType):
         return plain_type(kind.storage_type)
     return plain_type(kind.value_type) if pa.types.is_dictionary(kind) else kind
 
 
 def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column without dictionaries, extension types and string views, which Arrow cannot filter or look up."""
+    """Returns the column without dictionaries, extension types and string views, which Arrow can't filter."""
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
         return plain(pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type))
@@ -61,32 +61,32 @@ def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def is_numeric(kind: pa.DataType) -> bool:
-    """Whether values, behind dictionaries and extension types, are numbers or booleans."""
+    """Returns whether values, behind dictionaries and extension types, are numbers or booleans."""
     kind, types = plain_type(kind), pa.types
     return types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind)
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a plain type holds strings."""
+    """Returns whether a plain type holds strings."""
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether a plain type holds lists, of one length or any."""
+    """Returns whether a plain type holds lists, of fixed or variable length."""
     return pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
 
 
 def is_identifier(kind: pa.DataType) -> bool:
-    """Whether a plain type can name clients: integers, strings or bytes."""
+    """Returns whether a plain type can identify clients: integers, strings or bytes."""
     types = pa.types
     raw = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
     return types.is_integer(kind) or is_text(kind) or raw or types.is_fixed_size_binary(kind)
 
 
 def floats(column: pa.ChunkedArray) -> NDArray[np.floating]:
-    """Numbers of a plain column; float32 stays, everything else becomes float64; nulls are NaN."""
+    """Converts a plain column to numbers; float32 stays, everything else becomes float64; nulls are NaN."""
     if not pa.types.is_float32(column.type):
-        # A safe cast would quote the value that has no exact double in its message.
+        # The error message of a safe cast would quote a value without an exact double.
         column = column.cast(pa.float64(), safe=False)
     if column.num_chunks == 1:
         return column.chunk(0).to_numpy(zero_copy_only=False)
@@ -94,13 +94,13 @@ def floats(column: pa.ChunkedArray) -> NDArray[np.floating]:
 
 
 def check_identifiers(ids: pa.ChunkedArray) -> None:
-    """Refuses client ids that are longer than `MOST_ID_BYTES`: each of them is hashed and compared many times.
+    """Refuses client ids longer than `MOST_ID_BYTES`, since each is hashed and compared many times.
 
     Args:
-      ids: of any type; of a dictionary its values are looked at, whether they occur or not.
+      ids: of any type; for a dictionary, all of its values are checked, even unused ones.
 
     Raises:
-      InputError: without the id.
+      InputError: if one is too long; the message doesn't contain it.
     """
     lengths = [_longest(chunk) for chunk in ids.chunks]
     if max(lengths, default=0) > MOST_ID_BYTES:
@@ -122,7 +122,7 @@ def _longest(ids: pa.Array) -> int:
 
 
 def group_by_client(ids: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.int64], pa.Array]:
-    """Stable grouping of rows by client.
+    """Groups rows by client, stably.
 
     Args:
       ids: shape (n_rows,), integers, strings or bytes without nulls; dictionary-encoded or not.

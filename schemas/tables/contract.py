@@ -1,6 +1,6 @@
-"""The input-table contract: which columns a job reads, what they must be, and how they become arrays.
+"""Contract of an input table: the columns that a job reads, the rules for them, and their conversion to arrays.
 
-`where` is how messages call the piece of data at hand: "lake/part-0.parquet, row group 3".
+`where` names the piece of data in messages, such as "lake/part-0.parquet, row group 3".
 """
 
 import dataclasses
@@ -33,31 +33,31 @@ if TYPE_CHECKING:
     from dapple_dp.schemas.tables.terms_column import TermsColumn
 
 _TURNED_ROWS = 256
-"""Rows that are turned from columns to a matrix at once, so that they stay in the cache."""
+"""Number of rows that are transposed at once, so that they stay in the cache."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TableContract:
     """Columns of one table; either `features` or `feature_list` is set.
 
-    Columns that are not named here may come and go from file to file.
+    Other columns are ignored and may differ from file to file.
 
     Attributes:
       features: columns in the order of the features, numeric unless `encoder` says otherwise; empty if
         `feature_list` is set.
       feature_list: one column of lists of numbers, all of one length.
-      client_id: column that names the client; mandatory if `by_client`.
-      n_features: required width; `len(features)`, with an encoder that of its matrix, or None while that of
-        `feature_list` is not known.
-      on_invalid_rows: what becomes of a row with a null or non-finite feature, a null client id, or a list
-        of another length than `n_features`.
-      by_client: whether `to_block` groups rows by client.
-      encoder: turns the columns `features` into features; None if these are the features.
-      patterns: by which `features` were found in the first file, and must be in all; None if the job names them.
-      participation: whose rows count in the windows of an epoch; the rows of all others are left out where they are
-        read. None if all count.
-      may_miss: columns whose nulls and NaN are kept as NaN, for whoever fills them later; without an encoder.
-      terms: a column whose public terms follow the features of a row, as numbers; None without one.
+      client_id: column that identifies the client; required if `by_client`.
+      n_features: required width: `len(features)`, or the width of the encoder's matrix; None while the width of
+        `feature_list` is unknown.
+      on_invalid_rows: handling of rows with a null or non-finite feature, a null client id, or a list whose length
+        isn't `n_features`.
+      by_client: true if `to_block` groups rows by client.
+      encoder: converts the columns in `features` to features; None if they are features as they are.
+      patterns: patterns that gave `features` in the first file, checked in all others; None if the job lists names.
+      participation: clients that count in the windows of an epoch; readers skip the rows of all others. None if all
+        clients count.
+      may_miss: columns whose nulls and NaN stay NaN, to be filled later; only without an encoder.
+      terms: column of public terms that follow a row's features, as numbers; None without one.
     """
 
     features: tuple[str, ...] = ()
@@ -100,14 +100,14 @@ class TableContract:
         encoder: Encoder | None = None,
         terms: "TermsColumn | None" = None,
     ) -> "TableContract":
-        """Contract of a job's table.
+        """Creates the contract of a job's table.
 
         Args:
-          config: the job's data section.
-          n_features: required width, if it is known from elsewhere, for example from the server data.
-          by_client: whether the privacy unit is the client.
-          encoder: of the job's `encode` section, if it has one.
-          terms: that rows carry beside their features, if any.
+          config: the job's section `data`.
+          n_features: required width, if known from another source such as the server data.
+          by_client: true if the privacy unit is the client.
+          encoder: from the job's section `encode`, if there is one.
+          terms: column of terms in addition to the features, if there is one.
 
         Raises:
           ConfigError: if `n_features` contradicts `data.feature_names` or `data.width`.
@@ -129,11 +129,11 @@ class TableContract:
         )
 
     def features_only(self) -> "TableContract":
-        """The same contract for a table without clients, as server data are."""
+        """Returns the contract for a table without clients, such as server data."""
         return dataclasses.replace(self, client_id=None, by_client=False, patterns=None, terms=None)
 
     def encoded(self) -> "TableContract":
-        """The contract of this table after its encoder has been applied, and its terms have become numbers."""
+        """Returns the contract of the table after encoding, with terms converted to numbers."""
         names = self.features if self.encoder is None else self.encoder.names
         patterns = self.patterns if self.encoder is None else None
         if self.terms is not None and self.feature_list is None:
@@ -143,7 +143,7 @@ class TableContract:
 
     @property
     def width(self) -> int:
-        """Numbers of a row as blocks have them, terms included; 0 for features of unknown width."""
+        """Number of values per row in blocks, terms included; 0 for features of unknown width."""
         return (self.n_features or 0) + (0 if self.terms is None else self.terms.most)
 
     @property
@@ -156,7 +156,7 @@ class TableContract:
 
     @property
     def types(self) -> dict[str, pa.DataType]:
-        """`columns`, with the types as which a file without types is read."""
+        """`columns`, with the types by which files without types are read."""
         encoded = {} if self.encoder is None else {each.column: each.read_as for each in self.encoder.columns}
         features = {name: encoded.get(name, pa.float64()) for name in self.features}
         if self.feature_list is not None:
@@ -164,11 +164,11 @@ class TableContract:
         return {name: features.get(name, pa.string()) for name in self.columns}
 
     def check_schema(self, schema: pa.Schema, where: str) -> None:
-        """Checks names and types; other columns are ignored.
+        """Validates names and types; other columns are ignored.
 
         Args:
-          schema: of a file or a table, Hive partition columns included.
-          where: names it in messages.
+          schema: schema of a file or a table, Hive partition columns included.
+          where: name of the data in messages.
 
         Raises:
           SchemaMismatchError: if a column is missing, ambiguous or of another type, lists have another width, or
@@ -203,10 +203,10 @@ class TableContract:
             raise _mismatch(name, where, f"have width {self.n_features or '>= 1'}", str(kind.list_size), remedy)
 
     def list_width(self, schema: pa.Schema, where: str) -> int:
-        """Width of the fixed-size-list column.
+        """Returns the width of the fixed-size-list column.
 
         Raises:
-          SchemaMismatchError: if the schema breaks the contract, or does not say the width.
+          SchemaMismatchError: if the schema breaks the contract, or has lists of variable size.
         """
         self.check_schema(schema, where)
         kind = _plain_type(_find(schema, str(self.feature_list), where).type)
@@ -216,15 +216,15 @@ class TableContract:
         return int(kind.list_size)
 
     def to_points(self, table: pa.Table, where: str) -> NDArray[np.floating]:
-        """Feature matrix of a table.
+        """Returns the feature matrix of a table.
 
         Args:
           table: has at least the feature columns; chunks, slices and dictionaries are fine.
-          where: names it in messages.
+          where: name of the data in messages.
 
         Returns:
-          Shape (n_valid_rows, n_features), C-contiguous, finite; float32 if every feature is, else float64, as
-          all encoded features are.
+          Shape (n_valid_rows, n_features), C-contiguous, finite; float32 if every feature is, else float64;
+          always float64 with an encoder.
           May be a read-only view of the table.
 
         Raises:
@@ -234,7 +234,7 @@ class TableContract:
         return self.features_only()._screened(table, where)[0]
 
     def to_block(self, table: pa.Table, where: str) -> ClientBlock:
-        """Rows of a table as statistics read them; arguments and errors as in `to_points`.
+        """Returns the rows of a table for statistics; arguments and errors as in `to_points`.
 
         Returns:
           Rows in the table's order with offsets None; if `by_client`, rows sorted stably by client, clients
@@ -248,13 +248,13 @@ class TableContract:
         return ClientBlock(points if ordered else points.take(order, axis=0), offsets, clients)
 
     def to_rows(self, table: pa.Table, where: str) -> tuple[NDArray[np.floating], pa.ChunkedArray]:
-        """Valid rows with their clients, not grouped; arguments and errors as in `to_points`.
+        """Returns valid rows with their clients, not grouped; arguments and errors as in `to_points`.
 
         Returns:
           Features, shape (n_valid_rows, n_features), and client ids without nulls, both in the table's order.
 
         Raises:
-          TypeError: if the contract is not `by_client`.
+          TypeError: if the contract isn't `by_client`.
         """
         points, ids = self._screened(table, where)
         if ids is None:
@@ -262,7 +262,7 @@ class TableContract:
         return points, ids
 
     def to_valid(self, table: pa.Table, where: str) -> tuple[NDArray[np.floating], NDArray[np.bool_]]:
-        """Valid rows and where they are, for a contract that is not by client; arguments and errors as in `to_points`.
+        """Returns valid rows and their mask, without grouping by client; arguments and errors as in `to_points`.
 
         Returns:
           Features, shape (n_valid_rows, n_features), and the mask of valid rows, shape (n_rows,).
@@ -277,7 +277,7 @@ class TableContract:
         return points[valid], valid
 
     def _screened(self, table: pa.Table, where: str) -> tuple[NDArray[np.floating], pa.ChunkedArray | None]:
-        """Valid rows: features, and client ids if `by_client`."""
+        """Returns valid rows: features, and client ids if `by_client`."""
         self.check_schema(table.schema, where)
         points = self._points(table, where)
         ids = table.column(self.client_id) if self.by_client else None
@@ -293,7 +293,7 @@ class TableContract:
         return points[valid], None if ids is None else ids.filter(pa.array(valid))
 
     def _valid(self, points: NDArray[np.floating]) -> NDArray[np.bool_]:
-        """Which values are finite, or missing where they may be; shape of `points`."""
+        """Returns a mask, shape of `points`, of values that are finite, or missing in a column of `may_miss`."""
         valid = np.isfinite(points)
         for index, name in enumerate(self.features if self.may_miss else ()):
             if name in self.may_miss:
@@ -301,7 +301,7 @@ class TableContract:
         return valid
 
     def _points(self, table: pa.Table, where: str) -> NDArray[np.floating]:
-        """Matrix of all rows; rows that are not valid have a value that is not finite."""
+        """Returns the matrix of all rows; invalid rows have a value that isn't finite."""
         if self.terms is not None:
             plain = dataclasses.replace(self, terms=None)
             return self.terms.beside(plain._points(table, where), _plain(table.column(self.terms.column)))
@@ -310,7 +310,7 @@ class TableContract:
         return self._scalars(table) if self.feature_list is None else self._lists(table, where)
 
     def _scalars(self, table: pa.Table) -> NDArray[np.floating]:
-        """Matrix of scalar columns; nulls are NaN."""
+        """Returns the matrix of scalar columns; nulls are NaN."""
         columns = [_plain(table.column(name)) for name in self.features]
         single = all(pa.types.is_float32(column.type) for column in columns)
         transposed = np.empty((len(columns), table.num_rows), dtype=np.float32 if single else np.float64)
@@ -322,7 +322,7 @@ class TableContract:
         return points
 
     def _lists(self, table: pa.Table, where: str) -> NDArray[np.floating]:
-        """Matrix of the list column; rows that are null or of another length are NaN."""
+        """Returns the matrix of the list column; rows that are null or of another length are NaN."""
         column = _plain(table.column(self.feature_list))
         width = self._width(column, where)
         parts = [_list_points(chunk, width) for chunk in column.chunks if len(chunk)]
@@ -332,7 +332,7 @@ class TableContract:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _width(self, column: pa.ChunkedArray, where: str) -> int:
-        """Number of features of the list column; for variable lists it is checked on the data."""
+        """Returns the width of the list column; lists of variable size are checked one by one."""
         if pa.types.is_fixed_size_list(column.type):
             return int(column.type.list_size)
         lengths = pc.unique(pc.list_value_length(column)).drop_null().to_pylist()
@@ -347,7 +347,7 @@ class TableContract:
         return int(width)
 
     def _invalid_row(self, points: NDArray[np.floating], where: str) -> InputError:
-        """The error for a row that is not valid; names the first column at fault."""
+        """Builds the error for an invalid row; names the first wrong column."""
         name, rule, got = self.client_id, "name a client in every row", "a null"
         finite = self._valid(points).all(axis=0)
         if not finite.all():
@@ -365,7 +365,7 @@ class TableContract:
 
 
 def _named_width(config: DataConfig, n_features: int | None) -> int | None:
-    """Width of a list column: as it is known, as the job says, or the number of its names."""
+    """Returns the known width of a list column, from the data, the job, or the number of feature names."""
     if config.width is not None and n_features not in (None, config.width):
         raise ConfigError(
             f"data.width must be {n_features} like that of the server data or the model, got {config.width}; correct "
@@ -382,13 +382,13 @@ def _named_width(config: DataConfig, n_features: int | None) -> int | None:
 
 
 def _list_points(chunk: pa.Array, width: int) -> NDArray[np.floating]:
-    """Matrix of one chunk of lists, a view of it where possible."""
+    """Returns the matrix of one chunk of lists, a view of it if possible."""
     usable = pc.is_valid(chunk)
     if not pa.types.is_fixed_size_list(chunk.type):
         usable = pc.fill_null(pc.equal(pc.list_value_length(chunk), width), False)
     mask = usable.to_numpy(zero_copy_only=False)
     n_usable = int(mask.sum())
-    # `values` would ignore slices; `flatten` heeds them and leaves null lists out.
+    # `values` would ignore slices; `flatten` respects them and skips null lists.
     flat = (chunk if n_usable == len(chunk) else chunk.filter(usable)).flatten()
     values = _floats(_plain(pa.chunked_array([flat]))).reshape(n_usable, width)
     if n_usable == len(chunk):
@@ -399,14 +399,14 @@ def _list_points(chunk: pa.Array, width: int) -> NDArray[np.floating]:
 
 
 def _valid_ids(ids: pa.ChunkedArray) -> NDArray[np.bool_]:
-    """Which client ids are not null, in the dictionary or outside, shape (n_rows,)."""
+    """Returns a mask, shape (n_rows,), of client ids that are not null, in the dictionary or outside."""
     if pa.types.is_dictionary(ids.type):
         ids = _plain(ids)
     return np.ones(len(ids), dtype=np.bool_) if not ids.null_count else pc.is_valid(ids).to_numpy()
 
 
 def _all_finite(points: NDArray[np.floating]) -> bool:
-    """Whether every value is finite; the sum of squares settles it unless it overflows."""
+    """Returns whether every value is finite; computed from the sum of squares unless that overflows."""
     flat = points.ravel()
     with np.errstate(all="ignore"):
         return math.isfinite(np.dot(flat, flat)) or bool(np.isfinite(flat).all())

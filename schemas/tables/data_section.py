@@ -1,4 +1,4 @@
-"""Where the rows of a job are, and what may be said of them in public."""
+"""Settings for the place of a job's rows, and for public facts about them."""
 
 import codecs
 import collections
@@ -29,11 +29,11 @@ from dapple_dp.schemas.tables.feature_patterns import FeaturePatterns, has_patte
 from dapple_dp.schemas.tables.snapshot import TableConfig
 
 MOST_WIDTH = 1 << 13
-"""Numbers of a row, at most: the lattice holds no more."""
+"""Largest number of features in a row, a limit of the lattice."""
 
 
 def _feature_names(value: object) -> object:
-    """One column name, or a tuple of distinct ones."""
+    """Validates one column name, or a list of distinct ones."""
     if isinstance(value, str) and is_pattern(value):
         raise rejection.broken_rule("a list where it has a pattern of several columns")
     names = (value,) if isinstance(value, str) else value
@@ -48,7 +48,7 @@ def _feature_names(value: object) -> object:
 
 
 def _names_for_people(value: object) -> object:
-    """A tuple of distinct, non-empty names."""
+    """Validates distinct, non-empty names, or None."""
     if value is None:
         return None
     names = tuple(value) if isinstance(value, list | tuple) else ()
@@ -61,7 +61,7 @@ def _names_for_people(value: object) -> object:
 
 
 def _partition_value(value: object) -> object:
-    """A string or an integer, as Hive writes them into folder names."""
+    """Validates a string or an integer, the values in Hive folder names."""
     value = python_scalar(value)
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise rejection.broken_rule("a string or an integer (quote it if it is text)")
@@ -69,7 +69,7 @@ def _partition_value(value: object) -> object:
 
 
 THOUSANDS = {",": ",", ".": ".", "'": "'\u2019", "space": " \u00a0\u2009\u202f"}
-"""Marks between thousands by their names in a job, and the characters that each stands for."""
+"""Thousands separators by their names in a job, with all characters that each stands for."""
 DECIMALS = (".", ",")
 _ENCODINGS = (
     *("utf-8", "utf-16", "utf-16-le", "utf-16-be", "mac-roman", "cp437", "cp850", "cp852", "koi8-r", "gb18030"),
@@ -81,7 +81,7 @@ _LONGEST_WORD = 40
 
 
 def encoding_name(value: object) -> str | None:
-    """The name in a job of a text encoding that is read, whatever it is called; None of another."""
+    """Returns the setting's name for a text encoding, given any of its aliases; None if it isn't supported."""
     try:
         return _by_codec().get(codecs.lookup(value).name) if isinstance(value, str) else None
     except (LookupError, ValueError):
@@ -90,7 +90,7 @@ def encoding_name(value: object) -> str | None:
 
 @functools.cache
 def _by_codec() -> dict[str, str]:
-    """Names in a job by those of codecs, which load when they are looked up."""
+    """Maps codec names to the names in a job; codecs are loaded on first use."""
     return {codecs.lookup(name).name: name for name in _ENCODINGS}
 
 
@@ -102,7 +102,7 @@ def _encoding(value: object) -> object:
 
 
 def _delimiter(value: object) -> object:
-    """One printable ASCII sign, or a tab, that no number and no quoted field holds."""
+    """Validates a delimiter: one printable ASCII character, or a tab, that can't be part of a number or a quote."""
     value = "\t" if value == "tab" else value
     if value is None or value == "\t":
         return value
@@ -113,7 +113,7 @@ def _delimiter(value: object) -> object:
 
 
 def _words(value: object) -> object:
-    """Distinct words without line breaks."""
+    """Validates words without line breaks, and removes duplicates."""
     words = tuple(value) if isinstance(value, list | tuple) else ()
     if isinstance(value, str) or not all(
         isinstance(word, str) and word.strip() == word and word.isprintable() and 0 < len(word) <= _LONGEST_WORD
@@ -124,7 +124,7 @@ def _words(value: object) -> object:
 
 
 class CsvConfig(Section):
-    """How CSV files are written, where it isn't as a comma-separated file in UTF-8 with decimal points."""
+    """Format of CSV files, unless they are comma-separated, in UTF-8 and with decimal points."""
 
     delimiter: Annotated[str | None, BeforeValidator(_delimiter)] = Field(
         default=None,
@@ -148,7 +148,7 @@ class CsvConfig(Section):
     )
 
     def model_post_init(self, context: Any) -> None:
-        """Refuses marks that contradict each other."""
+        """Refuses characters with two conflicting meanings."""
         if self.thousands == self.decimal:
             raise ValueError(
                 f"thousands must be another mark than decimal, got {self.decimal!r} for both; correct one of them."
@@ -159,16 +159,16 @@ class CsvConfig(Section):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CsvForm:
-    """How the reader of a file takes it; `CsvConfig`, and what becomes of a cell that is not of its type.
+    """Format of a file for its reader: `CsvConfig`, and the handling of cells of a wrong type.
 
     Attributes:
-      delimiter: sign between fields; None for the one that the first row shows.
-      encoding: of the text; None for UTF-8, and UTF-16 with a byte order mark.
-      decimal: mark.
-      thousands: characters that may stand between thousands; empty for none.
-      null_values: words that are missing values beside the empty field.
-      quote: mark around fields; empty for none.
-      lenient: whether a cell that is not of its type is a missing value, rather than an error.
+      delimiter: character between fields; None to detect it from the first row.
+      encoding: encoding of the text; None for UTF-8, or UTF-16 with a byte order mark.
+      decimal: decimal mark.
+      thousands: characters allowed as thousands separators; empty for none.
+      null_values: words for missing values, in addition to the empty field.
+      quote: character around fields; empty for none.
+      lenient: true to read a cell of a wrong type as missing, rather than as an error.
     """
 
     delimiter: str | None = None
@@ -181,7 +181,7 @@ class CsvForm:
 
     @classmethod
     def of(cls, config: CsvConfig | None, *, lenient: bool = False) -> Self:
-        """The form of files that a section is about; None is one without settings."""
+        """Creates the format from a section; None stands for the defaults."""
         config = CsvConfig() if config is None else config
         return cls(
             delimiter=config.delimiter,
@@ -195,7 +195,7 @@ class CsvForm:
 
     @property
     def text(self) -> str:
-        """The form as listings and shards carry it; empty if it is that of a file without settings."""
+        """The format as text for listings and shards; empty for the defaults."""
         named = dataclasses.asdict(self)
         usual = dataclasses.asdict(type(self)())
         changed = {name: value for name, value in named.items() if value != usual[name]}
@@ -203,7 +203,7 @@ class CsvForm:
 
     @classmethod
     def of_text(cls, text: str) -> Self:
-        """Reads `text`, which a listing of this run holds."""
+        """Inverse of `text`, for a listing of the same run."""
         found = json_text.parse(text) if text else {}
         return cls(**found | ({"null_values": tuple(found["null_values"])} if "null_values" in found else {}))
 
@@ -217,7 +217,7 @@ OptionalCsv = Annotated[
 
 
 class MissingConfig(Section):
-    """What becomes of the missing values of one column: null and NaN."""
+    """Handling of one column's missing values: null and NaN."""
 
     fill: Finite = Field(
         description="the public number that stands for a missing value, in the unit of the column and inside its "
@@ -229,7 +229,7 @@ class MissingConfig(Section):
 
 
 def _parsed(value: object) -> object:
-    """Every entry as a section, so that a fault in it is reported with its whole dotted name."""
+    """Validates the entries one by one, so that errors give the full dotted name."""
     if not isinstance(value, Mapping):
         return value
     return {
@@ -244,15 +244,15 @@ Missing = Annotated[dict[Text, MissingConfig], BeforeValidator(_parsed)]
 
 
 def indicator_name(column: str) -> str:
-    """The feature that says where values of a column were missing."""
+    """Returns the name of the feature that marks missing values of a column."""
     return f"{column} missing"
 
 
 def _check_missing(missing: Mapping[str, MissingConfig], features: str | tuple[str, ...]) -> None:
-    """Checks a `missing` section against the columns; of patterns, when it is known what they stand for.
+    """Checks a `missing` section against the columns; with patterns, the check waits until these are resolved.
 
     Raises:
-      ConfigError: in one sentence.
+      ConfigError: one sentence.
     """
     if missing and isinstance(features, str):
         raise ConfigError(
@@ -276,14 +276,14 @@ def _check_missing(missing: Mapping[str, MissingConfig], features: str | tuple[s
 
 
 def _path_may_follow(schema: dict[str, Any]) -> None:
-    """The table of a catalog needs no path."""
+    """Makes `path` optional in the JSON Schema, since the table of a catalog has none."""
     schema["required"].remove("path")
 
 
 class DataConfig(Section):
-    """The private table, and what may be said of it in public."""
+    """The private table, and public facts about it."""
 
-    # Dumped under the names that YAML knows, since `except` is no name in Python.
+    # Serialized by alias, since `except` is a keyword in Python.
     model_config = pydantic.ConfigDict(
         populate_by_name=True, serialize_by_alias=True, json_schema_extra=_path_may_follow
     )
@@ -352,38 +352,38 @@ class DataConfig(Section):
 
     @property
     def has_patterns(self) -> bool:
-        """Whether it takes a schema to say which columns the features are."""
+        """True if `features` has patterns, so that the columns depend on the schema of a file."""
         return has_patterns(self.features)
 
     @property
     def patterns(self) -> FeaturePatterns:
-        """Which columns of a schema are features."""
+        """The patterns by which features are selected from the columns of a schema."""
         features = (self.features,) if isinstance(self.features, str) else self.features
         return FeaturePatterns(features=features, excepted=self.excepted or (), client_id=self.client_id)
 
     @property
     def found_patterns(self) -> FeaturePatterns | None:
-        """The patterns that `features` were found by; None where the job names them."""
+        """The patterns that gave `features`; None if the job lists names."""
         return self._patterns
 
     def found_by(self, patterns: FeaturePatterns) -> Self:
-        """The same section, which knows the patterns that its columns were found by: no setting, and in no digest."""
+        """Returns the section with the patterns that gave its columns; not a setting, and not part of any digest."""
         found = self.model_copy()
         found._patterns = patterns
         return found
 
     @property
     def csv_form(self) -> CsvForm:
-        """How the CSV files of the table are read."""
+        """Format in which the CSV files of the table are read."""
         return CsvForm.of(self.csv, lenient=self.on_invalid_rows is InvalidRows.DROP)
 
     def partition_values(self) -> dict[str, str]:
-        """`partitions` as Hive writes them into folder names."""
+        """Returns `partitions` with the values as text, as in Hive folder names."""
         return {column: str(value) for column, value in self.partitions.items()}
 
     @property
     def disjoint_scope(self) -> str | None:
-        """The partition to which a run is charged alone, as canonical JSON; None if it is charged to all of them."""
+        """The only partition that a run is charged to, as canonical JSON; None if it is charged to all of them."""
         if self.disjoint_partitions is None:
             return None
         return json.dumps(self.partition_values(), sort_keys=True)
@@ -419,7 +419,7 @@ class DataConfig(Section):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _a_catalog_knows_the_path(cls, data: object) -> object:
-        """The path of a table in a catalog is not given: both are one name."""
+        """Fills in the path of a table in a catalog, and refuses another one."""
         table = data.get("table") if isinstance(data, Mapping) else None
         if not isinstance(data, Mapping) or not isinstance(table, Mapping | TableConfig):
             return data
@@ -462,7 +462,7 @@ class DataConfig(Section):
 
 
 class PrepareOptions(Section):
-    """How rows are grouped by client; no matter for privacy."""
+    """Grouping of rows by client; it doesn't affect privacy."""
 
     shards: Annotated[Auto | int, auto_or_integer(1 << 20)] = Field(
         default=Auto.AUTO,
@@ -471,7 +471,7 @@ class PrepareOptions(Section):
 
     @property
     def n_shards(self) -> int | None:
-        """Number of shards; None where it follows from the size of the data."""
+        """Number of shards; None to compute it from the size of the data."""
         return None if self.shards is Auto.AUTO else int(self.shards)
 
 
@@ -482,7 +482,7 @@ class ServerDataConfig(Section):
 
 
 def _section_or_none(value: object) -> object:
-    """The word `none` stands for a section that is absent on purpose."""
+    """Converts the word `none` to None."""
     return None if value == "none" else value
 
 
@@ -501,7 +501,7 @@ LedgerPath = Annotated[
 
 
 class _Charged(Protocol):
-    """A job with a private table and, perhaps, a ledger."""
+    """Protocol of jobs with a private table and an optional ledger."""
 
     @property
     def data(self) -> DataConfig: ...
@@ -514,7 +514,7 @@ _Job = TypeVar("_Job", bound=_Charged)
 
 
 def check_named(job: _Job) -> _Job:
-    """The job; raises ConfigError if it charges a ledger for data without a name."""
+    """Returns the job; raises ConfigError if it charges a ledger for data without a name."""
     if job.ledger is not None and job.data.name is None:
         raise ConfigError(
             "data.name must be given with a ledger, got nothing; give the name of the data set that the ledger charges."

@@ -1,4 +1,4 @@
-"""Encoded columns: one column of a table with all that turns its values into features."""
+"""Encoded columns: one column of a table with everything that converts its values to features."""
 
 import abc
 import dataclasses
@@ -21,12 +21,12 @@ from dapple_dp.schemas.tables.encoding import Category, ColumnEncoding, OneHot, 
 
 _CATEGORIES: Mapping[type, str] = {str: "strings", int: "integers", bool: "booleans"}
 _READ_AS: Mapping[type, pa.DataType] = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}
-"""As which types a file without types holds categories."""
+"""Types by which categories are read from files without types."""
 _Positive = Annotated[float, Field(gt=0.0)]
 
 
 def read_as(encoding: ColumnEncoding | None) -> pa.DataType:
-    """The type as which a file without types holds a column that has this encoding, or none."""
+    """Returns the type by which a column with this encoding, or none, is read from a file without types."""
     if isinstance(encoding, Terms):
         return pa.string()
     if not isinstance(encoding, OneHot):
@@ -41,7 +41,7 @@ def _ascending(edges: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def distinct(values: tuple[Category, ...]) -> tuple[Category, ...]:
-    """The categories as they are; raises ValueError unless they are distinct, and of one type."""
+    """Returns the categories; raises ValueError unless they are distinct, and of one type."""
     if len(set(values)) < len(values) or len(set(map(type, values))) > 1:
         raise ValueError("categories must be distinct, and of one type")
     return values
@@ -50,11 +50,11 @@ def distinct(values: tuple[Category, ...]) -> tuple[Category, ...]:
 @pydantic.with_config(FILE_CONTENT)
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedColumn(abc.ABC):
-    """What every kind of encoded column can do, and how files hold it.
+    """Base of all encoded columns; files store their fields.
 
     Attributes:
-      column: name in the table.
-      weight: factor of its features, > 0.
+      column: name of the column in the table.
+      weight: factor of the column's features, > 0.
     """
 
     column: str
@@ -68,43 +68,43 @@ class EncodedColumn(abc.ABC):
     @property
     @abc.abstractmethod
     def labels(self) -> tuple[str, ...]:
-        """The same for people: short, without signs, ends of bins rounded."""
+        """Names of the features for display: short, without signs, edges of bins rounded."""
 
     @property
     def in_percent(self) -> tuple[bool, ...]:
-        """Of each feature, whether that of a center is a share of rows, which `decoded` gives in percent."""
+        """For every feature, true if its value in a center is a share of rows, which `decoded` gives in percent."""
         return (True,) * len(self.names)
 
     @property
     def ends(self) -> tuple[tuple[float, float], ...]:
-        """Of each feature, between which ends it is in every row."""
+        """For every feature, its smallest and largest value in any row."""
         return ((0.0, self.weight),) * len(self.names)
 
     def in_units(self, block: NDArray[np.float64]) -> NDArray[np.float64] | None:
-        """Features of centers in the unit of the column; None where the column became others."""
+        """Converts features of centers to the unit of the column; None if the column became several features."""
         return None
 
     def decoded(self, block: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Features of centers as people read them: by default the share of rows in percent, from 0 to 100.
+        """Converts features of centers for display: by default to the share of rows in percent, from 0 to 100.
 
         Args:
-          block: shape (n_centers, n_names); noise may have carried it outside of what rows can be.
+          block: shape (n_centers, n_names); noise may have moved it outside of the range of rows.
         """
         return np.clip(100.0 * block / self.weight, 0.0, 100.0)
 
     @property
     def read_as(self) -> pa.DataType:
-        """The type as which a file without types is read."""
+        """Type by which the column is read from a file without types."""
         return pa.float64()
 
     @property
     @abc.abstractmethod
     def complaint(self) -> tuple[str, str]:
-        """What the column must do in every row, and what an invalid row has, as errors say it."""
+        """Rule for every row, and the violation in an invalid row, in words for errors."""
 
     @abc.abstractmethod
     def check_type(self, kind: pa.DataType, where: str) -> None:
-        """Raises SchemaMismatchError if values of the plain type `kind` cannot be encoded."""
+        """Raises SchemaMismatchError if values of the plain type `kind` can't be encoded."""
 
     @abc.abstractmethod
     def fill(self, values: pa.ChunkedArray, block: NDArray[np.float64]) -> None:
@@ -116,7 +116,7 @@ class _Numbers(EncodedColumn):
 
     @property
     def complaint(self) -> tuple[str, str]:
-        """Nulls, NaN and infinities are invalid."""
+        """Rule and violation: nulls, NaN and infinities are invalid."""
         return "hold finite numbers only", "a null, NaN or infinity"
 
     def check_type(self, kind: pa.DataType, where: str) -> None:
@@ -138,11 +138,11 @@ class _OneNumber(_Numbers):
 
     @property
     def in_percent(self) -> tuple[bool, ...]:
-        """A mean is in the unit of the column."""
+        """False: a mean is in the unit of the column."""
         return (False,)
 
     def in_units(self, block: NDArray[np.float64]) -> NDArray[np.float64] | None:
-        """What people read, too."""
+        """Returns the same values as `decoded`."""
         return self.decoded(block)
 
 
@@ -160,27 +160,27 @@ class ScaledColumn(_OneNumber):
 
     @property
     def ends(self) -> tuple[tuple[float, float], ...]:
-        """There are none."""
+        """Infinite: values have no bounds."""
         return ((-math.inf, math.inf),)
 
     def decoded(self, block: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Means in the unit of the column."""
+        """Returns means in the unit of the column."""
         with np.errstate(over="ignore", invalid="ignore"):
             return block / self.weight * self.stddev + self.mean
 
     def fill(self, values: pa.ChunkedArray, block: NDArray[np.float64]) -> None:
-        """A value that overflows becomes infinite, so invalid."""
+        """Writes the scaled values; a value that overflows becomes infinite, and so invalid."""
         with np.errstate(over="ignore", invalid="ignore"):
             block[:, 0] = (columns.floats(values).astype(np.float64) - self.mean) / self.stddev * self.weight
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BoundedColumn(_OneNumber):
-    """One feature, `weight` times the number that the value, clipped to public bounds, is mapped to.
+    """One feature: the value, clipped to public bounds, mapped to [low, 1] and multiplied by `weight`.
 
     Attributes:
-      lower: becomes `low`, in the unit of the column.
-      upper: becomes 1, in the unit of the column; > `lower`.
+      lower: lower bound, in the unit of the column; mapped to `low`.
+      upper: upper bound, in the unit of the column, > `lower`; mapped to 1.
       low: 0 or -1.
     """
 
@@ -189,21 +189,21 @@ class BoundedColumn(_OneNumber):
     low: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuses what no row could be clipped to; raises ValueError."""
+        """Refuses bounds that rows can't be clipped to; raises ValueError."""
         if not are_bounds(self.lower, self.upper) or self.low not in (0.0, -1.0):
             raise ValueError("bounds must be apart, and become 0 or -1, and 1")
 
     @property
     def ends(self) -> tuple[tuple[float, float], ...]:
-        """What the bounds become."""
+        """The values to which the bounds are mapped."""
         return ((self.low * self.weight, self.weight),)
 
     def decoded(self, block: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Means in the unit of the column; noise may have carried them beyond the bounds."""
+        """Returns means in the unit of the column; noise may have moved them beyond the bounds."""
         return self.lower + (block / self.weight - self.low) / (1.0 - self.low) * (self.upper - self.lower)
 
     def fill(self, values: pa.ChunkedArray, block: NDArray[np.float64]) -> None:
-        """An infinite value is invalid like a null, though it could be clipped."""
+        """Writes the mapped values; infinite values are invalid like nulls, though they could be clipped."""
         numbers = columns.floats(values).astype(np.float64)
         share = (np.clip(numbers, self.lower, self.upper) - self.lower) / (self.upper - self.lower)
         found = (self.low + (1.0 - self.low) * share) * self.weight
@@ -212,7 +212,7 @@ class BoundedColumn(_OneNumber):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BinnedColumn(_Numbers):
-    """One feature per bin, `weight` in the bin that holds the value and 0 in the others.
+    """One feature per bin: `weight` for the bin that contains the value, and 0 for the others.
 
     Attributes:
       edges: upper ends, inclusive, of all bins but the last; ascending, at least one, in the unit of the column.
@@ -235,14 +235,14 @@ class BinnedColumn(_Numbers):
         return (f"{self.column} up to {ends[0]}", *inner, f"{self.column} above {ends[-1]}")
 
     def fill(self, values: pa.ChunkedArray, block: NDArray[np.float64]) -> None:
-        """Values beyond the server data fall into the first or the last bin."""
+        """Writes the bins; values beyond the edges are in the first or the last bin."""
         numbers = columns.floats(values).astype(np.float64)
         _mark(block, np.searchsorted(self.edges, numbers), np.isfinite(numbers), self.weight)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OneHotColumn(EncodedColumn):
-    """One feature per category, `weight` for that of the value and 0 otherwise; unlisted values are all zeros.
+    """One feature per category: `weight` for the value's category, else 0; unlisted values are all zeros.
 
     Attributes:
       vocabulary: distinct strings, integers or booleans, at least one.
@@ -257,21 +257,21 @@ class OneHotColumn(EncodedColumn):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Categories after the column, for example "sex Female"; blanks around a category do not count."""
+        """Categories after the column, for example "sex Female"; spaces around a category are removed."""
         return tuple(f"{self.column} {str(value).strip()}" for value in self.vocabulary)
 
     @property
     def read_as(self) -> pa.DataType:
-        """That of the vocabulary."""
+        """Type of the vocabulary."""
         return _READ_AS[type(self.vocabulary[0])]
 
     @property
     def complaint(self) -> tuple[str, str]:
-        """Only nulls are invalid."""
+        """Rule and violation: only nulls are invalid."""
         return "hold a value in every row", "a null"
 
     def check_type(self, kind: pa.DataType, where: str) -> None:
-        """The type must be that of the vocabulary, or every row would silently become zeros."""
+        """Checks that the type is that of the vocabulary; otherwise, every row would silently become zeros."""
         wanted = type(self.vocabulary[0])
         if category_type(kind) is not wanted:
             rule = f"hold {_CATEGORIES[wanted]} like its vocabulary"
@@ -279,7 +279,7 @@ class OneHotColumn(EncodedColumn):
             raise columns.mismatch(self.column, where, rule, str(kind), remedy)
 
     def fill(self, values: pa.ChunkedArray, block: NDArray[np.float64]) -> None:
-        """Values are looked up all at once."""
+        """Writes the categories, with one lookup for all values."""
         held = [index for index, value in enumerate(self.vocabulary) if _can_hold(values.type, value)]
         listed = pa.array([self.vocabulary[index] for index in held], values.type)
         found = pc.fill_null(pc.index_in(values, value_set=listed, skip_nulls=True), len(held)).to_numpy()
@@ -289,13 +289,13 @@ class OneHotColumn(EncodedColumn):
 @pydantic.with_config(FILE_CONTENT)
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FilledColumn(EncodedColumn):
-    """A column of numbers whose missing values, null or NaN, are filled with a public number before it is encoded.
+    """A numeric column whose missing values, null or NaN, are replaced by a public number before encoding.
 
     Attributes:
-      inner: how its numbers become features.
-      fill: in the unit of the column.
-      indicator: whether one more feature says where values were missing: 0 or 1, between the bounds that the column
-        has where these become others.
+      inner: encoding of the numbers.
+      fill_value: public number for missing values, in the unit of the column.
+      indicator: true for one more feature that marks missing values, 1 if missing and 0 otherwise, mapped to the same
+        range as the column if that has bounds.
     """
 
     inner: ScaledColumn | BoundedColumn | BinnedColumn
@@ -304,39 +304,39 @@ class FilledColumn(EncodedColumn):
 
     @property
     def _flags(self) -> BoundedColumn:
-        """How 0 and 1 become the feature of the indicator."""
+        """Encoding of the indicator's 0 and 1."""
         low = self.inner.low if isinstance(self.inner, BoundedColumn) else 0.0
         return BoundedColumn(column=self.column, lower=0.0, upper=1.0, low=low, weight=self.inner.weight)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those of the column, and of the indicator."""
+        """Names of the column's features, and of the indicator."""
         return (*self.inner.names, indicator_name(self.column)) if self.indicator else self.inner.names
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The same for people."""
+        """Names of the same features for display."""
         return (*self.inner.labels, indicator_name(self.column)) if self.indicator else self.inner.labels
 
     @property
     def in_percent(self) -> tuple[bool, ...]:
-        """The indicator of a center is the share of rows whose value was missing."""
+        """For every feature, true for a share; the indicator of a center is the share of rows with a missing value."""
         return (*self.inner.in_percent, True) if self.indicator else self.inner.in_percent
 
     @property
     def ends(self) -> tuple[tuple[float, float], ...]:
-        """Those of the column, and of the indicator."""
+        """Ends of the column's features, and of the indicator."""
         return (*self.inner.ends, *self._flags.ends) if self.indicator else self.inner.ends
 
     def decoded(self, block: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The column as it is without missing values, and the share of missing ones in percent."""
+        """Converts the column as if without missing values, and the indicator to a percentage of rows."""
         own = self.inner.decoded(block[:, : len(self.inner.names)])
         if not self.indicator:
             return own
         return np.hstack([own, np.clip(100.0 * self._flags.decoded(block[:, -1:]), 0.0, 100.0)])
 
     def in_units(self, block: NDArray[np.float64]) -> NDArray[np.float64] | None:
-        """The column in its unit, and the share of missing values, from 0 to 1 but for noise."""
+        """Converts the column to its unit, and the indicator to the share of missing values, 0 to 1 plus noise."""
         own = self.inner.in_units(block[:, : len(self.inner.names)])
         if own is None or not self.indicator:
             return own
@@ -344,16 +344,16 @@ class FilledColumn(EncodedColumn):
 
     @property
     def complaint(self) -> tuple[str, str]:
-        """Infinities are invalid."""
+        """Rule and violation: infinities are invalid."""
         return "hold numbers that are not infinite", "an infinity"
 
     def check_type(self, kind: pa.DataType, where: str) -> None:
-        """A column without any value has no type, and is missing."""
+        """Checks the type; a column without any value has the null type and counts as missing."""
         if not pa.types.is_null(kind):
             self.inner.check_type(kind, where)
 
     def fill(self, values: pa.ChunkedArray, block: NDArray[np.float64]) -> None:
-        """A row's features depend on that row and on public values only."""
+        """Writes the features, which depend on the row itself and on public values only."""
         numbers = columns.floats(values).astype(np.float64)
         missing = np.isnan(numbers)
         filled = np.where(missing, self.fill_value, numbers)
@@ -363,7 +363,7 @@ class FilledColumn(EncodedColumn):
 
 
 def category_type(kind: pa.DataType) -> type | None:
-    """Python's type of the categories in a column of the plain type `kind`; None if it cannot hold any."""
+    """Returns Python's type for the categories of a plain type; None if it can't hold any."""
     if columns.is_text(kind):
         return str
     if pa.types.is_boolean(kind):
@@ -372,13 +372,13 @@ def category_type(kind: pa.DataType) -> type | None:
 
 
 def _shortest(number: float) -> str:
-    """A few digits if they are exact, else all, so that names of different edges differ."""
+    """Formats a number in 15 digits if these are exact, else in all, so that different edges get different names."""
     short = f"{number:.15g}"
     return short if float(short) == number else repr(number)
 
 
 def _rounded_ends(edges: tuple[float, ...]) -> tuple[str, ...]:
-    """Ends of bins with as few digits as move none of them by more than a fiftieth of the narrowest bin."""
+    """Rounds the edges of bins to few digits; none moves by more than a fiftieth of the narrowest bin."""
     gaps = [high - low for low, high in itertools.pairwise(edges)] or [abs(edges[0])]
     for digits in range(1, 16):
         rounded = [float(f"{edge:.{digits}g}") for edge in edges]
@@ -388,7 +388,7 @@ def _rounded_ends(edges: tuple[float, ...]) -> tuple[str, ...]:
 
 
 def _can_hold(kind: pa.DataType, value: Category) -> bool:
-    """Whether a column of this type can hold the category at all."""
+    """Returns whether a column of this type can hold the category at all."""
     if not pa.types.is_integer(kind):
         return True
     signed = pa.types.is_signed_integer(kind)
@@ -397,7 +397,7 @@ def _can_hold(kind: pa.DataType, value: Category) -> bool:
 
 
 def _mark(block: NDArray[np.float64], codes: NDArray[np.integer], valid: NDArray[np.bool_], weight: float) -> None:
-    """Writes `weight` at each row's code, nothing for a negative one, and NaN into rows that are not valid."""
+    """Writes `weight` at each row's code, nothing for a negative code, and NaN into invalid rows."""
     rows = np.flatnonzero(valid & (codes >= 0))
     block[rows, codes[rows]] = weight
     block[~valid] = np.nan

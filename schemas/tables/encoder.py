@@ -1,6 +1,6 @@
-"""From columns to features: an `encode` section with its parameters known, applied to tables.
+"""Conversion of tables to features by an `encode` section with known parameters.
 
-Parameters are written in the job or learned from the public server data, never from private rows.
+Parameters come from the job or the public server data, never from private rows.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ from dapple_dp.schemas.tables.encoding import Bounds, ColumnEncoding, OneHot, Qu
 from dapple_dp.schemas.tables.terms_column import TermsVector
 
 MOST_CATEGORIES = 4096
-"""Most distinct values of the server data that become features of one column."""
+"""Maximum number of distinct values of the server data that become features of one column."""
 
 
 _KINDS: tuple[type[EncodedColumn], ...] = (
@@ -46,7 +46,7 @@ _FOREIGN = Refusal(kind=InputError, rule="an encoding must be one that fit wrote
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Encoder:
-    """How the columns of a table become a matrix of features; a row's features depend on that row alone.
+    """Conversion of a table's columns to a matrix of features; a row's features depend on that row alone.
 
     Attributes:
       columns: in the order of the features.
@@ -63,19 +63,19 @@ class Encoder:
         where: str = "server_data",
         missing: Mapping[str, MissingConfig] = types.MappingProxyType({}),
     ) -> "Encoder":
-        """Encoder of a job; columns without an entry pass through as numbers.
+        """Creates the encoder of a job; columns without an entry stay numbers.
 
         Args:
           features: columns in the order of the features.
           encodings: the `encode` section.
-          server: public rows as they are read, with at least the feature columns; rows with a null or
-            non-finite value in one of these teach nothing. Needed if an encoding learns from them.
-          where: names the server data in messages.
-          missing: what fills missing values, by column.
+          server: public rows, unprocessed, with at least the feature columns; rows with a null or non-finite value in
+            one of these are ignored. Required if an encoding learns from them.
+          where: name of the server data in messages.
+          missing: settings for missing values, by column.
 
         Raises:
-          SchemaMismatchError: if a column of `server` cannot be encoded.
-          InputError: if `server` is needed and has no valid rows, does not vary or has too many categories.
+          SchemaMismatchError: if a column of `server` can't be encoded.
+          InputError: if `server` is needed and has no valid rows, is constant or has too many categories.
         """
         learned: dict[str, pa.ChunkedArray] = {}
         if any(encoding.needs_server for encoding in encodings.values()):
@@ -90,76 +90,76 @@ class Encoder:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of the features for people; `names` if two features would be called the same."""
+        """Names of the features for display; `names` if two of them would be equal."""
         labels = tuple(label for column in self.columns for label in column.labels)
         return labels if len(set(labels)) == len(labels) else self.names
 
     def decoded(self, centers: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Centers (n_centers, n_features) as people read them: means in the columns' own units, shares in percent."""
+        """Converts centers (n_centers, n_features) for display: means in the columns' units, shares in percent."""
         return np.hstack([column.decoded(centers[:, part]) for column, part in self._parts()])
 
     def in_units(self, centers: NDArray[np.float64]) -> NDArray[np.float64] | None:
-        """`decoded` where every feature is one column; None where some column became several features."""
+        """Converts centers to the columns' units if every column is one feature; None otherwise."""
         found = [column.in_units(centers[:, part]) for column, part in self._parts()]
         known = [each for each in found if each is not None]
         return np.hstack(known) if len(known) == len(found) else None
 
     @property
     def is_projected(self) -> bool:
-        """Whether features mean nothing on their own, but only all of them together."""
+        """True if single features have no meaning, but only all of them together."""
         return any(isinstance(column, TermsVector) for column in self.columns)
 
     @property
     def in_percent(self) -> NDArray[np.bool_]:
-        """Which features of `decoded` are shares in percent, shape (n_features,)."""
+        """Mask, shape (n_features,), of the features that `decoded` gives as shares in percent."""
         return np.array([each for column in self.columns for each in column.in_percent], dtype=np.bool_)
 
     @property
     def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Between which ends the features of all rows are, shape (n_features,) each; infinite where there are none."""
+        """Smallest and largest values of the features in any row, shape (n_features,) each; infinite if unbounded."""
         ends = [each for column in self.columns for each in column.ends]
         return np.array([low for low, _ in ends]), np.array([high for _, high in ends])
 
     @property
     def n_features(self) -> int:
-        """Width of the encoded matrix."""
+        """Number of columns of the encoded matrix."""
         return len(self.names)
 
     def to_json(self) -> list[dict[str, object]]:
-        """Columns with all their parameters, as JSON can hold them."""
+        """Returns the columns with all their parameters, as plain data for JSON."""
         return [dataclasses.asdict(column) for column in self.columns]
 
     @classmethod
     def from_json(cls, columns: list[dict[str, object]]) -> "Encoder":
-        """Inverse of `to_json`; a column's kind is known by its parameters.
+        """Inverse of `to_json`; the kind of a column is recognized by its parameters.
 
         Raises:
-          InputError: if a column has other parameters than one that `to_json` wrote.
+          InputError: if a column has other parameters than those that `to_json` writes.
         """
         with _FOREIGN.covers():
             return cls(columns=tuple(map(_from_json, columns)))
 
     def column_of(self, index: int) -> EncodedColumn:
-        """The column that feature `index`, from 0, comes from."""
+        """Returns the column that feature `index`, from 0, comes from."""
         return next(column for column, part in self._parts() if index < part.stop)
 
     def check_types(self, schema: pa.Schema, where: str) -> None:
-        """Raises SchemaMismatchError if a column is missing or of a type that its encoding cannot use."""
+        """Raises SchemaMismatchError if a column is missing or has a type that its encoding can't use."""
         for column in self.columns:
             column.check_type(columns.plain_type(columns.find(schema, column.column, where).type), where)
 
     def encode(self, table: pa.Table, where: str) -> NDArray[np.float64]:
-        """Features of a table.
+        """Returns the features of a table.
 
         Args:
           table: has at least the encoded columns; chunks, slices and dictionaries are fine.
-          where: names it in messages.
+          where: name of the table in messages.
 
         Returns:
           Shape (n_rows, n_features), C-contiguous; NaN or infinity where a row is null or not finite in a column.
 
         Raises:
-          SchemaMismatchError: if a column is missing or of a type that its encoding cannot use.
+          SchemaMismatchError: if a column is missing or has a type that its encoding can't use.
         """
         self.check_types(table.schema, where)
         matrix = np.zeros((table.num_rows, self.n_features))
@@ -168,7 +168,7 @@ class Encoder:
         return matrix
 
     def _parts(self) -> Iterator[tuple[EncodedColumn, slice]]:
-        """Columns and where their features lie."""
+        """Yields the columns with the positions of their features."""
         start = 0
         for column in self.columns:
             stop = start + len(column.names)
@@ -177,7 +177,7 @@ class Encoder:
 
 
 def _filled(column: EncodedColumn, missing: MissingConfig | None) -> EncodedColumn:
-    """The column with its missing values filled, if the job says by what."""
+    """Returns the column with its missing values filled, if the job has a fill for it."""
     if missing is None:
         return column
     if not isinstance(column, ScaledColumn | BoundedColumn | BinnedColumn):
@@ -195,7 +195,7 @@ def _from_json(column: Mapping[str, object]) -> EncodedColumn:
 def _valid_rows(
     features: tuple[str, ...], encodings: Mapping[str, ColumnEncoding], server: pa.Table | None, where: str
 ) -> dict[str, pa.ChunkedArray]:
-    """Plain values of every feature column, rows with an invalid value left out."""
+    """Returns plain values of every feature column, without rows that have an invalid value."""
     if server is None:
         raise InputError("server_data must be given where an encoding learns from it, got none; give a table.")
     found: dict[str, pa.ChunkedArray] = {}
@@ -216,7 +216,7 @@ def _valid_rows(
 
 
 def _column(name: str, encoding: ColumnEncoding | None, server: pa.ChunkedArray | None, where: str) -> EncodedColumn:
-    """One column with its parameters; `server` holds valid values, at least one, where they are needed."""
+    """Creates one column with its parameters; `server` holds valid values, at least one, if they are needed."""
     match encoding:
         case OneHot():
             return _one_hot(name, encoding, server, where)
@@ -237,7 +237,7 @@ def _column(name: str, encoding: ColumnEncoding | None, server: pa.ChunkedArray 
 
 
 def _standardized(name: str, encoding: Standardize, server: pa.ChunkedArray | None, where: str) -> ScaledColumn:
-    """Given statistics, or mean and population stddev of server values."""
+    """Creates a column from given statistics, or from mean and population stddev of server values."""
     mean, stddev = encoding.mean, encoding.stddev
     if mean is None or stddev is None:
         numbers = columns.floats(server).astype(np.float64)
@@ -253,7 +253,7 @@ def _standardized(name: str, encoding: Standardize, server: pa.ChunkedArray | No
 
 
 def _one_hot(name: str, encoding: OneHot, server: pa.ChunkedArray | None, where: str) -> OneHotColumn:
-    """The given vocabulary, or the distinct server values, sorted."""
+    """Creates a column from the given vocabulary, or from the distinct server values, sorted."""
     vocabulary = encoding.vocabulary
     if not isinstance(vocabulary, tuple):
         distinct = pc.unique(server)

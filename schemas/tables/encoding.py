@@ -1,6 +1,6 @@
-"""The `encode` section of a job: how columns become features, by public values or by the server data.
+"""The `encode` section of a job: conversion of columns to features, by public values or the server data.
 
-Nothing here is learned from private rows: every parameter is written in the job or comes from the server data.
+No parameter is learned from private rows: each is given in the job or computed from the server data.
 """
 
 import difflib
@@ -24,7 +24,7 @@ _NEAREST = 1e-300
 
 
 class EncodingKind(enum.StrEnum):
-    """How one column becomes features."""
+    """Kinds of encodings of a column."""
 
     STANDARDIZE = "standardize"
     ONE_HOT = "one_hot"
@@ -34,25 +34,25 @@ class EncodingKind(enum.StrEnum):
 
 
 class BoundsRange(enum.StrEnum):
-    """What the bounds of a column become."""
+    """Intervals to which the bounds of a column are mapped."""
 
     UNIT = "unit"
     SYMMETRIC = "symmetric"
 
     @property
     def low(self) -> float:
-        """The lower end; the upper one is 1."""
+        """Lower end of the interval; the upper one is 1."""
         return 0.0 if self is BoundsRange.UNIT else -1.0
 
 
 class PublicSource(enum.StrEnum):
-    """Where parameters come from that are not written in the job."""
+    """Sources of parameters that are not given in the job."""
 
     SERVER = "server"
 
 
 def interval(value: object) -> tuple[float, float]:
-    """Two finite numbers, the first one smaller."""
+    """Validates two finite numbers, the first one smaller, and returns them."""
     ends = [python_scalar(end) for end in value] if isinstance(value, list | tuple) else []
     numbers = [float(end) for end in ends if isinstance(end, int | float) and not isinstance(end, bool)]
     if len(ends) != 2 or len(numbers) != 2:
@@ -64,12 +64,12 @@ def interval(value: object) -> tuple[float, float]:
 
 
 def are_bounds(low: float, high: float) -> bool:
-    """Whether two numbers are finite, and the second is clearly larger than the first: so is half their distance."""
+    """Returns whether two numbers are finite and far enough apart that half their distance is a normal number, too."""
     return -_LARGEST <= low < high <= _LARGEST and high - low > max(1e-9 * max(abs(low), abs(high)), _NEAREST)
 
 
 def _vocabulary(value: object) -> object:
-    """`server`, or a tuple of distinct categories of one type."""
+    """Validates `server`, or distinct categories of one type."""
     if value == PublicSource.SERVER:
         return PublicSource.SERVER
     values = tuple(map(python_scalar, value)) if isinstance(value, list | tuple) else ()
@@ -84,7 +84,7 @@ def _vocabulary(value: object) -> object:
 class Standardize(Section):
     """One feature: (value - mean) / stddev."""
 
-    # Dumped under the names that YAML knows, since `from` is no name in Python.
+    # Serialized by alias, since `from` is a keyword in Python.
     model_config = pydantic.ConfigDict(populate_by_name=True, serialize_by_alias=True)
 
     kind: Literal[EncodingKind.STANDARDIZE] = Field(
@@ -101,7 +101,7 @@ class Standardize(Section):
 
     @property
     def needs_server(self) -> bool:
-        """Whether parameters are learned from the server data."""
+        """True if parameters are learned from the server data."""
         return self.source is not None
 
     @pydantic.model_validator(mode="after")
@@ -115,7 +115,7 @@ class Standardize(Section):
 
 
 class OneHot(Section):
-    """One feature per category, 1 where the value is that category; a value that is not listed is all zeros."""
+    """One feature per category, 1 if the value is that category; values that aren't listed are all zeros."""
 
     kind: Literal[EncodingKind.ONE_HOT] = Field(
         default=EncodingKind.ONE_HOT, description="one_hot, for one feature per category"
@@ -128,12 +128,12 @@ class OneHot(Section):
 
     @property
     def needs_server(self) -> bool:
-        """Whether parameters are learned from the server data."""
+        """True if parameters are learned from the server data."""
         return self.vocabulary is PublicSource.SERVER
 
 
 class QuantileBins(Section):
-    """One feature per bin, 1 where the value lies in it; edges are quantiles of the server data."""
+    """One feature per bin, 1 if the bin contains the value; edges are quantiles of the server data."""
 
     kind: Literal[EncodingKind.QUANTILE_BINS] = Field(
         default=EncodingKind.QUANTILE_BINS, description="quantile_bins, for one feature per bin"
@@ -145,12 +145,12 @@ class QuantileBins(Section):
 
     @property
     def needs_server(self) -> bool:
-        """Edges always come from the server data."""
+        """True: edges always come from the server data."""
         return True
 
 
 class Bounds(Section):
-    """One feature: the value, clipped to public bounds that become 0 and 1, or -1 and 1."""
+    """One feature: the value, clipped to public bounds that are mapped to 0 and 1, or to -1 and 1."""
 
     kind: Literal[EncodingKind.BOUNDS] = Field(
         default=EncodingKind.BOUNDS, description="bounds, for one feature between public bounds"
@@ -164,7 +164,7 @@ class Bounds(Section):
 
     @property
     def needs_server(self) -> bool:
-        """Bounds are always written in the job."""
+        """False: bounds are always given in the job."""
         return False
 
     @pydantic.model_validator(mode="after")
@@ -178,9 +178,9 @@ class Bounds(Section):
 
 
 class Terms(VocabularySection):
-    """Public terms of a row as a vector of fixed length: the sum of those of its terms, each once.
+    """Public terms of a row as a vector of fixed length: the sum of the vectors of its distinct terms.
 
-    A term's vector has few entries, which a public generator draws for its place in the vocabulary.
+    A term's vector has few nonzero entries, drawn by a public generator from its position in the vocabulary.
     """
 
     kind: Literal[EncodingKind.TERMS] = Field(
@@ -193,7 +193,7 @@ class Terms(VocabularySection):
 
     @property
     def needs_server(self) -> bool:
-        """Terms are always written in the job or its file."""
+        """False: terms are always given in the job or its file."""
         return False
 
 
@@ -214,14 +214,14 @@ _KINDS = "kind standardize, one_hot, quantile_bins, bounds or terms"
 
 
 def _parsed(value: object) -> object:
-    """The section with every entry as the model that its kind names."""
+    """Validates every entry by the model of its kind."""
     if not isinstance(value, Mapping):
         return value
     return {column: _parsed_entry(column, settings) for column, settings in value.items()}
 
 
 def _parsed_entry(column: object, settings: object) -> Section:
-    """One entry; a fault in it is reported with its whole dotted name."""
+    """Validates one entry; errors give the full dotted name."""
     if isinstance(settings, Section):
         return settings
     name = f"encode.{column}"
@@ -242,7 +242,7 @@ Encodings = Annotated[dict[Text, ColumnEncoding], BeforeValidator(_parsed)]
 def _check_encodings(
     encodings: Mapping[str, ColumnEncoding], features: str | tuple[str, ...], *, has_server: bool
 ) -> None:
-    """Checks an `encode` section against the rest of its job; of patterns, when it is known what they stand for."""
+    """Checks an `encode` section against the rest of its job; with patterns, the check waits for their resolution."""
     if encodings and isinstance(features, str):
         raise ConfigError(
             f"data.features must be a list of columns where there is an encode section, got {features!r}; "
@@ -264,7 +264,7 @@ def _check_encodings(
 
 
 def with_vocabularies(encodings: Mapping[str, ColumnEncoding], read: Callable[[str, str], str]) -> Encodings:
-    """The section with the terms of its files; arguments and errors as of `VocabularySection.with_words`."""
+    """Returns the section with the terms of its files; arguments and errors as in `VocabularySection.with_words`."""
     return {
         column: each.with_words(read, f"encode.{column}") if isinstance(each, Terms) else each
         for column, each in encodings.items()
@@ -272,7 +272,7 @@ def with_vocabularies(encodings: Mapping[str, ColumnEncoding], read: Callable[[s
 
 
 def _check_terms(job: Any, column: str) -> None:
-    """Refuses vectors of terms beside other features, and where they are not compared by their directions."""
+    """Refuses vectors of terms next to other features, and in jobs that don't compare rows by direction alone."""
     if not getattr(job, "compares_directions", False):
         raise ConfigError(
             f"encode.{column}.kind must not be terms here, got it; use `dapple topics`, which compares rows by their "
@@ -290,15 +290,15 @@ def check_fills(
     encodings: Mapping[str, ColumnEncoding],
     interval: tuple[float, float] | None = None,
 ) -> None:
-    """Checks that columns hold numbers, and that what fills them lies where their values do.
+    """Checks that columns with fills are numeric, and that fills lie within the range of their values.
 
     Args:
-      missing: the section.
-      encodings: how columns become features; columns without an entry are features.
-      interval: to which all features are clipped; None without one.
+      missing: the section `missing`.
+      encodings: encodings of columns; columns without one are features as they are.
+      interval: interval to which all features are clipped; None without one.
 
     Raises:
-      ConfigError: in one sentence.
+      ConfigError: one sentence.
     """
     for column, entry in missing.items():
         name, encoding = f"data.missing.{column}", encodings.get(column)
@@ -334,7 +334,7 @@ _Job = TypeVar("_Job", bound=Any)
 
 
 def check_encodings(job: _Job) -> _Job:
-    """The job, with sections `data`, `encode` and `server_data`; raises ConfigError if they do not fit together."""
+    """Returns the job; raises ConfigError if its sections `data`, `encode` and `server_data` are inconsistent."""
     _check_encodings(job.encode, job.data.features, has_server=job.server_data is not None)
     for column, encoding in job.encode.items():
         if isinstance(encoding, Terms):

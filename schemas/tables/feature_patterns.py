@@ -1,4 +1,4 @@
-"""Columns by pattern: `*` stands for any letters, and what a pattern stands for follows from schemas alone."""
+"""Patterns of column names: `*` matches any letters; the matching columns follow from schemas alone."""
 
 import dataclasses
 import fnmatch
@@ -11,23 +11,23 @@ _MOST_NAMES = 3
 
 
 def is_pattern(name: str) -> bool:
-    """Whether a name stands for several columns."""
+    """Returns whether a name is a pattern."""
     return _ANY in name
 
 
 def has_patterns(features: str | tuple[str, ...]) -> bool:
-    """Whether it takes a schema to say which columns these are."""
+    """Returns whether features have patterns, so that the columns depend on a schema."""
     return not isinstance(features, str) and any(map(is_pattern, features))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FeaturePatterns:
-    """Which columns of a schema are features.
+    """Selection of features from the columns of a schema.
 
     Attributes:
-      features: names and patterns, as the job gives them.
-      excepted: names and patterns of columns that are none.
-      client_id: column that names the client, which is never a feature.
+      features: names and patterns, as given in the job.
+      excepted: names and patterns of columns that are not features.
+      client_id: column that identifies the client, which is never a feature.
     """
 
     features: tuple[str, ...]
@@ -35,15 +35,15 @@ class FeaturePatterns:
     client_id: str | None = None
 
     def columns(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The features among the columns of a schema, in its order."""
+        """Returns the features among the columns of a schema, in its order."""
         return tuple(name for name in names if _any(self.features, name) and not _any(self.excepted, name))
 
     def resolved(self, names: Iterable[str], where: str) -> tuple[str, ...]:
-        """The features, where every pattern must stand for something.
+        """Returns the features, and checks that every pattern matches a column.
 
         Args:
-          names: of the columns of a schema, in its order.
-          where: names it in messages.
+          names: columns of a schema, in its order.
+          where: name of the table in messages.
 
         Raises:
           ConfigError: if a pattern or an exception matches nothing, or a pattern the client id.
@@ -72,10 +72,10 @@ class FeaturePatterns:
         return found
 
     def check(self, names: Iterable[str], features: tuple[str, ...], where: str) -> None:
-        """Refuses a file in which the patterns stand for other columns than in the first one.
+        """Refuses a file in which the patterns match other columns than in the first one.
 
         Raises:
-          SchemaMismatchError: naming some of the columns.
+          SchemaMismatchError: if they do; names some of the columns.
         """
         found = set(self.columns(names))
         others = sorted(found.symmetric_difference(features))[:_MOST_NAMES]
@@ -91,5 +91,5 @@ def _any(patterns: tuple[str, ...], name: str) -> bool:
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """Letter for letter but for `*`: names such as `x[0]` and `why?` are no patterns."""
+    """Returns whether a name matches; only `*` is special, so `x[0]` and `why?` are plain names."""
     return fnmatch.fnmatchcase(name, pattern.replace("[", "[[]").replace("?", "[?]"))

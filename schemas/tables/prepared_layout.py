@@ -1,7 +1,7 @@
-"""The client-sharded layout: what marks its files, and the manifest that is written after all of them.
+"""The client-sharded layout: metadata of its files, and the manifest that is written after all of them.
 
-Rows are sharded by client, sorted by client in each file, and no client crosses a row group, except that a client
-larger than a row group has a run of row groups of its own.
+Rows are sharded by client and sorted by client in each file. No client is in two row groups, unless it is larger than
+a row group: it then has several row groups to itself.
 """
 
 import hashlib
@@ -20,15 +20,15 @@ from dapple_dp.schemas.tables.snapshot import Snapshot
 LAYOUT = "client-sharded"
 MANIFEST_FILE = "manifest.json"
 RUNS_KEY = b"dapple.runs"
-"""Key-value metadata of a prepared file: how many row groups belong together, as a JSON list."""
+"""Metadata key of a prepared file: sizes of the runs of row groups that belong together, as a JSON list."""
 
 
 class PreparedFile(NamedTuple):
     """One file of a prepared data set.
 
     Attributes:
-      name: in the folder.
-      n_rows: private, as is everything here.
+      name: path within the folder.
+      n_rows: private, like everything in this class.
       n_bytes: size of the file.
       sha256: of its content, 64 hex digits.
     """
@@ -40,14 +40,14 @@ class PreparedFile(NamedTuple):
 
 
 class PreparedManifest(FileContent):
-    """What a prepared folder says of itself; private to the trusted zone like its files.
+    """Manifest of a prepared folder; private to the trusted zone like its files.
 
     Attributes:
-      client_id: column that names the client.
+      client_id: column that identifies the client.
       features: names of scalar columns, or of one list column.
-      max_rows_per_client: the bound that was applied to every client; None if there was none.
+      max_rows_per_client: limit that was applied to every client; None if there was none.
       files: sorted by name.
-      snapshot: of the table that the rows were taken from; None if it has none.
+      snapshot: snapshot of the table that the rows come from; None if it has none.
     """
 
     client_id: str = Field(min_length=1)
@@ -57,7 +57,7 @@ class PreparedManifest(FileContent):
     snapshot: Snapshot | None = None
 
     def to_json(self) -> str:
-        """Text of `manifest.json`."""
+        """Returns the text of `manifest.json`."""
         marks = {"layout": LAYOUT, "files_digest": _files_digest(self)}
         content = with_number(self.model_dump(mode="json", exclude={"files"}) | marks)
         content["files"] = [each._asdict() for each in self.files]
@@ -65,14 +65,14 @@ class PreparedManifest(FileContent):
 
     @classmethod
     def from_json(cls, text: bytes | str, where: str) -> "PreparedManifest":
-        """Reads `to_json`'s text.
+        """Inverse of `to_json`.
 
         Args:
           text: JSON.
-          where: names it in messages.
+          where: name of the file in messages.
 
         Raises:
-          InputError: if it is not a whole manifest of this layout.
+          InputError: if it isn't a complete manifest of this layout.
         """
         refusal = Refusal(
             kind=InputError, rule=f"{where} must be a manifest that prepare wrote", remedy="run prepare again"
@@ -85,14 +85,14 @@ class PreparedManifest(FileContent):
         return PreparedManifest(**{name: getattr(content, name) for name in PreparedManifest.model_fields})
 
     def check_files(self, sizes: dict[str, int], where: str) -> None:
-        """Checks that a folder holds the listed files, of the listed sizes, and no others.
+        """Checks that a folder holds the listed files with the listed sizes, and no others.
 
         Args:
-          sizes: bytes of each Parquet file found, by name.
-          where: the folder, for messages.
+          sizes: bytes of each Parquet file in the folder, by name.
+          where: name of the folder in messages.
 
         Raises:
-          InputError: if it does not.
+          InputError: if it doesn't.
         """
         if sizes != {each.name: each.n_bytes for each in self.files}:
             raise InputError(f"{where} must hold the files of its manifest, got others; run prepare again.")
@@ -109,15 +109,15 @@ def _files_digest(manifest: PreparedManifest) -> str:
 
 
 def encode_runs(runs: list[int]) -> bytes:
-    """Value of the metadata `RUNS_KEY`."""
+    """Returns the value of the metadata key `RUNS_KEY`."""
     return json.dumps(runs, separators=(",", ":")).encode()
 
 
 def decode_runs(metadata: dict[bytes, bytes] | None, n_row_groups: int, where: str) -> list[int]:
-    """Numbers of successive row groups that belong together; ones for a file that says nothing.
+    """Returns the sizes of runs of row groups that belong together; ones for a file without this metadata.
 
     Raises:
-      InputError: if the metadata contradict the file.
+      InputError: if the metadata contradicts the file.
     """
     text = (metadata or {}).get(RUNS_KEY)
     if text is None:

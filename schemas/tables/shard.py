@@ -1,24 +1,24 @@
-"""References to pieces of the input; they travel through the pipeline instead of rows."""
+"""References to parts of the input, which pass through the pipeline instead of rows."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
 class ShardRef:
-    """Successive row groups of one Parquet file; one row group, unless a client is in several.
+    """Consecutive row groups of one Parquet file; just one, unless a client spans several.
 
     Attributes:
       path: file on any Beam filesystem.
-      row_group: index of the first one in the file, from 0.
-      n_rows: rows by the file's footer, all row groups together. Private to the operator: never in an output.
-      n_row_groups: how many, >= 1.
-      n_bytes: about the size of features and client ids in memory. Private like `n_rows`.
-      file: the real file that is opened; `path` is its name in messages and has the folders of its partitions.
-      seal: text of the `FileSeal` that every opening is compared with; no file has the empty one.
-      widest: bytes that texts of one row can have at most, as far as a few bytes of the file can repeat them.
-      csv: text of the `CsvForm` of a CSV file.
-      absent: columns of the table that the file lacks since they were added later, null in its rows; an Arrow schema as
-        hex, or none.
+      row_group: index of the first row group in the file, from 0.
+      n_rows: rows in all these row groups, by the file's footer. Private to the operator: never in an output.
+      n_row_groups: number of row groups, >= 1.
+      n_bytes: approximate size of features and client ids in memory. Private like `n_rows`.
+      file: path of the file to open; `path` is its name in messages and contains the folders of its partitions.
+      seal: text of the `FileSeal` that the file is compared with whenever it is opened; empty for no file.
+      widest: upper bound on the bytes of one row's texts, given how often the file's bytes can be repeated.
+      csv: text of the `CsvForm`, for a CSV file.
+      absent: columns that were added to the table after the file was written, null in its rows; an Arrow schema as
+        hex, or empty.
     """
 
     path: str
@@ -39,4 +39,4 @@ class ShardRef:
 
 
 EMPTY_SHARD = ShardRef("", 0, 0)
-"""A public shard without rows: part of every listing, so that a statistic of no data is zero and not absent."""
+"""A public shard without rows, part of every listing: a statistic of no data is then zero instead of absent."""

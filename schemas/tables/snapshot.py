@@ -1,4 +1,4 @@
-"""Snapshots of tables in formats with a log of their own: which one a job asks for, and which one it read."""
+"""Snapshots of tables that have a log: the one that a job asks for, and the one that it read."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _IDENTIFIER = r"^[^\s./:@]+(\.[^\s./:@]+)+$"
 
 
 class TableConfig(Section):
-    """The format of a table whose files are listed by its own log, and the snapshot that is read."""
+    """Format of a table whose log lists its files, and the snapshot to read."""
 
     format: TableFormat = Field(description="delta for a Delta table, or iceberg for an Iceberg table")
     version: Whole | None = Field(
@@ -38,13 +38,13 @@ class TableConfig(Section):
 
     @property
     def path(self) -> str | None:
-        """What stands for the path of a table in a catalog; None of a table by path."""
+        """Path that stands for a table in a catalog; None for a table by path."""
         return None if self.catalog is None else f"iceberg://{self.catalog}/{self.identifier}"
 
     @pydantic.model_validator(mode="before")
     @classmethod
     def _names_that_move_are_refused(cls, table: object) -> object:
-        """A branch or a tag leads elsewhere tomorrow; the id of a snapshot does not."""
+        """Refuses branches and tags, which can move to another snapshot."""
         given = [name for name in ("branch", "tag", "ref") if isinstance(table, Mapping) and name in table]
         if given:
             raise ConfigError(
@@ -68,11 +68,11 @@ class TableConfig(Section):
 @pydantic.with_config(FILE_CONTENT)
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A snapshot of a table, as manifests hold it.
+    """A snapshot of a table, as stored in manifests.
 
     Attributes:
-      format: of the table.
-      version: of a Delta table, or the snapshot id of an Iceberg table.
+      format: format of the table.
+      version: version of a Delta table, or the snapshot id of an Iceberg table.
     """
 
     format: TableFormat

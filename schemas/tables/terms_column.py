@@ -1,4 +1,4 @@
-"""A column of public terms, such as tags or words: beside the features of a row, or as the vector of the row."""
+"""Columns of public terms, such as tags or words: in addition to a row's features, or as the row's vector."""
 
 import dataclasses
 import functools
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 NO_TERM = -1.0
-"""Stands where a row has fewer terms than there is room for."""
+"""Value that fills the rest of a row with less than `most` terms."""
 _ENTRIES = 8
-"""Features in which the vector of a term is not zero."""
+"""Number of nonzero features in the vector of a term."""
 _DRAWS = 41
-"""Names the public draws of these vectors."""
+"""Seed of the public random vectors."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TermsColumn:
-    """How the terms of a row become numbers; they depend on that row alone.
+    """Conversion of a row's terms to numbers, which depend on that row alone.
 
     Attributes:
-      column: name in the table: lists of strings, or strings, each of which is one term.
-      vocabulary: distinct public terms; others are left out.
-      most: different terms of a row that are read, the first ones in its list.
+      column: name of the column in the table: lists of strings, or strings, each of which is one term.
+      vocabulary: distinct public terms; others are ignored.
+      most: largest number of distinct terms to read per row, the first ones in its list.
     """
 
     column: str
@@ -41,19 +41,19 @@ class TermsColumn:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What columns of these numbers are called where rows are kept."""
+        """Column names for these numbers in stored rows."""
         return tuple(f"{self.column}#{index}" for index in range(self.most))
 
     def check_type(self, kind: pa.DataType, where: str) -> None:
-        """Raises SchemaMismatchError if values of the plain type `kind` are no terms."""
+        """Raises SchemaMismatchError if values of the plain type `kind` aren't terms."""
         check_terms(self.column, kind, where, "cast it, or name another column in names.column")
 
     def beside(self, points: NDArray[np.floating], column: pa.ChunkedArray) -> NDArray[np.floating]:
-        """Rows with the numbers of their terms after their features.
+        """Appends the numbers of the terms to the features of rows.
 
         Args:
           points: shape (n_rows, n_features).
-          column: plain, n_rows long; nulls are no terms.
+          column: plain, n_rows long; a null has no terms.
 
         Returns:
           Same dtype, shape (n_rows, n_features + most): positions in the vocabulary, then `NO_TERM`.
@@ -72,16 +72,16 @@ class TermsColumn:
 
 
 def check_terms(column: str, kind: pa.DataType, where: str, remedy: str) -> None:
-    """Raises SchemaMismatchError if values of the plain type `kind` are no terms."""
+    """Raises SchemaMismatchError if values of the plain type `kind` aren't terms."""
     inside = columns.plain_type(kind.value_type) if columns.is_list(kind) else kind
     if not columns.is_text(inside):
         raise columns.mismatch(column, where, "hold strings, or lists of strings", str(kind), remedy)
 
 
 def codes_of(chunk: pa.Array, words: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of a chunk, ascending, and positions in `words`, of each term that is among these, once in a row."""
+    """Returns the rows of a chunk, ascending, and positions in `words`, of all known terms, once per row."""
     if columns.is_list(chunk.type):
-        # A null may hold values where others have written the column: `list_flatten` leaves them out.
+        # Null lists may contain values in files by other writers; `list_flatten` skips them.
         n_terms = pc.fill_null(pc.list_value_length(chunk), 0).to_numpy(zero_copy_only=False)
         rows, values = np.repeat(np.arange(len(chunk)), n_terms), pc.list_flatten(chunk)
     else:
@@ -96,11 +96,11 @@ def codes_of(chunk: pa.Array, words: pa.Array) -> tuple[NDArray[np.int64], NDArr
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TermsVector(EncodedColumn):
-    """The terms of a row, each once, as the direction of the sum of their vectors, `weight` long.
+    """The distinct terms of a row as the direction of the sum of their vectors, with length `weight`.
 
-    Vectors of terms are public: signs in few features, one in each of as many equal parts of all. They depend on places
-    in the vocabulary alone. Inner products of rows keep their values but for about 1 / sqrt(width). A row without a
-    known term has a vector of its own, as if that were a term.
+    Vectors of terms are public: the features are split into equal parts, and the vector has one sign in each part. They
+    depend only on positions in the vocabulary. Inner products of rows are kept up to about 1 / sqrt(width). All rows
+    without a known term have the same vector, as if this were a term.
 
     Attributes:
       vocabulary: distinct public terms, at least one.
@@ -114,45 +114,45 @@ class TermsVector(EncodedColumn):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Features have no meaning of their own, and only places."""
+        """Names of the features, by position, since they have no meaning of their own."""
         return tuple(f"{self.column}[{index}]" for index in range(self.width))
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of the features, which pages show in place of labels."""
+        """Names of the features, used instead of labels."""
         return self.names
 
     @property
     def in_percent(self) -> tuple[bool, ...]:
-        """A coordinate is no share."""
+        """False: coordinates aren't shares."""
         return (False,) * len(self.names)
 
     @property
     def ends(self) -> tuple[tuple[float, float], ...]:
-        """No coordinate is longer than its row."""
+        """Range of a coordinate: none exceeds the length of its row."""
         return ((-self.weight, self.weight),) * len(self.names)
 
     def decoded(self, block: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Coordinates as they are: nobody knows the terms of a center by them."""
+        """Returns the coordinates unchanged, since the terms of a center can't be recovered."""
         return block
 
     @property
     def read_as(self) -> pa.DataType:
-        """A spreadsheet has a term in each row."""
+        """String: in a spreadsheet, a row has one term."""
         return pa.string()
 
     @property
     def complaint(self) -> tuple[str, str]:
-        """A row without terms has an empty list."""
+        """Rule and violation: nulls are invalid; a row without terms has an empty list."""
         return "hold a list of terms in every row", "a null"
 
     def check_type(self, kind: pa.DataType, where: str) -> None:
-        """Lists of strings, or strings."""
+        """Checks for strings, or lists of strings."""
         check_terms(self.column, kind, where, f"cast it, or change encode.{self.column}.kind")
 
     def fill(self, values: pa.ChunkedArray, block: NDArray[np.float64]) -> None:
-        """Sums of a chunk at a time."""
-        # Most jobs have no such column, and need not wait for it.
+        """Writes the vectors, one chunk at a time."""
+        # SciPy is imported here, since most jobs have no such column.
         from scipy.sparse import csr_array
 
         words, start = pa.array(self.vocabulary, pa.large_string()), 0
@@ -170,7 +170,7 @@ class TermsVector(EncodedColumn):
 
 @functools.lru_cache(maxsize=8)
 def _term_vectors(n_terms: int, width: int) -> "csr_array":
-    """Vectors of terms, shape (n_terms, width): integers, `_ENTRIES` signs in each row."""
+    """Returns the vectors of terms, shape (n_terms, width): integers, `_ENTRIES` signs in each row."""
     from scipy.sparse import csr_array
 
     raw = np.random.Philox(key=_DRAWS).random_raw(n_terms * _ENTRIES).reshape(n_terms, _ENTRIES)
@@ -182,6 +182,6 @@ def _term_vectors(n_terms: int, width: int) -> "csr_array":
 
 
 def _directions(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Vectors of integers (n, width) at length 1; zeros, where terms cancel out, stay."""
+    """Scales integer vectors, shape (n, width), to length 1; zeros, from terms that cancel out, stay zero."""
     lengths = np.sqrt((sums**2).sum(axis=1, keepdims=True))
     return np.asarray(sums / np.maximum(lengths, 1.0))

@@ -1,4 +1,4 @@
-"""Configs of the jobs `assign` and `evaluate`."""
+"""Settings of the jobs `assign` and `evaluate`."""
 
 import collections
 from typing import Annotated, Self
@@ -16,7 +16,7 @@ ROW = "row"
 
 
 class EvaluateOptions(Section):
-    """The scores beyond the cost."""
+    """Scores to compute in addition to the cost."""
 
     label: Text | None = Field(
         default=None, description="a column of classes (strings, integers or booleans) to compare with, or leave it out"
@@ -40,12 +40,12 @@ class EvaluateConfig(ModelJob):
 
 
 def load_evaluate_config(text: str) -> EvaluateConfig:
-    """A job from YAML text; raises ConfigError as `parse_model_job` does."""
+    """Parses a job from YAML text; raises ConfigError like `parse_model_job`."""
     return parse_model_job(text, EvaluateConfig)
 
 
 class AssignOptions(Section):
-    """What stands beside a row's cluster."""
+    """Columns in addition to a row's cluster, and the clusters to join."""
 
     id_columns: tuple[Text, ...] = Field(
         default=(), description="a list of columns to copy beside the cluster, besides data.client_id"
@@ -80,7 +80,7 @@ class AssignConfig(ModelJob):
 
     @property
     def id_columns(self) -> tuple[str, ...]:
-        """Columns to copy; none to name the file and the row's place in it instead."""
+        """Columns to copy; if empty, rows are identified by their file and position."""
         client_id = self.data.client_id
         return (() if client_id is None else (client_id,)) + self.assign.id_columns
 
@@ -97,5 +97,5 @@ class AssignConfig(ModelJob):
 
 
 def load_assign_config(text: str) -> AssignConfig:
-    """A job from YAML text; raises ConfigError as `parse_model_job` does."""
+    """Parses a job from YAML text; raises ConfigError like `parse_model_job`."""
     return parse_model_job(text, AssignConfig)

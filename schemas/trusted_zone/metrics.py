@@ -1,4 +1,4 @@
-"""What an evaluation finds; computed from exact rows, so as private as they are."""
+"""Scores of an evaluation; computed from exact rows, so they are as private as these."""
 
 import dataclasses
 import json
@@ -12,17 +12,17 @@ from dapple_dp.schemas.settings.refusal import Refusal
 METRICS_FILE = "metrics.json"
 NOT_PRIVATE = {"private": False, "label": "evaluation (not private)"}
 NOT_PRIVATE_METADATA = {f"dapple.{name}": json.dumps(value) for name, value in NOT_PRIVATE.items()}
-"""The same as key-value metadata of a Parquet file."""
+"""`NOT_PRIVATE` as key-value metadata of a Parquet file."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Separation:
-    """How well the clusters are apart; None where a score is not defined, or not asked for.
+    """Scores for the separation of clusters; None if a score is undefined or wasn't requested.
 
     Attributes:
       davies_bouldin: >= 0, lower is better.
       calinski_harabasz: >= 0, higher is better.
-      silhouette: in [-1, 1], higher is better, of a sample of rows.
+      silhouette: in [-1, 1], higher is better; computed on a sample of rows.
       silhouette_rows: size of that sample.
     """
 
@@ -34,12 +34,12 @@ class Separation:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ClassAgreement:
-    """Clusters against a column of classes.
+    """Agreement of clusters with a column of classes.
 
     Attributes:
-      adjusted_rand: at most 1, about 0 by chance.
+      adjusted_rand: at most 1, about 0 for a random clustering.
       fowlkes_mallows: in [0, 1].
-      labelled_rows: rows with a class; the others do not count here.
+      labelled_rows: rows with a class; other rows are ignored here.
     """
 
     adjusted_rand: float
@@ -49,10 +49,10 @@ class ClassAgreement:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceMatch:
-    """Centers against those of a reference, matched one to one.
+    """Distance of centers to those of a reference, matched one to one.
 
     Attributes:
-      centroid_mse: mean squared distance of matched centers, feature units squared; None past float64's range.
+      centroid_mse: mean squared distance of matched centers, feature units squared; None if it exceeds float64.
       matched_centers: number of pairs.
     """
 
@@ -65,12 +65,12 @@ class Metrics:
     """Scores of a model on a data set.
 
     Attributes:
-      n_rows: rows that are valid, at least one.
-      cost: mean squared distance of a row to its nearest center, feature units squared; None past float64's range.
+      n_rows: number of valid rows, at least one.
+      cost: mean squared distance of a row to its nearest center, feature units squared; None if it exceeds float64.
       cluster_sizes: rows per cluster.
-      separation: of the clusters from each other.
-      classes: agreement with classes; None without a column of them.
-      reference: distance to other centers; None without them.
+      separation: scores for the separation of clusters.
+      classes: agreement with classes; None without such a column.
+      reference: distance to the centers of a reference; None without one.
     """
 
     n_rows: int
@@ -82,11 +82,11 @@ class Metrics:
 
     @property
     def nicv(self) -> float | None:
-        """Normalized intra-cluster variance: the cost, by definition; literature gives it for data in [-1, 1]."""
+        """Normalized intra-cluster variance, which equals the cost; papers report it for data in [-1, 1]."""
         return self.cost
 
     def to_json(self) -> str:
-        """Text of `metrics.json`: one flat object; sections that were not asked for are left out."""
+        """Returns the text of `metrics.json`: one flat object, without sections that weren't requested."""
         content: dict[str, Any] = NOT_PRIVATE | {"nicv": self.nicv}
         for name, value in dataclasses.asdict(self).items():
             content |= value if isinstance(value, dict) else {} if value is None and name != "cost" else {name: value}
@@ -94,10 +94,10 @@ class Metrics:
 
     @classmethod
     def from_json(cls, text: bytes | str) -> Self:
-        """Reads `to_json`'s text.
+        """Inverse of `to_json`.
 
         Raises:
-          InputError: if it is another text.
+          InputError: if it is other text.
         """
         rule = f"{METRICS_FILE} must be the file that this run wrote"
         refusal = Refusal(kind=InputError, rule=rule, remedy="run the job again")

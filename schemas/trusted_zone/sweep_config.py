@@ -1,4 +1,4 @@
-"""Config of a `sweep` job: the settings of a fit, and a `sweep` section that says how to vary them."""
+"""Settings of a `sweep` job: those of a fit, and a section `sweep` that lists how to vary them."""
 
 import copy
 import dataclasses
@@ -22,13 +22,13 @@ from dapple_dp.schemas.settings.section import Count, Epsilon, Scalar, Section, 
 _SHARED = (
     *("path", "partitions", "table", "csv", "client_id", "features", "on_invalid_rows", "max_rows_per_client", "name"),
 )
-"""Settings of `data` that all cells share, because they read the same shards."""
+"""Settings of `data` that all cells share, since they read the same shards."""
 _VARIED = ("privacy.epsilon", "seed")
 """Settings that `epsilons` and `seeds` vary."""
 
 
 def _seeds(value: object) -> object:
-    """A number of seeds stands for 0, 1, ..., number - 1."""
+    """Validates seeds; an integer n is short for 0, 1, ..., n - 1."""
     value = python_scalar(value)
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return tuple(range(value))
@@ -36,7 +36,7 @@ def _seeds(value: object) -> object:
 
 
 def _distinct(value: object, rule: str = "a non-empty list without duplicates") -> object:
-    """A non-empty list without duplicates, as a tuple."""
+    """Validates a non-empty list without duplicates and returns it as a tuple."""
     if not isinstance(value, list | tuple) or not value:
         raise rejection.broken_rule(rule)
     if any(each in value[:index] for index, each in enumerate(value)):
@@ -45,7 +45,7 @@ def _distinct(value: object, rule: str = "a non-empty list without duplicates") 
 
 
 class SweepScores(Section):
-    """The scores of every cell beyond its cost."""
+    """Scores of every cell in addition to its cost."""
 
     label: Text | None = Field(
         default=None, description="a column of classes (strings, integers or booleans) to compare with, or leave it out"
@@ -84,11 +84,11 @@ class SweepCell:
     """One run of a sweep.
 
     Attributes:
-      method: its name in `methods`.
+      method: name of the method in `methods`.
       epsilon: None for a method without privacy.
       seed: of public randomness.
-      settings: varied settings and their values, in order.
-      config: the job it stands for.
+      settings: varied settings with their values, in order.
+      config: settings of the fit.
     """
 
     method: str
@@ -111,38 +111,38 @@ class SweepCell:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SweepConfig:
-    """One `sweep` job: `cells` in the order of methods, settings, epsilons, seeds."""
+    """A `sweep` job: `cells` in the order of methods, settings, epsilons, seeds."""
 
     options: SweepOptions
     cells: tuple[SweepCell, ...]
 
     @property
     def ledger(self) -> str | None:
-        """Path of the ledger that all private cells charge; None without one."""
+        """Path or URL of the ledger that all private cells charge; None without one."""
         return _ledger(self.cells)
 
     @property
     def experimental(self) -> bool:
-        """Whether one of the methods may use what is not supported."""
+        """True if one of the methods may use unsupported settings."""
         return any(cell.config.experimental for cell in self.cells)
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all cells, and of what is scored of them, 64 hex digits."""
+        """SHA-256 of all cells and of the requested scores, 64 hex digits."""
         scored = "" if self.options.evaluate is None else self.options.evaluate.model_dump_json()
         return hashlib.sha256(("".join(cell.digest for cell in self.cells) + scored).encode()).hexdigest()
 
 
 def load_sweep_config(text: str) -> SweepConfig:
-    """A job from YAML text; raises ConfigError as `sweep_config` does, or if the text is not YAML."""
+    """Parses a job from YAML text; raises ConfigError like `sweep_config`, or if the text isn't YAML."""
     return sweep_config(yaml_text.parse(text))
 
 
 def sweep_config(settings: object) -> SweepConfig:
-    """A job from plain data, every cell of it checked.
+    """Validates plain data, with every cell, and returns the job.
 
     Raises:
-      ConfigError: one sentence about the first wrong setting, with the name of its method.
+      ConfigError: one sentence about the first wrong setting, with the name of the method.
     """
     if not isinstance(settings, Mapping) or "sweep" not in settings:
         raise ConfigError("sweep must be given, got nothing; add a section with methods, epsilons and seeds.")
@@ -158,7 +158,7 @@ def sweep_config(settings: object) -> SweepConfig:
 
 
 def _check_varied(options: SweepOptions) -> None:
-    """Refuses settings that `epsilons` and `seeds` would replace, or that would make their column wrong."""
+    """Refuses settings that `epsilons` and `seeds` would overwrite, which would make those columns wrong."""
     places = [("sweep.settings", options.settings)]
     places += [(f"sweep.methods.{method}", changes) for method, changes in options.methods.items()]
     for place, given in places:
@@ -170,7 +170,7 @@ def _check_varied(options: SweepOptions) -> None:
 
 
 def _cells(base: Mapping[str, Any], options: SweepOptions) -> Iterator[SweepCell]:
-    """Every combination; a method without privacy has no epsilon, and only the settings that such a run reads."""
+    """Yields all combinations; methods without privacy have no epsilon, and only the settings that they read."""
     for method, changes in options.methods.items():
         job = merged(base, changes)
         names = tuple(name for name in options.settings if not is_pooled(job) or _is_pooled_setting(name, job))
@@ -184,7 +184,7 @@ def _cells(base: Mapping[str, Any], options: SweepOptions) -> Iterator[SweepCell
 def _cell(
     method: str, job: dict[str, Any], epsilon: float | None, seed: int, varied: tuple[tuple[str, Any], ...]
 ) -> SweepCell:
-    """One run; without epsilon, one without privacy."""
+    """Validates one run; with epsilon None, a run without privacy."""
     for name, value in varied:
         job = merged(job, _nested(name, value))
     job["seed"] = seed
@@ -200,7 +200,7 @@ def _cell(
 
 
 def _without_privacy(job: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that a run without privacy reads; Lloyd's rounds weigh rows or clients as the job's unit says."""
+    """Returns the settings that a run without privacy reads; Lloyd's rounds keep the job's unit as their weights."""
     found = {name: value for name, value in job.items() if _is_pooled_setting(name, job)}
     privacy = job.get("privacy")
     if job["algorithm"] == PooledAlgorithm.DP_LLOYD and isinstance(privacy, Mapping) and "unit" in privacy:
@@ -209,7 +209,7 @@ def _without_privacy(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_pooled_setting(name: str, job: Mapping[str, Any]) -> bool:
-    """Whether a job without privacy reads a setting, or should refuse it: all but those of private runs alone."""
+    """Returns whether a job without privacy reads or must refuse a setting; settings of private runs are skipped."""
     head = name.partition(".")[0]
     if head == "dp_lloyd":
         return bool(job["algorithm"] == PooledAlgorithm.DP_LLOYD)
@@ -217,13 +217,13 @@ def _is_pooled_setting(name: str, job: Mapping[str, Any]) -> bool:
 
 
 def _of_columns(cell: SweepCell) -> str | None:
-    """The method of a cell whose columns have bounds of their own, which other methods do not know."""
+    """Returns a cell's method if its columns have separate bounds, which other methods don't support; else None."""
     section = getattr(cell.config, "dp_lloyd", None)
     return cell.method if section is not None and section.by_column else None
 
 
 def _check_shared(cells: tuple[SweepCell, ...]) -> None:
-    """Refuses cells that would need a pass of their own, and a table that may change between two parts."""
+    """Refuses cells that can't read the same shards, and a table that may change between parts of the sweep."""
     table = cells[0].config.data.table
     if table is not None and table.version is None:
         raise ConfigError(
@@ -260,7 +260,7 @@ def _ledger(cells: tuple[SweepCell, ...]) -> str | None:
 
 
 def _check_own(cells: tuple[SweepCell, ...]) -> None:
-    """Refuses what a cell cannot have for itself, and two cells that are the same run."""
+    """Refuses settings that cells can't have individually, and two identical cells."""
     found: set[str] = set()
     for cell in cells:
         if getattr(cell.config, "key_uri", None):
@@ -286,7 +286,7 @@ def _check_own(cells: tuple[SweepCell, ...]) -> None:
 
 
 def _check_scored(cells: tuple[SweepCell, ...], options: SweepOptions) -> None:
-    """Refuses scores of rows that are copied by client, which have no ranks and no other columns."""
+    """Refuses scores for rows that are copied by client: such copies have no ranks and no other columns."""
     for cell in cells if options.evaluate is not None else ():
         if _by_client(cell.config):
             raise ConfigError(
@@ -296,14 +296,14 @@ def _check_scored(cells: tuple[SweepCell, ...], options: SweepOptions) -> None:
 
 
 def _by_client(config: FitConfig | PooledFitConfig) -> bool:
-    """Whether a run reads the rows of each client together."""
+    """Returns whether a run reads all rows of a client together."""
     if isinstance(config, PooledFitConfig):
         return config.by_client
     return config.privacy.unit is PrivacyUnit.CLIENT or config.data.max_rows_per_client is not None
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with `changes`, section by section.
+    """Returns `base` updated by `changes`, section by section.
 
     Example:
       >>> merged({"lloyd": {"steps": 1, "share": 0.5}}, {"lloyd": {"steps": 2}})
@@ -317,7 +317,7 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 
 
 def _holds(settings: Mapping[str, Any], name: str) -> bool:
-    """Whether nested settings give a value for a dotted name."""
+    """Returns whether nested settings have a value for a dotted name."""
     head, _, rest = name.partition(".")
     if head not in settings or not rest:
         return head in settings
@@ -325,6 +325,6 @@ def _holds(settings: Mapping[str, Any], name: str) -> bool:
 
 
 def _nested(name: str, value: Any) -> dict[str, Any]:
-    """`{"a": {"b": value}}` for "a.b"."""
+    """Returns `{"a": {"b": value}}` for "a.b"."""
     head, _, rest = name.partition(".")
     return {head: _nested(rest, value) if rest else value}

@@ -1,4 +1,4 @@
-"""What a sweep writes: a row per cell, and a row per point of its curves. None of it is private."""
+"""Outputs of a sweep: a row per cell, and a row per point of its curves. They are not private."""
 
 import pyarrow as pa
 
@@ -18,11 +18,11 @@ CELL_SCHEMA = pa.schema(
     ],
     metadata=NOT_PRIVATE_METADATA,
 )
-"""`results.parquet`: cost is the mean squared distance to the nearest center, feature units squared, of the rows that
-the fits read. Without epsilon, delta and what was spent where a method is not private."""
+"""`results.parquet`: cost is the mean squared distance to the nearest center, feature units squared, over the rows
+that the fits read. Columns on the budget are null for methods without privacy."""
 
 SCORE_COLUMNS = ("silhouette", "calinski_harabasz", "davies_bouldin", "adjusted_rand", "fowlkes_mallows")
-"""Further columns of `results.parquet` if `sweep.evaluate` is given; null where a score is not defined."""
+"""Further columns of `results.parquet` if `sweep.evaluate` is given; null if a score is undefined."""
 SCORED_CELL_SCHEMA = pa.schema(
     [*CELL_SCHEMA, *(pa.field(name, pa.float64()) for name in SCORE_COLUMNS)], metadata=NOT_PRIVATE_METADATA
 )
@@ -43,10 +43,10 @@ POINT_SCHEMA = pa.schema(
     ],
     metadata=NOT_PRIVATE_METADATA,
 )
-"""`summary.parquet`: mean over seeds with a 95% interval; `on_front` among the settings of one method; `auc` of the
-curve of method and settings over epsilon, the same in all its points, absent where there is none."""
+"""`summary.parquet`: mean over seeds with a 95% interval; `on_front` among the settings of one method; `auc` of
+the curve of method and settings over epsilon, the same for all of its points, null if there is no curve."""
 
 
 def cell_schema(*, scored: bool) -> pa.Schema:
-    """Columns of `results.parquet`; `scored` if `sweep.evaluate` is given."""
+    """Returns the columns of `results.parquet`; `scored` if `sweep.evaluate` is given."""
     return SCORED_CELL_SCHEMA if scored else CELL_SCHEMA
