@@ -1,4 +1,4 @@
-"""The privacy ledger from Python: budgets of data sets, in the file or database of the `dapple ledger` command."""
+"""Privacy ledger for Python: budgets of data sets, in the file or database of the `dapple ledger` command."""
 
 import dataclasses
 import html
@@ -19,13 +19,13 @@ _HEAD = ("data set", "epsilon left", "of", "at delta", "runs")
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Ledger:
-    """A budget for the fits on a data set, which `dapple` jobs on the same file share.
+    """Budget of the fits on a data set, shared with `dapple` jobs on the same ledger.
 
-    Give it to an estimator as `ledger`, with the name of the data set as `data_name`. A fit that doesn't fit the budget
-    is refused before it reads a row. `print` lists what each data set has left, and a notebook shows it as a table.
+    Pass it to an estimator as `ledger`, with the name of the data set as `data_name`. A fit that exceeds the budget is
+    refused before it reads a row. `print` lists what each data set has left, and a notebook shows it as a table.
 
     Args:
-      path: a file on a local disk, or `postgresql://USER@HOST/DATABASE`. `limit` makes it if there is none.
+      path: a file on a local disk, or `postgresql://USER@HOST/DATABASE`. `limit` creates it if it doesn't exist.
     """
 
     path: str
@@ -38,20 +38,20 @@ class Ledger:
         object.__setattr__(self, "path", ledger_place(given))
 
     def limit(self, name: str, *, epsilon: float, delta: float, unit: str | None = None) -> Self:
-        """Sets what all fits and jobs on a data set may spend together, those before included; the last limit counts.
+        """Sets the budget of all fits and jobs on a data set, past ones included; replaces an earlier limit.
 
         Args:
-          name: of the data set: `data_name` of an estimator, `data.name` of a job.
+          name: name of the data set: `data_name` of an estimator, `data.name` of a job.
           epsilon: in total, > 0.
           delta: in total, in (0, 1).
-          unit: what is protected, "record" or "client"; None lets the first run decide.
+          unit: the protected unit, "record" or "client"; None lets the first run decide.
 
         Returns:
           This ledger.
 
         Raises:
-          ConfigError: if a number breaks its rule, or the file can't be made.
-          LedgerRefusedError: if the file is no ledger.
+          ConfigError: if a number breaks its rule, or the file can't be created.
+          LedgerRefusedError: if the file isn't a ledger.
         """
         from dapple_dp.pipelines.ledger import store
         from dapple_dp.schemas.privacy.charge import Limit
@@ -69,16 +69,16 @@ class Ledger:
         return self
 
     def remaining(self, name: str) -> "Remaining":
-        """Epsilon and delta that a data set has left, as its runs compose: a named tuple.
+        """Returns the epsilon and delta that a data set has left, as a named tuple; accounts for composition.
 
-        Runs with Gaussian noise compose better than they add up, so a larger one may still fit, and all of them share
-        the delta of the limit, of which only other runs take a part. A fit that is refused names the epsilon that fits.
+        Runs with Gaussian noise compose to less than their sum, so a run with a larger epsilon may still fit. All of
+        them share the delta of the limit; only other runs reduce it. A refusal names an epsilon that fits.
 
         Args:
-          name: of the data set.
+          name: name of the data set.
 
         Raises:
-          LedgerRefusedError: if there is no ledger, or no limit of this data set.
+          LedgerRefusedError: if there is no ledger, or no limit for this data set.
         """
         balances = self._balances()
         if name not in balances:
@@ -89,7 +89,7 @@ class Ledger:
         return balances[name].left
 
     def __fspath__(self) -> str:
-        """The path as a job names it."""
+        """Returns the path, so that jobs accept a ledger as a path."""
         return self.path
 
     def __repr__(self) -> str:
@@ -103,7 +103,7 @@ class Ledger:
         return "\n".join([repr(self), *lines])
 
     def _repr_html_(self) -> str:
-        """The table that a notebook shows."""
+        """Returns the table that a notebook displays."""
         from dapple_dp.estimator.notebook import table_html
 
         try:
@@ -113,7 +113,7 @@ class Ledger:
         return table_html(repr(self), rows)
 
     def _rows(self) -> list[tuple[str, ...]]:
-        """A row for each data set: name, epsilon left, its limit, the delta of the limit, runs."""
+        """Returns a row for each data set: name, epsilon left, its limit, the delta of the limit, runs."""
         return [
             (one_line(name), f"{left.epsilon:.6g}", f"{limit.epsilon:g}", f"{limit.delta:g}", str(len(runs)))
             for name, (limit, _, _, left, runs) in self._balances().items()
