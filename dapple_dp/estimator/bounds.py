@@ -88,7 +88,7 @@ def tell_of_bounds(
 
 
 def _equal(points: NDArray[np.floating], names: Any, domain: Any) -> str | None:
-    """Names the data whose ends equal its bounds: all rows for a single pair, else the first such column; or None."""
+    """Names the data whose bounds are exactly its ends, X for a single pair, else the first such column; or None."""
     try:
         ends = by_column(domain, points.shape[1], names)
     except ConfigError:

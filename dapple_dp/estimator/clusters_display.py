@@ -76,8 +76,8 @@ class ClustersDisplay:
     def plot(self, ax: Any = None) -> Self:
         """Draws a panel of sizes, and one for each of the six columns in which centers differ most.
 
-        Clusters that can't be told from empty ones are gray, with their numbers in parentheses. Only the 30 largest
-        clusters are shown.
+        Clusters that can't be distinguished from empty ones are gray, with their numbers in parentheses. Only the 30
+        largest clusters are shown.
 
         Args:
           ax: axes in a matplotlib grid, such as from `plt.subplots`, to replace by the panels; None for a new figure.

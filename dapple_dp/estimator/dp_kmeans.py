@@ -286,8 +286,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
             "client", and refused otherwise.
           server_data: shape (q, n_features): public rows like the private ones, in the same units, with the same column
             names in any order if `X` has names; None if there are none. Rows that share memory with `X` are refused;
-            a copy of private rows cannot be distinguished from public ones, so make sure that you never pass
-            one.
+            a copy of private rows cannot be distinguished from public ones, so never pass one.
           others: refused; rows have no weights.
 
         Returns:
@@ -555,7 +554,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         return None if groups is None else client_ids(groups, n_rows)
 
     def _warn_of_spending(self, config: FitConfig) -> tuple[str, ...]:
-        """Warns of settings that are already known to be bad, and of the total that this estimator and clones spend.
+        """Warns of problems that settings alone show, and of the total that this estimator and its clones spend.
 
         Returns:
           The warnings about settings, in the words of the report.

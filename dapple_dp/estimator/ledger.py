@@ -22,7 +22,7 @@ class Ledger:
     """Budget of the fits on a data set, shared with `dapple` jobs on the same ledger.
 
     Pass it to an estimator as `ledger`, with the name of the data set as `data_name`. A fit that exceeds the budget is
-    refused before it reads a row. `print` lists what each data set has left, and a notebook shows it as a table.
+    refused before it reads a row. `print` lists the remaining budgets of all data sets, and a notebook shows a table.
 
     Args:
       path: a file on a local disk, or `postgresql://USER@HOST/DATABASE`. `limit` creates it if it doesn't exist.
@@ -42,8 +42,8 @@ class Ledger:
 
         Args:
           name: name of the data set: `data_name` of an estimator, `data.name` of a job.
-          epsilon: in total, > 0.
-          delta: in total, in (0, 1).
+          epsilon: total epsilon, > 0.
+          delta: total delta, in (0, 1).
           unit: the protected unit, "record" or "client"; None lets the first run decide.
 
         Returns:

@@ -38,7 +38,7 @@ class WrittenRows(NamedTuple):
     """Rows of a run for a table.
 
     Attributes:
-      run_id: of the run.
+      run_id: id of the run.
       digest: digest of its manifest.
       private: true if the rows belong in the trusted zone.
       table: the rows, with run id and digest as the first columns.

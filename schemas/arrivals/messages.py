@@ -19,7 +19,7 @@ def table_of(messages: Iterable[bytes | None], columns: MessageColumns | PackedC
     """Returns a row for every message, in their order; equal messages give an equal table.
 
     A message is broken if it is missing, too long, not a JSON object, or has a column missing or of another type. If
-    messages have a fixed number of bytes, another number is broken. Such a row is null in every column.
+    messages have a fixed size, a message of another size is broken. Its row is null in every column.
 
     Args:
       messages: values of the messages.

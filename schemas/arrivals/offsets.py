@@ -22,7 +22,7 @@ class Chunk(NamedTuple):
 
     Attributes:
       file: name of the file; except for the part's number, it doesn't depend on the number of messages.
-      partition: of the topic.
+      partition: index of the topic's partition.
       first: the first offset.
       end: the offset after the last.
     """
@@ -55,7 +55,7 @@ class WindowOffsets(NumberedFile):
       topic_id: the broker's id of the topic; a recreated topic of the same name has another.
       window: date of the window.
       cut: milliseconds since 1970 (UTC); the window has the messages appended before it and since the last cut.
-      salt: 32 secret bytes in hex; without them, nobody can guess offsets by the record's digest in the ledger.
+      salt: 32 secret bytes in hex, so that nobody can guess offsets from the record's digest in the ledger.
       ranges: one for each partition of the topic, in their order.
     """
 
@@ -89,7 +89,7 @@ class RecordPlace(NamedTuple):
     """Place from which workers read the record of a window.
 
     Attributes:
-      path: of the file.
+      path: path of the record.
       digest: SHA-256 of its bytes, 64 hex digits.
       folder: folder for the copies of the messages.
     """

@@ -25,10 +25,10 @@ class SiloBudget:
     """Privacy budget of a client for a whole run.
 
     Attributes:
-      epsilon: > 0, total.
+      epsilon: total, > 0.
       delta: total, < 1 / N.
       adjacency: difference of neighboring data sets.
-      accountant: composes the events.
+      accountant: method that composes the events.
       select_share: epsilon of one selection over `epsilon`.
       first_round_noise_ratio: noise multiplier of the first round over that of later ones (R-DPCFL).
       choice_share: share of the budget for one choice between models: the variance of its noise is that of a choice
@@ -51,8 +51,8 @@ class SiloEvent:
     Attributes:
       name: first_round_steps, steps, selections or choices.
       count: >= 1.
-      noise_multiplier: of Gaussian steps and choices; None for selections.
-      sampling_rate: of Poisson sampling; 1 if there is none.
+      noise_multiplier: noise multiplier of Gaussian steps and choices; None for selections.
+      sampling_rate: rate of Poisson sampling; 1 without sampling.
       select_epsilon: epsilon of one selection; None for other events.
     """
 
@@ -75,12 +75,12 @@ class SiloPlan:
       n_rows: N, the public number of rows.
       noise_multiplier: z of Poisson-sampled steps after the first round.
       first_round_multiplier: z of steps of the first round.
-      select_epsilon: of one selection.
-      choice_multiplier: of the noise of one choice; 0 without choices.
+      select_epsilon: epsilon of one selection.
+      choice_multiplier: noise multiplier of one choice; 0 without choices.
       epsilon: spent by all events at `delta`.
-      delta: of the whole run.
+      delta: delta of the whole run.
       adjacency: difference of neighboring data sets.
-      accountant: composed the events.
+      accountant: method that composed the events.
       events: all events of the client.
     """
 
@@ -103,8 +103,8 @@ class SiloStatement:
     Attributes:
       adjacency: difference of neighboring rows of one client.
       epsilon: largest one of all clients, composed over all events of the client.
-      delta: of every client.
-      accountant: composed the events.
+      delta: delta of every client.
+      accountant: method that composed the events.
       events: one row per client and kind of event: client_id, mechanism, parameters, count.
       first_round: start of R-DPCFL and the reason for this choice; None for other algorithms.
     """
@@ -138,7 +138,7 @@ def models_table(models: NDArray[np.float64], shape: ModelShape) -> pa.Table:
     Args:
       models: shape (n_models, n_parameters); layers in order, each its weights (n_inputs, n_outputs) by row, then
         its intercepts.
-      shape: of every model.
+      shape: shape of every model.
     """
     parameters = pa.FixedSizeListArray.from_arrays(pa.array(models.ravel(), pa.float64()), models.shape[1])
     numbers = pa.array(np.arange(len(models), dtype=np.int32))

@@ -33,7 +33,7 @@ class ModelShape:
     """Kind and size of a classifier.
 
     Attributes:
-      kind: of model.
+      kind: kind of the model.
       n_features: >= 1.
       n_classes: >= 2; labels are 0, ..., n_classes - 1.
       n_hidden: units of the hidden layer of an MLP, filters of the first stage of a ResNet, else 0.
@@ -144,7 +144,7 @@ class Silo:
     """Public parameters of one client.
 
     Attributes:
-      client_id: of the client.
+      client_id: id of the client.
       n_rows: number of rows that the client declared in public, >= 1.
       noise_multiplier: z: noise stddev / clipping norm of a Poisson-sampled step; 0 means no privacy.
       first_round_multiplier: z of steps in the first round (R-DPCFL).
@@ -167,8 +167,8 @@ class Federation:
     """All public parameters before the first round.
 
     Attributes:
-      shape: of every model.
-      training: of every client.
+      shape: shape of every model.
+      training: parameters of every client's training.
       clustering: parameters of the clustering.
       silos: clients in a public order, which gives their indices.
       public_seed: 32 bytes, for starts, initializations and sampled assignments, none of which is secret.

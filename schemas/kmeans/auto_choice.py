@@ -23,7 +23,7 @@ LLOYD_STEPS = 1
 MOST_GRID_FEATURES = 3
 """Largest number of features for which DP-Lloyd starts from a grid over the domain; above, from candidates."""
 MOST_GRID_CLUSTERS = 3
-"""Largest number of clusters of rows for which a grid start is known to give each one a center."""
+"""Largest number of clusters of rows for which a grid start isn't known to leave one without a center."""
 DP_LLOYD_STEPS = 2
 """Default Lloyd rounds of DP-Lloyd, if the number of rows isn't public."""
 _ANYWHERE: dict[str, Any] = {"domain": (-1.0, 1.0)}
@@ -34,7 +34,7 @@ def chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings with the algorithm chosen by the rule, without sections that this algorithm doesn't read.
 
     Args:
-      settings: of a job, as plain data; its `algorithm` is ignored.
+      settings: settings of a job, as plain data; `algorithm` is ignored.
 
     Raises:
       ConfigError: one sentence, if nothing public bounds the rows, or if a section that isn't read is wrong.
@@ -111,7 +111,7 @@ def _bounded(
     Args:
       bounds: section of DP-Lloyd; without a domain if only the radius is public.
       clipping: as the job gives it.
-      radius: of the ball, feature units; None without one.
+      radius: radius of the ball, feature units; None without one.
       n_features: None if unknown before data are read.
     """
     domain = bounds.get("domain")
@@ -145,7 +145,7 @@ def _of_section(settings: Mapping[str, Any], section: str, name: str) -> Any:
 
 
 def _radius(bounds: Mapping[str, Any], tree: Mapping[str, Any], clipping: Mapping[str, Any]) -> float | None:
-    """Returns the public radius of a ball around the origin; beside a domain, a clipping norm isn't one."""
+    """Returns the public radius of a ball around the origin; with a domain, a clipping norm is around its middle."""
     if "radius" in tree:
         return float(tree["radius"])
     norm = python_scalar(clipping.get("norm"))

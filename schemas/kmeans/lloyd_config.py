@@ -112,7 +112,7 @@ class DPLloydConfig(Section):
         """Returns the columns' separate bounds as an `encode` section.
 
         Args:
-          features: of the data section.
+          features: `features` of the data section.
 
         Raises:
           ConfigError: unless there is exactly one interval for each column.

@@ -32,7 +32,7 @@ class NoisyCost:
 
     Attributes:
       mean: feature units squared, per row (privacy unit client: mean over clients of their means); may be negative.
-      stddev: of the noise in `mean`, to first order; feature units squared.
+      stddev: noise stddev of `mean`, to first order; feature units squared.
     """
 
     mean: float
@@ -52,9 +52,9 @@ class ClusterModel:
         chosen; empty if it was given.
       noisy_cost: released cost of the centers; None if the run didn't release it.
       noisy_means: shape of `centers`, feature units: means from the last round's sums and counts alone, before any
-        shrinkage; None if centers are no such means.
+        shrinkage; None if the centers aren't such means.
       size_stddevs: shape (n_clusters,): stddev of the noise of each size; NaN if unknown.
-      counted: what a size counts, in words that complete "rows"; empty if sizes count no private rows.
+      counted: words that complete "rows" to describe what sizes count; empty if sizes count no private rows.
       center_stddevs: shape of `centers`, feature units: stddev, to first order, that the noise of the last round
         causes in each coordinate of `noisy_means` (of `centers`, if those are None); NaN if unknown.
       numbers: numbers of the clusters, ascending; may continue those of an earlier run; empty for 0, 1, ...
@@ -99,7 +99,7 @@ class ClusterModel:
 
         Args:
           rows: shape (n_clusters,): old index of each cluster in the new order.
-          numbers: of the clusters in the new order, ascending.
+          numbers: numbers of the clusters in the new order, ascending.
         """
         means = None if self.noisy_means is None else self.noisy_means[rows]
         return dataclasses.replace(
@@ -193,7 +193,7 @@ class ClusterNames(NamedTuple):
       counts: shape (n_names,): noisy weight of the cluster's rows with this term: their number, or the sum over
         clients of the share of their rows.
       excess: shape (n_names,): difference to the count expected if the term were equally frequent in all clusters.
-      count_stddev: of the noise of a count.
+      count_stddev: noise stddev of a count.
       threshold: stddevs of noise that every excess is above, given the largest share that a cluster may have.
       most_false: upper bound on the expected number of names in a run that come from noise alone.
     """
@@ -225,7 +225,7 @@ class ClusterNames(NamedTuple):
         """Returns `names.parquet`: cluster int32, term string, noisy_count, count_stddev and excess, all doubles.
 
         Args:
-          numbers: of the clusters, in the order of their indices.
+          numbers: numbers of the clusters, in the order of their indices.
         """
         return pa.table(
             {

@@ -15,7 +15,7 @@ from dapple_dp.schemas.settings.calendar import MOST_WINDOWS, Date, date_of, ind
 from dapple_dp.schemas.settings.section import Scalar, Section, Text
 
 _COEFFICIENT_BITS = 4
-"""Weight of a window's own statistic, as a power of two; finer weights gain less than one percent."""
+"""Base-2 logarithm of the weight of a window's own statistic; finer weights gain less than one percent."""
 _Count = Annotated[int, Field(strict=True, ge=1, le=MOST_WINDOWS), Scalar]
 
 

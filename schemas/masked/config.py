@@ -85,7 +85,7 @@ def check_identity(
 
 
 class PairwiseParams(NamedTuple):
-    """Attributes: corrupt and dropout, the largest shares of clients that collude and that drop out."""
+    """Largest shares of clients that may collude (`corrupt`) and that may drop out (`dropout`)."""
 
     corrupt: CorruptShare
     dropout: DropoutShare
@@ -130,7 +130,7 @@ class MaskedConfig(Section):
 
     @property
     def pairwise(self) -> PairwiseParams | None:
-        """Shares that determine who exchanges masks with whom; None for masks from a shared secret."""
+        """Parameters that determine the neighbors of each client; None for masks from a shared secret."""
         return PairwiseParams(self.corrupt, self.dropout) if self.scheme is MaskScheme.PAIRWISE else None
 
     @property

@@ -58,7 +58,7 @@ class MaskedMessages(NamedTuple):
 
     Attributes:
       senders: pseudonyms in this round, one per message.
-      tags: in the same order; those who can compute the masks find them by these.
+      tags: tags of the messages, by which those who can compute the masks find them.
       values: int64, shape (n_messages, size), masked.
     """
 
@@ -91,7 +91,7 @@ class MaskedSum(NamedTuple):
     Attributes:
       values: int64, shape (size,), wrapping.
       senders: pseudonyms of those who were present.
-      tags: of their messages, in the same order.
+      tags: tags of their messages, in the same order.
     """
 
     values: NDArray[np.int64]
@@ -103,9 +103,9 @@ class MaskedReleases(NamedTuple):
     """The noised masked sum: unreadable until the masks of those present are subtracted.
 
     Attributes:
-      releases: of one round; `values` are masked.
+      releases: releases of one round; `values` are masked.
       senders: pseudonyms of those who were present, the final set of the round.
-      tags: of their messages, in the same order.
+      tags: tags of their messages, in the same order.
     """
 
     releases: tuple[Release, ...]

@@ -71,7 +71,7 @@ def sent_to_table(rows: Sequence[Sent], kind: type[Sent], path: str) -> pa.Table
     Args:
       rows: messages of one kind.
       kind: their class.
-      path: of the round.
+      path: path of the round.
     """
     return pa.Table.from_pylist([{"round": path} | row._asdict() for row in rows], schema=schema_of(kind))
 

@@ -18,7 +18,7 @@ _KNOWN_CORRECTIONS = 2
 1: wide rows (`Charge.correction`). 2: statements (`wrong_statements`).
 """
 _RELATIVE_UNITS = 1 << 26
-"""Sensitivity of relative sums, in lattice units, by which they are told from other sums."""
+"""Sensitivity of relative sums, in lattice units, by which they are distinguished from other sums."""
 _SAFE_FEATURES, _SAFE_FEATURES_OF_MEAN = 1024, 4096
 """Numbers of features up to which the epsilon was right, as long as centers lay in the clipping ball."""
 
@@ -35,7 +35,7 @@ class Limit:
       epsilon: total.
       delta: total.
       basic_epsilon: part of the total that is reserved for runs with other than Gaussian mechanisms.
-      basic_delta: likewise.
+      basic_delta: the same for delta.
       unit: the protected privacy unit; None lets the first run decide.
     """
 
@@ -56,13 +56,13 @@ class Charge:
       job: name of the job.
       unit: privacy unit.
       neighboring_relation: add or remove one, or replace one.
-      epsilon: stated by the run, composed over its events.
-      delta: likewise.
-      events: in the form of `privacy.json`.
-      noise: of the Gaussian events on the lattice.
+      epsilon: total in the run's statement, composed over its events.
+      delta: total in the run's statement.
+      events: releases of the run, in the form of `privacy.json`.
+      noise: parameters of the Gaussian noise on the lattice.
       scope: the partition that is charged, if the user declared that no unit is in two partitions.
       reason: the user's reason for that.
-      epoch: of a window in an epoch, whose windows share one charge; None for a single run.
+      epoch: epoch of a window, whose windows share one charge; None for a single run.
       corrections: number of corrections that the version which wrote the charge knew.
     """
 
@@ -84,7 +84,7 @@ class Charge:
         """Creates the charge of a run from its privacy statement.
 
         Args:
-          statement: of the run.
+          statement: privacy statement of the run.
           dataset: its `data.name`.
           job: name of the job.
           more: `noise`, `scope` and `reason`.
@@ -165,7 +165,7 @@ def alike(left: object, right: object, within: float = 1e-12) -> bool:
 
     Args:
       left: mappings, sequences, numbers, texts.
-      right: likewise.
+      right: the same.
       within: maximum relative difference of floats.
     """
     if isinstance(left, float) and isinstance(right, float | int):

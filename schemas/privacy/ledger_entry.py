@@ -141,7 +141,7 @@ def check_chain(entries: Sequence[LedgerEntry], length: int, head: str) -> None:
     """Recomputes every digest and compares the end of the chain with the length and digest stored with it.
 
     Args:
-      entries: in order.
+      entries: all entries, in order.
       length: number of entries, as stored beside them.
       head: digest of the last entry, as stored beside them.
 
@@ -204,7 +204,7 @@ def check_open(entries: Sequence[LedgerEntry], place: str) -> None:
     """Refuses a ledger that was moved to another one.
 
     Args:
-      entries: of the ledger.
+      entries: entries of the ledger.
       place: path or URL of the ledger.
 
     Raises:

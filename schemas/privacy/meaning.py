@@ -61,7 +61,7 @@ class Meaning:
 
     Attributes:
       tells: words that complete "it says", for example "where each center lies"; never empty.
-      settles: true if it is small once centers have arrived, so that noise alone is no bad news.
+      settles: true if it is small once centers have converged, so that a value below the noise is no problem.
     """
 
     tells: str

@@ -45,7 +45,7 @@ def computational(source: str) -> str:
     """Returns the sentence on the assumption behind every guarantee: no computer draws noise from truly random bits.
 
     Args:
-      source: of the random bits, such as `KEY_STREAM`.
+      source: source of the random bits, such as `KEY_STREAM`.
 
     Source: Mironov, Pandey, Reingold, Vadhan (2009), "Computational differential privacy": IND-CDP.
     """

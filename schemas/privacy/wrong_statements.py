@@ -81,7 +81,7 @@ def wrong_statements(charge: Charge, versions: Mapping[str, str]) -> tuple[str, 
     """Returns the wrong statements of a run.
 
     Args:
-      charge: of the run.
+      charge: charge of the run.
       versions: from the run's `reserve` entry; empty if it has none.
     """
     if charge.corrections >= _CORRECTED:

@@ -100,7 +100,7 @@ class ProfileEvent:
 
     Attributes:
       path: unique in the run, for example "profile/means/age".
-      law: of the noise.
+      law: distribution of the noise.
       shape: shape of the noised array; None if the number of values is private.
       sensitivity: largest change by one privacy unit, in L2 (L1 for Laplace noise), in the unit of the sums.
       share: > 0; part of the budget, relative to the other events.

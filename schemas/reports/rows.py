@@ -72,7 +72,7 @@ def from_table(
 
     Args:
       table: rows of reports.
-      parameters: of the collection.
+      parameters: parameters of the collection.
       where: name of the rows in messages.
       schema: `report_schema`, or `arrival_schema` for reports straight from devices.
 

@@ -101,8 +101,8 @@ class DecodeWindow:
       config: settings of its decode.
       root: parent of the folders of the dates.
       column: column of the dates, part of the folders' names.
-      date: of the window.
-      parameters_digest: from the manifests of already decoded windows; None if there are none.
+      date: date of the window.
+      parameters_digest: digest in the manifests of already decoded windows; None if there are none.
     """
 
     config: DecodeConfig

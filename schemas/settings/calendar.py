@@ -73,7 +73,7 @@ class Calendar:
         """Returns whether a window's days are over, by the clock alone, and `until` doesn't hold it back.
 
         Args:
-          index: of the window.
+          index: index of the window.
           moment: now, in UTC.
         """
         return self.due_at(index) <= moment and (self.until is None or self.date(index) <= self.until)

@@ -19,7 +19,7 @@ def with_number(content: Mapping[str, Any], format_number: int = FORMAT) -> dict
 
     Args:
       content: plain data, arrays or metadata, by name.
-      format_number: of the file's format.
+      format_number: number of the file's format.
     """
     return {NAME: format_number, **content}
 

@@ -10,7 +10,7 @@ class Gone(NamedTuple):
     Attributes:
       instead: completes "is not a setting any more; ...".
       default: its last default, as JSON, which digests of jobs still include.
-      beside: digests include it only next to this setting of the section or job; empty if they never do now.
+      beside: digests include it only next to this setting of the section or job; empty if they never include it.
       where: value that `beside` must have for that; None for any.
     """
 
@@ -94,7 +94,7 @@ def with_defaults(content: Mapping[str, Any], within: str = "") -> dict[str, Any
     A job that never set them keeps its digest, and its run can be resumed.
 
     Args:
-      content: of a section or a job.
+      content: settings of a section or a job.
       within: name of the section; empty for a job.
     """
     found = {

@@ -82,7 +82,7 @@ def check(settings: Any, allowed: bool) -> None:
     """Refuses unsupported settings, unless the job allows them.
 
     Args:
-      settings: of the job, validated.
+      settings: validated settings of the job.
       allowed: `experimental` of the job.
 
     Raises:

@@ -43,7 +43,7 @@ class TableContract:
     Other columns are ignored and may differ from file to file.
 
     Attributes:
-      features: columns in the order of the features, numeric unless `encoder` says otherwise; empty if
+      features: columns in the order of the features, numeric unless `encoder` converts them; empty if
         `feature_list` is set.
       feature_list: one column of lists of numbers, all of one length.
       client_id: column that identifies the client; required if `by_client`.

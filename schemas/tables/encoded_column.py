@@ -72,12 +72,12 @@ class EncodedColumn(abc.ABC):
 
     @property
     def in_percent(self) -> tuple[bool, ...]:
-        """For every feature, true if its value in a center is a share of rows, which `decoded` gives in percent."""
+        """True for each feature whose value in a center is a share of rows, which `decoded` returns in percent."""
         return (True,) * len(self.names)
 
     @property
     def ends(self) -> tuple[tuple[float, float], ...]:
-        """For every feature, its smallest and largest value in any row."""
+        """Smallest and largest value of each feature in any row."""
         return ((0.0, self.weight),) * len(self.names)
 
     def in_units(self, block: NDArray[np.float64]) -> NDArray[np.float64] | None:
@@ -151,8 +151,8 @@ class ScaledColumn(_OneNumber):
     """One feature, (value - mean) / stddev * weight; the defaults pass the number through.
 
     Attributes:
-      mean: in the unit of the column.
-      stddev: > 0, in the unit of the column.
+      mean: mean, in the unit of the column.
+      stddev: standard deviation, > 0, in the unit of the column.
     """
 
     mean: float = 0.0
@@ -320,7 +320,7 @@ class FilledColumn(EncodedColumn):
 
     @property
     def in_percent(self) -> tuple[bool, ...]:
-        """For every feature, true for a share; the indicator of a center is the share of rows with a missing value."""
+        """True for each share; the indicator of a center is the share of rows with a missing value."""
         return (*self.inner.in_percent, True) if self.indicator else self.inner.in_percent
 
     @property

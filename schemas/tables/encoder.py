@@ -49,7 +49,7 @@ class Encoder:
     """Conversion of a table's columns to a matrix of features; a row's features depend on that row alone.
 
     Attributes:
-      columns: in the order of the features.
+      columns: encoded columns, in the order of the features.
     """
 
     columns: tuple[EncodedColumn, ...]
@@ -111,7 +111,7 @@ class Encoder:
 
     @property
     def in_percent(self) -> NDArray[np.bool_]:
-        """Mask, shape (n_features,), of the features that `decoded` gives as shares in percent."""
+        """Mask, shape (n_features,), of the features that `decoded` returns as shares in percent."""
         return np.array([each for column in self.columns for each in column.in_percent], dtype=np.bool_)
 
     @property

@@ -64,7 +64,7 @@ def interval(value: object) -> tuple[float, float]:
 
 
 def are_bounds(low: float, high: float) -> bool:
-    """Returns whether two numbers are finite and far enough apart that half their distance is a normal number, too."""
+    """Returns whether two numbers are finite, and the second is larger by enough to scale by their distance."""
     return -_LARGEST <= low < high <= _LARGEST and high - low > max(1e-9 * max(abs(low), abs(high)), _NEAREST)
 
 

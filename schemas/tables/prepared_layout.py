@@ -30,7 +30,7 @@ class PreparedFile(NamedTuple):
       name: path within the folder.
       n_rows: private, like everything in this class.
       n_bytes: size of the file.
-      sha256: of its content, 64 hex digits.
+      sha256: SHA-256 of its content, 64 hex digits.
     """
 
     name: FileName

@@ -15,7 +15,7 @@ class ShardRef:
       n_bytes: approximate size of features and client ids in memory. Private like `n_rows`.
       file: path of the file to open; `path` is its name in messages and contains the folders of its partitions.
       seal: text of the `FileSeal` that the file is compared with whenever it is opened; empty for no file.
-      widest: upper bound on the bytes of one row's texts, given how often the file's bytes can be repeated.
+      widest: upper bound on the bytes of one row's texts, which a small compressed file can repeat many times.
       csv: text of the `CsvForm`, for a CSV file.
       absent: columns that were added to the table after the file was written, null in its rows; an Arrow schema as
         hex, or empty.

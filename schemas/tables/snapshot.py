@@ -1,4 +1,4 @@
-"""Snapshots of tables that have a log: the one that a job asks for, and the one that it read."""
+"""Snapshots of Delta and Iceberg tables: the one that a job requests, and the one that it read."""
 
 import dataclasses
 from collections.abc import Mapping

@@ -98,7 +98,7 @@ def codes_of(chunk: pa.Array, words: pa.Array) -> tuple[NDArray[np.int64], NDArr
 class TermsVector(EncodedColumn):
     """The distinct terms of a row as the direction of the sum of their vectors, with length `weight`.
 
-    Vectors of terms are public: the features are split into equal parts, and the vector has one sign in each part. They
+    Vectors of terms are public: the features are split into eight equal parts, and a vector has one sign in each. They
     depend only on positions in the vocabulary. Inner products of rows are kept up to about 1 / sqrt(width). All rows
     without a known term have the same vector, as if this were a term.
 

@@ -86,7 +86,7 @@ class SweepCell:
     Attributes:
       method: name of the method in `methods`.
       epsilon: None for a method without privacy.
-      seed: of public randomness.
+      seed: seed of public randomness.
       settings: varied settings with their values, in order.
       config: settings of the fit.
     """

@@ -99,7 +99,7 @@ class StreamConfig:
         """Returns the fit of one window.
 
         Args:
-          index: of the window, from 0.
+          index: index of the window, from 0.
           output: folder of the job; each window has a subfolder named by its date.
         """
         return _fit(self.base, self.options, index, output)
@@ -172,7 +172,7 @@ def in_stream_words(index: int = 0) -> Iterator[None]:
     """Rewrites errors about the fit of a window in terms of the `stream` section.
 
     Args:
-      index: of the window; the first one follows `stream.start`, all others the window before.
+      index: index of the window; the first one follows `stream.start`, all others the window before.
     """
     try:
         yield

@@ -19,7 +19,7 @@ class Drift:
     Attributes:
       previous_run: id of the earlier run.
       previous_digest: SHA-256 of its centers, 64 hex digits.
-      rows: k indices: position of each cluster in the released model.
+      rows: k indices: index of each cluster when it was released, before renumbering.
       numbers: k, ascending: the earlier run's number for clusters that match one of its own, new numbers for others.
       next_number: the smallest number that no cluster has ever had.
       gone: numbers of the earlier run that no cluster matches.

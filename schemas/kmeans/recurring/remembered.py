@@ -76,7 +76,7 @@ class Memory:
 
         Args:
           table: with schema `MEMORY_SCHEMA`.
-          numbers: of the clusters, ascending.
+          numbers: numbers of the clusters, ascending.
           n_features: d.
 
         Raises:
@@ -116,11 +116,11 @@ def _vectors(column: pa.ChunkedArray, n_features: int) -> NDArray[np.float64]:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Remembered:
-    """Memory of a run, itself included; clusters have the same indices as in its model.
+    """Memory of a run and those before it; clusters have the same indices as in its model.
 
     Attributes:
       memory: released sums and counts of all remembered runs.
-      length: of the long memory, in runs.
+      length: length of the long memory, in runs.
       short: length of the short memory, in runs.
       known: shape (k,): true if the long memory determines the center.
       noise: shape (k,), feature units: distance that noise alone moves the remembered mean; NaN if unknown.
