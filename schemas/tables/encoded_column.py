@@ -138,7 +138,7 @@ class _OneNumber(_Numbers):
 
     @property
     def in_percent(self) -> tuple[bool, ...]:
-        """False: a mean is in the unit of the column."""
+        """Always false, since a mean is in the unit of the column."""
         return (False,)
 
     def in_units(self, block: NDArray[np.float64]) -> NDArray[np.float64] | None:

@@ -145,7 +145,7 @@ class QuantileBins(Section):
 
     @property
     def needs_server(self) -> bool:
-        """True: edges always come from the server data."""
+        """Always true, since edges come from the server data."""
         return True
 
 
@@ -164,7 +164,7 @@ class Bounds(Section):
 
     @property
     def needs_server(self) -> bool:
-        """False: bounds are always given in the job."""
+        """Always false, since bounds are given in the job."""
         return False
 
     @pydantic.model_validator(mode="after")
@@ -193,7 +193,7 @@ class Terms(VocabularySection):
 
     @property
     def needs_server(self) -> bool:
-        """False: terms are always given in the job or its file."""
+        """Always false, since terms are given in the job or its file."""
         return False
 
 

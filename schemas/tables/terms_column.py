@@ -124,7 +124,7 @@ class TermsVector(EncodedColumn):
 
     @property
     def in_percent(self) -> tuple[bool, ...]:
-        """False: coordinates aren't shares."""
+        """Always false, since coordinates aren't shares."""
         return (False,) * len(self.names)
 
     @property
