@@ -1,4 +1,4 @@
-"""`python -m pipelines` in a checkout, the old name of `dapple`, until 2027-05-31."""
+"""Deprecated entry point `python -m pipelines`, the former name of `dapple`; removed on 2027-05-31."""
 
 import runpy
 import sys

@@ -1,4 +1,4 @@
-"""The `clustered_fl` job: a classifier per cluster of clients, every client under DP-SGD of its own."""
+"""The `clustered_fl` job: trains one classifier per cluster of clients, with DP-SGD at every client."""
 
 import functools
 import logging
@@ -74,16 +74,16 @@ _MECHANISMS = {
 
 
 def train(planned: PlannedFederation, options: PipelineOptions, folder: str, key_uri: str) -> FederatedState:
-    """Runs all rounds, or those that an interrupted run has left.
+    """Runs all rounds, or the remaining ones of an interrupted run.
 
     Args:
       planned: the job.
-      options: for Beam.
-      folder: private, of the run; checkpoints are there.
-      key_uri: where workers find the run key.
+      options: Beam options.
+      folder: private folder of the run, which holds the checkpoints.
+      key_uri: where workers read the run key.
 
     Raises:
-      DappleError: what stopped the run; rounds that are done stay.
+      DappleError: if a round fails; finished rounds are kept.
     """
     chunks = planned.config.chunks
     setup = TrainingSetup(
@@ -100,10 +100,10 @@ def train(planned: PlannedFederation, options: PipelineOptions, folder: str, key
 def judge(
     planned: PlannedFederation, state: FederatedState, options: PipelineOptions, folder: str
 ) -> tuple[Judged, ...]:
-    """Exact counts of correct rows per client on the evaluation data; nothing without these.
+    """Counts the correct rows of each client on the evaluation data; returns () without evaluation data.
 
     Raises:
-      DappleError: what stopped the pass.
+      DappleError: if the pass fails.
     """
     evaluation = planned.config.evaluation
     if evaluation is None:
@@ -132,7 +132,7 @@ def execute(config: ClusteredFLConfig, options: PipelineOptions, folder: RunFold
     """Runs a job and stages its outputs; returns the content of `run.json` without the list of files.
 
     Raises:
-      DappleError: what stopped the run.
+      DappleError: if the run fails.
     """
     key_uri = run_key(folder, config.key_uri)
     draws_with(key_uri)
@@ -173,7 +173,7 @@ def _manifest(planned: PlannedFederation, state: FederatedState, fingerprint: st
 
 
 def _plan(run: Run[ClusteredFLConfig]) -> ClusteredFLConfig:
-    """The settings: all that is planned follows from them and from rows that are read when the run is charged."""
+    """Returns the settings unchanged; the actual plan needs the rows, which are read once the run is charged."""
     _LOGGER.info("run %s: %s", run.options.run_id, run.settings.algorithm)
     n_rounds = min(run.settings.chunks.rounds, run.settings.training.rounds)
     check_rounds(run.options.beam, n_rounds, "chunks.rounds")
@@ -181,9 +181,9 @@ def _plan(run: Run[ClusteredFLConfig]) -> ClusteredFLConfig:
 
 
 def _reserve(run: Run[ClusteredFLConfig], config: ClusteredFLConfig) -> Reservation | None:
-    """What every client may spend; a run that goes on is not charged again.
+    """Reserves the budget that a client may spend; a resumed run isn't charged again.
 
-    That the rows are the same is for the checkpoint to check: a run with others is refused there.
+    The checkpoint verifies that a resumed run reads the same rows.
     """
     if config.ledger is None:
         return None
@@ -197,7 +197,7 @@ def _reserve(run: Run[ClusteredFLConfig], config: ClusteredFLConfig) -> Reservat
 
 
 def _charge(config: ClusteredFLConfig) -> Charge:
-    """The cost of a run, from its settings alone."""
+    """Computes the charge of a run from its settings alone."""
     privacy = config.privacy
     return Charge(
         dataset=str(config.data.name),
@@ -213,9 +213,9 @@ def _charge(config: ClusteredFLConfig) -> Charge:
 
 
 def _terms(config: ClusteredFLConfig, folder: RunFolder) -> str:
-    """Digests of settings and key: all that a run that goes on must share with the one that was charged."""
+    """Digests of the settings and the key, which a resumed run must share with the run that was charged."""
     if is_sealed(folder) and sealed_manifest(folder).get("config_digest") == config_digest(config):
-        # All is drawn and staged, and the key may be gone: what is left to do is what the ledger knows it for.
+        # The key of a sealed run may be deleted already, so take the digests from the ledger.
         status = Ledger(str(config.ledger)).status(folder.run_id)
         if status is not None:
             return str(status.reserved["same"])
@@ -224,7 +224,7 @@ def _terms(config: ClusteredFLConfig, folder: RunFolder) -> str:
 
 
 def _work(run: Run[ClusteredFLConfig], config: ClusteredFLConfig) -> dict[str, Any]:
-    """The manifest: of an interrupted run that had staged all, or of what is run now."""
+    """Returns the manifest of an interrupted run that had staged everything; runs the job otherwise."""
     if not is_sealed(run.folder):
         return execute(config, run.options.beam, run.folder, run.place.draws_with)
     sealed = sealed_manifest(run.folder)
@@ -237,7 +237,7 @@ def _work(run: Run[ClusteredFLConfig], config: ClusteredFLConfig) -> dict[str, A
 
 
 def deployment_yaml(planned: PlannedFederation) -> bytes:
-    """The entry of a run; what only the curator can say is "unknown"."""
+    """The registry entry of a run; fields that only the curator knows are "unknown"."""
     return registry_yaml(
         registry_entry(
             basic=_basic(planned),
@@ -302,7 +302,7 @@ def _implementation(planned: PlannedFederation) -> dict[str, Any]:
 
 
 def _mechanisms(statement: SiloStatement) -> list[str]:
-    """The mechanisms of all events, in words."""
+    """Names the mechanisms of all events."""
     names = {str(event["name"]) for event in statement.events}
     return [words for known, words in _MECHANISMS.items() if names & set(known)]
 

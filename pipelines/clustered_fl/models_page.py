@@ -1,4 +1,4 @@
-"""`report.html` of `clustered_fl`: what was guaranteed to clients, their clusters, and how well models do."""
+"""`report.html` of `clustered_fl`: the clients' guarantee, their clusters, and the accuracy of the models."""
 
 import collections
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ _PERSONAL = (FederatedAlgorithm.LOCAL, FederatedAlgorithm.MR_MTL)
 
 
 class Judged(NamedTuple):
-    """Correct rows and rows of one client in the evaluation data."""
+    """Correct rows and total rows of one client in the evaluation data."""
 
     client: str
     correct: int
@@ -56,16 +56,16 @@ class Judged(NamedTuple):
 
 
 class FederationView(NamedTuple):
-    """What the report shows.
+    """Content of the report.
 
     Attributes:
       config: the job.
-      federation: public terms.
-      state: after the last round.
-      groups: public group of each client; empty texts without groups.
+      federation: public parameters of the training.
+      state: state after the last round.
+      groups: public group of each client; empty strings without groups.
       statement: the guarantee.
-      judged: clients with evaluation rows; empty without evaluation.
-      stamp: of the run; None for a page of no run.
+      judged: counts of the clients that have evaluation rows; empty without evaluation.
+      stamp: run id and versions at the bottom of the page; None if the page belongs to no run.
     """
 
     config: ClusteredFLConfig
@@ -78,12 +78,12 @@ class FederationView(NamedTuple):
 
 
 def render(view: FederationView) -> Drawn:
-    """The report of a finished run; everything but what it labels as evaluation is released or public."""
+    """Renders the report of a finished run; everything not marked as evaluation is released or public."""
     return render_page("Clustered federated learning", lambda: page(view))
 
 
 def page(view: FederationView) -> Page:
-    """The page of a run."""
+    """Builds the page of a run."""
     config, federation = view.config, view.federation
     algorithm = _ALGORITHMS[config.algorithm]
     models = plural(len(np.unique(view.state.assignments)), "model")
@@ -126,7 +126,7 @@ def _label(view: FederationView) -> PrivacyLabel:
 
 
 def _accuracy(view: FederationView) -> tuple[Section, ...]:
-    """How well models do, by group of clients."""
+    """The section on accuracy by group of clients; empty without evaluation."""
     if not view.judged:
         return ()
     names = [each.client_id for each in view.federation.silos]
@@ -149,7 +149,7 @@ def _accuracy(view: FederationView) -> tuple[Section, ...]:
 
 
 def _accuracy_row(group: str, judged: Sequence[Judged]) -> tuple[str | Bar, ...]:
-    """One line of the table; the accuracy is that of all rows together."""
+    """One row of the table; the accuracy is over all rows of the group."""
     correct, total = sum(each.correct for each in judged), sum(each.rows for each in judged)
     worst = min(each.correct / each.rows for each in judged)
     share = correct / total
@@ -181,7 +181,7 @@ def _clusters(view: FederationView) -> Section:
 
 
 def _separation(view: FederationView) -> tuple[Notice | Facts, ...]:
-    """How far apart the first updates were."""
+    """The separation of the first updates; empty unless the algorithm is R-DPCFL."""
     state = view.state
     if view.config.algorithm is not FederatedAlgorithm.R_DPCFL:
         return ()
@@ -203,7 +203,7 @@ def _separation(view: FederationView) -> tuple[Notice | Facts, ...]:
 
 
 def _own_models(view: FederationView) -> Notice | Facts:
-    """Of clients that began with models of their own."""
+    """Summary for clients that started with a separate model each."""
     state = view.state
     shared = int((np.bincount(state.assignments)[state.assignments] > 1).sum())
     if not shared:

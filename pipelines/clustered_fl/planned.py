@@ -1,4 +1,4 @@
-"""A `clustered_fl` job made ready: who takes part, on what terms, and what every client will spend."""
+"""Plan of a `clustered_fl` job: the clients, the public parameters, and the privacy cost of each client."""
 
 import dataclasses
 import functools
@@ -46,12 +46,12 @@ class PlannedFederation:
 
     Attributes:
       config: the job.
-      contract: how rows are read.
-      clients: who takes part and where their rows are.
-      federation: public terms.
-      beginning: how R-DPCFL begins, and why.
-      budget: of every client.
-      epsilon: that the client that spends most spends.
+      contract: how to read rows.
+      clients: clients and the places of their rows.
+      federation: public parameters of the training.
+      beginning: how R-DPCFL starts, and why.
+      budget: budget of each client.
+      epsilon: the largest epsilon that any client spends.
     """
 
     config: ClusteredFLConfig
@@ -64,7 +64,7 @@ class PlannedFederation:
 
     @property
     def statement(self) -> SiloStatement:
-        """The guarantee that every output repeats."""
+        """The guarantee that every output states."""
         return SiloStatement(
             adjacency=self.config.privacy.adjacency,
             epsilon=self.epsilon,
@@ -75,7 +75,7 @@ class PlannedFederation:
         )
 
     def events(self, n_rounds: int) -> list[dict[str, Any]]:
-        """What the first rounds spend, at most: every kind of event of every client with its count."""
+        """Lists every kind of privacy event in the first `n_rounds` rounds, per client, with its largest count."""
         if not n_rounds:
             return []
         training = dataclasses.replace(self.federation.training, rounds=n_rounds)
@@ -88,8 +88,8 @@ class PlannedFederation:
         ]
 
     def binding(self, key_uri: str) -> RunBinding:
-        """What an interrupted run must share with this one."""
-        # An interrupted run may go on in larger or smaller chunks.
+        """The digests that a resumed run must share with this one."""
+        # A run may be resumed with another size of chunks.
         digest = config_digest(self.config.model_copy(update={"chunks": ChunksConfig()}))
         content = f"{digest} {self.clients.digest}".encode()
         return RunBinding(
@@ -101,7 +101,7 @@ class PlannedFederation:
 
 
 def labeled_contract(config: ClusteredFLConfig) -> LabeledContract:
-    """How the rows of a job are read."""
+    """Returns the contract by which a job's rows are read."""
     data = config.data
     table = TableContract.from_config(data, by_client=True)
     return LabeledContract(
@@ -114,15 +114,15 @@ def labeled_contract(config: ClusteredFLConfig) -> LabeledContract:
 
 
 def plan_federation(config: ClusteredFLConfig, options: PipelineOptions, folder: str) -> PlannedFederation:
-    """Reads all rows once, to check them and to see who is there, and calibrates the noise of every client.
+    """Validates all rows in one pass, lists the clients, and calibrates the noise of each client.
 
     Args:
       config: the job.
-      options: for Beam.
-      folder: private, of the run.
+      options: Beam options.
+      folder: private folder of the run.
 
     Raises:
-      DappleError: in one sentence, what stops the job.
+      DappleError: if the rows or settings are invalid.
     """
     contract = labeled_contract(config)
     clients = _inspected(config, contract, options, folder)
@@ -156,7 +156,7 @@ def plan_federation(config: ClusteredFLConfig, options: PipelineOptions, folder:
 
 
 def _inspected(config: ClusteredFLConfig, contract: LabeledContract, options: PipelineOptions, folder: str) -> Clients:
-    """Who is there, found by a pass over all rows; with the numbers of rows that the job declares."""
+    """Finds the clients in a pass over all rows; their row counts are the declared ones, if there are any."""
     path = parts_path(folder)
     with staged_listing(private_source(config), folder) as source:
         run_graph(functools.partial(_build, source=source, contract=contract, path=path), options, TRUSTED_ZONE)
@@ -174,7 +174,7 @@ def _build(root: beam.Pipeline, source: Source, contract: LabeledContract, path:
 
 
 def _declared(config: ClusteredFLConfig, clients: Clients) -> Clients:
-    """The clients with the numbers of rows that the job declares public."""
+    """Replaces the clients' row counts with the numbers that the job declares public."""
     declared = config.data.public_rows
     if declared is None:
         return clients
@@ -208,7 +208,7 @@ def _shape(config: ClusteredFLConfig, n_features: int) -> ModelShape:
 
 
 def _clustering(config: ClusteredFLConfig, clients: Clients) -> ClusteringParams:
-    """Who trains which model."""
+    """Clustering parameters for the chosen algorithm."""
     options, algorithm = config.clustering, config.algorithm
     search = isinstance(config.n_clusters, SearchedClusters)
     n_clusters = len(set(clients.groups)) if algorithm is FederatedAlgorithm.ORACLE else config.max_clusters

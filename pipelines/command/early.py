@@ -1,4 +1,4 @@
-"""What can be refused before Beam is imported, which takes longer than everything that is done here."""
+"""Checks of flags and settings that run before the slow import of Beam."""
 
 import contextlib
 import functools
@@ -12,17 +12,17 @@ from dapple_dp.pipelines.run.stores import check_stores
 from dapple_dp.schemas.errors import ConfigError
 
 BEAMS = ("--cache_megabytes", "--label", "--update")
-"""Flags of runs that are called like a setting of some job."""
+"""Beam flags with the same name as a setting of some job."""
 _MOST_NAMED = 3
 _LARGEST = 1 << 20
-"""Bytes; larger files are left to the job, which reads them again and refuses them again."""
+"""Bytes. Larger config files aren't checked here; the job itself reads and refuses them."""
 
 
 def refuse_early(name: str, word: Word, argv: Sequence[str]) -> None:
-    """Refuses missing flags and wrong settings as the job itself would; whatever else is wrong is left to the job.
+    """Refuses missing flags and wrong settings as the job itself would; leaves all other errors to the job.
 
     Raises:
-      ConfigError: in one sentence.
+      ConfigError: if a flag or a setting is wrong.
     """
     refuse_settings(name, argv)
     given, _ = parse_own(name, argv, word.flags)
@@ -36,7 +36,7 @@ def refuse_early(name: str, word: Word, argv: Sequence[str]) -> None:
 
 
 def _local_text(path: str) -> str | None:
-    """A small file of this machine; None of anything else."""
+    """Reads a small file on this machine; returns None for anything else."""
     with contextlib.suppress(OSError, ValueError):
         if os.path.isfile(path) and os.path.getsize(path) <= _LARGEST:
             with open(path, encoding="utf-8") as file:
@@ -45,15 +45,15 @@ def _local_text(path: str) -> str | None:
 
 
 def refuse_settings(name: str, argv: Sequence[str], flags: Sequence[str] | None = None) -> None:
-    """Says of the first flag that is a setting of the job, and no flag of Dapple or Beam, where it is written.
+    """Refuses flags that are settings of the job file, naming the place where they belong.
 
     Args:
-      name: of the job.
-      argv: words after it.
-      flags: that are taken; those of the job unless they are given, as by a tool that takes the file of a job.
+      name: name of the job.
+      argv: words after the name.
+      flags: accepted flags; None means the flags of the job. Tools that read a job's file pass their own.
 
     Raises:
-      ConfigError: in one sentence.
+      ConfigError: for the first flag that is a setting, and no flag of Dapple or Beam.
     """
     own = {CONFIG_FLAG, *(WORDS[name].flags if flags is None else flags)}
     given = [word.partition("=")[0] for word in argv if word.startswith("--")]
@@ -66,7 +66,7 @@ def refuse_settings(name: str, argv: Sequence[str], flags: Sequence[str] | None 
 
 
 def _places(name: str, wanted: str) -> tuple[str, ...]:
-    """Dotted names of the settings that are called so, the job's own and those of outer sections first."""
+    """Dotted names of the settings with this name; the job's own come first, then those of outer sections."""
     own = _settings(name)
     dotted = own | (_settings("fit") if WORDS[name].section else frozenset())
     found = sorted(dotted, key=lambda each: (each not in own, each.count("."), each))
@@ -75,8 +75,8 @@ def _places(name: str, wanted: str) -> tuple[str, ...]:
 
 @functools.cache
 def _settings(job: str) -> frozenset[str]:
-    """Dotted names of all settings of a job's file."""
-    # Models of all settings are imported with it, and most commands have no flag that asks for them.
+    """Dotted names of all settings in a job's file."""
+    # Imported late, since it loads the models of all settings and few commands need them.
     from dapple_dp.pipelines.command.job_schema import job_schema
 
     schema = job_schema(job)
@@ -84,7 +84,7 @@ def _settings(job: str) -> frozenset[str]:
 
 
 def _names(schema: Mapping[str, Any], kinds: Mapping[str, Any], within: str = "") -> Iterator[str]:
-    """Dotted names of all settings of a JSON Schema."""
+    """Yields the dotted names of all settings in a JSON Schema."""
     kind = kinds[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
     for each in kind.get("anyOf", ()):
         yield from _names(each, kinds, within)

@@ -1,6 +1,6 @@
-"""The word `fit` stands for two jobs: the private one, and that of the trusted zone; settings say which.
+"""The command `fit`, which runs the private or the pooled job, depending on the settings.
 
-Each is imported when it is asked for, since the other one's libraries would keep the first round waiting.
+Each job is imported on demand, since the libraries of the other one would only delay the start.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from dapple_dp.schemas.settings import yaml_text
 
 
 def _choose(text: str) -> Job[Any, Any, Any]:
-    """Algorithms without privacy are jobs of the trusted zone."""
+    """Returns the pooled job for algorithms without privacy, otherwise the private one."""
     if is_pooled(yaml_text.parse(text)):
         from dapple_dp.pipelines.trusted_zone import pooled_fit
 

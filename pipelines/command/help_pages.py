@@ -1,4 +1,4 @@
-"""What `dapple --help` and `dapple JOB --help` print."""
+"""Help pages of `dapple --help` and `dapple JOB --help`."""
 
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from dapple_dp.schemas.choices import Runner, Tier
 from dapple_dp.schemas.errors import DISTRIBUTION
 
 _RUN = "run"
-"""What `dapple masked party` with flags alone stands for."""
+"""Command that `dapple masked party` runs if only flags follow it."""
 _ABSENT, _SHORT = 6, 67
 EXIT_CODES: Mapping[int, str] = {
     0: "done",
@@ -49,7 +49,7 @@ first line `# yaml-language-server: $schema={name}.schema.json`.
 
 
 def job_page(name: str, run: Callable[..., Any]) -> Command:
-    """A job, with an example on its page, and what runs it."""
+    """Builds the command of a job, whose help page has an example; `run` is called to run it."""
     word = WORDS[name]
     flags = [FLAGS[flag] for flag in (CONFIG_FLAG, *word.flags)]
     named = [(f"{each.opts[0]} {each.metavar or ''}".rstrip(), each.required) for each in flags]
@@ -63,7 +63,7 @@ def job_page(name: str, run: Callable[..., Any]) -> Command:
 
 
 class Overview(Words):
-    """The command itself, with all of its words, and a line for each on its page."""
+    """The `dapple` command with its subcommands, and one line for each on its help page."""
 
     def __init__(self, words: Sequence[Command]):
         settings = {"help_option_names": ["-h", "--help"], "terminal_width": 100}
@@ -73,7 +73,7 @@ class Overview(Words):
         super().__init__("dapple", _FORM, shown, help=about, context_settings=settings)
         for word in (self, *words):
             for each in (word, *getattr(word, "commands", {}).values()):
-                # Only those that take part in a run of several parties wait, and call all jobs.
+                # Only the overview and the commands of a party have the codes of all jobs, and that of waiting.
                 waits = word is self or (word.name == PARTY and each.name in (PARTY, _RUN))
                 never = () if waits else (*NEVER.get(str(word.name), ()), _ABSENT)
                 never = never if word is self or word.name == "stream" else (*never, _SHORT)
@@ -89,7 +89,7 @@ class Overview(Words):
                 self.add_command(group)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the words of the command in two sections: jobs, and those that read no private rows."""
+        """Writes the subcommands in two sections: jobs, and tools that read no private rows."""
         jobs = {name: word.line for name, word in WORDS.items()} | {PARTY: TOOLS[PARTY]}
         tools = {name: about for name, about in TOOLS.items() if name != PARTY}
         for title, words in {"Jobs": jobs, "Read no private rows": tools}.items():

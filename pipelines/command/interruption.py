@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, a closed terminal: they stop a run as an error would, with cleanup, and are reported."""
+"""Handling of Ctrl-C, SIGTERM and SIGHUP: the run stops with cleanup, as after an error, and reports why."""
 
 import contextlib
 import os
@@ -10,22 +10,22 @@ from types import FrameType
 from dapple_dp.transforms.rounds.own_process import STOPPING
 
 INTERRUPTED = 130
-"""The exit code."""
+"""Exit code of an interrupted command."""
 SENTENCE = (
     "interrupted; what is in the output folder is complete or absent, and the same command, with the --run_id of this "
     "run, resumes it or starts it over."
 )
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GRACE = 5.0
-"""Seconds that threads of a runner have to end."""
+"""Seconds that a runner's threads get to finish."""
 
 
 class Interruption:
-    """Whether this process has been asked to stop; libraries may turn that into errors of their own.
+    """A request to stop this process; libraries may turn the signal into errors of their own.
 
     Attributes:
-      asked: set by the first signal; the second one ends the process at once.
-      before: handlers of the signals that are watched. Those that are switched off are not, as by nohup.
+      asked: True after the first signal; the second one ends the process at once.
+      before: previous handlers of the watched signals. Ignored signals (as under nohup) aren't watched.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Interruption:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """Watches for signals; in a thread, where none arrive, only for what others make of them."""
+    """Watches for signals; outside the main thread, which gets none, it only yields the flag."""
     interruption = Interruption()
     if threading.current_thread() is not threading.main_thread():
         yield interruption
@@ -60,7 +60,7 @@ def interruptible() -> Iterator[Interruption]:
 
 
 def end_soon(code: int = INTERRUPTED) -> None:
-    """Ends this process in a few seconds, if threads of a runner that work on keep it from ending on its own."""
+    """Ends this process after a few seconds, even if threads of a runner are still working."""
     timer = threading.Timer(_GRACE, os._exit, (code,))
     timer.daemon = True
     timer.start()

@@ -1,4 +1,4 @@
-"""The JSON Schema of every job's settings, for editors and other programs; `dapple tools schema JOB` prints one."""
+"""JSON Schemas of the job settings, for editors and other programs; `dapple tools schema JOB` prints them."""
 
 import copy
 import json
@@ -14,17 +14,16 @@ from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
 from dapple_dp.schemas.kmeans.tree_config import CentralTreeFit
 
 _BOUND_BY_THEMSELVES = [kind for kind in FITS.values() if kind.has_domain or kind is CentralTreeFit]
-"""Jobs whose own section bounds rows, so that they need no clipping."""
+"""Jobs whose own section bounds the rows, so they need no clipping."""
 _NO_CLIPPING = "bounds on rows beside those of the algorithm's own section; may be left out"
 _AUTO = "AutoFit"
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def job_schema(name: str) -> dict[str, Any]:
-    """The schema of the settings of a job.
+    """Returns the JSON Schema of a job's settings.
 
-    It may let pass what the job refuses, since rules that join settings are not in it; it refuses nothing that the job
-    takes.
+    The schema accepts everything that the job accepts. It may accept more, since it has no rules across settings.
     """
     word = WORDS[name]
     head: dict[str, Any] = {"$schema": _DIALECT, "title": f"Settings of dapple {name}", "description": f"{word.line}."}
@@ -33,7 +32,7 @@ def job_schema(name: str) -> dict[str, Any]:
 
 
 def _alternatives(word: Word) -> dict[str, Any]:
-    """Of a job whose settings are of one of several types."""
+    """Schema of a job whose settings have one of several types."""
     kinds: tuple[Any, ...] = tuple(import_name(path) for path in word.models)
     union: Any = kinds[0]
     for each in kinds[1:]:
@@ -49,7 +48,7 @@ def _alternatives(word: Word) -> dict[str, Any]:
 
 
 def _write_as_fits_are(kinds: dict[str, Any]) -> None:
-    """What a `fit` may hold beside the fields of its type: see `fit_config.validated`, and the types with a domain."""
+    """Adds the parts of `fit` settings that aren't fields of their type; see `fit_config.validated`."""
     for kind in {kind.__name__ for kind in FITS.values()} & kinds.keys():
         choice = kinds[kind]["properties"]["algorithm"]
         own = {word: tier for word, tier in Algorithm.tiers().items() if word in str(choice)}
@@ -62,7 +61,7 @@ def _write_as_fits_are(kinds: dict[str, Any]) -> None:
 
 
 def _auto(kinds: Mapping[str, Any]) -> dict[str, Any]:
-    """A job that leaves the algorithm to `auto_choice`: with the sections of all, none of them required."""
+    """Schema of a job with `algorithm: auto`: has the sections of all algorithms, all optional."""
     found = copy.deepcopy(kinds[DPLloydFit.__name__])
     for name, owner in OWN_SECTIONS.items():
         section = kinds[FITS[owner].__name__]["properties"][name]
@@ -73,7 +72,7 @@ def _auto(kinds: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _section(word: Word) -> dict[str, Any]:
-    """Of a job that adds a section to the settings of others."""
+    """Schema of a job that adds a section to the settings of another one."""
     inner = pydantic.TypeAdapter(import_name(word.models[0])).json_schema(ref_template="#/$defs/{model}")
     definitions = inner.pop("$defs", {})
     found = {"type": "object", "properties": {word.section: inner}, "required": [word.section]}
@@ -81,5 +80,5 @@ def _section(word: Word) -> dict[str, Any]:
 
 
 def text_of(schema: Mapping[str, Any]) -> str:
-    """A schema as a file."""
+    """Formats a schema as the text of a file."""
     return json.dumps(schema, indent=1, sort_keys=True) + "\n"

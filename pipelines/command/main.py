@@ -1,4 +1,4 @@
-"""Dispatch, exit codes and progress of the `dapple` command."""
+"""Dispatch, exit codes and progress messages of the `dapple` command."""
 
 import contextlib
 import difflib
@@ -29,24 +29,24 @@ from dapple_dp.schemas.errors import ConfigError, DappleError, not_installed
 from dapple_dp.schemas.settings.yaml_text import check_text
 
 _COMPLETE = "_DAPPLE_COMPLETE"
-"""Of the environment; a shell that asks says by it what it is."""
+"""Environment variable in which a shell names itself when it asks for completions."""
 SHELLS = ("bash", "zsh", "fish")
 JOBS = {name: word.module for name, word in WORDS.items()}
-"""The module of each job, which holds the record `JOB`; it is imported when its job is asked for."""
+"""Module of each job, which defines `JOB`; imported on demand."""
 COMMANDS = (*JOBS, *TOOLS)
-"""All words but groups: the jobs, and those that read no data."""
+"""All commands except groups: the jobs, and the tools that read no data."""
 _TOP = tuple(dict.fromkeys(spelled(name).partition(" ")[0] for name in COMMANDS))
-"""The words that come first."""
+"""Words that can come right after `dapple`."""
 _HELP = ("-h", "--help")
 _LOGGER = logging.getLogger(__name__)
 _REMEDY = "run dapple --help."
 
 
 def completion_script(shell: str) -> str:
-    """What a shell is to read.
+    """Returns the completion script of a shell.
 
     Raises:
-      ConfigError: for a shell that is not known.
+      ConfigError: if the shell is unknown.
     """
     found = get_completion_class(shell) if shell in SHELLS else None
     if found is None:
@@ -55,15 +55,15 @@ def completion_script(shell: str) -> str:
 
 
 def _complete(words: Words) -> None:
-    """Prints what may come next, for a shell that asks."""
+    """Prints the possible next words for a shell's completion."""
     shell_complete(words, {}, "dapple", _COMPLETE, os.environ[_COMPLETE])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a job; returns 0, or the exit code of what stopped it after one sentence on stderr.
+    """Runs a command; returns 0, or the exit code of the error after one sentence on stderr.
 
     Args:
-      argv: words after the command's name; None takes them from the process.
+      argv: words after the command's name; None means those of the process.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     verbose = "--verbose" in words
@@ -104,9 +104,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _own_stderr(verbose: bool) -> Iterator[TextIO]:
-    """Yields stderr and keeps everybody else from writing there, worker processes and their tracebacks included.
+    """Yields stderr and silences everyone else who writes to it, including worker processes and their tracebacks.
 
-    A traceback carries messages of other libraries, and those may carry values; --verbose lets them through.
+    Messages of other libraries in a traceback may hold values of rows; --verbose shows them anyway.
     """
     if verbose:
         yield sys.stderr
@@ -126,7 +126,7 @@ def _own_stderr(verbose: bool) -> Iterator[TextIO]:
 
 
 def _summary(words: list[str]) -> dict[str, Any] | None:
-    """Runs what is asked for; None if it has printed its answer."""
+    """Runs the command; returns its summary, or None if it has printed its answer itself."""
     if _COMPLETE in os.environ:
         _complete(overview())
         return None
@@ -155,7 +155,7 @@ def _summary(words: list[str]) -> dict[str, Any] | None:
 
 
 def overview(words: Sequence[str] = ()) -> Overview:
-    """The command, which runs what `words` ask for."""
+    """Builds the `dapple` command; `words` select the subcommands to load, all by default."""
     name, rest = _asked(words)
     asked = [name] if name in COMMANDS else COMMANDS
     pages = [job_page(name, functools.partial(_run_job, name, rest)) for name in WORDS if name in asked]
@@ -166,14 +166,14 @@ def overview(words: Sequence[str] = ()) -> Overview:
 
 
 def _asked(words: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """The job or tool that is asked for, "" for none, and the words after it."""
+    """Returns the job or tool that the words name ("" for none), and the words after it."""
     n_words = 2 if words[:1] and words[0] in GROUPS else 1
     name = next(iter(words[n_words - 1 : n_words]), "")
     return name if spelled(name).split() == list(words[:n_words]) else "", words[n_words:]
 
 
 def _tool(name: str) -> Command:
-    """A word that reads no data; what it needs is imported with it."""
+    """Builds a command that reads no data; imports what it needs on demand."""
     if name == "ledger":
         from dapple_dp.pipelines.ledger.command_line import LEDGER
 
@@ -195,7 +195,7 @@ def _tool(name: str) -> Command:
 
 
 def _argument(name: str, known: Iterable[str]) -> click.Argument:
-    """One of some words, which shells complete."""
+    """An argument whose known values shells can complete."""
     return click.Argument([name], shell_complete=lambda ctx, param, start: [w for w in known if w.startswith(start)])
 
 
@@ -214,27 +214,27 @@ def _schema(job: str) -> str:
 
 
 def _near(got: str, known: Iterable[str]) -> str:
-    """The nearest known word, as a remedy."""
+    """Suggests the nearest known word, as a remedy."""
     found = difflib.get_close_matches(got, list(known), n=1)
     return f"did you mean {found[0]}?" if found else _REMEDY
 
 
 def schedule_folder() -> pathlib.Path:
-    """Where the files for cron, Airflow and Dataflow are: in the public package, or in the repository."""
+    """Path of the files for cron, Airflow and Dataflow, in the installed package or the repository."""
     return pathlib.Path(__file__).resolve().parents[2] / "schedule"
 
 
 def _fail(sentence: str, code: int, shown: Exception | None = None) -> int:
-    """Says why, with the traceback of an error that is to be shown, and returns the exit code."""
+    """Logs the sentence as the last line, after the traceback of `shown`, and returns the exit code."""
     if shown is not None:
         traceback.print_exception(shown, file=sys.stderr)
-    # It is the last line, whatever the form of the others and anyone who holds the handlers.
+    # Always the last line, in every log format and for all handlers.
     _LOGGER.error("%s", sentence, extra={"exit_code": code})
     return code
 
 
 def _set_up_logging(stream: TextIO, verbose: bool, signals: Signals) -> None:
-    """Progress on stderr: messages alone on a terminal, lines with their times elsewhere. Beam speaks if asked to."""
+    """Logs progress to stderr, with times unless it is a terminal; Beam's logs appear only with --verbose."""
     handler = logging.StreamHandler(stream)
     is_plain = stream.isatty() and signals.form is LogFormat.TEXT
     handler.setFormatter(formatter(LogFormat.PLAIN if is_plain else signals.form))

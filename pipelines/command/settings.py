@@ -1,4 +1,4 @@
-"""Settings of words that stand for several jobs, or whose job has no function of its own that reads text."""
+"""Loaders of settings, for commands with several jobs or whose job has no loader of its own."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def fit(text: str) -> "FitConfig | PooledFitConfig":
-    """A fit, private or of the trusted zone; raises ConfigError, in one sentence."""
+    """Parses the settings of a private or pooled fit; raises ConfigError if they are invalid."""
     settings = yaml_text.parse(text)
     if not is_pooled(settings):
         return validated(settings)  # type: ignore[arg-type]
@@ -21,5 +21,5 @@ def fit(text: str) -> "FitConfig | PooledFitConfig":
 
 
 def aggregate(text: str) -> "AggregateConfig":
-    """The aggregator's job; raises ConfigError, in one sentence."""
+    """Parses the settings of the aggregator; raises ConfigError if they are invalid."""
     return validated_aggregate(yaml_text.parse(text))  # type: ignore[arg-type]

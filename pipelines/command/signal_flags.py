@@ -1,4 +1,4 @@
-"""Flags that any command may have, on what it reports while it works; each has a variable of the environment."""
+"""Flags for logs, metrics and lineage, valid for all commands; each has an environment variable."""
 
 import logging
 import os
@@ -15,21 +15,21 @@ FLAGS = {
     "--metrics": ("DAPPLE_METRICS", ""),
     "--lineage": ("DAPPLE_LINEAGE", ""),
 }
-"""By flag: a variable, and what holds without both."""
+"""By flag: its environment variable and its default."""
 EXPORT_FLAG = "--export_private_metrics"
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _METRICS_MARK, _EVENTS_MARK = b"# HELP dapple_", b'"eventType"'
-"""What the first line of such a file has: a job or a table under that name would be lost."""
+"""Text in the first line of our own files; a file without it is someone else's and isn't overwritten."""
 _URL = re.compile(r"https?://[^/@\s]+(/\S*)?")
 
 
 class Signals(NamedTuple):
-    """What a command reports.
+    """Logging and export options of a command.
 
     Attributes:
-      form: of the log.
-      level: of the log, as `logging` counts.
-      wanted: besides the log.
+      form: format of the log.
+      level: level of the log, as in `logging`.
+      wanted: exports besides the log.
     """
 
     form: LogFormat = LogFormat.PLAIN
@@ -38,10 +38,10 @@ class Signals(NamedTuple):
 
 
 def signal_flags(words: list[str]) -> tuple[list[str], Signals]:
-    """The words without these flags, and what they say.
+    """Splits the words into those without these flags and the options that the flags set.
 
     Raises:
-      ConfigError: for values that are none.
+      ConfigError: if a flag has an invalid value.
     """
     given = {flag: os.environ.get(name) or default for flag, (name, default) in FLAGS.items()}
     rest, coming = list[str](), iter(words)
@@ -67,7 +67,7 @@ def _check_given(flag: str, value: str) -> None:
 
 
 def _check_places(wanted: Wanted) -> None:
-    """Refuses places that nobody writes to, before anything is done."""
+    """Refuses export paths that can't be written, before the job starts."""
     if "://" in wanted.metrics or not os.path.isdir(os.path.dirname(os.path.abspath(wanted.metrics))):
         raise ConfigError(f"--metrics must be a file in a folder of a local disk, got {wanted.metrics}; correct it.")
     if "://" in wanted.lineage and _URL.fullmatch(wanted.lineage) is None:
@@ -85,7 +85,7 @@ def _check_places(wanted: Wanted) -> None:
 
 
 def _is_own(path: str, mark: bytes) -> bool:
-    """Whether there is no such file yet, or one whose first line has the mark; an empty one counts as none."""
+    """Returns whether the file is missing, empty, or has the mark in its first line."""
     if not os.path.isfile(path):
         return True
     with open(path, "rb") as file:

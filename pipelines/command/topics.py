@@ -1,4 +1,4 @@
-"""The word `topics`: a private fit whose clusters get names."""
+"""The command `topics`: a private fit whose clusters get names."""
 
 import dataclasses
 from typing import Any

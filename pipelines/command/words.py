@@ -1,4 +1,4 @@
-"""The words of the command and their groups: what each does, its flags, settings and an example, without its job."""
+"""Commands and their groups: description, flags, settings and an example of each, without importing jobs."""
 
 import dataclasses
 import importlib
@@ -13,19 +13,19 @@ _RELEASED = ("--exchange", "--released")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
-    """One job of the command.
+    """One job of the command line.
 
     Attributes:
-      module: that holds its record `JOB`; it imports Beam.
-      about: what it does, one line.
-      load: `module:function` that checks its settings, given the text of the config file; imports no Beam.
-      models: `module:name` of the types of its settings.
-      example: of its settings, as YAML.
-      flags: besides --config and Beam's.
-      section: what it adds to the settings of another job; then `models` is of this section alone.
-      tier: how far others may rely on it; what is not supported needs `experimental: true`.
-      more: settings that it lets pass in types of other jobs, as JSON Schema by type.
-      in_process: whether it runs without Beam, too.
+      module: module that defines the job's `JOB`; it imports Beam.
+      about: one line on what the job does.
+      load: `module:function` that validates the text of a config file; imports no Beam.
+      models: `module:name` of the types of the settings.
+      example: example of the settings, as YAML.
+      flags: flags besides --config and Beam's.
+      section: section that the job adds to the settings of another job; `models` then describes only this section.
+      tier: stability of the job; an unsupported one needs `experimental: true`.
+      more: extra settings that it accepts in other jobs' types, as JSON Schema by type.
+      in_process: whether it can also run without Beam.
     """
 
     module: str
@@ -41,21 +41,21 @@ class Word:
 
     @property
     def runners(self) -> tuple[Runner, ...]:
-        """Those of Beam, and `InProcess` where the job runs on it."""
+        """Beam's runners, plus `InProcess` if the job supports it."""
         return tuple(runner for runner in Runner if self.in_process or runner is not Runner.IN_PROCESS)
 
     @property
     def line(self) -> str:
-        """What it does, with its tier unless it is supported."""
+        """Description of the job, with its tier unless it is supported."""
         return self.about if self.tier is Tier.SUPPORTED else f"{self.about} ({self.tier})"
 
     def loaded(self, text: str) -> Any:
-        """The settings that a text asks for; raises ConfigError, in one sentence."""
+        """Parses the settings in a text; raises ConfigError if they are invalid."""
         return import_name(self.load)(text)
 
 
 def import_name(path: str) -> Any:
-    """What `module:name` says."""
+    """Imports the object that `module:name` refers to."""
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
 
@@ -222,7 +222,7 @@ WORDS: Mapping[str, Word] = {
         "clipping_norm: 1.0}\n",
     ),
 }
-"""The jobs, in the order of the help page."""
+"""All jobs, in the order of the help page."""
 TOOLS: Mapping[str, str] = {
     "init": "write a first job with comments, from the names and types of columns",
     "plan": "show what a fit will release, cost and spend, before it spends anything",
@@ -234,14 +234,14 @@ TOOLS: Mapping[str, str] = {
     "schedule": "print the folder of the files for cron, Airflow and Dataflow",
     "completion": "print the completion of a shell: bash, zsh or fish",
 }
-"""Words without settings of their own, and what they do; all but `PARTY`, which calls jobs, read no private rows."""
+"""Commands without settings, and what they do; they read no private rows, except `PARTY`, which runs jobs."""
 PARTY = "party"
 GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "masked": ("masked aggregation", ("upload", "aggregate", "unmask", PARTY)),
     "reports": ("private reports of clients", ("encode", "shuffle", "decode")),
     "tools": ("files and texts around jobs", ("clean", "schema", "schedule", "completion")),
 }
-"""Words that others follow: what they are about, and which follow."""
+"""Groups of commands: description and members."""
 NEVER: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(("prepare", "assign", "evaluate"), (3, 5)),
     "shuffle": (3, 5),
@@ -255,10 +255,10 @@ NEVER: Mapping[str, tuple[int, ...]] = {
     "init": (3, 4, 5),
     **dict.fromkeys(("schema", "schedule", "completion"), (3, 4, 5, 66, 75)),
 }
-"""Exit codes that a word does not have, since it asks no ledger, builds no graph, or takes part in no protocol."""
+"""Exit codes that a command never returns, since it uses no ledger, builds no graph or runs no protocol."""
 _GROUP_OF = {name: group for group, (_, names) in GROUPS.items() for name in names}
 
 
 def spelled(name: str) -> str:
-    """A word with the group that it follows, as it is written after `dapple`."""
+    """Returns the command as written after `dapple`, with its group."""
     return f"{_GROUP_OF[name]} {name}" if name in _GROUP_OF else name

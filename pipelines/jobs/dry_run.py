@@ -1,7 +1,7 @@
-"""`--dry_run=True`: the first pipeline of a job is built and checked, and for Dataflow translated, but not submitted.
+"""`--dry_run=True`: builds and checks a job's first pipeline, and translates it for Dataflow, without submitting it.
 
-The job runs in a temporary folder with a key that is made there, and without its ledger: nothing of the run is
-reserved, charged or written where a run that counts would find it.
+The job runs in a temporary folder with a temporary key and without its ledger, so nothing is reserved, charged or
+written in the real output.
 """
 
 import dataclasses
@@ -24,19 +24,19 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def dry_run(job: Job[Any, Any, Any], settings: Any, options: JobOptions) -> Summary:
-    """Says what a job would submit first.
+    """Reports the first pipeline that a job would submit.
 
     Args:
       job: the job.
-      settings: resolved.
-      options: of the command line.
+      settings: resolved settings.
+      options: options of the command line.
 
     Returns:
-      The summary that is printed last; it names no output and no epsilon, since there is none.
+      The summary that is printed last; it has no output and no epsilon.
 
     Raises:
-      ConfigError: for a job that does not write one whole output.
-      DappleError: what would stop the run before its first pipeline.
+      ConfigError: if the job doesn't write a single whole output.
+      DappleError: if the run would fail before its first pipeline.
     """
     check_runner(options.beam.view_as(StandardOptions).runner, getattr(settings, "experimental", False))
     check_in_process(job.name, options.beam, job.in_process)
@@ -67,8 +67,8 @@ def dry_run(job: Job[Any, Any, Any], settings: Any, options: JobOptions) -> Summ
 
 
 def _without_keys(settings: Any) -> Any:
-    """Settings without ledger, and with keys of their own in the folder of the run."""
-    if not isinstance(settings, pydantic.BaseModel):  # Of jobs of several parts, which are refused.
+    """Returns the settings without the ledger, and with keys in the folder of the run."""
+    if not isinstance(settings, pydantic.BaseModel):  # Jobs of several parts are refused anyway.
         return settings
     changes = {name: None for name in ("ledger", "key_uri") if hasattr(settings, name)}
     masked = getattr(settings, "masked", None)

@@ -1,4 +1,4 @@
-"""Warnings that follow from settings alone, said before anything is read or spent; pages say them again."""
+"""Warnings that follow from the settings alone; logged before anything is read or spent, and shown on pages."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ WHOLE_SHARES = (
     "variance: set it near the number of messages that you expect"
 )
 LARGE_DELTA = 1e-3
-"""Where the number of units is not public; people cluster more than a thousand of them."""
+"""Limit if the number of units isn't public; people usually cluster more than a thousand."""
 
 
 def forewarnings(settings: object) -> tuple[str, ...] | None:
-    """What to say before a job runs; None of a job that guarantees nothing.
+    """Returns the warnings for a job; None for a job without a guarantee.
 
     Args:
-      settings: of a job; those of its guarantee are in a section `privacy` with epsilon and, unless it is 0, delta.
+      settings: settings of a job; `privacy` has epsilon and, unless it is 0, delta.
     """
     privacy = getattr(settings, "privacy", None)
     if privacy is None:
@@ -29,30 +29,30 @@ def forewarnings(settings: object) -> tuple[str, ...] | None:
 
 
 def sentence(text: str) -> str:
-    """One of them as a page says it."""
+    """Formats a warning as a sentence for a page."""
     return f"{text[0].upper()}{text[1:]}."
 
 
 def plural(number: int, noun: str) -> str:
-    """A number of things, such as `1 round` and `2 rounds`."""
+    """Formats a count with its noun, such as `1 round` and `2 rounds`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def of_epsilon(epsilon: float) -> list[str]:
-    """Of an epsilon that promises little."""
+    """Warns if epsilon is too large to promise much."""
     if epsilon <= HIGH_EPSILON:
         return []
     return [f"epsilon {epsilon:.4g} is high: below 1 is strong, up to about {HIGH_EPSILON:g} is common in practice"]
 
 
 def of_shares(settings: Any) -> list[str]:
-    """Of noise that senders split into shares, each of which is all of it."""
+    """Warns if senders split the noise, but each share is already all of it."""
     shares = getattr(getattr(settings, "masked", None), "shares", None)
     return [WHOLE_SHARES] if shares is not None and shares.is_whole else []
 
 
 def of_delta(delta: float, settings: Any) -> list[str]:
-    """Of a delta that a mechanism meets that publishes a unit now and then."""
+    """Warns if delta is so large that a mechanism may meet it by publishing a unit now and then."""
     public = getattr(getattr(settings, "data", None), "public_rows", None)
     most = 1.0 / public if isinstance(public, int) else LARGE_DELTA
     if delta <= most:

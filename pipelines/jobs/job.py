@@ -1,4 +1,4 @@
-"""What a job is: a record that says how it is asked for, planned, charged, worked and written."""
+"""The `Job` record: functions that load, plan, charge, run and write a job."""
 
 import dataclasses
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Settings = TypeVar("Settings")
 Planned = TypeVar("Planned")
 Result = TypeVar("Result")
 UNPROTECTED: Summary = {"epsilon": None, "delta": None}
-"""What a job of the trusted zone says of its guarantee: there is none."""
+"""Guarantee in the summary of a trusted-zone job, which has none."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -24,9 +24,9 @@ class Run(Generic[Settings]):
     """One run of a job.
 
     Attributes:
-      settings: of its config file.
-      options: of its command line.
-      place: where it writes.
+      settings: settings from the config file.
+      options: options of the command line.
+      place: output of the run.
     """
 
     settings: Settings
@@ -35,21 +35,21 @@ class Run(Generic[Settings]):
 
     @property
     def started(self) -> str:
-        """UTC, ISO 8601, before any row is read; when it ended would reveal how long the rows took."""
+        """Start time in UTC, ISO 8601, before any row is read; the end time would reveal how long the rows took."""
         return self.options.begun.isoformat(timespec="seconds")
 
     @property
     def folder(self) -> RunFolder:
-        """Where files are staged; of no use to a job without `--output`."""
+        """Folder in which files are staged; unused by jobs without `--output`."""
         return self.place.folder
 
 
 class Outcome(NamedTuple):
-    """What a job says of a run when all of its files are staged.
+    """Result of a run whose files are all staged.
 
     Attributes:
-      summary: printed last, beside run id and output; with what was spent.
-      manifest: content of `run.json` but for run id, versions and the list of files.
+      summary: printed last, with run id and output; holds what was spent.
+      manifest: content of `run.json` except the run id, versions and the list of files.
     """
 
     summary: Summary
@@ -62,21 +62,21 @@ def _as_they_are(settings: Settings) -> Settings:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Job(Generic[Settings, Planned, Result]):
-    """A job of the command; `run_job` is the one way through it.
+    """A job of the command; always run by `run_job`.
 
     Attributes:
-      name: word of the command.
-      load: settings from the text of the config file; raises ConfigError.
-      plan: what the run will do and spend; reads public data only.
-      work: reads private rows, draws noise, and stages what graphs write.
+      name: name of the command.
+      load: parses the text of the config file; raises ConfigError.
+      plan: plans the run and its privacy cost; reads public data only.
+      work: reads private rows, draws noise, and stages the files that graphs write.
       write: stages the other files.
       zone: whether outputs are released or stay in the trusted zone.
-      shows: file or folder of the output that the last line of the log names; "" for the output, None for no line.
-      flags: of its command line, besides `--config` and Beam's.
-      place: where it writes; by default a folder that is complete or absent.
-      reserve: what the ledger holds for a plan before private rows are read; None where nothing is charged, or where
-        every part of the work is charged on its own.
-      resolve: settings with what only a schema says, such as columns of patterns; a second time it changes nothing.
+      shows: file or folder of the output that the last log line names; "" for the output itself, None for no line.
+      flags: flags besides `--config` and Beam's.
+      place: output of the run; by default a folder that is complete or absent.
+      reserve: charge of a plan, reserved before private rows are read; None if nothing is charged, or if each part of
+        the work is charged separately.
+      resolve: fills in settings that need a schema, such as column patterns; applying it twice changes nothing.
       in_process: whether it runs with `--runner=InProcess`.
     """
 
@@ -94,12 +94,12 @@ class Job(Generic[Settings, Planned, Result]):
     in_process: bool = False
 
     def reservation(self, run: Run[Settings], planned: Planned) -> Reservation | None:
-        """The charge of a plan; None if nothing is."""
+        """Returns the reservation for a plan; None if nothing is charged."""
         return None if self.reserve is None else self.reserve(run, planned)
 
 
 def charging(charge: Callable[[Planned], Charge]) -> Callable[[Run[Any], Planned], Reservation | None]:
-    """Reserves what a plan costs under the id of the run, where the settings name a ledger."""
+    """Makes a `reserve` function that charges a plan under the run's id, if the settings name a ledger."""
 
     def reserve(run: Run[Any], planned: Planned) -> Reservation | None:
         ledger = run.settings.ledger
@@ -110,11 +110,11 @@ def charging(charge: Callable[[Planned], Charge]) -> Callable[[Run[Any], Planned
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JobChoice:
-    """Jobs under one word of the command, with equal flags.
+    """Several jobs under one command, with the same flags.
 
     Attributes:
-      name: the word.
-      choose: says by the text of the config file which job it is.
+      name: name of the command.
+      choose: picks the job from the text of the config file.
     """
 
     name: str

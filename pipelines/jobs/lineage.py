@@ -1,9 +1,10 @@
-"""Runs as OpenLineage events, with what they spent as a facet: when they begin, and how they end.
+"""OpenLineage events for the start and the end of a run, with its privacy spending as a facet.
 
-Events are plain data in the format of OpenLineage 2-0-2, so nothing has to be installed to make them. They hold what
-the run has published, names of data sets, and the place of the run in the ledger; they hold nothing computed from rows.
-How long a run took depends on the rows. So the time of an event is that of the command's begin, or the later moment at
-which a window was due, and a millisecond more for an end, unless someone asks for what is private.
+Events are plain data in the format of OpenLineage 2-0-2, so they need no extra library. They hold what the run has
+published, names of data sets, and the run's place in the ledger, but nothing computed from rows.
+
+The duration of a run depends on its rows. So an event has the time at which the command started, or the window was due
+if that is later, and an end event is a millisecond after it, unless private times are asked for.
 """
 
 import contextlib
@@ -45,7 +46,7 @@ _STORE = re.compile(r"(\w[\w+.-]*://[^/]+)/(.+)")
 
 
 class _Finished(RunManifest, ChargedManifest):
-    """The files of a run, and what a ledger knows it by."""
+    """The files of a run, and its identity in the ledger."""
 
 
 class _Stated(NumberedContent):
@@ -65,15 +66,15 @@ def lineage_event(
     ledger: str | None = None,
     time: datetime.datetime | None = None,
 ) -> dict[str, Any]:
-    """The event that a run is complete, ready for `json.dumps` and the endpoint of a lineage server.
+    """Returns the event for a completed run, ready for `json.dumps` and a lineage server.
 
     Args:
       run: output folder of a finished job.
       job: name of the job in the lineage, for example "nightly_fit".
-      inputs: paths of its tables. They are sent as they are, so leave out a name that is itself private.
-      namespace: of the job.
-      ledger: path of the ledger that the run was charged to; None if to none.
-      time: when the run ended, with a time zone; None for now.
+      inputs: paths of its tables. They are sent as they are, so leave out names that are private.
+      namespace: namespace of the job.
+      ledger: path of the ledger that was charged; None for no ledger.
+      time: end of the run, with a time zone; None for now.
 
     Returns:
       The event. The facet `dapple_privacy` of its run has `private`, whether the output is released under differential
@@ -81,8 +82,8 @@ def lineage_event(
       sequence number, the kind and the digest of the run's last entry. Events of one run have one `runId`.
 
     Raises:
-      ConfigError: if the folder holds no finished run, or the ledger has no entry of it.
-      LedgerRefusedError: if there is no ledger, or it was changed.
+      ConfigError: if the folder holds no finished run, or the ledger has no entry for it.
+      LedgerRefusedError: if the ledger is missing or was changed.
     """
     rule = f"run must be the output folder of a finished job, with {MANIFEST}"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="check the path")
@@ -96,7 +97,7 @@ def lineage_event(
 
 
 def _event(kind: str, time: datetime.datetime, name: str, facets: dict[str, Any]) -> dict[str, Any]:
-    """An event without job and data sets; the name of a run gives its id."""
+    """An event without its job and data sets; the id of the run is derived from its name."""
     return {
         "eventType": kind,
         "eventTime": time.isoformat(),
@@ -119,19 +120,19 @@ def _about(job: str, inputs: Sequence[str], outputs: Sequence[str], namespace: s
 
 
 _RUNS = list[tuple[str, str]]()
-"""Words and names of the runs that this process works on, the outermost first."""
+"""Jobs and names of the runs in progress in this process, outermost first."""
 
 
 @contextlib.contextmanager
 def report_lineage(job: str, run_id: str, settings: Any, output: str, begun: datetime.datetime) -> Iterator[None]:
-    """Reports the begin and the end of a run, where someone wants to know; a run does not depend on it.
+    """Reports the start and the end of a run if lineage is enabled; failures to report don't stop the run.
 
     Args:
-      job: word of the command.
-      run_id: of the run.
-      settings: of the run, which name its input and its ledger.
-      output: its folder; empty for a job without one.
-      begun: when it began for others, who must not see how long the runs before it took.
+      job: name of the command.
+      run_id: id of the run.
+      settings: settings of the run, which name its input and its ledger.
+      output: output folder; empty for a job without one.
+      begun: public start time, which doesn't reveal how long earlier runs took.
     """
     target = EXPORTS.wanted.lineage
     if not target:
@@ -162,7 +163,7 @@ def report_lineage(job: str, run_id: str, settings: Any, output: str, begun: dat
 
 
 def _inputs(settings: Any) -> list[str]:
-    """Paths of the tables that a job reads, as its settings spell them."""
+    """Paths of the tables that a job reads, as written in its settings."""
     found = [getattr(getattr(settings, each, None), "path", None) for each in ("data", "server_data")]
     template = getattr(settings, "template", None)
     return [each for each in found if isinstance(each, str)] + ([] if template is None else _inputs(template))
@@ -177,7 +178,7 @@ def _now() -> datetime.datetime:
 
 
 def _spent(output: str, run_id: str, ledger: str | None) -> dict[str, Any]:
-    """The facet of a run that is complete; none of a job without a manifest, as that of a stream."""
+    """Returns the privacy facet of a completed run; {} for a job without a manifest, such as a stream."""
     manifest = join(output, MANIFEST)
     if not output or not STORE.exists(manifest):
         return {}
@@ -190,7 +191,7 @@ def _spent(output: str, run_id: str, ledger: str | None) -> dict[str, Any]:
 
 
 def _send(target: str, event: dict[str, Any]) -> None:
-    """Appends an event to a file, or posts it; warns if neither can be done."""
+    """Appends an event to a file or posts it; logs a warning if that fails."""
     content = json.dumps(event, allow_nan=False).encode()
     try:
         if "://" in target:
@@ -203,7 +204,7 @@ def _send(target: str, event: dict[str, Any]) -> None:
 
 
 def _post(url: str, content: bytes) -> None:
-    """As the client of OpenLineage does; its key is in the environment."""
+    """Posts an event as OpenLineage's client does; the API key is in the environment."""
     headers = {"Content-Type": "application/json"}
     key = os.environ.get("OPENLINEAGE_API_KEY")
     if key:
@@ -213,7 +214,7 @@ def _post(url: str, content: bytes) -> None:
 
 
 def _facet(run: str, manifest: _Finished, refusal: Refusal) -> dict[str, Any]:
-    """What the run states of its privacy, the file checked against the manifest."""
+    """Returns the privacy facet of a run, after verifying `privacy.json` against the manifest."""
     names = {"_producer": PRODUCER, "_schemaURL": _FACET_SCHEMA, "configDigest": manifest.config_digest}
     if PRIVACY_FILE not in manifest.files:
         nothing = dict.fromkeys(("epsilon", "delta", "unit", "neighboringRelation", "trust"))
@@ -242,7 +243,7 @@ def _entry(ledger: str, run_id: str) -> dict[str, Any]:
 
 
 def _dataset(path: str) -> dict[str, Any]:
-    """A data set by the naming rules of OpenLineage: a store and a path in it."""
+    """Names a data set as OpenLineage does: a store and a path in it."""
     store = _STORE.fullmatch(path)
     namespace, name = ("file", path.removeprefix("file://")) if store is None else store.groups()
     return {"namespace": namespace, "name": name, "facets": {}}

@@ -1,6 +1,6 @@
-"""Where a run writes, and under which reservation of the ledger.
+"""Output of a run, and its reservation in the ledger.
 
-Jobs differ in facts, which their `OutputKind` says, and in whether their `reserve` asks a ledger:
+Jobs differ in their `OutputKind`, and in whether their `reserve` charges a ledger:
 
 | job | writes | a stopped attempt | charged | its keys |
 | --- | --- | --- | --- | --- |
@@ -16,12 +16,12 @@ Jobs differ in facts, which their `OutputKind` says, and in whether their `reser
 | `aggregate` | to an exchange, alone | adds up again | with a ledger, each attempt | kept by the party |
 | `upload`, `unmask` | to an exchange | repeats its answers | no | kept by the party |
 
-A whole output is complete or absent: it is staged and moved, and replaces no other. A complete run that is asked for
-again is answered without reading or charging anything: of `fit` always, of `profile` and `clustered_fl` if they have a
+A whole output is complete or absent: it is staged, then moved, and never replaces another. Running a complete run
+again returns its summary, without reading or charging: `fit` always does so, `profile` and `clustered_fl` with a
 ledger.
 
-`fit` has classes of its own, `kmeans/free_run.py` without a ledger and `kmeans/account.py` with one: its ledger fixes
-key, input and release in three entries, and finishes or draws again a run whose files are lost.
+`fit` has its own classes: `kmeans/free_run.py` without a ledger, `kmeans/account.py` with one. Its ledger records
+key, input and release in three entries, so it can finish a run, or draw it again if its files are lost.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ Summary = dict[str, Any]
 
 
 class Writes(enum.Enum):
-    """Where a job writes, and when others see it."""
+    """Place that a job writes to, and the moment when others see it."""
 
     WHOLE = "into a staging folder, which becomes the output at the end"
     PARTS = "into the output, as it goes; each part is complete or absent"
@@ -57,7 +57,7 @@ class Writes(enum.Enum):
 
 
 class Stopped(enum.Enum):
-    """What becomes of the staging folder that a killed attempt left."""
+    """Fate of the staging folder that a killed attempt left behind."""
 
     REFUSED = "a run of the same id is refused"
     REPLACED = "a run of the same id starts over"
@@ -66,17 +66,17 @@ class Stopped(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OutputKind:
-    """What distinguishes the output of one job from that of another.
+    """Properties of a job's output.
 
     Attributes:
-      writes: where, and when others see it.
-      stopped: what follows an attempt that was killed; of jobs that write a whole output.
-      answered: whether a run that is charged and complete is answered without being made again.
-      mark: what the manifest says of an output that is not private, and must be apart from released ones; None of
-        any other.
-      allowed_by: section of the settings whose `beside_released` allows a marked output beside released ones; "" if
-        nothing does.
-      manifest: file that completes the output; workers write any but `run.json`.
+      writes: place of the output, and when others see it.
+      stopped: what follows a killed attempt, for jobs that write a whole output.
+      answered: whether a charged and complete run returns its summary instead of running again.
+      mark: manifest entries of an output that isn't private and must be kept apart from released ones; None for other
+        outputs.
+      allowed_by: settings section whose `beside_released` allows a marked output beside released ones; "" if nothing
+        does.
+      manifest: file that completes the output; workers write any other than `run.json`.
     """
 
     writes: Writes = Writes.WHOLE
@@ -87,7 +87,7 @@ class OutputKind:
     manifest: str = MANIFEST
 
     def place(self, settings: Any, options: JobOptions) -> "Place":
-        """The place of a run."""
+        """Returns the place of a run."""
         return Place(options, settings, self)
 
 
@@ -95,12 +95,12 @@ WHOLE = OutputKind()
 
 
 class Place:
-    """Where a run writes.
+    """Output of a run.
 
     Args:
-      options: of the run.
-      settings: of the job.
-      kind: of its output.
+      options: options of the run.
+      settings: settings of the job.
+      kind: kind of the output.
     """
 
     def __init__(self, options: JobOptions, settings: Any = None, kind: OutputKind = WHOLE):
@@ -112,20 +112,20 @@ class Place:
 
     @property
     def summary(self) -> Summary:
-        """Run id and output, of a run that makes a whole one."""
+        """Run id and output, if the job writes a whole output."""
         if not self.is_whole:
             return {}
         return {"run_id": self._options.run_id, "output": self._options.output}
 
     @property
     def is_whole(self) -> bool:
-        """Whether the run makes one output, complete or absent."""
+        """True if the run makes one output, which is complete or absent."""
         return self._kind.writes is Writes.WHOLE
 
     def complete(self) -> Summary | None:
-        """The summary of this run of these settings, if its ledger has charged it and its output is there.
+        """Returns the summary of this run if the ledger has charged it and its output exists.
 
-        A process that was stopped between its last move and its commit is committed now.
+        Commits the charge if an earlier process was stopped between its last move and its commit.
         """
         if not self._kind.answered or self._settings.ledger is None:
             return None
@@ -141,13 +141,13 @@ class Place:
         return found
 
     def in_place(self, digest: str) -> Summary | None:
-        """The summary of this run, if its output is there; None if nothing is there, or the output of another run.
+        """Returns the summary of this run if its output exists; None if there is no output, or that of another run.
 
         Args:
-          digest: of the settings.
+          digest: digest of the settings.
 
         Raises:
-          ConfigError: if a file of a run is there, and is not as a run wrote it.
+          ConfigError: if a file of the run was changed.
         """
         path, run = join(self._options.output, MANIFEST), self._options.run_id
         if not STORE.exists(path):
@@ -161,7 +161,7 @@ class Place:
         return self.summary | {"epsilon": spent.epsilon, "delta": spent.delta}
 
     def check(self) -> None:
-        """Refuses, before anything is read, an output that holds something, is a link, or should be elsewhere."""
+        """Refuses an output that isn't empty, is a link, or is in the wrong place; nothing has been read yet."""
         kind, output = self._kind, self._options.output
         if kind.writes in (Writes.EXCHANGE, Writes.ALONE):
             return
@@ -173,12 +173,12 @@ class Place:
 
     @contextlib.contextmanager
     def opened(self, reservation: Reservation | None) -> Iterator[None]:
-        """Charges the run and makes the place ready; what follows must publish as its last step.
+        """Charges the run and prepares its output; the caller must publish as the last step inside.
 
-        An output to which another run writes is refused before.
+        Refuses an output to which another run writes before it charges anything.
 
         Raises:
-          LedgerRefusedError: before anything is read.
+          LedgerRefusedError: before anything is read, if the ledger refuses the charge.
         """
         charged = self._charged(reservation)
         with contextlib.ExitStack() as stack:
@@ -186,7 +186,7 @@ class Place:
                 stack.callback(self.folder.release)
                 with self.folder.claimed():
                     if self._kind.stopped is Stopped.RESUMED:
-                        # Whether a run goes on or is charged follows from its key, which may be in the folder.
+                        # The key, which may be in the folder, decides whether a run is resumed or charged.
                         stack.enter_context(resumable(self.folder))
                         stack.enter_context(charged)
                     else:
@@ -202,16 +202,16 @@ class Place:
 
     @contextlib.contextmanager
     def _charged(self, reservation: Reservation | None) -> Iterator[None]:
-        """Charges the run, and takes note of what wants to know its key."""
+        """Charges the run, and keeps the callback that records its key."""
         with spending(reservation) as draw:
             self._draw = draw
             yield
 
     def draws_with(self, key_uri: str) -> None:
-        """Informs the ledger, if the run is charged, with which key it is about to draw noise.
+        """Records in the ledger, if the run is charged, the key with which it is about to draw noise.
 
         Args:
-          key_uri: the place of the run's own key.
+          key_uri: place of the run's key.
 
         Raises:
           LedgerRefusedError: if another run has drawn with this key.
@@ -221,7 +221,7 @@ class Place:
         self._draw(key_uri)
 
     def publish(self, manifest: dict[str, Any]) -> None:
-        """Makes what is staged the output, its manifest last; what a job writes as it goes is there already."""
+        """Moves staged files to the output, the manifest last; does nothing for jobs that write in place."""
         if self._kind.writes is not Writes.WHOLE:
             return
         if self._kind.manifest != MANIFEST:
@@ -235,5 +235,5 @@ class Place:
 
 
 def _not_of_run(path: str) -> Refusal:
-    """The refusal of a file that a run did not leave so."""
+    """The refusal of a file that no run has written like this."""
     return Refusal(kind=ConfigError, rule=f"{path} must be as a run wrote it", remedy="choose another --output")

@@ -1,4 +1,4 @@
-"""The one way through every job: asked for, checked, planned, charged, worked, written, published."""
+"""Steps of every job: load, check, plan, charge, work, write, publish."""
 
 import contextlib
 import dataclasses
@@ -29,17 +29,17 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def run_job(asked: Job[Any, Any, Any] | JobChoice, argv: Sequence[str]) -> Summary:
-    """The command: runs a job to its end.
+    """Runs a job from its command line to its end.
 
     Args:
-      asked: the job, or jobs that share its name.
+      asked: the job, or the jobs that share its name.
       argv: words after the name.
 
     Returns:
       The summary that is printed last.
 
     Raises:
-      DappleError: what stopped it, in one sentence; nothing has been published then.
+      DappleError: if the run fails; nothing is published then.
     """
     options = parse_job(asked.name, argv, asked.flags)
     text = read_text(options.config)
@@ -48,7 +48,7 @@ def run_job(asked: Job[Any, Any, Any] | JobChoice, argv: Sequence[str]) -> Summa
 
 
 def run_settings(job: Job[Settings, Planned, Result], settings: Settings, options: JobOptions) -> Summary:
-    """Runs a job whose settings are there; returns the summary, and raises what stopped it."""
+    """Runs a job with parsed settings and returns its summary; raises DappleError if it fails."""
     if is_dry_run(options.beam):
         from dapple_dp.pipelines.jobs.dry_run import dry_run
 
@@ -81,7 +81,7 @@ def run_settings(job: Job[Settings, Planned, Result], settings: Settings, option
 def _checked(
     job: Job[Settings, Any, Any], settings: Settings, options: JobOptions
 ) -> tuple[Settings, tuple[str, ...] | None]:
-    """Resolved settings, and the warnings that they call for, which are in the log."""
+    """Returns the resolved settings and their warnings, which it logs."""
     check_stores(settings)
     warned = forewarnings(settings)
     for each in warned or ():
@@ -93,16 +93,16 @@ def _checked(
 
 @contextlib.contextmanager
 def reporting(job: str, options: JobOptions, settings: Any, public: str = "") -> Iterator[Summary]:
-    """While metrics and lineage report a run.
+    """Reports a run to metrics and lineage.
 
     Args:
-      job: word of the command.
-      options: of the command line, with the id of the run and its output.
-      settings: of the run, which name its input and its ledger.
-      public: where it releases, if requests for it follow from the plan.
+      job: name of the command.
+      options: options of the command line, with the run id and the output.
+      settings: settings of the run, which name its input and its ledger.
+      public: folder of its released output, if the plan alone determines the requests to it.
 
     Yields:
-      The summary of the run, for what works to fill; keys that could not be deleted are added to it.
+      The summary of the run, to be filled in; keys that could not be deleted are added at the end.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(MEASURES.run(job, options.run_id, public))
@@ -121,13 +121,13 @@ def reporting(job: str, options: JobOptions, settings: Any, public: str = "") ->
 
 @contextlib.contextmanager
 def carry_out(job: Job[Settings, Planned, Result], run: Run[Settings]) -> Iterator[tuple[Planned, Result]]:
-    """Plans, charges and works; what a run has staged is there inside, and is to be published or used there.
+    """Plans, charges and works; staged files exist only inside this context, so publish or use them there.
 
     Yields:
-      The plan, and what the work has found.
+      The plan and the result of the work.
 
     Raises:
-      DappleError: what stopped it, in one sentence.
+      DappleError: if a step fails.
     """
     if is_dry_run(run.options.beam):
         raise ConfigError(f"--dry_run is for commands such as `dapple {job.name}`, which end then; leave it out here.")
@@ -147,7 +147,7 @@ def carry_out(job: Job[Settings, Planned, Result], run: Run[Settings]) -> Iterat
 
 
 def _check_outside(settings: Any, output: str) -> None:
-    """Refuses an output among the rows: copies of them, and what is made of them, would be rows of the next job."""
+    """Refuses an output inside the input folder, since later jobs would read its files as rows."""
     path = getattr(getattr(settings, "data", None), "path", None)
     if output and isinstance(path, str) and would_find(path, output):
         raise ConfigError(

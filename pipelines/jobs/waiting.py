@@ -1,4 +1,4 @@
-"""Between two windows: a job that waits for the next cut, and ends there when it is asked to."""
+"""Waiting between two windows: sleeps until the next one is due, and stops on a signal."""
 
 import contextlib
 import datetime
@@ -9,22 +9,22 @@ from types import FrameType
 from typing import Any
 
 _LOOK_SECONDS = 60.0
-"""A clock may be set, and a machine may sleep, while a job waits."""
+"""The clock may be set, or the machine may sleep, during a wait."""
 
 
 def now() -> datetime.datetime:
-    """The time, in UTC."""
+    """Returns the current time in UTC."""
     return datetime.datetime.now(datetime.UTC)
 
 
 class Watch:
-    """Waits for moments, and knows whether the job has been asked to end.
+    """Waits for points in time, and records requests to stop.
 
-    SIGTERM lets the window that is under way be released first. A second one, and Ctrl-C in a window, stop the job at
-    once, as any job; the next call goes on with that window.
+    On SIGTERM the current window is released first. A second SIGTERM, or Ctrl-C within a window, stops the job at once,
+    like any other job; the next call resumes with that window.
 
     Attributes:
-      before: handlers of signals that the rest is left to.
+      before: previous handlers of the signals.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Watch:
 
     @property
     def asked(self) -> bool:
-        """Whether the job is to end when no window is under way."""
+        """True if the job should stop once no window is in progress."""
         return self._asked.is_set()
 
     def stop(self, number: int, frame: FrameType | None) -> None:
@@ -47,10 +47,10 @@ class Watch:
             raise KeyboardInterrupt
 
     def until(self, moment: datetime.datetime) -> bool:
-        """Waits; returns whether the moment has come, and not a signal.
+        """Waits; returns True at the moment, False if a signal came first.
 
         Args:
-          moment: UTC.
+          moment: end of the wait, in UTC.
         """
         self._waits = True
         try:
@@ -66,7 +66,7 @@ class Watch:
 
 @contextlib.contextmanager
 def watching() -> Iterator[Watch]:
-    """Watches for signals; in a thread, where none arrive, for none."""
+    """Watches for signals; outside the main thread, which gets none, it watches nothing."""
     watch = Watch()
     if threading.current_thread() is not threading.main_thread():
         yield watch

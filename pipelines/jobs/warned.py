@@ -1,4 +1,4 @@
-"""How many warnings a run has: those that its report shows, as its manifest says."""
+"""The number of warnings that a run's report shows, taken from its manifest."""
 
 import logging
 from typing import Any
@@ -16,15 +16,16 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def with_warnings(summary: dict[str, Any], forewarned: tuple[str, ...] | None) -> dict[str, Any]:
-    """A summary with the number of warnings of its run, which the log says, too, if there are some.
+    """Adds the number of warnings to a run's summary, and logs it if it isn't 0.
 
     Args:
-      summary: of a job that is done; if it names its output, then the manifest there is asked.
-      forewarned: what was said before the job ran: its only warnings if it has no report; None if it says none.
+      summary: summary of a finished job; if it names the output, the manifest there is read.
+      forewarned: warnings logged before the job ran; the only ones of a job without a report. None for a job that never
+        warns.
 
     Returns:
-      The summary with `warnings`, None if a report could not be drawn, or its manifest not be read; a job that warns
-      of nothing has none.
+      The summary with `warnings`: None if a report could not be drawn or its manifest could not be read; missing for a
+      job that never warns.
     """
     known: dict[str, int | None] = {} if forewarned is None else {"warnings": len(forewarned)}
     if "output" in summary and "warnings" not in summary:
@@ -35,19 +36,19 @@ def with_warnings(summary: dict[str, Any], forewarned: tuple[str, ...] | None) -
 
 
 def log_warnings(number: int | None) -> None:
-    """Says how many warnings a report shows, if there are some."""
+    """Logs how many warnings a report shows, if there are any."""
     if number:
         _LOGGER.warning("the report has %s: read it before you trust the result", plural(number, "warning"))
 
 
 def total_warnings(numbers: list[int | None]) -> int | None:
-    """Warnings of several reports; None if one of them is not known."""
+    """Sums the warnings of several reports; None if one of them is unknown."""
     known = [number for number in numbers if number is not None]
     return sum(known) if len(known) == len(numbers) else None
 
 
 def _of_report(path: str) -> dict[str, int | None]:
-    """The number of warnings by a manifest; nothing without one, or if its run has no report."""
+    """Reads the number of warnings from a manifest; {} without a manifest or a report."""
     refusal = Refusal(kind=InputError, rule=f"{path} must be a manifest", remedy="run again")
     try:
         found = gate.read_json(path, ReportManifest, refusal) if STORE.exists(path) else None

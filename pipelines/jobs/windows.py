@@ -1,6 +1,6 @@
-"""Jobs that make an output for each window of a public calendar, in a folder by its date, and wait for the next one.
+"""Jobs that write one dated folder per window of a public calendar, and wait for the next window.
 
-Which windows are due follows from the calendar and the clock, never from rows.
+The calendar and the clock decide which windows are due, never the rows.
 """
 
 import dataclasses
@@ -20,16 +20,16 @@ from dapple_dp.transforms.files.stores import STORE, join
 
 _LOGGER = logging.getLogger(__name__)
 Release = Callable[[tuple[int, ...], waiting.Watch], Iterable[str]]
-"""Releases windows one after another, until the watch says that the job is to end; gives the date of each."""
+"""Releases windows in order until the watch asks to stop; yields the date of each."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """What a call of the job does.
+    """Work for one call of the job.
 
     Attributes:
-      done: how many windows are complete.
-      indices: of the windows to release now, in order.
+      done: number of complete windows.
+      indices: windows to release now, in order.
     """
 
     done: int
@@ -37,21 +37,21 @@ class Due:
 
 
 class Released(NamedTuple):
-    """What a call of the job has released: dates of windows, and how many warnings the page of each shows."""
+    """Result of one call: dates of the released windows, and the number of warnings on the page of each."""
 
     dates: tuple[str, ...]
     warned: list[int | None]
 
 
 def due_windows(calendar: Calendar, output: str) -> Due:
-    """Windows whose days are over now and which have no output yet; windows before these have one.
+    """Finds the windows that have ended but have no output yet; all earlier windows have one.
 
     Args:
-      calendar: of the windows.
+      calendar: calendar of the windows.
       output: folder of the job.
 
     Raises:
-      InputError: if the output of a window is that of another one: it was copied there, and would stand for it.
+      InputError: if the output of a window was copied from another one.
     """
     moment, windows = waiting.now(), range(calendar.windows)
     done = next((index for index in windows if not _is_complete(calendar, output, index)), len(windows))
@@ -61,7 +61,7 @@ def due_windows(calendar: Calendar, output: str) -> Due:
 
 
 def _check_own(path: str, date: str) -> None:
-    """Refuses a manifest that is not of a window's own run, whose id ends with its date."""
+    """Refuses a manifest that wasn't written for this window; the id of a window's run ends with its date."""
     rule = f"{path} must be the manifest of the window of {date}"
     refusal = Refusal(kind=InputError, rule=rule, remedy="restore it, or remove the folder if it was copied there")
     if not gate.read_json(path, WindowManifest, refusal).run_id.endswith(f"-{date}"):
@@ -69,7 +69,7 @@ def _check_own(path: str, date: str) -> None:
 
 
 def of_window(options: JobOptions, calendar: Calendar, index: int, name: str) -> JobOptions:
-    """The command line of the run of a window, which began for others when it was due, or when the job did."""
+    """Options for the run of one window; its public start is when the window was due, or the job's start if later."""
     date = calendar.date(index)
     begun = max(options.begun, calendar.due_at(index))
     output = join(options.output, date)
@@ -77,7 +77,7 @@ def of_window(options: JobOptions, calendar: Calendar, index: int, name: str) ->
 
 
 def first_complete(calendar: Calendar, output: str) -> str | None:
-    """The manifest of the first window that has an output; None if no window has one."""
+    """Returns the manifest of the first window that has an output; None if no window has one."""
     found = (index for index in range(calendar.windows) if _is_complete(calendar, output, index))
     return next((_manifest(calendar, output, index) for index in found), None)
 
@@ -93,14 +93,14 @@ def _manifest(calendar: Calendar, output: str, index: int) -> str:
 def release_in_time(
     calendar: Calendar, due: Due, once: bool, release: Release, check: Callable[[tuple[int, ...]], None] | None = None
 ) -> tuple[str, ...]:
-    """Releases windows as they are due, until there are no more, or the job is asked to end; their dates.
+    """Releases windows as they become due, until the calendar ends or a signal arrives; returns their dates.
 
     Args:
-      calendar: of the windows.
-      due: what is due at the start.
-      once: whether to end instead of waiting for more.
-      release: of windows that are due.
-      check: stops the job where windows that came due while it waited are not to be released.
+      calendar: calendar of the windows.
+      due: windows that are due at the start.
+      once: whether to stop instead of waiting for more windows.
+      release: releases the windows that are due.
+      check: stops the job if windows that became due during a wait must not be released.
     """
     indices, released = due.indices, list[str]()
     with waiting.watching() as watch:

@@ -1,8 +1,8 @@
-"""A `fit` in the ledger: charged once, whatever kills it, and never drawn twice for one charge.
+"""Ledger accounting of `fit`: a run is charged once, even if it is killed, and never drawn twice for one charge.
 
-The entries of a run, in order, and what must be on the disk before the next one:
+Entries of a run, in order, and what must be on disk before the next one:
 
-1. `reserve`: before any row is read. Settings, output and the run's nonce are fixed now. Versions are noted.
+1. `reserve`: before any row is read. Fixes the settings, the output and the run's nonce; also notes the versions.
 2. `start`: before any noise is drawn. The kept key exists. The digest of the key that is derived from it and the nonce
    is fixed now, and that of all input under this key. A digest that another run has is refused. Noise is a function of
    derived key, plan and exact sums, so from here on a repeated attempt draws the same noise, or refuses.
@@ -49,14 +49,14 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class RunAccount(Place):
-    """The output folder of one run of `fit` with a ledger.
+    """The output folder of a `fit` run with a ledger.
 
     Args:
-      config: the job; has a ledger and a data set's name.
-      options: of the command.
+      config: the job, with a ledger and a data set name.
+      options: options of the command.
 
     Raises:
-      LedgerRefusedError: if there is no ledger, or no limit for the data set.
+      LedgerRefusedError: if the ledger doesn't exist, or has no limit for the data set.
     """
 
     def __init__(self, config: FitConfig, options: JobOptions):
@@ -74,10 +74,10 @@ class RunAccount(Place):
         self._left = dict(options.leaves)
 
     def complete(self) -> Summary | None:
-        """The summary of a run that is complete, its output put in place if that was left undone; None of another.
+        """Returns the summary of a complete run, moving its output into place if needed; None for other runs.
 
         Raises:
-          LedgerRefusedError: if the id belongs to another run, or its release is gone.
+          LedgerRefusedError: if the id belongs to another run, or its release is lost.
         """
         status = self._ledger.status(self._run)
         if status is None or status.state == "void":
@@ -97,13 +97,13 @@ class RunAccount(Place):
 
     @contextlib.contextmanager
     def opened(self, reservation: Reservation | None) -> Iterator[None]:
-        """Charges the run, or takes it up, and makes its staging folder; a failed run stays reserved.
+        """Charges the run or resumes it, and makes its staging folder; a failed run stays reserved.
 
-        It is void, and its folder goes, only if no noise was drawn, or if its input could not be used and nothing was
+        The run is voided and its folder deleted only if no noise was drawn, or if its input was invalid and nothing was
         staged.
 
         Raises:
-          LedgerRefusedError: before any row is read.
+          LedgerRefusedError: before any row is read, if the ledger refuses the run.
         """
         fresh = False
         try:
@@ -119,7 +119,7 @@ class RunAccount(Place):
             clean = not self._drew or (isinstance(error, InputError) and not self._any_released())
             clean = clean and fresh and not self._started and not isinstance(error, LedgerRefusedError)
             clean = clean and not rounds_recorded(self.folder)
-            # Refused means that another attempt has the folder, or has drawn: the charge is that one's as well.
+            # A refusal means that another attempt has the folder or has drawn noise, and it shares the charge.
             clean = clean and not self.folder.is_taken_over
             if clean:
                 self._give_back(error)
@@ -131,9 +131,9 @@ class RunAccount(Place):
 
     @contextlib.contextmanager
     def held_key(self, uri: str, setting: str = "key_uri") -> Iterator[str]:
-        """The place of the run's key; the kept one at `uri` is made if noise has not been drawn yet.
+        """Yields the place of the run's key; creates the kept key at `uri` if no noise was drawn yet.
 
-        A key that is made stays until the run is committed.
+        A created key is kept until the run is committed.
         """
         if self._started and not STORE.exists(uri):
             raise LedgerRefusedError(
@@ -144,11 +144,11 @@ class RunAccount(Place):
             yield self._place(uri)
 
     def start(self, planned: PlannedFit, key_uri: str) -> str:
-        """Fixes key and input of the run before noise is drawn; returns the fingerprint of the input.
+        """Records the key and the input of the run before noise is drawn; returns the fingerprint of the input.
 
         Args:
           planned: the job.
-          key_uri: the place of the run's own key.
+          key_uri: place of the run's key.
         """
         places = {setting: self._place(uri) for setting, (uri, _) in self._secrets.items()}
         keys = {setting: key_digest(place, setting) for setting, place in places.items()}
@@ -159,11 +159,11 @@ class RunAccount(Place):
         return fingerprint
 
     def leaves(self, digests: Mapping[str, str]) -> None:
-        """Notes SHA-256 of the private state that the run leaves to the next window; its commit names it."""
+        """Stores SHA-256 digests of the private state for the next window, for the commit."""
         self._left.update(digests)
 
     def publish(self, manifest: dict[str, Any]) -> None:
-        """Commits what is staged, and makes it the output."""
+        """Commits the staged files and makes them the output."""
         content = {State.MANIFEST: self.folder.seal(manifest), "releases": self.folder.digest(RELEASES_FILE)}
         content |= self._left
         status = self._ledger.status(self._run)
@@ -180,7 +180,7 @@ class RunAccount(Place):
             self._finish(self.folder, status)
 
     def _reserve(self, charge: Charge) -> bool:
-        """Charges the run; False if that has been done by an attempt that did not end."""
+        """Charges the run; returns False if an unfinished attempt has done so."""
         status = self._ledger.status(self._run)
         if status is not None and (status.state == "reserved" or self._again):
             if not charge.equals(status.reserved["charge"]):
@@ -198,7 +198,7 @@ class RunAccount(Place):
         return True
 
     def _check_open(self) -> None:
-        """Refuses, before a staged file is touched, what another attempt has ended meanwhile."""
+        """Refuses a run that another attempt has ended meanwhile, before any staged file is touched."""
         status = self._ledger.status(self._run)
         if status is None or status.state != ("committed" if self._again else "reserved"):
             raise LedgerRefusedError(f"run_id {self._run} must be reserved, got one that has ended; ask for it again.")
@@ -206,13 +206,13 @@ class RunAccount(Place):
         self._nonce = RunNonce(run=self._run, raw=bytes.fromhex(status.reserved["nonce"]))
 
     def _place(self, uri: str) -> str:
-        """The place of the run's key that follows from the kept one at `uri`."""
+        """The place of the run's key that is derived from the kept key at `uri`."""
         if self._nonce is None:
             raise RuntimeError("keys of a run must be held while it is opened; ask inside of `opened`.")
         return self._nonce.place(uri)
 
     def _check(self, name: str, recorded: str, found: str) -> None:
-        """Refuses to take up a run as another one."""
+        """Refuses to resume a run whose settings differ from the recorded ones."""
         if recorded != found:
             raise LedgerRefusedError(
                 f"run_id {self._run} must be asked for with the same {name}, got another one; choose another run_id, "
@@ -220,21 +220,21 @@ class RunAccount(Place):
             )
 
     def _can_repeat(self, folder: RunFolder, status: RunStatus) -> bool:
-        """Whether the release of a committed run is lost, and its keys are there to draw it again."""
+        """Returns whether a committed run has lost its release but still has the keys to draw it again."""
         if status.charge.is_drawn_once or status.committed is None or status.release is None:
             return False
-        # In this order: meanwhile another attempt may put in place what is staged.
+        # In this order, since another attempt may move the staged files to the output meanwhile.
         staged = _is_staged(folder, status.committed[State.MANIFEST])
         if staged or STORE.exists(join(folder.output, MANIFEST)):
             return False
         return all(STORE.exists(uri) for uri, _ in self._secrets.values())
 
     def _any_released(self) -> bool:
-        """Whether a released file has been staged."""
+        """Returns whether a released file has been staged."""
         return any(STORE.exists(self.folder.path(name)) for name in RELEASED_FILES)
 
     def _give_back(self, error: BaseException) -> None:
-        """Forgets a run that released nothing, its keys first."""
+        """Voids a run that released nothing, deleting its keys first."""
         for setting, (uri, made) in self._secrets.items():
             if made:
                 end_key(uri, None, setting)
@@ -242,7 +242,7 @@ class RunAccount(Place):
         self._ledger.void(self._run, type(error).__name__)
 
     def _finish_alone(self, folder: RunFolder, status: RunStatus) -> None:
-        """As `_finish`, of a run that another process may be about to finish as well."""
+        """Calls `_finish` for a run that another process may be finishing, too."""
         digest = (status.committed or {})[State.MANIFEST]
         if not _is_staged(folder, digest):
             self._finish(folder, status)
@@ -258,9 +258,9 @@ class RunAccount(Place):
             folder.release()
 
     def _finish(self, folder: RunFolder, status: RunStatus) -> None:
-        """Deletes the keys of a committed run and makes its staging folder the output, unless that has been done."""
+        """Deletes the keys of a committed run and moves its staging folder to the output, unless that is done."""
         digest = (status.committed or {})[State.MANIFEST]
-        clear_copy(folder.staging)  # That it went may not have been durable where the power was cut.
+        clear_copy(folder.staging)  # An earlier deletion may be lost after a power cut.
         staged = _read(folder.path(MANIFEST))
         if staged is not None and _is(staged, digest):
             for uri in status.reserved["made"]:
@@ -277,7 +277,7 @@ class RunAccount(Place):
 
 @contextlib.contextmanager
 def _claimed(folder: RunFolder) -> Iterator[None]:
-    """An output for one attempt at a time; another one is refused as a ledger refuses."""
+    """Claims an output for one attempt at a time; raises LedgerRefusedError for others."""
     try:
         with folder.claimed():
             yield
@@ -286,7 +286,7 @@ def _claimed(folder: RunFolder) -> Iterator[None]:
 
 
 def _secrets(config: FitConfig, folder: RunFolder) -> dict[str, tuple[str, bool]]:
-    """Where the keys of a run are, by setting, and whether they are made for it."""
+    """Places of the run's keys by setting, and whether each is created for this run."""
     given = {"key_uri": (config.key_uri, KEY_FILE)}
     if config.trust is Trust.MASKED:
         given[SECRET_SETTING] = (config.masked.secret_uri, SECRET_FILE)
@@ -297,12 +297,12 @@ def _secrets(config: FitConfig, folder: RunFolder) -> dict[str, tuple[str, bool]
 
 
 def _is(content: bytes | None, digest: str) -> bool:
-    """Whether a file is there, and the one of this SHA-256."""
+    """Returns whether the file exists and has this SHA-256."""
     return content is not None and hashlib.sha256(content).hexdigest() == digest
 
 
 def _is_staged(folder: RunFolder, digest: str) -> bool:
-    """Whether all files of a manifest are staged, or in the output already, as they were when it was committed."""
+    """Returns whether all files of a manifest are staged or in the output, unchanged since the commit."""
     staged = _read(folder.path(MANIFEST))
     if staged is None or not _is(staged, digest):
         return False
@@ -312,7 +312,7 @@ def _is_staged(folder: RunFolder, digest: str) -> bool:
 
 
 def _read(path: str) -> bytes | None:
-    """A file; None if there is none."""
+    """Reads a file; returns None if it doesn't exist or can't be read."""
     try:
         return gate.read_bytes(path, _refusal(path)) if STORE.exists(path) else None
     except (OSError, LedgerRefusedError):
@@ -320,7 +320,7 @@ def _read(path: str) -> bytes | None:
 
 
 def _refusal(path: str) -> Refusal:
-    """The refusal of a manifest that is not the one that was committed."""
+    """The refusal of a manifest that differs from the committed one."""
     return Refusal(
         kind=LedgerRefusedError,
         rule=f"{path} must be the manifest of a committed run",

@@ -54,13 +54,13 @@ _LOGGER = logging.getLogger(__name__)
 def aggregation_of(
     planned: PlannedFit, key_uri: str, secret: str = "", limits: WorkerLimits = NO_LIMITS
 ) -> Aggregation:
-    """Who adds up the statistics of a job, and who draws its noise: what its `trust` says.
+    """Chooses the aggregation (central or masked) that the job's `trust` setting asks for.
 
     Args:
-      planned: the job, with its rows as workers read them.
-      key_uri: where noise stages find the run key.
-      secret: the place of the run's mask secret; empty where nobody masks.
-      limits: of the workers.
+      planned: the job, with its rows in the form that workers read.
+      key_uri: place where noise stages read the run key.
+      secret: place of the run's mask secret; empty without masks.
+      limits: limits of the workers.
     """
     config = planned.config
     if config.trust is not Trust.MASKED:
@@ -80,35 +80,36 @@ def aggregation_of(
 
 
 def _held_secret(config: FitConfig, folder: str, hold: HoldKey) -> contextlib.AbstractContextManager[str]:
-    """Holds the mask secret of a run, which is in its private staging folder; empty where nobody masks."""
+    """Holds the run's mask secret, which is in the private staging folder by default; yields "" without masks."""
     if config.trust is not Trust.MASKED:
         return contextlib.nullcontext("")
     return hold(config.masked.secret_uri or join(folder, SECRET_FILE), SECRET_SETTING)
 
 
 class Drawn(NamedTuple):
-    """The state of a run whose rounds are over: its guarantee, and the fingerprint of its input."""
+    """State of a run after its rounds: its guarantee, and the fingerprint of its input."""
 
     privacy: PrivacyStatement
     fingerprint: str
 
 
 def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account: Account | None = None) -> Drawn:
-    """Runs the rounds of a planned job to the last one, or from where an earlier attempt was stopped.
+    """Runs the rounds of a planned job, or the remaining ones of a stopped attempt.
 
-    The kept key is at `config.key_uri`, or in `folder`. A key that exists is used and kept; otherwise one is
-    made and deleted when the run is over. What draws is derived from it for this run.
-    Data in which clients are split are grouped in a private copy first.
+    The kept key is at `config.key_uri`, or in `folder`. An existing key is used and kept; otherwise a key is created,
+    and deleted when the run is over. The key that draws noise is derived from it for this run.
+
+    Data whose clients are split across files are first grouped in a private copy.
 
     Args:
       planned: the job.
-      options: for Beam.
-      folder: private staging folder; the released files are there afterwards.
-      account: of a run that other processes may take up, which then keeps the key; None of one that is over with this
+      options: Beam options.
+      folder: private staging folder, which receives the released files.
+      account: account of a run that other processes may resume, which keeps the key; None for a run that ends with this
         process.
 
     Raises:
-      DappleError: what stopped the run, in one sentence.
+      DappleError: if the run fails.
     """
     config = planned.config
     with contextlib.ExitStack() as held:
@@ -139,9 +140,9 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
 
 
 def _memory(source: Source) -> int:
-    """Bytes of the rows in memory, about, by the sizes of files in the listing: a number takes twice as many there.
+    """Estimates the bytes of the rows in memory as twice the file sizes in the listing.
 
-    No more files are looked at than it takes to call them large.
+    Stops counting files once the sum is large.
     """
     found = 0
     for file in () if source.listed is None else source.listed.files:
@@ -152,7 +153,7 @@ def _memory(source: Source) -> int:
 
 
 def read_release(planned: PlannedFit, folder: str, drawn: Drawn) -> FitResult:
-    """What a run has released into its folder, after the runs that it follows; the centers there are the result's."""
+    """Reads the released files of a run and compares them to the previous run; rewrites the centers if needed."""
     paths = [join(folder, name) for name in RELEASED_FILES]
     tables = [
         gate.read_table(path, gate.staged_refusal(path), TableForm.by_size(schema))
@@ -189,7 +190,7 @@ def _plan(run: Run[FitConfig]) -> PlannedFit:
     if runs_in_process(run.options.beam):
         _check_in_process(run.settings, run.options.output)
     planned = plan_files(run.settings)
-    # Files are not listed before the run is charged; that rows are many never adds rounds to a pipeline.
+    # The files aren't listed before the run is charged, and many rows never add rounds to a pipeline.
     n_rounds = rounds_of_a_graph(run.options.beam, len(planned.rounds), run.settings.chunks.rounds, 0)
     check_rounds(run.options.beam, n_rounds, "chunks.rounds")
     plan = planned.plan
@@ -202,7 +203,7 @@ def _plan(run: Run[FitConfig]) -> PlannedFit:
 
 
 def _check_in_process(config: FitConfig, output: str) -> None:
-    """Refuses what needs Beam, for `--runner=InProcess`."""
+    """Refuses settings that need Beam, for `--runner=InProcess`."""
     asked = {
         f"trust: {config.trust}": config.trust is not Trust.CENTRAL,
         "recurring": config.recurring is not None,
@@ -226,7 +227,7 @@ def _work(run: Run[FitConfig], planned: PlannedFit) -> FitResult:
 
 
 def _write(run: Run[FitConfig], planned: PlannedFit, result: FitResult) -> Outcome:
-    # The first round need not wait for what draws pages.
+    # Imported late, so that the first round doesn't wait for the code that draws pages.
     from dapple_dp.pipelines.kmeans.report import files as outputs
 
     outputs.write_outputs(run.folder, planned, result)

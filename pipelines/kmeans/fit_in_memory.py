@@ -1,4 +1,4 @@
-"""A `fit` of rows in memory: planned, charged and run in this process, without Beam and without a file."""
+"""`fit` for rows in memory: plans, charges and runs in this process, without Beam or files."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
@@ -30,24 +30,23 @@ def fit_in_memory(
     run_id: str,
     tell: Callable[[str], None] | None = None,
 ) -> tuple[PlannedFit, FitResult, tuple[Any, ...]]:
-    """Runs a job to its end, charged to its ledger if it has one.
+    """Runs a job to its end, and charges it to its ledger if it has one.
 
-    The key of the run is in memory only. So a run that was stopped cannot go on; what it was charged stays charged once
-    its key is in the ledger.
+    The run's key is only in memory, so a stopped run can't be resumed. Its charge stays once the key is in the ledger.
 
     Args:
-      config: the job; its paths name no files.
+      config: the job, whose paths name no files.
       rows: all private rows.
-      server: the public rows; None without.
-      run_id: in the ledger.
-      tell: takes a line after each round; None to say nothing.
+      server: the public rows; None without any.
+      run_id: id of the run in the ledger.
+      tell: called with a line after each round; None for no progress messages.
 
     Returns:
-      The job as it was planned, what it has released, and the states before the first round and after each.
+      The planned job, its release, and the states before the first round and after each round.
 
     Raises:
-      LedgerRefusedError: before rows become blocks.
-      DappleError: what else stopped it, in one sentence.
+      LedgerRefusedError: before rows become blocks, if the ledger refuses the charge.
+      DappleError: if the run fails for another reason.
     """
     check_stores(config)
     _check_served(config)
@@ -72,7 +71,7 @@ def fit_in_memory(
 
 
 def _check_served(config: FitConfig) -> None:
-    """Refuses what needs files, other processes or other runs."""
+    """Refuses settings that need files, other processes or other runs."""
     asked = {
         "trust": config.trust is not Trust.CENTRAL,
         "recurring": config.recurring is not None,
@@ -85,7 +84,7 @@ def _check_served(config: FitConfig) -> None:
 
 
 def _check_apart(rows: Columns, server: PublicRows | None) -> None:
-    """Refuses public rows that are all private ones."""
+    """Refuses public rows that equal the private ones."""
     if server is not None and np.array_equal(rows.points, server.columns.points, equal_nan=True):
         raise InputError(
             "server_data must be public and no copy of X, got the rows of X; give rows that may be shown to everybody."
@@ -101,7 +100,7 @@ def _reservation(planned: PlannedFit, run_id: str, started: list[str]) -> Reserv
 
 
 def _input(planned: PlannedFit, rows: Columns, server: PublicRows | None) -> Iterator[bytes | memoryview]:
-    """Whatever decides the exact sums of a run, for a MAC of it."""
+    """Everything that determines the exact sums of a run, as input of a MAC."""
     yield encode_label(
         "dapple: a fit in memory", config_digest(planned.config.uncut), "" if server is None else "public"
     )
@@ -117,6 +116,6 @@ def result_of(
     fingerprint: str,
     engine: Literal[Runner.IN_PROCESS] | None,
 ) -> FitResult:
-    """What a run releases, as it is read from released files: these do not hold all that the last state has."""
+    """Builds the result as if read from the released files, which hold less than the last state."""
     read = model_from_tables(model.centers_table(), releases_to_table(list(model.releases)))
     return FitResult(read, planned.statement.of_graph(spent, engine), fingerprint, in_units=planned.in_units(read))

@@ -1,4 +1,4 @@
-"""The rounds of a fit, in however many graphs the driver cuts them."""
+"""The rounds of a fit, split into as many graphs as the driver chooses."""
 
 import dataclasses
 import importlib
@@ -37,12 +37,12 @@ class FitRounds:
     """`ChunkedProtocol` of a fit, whose last graph writes the released files.
 
     Args:
-      planned: the job; its rows are as workers read them, and its first state without what is staged.
-      aggregation: who adds up statistics, and who draws the noise.
-      folder: where the released files go, private until then; exists.
-      counted: whether rows have been counted already, before invalid ones were dropped.
-      bound: whether broadcasts leave their digests in the folder, which then is of this run alone.
-      staged: where large public arrays of the first state are; None if it holds them itself.
+      planned: the job, with rows in the form that workers read, and a first state without staged arrays.
+      aggregation: adds up statistics and draws the noise.
+      folder: existing folder for the released files, private until then.
+      counted: whether rows were counted already, before invalid ones were dropped.
+      bound: whether broadcasts leave their digests in the folder, which then belongs to this run alone.
+      staged: place of large public arrays of the first state; None if the state holds them itself.
     """
 
     asks_last = False
@@ -62,11 +62,11 @@ class FitRounds:
         self._counted, self._bound, self._staged = counted, bound, staged
 
     def initial(self) -> Arrays:
-        """The state before the first round."""
+        """Returns the state before the first round."""
         return _to_arrays(self._planned.initial, 0, self._staged)
 
     def add_rounds(self, root: beam.Pipeline, arrays: Arrays, first: int, last: int) -> beam.PCollection:
-        """Unrolls rounds `first` to `last`; rows are counted before the first one."""
+        """Adds rounds `first` to `last` to a pipeline; the rows are counted before the first one."""
         planned = self._planned
         shards = root | "List" >> ListShards(source=planned.source, contract=planned.contract)
         if first == 1 and not self._counted:
@@ -85,10 +85,10 @@ class FitRounds:
 
         Args:
           arrays: the state before the first round.
-          start: gives the key of the run.
+          start: returns the key of the run.
 
         Returns:
-          What the rounds have spent.
+          The privacy cost of the rounds.
         """
         from dapple_dp.pipelines.run.in_process import run_in_process
         from dapple_dp.transforms.rounds.local_rows import LocalRows
@@ -103,32 +103,32 @@ class FitRounds:
         return spent
 
     def _where_it_runs(self, round_: Round) -> Round:
-        """A round whose step reads the large public arrays, and leaves the digest of its state."""
+        """Adapts a round so that its step reads the large public arrays and leaves the digest of its state."""
         round_ = with_arrays(round_, self._staged)
         return bound(round_, self._folder) if self._bound else round_
 
     def promise(self, first: int, last: int) -> Promise:
-        """What the graph of these rounds keeps: a part of the plan, unless it is all of it."""
+        """Promise that the graph of these rounds must keep: a part of the plan, or all of it."""
         return self._planned.promise_of(first, last)
 
     def events(self, n_rounds: int) -> Sequence[Mapping[str, Any]]:
-        """The plans of this many rounds."""
+        """The planned releases of the first `n_rounds` rounds."""
         rounds = self._planned.plan.rounds[:n_rounds]
         return [{"round": each.path, "releases": [_law(release) for release in each.releases]} for each in rounds]
 
     def rounds_done(self, arrays: Arrays) -> int:
-        """The round that a state is after; its large arrays must be those of this run."""
+        """Returns the number of rounds in a state; refuses a state whose large arrays belong to another run."""
         if bytes(arrays[_STAGED]) != _digest(self._staged):
             raise MalformedError("a state beside other public points")
         self._state(arrays)
         return int(arrays[_ROUNDS])
 
     def _state(self, arrays: Arrays) -> Any:
-        """The recorded state, to the last bit."""
+        """Restores the recorded state bit by bit."""
         return state_from_arrays(arrays, (self._planned.config, self._planned.initial), _audited_type)
 
     def binding(self, fingerprint: str, key_uri: str) -> RunBinding:
-        """What an interrupted run must share with this one."""
+        """The digests that a resumed run must share with this one."""
         return RunBinding(
             config_digest=settings_digest(self._planned.config),
             input_fingerprint=fingerprint,
@@ -137,19 +137,19 @@ class FitRounds:
         )
 
     def spent(self, done: Checkpoint) -> GraphPrivacy:
-        """What all graphs of the run spend together: each was checked to draw its own rounds of the plan."""
+        """Total privacy cost of all graphs; each was checked to draw its own rounds of the plan."""
         rounds = self._planned.plan.rounds
         epsilon, delta = composed(rounds, self._planned.promise)
         return GraphPrivacy(rounds=rounds, extended=done.extended, epsilon=epsilon, delta=delta)
 
 
 def _law(plan: ReleasePlan) -> dict[str, Any]:
-    """What decides the noise of a release, as plain data."""
+    """The parameters that determine the noise of a release, as plain data."""
     return plan.spec.law | {"noise_multiplier": plan.noise_multiplier}
 
 
 def _to_arrays(state: Any, rounds: int, staged: StagedArrays | None) -> dict[str, np.ndarray]:
-    """A state as the driver records it."""
+    """Converts a state to the arrays that the driver records."""
     found = state_to_arrays(state)
     return found | {_ROUNDS: np.array(rounds), _STAGED: np.frombuffer(_digest(staged), dtype=np.uint8)}
 
@@ -159,7 +159,7 @@ def _digest(staged: StagedArrays | None) -> bytes:
 
 
 def _audited_type(name: str) -> type:
-    """The type of this name, if a step of a graph may be handed its objects; raises MalformedError for another."""
+    """Looks up a type that graph steps may receive; raises MalformedError for any other."""
     kind: Any = next((each for each in REGISTERED if name_of(each) == name), None)
     module, _, path = name.partition(":")
     if name in AUDITED_TYPES and module.startswith(_HOUSE):

@@ -1,4 +1,4 @@
-"""A `fit` without a ledger: it goes on where it was stopped, if it is asked for again under its --run_id."""
+"""A `fit` without a ledger; it can be resumed with the same --run_id."""
 
 import contextlib
 import logging
@@ -26,20 +26,20 @@ _LOGGER = logging.getLogger(__name__)
 
 @runtime_checkable
 class Account(Protocol):
-    """Who keeps the keys of a run, and knows its input."""
+    """Keeps the keys of a run and fingerprints its input."""
 
     def held_key(self, uri: str, setting: str = "key_uri") -> contextlib.AbstractContextManager[str]:
-        """The place of the run's key that is derived from the kept one at `uri`."""
+        """Yields the place of the run's key, which is derived from the kept key at `uri`."""
 
     def start(self, planned: PlannedFit, key_uri: str) -> str:
-        """Is called before noise is drawn; returns the fingerprint of the input."""
+        """Called before noise is drawn; returns the fingerprint of the input."""
 
     def leaves(self, digests: Mapping[str, str]) -> None:
-        """Is called with private state that the run leaves to the next window, by SHA-256."""
+        """Called with the SHA-256 digests of private state that the run leaves to the next window."""
 
 
 class _OneGo(NamedTuple):
-    """`Account` of a run that is over with this process."""
+    """`Account` of a run that ends with this process."""
 
     held_key: HoldKey
 
@@ -47,26 +47,26 @@ class _OneGo(NamedTuple):
         return keyed_fingerprint(planned, key_uri)
 
     def leaves(self, digests: Mapping[str, str]) -> None:
-        """Nobody goes on from it."""
+        """Does nothing, since no run follows."""
 
 
 @contextlib.contextmanager
 def in_one_go(folder: str) -> Iterator[Account]:
-    """Of a run that nobody takes up: keys that are made for it, and records of its rounds, go at the end."""
+    """Yields the account of a run that is never resumed; deletes its new keys and round records at the end."""
     with run_keys(folder) as hold:
         yield _OneGo(hold)
     clear_rounds(folder)
 
 
 class FreeRun(Place):
-    """The output folder of one run of `fit` that is charged to nobody.
+    """The output folder of a `fit` run without a ledger.
 
-    Before the first record of rounds a run that fails leaves nothing. After it, its keys and its staging folder stay,
-    whatever the error: some noise has been drawn, and what goes on must draw the same.
+    A run that fails before its first recorded rounds leaves nothing. Afterwards its keys and staging folder are kept
+    after any error, since noise has been drawn and the resumed run must draw the same.
 
     Args:
       config: the job.
-      options: of the command.
+      options: options of the command.
     """
 
     def __init__(self, config: FitConfig, options: JobOptions):
@@ -74,18 +74,18 @@ class FreeRun(Place):
         self._config = config
 
     def complete(self) -> Summary | None:
-        """The summary of this very run, whose output is in place: a process that was stopped then may ask again."""
+        """Returns the summary of this run if its output is in place, as after a stop at the very end."""
         found = self.in_place(config_digest(self._config))
         if found is not None:
-            clear_copy(self.folder.staging)  # That it went may not have been durable where the power was cut.
+            clear_copy(self.folder.staging)  # An earlier deletion may be lost after a power cut.
         return found
 
     @contextlib.contextmanager
     def opened(self, reservation: Reservation | None) -> Iterator[None]:
-        """Makes the staging folder, or takes up that of a stopped attempt.
+        """Makes the staging folder, or takes over that of a stopped attempt.
 
         Raises:
-          ConfigError: if the other attempt is not over.
+          ConfigError: if the other attempt is still running.
         """
         self._made: list[tuple[str, str]] = []
         with contextlib.ExitStack() as stack:
@@ -98,7 +98,7 @@ class FreeRun(Place):
 
     @contextlib.contextmanager
     def _kept_if_begun(self) -> Iterator[None]:
-        """Begins or goes on; what a failure leaves is kept if noise may have been drawn."""
+        """Starts or resumes the run; after a failure, keeps the folder if noise may have been drawn."""
         try:
             if has_begun(self.folder):
                 MEASURES.add(TAKEN_UP)
@@ -115,9 +115,9 @@ class FreeRun(Place):
 
     @contextlib.contextmanager
     def held_key(self, uri: str, setting: str = "key_uri") -> Iterator[str]:
-        """The place of the run's key; the kept one at `uri` is made if noise has not been drawn yet.
+        """Yields the place of the run's key; creates the kept key at `uri` if no noise was drawn yet.
 
-        A key that is made stays until the run is published.
+        A created key is kept until the run is published.
         """
         begun = has_begun(self.folder)
         if begun and not STORE.exists(uri):
@@ -135,14 +135,14 @@ class FreeRun(Place):
         yield resumed_nonce(self.folder.staging, self.folder.run_id, begun=begun).place(uri)
 
     def start(self, planned: PlannedFit, key_uri: str) -> str:
-        """The fingerprint of the input, before noise is drawn."""
+        """Returns the fingerprint of the input, before noise is drawn."""
         return keyed_fingerprint(planned, key_uri)
 
     def leaves(self, digests: Mapping[str, str]) -> None:
-        """Nothing to report: only a ledger knows of windows."""
+        """Does nothing, since only a ledger records windows."""
 
     def publish(self, manifest: dict[str, Any]) -> None:
-        """Makes the staging folder, without keys and records, the output."""
+        """Makes the staging folder, without keys and round records, the output."""
         clear_rounds(self.folder.staging)
         for uri, setting in self._made:
             end_key(uri, self.folder.staging, setting)

@@ -1,7 +1,7 @@
-"""SHA-256 of the files of a job, by the launcher's threads or by the workers of the runner; the launcher holds few.
+"""SHA-256 digests of a job's files, by threads of the launcher or by workers; the launcher holds few at a time.
 
-Who guesses a file can confirm it by its digest. So digests are as private as rows: they are in a private folder beside
-the staging folder, and go when they have been read.
+Someone who guesses a file can confirm it by its digest. So digests are as private as rows: they are stored in a private
+folder beside the staging folder, and deleted once they are read.
 """
 
 import collections
@@ -36,33 +36,33 @@ _LOGGER = logging.getLogger(__name__)
 FileDigests = Generator[tuple[ListedFile, str], None, None]
 _BATCH_FILES, _BATCH_BYTES = 16, 1 << 20
 _AT_ONCE = 64
-"""Batches that wait for a thread or for those before them."""
+"""Batches that wait for a thread or for earlier batches."""
 
 
 def file_digests(files: FileList, options: PipelineOptions, folder: str) -> FileDigests:
-    """Every file with its SHA-256, 64 hex digits, in the order of `FileList.by_file`.
+    """Yields every file with its SHA-256 (64 hex digits), in the order of `FileList.by_file`.
 
-    A file must be as it was when it was listed, before it is read and afterwards. The digest of a file of a prepared
-    folder is what the manifest says, and the file is not read: see `fingerprint.content_fingerprint`.
+    Each file must be unchanged since the listing, both before and after it is read. Files of a prepared folder aren't
+    read: their digests come from the manifest, see `fingerprint.content_fingerprint`.
 
     Args:
-      files: of the job.
-      options: for Beam.
+      files: files of the job.
+      options: Beam options.
       folder: the run's private staging folder.
 
     Raises:
-      InputError: if a file cannot be read, or was changed.
+      InputError: if a file can't be read or was changed.
     """
     return _by_threads(files) if shuffles_in_memory(options) else _by_workers(files, options, folder)
 
 
 def _known(each: ListedFile) -> str:
-    """SHA-256 of a file of a prepared folder, by its manifest; empty of another."""
+    """SHA-256 of a prepared folder's file, from the manifest; empty for other files."""
     return FileSeal.of_text(each.seal).content
 
 
 def _by_threads(files: FileList) -> FileDigests:
-    """SHA-256 of every file, by its real path; some batches at once."""
+    """Yields the SHA-256 of every file by real path, reading several batches at once."""
     pending: collections.deque[tuple[list[ListedFile], concurrent.futures.Future[list[str]]]] = collections.deque()
     pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
     try:
@@ -78,7 +78,7 @@ def _by_threads(files: FileList) -> FileDigests:
 
 
 def _batches(files: Iterator[ListedFile]) -> Iterator[list[ListedFile]]:
-    """Large files on their own, and small ones together: handing one to a thread takes as long as reading it."""
+    """Groups small files, since handing one to a thread takes as long as reading it; large files stay alone."""
     batch: list[ListedFile] = []
     n_bytes = 0
     for each in files:
@@ -96,11 +96,11 @@ def _contents(batch: list[ListedFile]) -> list[str]:
 
 
 def _by_workers(files: FileList, options: PipelineOptions, folder: str) -> FileDigests:
-    """SHA-256 of every file, by its real path; the launcher reads 32 bytes of each, from a private folder."""
+    """Yields the SHA-256 of every file by real path; the launcher reads 32 bytes per file from a private folder."""
     unknown = (each for each in files.by_file() if not _known(each))
     first = next(unknown, None)
     with private_folder(folder) as beside:
-        # A name of its own: workers of a killed attempt may still write.
+        # A fresh name, since workers of a killed attempt may still write.
         place = join(beside, secrets.token_hex(8))
         if first is not None:
             listing = write_listing(itertools.chain([first], unknown), f"{place}.jsonl")
@@ -122,7 +122,7 @@ def _write_block(block: tuple[int, bytes], place: str) -> None:
 
 
 def _staged_digests(place: str) -> Iterator[str]:
-    """What `_build` wrote, in the order of the listing; raises InputError where there is none."""
+    """Reads the digests that `_build` wrote, in the order of the listing; raises InputError if some are missing."""
     for block in itertools.count():
         path = f"{place}-{block}"
         content = gate.read_bytes(path, gate.staged_refusal(path), DIGEST_BYTES * FILES_IN_BLOCK)

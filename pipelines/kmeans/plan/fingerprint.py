@@ -1,4 +1,4 @@
-"""What a run says of its input: a keyed digest that means nothing to those without the key."""
+"""Fingerprint of a run's input: a keyed digest that reveals nothing without the key."""
 
 import contextlib
 import hashlib
@@ -40,20 +40,21 @@ _NO_MATTER = ("ledger", "state", "keep_staging", "chunks")
 
 
 def keyed_fingerprint(planned: PlannedFit, key_uri: str) -> str:
-    """HMAC of the listing of the input and of its schema, and of the config, under the run key.
+    """HMAC, under the run key, of the input's file listing, its schema and the config.
 
-    Without the key it says nothing about the input; with it, it shows whether the input is the same. The schema is
-    that of the columns the job reads, in the first file: every other file was checked against the same contract
-    when it was read, and one footer more per file would cost as much as listing the row groups again.
+    Without the key it reveals nothing about the input; with the key it shows whether the input is the same. The schema
+    is that of the columns the job reads, taken from the first file. All other files were checked against the same
+    contract when they were read, and reading one more footer per file would cost as much as listing the row groups
+    again.
 
     Raises:
-      InputError: if the first file is gone.
+      InputError: if the first file is missing.
     """
     return source_fingerprint(planned.source, planned.contract, config_digest(planned.config.uncut), key_uri)
 
 
 def source_fingerprint(source: Source, contract: TableContract, digest: str, key_uri: str) -> str:
-    """`keyed_fingerprint` of a job with these files, this contract and this digest of its config."""
+    """`keyed_fingerprint` for given files, contract and config digest."""
     found = hmac.new(read_key(key_uri), "\n".join([digest, *_columns(source, contract)]).encode(), hashlib.sha256)
     for each in _listed(source):
         found.update(f"\n{each.path}\t{each.seal}".encode(errors="surrogateescape"))
@@ -61,24 +62,24 @@ def source_fingerprint(source: Source, contract: TableContract, digest: str, key
 
 
 def content_fingerprint(planned: PlannedFit, digest: str, key_uri: str, options: "PipelineOptions", folder: str) -> str:
-    """HMAC of every byte of the input and of what is public under the run key, times of change left out.
+    """HMAC, under the run key, of every byte of the private and public input, ignoring modification times.
 
-    Public are the server data and the run that this one follows.
+    The public input is the server data and the run that this one follows.
 
-    Files must be those that were listed. They count under their resolved paths, and under the values that rows take
-    from folders of other names. What the manifest of a prepared folder says of a file is not read again: every graph of
-    the job compares it with all bytes (`ListShards`) before a statistic is complete. Cost: one pass over all other
-    files, by threads where the runner is one of this machine, else by its workers.
+    Files must be those that were listed. They are identified by their resolved paths, and by the values that rows take
+    from folders with other names. Files of a prepared folder aren't read: every graph of the job compares the manifest
+    with all bytes (`ListShards`) before a statistic is complete. The cost is one pass over all other files, by threads
+    if the runner is on this machine, by workers otherwise.
 
     Args:
       planned: the job.
-      digest: of the settings.
-      key_uri: where the run key is.
-      options: for Beam.
+      digest: digest of the settings.
+      key_uri: place of the run key.
+      options: Beam options.
       folder: the run's private staging folder.
 
     Raises:
-      InputError: if a file cannot be read, or was changed.
+      InputError: if a file can't be read or was changed.
     """
     from dapple_dp.pipelines.kmeans.plan.file_digests import file_digests
 
@@ -94,7 +95,7 @@ def content_fingerprint(planned: PlannedFit, digest: str, key_uri: str, options:
 
 
 def resolve_path(path: str) -> str:
-    """A path as it is spelled without links, dots and trailing slashes; one of another filesystem keeps its links."""
+    """Resolves links, dots and trailing slashes in a path; links are kept on filesystems that aren't local."""
     if is_local(path):
         return os.path.realpath(path.removeprefix("file://"))
     return path.rstrip("/")
@@ -105,7 +106,7 @@ def _entry(name: str, content: str) -> bytes:
 
 
 def _public(planned: PlannedFit) -> Iterator[tuple[str, str]]:
-    """Digests of what a job reads besides its rows; those of a window's private state are checked."""
+    """Digests of a job's input besides its rows; those of a window's private state are verified."""
     if planned.server is not None:
         yield "server", planned.server.digest
     if planned.roll is not None:
@@ -115,7 +116,7 @@ def _public(planned: PlannedFit) -> Iterator[tuple[str, str]]:
 
 
 def _manifest(source: Source) -> Iterator[bytes]:
-    """The entry of the manifest of a prepared folder, which must be the one that its files were listed by."""
+    """The entry for a prepared folder's manifest, which must be the one used for the listing."""
     listed = _listed(source).manifest
     if listed is None:
         return
@@ -129,7 +130,7 @@ def _manifest(source: Source) -> Iterator[bytes]:
 
 
 def _other_folders(each: ListedFile, columns: tuple[str, ...]) -> str:
-    """Values that rows take from folders of a link's name; empty where the folders of the real file say the same."""
+    """Values that rows take from the folders of a link; empty if the real file's folders give the same ones."""
 
     def folders(path: str) -> list[str]:
         return [part for part in path.split("/")[:-1] if "=" in part]
@@ -160,7 +161,7 @@ def _listed(source: Source) -> FileList:
 
 
 def settings_digest(config: FitConfig) -> str:
-    """SHA-256, 64 hex digits, of what a job asks for, however its paths are spelled and whatever its ledger is."""
+    """SHA-256 (64 hex digits) of the settings, independent of the spelling of paths and of the ledger."""
     content = {name: each for name, each in content_of(config).items() if name not in _NO_MATTER}
     for section, name in _PLACES:
         holder = content[section] if section else content

@@ -1,4 +1,4 @@
-"""What a fit with `trust: masked` promises beside its noise, and what shares of noise cost."""
+"""Guarantees of a fit with `trust: masked` besides its noise, and the cost of noise shares."""
 
 import dataclasses
 from typing import Any
@@ -15,11 +15,11 @@ _LEFT_OUT = "one unit is left out of its sender's statistic; who sends is public
 
 
 def masked_statement(masked: MaskedConfig, plan: PrivacyPlan) -> dict[str, Any]:
-    """The entry `masked` of the guarantee: scheme, bytes of messages, coalitions, and shares of noise if there are any.
+    """The guarantee's `masked` entry: scheme, message sizes, coalitions, and noise shares if there are any.
 
     Args:
-      masked: settings of the job.
-      plan: what it spends.
+      masked: masked settings of the job.
+      plan: privacy plan of the job.
     """
     found: dict[str, Any] = {
         "scheme": str(masked.scheme),
@@ -36,10 +36,10 @@ def masked_statement(masked: MaskedConfig, plan: PrivacyPlan) -> dict[str, Any]:
 
 
 def with_shares(plan: PrivacyPlan, target: float) -> PrivacyPlan:
-    """The plan where senders split its noise: how close sums of shares are to the noise is paid from epsilon.
+    """Adds the cost of noise shares to a plan's epsilon: sums of shares only approximate the noise.
 
     Raises:
-      ConfigError: if a release has noise that cannot be split, or nothing of the target is left to pay with.
+      ConfigError: if a release has noise that can't be split, or the cost exceeds the target.
     """
     noise_shares.check_divisible(plan.rounds)
     epsilon = noise_shares.with_shares(plan.epsilon, plan.rounds)

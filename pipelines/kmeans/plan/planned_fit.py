@@ -1,4 +1,4 @@
-"""A `fit` job made ready: public data read, noise calibrated, nothing private touched."""
+"""A planned `fit` job: public data read, noise calibrated, nothing private read."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlannedFit:
-    """A job that is ready to run: everything public, nothing private read.
+    """A `fit` job that is ready to run; only public data has been read.
 
     Attributes:
       config: the job.
-      source: where the rows are, listed; of a table, the files of one snapshot.
-      contract: how shards are read.
+      source: listed files of the rows; for a table, the files of one snapshot.
+      contract: how to read shards.
       initial: state before the first round.
-      plan: what will be spent.
+      plan: planned privacy spending.
       rounds: statistics, plans and server steps.
-      previous: the earlier run that this one follows; None for a run of its own.
-      server: digests of the server files; None without.
-      chosen: what `privacy.shares: auto` became; None elsewhere.
-      roll: who counts in which windows; None where all rows count.
+      previous: earlier run that this one follows; None if it follows none.
+      server: digests of the server files; None without any.
+      chosen: resolved value of `privacy.shares: auto`; None if the setting isn't auto.
+      roll: client list of the windows' participation; None if all rows count.
     """
 
     config: FitConfig
@@ -60,7 +60,7 @@ class PlannedFit:
 
     @property
     def rows(self) -> JobRows:
-        """The rows of the job, for staging."""
+        """Rows of the job, for staging."""
         config = self.config
         return JobRows(
             data=config.data,
@@ -71,7 +71,7 @@ class PlannedFit:
 
     @property
     def promise(self) -> Promise:
-        """What the graph of the job must keep."""
+        """Promise that the graph of the job must keep."""
         privacy, shares, plan = self.config.privacy, self.config.masked.shares, self.plan
         planned = PromisedPlan(
             rounds=plan.rounds,
@@ -90,27 +90,27 @@ class PlannedFit:
         return closeness_epsilon(self.plan.rounds)
 
     def promise_of(self, first: int, last: int) -> Promise:
-        """What the graph of rounds `first` to `last` must keep."""
+        """Promise that the graph of rounds `first` to `last` must keep."""
         chunk = None if (first, last) == (1, len(self.plan.rounds)) else self.plan.rounds[first - 1 : last]
         return dataclasses.replace(self.promise, chunk=chunk)
 
     @property
     def statement(self) -> PrivacyStatement:
-        """The guarantee that every output repeats."""
+        """The guarantee that every output states."""
         return statement_of(self.config, self.plan, self.chosen)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """Names of the coordinates of a center: of columns or encoded columns, or the list column's with an index."""
+        """Names of a center's coordinates: columns, encoded columns, or indices into the list column."""
         return feature_names(self.config.data.features, self.contract.encoder, len(self.initial.frame.lattice.center))
 
     def in_units(self, model: ClusterModel) -> NDArray[np.float64] | None:
-        """Centers in the units of their columns, shape (k, d); None where a feature is no column."""
+        """Centers in the units of their columns, shape (k, d); None if rows aren't encoded."""
         return None if self.contract.encoder is None else self.contract.encoder.in_units(model.centers)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The same coordinates as pages for people call them."""
+        """Readable names of a center's coordinates, for pages."""
         encoder, named = self.contract.encoder, self.config.data.feature_names
         if named is not None:
             return named
@@ -118,16 +118,16 @@ class PlannedFit:
 
 
 class FitResult(NamedTuple):
-    """What a run releases.
+    """Release of a run.
 
     Attributes:
       model: centers, noisy sizes and releases.
       privacy: the guarantee.
       fingerprint: HMAC of the input's files under the run key.
-      drift: from the run that this one follows; None if it follows none.
-      in_units: shape (k, d): the centers in the units of their columns; None where rows were not encoded, or a column
-        became several features.
-      remembered: of the runs before it; None without a memory.
+      drift: drift from the previous run; None without one.
+      in_units: centers in the units of their columns, shape (k, d); None if rows were not encoded, or a column became
+        several features.
+      remembered: summary of earlier runs; None without a memory.
     """
 
     model: ClusterModel
@@ -139,15 +139,15 @@ class FitResult(NamedTuple):
 
 
 def plan_files(config: FitConfig, listed: Source | None = None) -> PlannedFit:
-    """Lists the private files of a job, reads its public ones, and plans it.
+    """Lists the private files of a job, reads its public ones, and plans the job.
 
     Args:
       config: the job.
-      listed: its files, if it is a part of a job that has listed them.
+      listed: files of the job, if a larger job has listed them.
 
     Raises:
-      ConfigError: if the settings do not fit the server data or an earlier run, or no noise meets the budget.
-      InputError: if the server data or the table's snapshot cannot be used.
+      ConfigError: if the settings don't fit the server data or an earlier run, or no noise meets the budget.
+      InputError: if the server data or the table's snapshot can't be used.
     """
     config = with_features(config, listed)
     source = private_source(config, listed)
@@ -157,12 +157,12 @@ def plan_files(config: FitConfig, listed: Source | None = None) -> PlannedFit:
 
 
 def plan_rows(config: FitConfig, width: int, server: "PublicRows | None") -> PlannedFit:
-    """Plans a job on rows in memory, as `plan_files` does one on files; nothing is read.
+    """Plans a job on rows in memory; reads nothing.
 
     Args:
-      config: the job; follows no other, and its path names no files.
-      width: number of columns, or of the numbers in the one column of lists.
-      server: its public rows; None without.
+      config: the job; it follows no earlier run, and its path names no files.
+      width: number of columns, or length of the lists in the single list column.
+      server: public rows; None without any.
     """
     config = with_features(config)
     public = PublicFacts.of(config, server, lambda encoder: width if encoder is None else encoder.n_features)
@@ -170,15 +170,15 @@ def plan_rows(config: FitConfig, width: int, server: "PublicRows | None") -> Pla
 
 
 def plan_fit(config: FitConfig, source: Source, public: PublicFacts) -> PlannedFit:
-    """Calibrates the plan of a job; nothing is read.
+    """Calibrates the plan of a job; reads nothing.
 
     Args:
-      config: the job, its columns by name.
-      source: its private files.
-      public: what its public files say.
+      config: the job, with columns by name.
+      source: private files of the job.
+      public: facts from its public files.
 
     Raises:
-      ConfigError: if the settings do not fit the public facts, or no noise meets the budget.
+      ConfigError: if the settings don't fit the public facts, or no noise meets the budget.
     """
     fit = public.fit(config)
     by_client = config.privacy.unit is PrivacyUnit.CLIENT
@@ -199,7 +199,7 @@ def plan_fit(config: FitConfig, source: Source, public: PublicFacts) -> PlannedF
 
 
 def _roll_of(config: FitConfig) -> "EpochRoll | None":
-    """Who counts in which windows, of a window at client level; None where all rows count."""
+    """The windows' client list, for windows at client level; None if all rows count."""
     if config.algorithm is not Algorithm.WINDOWS or config.privacy.unit is PrivacyUnit.RECORD:
         return None
     from dapple_dp.pipelines.tables.epoch_roll import EpochRoll
@@ -221,5 +221,5 @@ def _roll_of(config: FitConfig) -> "EpochRoll | None":
 
 
 def message_contract(planned: PlannedFit) -> TableContract:
-    """How shards are read where clients send messages: by client if rows say whose they are, else a shard sends one."""
+    """The contract for masked messages: one per client if rows have client ids, else one per shard."""
     return dataclasses.replace(planned.contract, by_client=planned.contract.client_id is not None)

@@ -1,4 +1,4 @@
-"""The earlier run that a recurring one follows: read back from its output folder, and checked to be of its kind."""
+"""The earlier run that a recurring run follows, read from its output folder and verified to be of the same kind."""
 
 import dataclasses
 import hashlib
@@ -30,19 +30,19 @@ _SETTING = "recurring.previous"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PreviousRun:
-    """Releases of an earlier run and what followed from them.
+    """Releases of an earlier run and values derived from them.
 
     Attributes:
-      run_id: its name.
-      saved: its centers, and how rows become vectors for them.
+      run_id: id of the run.
+      saved: centers, and the encoding of rows for them.
       model: centers in the order of their numbers, and releases.
-      rows: where each of these centers was when it was released.
-      next_number: the least cluster number that it and the runs before it have not used.
-      unit: its privacy unit.
-      manifest: SHA-256 of its `run.json`, which names all of its files.
-      frame: its public frame, as `frame_json` writes it; None where it had none that a later run can share.
-      epoch: what it says of its epoch; None if it was no window of one.
-      memory: what it remembers of the runs before it, itself included; None where it has no memory.
+      rows: position of each of these centers in the release.
+      next_number: smallest cluster number that this run and earlier ones haven't used.
+      unit: privacy unit.
+      manifest: SHA-256 of `run.json`, which lists all files of the run.
+      frame: public frame in the form of `frame_json`; None if it has none that a later run can share.
+      epoch: its epoch; None if it was no window of one.
+      memory: summary of the runs so far, including this one; None without a memory.
     """
 
     run_id: str
@@ -58,19 +58,19 @@ class PreviousRun:
 
     @property
     def folder(self) -> str:
-        """Where it is."""
+        """Path of the run's output folder."""
         return self.saved.folder
 
     def check(self, config: FitConfig, features: tuple[str, ...], encoder: Encoder | None) -> None:
-        """Refuses a run whose centers mean something else than those of this job.
+        """Refuses a run whose centers don't have the same meaning as those of this job.
 
         Args:
           config: the job.
-          features: names of the coordinates of its centers.
-          encoder: its own.
+          features: coordinate names of the job's centers.
+          encoder: encoder of the job.
 
         Raises:
-          ConfigError: in one sentence.
+          ConfigError: if features, encoding, unit, cluster number or window differ.
         """
         rule = f"{_SETTING} must be a run"
         if self.saved.feature_names != features:
@@ -98,7 +98,7 @@ class PreviousRun:
             self._check_released(config)
 
     def _check_released(self, config: WindowsFit) -> None:
-        """Refuses files that are not those that the window before released under the same ledger."""
+        """Refuses files that differ from what the previous window released under the same ledger."""
         refusal = Refusal(
             kind=LedgerRefusedError,
             rule=f"{_SETTING} must be the window before as it was released, in {self.folder}",
@@ -108,7 +108,7 @@ class PreviousRun:
         register.check(State.MANIFEST, config.epoch.index - 1, self.manifest, refusal)
 
     def _check_window(self, wanted: dict[str, Any]) -> None:
-        """Refuses a run that is not the window of which `run.json` says `wanted`."""
+        """Refuses a run that isn't the window described by `wanted`, in the form of `run.json`."""
         if self.epoch != wanted or self.memory is None:
             raise ConfigError(
                 f"{_SETTING} must be the window of {wanted['window']} of epoch {wanted['name']} with the same section, "
@@ -116,10 +116,10 @@ class PreviousRun:
             )
 
     def check_frame(self, frame: Frame) -> None:
-        """Refuses a warm start in another frame: centers would be clipped and measured otherwise.
+        """Refuses a warm start in another frame, in which centers would be clipped and measured differently.
 
         Raises:
-          ConfigError: naming the first difference.
+          ConfigError: with the first difference.
         """
         own = frame_json(frame)
         if self.frame is None:
@@ -138,10 +138,10 @@ def _encoding(encoder: Encoder | None) -> str | None:
 
 
 def load_previous(folder: str) -> PreviousRun:
-    """The run in a fit's output folder; releases only, nothing private.
+    """Loads an earlier fit from its output folder; reads releases only, nothing private.
 
     Raises:
-      ConfigError: if it holds no finished private fit, or a file is not the one that the fit wrote.
+      ConfigError: if the folder holds no finished private fit, or a file was changed.
     """
     saved, raw, centers = read_model(folder, _SETTING)
     rule = f"{MANIFEST} in {saved.folder} must name clusters, frame and privacy unit"
@@ -167,16 +167,16 @@ def load_previous(folder: str) -> PreviousRun:
 
 
 def memory_from(content: bytes, numbers: tuple[int, ...], n_features: int, folder: str) -> Memory:
-    """What a run remembers.
+    """Parses the memory file of a run.
 
     Args:
-      content: bytes of its file.
-      numbers: of its clusters, ascending.
-      n_features: d.
-      folder: of the run, for the refusal.
+      content: bytes of the file.
+      numbers: cluster numbers, ascending.
+      n_features: number of features.
+      folder: folder of the run, for the error message.
 
     Raises:
-      ConfigError: if it is no such file, or that of other clusters.
+      ConfigError: if the file is malformed or has other clusters.
     """
     rule = f"{MEMORY_FILE} in {folder} must be the file that fit wrote"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="fit again")
@@ -186,12 +186,12 @@ def memory_from(content: bytes, numbers: tuple[int, ...], n_features: int, folde
 
 
 def _memory_form(n_features: int) -> TableForm:
-    """Two lists a row; the noise of its count is random, so a row has bytes of its own in the file."""
+    """Table form of the memory file: two lists per row, with row size bounds that allow for random noise."""
     return TableForm(schema=MEMORY_SCHEMA, row_bytes=32 * n_features + (1 << 9), least_bytes=8)
 
 
 def _run_of(saved: SavedModel, manifest: PreviousManifest, model: ClusterModel, privacy: PrivacyFile) -> PreviousRun:
-    """The run; raises MalformedError if its parts contradict each other."""
+    """Assembles the run; raises MalformedError if its parts contradict each other."""
     clusters, frame = manifest.clusters, manifest.frame
     rows = tuple(clusters.released_rows)
     if sorted(rows) != list(range(model.n_clusters)) or clusters.next_number <= max(model.cluster_numbers):
@@ -209,7 +209,7 @@ def _run_of(saved: SavedModel, manifest: PreviousManifest, model: ClusterModel, 
 
 
 def _file(folder: str, manifest: PreviousManifest, name: str) -> bytes:
-    """A file that the manifest lists."""
+    """Reads a file that the manifest lists, and verifies its digest."""
     rule = f"{_SETTING} must be the output folder of a finished private fit, with {name}"
     content = gate.read_bytes(join(folder, name), Refusal(kind=ConfigError, rule=rule, remedy="check the path"))
     if manifest.files.get(name) != hashlib.sha256(content).hexdigest():
