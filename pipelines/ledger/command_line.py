@@ -1,4 +1,4 @@
-"""The words and flags of the `ledger` command; no Beam here, so that its help and its refusals come at once."""
+"""Subcommands and flags of `ledger`; imports no Beam, so that help and refusals are fast."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -12,10 +12,10 @@ _FORM = "dapple ledger limit|show|plan|verify|export|copy --ledger FILE"
 
 
 def _action(name: str, about: str, *flags: Flag) -> Command:
-    """An action on a ledger."""
+    """Builds a subcommand of `ledger`."""
 
     def run(**given: Any) -> Any:
-        # Beam writes to stderr while it is imported, so what needs it is imported where stderr is kept from others.
+        # Imported late, since Beam writes to stderr on import, and only here is stderr silenced.
         from dapple_dp.pipelines.ledger import job
 
         return job.run(SimpleNamespace(action=name, **given))

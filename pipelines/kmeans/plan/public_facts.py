@@ -1,4 +1,4 @@
-"""The public files of a job, each read once: server rows, what encodings learn from them, and an earlier run."""
+"""Public inputs of a job, each read once: server rows, encodings learned from them, and an earlier run."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -28,13 +28,13 @@ _STAND_IN_POINTS = 300
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PublicFacts:
-    """All that a job knows from its public files before it plans.
+    """Facts from the public files of a job, read before it is planned.
 
     Attributes:
-      points: shape (q, d), feature units: server rows, or points that stand in for them.
-      encoder: of its columns; None where rows are features.
-      previous: the earlier run that it follows; None for a run of its own.
-      server: digests of the server files; None without.
+      points: shape (q, d), feature units: server rows, or stand-ins for them.
+      encoder: encoder of the columns; None if rows are features.
+      previous: earlier run that the job follows; None if it follows none.
+      server: digests of the server files; None without any.
     """
 
     points: NDArray[np.float64]
@@ -49,12 +49,12 @@ class PublicFacts:
         server: "ServerFiles | PublicRows | None",
         n_features_of: Callable[[Encoder | None], int],
     ) -> "PublicFacts":
-        """Reads the earlier run, and what encodings learn.
+        """Reads the earlier run and learns the encodings.
 
         Args:
-          config: the job, its columns by name.
-          server: its server rows; None without.
-          n_features_of: gives d where no server rows say it.
+          config: the job, with columns by name.
+          server: server rows of the job; None without any.
+          n_features_of: returns d if there are no server rows.
 
         Raises:
           ConfigError: if the settings don't fit the server rows or the earlier run.
@@ -66,7 +66,7 @@ class PublicFacts:
 
             previous = load_previous(config.recurring.previous)
         if previous is not None and protocol_of(config.algorithm).from_centers:
-            # Its server files may be none, and say nothing, not even the width.
+            # There may be no server files, so take the points and their width from the earlier run.
             points = previous.model.centers
         elif server is not None:
             points = server.points(TableContract.from_config(config.data, encoder=encoder).features_only())
@@ -83,7 +83,7 @@ class PublicFacts:
         return self.points.shape[1]
 
     def fit(self, config: FitConfig) -> PublicFit:
-        """The rounds of a job, from the centers of the earlier run if it starts warm; errors as of `PublicFit.of`."""
+        """Plans the rounds of a job, from the earlier run's centers for a warm start; raises like `PublicFit.of`."""
         if self.previous is None or not config.starts_warm:
             return PublicFit.of(config, self.points)
         warm = warm_protocol(config, self.previous.model.centers, self.previous.memory)
@@ -93,9 +93,9 @@ class PublicFacts:
 
 
 def server_files(given: ServerDataConfig | None, data: DataConfig, source: Source | None = None) -> ServerFiles | None:
-    """The server files of a job as they are now; when the private files are listed, they must be the same still.
+    """Opens the server files of a job, and verifies that listed private files haven't changed meanwhile.
 
-    A path that leads to private rows now and to public ones when both are compared is refused then.
+    Refuses a path that led to private rows at the listing and leads to public ones now.
     """
     if given is None:
         return None
@@ -107,7 +107,7 @@ def server_files(given: ServerDataConfig | None, data: DataConfig, source: Sourc
 
 
 def feature_names(features: str | tuple[str, ...], encoder: Encoder | None, n_features: int) -> tuple[str, ...]:
-    """Names of the coordinates of a center, `n_features` of them, for the features of a job."""
+    """Names of a center's `n_features` coordinates, from the features of a job."""
     if isinstance(features, str):
         return tuple(f"{features}[{index}]" for index in range(n_features))
     return features if encoder is None else encoder.names
@@ -116,7 +116,7 @@ def feature_names(features: str | tuple[str, ...], encoder: Encoder | None, n_fe
 def learned_encoder(
     data: DataConfig, encodings: Mapping[str, ColumnEncoding], server: "ServerFiles | PublicRows | None"
 ) -> Encoder | None:
-    """Encoder of the `encode` section, learned from the server data where it asks for that, or of columns' bounds."""
+    """Encoder of the `encode` section, learned from server data or from the bounds of columns."""
     features, missing = data.features, data.missing
     if not (encodings or missing) or isinstance(features, str):
         return None
@@ -127,7 +127,7 @@ def learned_encoder(
 
 
 def feature_count(data: DataConfig, source: Source, encoder: Encoder | None) -> int:
-    """Number of coordinates of a row, where no server data say it: as the job says, or as the first file has it."""
+    """Number of coordinates of a row without server data, from the settings or the first file."""
     if not isinstance(data.features, str):
         return len(data.features) if encoder is None else encoder.n_features
     if data.width is not None:
@@ -137,7 +137,7 @@ def feature_count(data: DataConfig, source: Source, encoder: Encoder | None) -> 
 
 
 def _stand_ins(config: FitConfig, n_features: int) -> NDArray[np.float64]:
-    """Points in the clipping ball, for a job without server rows."""
+    """Draws points in the clipping ball, for a job without server rows."""
     n_points = max(_STAND_IN_POINTS, 30 * config.max_clusters)
     norm = config.clipping.norm
     radius = norm if isinstance(norm, float) else 1.0

@@ -1,4 +1,4 @@
-"""The rounds of a fit as settings and public points decide them, and what they would cost; reads no private file."""
+"""Rounds of a fit and their privacy cost, computed from settings and public points; reads no private file."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def statement_of(config: FitConfig, plan: PrivacyPlan, chosen: dict[str, Any] | None) -> PrivacyStatement:
-    """The guarantee of a fit, which `plan` states and every output repeats; `chosen` as of `PublicFit`."""
+    """The guarantee of a fit, shown by `plan` and stated by every output; `chosen` as in `PublicFit`."""
     masked: dict[str, Any] | None = None
     if config.trust is Trust.MASKED:
         from dapple_dp.pipelines.kmeans.plan.masked_fit import masked_statement
@@ -46,9 +46,9 @@ class PublicFit(NamedTuple):
 
     Attributes:
       initial: state before the first round.
-      plan: what will be spent.
+      plan: planned privacy spending.
       rounds: statistics, plans and server steps.
-      chosen: what `privacy.shares: auto` became; None where the job gives its shares or leaves them to defaults.
+      chosen: resolved value of `privacy.shares: auto`; None if the job gives its shares or uses the defaults.
     """
 
     initial: Any
@@ -58,15 +58,15 @@ class PublicFit(NamedTuple):
 
     @classmethod
     def of(cls, config: FitConfig, server: NDArray[np.float64], protocol: RoundsProtocol | None = None) -> "PublicFit":
-        """The rounds of a job, calibrated.
+        """Calibrates the rounds of a job.
 
         Args:
           config: the job.
-          server: shape (q, d), feature units: public points, or those that stand in for them.
-          protocol: if another one than that of its algorithm, such as a warm start.
+          server: shape (q, d), feature units: public points, or stand-ins for them.
+          protocol: replaces the protocol of the algorithm, as for a warm start.
 
         Raises:
-          ConfigError: if the settings do not fit the points, or no noise meets the budget.
+          ConfigError: if the settings don't fit the points, or no noise meets the budget.
         """
         asked = config
         if protocol is None:
@@ -92,14 +92,14 @@ class PublicFit(NamedTuple):
         draws: int | None = None,
         seed: int = 0,
     ) -> "SimulatedFit":
-        """Runs of the job on its server data, or on a mixture inside its public bounds if it has none.
+        """Simulates runs of the job on its server data, or on a mixture inside its public bounds.
 
         Args:
           config: the job.
-          server: the points of `of`; without server data their width alone matters here.
-          n_units: assumed number of rows (privacy unit client: of clients), from 1 to 2**31 - 1.
-          draws: runs, >= 1, each with noise of its own; None takes `simulated_fit.DRAWS`.
-          seed: public.
+          server: the points given to `of`; without server data only their width matters.
+          n_units: assumed number of rows (of clients for privacy unit client), from 1 to 2**31 - 1.
+          draws: number of runs, >= 1, each with fresh noise; None for `simulated_fit.DRAWS`.
+          seed: public seed.
 
         Raises:
           ConfigError: if the number of units is out of range.
@@ -117,10 +117,10 @@ class PublicFit(NamedTuple):
 
 
 def check_meanings(plan: PrivacyPlan) -> None:
-    """Refuses a plan of which a release does not say what it means: pages and files would have no word for it.
+    """Refuses a plan with a release that has no meaning, which pages and files could not describe.
 
     Raises:
-      PrivacyFlowError: naming the release.
+      PrivacyFlowError: with the name of the release.
     """
     for each in plan.rounds:
         for release in each.releases:
@@ -131,11 +131,11 @@ def check_meanings(plan: PrivacyPlan) -> None:
 
 
 def resolve_settings(config: FitConfig, server: NDArray[np.float64]) -> FitConfig:
-    """The job with what it leaves to public data decided: the space of its start, then its shares.
+    """Returns the job with its automatic settings resolved on public data: the start's space, then the shares.
 
     Args:
       config: the job.
-      server: shape (q, d), feature units: its public points.
+      server: shape (q, d), feature units: public points of the job.
 
     Raises:
       ConfigError: if no simulated choice meets the budget.
@@ -153,7 +153,7 @@ def resolve_settings(config: FitConfig, server: NDArray[np.float64]) -> FitConfi
 
 
 def _chosen(config: FitConfig, asked: FitConfig) -> dict[str, Any] | None:
-    """What `privacy.shares: auto` became; None where the job asked for these shares."""
+    """Resolved value of `privacy.shares: auto`; None if the job gave these shares."""
     if config.privacy.shares == asked.privacy.shares:
         return None
     from dapple_dp.pipelines.kmeans.plan import simulated_shares
@@ -162,7 +162,7 @@ def _chosen(config: FitConfig, asked: FitConfig) -> dict[str, Any] | None:
 
 
 def frame_json(frame: Frame) -> dict[str, Any]:
-    """A public frame as `run.json` holds it."""
+    """A public frame in the form of `run.json`."""
     return {
         "clipping_norm": frame.lattice.clipping_norm,
         "domain": None if frame.box is None else [frame.box.low, frame.box.high],

@@ -1,4 +1,4 @@
-"""After the rounds of a run that follows another: lasting cluster numbers, what moved beyond the noise, and memory.
+"""Comparison of a run with the one that it follows: lasting cluster numbers, moves beyond the noise, and memory.
 
 All of it is post-processing of releases that these runs have paid for.
 """
@@ -29,12 +29,13 @@ from dapple_dp.transforms.numerics.kmeans.recurring.memory import drift_scores, 
 
 
 class Followed(NamedTuple):
-    """What became of a model.
+    """A model after it was compared to the previous run.
 
     Attributes:
-      model: under the numbers of the run that its job follows; its centers are remembered means if the job asks for it.
-      drift: how it differs from that run; None if it follows none.
-      remembered: what it remembers; None without a memory.
+      model: model with the cluster numbers of the previous run; its centers are remembered means if the job has a
+        memory.
+      drift: differences from the previous run; None without one.
+      remembered: summary of the runs so far; None without a memory.
     """
 
     model: ClusterModel
@@ -43,7 +44,7 @@ class Followed(NamedTuple):
 
 
 def compare_to_previous(planned: PlannedFit, model: ClusterModel) -> Followed:
-    """A model after those that its job follows; as it is if it follows none."""
+    """Matches a model's clusters to the previous run; returns it unchanged if there is none."""
     previous = planned.previous
     if previous is None:
         return Followed(model)
@@ -55,7 +56,7 @@ def compare_to_previous(planned: PlannedFit, model: ClusterModel) -> Followed:
 
 
 def _drift(planned: PlannedFit, previous: PreviousRun, model: ClusterModel, matching: Matching) -> Drift:
-    """Differences of matched clusters."""
+    """Computes the differences of matched clusters."""
     old, pairs = previous.model, matching.previous >= 0
     places = matching.previous[pairs]
     scores, noise = _mean_scores(previous, model, matching)
@@ -81,7 +82,7 @@ def _drift(planned: PlannedFit, previous: PreviousRun, model: ClusterModel, matc
 
 
 def _scattered(pairs: NDArray[np.bool_], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Numbers of matched clusters at their places, NaN at the others."""
+    """Places the numbers of matched clusters at their positions, with NaN at the others."""
     found = np.full(len(pairs), np.nan)
     found[pairs] = values
     return found
@@ -90,7 +91,7 @@ def _scattered(pairs: NDArray[np.bool_], values: NDArray[np.float64]) -> NDArray
 def _mean_scores(
     previous: PreviousRun, model: ClusterModel, matching: Matching
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Scores and noise of the means of matched clusters; NaN where a run has no noisy means."""
+    """Scores and noise of the means of matched clusters; NaN if a run has no noisy means."""
     old, pairs = previous.model, matching.previous >= 0
     places = matching.previous[pairs]
     before = last_means(old.releases, old.n_clusters)
@@ -103,25 +104,25 @@ def _mean_scores(
 
 
 def _picked(noisy: NoisyMeans, rows: NDArray[np.int64]) -> NoisyMeans:
-    """Some of the clusters, in this order."""
+    """Selects the given clusters, in this order."""
     return noisy._replace(sums=noisy.sums[rows], counts=noisy.counts[rows])
 
 
 def _apply_memory(
     planned: PlannedFit, previous: PreviousRun, model: ClusterModel, rows: tuple[int, ...]
 ) -> tuple[ClusterModel, Remembered | None]:
-    """A model whose centers are remembered means, and what it remembers; as it is if the job asks for no memory.
+    """Replaces centers by remembered means, if the job has a memory; returns the model unchanged otherwise.
 
     A cluster whose decayed count is too small for its noise keeps the center of this run.
 
     Args:
       planned: the job.
-      previous: the run that it follows.
-      model: of this run, under the numbers of the earlier one.
-      rows: where each cluster of `model` was when it was released.
+      previous: the previous run.
+      model: model of this run, with the cluster numbers of the previous one.
+      rows: position of each cluster of `model` in the release.
 
     Raises:
-      ConfigError: if the earlier run released no sums and counts.
+      ConfigError: if the previous run released no sums and counts.
     """
     section = planned.config.recurring
     if section is None or section.memory is None:
@@ -142,7 +143,7 @@ def _apply_memory(
 def _recalled(
     planned: PlannedFit, section: RecurringConfig, model: ClusterModel, memory: Memory, weights: tuple[int, ...] = (1,)
 ) -> tuple[ClusterModel, Remembered]:
-    """The model with remembered centers."""
+    """Replaces centers by remembered means where these are known."""
     length, short = section.memory or 1, section.short_length
     found = recalled(memory, length, weights)
     scores = drift_scores(memory, length, short, row_spread(planned), weights)
@@ -153,7 +154,7 @@ def _recalled(
 
 
 def row_spread(planned: PlannedFit) -> float:
-    """How far a row that counts may be from where the sums of the last round are measured, feature units."""
+    """Largest distance of a counted row from the origin of the last round's sums, feature units."""
     config, frame = planned.config, planned.initial.frame
     if isinstance(config, DPLloydFit) and config.dp_lloyd.variant is LloydVariant.FAST:
         return LloydSettings.from_config(config).radius(len(frame.lattice.center))
@@ -161,7 +162,7 @@ def row_spread(planned: PlannedFit) -> float:
 
 
 def _memory_before(previous: PreviousRun) -> Memory:
-    """What the earlier run remembers, or what it released."""
+    """Memory of the previous run, or its own release if it has none."""
     if previous.memory is not None:
         return previous.memory
     return _of_run(previous.model, previous.rows, previous.folder)
@@ -180,9 +181,9 @@ def _of_run(model: ClusterModel, rows: tuple[int, ...], where: str) -> Memory:
 
 
 def _window_memory(config: WindowsFit, state: WindowState, previous: PreviousRun, model: ClusterModel) -> Memory:
-    """What a window alone adds to the series, after what those before it in the epoch added.
+    """Adds this window's own contribution to the memory of earlier windows in the epoch.
 
-    Clusters stand in the order of the centers that the window started from, which is that of all windows before it.
+    Clusters are in the order of the centers that the window started from, which all earlier windows share.
     """
     noisy = own_means(state, model.releases, config.weights)
     own = Memory(

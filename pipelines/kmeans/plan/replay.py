@@ -1,4 +1,4 @@
-"""The server's side of a run once more, from what it released: post-processing that anybody could repeat."""
+"""Replays the server steps of a run from its releases, as anyone could."""
 
 import dataclasses
 import itertools
@@ -16,12 +16,12 @@ from dapple_dp.transforms.rounds.protocol import ProtocolState
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Movement:
-    """How far one sums-and-counts round moved each center.
+    """Distances by which one sums-and-counts round moved the centers.
 
     Attributes:
-      name: of the round, the last component of its path.
-      distances: shape (k,), feature units: from where the centers were before the round.
-      noise: shape (k,), feature units: how far the noise of the round alone would have moved each noisy mean.
+      name: name of the round, the last component of its path.
+      distances: shape (k,), feature units: distance from the position before the round.
+      noise: shape (k,), feature units: expected move of each noisy mean by the noise of the round alone.
     """
 
     name: str
@@ -31,11 +31,11 @@ class Movement:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Replay:
-    """What the server steps made of a run's releases.
+    """Results of the server steps on a run's releases.
 
     Attributes:
-      state: after the last round; its frame has the clipping norm that was used.
-      movements: one per round that moved centers, of as many as there are at the end.
+      state: state after the last round; its frame has the clipping norm that was used.
+      movements: one for each round that moved centers, if it had as many centers as the end result.
     """
 
     state: ProtocolState
@@ -43,7 +43,7 @@ class Replay:
 
     @classmethod
     def of(cls, rounds: Sequence[Round], states: Sequence[ProtocolState]) -> "Replay":
-        """What the states of a run say: that before the first of its rounds, and that after each."""
+        """Builds a replay from the state before the first round and the states after each round."""
         names = [each.plan.path.rpartition("/")[2] for each in rounds]
         movements = [_movement(name, *pair) for name, pair in zip(names, itertools.pairwise(states), strict=True)]
         n_centers = 0 if states[-1].centers is None else len(states[-1].centers)
@@ -51,7 +51,7 @@ class Replay:
         return cls(state=states[-1], movements=tuple(moved))
 
     def reordered(self, rows: Sequence[int]) -> "Replay":
-        """The same with the clusters of every movement in another order."""
+        """Returns a copy with the clusters of every movement in another order."""
         order = list(rows)
         movements = tuple(
             dataclasses.replace(each, distances=each.distances[order], noise=each.noise[order])
@@ -64,16 +64,16 @@ def replay(initial: ProtocolState, rounds: Sequence[Round], releases: Sequence[R
     """Repeats the server steps of a run.
 
     Args:
-      initial: state before the first round; public.
-      rounds: of the run, in order.
-      releases: of the run, in order; with their lattice units or without.
+      initial: public state before the first round.
+      rounds: rounds of the run, in order.
+      releases: releases of the run, in order, with or without their lattice units.
     """
     with one_thread():
         return Replay.of(rounds, list(replayed(initial, rounds, releases)))
 
 
 def replayed(initial: Any, rounds: Sequence[Round], releases: Sequence[Release]) -> Iterator[Any]:
-    """Yields the state before the first round, and after each, from the releases of a run."""
+    """Yields the state before the first round and after each round, computed from releases."""
     by_path = {release.path: release for release in releases}
     state = initial
     yield state
@@ -84,7 +84,7 @@ def replayed(initial: Any, rounds: Sequence[Round], releases: Sequence[Release])
 
 
 def _movement(name: str, before: ProtocolState, after: ProtocolState) -> Movement | None:
-    """How a round moved the centers; None for a round that does not, or that started from none."""
+    """Movement of the centers in a round; None if they did not move, or had no positions before."""
     if after.centers is None or after.centers is before.centers:
         return None
     start, end, stddevs = before.positions, after.positions, after.move_stddevs

@@ -1,8 +1,8 @@
-"""Shares and Lloyd rounds of FedDP-KMeans, chosen by simulation before a private row is read.
+"""Budget shares and Lloyd rounds of FedDP-KMeans, chosen by simulation before a private row is read.
 
-A mixture is fitted to the server data. Server data of the same size and rows are drawn from it, so that a start
-pays for the few server points that it has. Each candidate runs its rounds on them with the noise of its plan for the
-public number of units, and the one with the lowest mean cost is taken. All seeds and keys are public and fixed.
+A mixture is fitted to the server data. Server data of the same size and rows are drawn from it, so the simulation also
+pays for having few server points. Each candidate runs its rounds on them, with the noise of its plan for the public
+number of units, and the one with the lowest mean cost wins. All seeds and keys are public and fixed.
 """
 
 import hashlib
@@ -30,22 +30,22 @@ from dapple_dp.transforms.numerics.one_thread import one_thread
 from dapple_dp.transforms.rounds.protocol import RoundsProtocol
 
 ROWS = 5000
-"""Rows of one simulated world, at most; they stand for any number."""
+"""Rows of a simulated world, at most; each may stand for many units."""
 HALVINGS = ((1, 12), (3, 5), (8, 1))
-"""Worlds in which the candidates that are left have run, and how many of them stay."""
+"""Number of worlds after which candidates are dropped, and number of candidates kept."""
 OUTER, WEIGHTS = (0.1, 0.2, 0.35, 0.5), (0.05, 0.15)
 FULL_WEIGHTS = (0.03, 0.1, 0.2, 0.35)
 COUNTS, FULL_COUNTS = (1.0 / 6.0,), (0.1, 0.2)
-"""Of what sums and counts have together."""
+"""Share of the counts in the budget for sums and counts."""
 LLOYD = ((0, 0.25), (1, 0.25), (1, 0.5), (2, 0.5))
-"""Lloyd rounds, and their share of the budget."""
+"""Numbers of Lloyd rounds, and their shares of the budget."""
 _RESTARTS = 20
 _PART_OF_EPSILON = 1.0 - 6e-4
 _LABEL = b"dapple simulated shares, a public key"
 
 
 class World(NamedTuple):
-    """Simulated public and private data: `server` (q, d), `rows`, and for how many units one of these stands."""
+    """Simulated data: public points `server` (q, d), private `rows`, and the number of units per simulated one."""
 
     server: NDArray[np.float64]
     rows: ClientBlock
@@ -53,7 +53,7 @@ class World(NamedTuple):
 
     @classmethod
     def of(cls, config: FitConfig, points: NDArray[np.float64], number: int) -> "World":
-        """The world of this number, from a mixture fitted to public points, shape (q, d)."""
+        """Draws world `number` from a mixture fitted to public points, shape (q, d)."""
         rng, units = np.random.default_rng([number, 9]), config.expected_units or 1
         mixture = stand_in.fitted(points, config.max_clusters, full=config.feddp_kmeans.space is StartSpace.FULL)
         server = mixture.draw(rng, len(points))
@@ -67,16 +67,16 @@ class World(NamedTuple):
 
 
 def candidates(config: FitConfig) -> list[FitConfig]:
-    """Jobs that differ from one with `privacy.shares: auto` in their shares and Lloyd rounds alone.
+    """Variants of a job with `privacy.shares: auto`, which differ only in shares and Lloyd rounds.
 
-    The rounds are tried where `lloyd.steps` is 0; else they are those of the job.
+    Lloyd rounds vary only if `lloyd.steps` is 0; otherwise they are those of the job.
     """
     rounds = [config.lloyd] if config.lloyd.steps else [LloydConfig(steps=steps, share=share) for steps, share in LLOYD]
     return [_with(config, shares, lloyd) for shares, lloyd in itertools.product(_grid(config), rounds)]
 
 
 def _grid(config: FitConfig) -> list[SharesConfig]:
-    """Share vectors; in full space that of the outer product has no meaning."""
+    """Candidate shares; the outer product has no share in full space, where it isn't used."""
     full = config.feddp_kmeans.space is StartSpace.FULL
     given = itertools.product((1.0,), FULL_WEIGHTS, FULL_COUNTS) if full else itertools.product(OUTER, WEIGHTS, COUNTS)
     found = []
@@ -94,15 +94,15 @@ def _with(config: FitConfig, shares: SharesConfig, lloyd: LloydConfig) -> FitCon
 
 
 def choose_shares(config: FitConfig, server: NDArray[np.float64], protocol: RoundsProtocol) -> FitConfig:
-    """The candidate with the lowest mean simulated cost; half of them and more leave after each few worlds.
+    """Returns the candidate with the lowest mean simulated cost; the worst ones are dropped after some worlds.
 
     Args:
-      config: a job with `privacy.shares: auto` and a space that is decided.
-      server: shape (q, d), feature units: its public points.
-      protocol: of its algorithm.
+      config: a job with `privacy.shares: auto` and a resolved space.
+      server: shape (q, d), feature units: public points of the job.
+      protocol: protocol of the algorithm.
 
     Raises:
-      ConfigError: if no candidate has noise that the lattice holds.
+      ConfigError: if the lattice can hold the noise of no candidate.
     """
     left = candidates(config)
     costs: list[list[float]] = [[] for _ in left]
@@ -125,7 +125,7 @@ def choose_shares(config: FitConfig, server: NDArray[np.float64], protocol: Roun
 
 
 def _cost(config: FitConfig, world: World, number: int, protocol: RoundsProtocol) -> float:
-    """Mean squared distance of the rows of a world to the centers of one run; infinite where the noise does not fit."""
+    """Mean squared distance of a world's rows to the centers of one run; infinite if the noise is too large."""
     privacy, n_features = config.privacy, world.server.shape[1]
     options = config.feddp_kmeans.model_copy(update={"restarts": _RESTARTS})
     config = config.model_copy(update={"feddp_kmeans": options})
@@ -165,7 +165,7 @@ def nearly_calibrated(unit: PrivacyUnit, rounds: Sequence[RoundSpec], epsilon: f
 
 
 def to_json(config: FitConfig) -> dict[str, Any]:
-    """What was chosen, as `privacy.json` and `dapple plan` say it."""
+    """The choice, in the form of `privacy.json` and `dapple plan`."""
     given = config.privacy.shares
     full = config.feddp_kmeans.space is StartSpace.FULL
     shares: dict[str, float] = given.model_dump() if isinstance(given, SharesConfig) else {}

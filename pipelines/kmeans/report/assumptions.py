@@ -1,7 +1,7 @@
-"""What a reader may assume of a run, from releases and public data: that there are clusters, that a theorem holds.
+"""Checks of a run's assumptions on releases and public data: whether there are clusters, and whether a theorem holds.
 
-Centers show clusters if they explain more of the spread of the rows than centers of one cloud would. The theorem on
-FedDP-KMeans speaks for a run that keeps its assumptions.
+Centers show clusters if they explain more of the spread of the rows than centers of a single cloud would. The theorem
+on FedDP-KMeans applies to a run that meets its assumptions.
 """
 
 import math
@@ -20,15 +20,15 @@ from dapple_dp.transforms.numerics.kmeans.scatter import unpack_symmetric
 from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
 
 _MOST_NAMED = 8
-"""Pairs of centers that a warning names."""
+"""Largest number of pairs that a warning names."""
 
 
 class Assumptions(NamedTuple):
-    """What Theorem 2 of Scott et al. (2025) asks for, with all its constants taken as 1.
+    """Assumptions of Theorem 2 of Scott et al. (2025), with all its constants taken as 1.
 
     Attributes:
-      largest_norm: of a row, feature units (assumption 1).
-      most_server_rows: assumption 2, for the clipping norm of the run.
+      largest_norm: largest norm of a row, feature units (assumption 1).
+      most_server_rows: largest number of server rows (assumption 2), for the clipping norm of the run.
     """
 
     largest_norm: float
@@ -38,15 +38,15 @@ class Assumptions(NamedTuple):
     def of(
         cls, n_rows: float, shape: tuple[int, int], norm: float, spread: float, w_min: float, epsilon: float
     ) -> "Assumptions":
-        """Of a run.
+        """Computes the assumptions for a run.
 
         Args:
-          n_rows: public or noisy, > 1.
-          shape: of the centers, (k, d).
-          norm: the clipping norm, feature units.
+          n_rows: public or noisy number of rows, > 1.
+          shape: shape of the centers, (k, d).
+          norm: clipping norm, feature units.
           spread: largest stddev of a cluster in any direction, feature units.
           w_min: share of the smallest cluster, in (0, 1].
-          epsilon: of the run.
+          epsilon: epsilon of the run.
         """
         k, d = shape
         largest = k * math.log(n_rows) ** 2 * math.sqrt(d) * spread / (epsilon * w_min)
@@ -54,7 +54,7 @@ class Assumptions(NamedTuple):
 
 
 def of_theorem(view: FitView) -> list[Notice] | None:
-    """Data that the theorem does not speak for."""
+    """Notes if the theorem doesn't apply to the data; None if its assumptions are unknown."""
     assumed, norm = assumptions(view), view.lattice.clipping_norm
     if assumed is None:
         return None
@@ -74,7 +74,7 @@ def of_theorem(view: FitView) -> list[Notice] | None:
 
 
 def assumptions(view: FitView) -> Assumptions | None:
-    """Those of a run at record level with server data; None for any other run, or where too little was released."""
+    """Assumptions for a run at record level with server data; None for other runs, or if too little was released."""
     config, sizes = view.planned.config, view.result.model.noisy_sizes
     if config.algorithm is not Algorithm.FEDDP_KMEANS or view.by_client or not view.representative:
         return None
@@ -93,7 +93,7 @@ def largest_spread(rows: NDArray[np.float64], centers: NDArray[np.float64]) -> f
 
     Args:
       rows: shape (q, d).
-      centers: shape (k, d); each row belongs to the nearest.
+      centers: shape (k, d); each row belongs to the nearest one.
     """
     nearest = NearestCenters.of(centers).labels(rows)
     found = 0.0
@@ -105,9 +105,9 @@ def largest_spread(rows: NDArray[np.float64], centers: NDArray[np.float64]) -> f
 
 
 def of_clouds(view: FitView) -> list[Notice] | None:
-    """Says that nothing shows as many clusters as there are centers; None where no release says the spread.
+    """Warns if the data show fewer clusters than there are centers; None if no release tells the spread.
 
-    Nor is it asked where the noise of the centers is unknown: noise spreads centers as clusters do.
+    Also None if the noise of the centers is unknown, since noise spreads centers as clusters do.
     """
     covariance, n_clusters = covariance_of(view), view.summary.n_clusters
     if covariance is None or n_clusters < 2 or view.unknown_noise:
@@ -129,10 +129,10 @@ def of_clouds(view: FitView) -> list[Notice] | None:
 
 
 def of_unknown_spread(view: FitView) -> list[Notice]:
-    """Says that `of_clouds` has nothing to say: windows and warm starts release no spread, or noise is unknown.
+    """Notes that clusters can't be confirmed: windows and warm starts release no spread, or the noise is unknown.
 
-    At client level it is hidden by the noise and the width of cells: measured, one cloud in three passed for clusters
-    or one page in five denied those that were there.
+    At client level, noise and the width of cells hide the spread: in our measurements, one cloud in three passed for
+    clusters, or one page in five denied clusters that exist.
     """
     n_clusters = view.summary.n_clusters
     if n_clusters < 2 or (covariance_of(view) is not None and not view.unknown_noise):
@@ -146,7 +146,7 @@ def of_unknown_spread(view: FitView) -> list[Notice]:
 
 
 def _of_cuts(view: FitView, pairs: list[tuple[int, int]]) -> list[Notice]:
-    """Centers that seem to share a cluster."""
+    """Warns of centers that seem to share a cluster."""
     if not pairs:
         return []
     numbers = view.summary.numbers
@@ -165,9 +165,9 @@ def _warning(text: str) -> Notice:
 
 
 def covariance_of(view: FitView) -> NDArray[np.float64] | None:
-    """Noisy covariance of the rows, shape (d, d), feature units squared; None where no release says, or noise rules.
+    """Noisy covariance of the rows, shape (d, d), feature units squared; None if not released or mostly noise.
 
-    Sizes at client level are weights, so nothing is said there.
+    None at client level, where sizes are weights.
     """
     total = view.noisy_total or float(np.maximum(view.summary.sizes, 0.0).sum())
     if view.by_client or not total >= 1.0:
@@ -183,14 +183,14 @@ def covariance_of(view: FitView) -> NDArray[np.float64] | None:
 
 
 def _squared(view: FitView, centers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Outer product of the mean of all rows, by sizes of clusters."""
+    """Outer product of the mean of all rows, weighted by cluster sizes."""
     sizes = np.maximum(view.summary.sizes, 0.0)
     mean = sizes @ centers / max(float(sizes.sum()), 1.0)
     return np.outer(mean, mean)
 
 
 def _of_cells(view: FitView) -> NDArray[np.float64] | None:
-    """Covariance by a histogram over the cells of a grid in full space."""
+    """Estimates the covariance from a histogram over the cells of a grid in full space."""
     release, places = released_as(view.releases, Role.CELLS), view.replay.state.cells
     if release is None or places is None:
         return None

@@ -1,4 +1,4 @@
-"""What a report shows of released centers: which features distinguish them, how they are, which nearly coincide."""
+"""Summary of released centers for a report: distinguishing features, noise, and centers that nearly coincide."""
 
 import dataclasses
 import math
@@ -9,27 +9,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 COINCIDENT = 0.1
-"""Centers nearer to each other than this share of the typical distance nearly coincide."""
+"""Centers nearly coincide if their distance is below this share of the typical distance."""
 
 ON_A_LINE = 0.01
-"""Centers whose second direction holds less than this share of the spread are drawn along the first alone."""
+"""Centers are drawn on a line if their second direction has less than this share of the spread."""
 
 _FALSE = 0.05
-"""How often words on all clusters may rest on noise."""
+"""Largest share of runs in which a statement on the clusters is due to noise."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CenterSummary:
-    """Post-processing of released centers, so as private as they are.
+    """Summary of released centers; post-processing, so it is as private as they are.
 
     Attributes:
       centers: shape (k, d), feature units, finite.
       sizes: shape (k,), noisy.
-      names: d names.
-      spread: shape (d,): stddev across the clusters that were found, feature units.
-      numbers: k numbers of the clusters.
+      names: names of the d features.
+      spread: shape (d,): stddev across clusters that may not be empty, feature units.
+      numbers: numbers of the k clusters.
       found: shape (k,): whether a cluster is large enough to be distinguished from an empty one.
-      noise: shape (k, d): noise stddev of each coordinate, feature units; infinite where nobody knows it.
+      noise: shape (k, d): noise stddev of each coordinate, feature units; infinite if unknown.
     """
 
     centers: NDArray[np.float64]
@@ -50,10 +50,10 @@ class CenterSummary:
         least: NDArray[np.float64] | float = -math.inf,
         noise: NDArray[np.float64] | None = None,
     ) -> "CenterSummary":
-        """Summary of k centers; features without a name get their number, clusters without numbers 0, 1, ...
+        """Summarizes k centers; missing names become feature numbers, missing cluster numbers 0, 1, ...
 
-        A cluster whose noisy size is below `least`, a number or shape (k,), may be empty; features are judged by the
-        others, if there are two. `noise` is NaN, or None, where nobody knows it.
+        A cluster whose noisy size is below `least` (a number or shape (k,)) may be empty; features are then judged by
+        the other clusters, if there are two. Unknown `noise` is NaN or None.
         """
         known = [str(name) for name in names[: centers.shape[1]]]
         known += [f"feature {index}" for index in range(len(known), centers.shape[1])]
@@ -81,18 +81,18 @@ class CenterSummary:
 
     @property
     def standardized(self) -> NDArray[np.float64]:
-        """Centers minus the mean of those found, over `spread`, shape (k, d); zero where centers do not differ."""
+        """Centers minus the mean of nonempty clusters, over `spread`, shape (k, d); zero where centers don't differ."""
         offsets = self.centers - _judges(self.centers, self.found).mean(axis=0)
         return offsets / np.where(self.spread > 0.0, self.spread, 1.0)
 
     def outstanding(self, index: int, most: int) -> list[tuple[int, int]]:
-        """Features in which a center lies a stddev or more from the mean of those found, and beyond noise.
+        """Features in which a center is a stddev or more from the mean of nonempty clusters, and beyond noise.
 
-        All that is said of all clusters is false together in at most `_FALSE` of runs, if centers err by noise alone.
+        Across all clusters together, any of these is false in at most `_FALSE` of runs, if centers err by noise alone.
 
         Args:
-          index: of the cluster.
-          most: how many features, those with the largest distance.
+          index: index of the cluster.
+          most: largest number of features; those with the largest distances are kept.
 
         Returns:
           Pairs of a feature and 1 (above the mean) or -1 (below it), strongest first.
@@ -100,7 +100,7 @@ class CenterSummary:
         judges = self.found if self.found.sum() > 1 else np.ones_like(self.found)
         parts = judges / judges.sum()
         mixed = np.where(np.arange(self.n_clusters) == index, 1.0, 0.0) - parts
-        told = mixed != 0.0  # Of two clusters one says nothing of the other: 0 times unknown noise is 0.
+        told = mixed != 0.0  # Drop zero weights, since 0 times infinite (unknown) noise would be NaN.
         noise = np.sqrt(mixed[told] ** 2 @ self.noise[told] ** 2)
         sure = statistics.NormalDist().inv_cdf(1.0 - _FALSE / (2.0 * self.centers.size))
         values = self.standardized[index]
@@ -110,9 +110,9 @@ class CenterSummary:
         return [(int(each), int(np.sign(values[each]))) for each in order if clear[each]][:most]
 
     def largest_of(self, index: int, part: slice) -> list[int]:
-        """The largest of some features of a center, and those of which noise may hide that they are larger.
+        """The largest of some features of a center, and those that may be larger without noise.
 
-        Of all clusters and parts together the truly largest is missing in at most `_FALSE` of runs, as above.
+        Across all clusters and parts together, the truly largest one is missing in at most `_FALSE` of runs.
         """
         values, noise = self.centers[index, part], self.noise[index, part]
         order = np.argsort(-values, kind="stable")
@@ -122,19 +122,19 @@ class CenterSummary:
 
     @property
     def knows_noise(self) -> bool:
-        """Whether the noise of every center is known."""
+        """True if the noise of every center is known."""
         return bool(np.isfinite(self.noise).all())
 
     def top_features(self, most: int) -> NDArray[np.int64]:
-        """The features with the largest spread, largest first."""
+        """Indices of the features with the largest spread, largest first."""
         return np.argsort(-self.spread, kind="stable")[:most]
 
     def largest_clusters(self, most: int) -> NDArray[np.int64]:
-        """The clusters with the largest noisy sizes, in the order of their numbers."""
+        """Indices of the clusters with the largest noisy sizes, ascending."""
         return np.sort(np.argsort(-self.sizes, kind="stable")[:most])
 
     def plane(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Coordinates along the two widest directions of the centers that were found, and their shares of the spread.
+        """Projects centers on the two widest directions of nonempty clusters; also returns their shares of the spread.
 
         Returns:
           shape (k, 2), feature units, and shape (2,); missing directions are zero. Signs are fixed: the largest
@@ -154,11 +154,11 @@ class CenterSummary:
 
     @property
     def on_a_line(self) -> bool:
-        """Whether the widest direction holds nearly all of the spread, so that a second one would show noise."""
+        """True if the widest direction has nearly all of the spread, so that a second one would show only noise."""
         return not self.plane()[1][1] >= ON_A_LINE
 
     def coincident(self) -> list[tuple[int, int]]:
-        """Pairs of centers whose distance is below `COINCIDENT` of the root mean square distance."""
+        """Pairs of centers whose distance is below `COINCIDENT` times the root mean square distance."""
         distances = self._distances()
         pairs = np.triu_indices(self.n_clusters, 1)
         typical = float(np.sqrt(np.mean(distances[pairs] ** 2))) if len(pairs[0]) else 0.0
@@ -172,11 +172,11 @@ class CenterSummary:
 
 
 def _judges(centers: NDArray[np.float64], found: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """The centers that say where others lie and what distinguishes them: those found, or all if fewer than two are."""
+    """Centers that define the mean and the spread: those of nonempty clusters, or all if fewer than two are."""
     return centers[found] if found.sum() > 1 else centers
 
 
 def scaled_stddev(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Stddev of every column, shape (d,); columns of any magnitude do not overflow."""
+    """Stddev of every column, shape (d,), without overflow for large values."""
     scale = np.maximum(np.abs(rows).max(axis=0, initial=0.0), 1e-300)
     return (rows / scale).std(axis=0) * scale

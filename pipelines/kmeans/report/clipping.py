@@ -1,4 +1,4 @@
-"""What a `fit` report says of the clipping norm: by public rows, and by what was released of private ones."""
+"""Notices of a `fit` report on the clipping norm, from public rows and from releases."""
 
 import math
 
@@ -19,11 +19,11 @@ from dapple_dp.transforms.numerics.kmeans.scatter import trace_of
 _MOST_NAMED = 8
 _CUT = "or rows beyond it were clipped to it. Check the unit, and give a wider range from what you know"
 _NEARLY_ALL = 0.95
-"""Mean squared length of clipped rows, in squared norms, from which nearly all rows must be clipped."""
+"""Mean squared length of clipped rows, in squared norms, above which nearly all rows must be clipped."""
 
 
 def norm_source(config: FitConfig) -> str:
-    """Where the clipping norm of a job is from."""
+    """Describes the source of a job's clipping norm."""
     return {
         ClippingRule.PRIVATE: "released: a noisy quantile of the rows' norms",
         ClippingRule.DOMAIN: "half the diagonal of the domain, to which every coordinate is clipped first",
@@ -32,7 +32,7 @@ def norm_source(config: FitConfig) -> str:
 
 
 def of_public_rows(view: FitView) -> list[Notice] | None:
-    """The clipping norm against the norms of the public rows; None without any."""
+    """Compares the clipping norm with the norms of the public rows; None without any."""
     if not view.representative:
         return None
     norm, norms = view.lattice.clipping_norm, view.server_norms
@@ -57,24 +57,24 @@ def of_public_rows(view: FitView) -> list[Notice] | None:
 
 
 def _percent(share: float) -> str:
-    """A share as text that does not call a few none."""
+    """Formats a share; a small one is never shown as none."""
     return "none" if share == 0.0 else f"{max(share, 0.001):.1%}"
 
 
 def of_private_rows(view: FitView) -> list[Notice] | None:
-    """Whether nearly all private rows are clipped, by the noisy scatter, or else by centers at the sphere.
+    """Checks whether nearly all private rows are clipped, by the noisy scatter or centers at the sphere.
 
     Returns:
-      A warning or a note; an empty list if the scatter shows that few rows can be; None if nothing shows either.
+      A warning or a note; an empty list if the scatter shows that few rows are clipped; None if neither is known.
     """
     found = of_releases(view)
     return found or of_sphere(view) or found
 
 
 def of_releases(view: FitView) -> list[Notice] | None:
-    """Whether nearly all private rows are clipped, by the noisy scatter and number of rows; None if these are unknown.
+    """Checks by the noisy scatter and row count whether nearly all rows are clipped; None if these are unknown.
 
-    Both were released anyway: the trace of the scatter is the sum of the squared lengths of the clipped rows, none of
+    Both are released anyway. The trace of the scatter is the sum of the squared lengths of the clipped rows, none of
     which is longer than the norm.
     """
     scatter, total = scatter_release(view), view.noisy_total
@@ -96,11 +96,11 @@ def of_releases(view: FitView) -> list[Notice] | None:
 
 
 def of_ends(view: FitView) -> list[Notice] | None:
-    """Centers at an end of the range of a column: there nearly all rows have one value, or were clipped to it.
+    """Warns of centers at an end of a column's range, where nearly all rows have one value or were clipped to it.
 
     Returns:
-      A warning each, or one for all where nearly all centers are there. None, never an empty list, without any: rows
-      beyond both ends leave a center in the middle, and no release counts them.
+      A warning each, or one for all if nearly all centers are there. None instead of an empty list, since rows beyond
+      both ends leave a center in the middle, and no release counts them.
     """
     bounds, found = view.bounds, view.summary.found
     ends = at_ends(view.plain_centers, bounds, view.center_noise)
@@ -124,7 +124,7 @@ def of_ends(view: FitView) -> list[Notice] | None:
 
 
 def _of_nearly_all(clipped: list[str], empty: list[str], n_features: int) -> list[Notice]:
-    """Columns in which nearly all centers are at an end: one that is not 0, or 0."""
+    """Notices on columns in which nearly all centers are at an end of the range."""
     wide = Level.WARNING if 2 * len(empty) >= n_features > 1 else Level.NOTE
     told = (
         (Level.WARNING, clipped, f"nearly all rows have that value, {_CUT}"),
@@ -147,7 +147,7 @@ def _of_nearly_all(clipped: list[str], empty: list[str], n_features: int) -> lis
 
 
 def _of_single(found: list[tuple[int, str]]) -> list[Notice]:
-    """A warning for each center at an end, not all if there are many."""
+    """A warning for each center at an end of a range; shortened if there are many."""
     more = f" {len(found) - _MOST_NAMED} more centers lie at ends." if len(found) > _MOST_NAMED else ""
     return [
         Notice(
@@ -161,27 +161,27 @@ def _of_single(found: list[tuple[int, str]]) -> list[Notice]:
 
 
 def _listed(columns: list[str]) -> str:
-    """Names, not all if there are many."""
+    """Joins names; shortened if there are many."""
     more = f" and {len(columns) - _MOST_NAMED} more" if len(columns) > _MOST_NAMED else ""
     return ", ".join(columns[:_MOST_NAMED]) + more
 
 
 def _share(view: FitView, clusters: NDArray[np.bool_], among: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Share of clusters, shape (k, n), in the noisy rows of some of them, shape (k,); shape (n,)."""
+    """Share of clusters, shape (k, n), in the noisy rows of the clusters `among`, shape (k,); shape (n,)."""
     sizes = np.maximum(view.summary.sizes, 0.0) * among
     shares: NDArray[np.float64] = sizes @ clusters / max(float(sizes.sum()), 1e-300)
     return shares
 
 
 def covers_box(view: FitView) -> bool:
-    """Whether the clipping norm reaches the corners of a box, so that no row inside of this is shortened."""
+    """Returns whether the clipping norm reaches the corners of the box, so that no row inside it is clipped."""
     frame = view.replay.state.frame
     corner = math.inf if frame.box is None else frame.box.half_side * math.sqrt(len(frame.lattice.center))
     return frame.lattice.clipping_norm >= 0.999 * corner
 
 
 def of_sphere(view: FitView) -> list[Notice] | None:
-    """Centers at the sphere of the clipping norm: there nearly all rows are as long as that, or were shortened."""
+    """Warns of centers at the sphere of the clipping norm, where nearly all rows are that long or were clipped."""
     frame = view.replay.state.frame
     middle, norm = frame.lattice.center, frame.lattice.clipping_norm
     if covers_box(view) or protocol_of(view.planned.config.algorithm).one_length:
@@ -203,12 +203,12 @@ def of_sphere(view: FitView) -> list[Notice] | None:
 
 
 def scatter_release(view: FitView) -> Release | None:
-    """The release whose trace is the sum of the squared lengths of rows (mean over each client's rows), if any."""
+    """The release whose trace is the sum of the rows' squared lengths (mean over each client's rows), if any."""
     return released_as(view.releases, Role.SQUARED_LENGTHS)
 
 
 def filled(scatter: Release, total: float, view: FitView) -> tuple[float, float, float]:
-    """Mean squared length of clipped rows in squared norms: two noise stddevs below, as released, and two above."""
+    """Mean squared length of clipped rows, in squared norms: two noise stddevs below, as released, two above."""
     squared = view.lattice.clipping_norm**2
     noise = math.sqrt(len(view.lattice.center)) * scatter.stddev / squared
     trace, rows = trace_of(scatter.decoded) / squared, max(total, 1.0)
@@ -218,7 +218,7 @@ def filled(scatter: Release, total: float, view: FitView) -> tuple[float, float,
 
 
 def _count_noise(view: FitView) -> float:
-    """Noise stddev of the number of rows; 0 where it is public."""
+    """Noise stddev of the number of rows; 0 if it is public."""
     if view.planned.config.data.public_rows is not None or view.counted is None:
         return 0.0
     return view.counted.stddev

@@ -1,4 +1,4 @@
-"""The plots of a fit: of its centers, and of how far rounds moved them."""
+"""The plots of a fit: centers, and the moves of centers in each round."""
 
 from collections.abc import Sequence
 
@@ -17,27 +17,27 @@ from dapple_dp.pipelines.page.svg import Figure
 from dapple_dp.transforms.numerics.kmeans.center_tree import Branch, CenterTree
 
 MOST_BARS = 30
-"""Clusters or releases shown by name in one plot."""
+"""Largest number of clusters or releases named in a plot."""
 MOST_ROWS = 24
-"""Features in the heat map."""
+"""Largest number of features in the heat map."""
 MOST_AXES = 8
-"""Features in the profiles."""
+"""Largest number of features in the profiles."""
 _LEGEND_COLUMNS = 4
 _LIMIT = 2.5
-"""Colors of the heat map end at this many stddevs."""
+"""Range of the heat map's colors, in stddevs."""
 _STEPS = 5
-"""Shades of each sign."""
+"""Shades per sign."""
 
 
 def size_bars(summary: CenterSummary, stddevs: NDArray[np.float64], unit: str) -> Figure:
-    """Noisy sizes with bars of two noise stddevs, shape (k,), either way."""
+    """Bars of noisy sizes, with whiskers of two noise stddevs, shape (k,)."""
     shown = summary.largest_clusters(MOST_BARS)
     names = [_name(summary, index) for index in shown]
     return noisy_bars(names, summary.sizes[shown], stddevs[shown], unit)
 
 
 def heat_map(summary: CenterSummary) -> Figure:
-    """Centers, standardized across clusters: a row per feature, a column per cluster."""
+    """Heat map of the centers, standardized across clusters: a row per feature, a column per cluster."""
     features, clusters = summary.top_features(MOST_ROWS), summary.largest_clusters(MOST_BARS)
     values = summary.standardized[np.ix_(clusters, features)].T
     names = Names.of([summary.names[index] for index in features])
@@ -60,19 +60,19 @@ def heat_map(summary: CenterSummary) -> Figure:
 
 
 def _name(summary: CenterSummary, index: int) -> str:
-    """Number of a cluster, in parentheses if it may be empty."""
+    """Number of a cluster, in parentheses if the cluster may be empty."""
     return f"{summary.numbers[index]}" if summary.found[index] else f"({summary.numbers[index]})"
 
 
 def _cells(chart: Chart, places: NDArray[np.int64], strength: float) -> None:
-    """Cells of one shade as one shape; strength from -1 (low) to 1 (high)."""
+    """Draws cells of one shade as one shape; strength from -1 (low) to 1 (high)."""
     color = GRID if strength == 0 else WARM if strength > 0 else COOL
     sides = np.array([0.03, 0.97])
     chart.boxes(places[:, 1:] + sides, places[:, :1] + sides, fill(color, abs(strength) or 0.6))
 
 
 def _add_shades(figure: Figure) -> None:
-    """Legend of the heat map, above it."""
+    """Adds the legend above the heat map."""
     shades = ((COOL, 1.0), (COOL, 0.4), (GRID, 0.6), (WARM, 0.4), (WARM, 1.0))
     texts = [f"≤ {MINUS}{_LIMIT:g}", f"{MINUS}1", "0", "+1", f"≥ +{_LIMIT:g}"]
     looks = [Look(color, marker="box", opacity=opacity) for color, opacity in shades]
@@ -81,7 +81,7 @@ def _add_shades(figure: Figure) -> None:
 
 
 def profile_dots(summary: CenterSummary) -> Figure:
-    """A row per feature of those that distinguish most, with a dot per cluster and no line: features have no order."""
+    """Dots per cluster in the most distinguishing features, a row each; no lines, since features have no order."""
     features = np.sort(summary.top_features(MOST_AXES))
     values = summary.standardized[:, features]
     names = Names.of([summary.names[index] for index in features])
@@ -104,12 +104,12 @@ def profile_dots(summary: CenterSummary) -> Figure:
 
 
 def _found(summary: CenterSummary, clusters: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The clusters that are no empty ones; all of them if none is left."""
+    """Clusters that aren't empty; all of them if none is left."""
     return clusters[summary.found[clusters]] if summary.found[clusters].any() else clusters
 
 
 def center_map(summary: CenterSummary) -> Figure:
-    """Centers along their two widest directions, on one scale, or along the first alone; areas are noisy sizes."""
+    """Map of the centers along their two widest directions, or only the first; areas are noisy sizes."""
     places, shares = summary.plane()
     on_a_line = summary.on_a_line
     box = (340.0, 60.0 if on_a_line else 290.0)
@@ -131,7 +131,7 @@ def center_map(summary: CenterSummary) -> Figure:
 
 
 def equal_scales(chart: Chart, places: NDArray[np.float64], box: tuple[float, float]) -> None:
-    """Limits in which a step along x is as long as one along y, with room for discs and names."""
+    """Sets limits with equal scales for x and y, and space for discs and names."""
     low, high = places.min(axis=0), places.max(axis=0)
     middle, sides = low + (high - low) / 2.0, np.array(box) / 2.0
     reach = float(((high - low) / 2.0 / (sides - 26.0)).max()) or 1.0 / box[0]
@@ -141,7 +141,7 @@ def equal_scales(chart: Chart, places: NDArray[np.float64], box: tuple[float, fl
 
 
 def _discs(chart: Chart, places: NDArray[np.float64], summary: CenterSummary) -> None:
-    """A disc per cluster; a ring for one that may be empty."""
+    """Draws a disc per cluster, or a ring if it may be empty."""
     weights = np.maximum(summary.sizes, 0.0)
     areas = 30.0 + 1100.0 * weights / max(float(weights.max(initial=0.0)), 1e-300)
     found, rest = np.flatnonzero(summary.found), np.flatnonzero(~summary.found)
@@ -158,7 +158,7 @@ def name_points(
     summary: CenterSummary,
     box: tuple[float, float],
 ) -> None:
-    """Numbers beside points, each on the side where there is most room."""
+    """Writes numbers beside points, each on the side with the most space."""
     low, high = np.array([chart.x.limits(), chart.y.limits()]).T
     points = (places - low) / (high - low) * box
     angles = np.arange(8) * np.pi / 4 + np.pi / 8
@@ -174,7 +174,7 @@ def name_points(
 
 
 def movement_dots(movement: Movement, clusters: NDArray[np.int64], numbers: Sequence[int], unit: str) -> Figure:
-    """How far one round moved each of these clusters, in this unit, beside how far noise alone would."""
+    """Distances that one round moved these clusters, and those expected from noise alone, in this unit."""
     figure = Figure(104 + 19 * len(clusters))
     chart = figure.chart()
     rows = np.arange(len(clusters))
@@ -191,7 +191,7 @@ def movement_dots(movement: Movement, clusters: NDArray[np.int64], numbers: Sequ
 
 
 def movement_lines(movements: Sequence[Movement], clusters: NDArray[np.int64], unit: str) -> Figure:
-    """How far each of several rounds moved the centers, in this unit."""
+    """Distances that each of several rounds moved the centers, in this unit."""
     figure = Figure(320)
     chart = figure.chart()
     distances = np.array([each.distances for each in movements])
@@ -210,13 +210,13 @@ def movement_lines(movements: Sequence[Movement], clusters: NDArray[np.int64], u
 
 
 _MOST_NAMED = 12
-"""Groups whose members are listed."""
+"""Largest number of groups whose members are listed."""
 _MOST_LETTERS = 24
-"""Of a cluster's name."""
+"""Largest number of letters of a cluster's name."""
 
 
 def tree_blocks(view: FitView) -> list[Block]:
-    """A dendrogram, where there are centers to merge."""
+    """A dendrogram of the centers, if there are enough of them to merge."""
     model = view.result.model
     tree = CenterTree.of(np.nan_to_num(model.centers), view.summary.sizes, view.center_noise**2)
     if len(tree.merges) < 2:
@@ -242,14 +242,14 @@ def tree_blocks(view: FitView) -> list[Block]:
 
 
 def _called(view: FitView, index: int) -> str:
-    """The strongest name of a cluster, where it has one."""
+    """The strongest name of a cluster, if it has one."""
     rows = [] if view.names is None else view.names.of(index)
     name = "" if view.names is None or not rows else view.names.terms[rows[0]]
     return f" {short(name, _MOST_LETTERS)}" if name else ""
 
 
 def _words(tree: CenterTree, names: Sequence[str], groups: int | None) -> str:
-    """Where to cut, and what is left then."""
+    """Advice where to cut the tree, and the groups that result."""
     if groups is None:
         return "No gap between merges stands out, so the tree advises no smaller number of clusters."
     found = tree.cut(groups)
@@ -264,14 +264,14 @@ def _words(tree: CenterTree, names: Sequence[str], groups: int | None) -> str:
 
 
 def dendrogram(tree: CenterTree, names: Sequence[str], groups: int | None, shown: int, unit: str) -> Figure:
-    """The last merges of a tree, from the left.
+    """Draws the last merges of a tree, from the left.
 
     Args:
-      tree: of k centers.
-      names: of the centers.
-      groups: where a dashed line cuts; None for no line.
-      shown: leaves, from 2 to k: groups of centers, by the name of the first of each.
-      unit: of distances between centers.
+      tree: tree of k centers.
+      names: names of the centers.
+      groups: number of groups at the dashed line; None for no line.
+      shown: number of leaves, from 2 to k: groups of centers, named by the first of each.
+      unit: unit of distances between centers.
     """
     order, branches = tree.branches(shown)
     figure = Figure(70 + 17 * shown)
@@ -288,7 +288,7 @@ def dendrogram(tree: CenterTree, names: Sequence[str], groups: int | None, shown
 
 
 def _add_branches(chart: Chart, branches: Sequence[Branch], low: float, look: Look) -> None:
-    """Two lines along, and one across, for each merge; `low` is the left end of the axis."""
+    """Draws each merge as two lines along and one across; `low` is the left end of the axis."""
     if not branches:
         return
     along = [

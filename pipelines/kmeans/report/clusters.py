@@ -1,4 +1,4 @@
-"""The section on clusters of a `fit` report: sizes, centers, and what sets them apart."""
+"""The section on clusters of a `fit` report: sizes, centers, and distinguishing features."""
 
 import itertools
 
@@ -16,20 +16,20 @@ from dapple_dp.schemas.tables.encoder import Encoder
 from dapple_dp.transforms.kmeans.protocols import protocol_of
 
 _MOST_CLUSTERS = 200
-"""Clusters in the table of words."""
+"""Largest number of clusters in the table of words."""
 _MOST_OUTSTANDING = 3
-"""Features by which a cluster stands out."""
+"""Largest number of features named as distinguishing a cluster."""
 _MOST_FEATURES = 40
-"""Features in the table of numbers."""
+"""Largest number of features in the table of numbers."""
 _MOST_COLUMNS = 4
-"""Columns that show what is typical of a cluster."""
+"""Largest number of columns whose typical values are shown."""
 _MOST_ALIKE = 3
-"""Categories of a column that are named where noise may hide which is the largest."""
+"""If noise may hide the largest among this many other categories, the column is shown as mixed."""
 _SIGNS = 3
 
 
 def clusters_section(view: FitView) -> Section:
-    """Sizes and centers."""
+    """The section on sizes and centers."""
     summary = view.summary
     blocks: list[Block] = [_sizes(view), *_cost(view), *_elbow(view)]
     if summary.n_clusters > 1:
@@ -42,13 +42,13 @@ def clusters_section(view: FitView) -> Section:
 
 
 def counted_words(view: FitView) -> str:
-    """What a size counts, in words."""
+    """Describes the unit of a size."""
     where = view.result.model.counted
     return f"clients by where their rows are, {where}, each within a bound" if view.by_client else f"rows {where}"
 
 
 def _counted(view: FitView) -> str:
-    """What a size counts, and how well it is known."""
+    """Describes the unit of a size, and its noise."""
     weight = " A client counts with a bounded weight, split by where its rows are." if view.by_client else ""
     if "unknown" in view.size_noise:
         return f"A size counts {counted_words(view)}; how far noise moves it is unknown.{weight}"
@@ -57,7 +57,7 @@ def _counted(view: FitView) -> str:
 
 
 def _grey(view: FitView) -> str:
-    """Says that some clusters may be empty."""
+    """Notes that some clusters may be empty."""
     if not view.small_clusters:
         return ""
     return (
@@ -67,7 +67,7 @@ def _grey(view: FitView) -> str:
 
 
 def _name(view: FitView, index: int) -> str:
-    """Number of a cluster, in parentheses if it may be empty."""
+    """Number of a cluster, in parentheses if the cluster may be empty."""
     number = view.summary.numbers[index]
     return f"{number}" if view.summary.found[index] else f"({number})"
 
@@ -97,7 +97,7 @@ _NO_COST = {
 
 
 def names_sections(view: FitView) -> list[Section]:
-    """What clusters are about, the largest first, in a run with names."""
+    """The topics of the clusters, largest first, for a run with names; empty otherwise."""
     names, summary, read = view.names, view.summary, view.planned.config.terms
     if names is None or read is None:
         return []
@@ -131,7 +131,7 @@ def names_sections(view: FitView) -> list[Section]:
 
 
 def _called(view: FitView, names: ClusterNames, index: int) -> str:
-    """Names of a cluster, each with its noisy number."""
+    """Names of a cluster, each with its noisy count."""
     noise = names.count_stddev
     return ", ".join(
         f"{names.terms[row]} ({to_noise(float(names.counts[row]), noise)})" for row in names.of(index)
@@ -139,7 +139,7 @@ def _called(view: FitView, names: ClusterNames, index: int) -> str:
 
 
 def _cost(view: FitView) -> list[Block]:
-    """How far rows are from their centers, if the run bought that."""
+    """The noisy distance of rows to their centers, or a note that the run didn't release it."""
     cost = view.result.model.noisy_cost
     if cost is None:
         return [Notice(level=Level.NOTE, text=_NO_COST[not protocol_of(view.planned.config.algorithm).sells_cost])]
@@ -158,7 +158,7 @@ def _cost(view: FitView) -> list[Block]:
 
 
 def _elbow(view: FitView) -> list[Block]:
-    """How the number of clusters was chosen, if the run chose it."""
+    """The cost curve from which the run chose the number of clusters; empty if it didn't choose."""
     costs = np.asarray(getattr(view.result.model, "proxy_costs", ()), dtype=np.float64)
     chosen = view.summary.n_clusters
     if not len(costs):
@@ -176,7 +176,7 @@ def _elbow(view: FitView) -> list[Block]:
 
 
 def _heat_map(view: FitView) -> Block:
-    """Centers over the features that distinguish most."""
+    """Heat map of the centers over the most distinguishing features."""
     n_features = view.summary.n_features
     shown = f"all {n_features} features" if n_features > 1 else "the only feature"
     if n_features > cluster_plots.MOST_ROWS:
@@ -201,7 +201,7 @@ def _largest(view: FitView) -> str:
 
 
 def _profiles(view: FitView) -> list[Block]:
-    """Where clusters are in single features, where there are enough of these."""
+    """Positions of clusters in single features; empty for fewer than three features."""
     axes = min(view.summary.n_features, cluster_plots.MOST_AXES)
     if axes < 3 or view.summary.found.sum() < 2:
         return []
@@ -221,7 +221,7 @@ def _profiles(view: FitView) -> list[Block]:
 
 
 def _map(view: FitView) -> Block:
-    """Principal components of the centers: both on one scale, or the first alone where it holds nearly all."""
+    """Principal components of the centers: two on one scale, or only the first if it has nearly all the spread."""
     on_a_line = view.summary.on_a_line
     how = "along a line, their widest direction" if on_a_line else "along their two widest directions, on one scale"
     words = "The centers lie nearly on a line" if on_a_line else "Principal components of the centers, on one scale"
@@ -238,7 +238,7 @@ def _map(view: FitView) -> Block:
 
 
 def _words(view: FitView) -> Table:
-    """Sizes, and in words what is high or low."""
+    """Table of sizes, with the distinguishing features in words."""
     summary = view.summary
     positive = np.maximum(summary.sizes, 0.0)
     shares = positive / max(float(positive.sum()), 1e-300)
@@ -277,7 +277,7 @@ def _words(view: FitView) -> Table:
 
 
 def _in_words(view: FitView, index: int) -> tuple[str, ...]:
-    """What sets a cluster apart, and what is typical of it where columns are encoded."""
+    """Distinguishing features of a cluster, and its typical values if columns are encoded."""
     if view.is_projected:
         return ()
     there, words = bool(view.summary.found[index]), []
@@ -289,7 +289,7 @@ def _in_words(view: FitView, index: int) -> tuple[str, ...]:
 
 
 def _high_and_low(view: FitView, index: int) -> str:
-    """The features by which a center stands out."""
+    """The features in which a center stands out, with arrows up or down."""
     names = view.summary.names
     words = (
         f"{'↑' if sign > 0 else '↓'}\N{NO-BREAK SPACE}{names[feature]}"
@@ -299,7 +299,7 @@ def _high_and_low(view: FitView, index: int) -> str:
 
 
 def _center_noise(view: FitView) -> str:
-    """What the column of noise says."""
+    """Explanation of the noise column."""
     if view.unknown_noise:
         return view.unknown_noise
     start = "Noise: two stddevs, the largest of these clusters."
@@ -343,7 +343,7 @@ def _numbers(view: FitView) -> Table:
 
 
 def _value_texts(view: FitView, features: NDArray[np.int64], clusters: NDArray[np.int64]) -> list[tuple[str, ...]]:
-    """A row per feature, a text per cluster."""
+    """Values as texts: a row per feature, a text per cluster."""
     encoder, centers = view.planned.contract.encoder, view.summary.centers
     if encoder is None:
         return [fixed(centers[clusters, feature].tolist()) for feature in features]
@@ -357,7 +357,7 @@ def _value_texts(view: FitView, features: NDArray[np.int64], clusters: NDArray[n
 
 
 def noise_texts(view: FitView, features: NDArray[np.int64], clusters: NDArray[np.int64]) -> list[str]:
-    """Two noise stddevs of each feature, the largest of some clusters that were found; "unknown" where it is."""
+    """Two noise stddevs per feature, the largest over nonempty clusters; "unknown" if the noise is unknown."""
     encoder, summary = view.planned.contract.encoder, view.summary
     shown = clusters[summary.found[clusters]]
     if view.unknown_noise:
@@ -371,11 +371,10 @@ def noise_texts(view: FitView, features: NDArray[np.int64], clusters: NDArray[np
 
 
 def _typical(view: FitView, index: int) -> str:
-    """The typical values of a cluster, such as "hours 41.2; education Bachelors (62%)"; "" where nothing is encoded.
+    """Typical values of a cluster, such as "hours 41.2; education Bachelors (62%)"; "" without encoded columns.
 
-    Of a column with several features the one with the largest share is named, with those that noise may hide it from;
-    where noise is unknown, such a column is left out.
-    Columns in which centers differ most come first.
+    Columns in which centers differ most come first. If a column has several features, the one with the largest share is
+    named, with those that noise may have hidden; if the noise is unknown, the column is left out.
     """
     encoder = view.planned.contract.encoder
     if encoder is None:
@@ -398,7 +397,7 @@ def _typical(view: FitView, index: int) -> str:
 
 
 def _parts(encoder: Encoder) -> list[tuple[str, slice]]:
-    """Columns, and where the features of each are."""
+    """Columns, and the slice of features of each."""
     ends = np.cumsum([0, *(len(column.names) for column in encoder.columns)]).tolist()
     places = (slice(low, high) for low, high in itertools.pairwise(ends))
     return [(column.column, place) for column, place in zip(encoder.columns, places, strict=True)]

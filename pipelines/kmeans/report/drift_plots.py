@@ -1,4 +1,4 @@
-"""The section of a `fit` report on what changed since the run that this one follows."""
+"""The section of a `fit` report on the changes since the previous run."""
 
 import math
 
@@ -16,11 +16,11 @@ from dapple_dp.schemas.kmeans.recurring.remembered import MEMORY_DRIFT_SCORE, Re
 
 _MOST_CLUSTERS = 200
 _SHOWN_SCORE = 12.0
-"""Scores beyond this are drawn at it."""
+"""Scores beyond this are drawn here."""
 
 
 def drift_sections(view: FitView) -> tuple[Section, ...]:
-    """One section, or none for a run of its own."""
+    """The drift section; empty for a run that follows none."""
     drift = view.result.drift
     if drift is None:
         return ()
@@ -41,7 +41,7 @@ def drift_sections(view: FitView) -> tuple[Section, ...]:
 
 
 def _notices(drift: Drift) -> list[Notice]:
-    """What stands out, in words."""
+    """Notices on clusters that moved, changed in size, appeared or disappeared."""
     found = []
     for numbers, words in (
         (drift.moved, "moved farther than noise explains"),
@@ -57,7 +57,7 @@ def _notices(drift: Drift) -> list[Notice]:
 
 
 def _calm(drift: Drift) -> list[Notice]:
-    """Says that nothing moved, of what has a score, and of what none shows it."""
+    """Notes that nothing moved, or that movement can't be seen without a score."""
     seen, found = [], []
     for what, scores, moved in (
         ("center", drift.scores, drift.moved),
@@ -77,7 +77,7 @@ def _calm(drift: Drift) -> list[Notice]:
 
 
 def _plot(view: FitView, drift: Drift) -> Block:
-    """Scores of centers and sizes."""
+    """Plot of the scores of centers and sizes."""
     return plot(
         "drift",
         "Change against noise",
@@ -92,7 +92,7 @@ def _plot(view: FitView, drift: Drift) -> Block:
 
 
 def _dots(drift: Drift, shown: NDArray[np.int64]) -> Figure:
-    """A row per cluster: two scores, and the line beyond which they count as drift."""
+    """Draws two scores per cluster, and the line beyond which they count as drift."""
     figure = Figure(104 + 19 * len(shown))
     chart = figure.chart()
     rows = np.arange(len(shown))
@@ -135,7 +135,7 @@ def _table(view: FitView, drift: Drift) -> Table:
 
 
 def _memory(view: FitView, remembered: Remembered) -> list[Block]:
-    """What the run remembers, and which clusters drift."""
+    """Table of remembered means, and a notice on clusters that drift."""
     numbers = view.result.model.cluster_numbers
     drifting = remembered.drifting(numbers)
     seen = bool(np.isfinite(remembered.scores).any())
@@ -164,7 +164,7 @@ def _memory(view: FitView, remembered: Remembered) -> list[Block]:
 
 
 def _score(value: float) -> str:
-    """A score; more than one decimal would be noise."""
+    """Formats a score with one decimal; more would be noise."""
     return f"{value:,.1f}" if math.isfinite(value) else "—"
 
 

@@ -52,11 +52,11 @@ _NOISE = {
 }
 NAMES_FILE = "names.parquet"
 NOT_SAID = "given, not said"
-"""Stands in `run.json` for where a key is."""
+"""Replaces the place of a key in `run.json`."""
 
 
 def write_outputs(folder: RunFolder, planned: PlannedFit, result: FitResult) -> None:
-    """Stages everything but the manifest."""
+    """Stages all files except the manifest."""
     for name in RELEASED_FILES:
         folder.adopt(name)
     folder.write_privacy(stated(planned, result))
@@ -74,7 +74,7 @@ def stated(planned: PlannedFit, result: FitResult) -> dict[str, Any]:
 
 
 def further_files(planned: PlannedFit, result: FitResult) -> dict[str, bytes]:
-    """Files by name, but for the released tables, `privacy.json`, the report and the manifest."""
+    """Files by name, except the released tables, `privacy.json`, the report and the manifest."""
     found = {"deployment.yaml": registry_yaml(deployment(planned, result))}
     if result.drift is not None:
         from dapple_dp.schemas.kmeans.recurring.drift import DRIFT_FILE
@@ -91,7 +91,7 @@ def further_files(planned: PlannedFit, result: FitResult) -> dict[str, bytes]:
 
 
 def _sizes(model: ClusterModel) -> dict[str, Any]:
-    """What a size counts, and the noise stddev of each, in the order of `centers.parquet`; null where nobody knows."""
+    """Unit and noise stddev of the sizes, in the order of `centers.parquet`; null if the noise is unknown."""
     known = [stddev if math.isfinite(stddev) else None for stddev in model.size_stddevs.tolist()]
     return {"counted": model.counted, "noise_stddev": known}
 
@@ -133,7 +133,7 @@ def manifest(planned: PlannedFit, result: FitResult, run_id: str) -> dict[str, A
 
 
 def _around(config: FitConfig, run_id: str) -> dict[str, Any] | None:
-    """What the ledger of a run left before it and leaves after it; None without one."""
+    """Budget left in the ledger before and after a run; None without a ledger."""
     if config.ledger is None:
         return None
     from dapple_dp.pipelines.ledger.remaining import around
@@ -142,7 +142,7 @@ def _around(config: FitConfig, run_id: str) -> dict[str, Any] | None:
 
 
 def _clusters_json(result: FitResult) -> dict[str, Any]:
-    """Numbers of the clusters as `run.json` holds them, for the run that follows this one."""
+    """Cluster numbers in the form of `run.json`, for the run that follows this one."""
     found, size = result.drift, result.model.n_clusters
     return {
         "numbers": list(result.model.cluster_numbers),
@@ -152,7 +152,7 @@ def _clusters_json(result: FitResult) -> dict[str, Any]:
 
 
 def _previous_json(planned: PlannedFit) -> dict[str, Any] | None:
-    """The run that this one follows as `run.json` names it: by what it released, not by where it is."""
+    """The previous run in the form of `run.json`: identified by its release, not its path."""
     previous = planned.previous
     if previous is None:
         return None
@@ -161,7 +161,7 @@ def _previous_json(planned: PlannedFit) -> dict[str, Any] | None:
 
 
 def _final_frame(planned: PlannedFit, model: ClusterModel) -> dict[str, Any] | None:
-    """The frame of the last rounds as `run.json` holds it; None where the run moved it by its releases."""
+    """Frame of the last rounds in the form of `run.json`; None if the run moved it by its releases."""
     config, frame = planned.config, planned.initial.frame
     if isinstance(config, DPLloydFit):
         return frame_json(rounds_frame(config, len(frame.lattice.center)))
@@ -184,7 +184,7 @@ def _drift_json(model: ClusterModel, drift: "Drift", remembered: "Remembered | N
 
 
 def _settings(config: FitConfig) -> dict[str, Any]:
-    """The job as it was run; where its keys are is nobody's business."""
+    """Settings of the job, without the places of its keys."""
     content: dict[str, Any] = config.model_dump(mode="json")
     masked = content["masked"]
     places = ((content, "key_uri"), *((masked, name) for name in ("secret_uri", "state_uri", "identity_uri")))
@@ -195,7 +195,7 @@ def _settings(config: FitConfig) -> dict[str, Any]:
 
 
 def deployment(planned: PlannedFit, result: FitResult) -> dict[str, Any]:
-    """The entry of a run, ready for YAML."""
+    """The registry entry of a run, ready for YAML."""
     stated = result.privacy
     entry = registry_entry(
         basic=_basic(planned, result.model),
@@ -231,7 +231,7 @@ def _noise_words(model: ClusterModel) -> str:
 
 
 def _unprotected(planned: PlannedFit, stated: PrivacyStatement) -> str:
-    """Everything public by declaration."""
+    """Everything declared public."""
     public = ["the settings of the job, names of features among them"]
     if planned.config.server_data is not None:
         public.append("the server data, which the curator declares public")
@@ -245,7 +245,7 @@ def _unprotected(planned: PlannedFit, stated: PrivacyStatement) -> str:
 
 
 def _units(planned: PlannedFit) -> str:
-    """The things that the privacy unit counts."""
+    """Plural of the privacy unit."""
     return UNITS[planned.plan.unit].words
 
 
@@ -270,7 +270,7 @@ def _privacy_loss(planned: PlannedFit, stated: PrivacyStatement) -> dict[str, An
 
 
 def _composed(stated: PrivacyStatement) -> str:
-    """Whose privacy losses epsilon is of."""
+    """Describes the releases that epsilon covers."""
     covers = stated.covers
     return "all releases" if covers is None else f"all releases of {covers}, not of this window alone,"
 
@@ -296,7 +296,7 @@ def _model(planned: PlannedFit, stated: PrivacyStatement) -> dict[str, Any]:
 
 
 def _one_of(stated: PrivacyStatement) -> str:
-    """The released outputs."""
+    """Describes the released outputs."""
     covers = stated.covers
     return "One run" if covers is None else f"One window; epsilon and delta are of {covers}"
 
@@ -325,7 +325,7 @@ def _implementation(planned: PlannedFit, stated: PrivacyStatement) -> dict[str, 
 
 
 def _shares(planned: PlannedFit) -> str:
-    """Of noise that senders split."""
+    """A sentence on noise shares; empty if clients don't split the noise."""
     if planned.config.masked.shares is None:
         return ""
     return (
@@ -335,7 +335,7 @@ def _shares(planned: PlannedFit) -> str:
 
 
 def _computed(planned: PlannedFit, releases: Sequence[ReleasePlan]) -> str:
-    """What follows the releases: what they say, and the public facts beside them."""
+    """Describes the post-processing: the content of the releases, and the public facts used with them."""
     says = "; ".join(dict.fromkeys(meaning_of(each.spec).tells for each in releases))
     public = ["the settings of the job"]
     public += ["the server data"] if planned.config.server_data is not None else []

@@ -1,4 +1,4 @@
-"""What the sections of a `fit` report are written from: the job, its releases, and the words for its units."""
+"""Inputs of a `fit` report's sections: the job, its releases, and the words for its units."""
 
 import dataclasses
 import functools
@@ -26,13 +26,13 @@ from dapple_dp.transforms.rounds.protocol import ProtocolState
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class FitView:
-    """A finished run as its report sees it; everything here is released or public.
+    """A finished run, prepared for its report; everything here is released or public.
 
     Attributes:
       planned: the job.
-      result: what it released.
-      replay: the server steps once more.
-      summary: of the centers.
+      result: release of the job.
+      replay: replayed server steps.
+      summary: summary of the centers.
     """
 
     planned: PlannedFit
@@ -42,7 +42,7 @@ class FitView:
 
     @classmethod
     def of(cls, planned: PlannedFit, result: FitResult, states: Sequence[ProtocolState] = ()) -> "FitView":
-        """View of a run, of which there may be the states still."""
+        """Builds the view of a run; replays the server steps unless their states are given."""
         model, rounds = result.model, planned.rounds
         found = Replay.of(rounds, states) if states else replay(planned.initial, rounds, model.releases)
         rows = list(range(model.n_clusters) if result.drift is None else result.drift.rows)
@@ -62,7 +62,7 @@ class FitView:
 
     @functools.cached_property
     def names(self) -> ClusterNames | None:
-        """What clusters are called; None in a run without names."""
+        """Names of the clusters; None for a run without names."""
         return cluster_names(self.planned, self.result)
 
     @property
@@ -77,17 +77,17 @@ class FitView:
 
     @property
     def unit(self) -> type[Unit]:
-        """Words of the privacy unit."""
+        """Words for the privacy unit."""
         return UNITS[self.planned.plan.unit]
 
     @property
     def by_client(self) -> bool:
-        """Whether a size is a weight of clients."""
+        """True if a size is a weight of clients."""
         return self.planned.plan.unit is PrivacyUnit.CLIENT
 
     @property
     def lattice(self) -> Lattice:
-        """Center and clipping norm that were used; a private norm is known after its round only."""
+        """Center and clipping norm of the run; a private norm is known only after its round."""
         return self.replay.state.frame.lattice
 
     @property
@@ -99,39 +99,39 @@ class FitView:
 
     @property
     def in_two_stddevs(self) -> str:
-        """How often noise is within two of its stddevs: 95.4% of Gaussian and 94.1% of Laplace noise are."""
+        """Share of noise within two stddevs, in words: 95.4% for Gaussian and 94.1% for Laplace noise."""
         laplace = any(each.plan.spec.mechanism is Mechanism.DISCRETE_LAPLACE for each in self.releases)
         return "18 of 20 cases" if laplace else "19 of 20 cases"
 
     @property
     def small_clusters(self) -> list[int]:
-        """Clusters whose noisy size is below two noise stddevs."""
+        """Indices of clusters whose noisy size is below two noise stddevs."""
         return [int(index) for index in np.flatnonzero(~self.summary.found)]
 
     @property
     def plain_centers(self) -> NDArray[np.float64]:
-        """Centers before they were shrunken to what else is known, shape (k, d), feature units; as they are if not."""
+        """Centers before any shrinkage or memory, shape (k, d), feature units."""
         model = self.result.model
         return model.centers if model.noisy_means is None or self.result.remembered is not None else model.noisy_means
 
     @property
     def center_stddevs(self) -> NDArray[np.float64]:
-        """Noise stddev of each coordinate of each center, shape (k, d), feature units; NaN where nobody knows it."""
+        """Noise stddev of each center coordinate, shape (k, d), feature units; NaN if unknown."""
         return _noise_of(self.result)
 
     @functools.cached_property
     def center_noise(self) -> NDArray[np.float64]:
-        """Noise stddev of one coordinate of each of them, shape (k,), feature units, to first order; NaN if unknown."""
+        """Root mean square noise stddev of each center, shape (k,), feature units, to first order; NaN if unknown."""
         return np.sqrt((self.center_stddevs**2).mean(axis=1))
 
     @property
     def unknown_noise(self) -> str:
-        """Why nobody knows how far noise moves the centers, in a sentence; "" where that is known."""
+        """Sentence on why the noise of the centers is unknown; "" if it is known."""
         return "" if self.summary.knows_noise else protocol_of(self.planned.config.algorithm).unknown_noise or _UNKNOWN
 
     @property
     def bounds(self) -> Bounds:
-        """Between which ends every coordinate of a row was clipped, by the domain and by the bounds of columns."""
+        """Range to which each coordinate of a row was clipped, by the domain and the bounds of columns."""
         box, encoder = self.replay.state.frame.box, self.planned.contract.encoder
         found = Bounds.none(self.summary.n_features)
         if box is not None:
@@ -139,7 +139,7 @@ class FitView:
         if encoder is None:
             return found
         found = found.inside(Bounds(*encoder.bounds))
-        # A share of rows is 0 or 1 wherever all rows of a cluster agree.
+        # Shares have no bounds here: they are 0 or 1 whenever all rows of a cluster agree.
         return Bounds(
             np.where(encoder.in_percent, -np.inf, found.lower), np.where(encoder.in_percent, np.inf, found.upper)
         )
@@ -151,39 +151,39 @@ class FitView:
 
     @property
     def unit_words(self) -> str:
-        """What lengths across features are in: those of columns that are encoded have no unit of these."""
+        """Unit of lengths across features, in words; encoded columns have no unit of their own."""
         return "feature units" if self.planned.contract.encoder is None else "encoded units"
 
     @property
     def is_projected(self) -> bool:
-        """Whether features mean nothing on their own."""
+        """True if single features have no meaning."""
         encoder = self.planned.contract.encoder
         return encoder is not None and encoder.is_projected
 
     @property
     def representative(self) -> bool:
-        """Whether there are server data, not points that stand in for them."""
+        """True if there are server data, not just stand-in points."""
         return self.planned.config.server_data is not None and len(self.planned.initial.server) > 0
 
     @property
     def noisy_total(self) -> float | None:
-        """Public or noisy number of rows (clients); None where neither is known."""
+        """Public or noisy number of rows (clients); None if neither is known."""
         public = self.planned.config.data.public_rows
         counted = self.counted
         return float(public) if public is not None else None if counted is None else float(counted.decoded[0])
 
     @property
     def counted(self) -> Release | None:
-        """The release that says how many rows (clients) there are; None where that is public or unknown."""
+        """The release with the number of rows (clients); None if it is public or unknown."""
         return released_as(self.releases, Role.UNITS)
 
     def shares(self) -> list[float]:
-        """Share of the budget of each release, in order; they add up to 1."""
+        """Budget share of each release, in order; they add up to 1."""
         given = [release.spec.share for each in self.planned.plan.rounds for release in each.releases]
         return [share / math.fsum(given) for share in given]
 
     def ratios(self) -> NDArray[np.float64]:
-        """Root mean square of each release over that of its noise; 1 is noise alone."""
+        """Root mean square of each release over that of its noise; 1 means only noise."""
         return np.array([_over_noise(release) for release in self.releases])
 
 
@@ -191,14 +191,14 @@ _UNKNOWN = "How far noise moves the centers is unknown."
 
 
 def cluster_names(planned: PlannedFit, result: FitResult) -> ClusterNames | None:
-    """What the clusters of a run are called, in the order of its model; None in a run without names."""
+    """Names of a run's clusters, in the order of its model; None for a run without names."""
     config = planned.config
     found: ClusterNames | None = protocol_of(config.algorithm).names(config, result.model.releases)
     return found if found is None or result.drift is None else found.reordered(list(result.drift.rows))
 
 
 def _noise_of(result: FitResult) -> NDArray[np.float64]:
-    """Noise stddev of each coordinate of each center, shape (k, d), feature units; NaN where nobody knows it."""
+    """Noise stddev of each center coordinate, shape (k, d), feature units; NaN if unknown."""
     found, remembered = result.model.center_stddevs, result.remembered
     if remembered is None:
         return found
@@ -207,7 +207,7 @@ def _noise_of(result: FitResult) -> NDArray[np.float64]:
 
 
 def _over_noise(release: Release) -> float:
-    """Root mean square of a release over the root mean square of noise alone, in lattice units."""
+    """Root mean square of a release over that of its noise, in lattice units."""
     values = release.values.astype(np.float64)
     signal = math.sqrt(float(np.mean(values**2))) if values.size else 0.0
     noise = release.plan.noise_stddev

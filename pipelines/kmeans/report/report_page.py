@@ -1,4 +1,4 @@
-"""`report.html` of `fit`: one file, no network, that people want to open."""
+"""`report.html` of `fit`: a single file that works offline."""
 
 import numpy as np
 
@@ -43,13 +43,13 @@ from dapple_dp.transforms.numerics.kmeans.centers import released_as
 def render(
     planned: PlannedFit, result: FitResult, remaining: Remaining | None = None, stamp: RunStamp | None = None
 ) -> Drawn:
-    """The report of a finished run; everything in it is released or public.
+    """Renders the report of a finished run; everything in it is released or public.
 
     Args:
       planned: the job.
-      result: what it released.
-      remaining: of the budget of the data set; None leaves the reader to the ledger, if there is one.
-      stamp: of the run; None for a page of no run.
+      result: release of the job.
+      remaining: remaining budget of the data set; None refers readers to the ledger, if there is one.
+      stamp: run id and versions at the bottom of the page; None if the page belongs to no run.
     """
     spent = f"({result.privacy.epsilon:.6g}, {result.privacy.delta:.3g})"
     lead = f"This report could not be written. The run spent {spent}; its other files are whole."
@@ -57,7 +57,7 @@ def render(
 
 
 def page(view: FitView, remaining: Remaining | None, stamp: RunStamp | None = None) -> Page:
-    """The page of a run."""
+    """Builds the page of a run."""
     config, summary = view.planned.config, view.summary
     algorithm = protocol_of(config.algorithm).title
     clusters, features = plural(summary.n_clusters, "cluster"), plural(summary.n_features, "feature")
@@ -76,7 +76,7 @@ def page(view: FitView, remaining: Remaining | None, stamp: RunStamp | None = No
 
 
 def _left_out(view: FitView) -> str:
-    """Says first that rows were left out, if the job asks for that; nothing that is released says how many."""
+    """Sentence on rows that were left out, if the job asks for that; their number isn't released."""
     data = view.planned.config.data
     if data.on_invalid_rows is not InvalidRows.DROP:
         return ""
@@ -86,14 +86,14 @@ def _left_out(view: FitView) -> str:
 
 
 def _hidden(view: FitView) -> str:
-    """What a reader does not find in the report; where the number of units is public, this may be there."""
+    """Sentence on what the report doesn't reveal; the number of units may be public."""
     if view.planned.config.data.public_rows is None:
         return "No row of the private data, and no exact count of rows, is in this report."
     return f"No row of the private data is in this report; the number of {view.unit.words} is public."
 
 
 def _slack(plan: PrivacyPlan) -> list[tuple[str, str]]:
-    """The part of delta that discrete noise costs, if it costs some."""
+    """The part of delta spent on discrete noise, if any."""
     slack = plan.discretization_slack
     return [("For discrete noise", f"{slack:.1g} of delta")] if slack else []
 
@@ -122,7 +122,7 @@ def _label(view: FitView, remaining: Remaining | None) -> PrivacyLabel:
 
 
 def _budget_left(view: FitView, remaining: Remaining | None) -> str:
-    """What the label says of the rest of the budget; clients of jobs of their own have no ledger."""
+    """Text on the remaining budget; clients with separate jobs have no ledger."""
     if (view.result.privacy.masked or {"roles": SIMULATED})["roles"] != SIMULATED:
         return "unknown here: the aggregator counts the runs, if its job names a ledger"
     return left_words(view.planned.config.ledger, remaining)
@@ -133,13 +133,13 @@ _MECHANISMS = {Mechanism.DISCRETE_GAUSSIAN: "discrete Gaussian", Mechanism.DISCR
 
 
 def fit_sections(view: FitView) -> tuple[Section, ...]:
-    """All of them, in the order of the page."""
+    """All sections, in the order of the page."""
     first = (_guarantee(view), _warnings(view), *names_sections(view), clusters_section(view))
     return (*first, *_drift(view), _rounds(view), *_curator(view), _reading(view))
 
 
 def _drift(view: FitView) -> tuple[Section, ...]:
-    """What moved since the run that this one follows."""
+    """The section on changes since the previous run; empty if there is none."""
     if view.result.drift is None:
         return ()
     from dapple_dp.pipelines.kmeans.report.drift_plots import drift_sections
@@ -162,7 +162,7 @@ def _curator(view: FitView) -> list[Section]:
 
 
 def _guarantee(view: FitView) -> Section:
-    """The events and how the budget is split among them."""
+    """The section on privacy events and the split of the budget among them."""
     plan, covers = view.planned.plan, view.result.privacy.covers
     blocks: tuple[Block, ...] = (
         Table(
@@ -191,7 +191,7 @@ def _guarantee(view: FitView) -> Section:
 
 
 def _coalitions(view: FitView) -> list[Block]:
-    """Of masked aggregation: against whom epsilon and delta hold."""
+    """Table of the coalitions against which the guarantee holds, for masked aggregation."""
     rows = (view.result.privacy.masked or {}).get("coalitions", [])
     if not rows:
         return []
@@ -265,7 +265,7 @@ def _size(release: Release) -> float:
 
 
 def _signal_plot(view: FitView) -> Block:
-    """Signal against noise of each release."""
+    """Plot of each release's signal against its noise."""
     most = cluster_plots.MOST_BARS
     names, ratios = [short_path(release.path) for release in view.releases], view.ratios()
     shown = slice(None) if len(names) <= most else slice(len(names) - most, None)
@@ -281,7 +281,7 @@ def _signal_plot(view: FitView) -> Block:
 
 
 def _movement_plot(view: FitView) -> list[Block]:
-    """How far rounds moved the centers."""
+    """Plot of how far each round moved the centers."""
     movements = view.replay.movements
     clusters = view.summary.largest_clusters(cluster_plots.MOST_BARS)
     if not movements:
@@ -330,7 +330,7 @@ def _weights_plot(view: FitView) -> list[Block]:
 
 
 def _reading(view: FitView) -> Section:
-    """How to use the result, what the words mean, and what made it."""
+    """The section on using the result, with a glossary and the versions."""
     blocks: tuple[Block, ...] = (
         Code(title="Assign all rows of a table to their nearest centers", text=_ASSIGN),
         *_in_python(view),
@@ -355,7 +355,7 @@ def _reading(view: FitView) -> Section:
 
 
 def _again(view: FitView) -> str:
-    """What costs more of the budget."""
+    """Words on what costs more of the budget."""
     covers = view.result.privacy.covers
     return "running again on the same data does" if covers is None else f"the budget of {covers} is charged once"
 
@@ -369,7 +369,7 @@ dapple assign --config assign.yaml --output labels"""
 
 
 def _in_python(view: FitView) -> list[Block]:
-    """How to label rows that are vectors; encoded columns are left to the command, which knows the encoding."""
+    """Code that labels rows in memory; for encoded columns, a note that the command does so."""
     if view.planned.contract.encoder is not None:
         text = (
             "The job encodes columns, and dapple assign does the same with every table. Centers in centers.parquet "

@@ -1,4 +1,4 @@
-"""What a reader should know before trusting a center, in words; from releases and public data only."""
+"""Warnings and notes for readers of a `fit` report, from releases and public data only."""
 
 import logging
 import math
@@ -21,27 +21,27 @@ from dapple_dp.transforms.rounds.protocol import ProtocolState
 
 _LOGGER = logging.getLogger(__name__)
 _FEW_SERVER_ROWS = 5
-"""Server rows per cluster."""
+"""Smallest number of server rows per cluster."""
 _WIDE = 10.0
-"""A feature this many times as wide as the median one rules the distances."""
+"""A feature this many times as wide as the median one dominates the distances."""
 _DROWNED = 3.0
-"""Noise stddevs of centers up to which their spread in a feature drowns in it."""
+"""The spread of centers in a feature is lost in noise up to this many noise stddevs."""
 _ALONE = 0.99
-"""A feature with this share of the squared spread of the centers distinguishes nearly all of them."""
+"""A feature with this share of the centers' squared spread separates nearly all of them alone."""
 _MOST_NAMED = 8
 
 
 Found = list[Notice] | None
-"""What a check has to say; nothing if it passed, None if nothing that the run has released can show it."""
+"""Notices of a check: empty if it passed, None if the releases can't show it."""
 
 
 def run_checks(view: FitView) -> tuple[tuple[str, Found], ...]:
-    """Every check of a run by name, with what it found; made once, since some look at whole matrices."""
+    """Runs every check once and returns the results by name; some checks scan whole matrices."""
     return tuple((name, check(view)) for name, check in _checks_of(view))
 
 
 def warnings(view: FitView, made_checks: tuple[tuple[str, Found], ...]) -> tuple[Notice, ...]:
-    """Warnings first, then notes; one good word if there is no warning."""
+    """Sorts the notices, warnings first; adds a reassuring one if there is no warning."""
     found = [notice for _, notices in made_checks for notice in notices or ()]
     found += assumptions.of_unknown_spread(view)
     found.sort(key=lambda notice: notice.level is not Level.WARNING)
@@ -52,7 +52,7 @@ def warnings(view: FitView, made_checks: tuple[tuple[str, Found], ...]) -> tuple
 
 
 def checks(made_checks: tuple[tuple[str, Found], ...]) -> Facts:
-    """Which checks were made, and how each ended; those that say nothing of such a run are left out."""
+    """Table of the checks and their outcomes; checks that don't apply to the run are left out."""
     pairs = tuple((name, _outcome(found)) for name, found in made_checks)
     return Facts(title="Checks of this report", badge=Badge.RELEASED, pairs=pairs)
 
@@ -67,12 +67,12 @@ def _outcome(found: Found) -> str:
 
 
 def texts(planned: PlannedFit, result: FitResult, states: Sequence[ProtocolState] = ()) -> tuple[str, ...]:
-    """Warnings in the report of a finished run, for callers without one; none if they could not be found.
+    """Warnings of a finished run as text, for callers without a report; () if they can't be computed.
 
     Args:
       planned: the job.
-      result: what it released.
-      states: of the run; without them, they are found again from what it released.
+      result: release of the job.
+      states: states of the run; without them, they are replayed from its releases.
     """
     try:
         view = FitView.of(planned, result, states)
@@ -92,17 +92,17 @@ def _note(text: str, badge: Badge) -> Notice:
 
 
 def _of_epsilon(view: FitView) -> Found:
-    """An epsilon that promises little."""
+    """Warns of an epsilon that promises little."""
     return _forewarned(forewarnings.of_epsilon(view.planned.config.privacy.epsilon))
 
 
 def _forewarned(found: list[str]) -> list[Notice]:
-    """What was said before the run, in the same words."""
+    """Repeats the warnings that were logged before the run."""
     return [_warning(sentence(text), Badge.PUBLIC) for text in found]
 
 
 def _of_delta(view: FitView) -> Found:
-    """A delta that promises little."""
+    """Warns of a delta that promises little."""
     plan, total = view.planned.plan, view.noisy_total
     public = view.planned.config.data.public_rows is not None
     said = _forewarned(forewarnings.of_delta(view.planned.config.privacy.delta, view.planned.config))
@@ -118,7 +118,7 @@ def _of_delta(view: FitView) -> Found:
 
 
 def _of_server_rows(view: FitView) -> Found:
-    """Too few public rows, or none at all."""
+    """Warns of too few public rows, or none."""
     config, server = view.planned.config, view.planned.initial.server
     if not protocol_of(config.algorithm).reads_server and not len(server):
         return None
@@ -135,7 +135,7 @@ def _of_server_rows(view: FitView) -> Found:
 
 
 def _of_widths(view: FitView) -> Found:
-    """Features of very different widths."""
+    """Warns of features of very different widths."""
     if not view.representative:
         return _of_spread(view)
     spread = scaled_stddev(view.planned.initial.server)
@@ -151,7 +151,7 @@ def _of_widths(view: FitView) -> Found:
 
 
 def _of_spread(view: FitView) -> Found:
-    """One feature in which centers lie far apart, where they differ in all others by little more than noise."""
+    """Warns if one feature separates the centers, while all others differ by little more than noise."""
     found, centers = view.summary.found, view.summary.centers
     if int(found.sum()) < 2 or centers.shape[1] < 2 or view.unknown_noise:
         return None
@@ -176,7 +176,7 @@ def _of_spread(view: FitView) -> Found:
 
 
 def _of_rows_left_out(view: FitView) -> Found:
-    """Rows that the job leaves out."""
+    """Notes that the job leaves out rows."""
     if view.planned.config.data.on_invalid_rows is not InvalidRows.DROP:
         return []
     return [
@@ -188,7 +188,7 @@ def _of_rows_left_out(view: FitView) -> Found:
 
 
 def _of_sizes(view: FitView) -> Found:
-    """Clusters that are hardly there."""
+    """Warns of clusters that may be empty."""
     small = [view.summary.numbers[index] for index in view.small_clusters]
     if not small:
         return [] if np.isfinite(view.size_stddevs).all() else None
@@ -202,7 +202,7 @@ def _of_sizes(view: FitView) -> Found:
 
 
 def _of_distances(view: FitView) -> Found:
-    """Centers that nearly coincide."""
+    """Warns of centers that nearly coincide."""
     numbers, pairs = view.summary.numbers, view.summary.coincident()
     if not pairs:
         return []
@@ -216,14 +216,14 @@ def _of_distances(view: FitView) -> Found:
 
 
 def _clusters(numbers: list[int]) -> str:
-    """Names of clusters, not all if there are many."""
+    """Names of clusters; shortened if there are many."""
     named = ", ".join(map(str, numbers[:_MOST_NAMED]))
     more = f" and {len(numbers) - _MOST_NAMED} more" if len(numbers) > _MOST_NAMED else ""
     return f"Cluster{'s' if len(numbers) > 1 else ''} {named}{more}"
 
 
 def _of_noise(view: FitView) -> Found:
-    """Releases in which nothing shows above the noise, but for moves of centers that have arrived."""
+    """Warns of releases below their noise, except moves of centers that have converged."""
     drowned = [
         release.path
         for release, ratio in zip(view.releases, view.ratios(), strict=True)
@@ -257,7 +257,7 @@ _CHECKS: tuple[tuple[str, Callable[[FitView], Found]], ...] = (
     ("Every release above its noise", _of_noise),
     ("Norm and server rows as the theorem on FedDP-KMeans assumes", assumptions.of_theorem),
 )
-"""The checks of a run."""
+"""Checks of a run, by name."""
 _APPLIES: Mapping[str, Callable[[FitView], bool]] = {
     "Clipping norm against the public rows": lambda view: view.representative,
     "Private rows inside the clipping norm": lambda view: not clipping.covers_box(view),
@@ -266,11 +266,11 @@ _APPLIES: Mapping[str, Callable[[FitView], bool]] = {
         view.planned.config.algorithm is Algorithm.FEDDP_KMEANS and view.representative and not view.by_client
     ),
 }
-"""Checks that say nothing of some runs, and of which runs they do."""
+"""Conditions of the checks that only apply to some runs."""
 
 
 def _of_shares(view: FitView) -> Found:
-    """Whether clients split the noise, rather than add all of it each."""
+    """Warns if every client adds all of the noise instead of a share of it."""
     return _forewarned(forewarnings.of_shares(view.planned.config))
 
 

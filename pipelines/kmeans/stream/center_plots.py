@@ -1,4 +1,4 @@
-"""Plots of how the centers of a stream move, from released numbers alone."""
+"""Plots of the moving centers of a stream, from released numbers alone."""
 
 import datetime
 
@@ -15,18 +15,18 @@ from dapple_dp.pipelines.page.svg import Figure
 from dapple_dp.schemas.kmeans.recurring.remembered import MEMORY_DRIFT_SCORE
 
 NAMED = len(SERIES)
-"""Clusters that have a color."""
+"""Number of clusters with a color."""
 MOST_PANELS = 8
 _MOST_PATHS = 60
 _BOX = (340.0, 260.0)
 
 
 def path_plane(history: History) -> tuple[NDArray[np.float64], NDArray[np.float64], list[int]]:
-    """Centers in the plane along which those of all windows spread most.
+    """Projects centers to the plane in which those of all windows spread most.
 
     Returns:
-      Shape (k, n, 2), feature units, NaN where a window has no such cluster; the two directions' shares of the spread;
-      and the k numbers of the clusters.
+      Shape (k, n, 2), feature units, NaN if a window has no such cluster; the two directions' shares of the spread; and
+      the numbers of the k clusters.
     """
     numbers = history.largest(_MOST_PATHS)
     paths = np.stack([history.path(number) for number in numbers])
@@ -38,7 +38,7 @@ def path_plane(history: History) -> tuple[NDArray[np.float64], NDArray[np.float6
 
 
 def center_paths(history: History) -> Figure:
-    """The way of every center in that plane, on one scale: a ring where it began, its number where it is."""
+    """Path of every center in that plane, with a ring at the start and the cluster number at the end."""
     places, shares, numbers = path_plane(history)
     named = history.largest(NAMED)
     figure = Figure(_BOX[1] + 70.0)
@@ -57,7 +57,7 @@ def center_paths(history: History) -> Figure:
 
 
 def _name_ends(chart: Chart, places: NDArray[np.float64], numbers: list[int], named: list[int]) -> None:
-    """Numbers of clusters where their ways end, beside all ways."""
+    """Writes cluster numbers at the ends of the paths, away from all paths."""
     ends, before = places[:, -1], places[:, :-1].reshape(-1, 2)
     summary = CenterSummary.of(ends, np.ones(len(ends)), (), tuple(numbers))
     points = np.concatenate([ends, before[np.isfinite(before).all(axis=1)]])
@@ -65,14 +65,14 @@ def _name_ends(chart: Chart, places: NDArray[np.float64], numbers: list[int], na
 
 
 def moving_features(history: History) -> list[int]:
-    """The features in which a center moved most, in their order; equal ones in the order of the features."""
+    """The features in which a center moved most, in the order of the features."""
     paths = np.stack([history.path(number) for number in history.largest(NAMED)])
     reach = (np.nanmax(paths, axis=1) - np.nanmin(paths, axis=1)).max(axis=0)
     return sorted(np.argsort(-reach, kind="stable")[:MOST_PANELS].tolist())
 
 
 def feature_panels(history: History) -> Figure:
-    """A small plot for each of these features, with a line per cluster and a band of two stddevs of its noise."""
+    """Small plots, one for each of these features: a line per cluster with a band of two noise stddevs."""
     found = []
     for feature in moving_features(history):
         lines = []
@@ -85,7 +85,7 @@ def feature_panels(history: History) -> Figure:
 
 
 def distance_lines(history: History) -> Figure:
-    """How far each center is from where it was in the first window, beside the noise of the last one."""
+    """Distance of each center from its position in the first window, with the noise of the last one."""
     lines = []
     for number in history.largest(NAMED):
         path = history.path(number)
@@ -112,7 +112,7 @@ def _over_windows(history: History, lines: list[Series], y_label: str) -> Figure
 
 
 def size_panels(history: History, unit: str) -> Figure:
-    """A small plot of the noisy size of each of the largest clusters, with a band of two stddevs of its noise."""
+    """Small plots, one for each of the largest clusters: noisy size with a band of two noise stddevs."""
     found = []
     for place, number in enumerate(history.largest(NAMED)):
         y, reach = history.values("sizes", number), 2.0 * history.size_stddevs
@@ -122,13 +122,13 @@ def size_panels(history: History, unit: str) -> Figure:
 
 
 def _dated(figure: Figure, history: History) -> Figure:
-    """A figure with the dates of windows instead of their numbers."""
+    """Labels a figure with dates of windows instead of their numbers."""
     for chart in figure.charts:
         chart.x.days = datetime.date.fromisoformat(history.first), history.days
     return figure
 
 
 def _windows(history: History) -> str:
-    """Name of the axis of windows, with their years, which stand beside no date."""
+    """Label of the axis of windows, with their years, which the dates omit."""
     first, last = (each.date[:4] for each in (history.windows[0], history.last))
     return f"window, {first}" if first == last else f"window, {first} to {last}"

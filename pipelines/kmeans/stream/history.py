@@ -1,4 +1,4 @@
-"""What the page of a stream is drawn from: released numbers of some of its windows, never private rows."""
+"""Released numbers of a stream's windows for its page; never private rows."""
 
 import dataclasses
 import itertools
@@ -21,22 +21,22 @@ from dapple_dp.transforms.files.stores import join
 from dapple_dp.transforms.numerics.kmeans.recurring.windows import own_noise
 
 LAST = 50
-"""The last this many windows are shown, whatever their number."""
+"""Number of most recent windows that are always shown."""
 _MOST_OVERALL = 100
-"""Windows of a whole epoch that are drawn, besides the last one."""
+"""Largest number of windows drawn for a whole epoch, besides the last one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ShownWindow:
-    """Released numbers of one window, by the number of the cluster.
+    """Released numbers of one window, by cluster number.
 
     Attributes:
-      index: of the window, 0 for the first of the epoch.
-      date: of the window.
+      index: index of the window, 0 for the first of the epoch.
+      date: date of the window.
       centers: shape (d,) each, feature units.
       sizes: noisy rows, or noisy weight of clients.
-      noise: of the remembered mean, feature units; None where it is not known.
-      scores: drift score; None where it is not known.
+      noise: noise stddev of the remembered mean, feature units; None if unknown.
+      scores: drift score; None if unknown.
     """
 
     index: int
@@ -49,21 +49,21 @@ class ShownWindow:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class History:
-    """The windows that a page shows.
+    """Windows shown on a page.
 
     Attributes:
-      windows: n of them, at least one, the last one that is complete among them.
-      every: of the windows before the last `LAST` those are shown whose index is a multiple of it.
-      size_stddevs: shape (n,): noise stddev of a size in each of them.
-      features: d names.
-      units: shape (d,): a step of a feature in the unit of its column; None where features are in that anyway, or
-        where a column has become several of them.
-      unit_words: what lengths across features are in.
-      starts: shape (d,): 0 of a feature in the unit of its column.
+      windows: the n >= 1 windows, in order; the last one is the latest complete window.
+      every: windows before the last `LAST` are shown if their index is a multiple of this.
+      size_stddevs: shape (n,): noise stddev of a size in each window.
+      features: names of the d features.
+      units: shape (d,): length of a feature's step in the unit of its column; None if features are in column units
+        already, or a column became several features.
+      unit_words: unit of lengths across features, in words.
+      starts: shape (d,): zero of each feature, in the unit of its column.
       first: date of the first window of the epoch.
-      days: from one window's date to that of the next.
-      epsilon: of the epoch, as the last one states it.
-      delta: likewise.
+      days: days between the dates of two windows.
+      epsilon: epsilon of the epoch, as stated by the last window.
+      delta: delta of the epoch, as stated by the last window.
     """
 
     windows: tuple[ShownWindow, ...]
@@ -94,19 +94,19 @@ class History:
         return sorted(sorted(sizes, key=lambda number: (-sizes[number], number))[:most])
 
     def values(self, field: str, number: int) -> NDArray[np.float64]:
-        """A number of a cluster in each window, shape (n,); NaN where it is not known."""
+        """Values of a field for one cluster in each window, shape (n,); NaN if unknown."""
         found = [getattr(each, field).get(number) for each in self.windows]
         return np.array([np.nan if value is None else value for value in found], dtype=np.float64)
 
     def path(self, number: int) -> NDArray[np.float64]:
-        """The center of a cluster in each window, shape (n, d), feature units; NaN where there was no such cluster."""
+        """Center of a cluster in each window, shape (n, d), feature units; NaN if the window has no such cluster."""
         unknown = np.full(len(self.features), np.nan)
         return np.stack([each.centers.get(number, unknown) for each in self.windows])
 
     def in_units(self, number: int, feature: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """A coordinate of a center in each window, and the stddev of its noise, both in the unit of the column.
+        """Coordinate of a center in each window and its noise stddev, both in the unit of the column.
 
-        The noise of a center is spread over all features alike.
+        The noise of a center is spread evenly over all features.
         """
         unit = 1.0 if self.units is None else float(self.units[feature])
         noise = self.values("noise", number) / np.sqrt(len(self.features))
@@ -114,12 +114,12 @@ class History:
 
     @property
     def overall(self) -> "History":
-        """The whole epoch so far: each `every`th window and the last one."""
+        """The whole epoch so far: every `every`th window and the last one."""
         return self._part([each.index % self.every == 0 or each is self.last for each in self.windows])
 
     @property
     def recent(self) -> "History | None":
-        """The last `LAST` windows; None where all windows are shown anyway."""
+        """The last `LAST` windows; None if all windows are shown anyway."""
         if self.every == 1:
             return None
         return self._part([each.index > self.last.index - LAST for each in self.windows])
@@ -130,19 +130,19 @@ class History:
 
     @property
     def thinning(self) -> str:
-        """Which windows the page shows, in words."""
+        """Sentence on which windows the page shows."""
         if self.every == 1:
             return "The page shows all windows."
         return f"The page shows the last {LAST} windows, and one window in {self.every} of the whole epoch."
 
 
 def thinned(done: int) -> tuple[list[int], int]:
-    """Indices of the windows to show, ascending, and the step among the older ones.
+    """Returns the indices of the windows to show, ascending, and the step among the older ones.
 
-    The step is a power of two. So an older window that one page leaves out stays out of all later ones.
+    The step is a power of two, so an older window that one page leaves out stays out of all later pages.
 
     Args:
-      done: how many windows are complete, at least 1.
+      done: number of complete windows, at least 1.
     """
     every = 1
     while -(-done // every) > _MOST_OVERALL:
@@ -151,15 +151,15 @@ def thinned(done: int) -> tuple[list[int], int]:
 
 
 def read_history(config: StreamConfig, output: str, done: int) -> History:
-    """What the page shows.
+    """Reads the history of a stream from its output folder.
 
     Args:
       config: the job.
-      output: its folder.
-      done: how many windows are complete, at least 1.
+      output: folder of the job.
+      done: number of complete windows, at least 1.
 
     Raises:
-      InputError: if a file of a window is not the one that it released.
+      InputError: if a file of a window differs from the released one.
     """
     indices, every = thinned(done)
     folder = join(output, config.calendar.date(done - 1))
@@ -190,14 +190,14 @@ def read_history(config: StreamConfig, output: str, done: int) -> History:
 
 
 def _units(manifest: ModelManifest) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """Where features have 0, and how long a step of them is, in the units of their columns."""
+    """Zeros and step lengths of features, in the units of their columns."""
     ends = np.array([[0.0], [1.0]]) * np.ones(len(manifest.features))
     found = None if manifest.encoding is None else Encoder.from_json(manifest.encoding).in_units(ends)
     return (ends[0], None) if found is None else (found[0], found[1] - found[0])
 
 
 def _named(config: StreamConfig, features: tuple[str, ...]) -> tuple[str, ...]:
-    """The names that pages give them."""
+    """Names of the features on pages."""
     named = config.template.data.feature_names
     return features if named is None or len(named) != len(features) else named
 
@@ -209,7 +209,7 @@ def _found(folder: str, name: str) -> tuple[str, Refusal]:
 
 
 def _window(folder: str, index: int, date: str, n_features: int) -> ShownWindow:
-    """The window in a folder."""
+    """Reads the window in a folder."""
     path, refusal = _found(folder, CENTERS_FILE)
     table = gate.read_table(path, refusal, TableForm.by_size())
     with refusal.covers():
@@ -234,8 +234,8 @@ def _window(folder: str, index: int, date: str, n_features: int) -> ShownWindow:
 def _size_stddevs(config: StreamConfig, folder: str, done: int) -> NDArray[np.float64]:
     """Noise stddev of a size in each window of the epoch so far, shape (done,).
 
-    All windows have one job, so the noise of their releases is equal. That of their own parts grows a little, since
-    each is solved for from the windows before it.
+    All windows have the same job, so their releases have the same noise. The noise of a window's own part grows a
+    little, since it is computed from the windows before it.
     """
     path, refusal = _found(folder, MEMORY_FILE)
     table = gate.read_table(path, refusal, TableForm.by_size(MEMORY_SCHEMA))

@@ -1,11 +1,11 @@
-"""The `stream` job: releases the windows of an epoch that are due, one after another, and waits for the next.
+"""The `stream` job: releases the due windows of an epoch one after another, and waits for the next.
 
-A window is a `fit` of its own with a ledger, so it is released once, whatever kills this job, and the next call goes on
-where this one ended. Which windows are due follows from the calendar and the clock, never from rows. With `--once` the
-job does not wait; its windows are the same, byte for byte. With `--drain` it finishes what was charged, and ends.
+A window is a `fit` with a ledger, so it is released only once even if this job is killed, and the next call resumes
+where this one stopped. The calendar and the clock decide which windows are due, never the rows. With `--once` the job
+doesn't wait; its windows are the same, byte for byte. With `--drain` it finishes the charged windows and stops.
 
-A window that a clock has released too early stays released. So one window may be due at a time: several are the work of
-a clock that jumped, or of nights that were missed, and a person says which.
+A window released too early by a wrong clock can't be taken back. So only one window may be due at a time: several mean
+that the clock jumped or that nights were missed, and a person has to say which.
 """
 
 import dataclasses
@@ -54,10 +54,10 @@ def _plan(run: Run[StreamConfig]) -> Due:
 
 
 def _work(run: Run[StreamConfig], due: Due) -> Released:
-    """Releases windows as they are due, until there are no more, or it is asked to end."""
+    """Releases windows as they become due, until the epoch ends or a signal arrives."""
     config = run.settings
     if due.done and not due.indices:
-        # The process that released the last window may have been killed before the page.
+        # The process that released the last window may have been killed before it wrote the page.
         write_page(config, run.options.output, due.done)
     if not due.indices:
         clear(_window_rows(config, run.options.beam))
@@ -68,15 +68,15 @@ def _work(run: Run[StreamConfig], due: Due) -> Released:
 
 
 def _check_clock(run: Run[StreamConfig], indices: Sequence[int], *, asking: bool) -> None:
-    """Lets one window be released at a time, and several only through the date that a person has named.
+    """Refuses several new windows at once, except up to the date that a person has confirmed.
 
     Args:
-      run: of the job.
-      indices: of windows that are due and have not begun.
-      asking: whether a person may be asked.
+      run: run of the job.
+      indices: due windows that haven't begun.
+      asking: whether to ask for confirmation on the terminal.
 
     Raises:
-      ConfigError: if several are due beyond that date.
+      ConfigError: if several windows after that date are due.
     """
     dates = [run.settings.calendar.date(index) for index in indices]
     new = [date for date in dates if date > run.options.catch_up]
@@ -94,12 +94,12 @@ def _check_clock(run: Run[StreamConfig], indices: Sequence[int], *, asking: bool
 
 
 def _has_person() -> bool:
-    """Whether somebody can be asked."""
+    """Returns whether a person can be asked on the terminal."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 def _arrived(run: Run[StreamConfig], warned: list[int | None], indices: tuple[int, ...], watch: Watch) -> Iterator[str]:
-    """Releases windows whose rows are made readable first."""
+    """Makes the rows of the windows readable, then releases the windows."""
     with arriving(_window_rows(run.settings, run.options.beam), run.options.output) as rows:
         yield from _released(run, warned, rows, indices, watch)
         if rows.short:
@@ -113,9 +113,9 @@ def _arrived(run: Run[StreamConfig], warned: list[int | None], indices: tuple[in
 def _released(
     run: Run[StreamConfig], warned: list[int | None], rows: FolderRows, indices: tuple[int, ...], watch: Watch
 ) -> Iterator[str]:
-    """Releases windows one after another, until the job is asked to end; gives the date of each.
+    """Releases windows in order until a signal arrives, and yields the date of each.
 
-    The number of warnings of each goes to `warned`.
+    Appends the number of warnings of each window to `warned`.
     """
     config, options = run.settings, run.options
     for index in indices:
@@ -133,7 +133,7 @@ def _released(
 
 
 def _count_windows(config: StreamConfig, done: int) -> None:
-    """Says how many windows are released, and when the next one is due, so that a lag is seen from outside."""
+    """Reports the number of released windows and the next due time as metrics, so that monitoring sees a lag."""
     MEASURES.put(WINDOWS, done)
     MEASURES.put(WINDOWS_LEFT, config.options.windows - done)
     if done < config.calendar.n_wanted:
@@ -151,11 +151,11 @@ def _write(run: Run[StreamConfig], due: Due, released: Released) -> Outcome:
 
 
 def _window_rows(config: StreamConfig, options: PipelineOptions) -> TopicWindows | LakeRows:
-    """The windows of a job's topic, or its rows that are in folders.
+    """Source of the windows' rows: a topic, or folders.
 
     Args:
       config: the job.
-      options: for Beam.
+      options: Beam options.
     """
     stream, data = config.options, config.template.data
     if stream.kafka is None:

@@ -1,4 +1,4 @@
-"""`index.html` of a stream: how its models, sizes and drift go on from window to window, from released files alone."""
+"""`index.html` of a stream: its models, sizes and drift over the windows, from released files alone."""
 
 import hashlib
 
@@ -37,8 +37,8 @@ def write_page(config: StreamConfig, output: str, done: int) -> None:
 
     Args:
       config: the job.
-      output: its folder.
-      done: how many windows are complete, at least 1.
+      output: folder of the job.
+      done: number of complete windows, at least 1.
     """
     history = read_history(config, output, done)
     page = render_page("Stream", lambda: _page(config, history, done))
@@ -86,19 +86,19 @@ def _days(options: StreamOptions) -> str:
 
 
 def _unit(config: StreamConfig) -> str:
-    """What the epoch protects one of."""
+    """The privacy unit of the epoch, in words."""
     return UNITS[config.template.privacy.unit].word
 
 
 def _participation(options: StreamOptions) -> tuple[str, str]:
-    """In how many windows one of them counts."""
+    """Label and value on how many windows a unit may be in."""
     if options.once is not None:
         return "Each row is in one window", options.once
     return "Each client counts", f"in {options.max_windows} windows at most, {options.min_separation} apart at least"
 
 
 def _centers(history: History, done: int) -> Section:
-    """How the models move."""
+    """The section on the movement of the centers."""
     blocks: list[Block] = []
     if len(history.features) > 1:
         blocks.append(
@@ -142,13 +142,13 @@ def _features(history: History) -> Block:
 
 
 def _largest_clusters(history: History) -> str:
-    """Which clusters have a color, where not all have one."""
+    """Sentence on which clusters have a color, if not all do."""
     named, found = center_plots.NAMED, len(history.last.sizes)
     return f" The {named} largest clusters of {found} have a color." if found > named else ""
 
 
 def _views(history: History) -> list[tuple[str, str, History]]:
-    """Ends of names and titles of plots, and what they show: the epoch, and its last windows where it is thinned."""
+    """Suffixes of plot names and titles, and the windows to show: the epoch, and its latest windows if thinned."""
     recent = history.recent
     found = [("", "", history.overall)]
     return found if recent is None else [*found, ("-recent", f", last {len(recent.windows)} windows", recent)]
@@ -199,7 +199,7 @@ def _drift(history: History) -> list[Block]:
 
 
 def _budget(history: History, left: str, rest: int) -> Section:
-    """What the epoch costs and what is left."""
+    """The section on the cost of the epoch and the remaining budget."""
     spent = f"epsilon {history.epsilon:.4g}, delta {history.delta:.3g}"
     facts = Facts(
         title="Budget",
