@@ -1,4 +1,4 @@
-"""The `ledger` job: sets limits, and shows, verifies and exports what runs have spent. Reads no data."""
+"""The `ledger` job: sets limits, and shows, verifies and exports the spending of runs. Reads no data."""
 
 import csv
 import dataclasses
@@ -33,14 +33,14 @@ from dapple_dp.transforms.privacy import ledger_filter
 _USUAL_EPSILONS = (0.1, 0.5, 1.0, 3.0)
 _USUAL_DELTA = 1e-6
 _MOST_NAMED = 8
-"""Runs that a notice names."""
+"""Largest number of runs that a notice names."""
 
 
 def run(given: SimpleNamespace) -> dict[str, Any] | None:
-    """The command; returns the summary that is printed last, or None if rows were printed.
+    """Runs the command; returns its summary, or None if it printed rows.
 
     Raises:
-      DappleError: what stopped it, in one sentence.
+      DappleError: if the action fails.
     """
     book = Ledger(given.ledger)
     if given.action == "limit":
@@ -87,7 +87,7 @@ def _limit(book: Ledger, given: SimpleNamespace) -> dict[str, Any]:
 
 
 def _runs_that_fit(dataset: str, limit: Limit, held: Sequence[Charge]) -> list[dict[str, Any]]:
-    """How many runs a limit has room for: of Gaussian releases at usual epsilons, and like the last one."""
+    """Counts the runs that fit a limit: Gaussian ones at usual epsilons, and ones like the last run."""
     delta = min(_USUAL_DELTA, limit.delta)
     charges = [_gaussian_charge(dataset, delta, limit, epsilon) for epsilon in _USUAL_EPSILONS]
     found = [
@@ -105,7 +105,7 @@ def _runs_that_fit(dataset: str, limit: Limit, held: Sequence[Charge]) -> list[d
 
 
 def _copy(book: Ledger, other: Ledger) -> dict[str, Any]:
-    """Moves all entries to another ledger; says what does not come along, and what is to be done from now on."""
+    """Moves all entries to another ledger; prints what isn't copied, and what to do next."""
     entries = book.copy_to(other)
     rolls = "the folder that `state` names" if book.folder is None else f"{book.folder}{ROLLS}"
     waiting = [run for run, status in run_states(entries).items() if status.word == "reserved"]
@@ -120,7 +120,7 @@ def _copy(book: Ledger, other: Ledger) -> dict[str, Any]:
 
 
 def _show(book: Ledger) -> dict[str, Any]:
-    """What every data set may spend and has spent, and the state of every run."""
+    """Limit and spending of every data set, and the state of every run."""
     datasets: dict[str, Any] = {}
     entries = book.entries()
     to = moved_to(entries)
@@ -151,13 +151,13 @@ def _show(book: Ledger) -> dict[str, Any]:
 
 
 def _named(runs: Sequence[str]) -> str:
-    """Ids of runs, not all if there are many."""
+    """Joins the ids of runs; shortened if there are many."""
     more = f" and {len(runs) - _MOST_NAMED:,} more" if len(runs) > _MOST_NAMED else ""
     return ", ".join(runs[:_MOST_NAMED]) + more
 
 
 def _notice(wrong: Mapping[str, Sequence[str]]) -> str:
-    """What outputs of runs say that is not so, a line each; epsilon and delta are not among it."""
+    """Lists wrong statements in outputs of earlier versions, a line each; epsilon and delta are not affected."""
     runs: dict[str, list[str]] = {}
     for run_id, statements in wrong.items():
         for each in statements:
@@ -167,7 +167,7 @@ def _notice(wrong: Mapping[str, Sequence[str]]) -> str:
 
 
 def _line(name: str, held: Sequence[RunStatus]) -> str:
-    """The line on a run, or on all windows of an epoch, which are charged once."""
+    """The line for a run, or for all windows of an epoch, which are charged once."""
     charge = held[0].charge
     faults = {each.charge.correction for each in held if each.state != "void"} - {None}
     said = f"{name}: {charge.job} on {charge.dataset}, epsilon {charge.epsilon:.6g}"
@@ -181,13 +181,13 @@ def _line(name: str, held: Sequence[RunStatus]) -> str:
 
 
 def _state(status: RunStatus) -> str:
-    """The state of a run, with what can become of it where that is nothing."""
+    """The state of a run, with an explanation if it is lost."""
     more = "; charged, and nothing resumes a run in memory, unless its process still runs"
     return status.word + (more if status.word == "lost" else "")
 
 
 def _plan(book: Ledger, given: SimpleNamespace) -> dict[str, Any]:
-    """The largest epsilon of each of some runs that fit together, after what has been spent."""
+    """The largest epsilon at which the given number of further runs fit together."""
     entries = book.entries()
     check_open(entries, book.path)
     limit = limits_of(entries).get(given.dataset)
@@ -212,7 +212,7 @@ def _plan(book: Ledger, given: SimpleNamespace) -> dict[str, Any]:
 
 
 def _gaussian_charge(dataset: str, delta: float, limit: Limit, epsilon: float = 1.0) -> Charge:
-    """A run of one Gaussian release of an epsilon."""
+    """The charge of a run with one Gaussian release at this epsilon."""
     charge = Charge(
         dataset=dataset,
         job="fit",
@@ -226,7 +226,7 @@ def _gaussian_charge(dataset: str, delta: float, limit: Limit, epsilon: float = 
 
 
 def _verify(entries: Sequence[LedgerEntry], head: str | None, outputs: str | None) -> dict[str, Any]:
-    """Says that the chain holds, which has been checked; that it holds an entry known from before, and all outputs."""
+    """Confirms the chain, which reading has checked, a known earlier entry (`head`), and all outputs."""
     if head is not None and all(each.digest != head for each in entries):
         raise LedgerRefusedError(
             f"the ledger must hold the entry {head}, got none of that digest; it was replaced or cut since."
@@ -236,7 +236,7 @@ def _verify(entries: Sequence[LedgerEntry], head: str | None, outputs: str | Non
 
 
 def _check_outputs(entries: Sequence[LedgerEntry], folder: str) -> int:
-    """How many outputs below a folder were charged to this ledger, all of them as it names them."""
+    """Counts the outputs below a folder that this ledger charged; raises if one of them isn't in it."""
     if not os.path.isdir(folder):
         raise ConfigError(f"--outputs must be a folder on a local disk, got {folder}; give the folder of the outputs.")
     found = 0
@@ -254,7 +254,7 @@ def _check_outputs(entries: Sequence[LedgerEntry], folder: str) -> int:
 
 
 def _rows(entries: Sequence[LedgerEntry], form: str) -> str:
-    """All entries, a line each."""
+    """Formats all entries, a line each."""
     if form == "jsonl":
         rows = [dict(zip(COLUMNS, each.row, strict=True)) | {"content": each.body} for each in entries]
         return "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows)

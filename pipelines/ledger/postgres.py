@@ -1,9 +1,9 @@
-"""The rows of a ledger in a database of a PostgreSQL server, for runs on several machines.
+"""Storage of a ledger in a PostgreSQL database, for runs on several machines.
 
-Transactions are serializable, and a writer locks the table `head` before it reads what was spent: a lock of `entries`
-needs the right to change entries, which no role should have. If a connection is lost while a transaction is committed,
-then nobody here knows whether it was. So each attempt has a random nonce in the rows that it appends, and the next
-attempt looks for these rows first, under the same lock.
+Transactions are serializable, and a writer locks the table `head` before it reads the spending: locking `entries` would
+need the right to change entries, which no role should have. If a connection is lost during a commit, the client can't
+know whether it succeeded. So each attempt adds a random nonce to the rows that it appends, and the next attempt looks
+for these rows first, under the same lock.
 """
 
 import contextlib
@@ -38,16 +38,16 @@ _TABLES = (
     f"INSERT INTO dapple.head VALUES ({FORMAT}, 0, '{CHAIN_START}')",
 )
 _LIMITS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
-"""By the last one, a process that is cut off while it writes does not hold the lock forever."""
+"""The last one releases the lock of a process that is cut off while it writes."""
 _LOCK = "LOCK TABLE dapple.head IN SHARE ROW EXCLUSIVE MODE"
 RIGHTS = (
     "GRANT USAGE ON SCHEMA dapple TO {role}; "
     "GRANT SELECT, INSERT ON dapple.entries, dapple.attempts TO {role}; "
     "GRANT SELECT, UPDATE ON dapple.head TO {role};"
 )
-"""The rights that suffice for every job, once somebody has made the ledger. No entry can be changed with them."""
+"""Rights that suffice for every job once the ledger exists; they don't allow changing entries."""
 _DURABLE = {"fsync": ("on",), "synchronous_commit": ("on", "remote_apply")}
-"""Settings of the server, and what they must be, so that what was committed is on the disk."""
+"""Server settings and their required values, so that a commit is on disk."""
 _CONNECTION = {
     "application_name": "dapple",
     "client_encoding": "UTF8",
@@ -58,45 +58,45 @@ _CONNECTION = {
     "tcp_user_timeout": "30000",
 }
 _PRIMARY = {"target_session_attrs": "read-write"}
-"""A standby may lag behind, and would not know of the last charges."""
+"""A standby may lag behind and miss the last charges."""
 _FINAL = re.compile(
     "|".join(
         (
-            # The library, of a URL that it can't use, before it asks any server.
+            # From the library, for a URL that it can't use, before it contacts a server.
             r"connection is bad: (?!connection to server)",
             r"Name or service not known|nodename nor servname|No address associated",
-            # The library, of a server without what the URL asks for, or of a server of something else.
+            # From the library, for a server without a feature that the URL asks for, or that isn't PostgreSQL.
             r"does not support|but SSL was required|certificate|encryption required|channel binding required",
             r"authentication method requirement|received invalid response|expected authentication request",
-            # The server, of a role, a password, a database or an option.
+            # From the server, for a role, a password, a database or an option.
             r"authentication failed|no password|pg_hba|does not exist|no such (?:user|database)",
             r"permission denied|is not permitted|not currently accepting connections",
             r"unrecognized configuration parameter|invalid value for parameter",
         )
     )
 )
-"""What libpq and servers say, in English, of a connection that they will refuse the next time, too. Errors of a
-connection have no SQLSTATE. What isn't listed, such as a message in another language, is tried again."""
+"""English messages of libpq and servers for connections that will be refused again. Connection errors have no SQLSTATE.
+Other messages, such as those in another language, lead to another attempt."""
 _STANDBY = re.compile("session is read-only|server is in hot standby mode")
 _MISSING_RIGHT = "42501"
 _NO_LEDGER = ("3F000", "42P01")
 _AGAIN = ("40001", "40P01", "23505", "42P06", "42P07", "55P03", "57014", "25P03")
-"""SQLSTATE of what goes away: serialization, a deadlock, a row, schema or table that another one made first, a wait."""
+"""SQLSTATE of temporary errors: serialization, a deadlock, an object that another process created first, a timeout."""
 _NO_STANDBY = "01000"
-"""SQLSTATE of the warning that a commit did not wait for a standby; a server that crashes warns by another one."""
+"""SQLSTATE of the warning that a commit did not wait for a standby; a crashing server warns with another one."""
 _LONGEST_PAUSE = 2.0
 _REACHED: set[str] = set()
-"""URLs by which this process has had a connection; a standby there is the old primary of a server that moves."""
+"""URLs that this process has connected to; a standby there may be the old primary of a server that moves."""
 
 
 class PostgresDatabase:
-    """A ledger's database.
+    """Database of a ledger.
 
     Args:
       url: `postgresql://USER@HOST:PORT/DATABASE`, without a password.
 
     Raises:
-      ConfigError: if the extra `postgres` is not installed, or libpq cannot read the URL.
+      ConfigError: if the extra `postgres` isn't installed, or libpq can't parse the URL.
     """
 
     folder: str | None = None
@@ -119,7 +119,7 @@ class PostgresDatabase:
             ) from error
 
     def make(self) -> None:
-        """Makes the tables of an empty ledger, if there are none."""
+        """Creates the tables of an empty ledger, if they don't exist."""
 
         def act(connection: "Connection", _: str) -> None:
             if connection.execute("SELECT to_regclass('dapple.entries')").fetchone() == (None,):
@@ -129,11 +129,11 @@ class PostgresDatabase:
         self._repeated(act, {})
 
     def look(self, act: Callable[["_Rows"], Result]) -> Result:
-        """What `act` says of all rows as of one moment."""
+        """Returns the result of `act` on a consistent snapshot of all rows."""
         return self._repeated(lambda connection, nonce: act(_Rows(connection, nonce)), {})
 
     def change(self, act: Callable[["_Rows"], Result]) -> Result:
-        """Lets `act` append rows while nobody else does."""
+        """Calls `act`, which may append rows, under an exclusive lock; returns its result."""
         unknown: dict[str, Result] = {}
 
         def attempt(connection: "Connection", nonce: str) -> Result:
@@ -150,11 +150,11 @@ class PostgresDatabase:
         return self._repeated(attempt, unknown)
 
     def _repeated(self, act: Callable[["Connection", str], Result], unknown: dict[str, Result]) -> Result:
-        """What a transaction gives that was committed; tries again whatever may go away.
+        """Returns the result of a committed transaction; repeats it after temporary errors.
 
         Args:
-          act: of a connection in a transaction, and the nonce of the attempt.
-          unknown: gets what `act` gave, by nonce, where nobody knows whether it was committed.
+          act: called with a connection in a transaction, and the nonce of the attempt.
+          unknown: filled with results by nonce, for attempts whose commit may or may not have succeeded.
         """
         end, pause = time.monotonic() + WAIT_SECONDS, 0.01
         while True:
@@ -175,10 +175,10 @@ class PostgresDatabase:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _commit(self, connection: "Connection") -> None:
-        """Commits; raises LedgerUnavailableError where a standby that must have the rows, too, has not said so."""
+        """Commits; raises LedgerUnavailableError if a required standby doesn't confirm in time."""
         warnings: list[str | None] = []
         connection.add_notice_handler(lambda told: warnings.append(told.sqlstate))
-        # No setting of the server limits how long it waits for its standbys. It warns when this wait is cut short.
+        # No server setting limits the wait for standbys, so cancel it; the server then warns.
         limit = threading.Timer(WAIT_SECONDS, connection.cancel_safe)
         limit.start()
         try:
@@ -193,8 +193,8 @@ class PostgresDatabase:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator["Connection"]:
-        """A connection to a server that keeps what it commits, in a transaction."""
-        # Statements that a server has prepared are lost behind a pool of connections.
+        """Opens a connection in a transaction, to a server whose commits are durable."""
+        # No prepared statements, since they get lost behind a connection pool.
         with contextlib.closing(
             self._errors.connect(**self._options, autocommit=True, prepare_threshold=None)
         ) as connection:
@@ -211,7 +211,7 @@ class PostgresDatabase:
             yield connection
 
     def _goes_away(self, error: "psycopg.Error") -> bool:
-        """Whether it makes sense to try again: a server that starts, stops or is cut off; and who came first."""
+        """Returns whether an error is temporary: a server that starts, stops or is cut off, or a conflict."""
         if error.sqlstate is not None:
             return error.sqlstate in _AGAIN or error.sqlstate[:2] in ("08", "57", "53")
         if not isinstance(error, self._errors.OperationalError | self._errors.InterfaceError):
@@ -220,11 +220,11 @@ class PostgresDatabase:
         return _FINAL.search(text) is None and (_STANDBY.search(text) is None or self._may_move())
 
     def _may_move(self) -> bool:
-        """Whether another server may take over at this URL: it names several hosts, or it has worked before."""
+        """Returns whether another server may take over: the URL has several hosts, or it has worked before."""
         return "," in str(self._options.get("host", "")) or self.place in _REACHED
 
     def _refused(self, error: "psycopg.Error") -> LedgerRefusedError:
-        """The error that the user sees for an error of the library or the server."""
+        """Converts an error of the library or the server to the one that users see."""
         if error.sqlstate in _NO_LEDGER:
             return LedgerRefusedError(
                 f"ledger must be an existing ledger, got a database without one, {self.place}; set a limit with "

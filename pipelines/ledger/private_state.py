@@ -1,8 +1,8 @@
-"""The register of private state: what the windows of an epoch leave to later ones is known by its content.
+"""Register of private state: verifies by digest what the windows of an epoch leave to later windows.
 
-Roll, record of offsets and released files of a window have names that copies share: an older backup has them, so has a
-rehearsal of the same epoch with another ledger. So the ledger's commit of a window holds the SHA-256 of each, and
-a process that reads them for a later window uses this register, which compares first.
+The client list, the record of offsets and the released files of a window have the same names in every copy, such as an
+older backup or a rehearsal of the epoch with another ledger. So the ledger's commit of a window holds the SHA-256 of
+each, and a process that reads them for a later window compares it through this register first.
 """
 
 import enum
@@ -17,10 +17,10 @@ from dapple_dp.transforms.files import gate
 
 
 class State(enum.StrEnum):
-    """What a window leaves; the value is its key in the ledger's commit.
+    """State that a window leaves; the value is its key in the ledger's commit.
 
-    ROLL: which clients have counted. OFFSETS: which messages of a topic it had. MANIFEST: what it released, with the
-    sums that it remembers.
+    ROLL: the clients that have been counted. OFFSETS: the messages of a topic that the window had. MANIFEST: its
+    release, with the sums that it remembers.
     """
 
     ROLL = "roll"
@@ -29,17 +29,17 @@ class State(enum.StrEnum):
 
 
 def digest_of(content: bytes) -> str:
-    """What a commit holds of a file: SHA-256, 64 hex digits."""
+    """SHA-256 of a file, 64 hex digits, as stored in a commit."""
     return hashlib.sha256(content).hexdigest()
 
 
 class Register:
-    """What the ledger knows of the private state of one epoch.
+    """The ledger's record of the private state of one epoch.
 
     Args:
-      ledger: path of the ledger that charges it.
+      ledger: path of the epoch's ledger.
       dataset: `data.name` of its jobs.
-      epoch: its name.
+      epoch: name of the epoch.
     """
 
     def __init__(self, ledger: str, dataset: str, epoch: str):
@@ -47,35 +47,35 @@ class Register:
         self._runs: dict[int, RunStatus] | None = None
 
     def runs(self) -> dict[int, RunStatus]:
-        """What the ledger says of the runs of the epoch, by the number of the window; read once until `look_again`."""
+        """Returns the status of the epoch's runs by window number; read once until `look_again`."""
         if self._runs is None:
             ledger, dataset, epoch = self._of
             self._runs = Ledger(ledger).windows(dataset, epoch)
         return self._runs
 
     def look_again(self) -> None:
-        """Forgets what the ledger said: a window has been committed since, or may have been."""
+        """Forgets the statuses, since a window may have been committed."""
         self._runs = None
 
     def read(self, state: State, index: int, path: str, refusal: Refusal, *, may_be_open: bool = False) -> bytes:
-        """The file that a window left.
+        """Reads a file that a window left, and verifies its digest.
 
         Args:
-          state: what it is.
+          state: kind of the file.
           index: number of the window.
-          path: of the file.
-          refusal: for another file.
-          may_be_open: whether the window itself may be the next one, which has no commit yet.
+          path: path of the file.
+          refusal: error for another file.
+          may_be_open: whether to accept the file of the first window that isn't committed yet.
 
         Raises:
-          DappleError: of the refusal's kind, if it is gone or another one than the commit of the window names.
+          DappleError: of the refusal's kind, if the file is missing or differs from the window's commit.
         """
         content = gate.read_bytes(path, refusal)
         self.check(state, index, digest_of(content), refusal, may_be_open=may_be_open)
         return content
 
     def check(self, state: State, index: int, digest: str, refusal: Refusal, *, may_be_open: bool = False) -> None:
-        """Compares the SHA-256 of a file with the commit of the window that left it; arguments are those of `read`."""
+        """Compares the SHA-256 of a file with the commit of its window; arguments are those of `read`."""
         runs = self.runs()
         if may_be_open and index == _next(runs):
             return
@@ -83,7 +83,7 @@ class Register:
             raise refusal.because("another one than the ledger's commit of that window names")
 
     def is_over(self, index: int) -> bool:
-        """Whether a window is committed, so that what it left cannot be made again."""
+        """Returns whether a window is committed, so that its state can't be made again."""
         return _is_committed(self.runs(), index)
 
 
@@ -91,13 +91,13 @@ def check_published(entries: Sequence[LedgerEntry], manifest: VerifiedManifest, 
     """Compares an output with the ledger that was charged for it.
 
     Args:
-      entries: of the ledger.
-      manifest: of the output.
+      entries: entries of the ledger.
+      manifest: manifest of the output.
       digest: SHA-256 of the manifest's file.
-      refusal: for another one.
+      refusal: error for another output.
 
     Raises:
-      DappleError: of the refusal's kind, if the ledger does not hold the run, or what the run has seen of it.
+      DappleError: of the refusal's kind, if the ledger lacks the run, or an entry that the run has seen.
     """
     status = run_states(entries).get(manifest.run_id)
     if status is None or status.committed is None:
@@ -120,5 +120,5 @@ def _is_committed(runs: dict[int, RunStatus], index: int) -> bool:
 
 
 def _next(runs: dict[int, RunStatus]) -> int:
-    """The first window without a commit."""
+    """Index of the first window without a commit."""
     return next(index for index in range(len(runs) + 1) if not _is_committed(runs, index))

@@ -1,4 +1,4 @@
-"""What a ledger leaves of a data set's budget, to a run that has not been charged and after one that has."""
+"""Remaining budget of a data set, before and after a run."""
 
 import logging
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def remaining(ledger: str | None, dataset: str | None) -> Remaining | None:
-    """The budget left once all runs are counted that the ledger holds, this one among them; reads the ledger alone.
+    """Returns the budget left after all runs in the ledger, including this one; reads only the ledger.
 
     Args:
-      ledger: its path; None without one.
+      ledger: path of the ledger; None without one.
       dataset: `data.name` of the job.
 
     Returns:
-      None without a ledger, or where it cannot be read: a page must not cost a run what it has spent.
+      None without a ledger, or if it can't be read: a run that has spent must not fail for a page.
     """
     if ledger is None:
         return None
@@ -35,15 +35,15 @@ def remaining(ledger: str | None, dataset: str | None) -> Remaining | None:
 
 
 def around(ledger: str | None, dataset: str | None, run_id: str) -> dict[str, Any] | None:
-    """What a ledger left of a data set's budget before a run was charged, and leaves after it; for `run.json`.
+    """Budget of a data set before and after a run was charged, for `run.json`.
 
     Args:
-      ledger: its path; None without one.
+      ledger: path of the ledger; None without one.
       dataset: `data.name` of the job.
-      run_id: of the run.
+      run_id: id of the run.
 
     Returns:
-      With the digest of the last entry, which the ledger must hold from now on; None as `remaining`.
+      Both budgets, with the digest of the last entry, which the ledger must hold from now on; None as for `remaining`.
     """
     if ledger is None:
         return None
@@ -58,14 +58,14 @@ def around(ledger: str | None, dataset: str | None, run_id: str) -> dict[str, An
 
 
 class Balance(NamedTuple):
-    """What a data set may spend, has spent and has left, as its runs compose.
+    """Limit, spending and remaining budget of a data set, as its runs compose.
 
     Attributes:
-      limit: of all runs together.
-      epsilon: spent, at `delta`.
-      delta: at which `epsilon` is stated.
-      left: what remains of the limit.
-      charges: of the runs that count.
+      limit: limit of all runs together.
+      epsilon: epsilon spent, at `delta`.
+      delta: delta at which `epsilon` is stated.
+      left: remaining budget.
+      charges: charges of the runs that count.
     """
 
     limit: Limit
@@ -85,15 +85,15 @@ def balance(entries: Sequence[LedgerEntry], dataset: str) -> Balance:
 
 
 class Budget(NamedTuple):
-    """A data set's budget before a run; None where the ledger has no limit for it.
+    """Budget of a data set before a run; None if the ledger has no limit for it.
 
     Attributes:
-      dataset: its name.
-      limit: epsilon of all runs.
-      left: epsilon of it.
-      largest_epsilon: of one run of the same kind that fits, rounded down; 0 if none does.
-      runs: how many such runs fit, one after another.
-      refused: why the run would be refused; "" if it fits.
+      dataset: name of the data set.
+      limit: epsilon of all runs together.
+      left: remaining epsilon.
+      largest_epsilon: largest epsilon of a run of the same kind that fits, rounded down; 0 if none does.
+      runs: number of such runs that fit one after another.
+      refused: reason why the run would be refused; "" if it fits.
     """
 
     dataset: str
@@ -105,7 +105,7 @@ class Budget(NamedTuple):
 
     @classmethod
     def of(cls, ledger: str, charge: Charge) -> "Budget":
-        """The budget that a charge meets; reads the ledger alone."""
+        """Computes the budget that a charge meets; reads only the ledger."""
         try:
             book = Ledger(ledger)
             entries = book.entries()
@@ -128,7 +128,7 @@ class Budget(NamedTuple):
 
 
 def next_window(ledger: str, dataset: str, epoch: str) -> int:
-    """Number of the window after the last that a ledger has charged of an epoch; 0 without a ledger or windows."""
+    """Number of the window after the last charged one of an epoch; 0 without a ledger or windows."""
     try:
         charges = charges_of(Ledger(ledger).entries(), dataset)
     except LedgerRefusedError:

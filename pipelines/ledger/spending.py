@@ -1,4 +1,4 @@
-"""What a job that spends says to the ledger: what it will cost, before it reads data, and how it ended."""
+"""Charging of a job: reserves its cost before it reads data, and records how it ended."""
 
 import contextlib
 import dataclasses
@@ -23,13 +23,13 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def charge_of(statement: PrivacyStatement, data: DataConfig, job: str, rounds: Sequence[RoundPlan] = ()) -> Charge:
-    """What a run with this guarantee costs its data set.
+    """Computes the charge of a run with this guarantee.
 
     Args:
-      statement: of the run.
-      data: its section.
-      job: its name.
-      rounds: with Gaussian noise on the lattice, if any.
+      statement: guarantee of the run.
+      data: data section of the settings.
+      job: name of the job.
+      rounds: rounds with Gaussian noise on the lattice, if any.
     """
     return Charge.of(
         statement,
@@ -43,18 +43,18 @@ def charge_of(statement: PrivacyStatement, data: DataConfig, job: str, rounds: S
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """What a run asks of a ledger before it reads rows.
+    """Request of a run to its ledger, made before rows are read.
 
     Attributes:
-      ledger: path.
-      charge: what the run spends.
-      run: its id.
-      again: whether a run whose id is taken is charged again under a further name.
-      same: gives a digest of all that decides what a run draws, its key included, for jobs with checkpoints of their
-        own: a reserved run with the same digest goes on without a further charge.
-      still: raises what refuses the run, if others have done its work before it was charged.
-      begun: whether noise may have been drawn, so that the charge stays whatever stopped the run.
-      in_memory: whether rows and key are in the memory of this process alone, so that nothing can resume the run.
+      ledger: path of the ledger.
+      charge: privacy cost of the run.
+      run: id of the run.
+      again: whether a run whose id is taken is charged again under another name.
+      same: returns a digest of everything that determines the noise of a run, including its key, for jobs with
+        checkpoints: a reserved run with the same digest is resumed without a further charge.
+      still: raises the refusal of a run whose work others have done before it was charged.
+      begun: returns whether noise may have been drawn, so that the charge stays after any error.
+      in_memory: whether rows and key are only in the memory of this process, so that the run can't be resumed.
     """
 
     ledger: str
@@ -68,7 +68,7 @@ class Reservation:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What the ledger keeps beside the charge."""
+        """Details that the ledger stores with the charge."""
         from dapple_dp.schemas.privacy.ledger_entry import IN_MEMORY
 
         about = {"versions": versions(), "same": None if self.same is None else self.same()}
@@ -76,25 +76,25 @@ class Reservation:
 
 
 Draw = Callable[[str], None]
-"""Takes the place of the key that draws in a run; raises LedgerRefusedError if another run has drawn with it."""
+"""Called with the place of a run's key; raises LedgerRefusedError if another run has drawn with this key."""
 
 
 def _unrecorded(_: str) -> None:
-    """Of a run that is not charged, no ledger knows the key."""
+    """Does nothing, since no ledger records the key of an uncharged run."""
 
 
 @contextlib.contextmanager
 def spending(reservation: Reservation | None) -> Iterator[Draw]:
-    """Reserves a charge, and commits it when what follows is done; without a reservation, nothing.
+    """Reserves a charge and commits it at the end; does nothing without a reservation.
 
-    If it fails, the charge stays reserved, which counts as spent; if what it read could not be used, it is void, so
-    what follows must publish as its last step.
+    After an error the charge stays reserved and counts as spent, but it is voided if the input was invalid. So the
+    caller must publish as its last step inside.
 
     Yields:
-      Where the run's key is announced before noise is drawn with it.
+      A function to call with the run's key before noise is drawn with it.
 
     Raises:
-      LedgerRefusedError: before anything is read.
+      LedgerRefusedError: before anything is read, if the ledger refuses the charge.
     """
     if reservation is None:
         yield _unrecorded
@@ -116,7 +116,7 @@ def spending(reservation: Reservation | None) -> Iterator[Draw]:
 
 
 def _reserved(book: "Ledger", reservation: Reservation) -> tuple[str, bool]:
-    """The name under which a run is charged, and whether it had been charged before."""
+    """Reserves a charge; returns its name in the ledger, and whether it was reserved before."""
     reservation.still()
     about = reservation.about
     if reservation.same is not None and _is_open(book, reservation, about):
@@ -126,7 +126,7 @@ def _reserved(book: "Ledger", reservation: Reservation) -> tuple[str, bool]:
 
 
 def _is_open(book: "Ledger", reservation: Reservation, about: dict[str, Any]) -> bool:
-    """Whether a run is reserved and the same; raises LedgerRefusedError if it is another one."""
+    """Returns whether the run is reserved and the same; raises LedgerRefusedError if it differs."""
     status = book.status(reservation.run)
     if status is None or status.state != "reserved":
         return False
@@ -139,7 +139,7 @@ def _is_open(book: "Ledger", reservation: Reservation, about: dict[str, Any]) ->
 
 
 def finish_words(status: "RunStatus") -> str:
-    """What can be done if a run that has begun is another one now."""
+    """Advice for a started run that no longer matches its reservation."""
     began = status.reserved["versions"]
     others = ", ".join(f"{name} {number}" for name, number in began.items() if versions().get(name) != number)
     first = f"finish it with {others}, with which it began, or " if others else ""
@@ -147,14 +147,14 @@ def finish_words(status: "RunStatus") -> str:
 
 
 class Remaining(NamedTuple):
-    """What a ledger leaves of a data set's budget after this run."""
+    """Remaining budget of a data set after this run."""
 
     epsilon: float
     delta: float
 
 
 def left_words(ledger: str | None, left: Remaining | None) -> str:
-    """What a privacy label says of the rest of the budget."""
+    """Text of a privacy label on the remaining budget."""
     if left is not None:
         return f"epsilon {left.epsilon:.4g}, delta {left.delta:.3g} after this run, as the ledger composes"
     return "no ledger" if ledger is None else "as the ledger says: dapple ledger show"

@@ -1,7 +1,7 @@
-"""The rows of a ledger in one SQLite file on a local disk.
+"""Storage of a ledger in a SQLite file on a local disk.
 
-A writer holds SQLite's write lock from before it reads what was spent until its entry is on the disk. Nobody can go
-past a limit by being fast, and an entry is there, or not, whatever kills the process.
+A writer holds SQLite's write lock from before it reads the spending until its entry is on disk. So no race can exceed a
+limit, and an entry is complete or absent even if the process is killed.
 """
 
 import contextlib
@@ -25,13 +25,13 @@ _TABLES = (
 
 
 class SQLiteFile:
-    """A ledger's file.
+    """SQLite file of a ledger.
 
     Args:
-      path: on a local disk; however it is spelled, one file is one ledger.
+      path: path on a local disk; all spellings of it mean the same ledger.
 
     Raises:
-      ConfigError: if it is not a local path.
+      ConfigError: if the path isn't local.
     """
 
     def __init__(self, path: str):
@@ -45,7 +45,7 @@ class SQLiteFile:
         self.folder: str | None = self.place
 
     def make(self) -> None:
-        """Makes an empty file, readable by its owner only, if there is none."""
+        """Creates an empty file, readable only by its owner, if it doesn't exist."""
         try:
             os.close(os.open(self.place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
@@ -57,18 +57,18 @@ class SQLiteFile:
                 _make_tables(connection)
 
     def look(self, act: Callable[["_Rows"], Result]) -> Result:
-        """What `act` says of all rows as of one moment."""
+        """Returns the result of `act` on a consistent snapshot of all rows."""
         with self._transaction("BEGIN") as connection:
             return act(_Rows(connection))
 
     def change(self, act: Callable[["_Rows"], Result]) -> Result:
-        """Lets `act` append rows while nobody else does."""
+        """Calls `act`, which may append rows, under an exclusive lock; returns its result."""
         with self._transaction("BEGIN IMMEDIATE") as connection:
             return act(_Rows(connection))
 
     @contextlib.contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
-        """A connection in a transaction that is rolled back on any error."""
+        """Opens a connection in a transaction that is rolled back on any error."""
         if not os.path.isfile(self.place):
             raise LedgerRefusedError(
                 f"ledger must be an existing file, got {self.place}; set a limit with `dapple ledger limit` first."
@@ -95,7 +95,7 @@ class SQLiteFile:
 
 
 class _Rows:
-    """The rows of a file within one transaction. Locks of this machine keep two processes from one run."""
+    """The rows of a file within one transaction; a run has one process, since its folder is locked on this machine."""
 
     def __init__(self, connection: sqlite3.Connection):
         self._connection = connection
@@ -110,14 +110,14 @@ class _Rows:
         self.entries = [*self.entries, entry]
 
     def attempt(self, reserve: int) -> None:
-        """Nothing is noted: the lock of a run's folder holds on the machine that has the file."""
+        """Does nothing: the run's folder lock covers the machine that has the file."""
 
     def attempts(self, reserve: int) -> int:
         return 1
 
 
 def _connected(path: str) -> sqlite3.Connection:
-    """A connection whose commits wait for the disk."""
+    """Opens a connection whose commits wait for the disk."""
     connection = sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)
     connection.execute("PRAGMA synchronous = EXTRA")
     return connection

@@ -1,4 +1,4 @@
-"""What holds the rows of a ledger: one transaction at a time, and nothing of what the rows say."""
+"""Interface of ledger storage: rows in transactions, without knowledge of their content."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
@@ -9,7 +9,7 @@ from dapple_dp.schemas.settings.format_number import check_number
 from dapple_dp.schemas.settings.refusal import Refusal
 
 WAIT_SECONDS = 120.0
-"""For which a writer waits for others."""
+"""Longest time that a writer waits for others."""
 Result = TypeVar("Result")
 _REFUSAL = Refusal(
     kind=LedgerRefusedError,
@@ -19,51 +19,51 @@ _REFUSAL = Refusal(
 
 
 class Rows(Protocol):
-    """The rows of a ledger within one transaction, the chain checked."""
+    """Rows of a ledger within one transaction, with a verified chain."""
 
     @property
     def entries(self) -> Sequence[LedgerEntry]:
-        """All rows, those among them that were appended in this transaction."""
+        """All rows, including those appended in this transaction."""
 
     def append(self, entry: LedgerEntry) -> None:
-        """Adds a row; the next one of the chain."""
+        """Appends the next row of the chain."""
 
     def attempt(self, reserve: int) -> None:
-        """Notes, outside of the chain, that a process works on a run; `reserve` is the number of its reservation."""
+        """Records, outside of the chain, that a process works on a run; `reserve` is the number of its reservation."""
 
     def attempts(self, reserve: int) -> int:
-        """How many have noted that they work on a run."""
+        """Returns how many processes have recorded that they work on a run."""
 
 
 class Storage(Protocol):
-    """Rows of a ledger, in transactions that are whole or absent and that run one after the other.
+    """Storage of a ledger, with serializable transactions that are complete or absent.
 
     Attributes:
-      place: for messages; whatever has the same place is the same ledger.
-      folder: in which private state is beside it; None where there is no such folder.
+      place: place for messages; two storages with the same place are the same ledger.
+      folder: prefix of the private state's folder; None if the ledger is on a server.
     """
 
     place: str
     folder: str | None
 
     def make(self) -> None:
-        """Makes an empty ledger if there is none."""
+        """Creates an empty ledger if there is none."""
 
     def look(self, act: Callable[[Rows], Result]) -> Result:
-        """What `act` says of all rows as of one moment.
+        """Returns the result of `act` on a consistent snapshot of all rows.
 
         Raises:
-          LedgerRefusedError: if there is no ledger, or it was changed.
+          LedgerRefusedError: if the ledger is missing or was changed.
         """
 
     def change(self, act: Callable[[Rows], Result]) -> Result:
-        """Lets `act` append rows while nobody else does; they are on the disk at the end, or all absent.
+        """Calls `act`, which may append rows, under an exclusive lock; the rows are on disk at the end, or all absent.
 
         Args:
-          act: may be called several times, each time with the rows as they are then; only the last call counts.
+          act: may be called several times, each time with the current rows; only the last call counts.
 
         Raises:
-          LedgerRefusedError: as `look`; what `act` raises is passed on, and nothing is appended.
+          LedgerRefusedError: like `look`. Errors of `act` are passed on, and nothing is appended.
         """
 
 
@@ -74,11 +74,11 @@ def check_format(number: object) -> None:
 
 
 def checked_entries(rows: Iterable[tuple[Any, ...]], heads: Sequence[tuple[int, str]]) -> list[LedgerEntry]:
-    """Entries of a ledger, the chain checked.
+    """Parses the entries of a ledger and verifies the chain.
 
     Args:
       rows: values of `COLUMNS`, in order.
-      heads: length and digest of the last entry, as noted beside them.
+      heads: length and digest of the last entry, stored separately.
 
     Raises:
       LedgerRefusedError: at the first entry that was changed.

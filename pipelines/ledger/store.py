@@ -1,6 +1,6 @@
-"""The privacy ledger: append-only, hash-chained, safe for many writers at once, whatever holds its rows.
+"""The privacy ledger: append-only, hash-chained, and safe for concurrent writers on any storage.
 
-What is here says what may follow what. A storage has the rows, in transactions: `sqlite_file.py`, `postgres.py`.
+This module decides which entry may follow. The rows are kept by a storage: `sqlite_file.py` or `postgres.py`.
 """
 
 import dataclasses
@@ -29,12 +29,12 @@ from dapple_dp.schemas.settings.json_schema import check_content
 from dapple_dp.transforms.privacy import ledger_filter
 
 ROLLS = ".rolls"
-"""What follows the name of a ledger's file in that of the folder of its rolls."""
+"""Suffix of a ledger file's name for the folder of its client lists."""
 _LOGGER = logging.getLogger(__name__)
 
 
 class Ledger:
-    """Limits of data sets, and the charges of runs on them, in a file or a database.
+    """Limits of data sets and charges of runs, in a file or a database.
 
     Args:
       place: a file on a local disk, or `postgresql://USER@HOST/DATABASE`.
@@ -49,25 +49,25 @@ class Ledger:
 
     @property
     def path(self) -> str:
-        """Where it is: the file as it is on this machine, or the URL."""
+        """Real path of the file, or the URL."""
         return self._storage.place
 
     @property
     def folder(self) -> str | None:
-        """Where private state is beside it: with a suffix after this name; None of a ledger on a server."""
+        """Prefix of the private state's folder; None for a ledger on a server."""
         return self._storage.folder
 
     def create(self) -> None:
-        """Makes an empty ledger, for its owner only, if there is none."""
+        """Creates an empty ledger, readable only by its owner, if there is none."""
         self._storage.make()
 
     def set_limit(self, dataset: str, limit: Limit) -> None:
-        """Says what a data set may spend from now on, past runs included."""
+        """Sets the limit of a data set, which includes past runs."""
         self.create()
         self._write(lambda book: book.append(EntryKind.LIMIT, dataset, "", dataclasses.asdict(limit)))
 
     def require_limit(self, dataset: str) -> Limit:
-        """The limit of a data set; raises LedgerRefusedError if it has none, or the ledger was moved."""
+        """Returns the limit of a data set; raises LedgerRefusedError if it has none, or the ledger was moved."""
 
         def act(book: _Book) -> Limit:
             check_open(book.entries, self.path)
@@ -79,10 +79,10 @@ class Ledger:
         """Charges a run before it reads data.
 
         Args:
-          run: its id; must not be reserved or committed.
-          charge: what it spends.
-          about: kept beside the charge.
-          again: whether to charge a further run under a name of its own (`run~2`) where the id is taken.
+          run: id of the run; must not be reserved or committed.
+          charge: privacy cost of the run.
+          about: details stored with the charge.
+          again: whether to charge the run under another name (`run~2`) if the id is taken.
 
         Returns:
           The id under which it was charged.
@@ -108,10 +108,10 @@ class Ledger:
         return self._write(act)
 
     def take_up(self, run: str) -> None:
-        """Notes that a process goes on with a run, so that no other machine gives its charge back.
+        """Records that a process resumes a run, so that no other machine gives its charge back.
 
         Raises:
-          LedgerRefusedError: if the charge has been given back meanwhile.
+          LedgerRefusedError: if the charge was given back meanwhile.
         """
 
         def act(book: _Book) -> None:
@@ -123,22 +123,22 @@ class Ledger:
         self._write(act)
 
     def start(self, run: str, content: dict[str, Any]) -> None:
-        """Says under which key and from which input a reserved run is about to draw noise, if that was not said yet.
+        """Records the key and input with which a reserved run is about to draw noise, unless they are recorded already.
 
-        A committed run that is drawn again must say the same.
+        A committed run that is drawn again must have the same.
 
         Raises:
-          LedgerRefusedError: if it was said otherwise before, another run has drawn under one of these keys, or the run
-            is not reserved.
+          LedgerRefusedError: if the records differ, another run has drawn with one of these keys, or the run is not
+            reserved.
         """
         self._write(lambda book: book.start(run, content))
 
     def commit(self, run: str, content: dict[str, Any]) -> None:
-        """Says that the release of a reserved run is complete."""
+        """Records that the release of a reserved run is complete."""
         self._write(lambda book: book.end(EntryKind.COMMIT, run, content))
 
     def void(self, run: str, reason: str) -> None:
-        """Gives back what was reserved for a run that released nothing, unless another machine works on it, too."""
+        """Gives back the reservation of a run that released nothing, unless another machine works on the run, too."""
 
         def act(book: _Book) -> bool:
             if book.is_shared(run):
@@ -150,11 +150,11 @@ class Ledger:
             _LOGGER.warning("run %s stays reserved, since more than one process has worked on it", run)
 
     def status(self, run: str) -> RunStatus | None:
-        """The status of a run; None if the ledger has none."""
+        """Returns the status of a run; None if it isn't in the ledger."""
         return self._read(lambda book: book.status(run))
 
     def windows(self, dataset: str, epoch: str) -> dict[int, RunStatus]:
-        """The statuses of the runs of an epoch, by the number of the window; void ones are left out."""
+        """Returns the status of an epoch's runs by window number, without void ones."""
         found = {}
         for status in run_states(self.entries()).values():
             about = status.charge.epoch
@@ -163,27 +163,27 @@ class Ledger:
         return found
 
     def entries(self) -> tuple[LedgerEntry, ...]:
-        """All entries, the chain checked.
+        """Returns all entries after verifying the chain.
 
         Raises:
-          LedgerRefusedError: if there is no ledger, or it was changed.
+          LedgerRefusedError: if the ledger is missing or was changed.
         """
         return self._read(lambda book: tuple(book.entries))
 
     def copy_to(self, other: "Ledger") -> tuple[LedgerEntry, ...]:
-        """Puts all entries, as they are, into another ledger, and closes this one.
+        """Copies all entries unchanged to another ledger, and closes this one.
 
-        This one is closed before the other one has the entries for good. So if the process is killed in between, then
-        neither takes a charge, and the same call goes on.
+        This ledger is closed before the other one has the entries for good. If the process is killed in between,
+        neither takes a charge, and the same call resumes the copy.
 
         Args:
-          other: has no entries, or those of this ledger from a call before.
+          other: empty ledger, or one with the entries of an earlier call.
 
         Returns:
-          The entries that both have.
+          The copied entries.
 
         Raises:
-          LedgerRefusedError: if the other one has entries of its own, or this one was moved elsewhere or has none.
+          LedgerRefusedError: if the other ledger has different entries, or this one is empty or was moved elsewhere.
         """
         held = self.entries()
         again = moved_to(held) == other.path
@@ -198,7 +198,7 @@ class Ledger:
                 raise LedgerRefusedError(
                     f"--to must be a ledger without entries, got {len(book.entries)}; give a new one."
                 )
-            # Entries first, though not yet for good: a ledger that takes none closes no other.
+            # Append before closing this ledger, so that a failure to append leaves it open.
             book.complete(known)
             entries = self._storage.change(lambda rows: _Book(rows).close(other.path))
             book.complete(entries)
@@ -208,11 +208,11 @@ class Ledger:
         return other._write(act)
 
     def _read(self, act: Callable[["_Book"], Result]) -> Result:
-        """What `act` says of the whole ledger, checked, as of one moment."""
+        """Returns the result of `act` on a verified snapshot of the ledger."""
         return self._storage.look(lambda rows: act(_Book(rows)))
 
     def _write(self, act: Callable[["_Book"], Result]) -> Result:
-        """Lets `act` append to the whole ledger, checked, with nobody else writing; it may be called again."""
+        """Calls `act`, which may append to the verified ledger, under an exclusive lock; `act` may be called again."""
 
         def act_on_open(rows: Rows) -> Result:
             check_open(rows.entries, self.path)
@@ -229,11 +229,11 @@ class _Book:
 
     @property
     def entries(self) -> Sequence[LedgerEntry]:
-        """All entries, the chain checked."""
+        """All entries, with a verified chain."""
         return self.rows.entries
 
     def append(self, kind: EntryKind, dataset: str, run: str, content: dict[str, Any]) -> None:
-        """Adds an entry; raises LedgerRefusedError if it cannot follow."""
+        """Appends an entry; raises LedgerRefusedError if it can't follow."""
         entry = LedgerEntry(
             sequence=len(self.entries) + 1,
             time=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -247,13 +247,13 @@ class _Book:
         self.rows.append(entry)
 
     def close(self, to: str) -> tuple[LedgerEntry, ...]:
-        """Adds the last entry of all, unless it is there; returns those before it."""
+        """Appends the closing entry, unless it is there; returns the entries before it."""
         if moved_to(self.entries) != to:
             self.append(EntryKind.MOVED, "", "", {"to": to})
         return tuple(self.entries[:-1])
 
     def complete(self, entries: Sequence[LedgerEntry]) -> None:
-        """Adds those of the entries that are missing at the end."""
+        """Appends those of the entries that are missing at the end."""
         for entry in entries[len(self.entries) :]:
             self.rows.append(entry)
 
@@ -273,12 +273,12 @@ class _Book:
                 )
 
     def end(self, kind: EntryKind, run: str, content: dict[str, Any]) -> None:
-        """Adds the last entry of a run."""
+        """Appends the last entry of a run."""
         status = self.status(run)
         self.append(kind, status.charge.dataset if status else "", run, content)
 
     def limit(self, dataset: str) -> Limit:
-        """The last limit of a data set; raises LedgerRefusedError if it has none."""
+        """Returns the latest limit of a data set; raises LedgerRefusedError if it has none."""
         limits = limits_of(self.entries)
         if dataset not in limits:
             raise LedgerRefusedError(
@@ -287,27 +287,27 @@ class _Book:
         return limits[dataset]
 
     def held(self, dataset: str) -> list[Charge]:
-        """Charges of reserved and committed runs."""
+        """Returns the charges of reserved and committed runs."""
         return charges_of(self.entries, dataset)
 
     def status(self, run: str) -> RunStatus | None:
         return run_states(self.entries).get(run)
 
     def attempt(self, run: str) -> None:
-        """Notes that a process works on a run."""
+        """Records that a process works on a run."""
         self.rows.attempt(self._reservation(run))
 
     def is_shared(self, run: str) -> bool:
-        """Whether more than one process has worked on a run since it was reserved."""
+        """Returns whether several processes have worked on a run since it was reserved."""
         return self.rows.attempts(self._reservation(run)) > 1
 
     def _reservation(self, run: str) -> int:
-        """Number of the entry that reserved a run last; 0 if none has."""
+        """Number of a run's last reservation entry; 0 if it has none."""
         of_run = (each for each in reversed(self.entries) if (each.run, each.kind) == (run, EntryKind.RESERVE))
         return next((each.sequence for each in of_run), 0)
 
     def free_name(self, run: str) -> str:
-        """The id itself, or with the first number that makes it new."""
+        """Returns the id itself, or the id with the smallest number that isn't taken."""
         taken = {entry.run for entry in self.entries}
         name, number = run, 2
         while name in taken:
@@ -316,7 +316,7 @@ class _Book:
 
 
 def _refuse_known_keys(entries: Sequence[LedgerEntry], digests: dict[str, str]) -> None:
-    """Refuses keys that any run has started with, this one before it was void included: noise would be repeated."""
+    """Refuses keys with which any run has started, even a void attempt of this one, since noise would repeat."""
     for entry in entries:
         known = entry.body.get("key", {}) if entry.kind == EntryKind.START else {}
         again = [name for name, digest in digests.items() if digest in known.values()]
@@ -328,12 +328,12 @@ def _refuse_known_keys(entries: Sequence[LedgerEntry], digests: dict[str, str]) 
 
 
 def check_total(epsilon: float, delta: float, flag: str = "") -> None:
-    """Raises ConfigError unless all runs on a data set can have this epsilon and delta together.
+    """Raises ConfigError unless epsilon and delta can be the limit of a data set.
 
     Args:
-      epsilon: of the limit.
-      delta: of the limit.
-      flag: what precedes their names.
+      epsilon: epsilon of the limit.
+      delta: delta of the limit.
+      flag: prefix of their names in the message.
     """
     if not 0.0 < epsilon < math.inf:
         raise ConfigError(f"{flag}epsilon must be a finite number > 0, got {epsilon}; give the total of all runs.")
@@ -342,11 +342,11 @@ def check_total(epsilon: float, delta: float, flag: str = "") -> None:
 
 
 def limits_of(entries: Sequence[LedgerEntry]) -> dict[str, Limit]:
-    """The last limit of every data set."""
+    """Returns the latest limit of every data set."""
     return {each.dataset: check_content(each.body, Limit) for each in entries if each.kind == EntryKind.LIMIT}
 
 
 def charges_of(entries: Sequence[LedgerEntry], dataset: str) -> list[Charge]:
-    """Charges of reserved and committed runs on a data set."""
+    """Returns the charges of reserved and committed runs on a data set."""
     states = [status for status in run_states(entries).values() if status.state != "void"]
     return [charge for charge in (status.charge for status in states) if charge.dataset == dataset]

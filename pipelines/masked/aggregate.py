@@ -1,6 +1,6 @@
-"""The `aggregate` job, aggregator's role: adds up the masked messages of a round, adds noise, and says who is in it.
+"""The `aggregate` job of the aggregator: adds up a round's masked messages, adds noise, and publishes the senders.
 
-It reads the plan and messages and nothing else. It must not import what forms or removes masks; a test checks it.
+It reads only the plan and messages. It must not import code that makes or removes masks; a test checks that.
 """
 
 import dataclasses
@@ -40,12 +40,12 @@ from dapple_dp.transforms.privacy.key_files import read_key
 _DELTA = 1e-9
 _OPENED = "opened"
 _ROUNDING = 1.0 + 1e-9
-"""Two ways to figure the same epsilon differ in their last digits."""
+"""Tolerance for two computations of the same epsilon."""
 _LOGGER = logging.getLogger(__name__)
 
 
 def _read(path: str, folder: str, index: int, key_uri: str, parties: Parties | None) -> Iterator[MaskedMessages]:
-    """Messages of one file, which is sealed to the aggregator's key; of no file, a batch without messages."""
+    """Yields the messages of a file sealed to the aggregator's key; an empty batch if there is no file."""
     exchange = Exchange(folder, parties)
     if path:
         yield exchange.read_messages(index, path, _private_key(exchange, key_uri))
@@ -62,7 +62,7 @@ def _close(masked: MaskedReleases, folder: str, index: int, pairwise: bool, part
 
 
 def _private_key(exchange: Exchange, key_uri: str) -> bytes:
-    """What opens messages of the run."""
+    """The private key that opens the run's messages."""
     return private_key(read_key(key_uri), exchange.plan().nonce, MESSAGES)
 
 
@@ -74,10 +74,10 @@ def build(
     Args:
       root: an empty pipeline.
       config: the aggregator's job.
-      kept_key: where the key is that opens messages, the same in all rounds.
-      exchange: where messages are and the sum goes.
-      index: of the round.
-      files: of messages.
+      kept_key: place of the key that opens messages, the same in all rounds.
+      exchange: folder of the messages and of the sum.
+      index: index of the round.
+      files: message files.
     """
     plan = exchange.plan()
     threshold = max(config.threshold, 0 if plan.shares is None else plan.shares.threshold)
@@ -99,7 +99,7 @@ def build(
 
 
 def _charge(config: AggregateConfig, plan: RoundPlan, shares: ShareLaw | None) -> Charge:
-    """What one round costs, stated at `_DELTA`, which the ledger needs only where it does not compose events."""
+    """Charge of one round, stated at `_DELTA`, which matters only if the ledger doesn't compose events."""
     unit = PrivacyUnit(str(config.unit))
     epsilon = accounting.stated_epsilon((plan,), _DELTA)
     whole = PrivacyPlan(
@@ -115,7 +115,7 @@ def _charge(config: AggregateConfig, plan: RoundPlan, shares: ShareLaw | None) -
 
 
 def _close_list(exchange: PairwiseExchange, index: int, threshold: int) -> Leg | None:
-    """Closes the leg that the round waits for; None if that is the one of messages."""
+    """Closes the leg that the round waits for; returns None if that leg is the messages."""
     leg = exchange.leg(index)
     if leg is Leg.KEYS:
         exchange.close_keys(index, threshold)
@@ -128,13 +128,13 @@ def _close_list(exchange: PairwiseExchange, index: int, threshold: int) -> Leg |
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OpenRound:
-    """What the aggregator adds up or closes next.
+    """The round, or the leg of it, that the aggregator closes next.
 
     Attributes:
-      exchange: where messages are and the sum goes.
-      index: of the round.
-      leg: that was closed instead of the round, with pairwise masks, or "opened" where the aggregator has only said its
-        key; None if the round is to be closed.
+      exchange: folder of the messages and of the sum.
+      index: index of the round.
+      leg: leg that was closed instead of the round (with pairwise masks), or "opened" if the aggregator has only
+        published its key; None if the round is to be closed.
     """
 
     exchange: Exchange
@@ -143,17 +143,17 @@ class OpenRound:
 
     @property
     def plan(self) -> RoundPlan:
-        """What the round spends."""
+        """Plan of the round."""
         return self.exchange.plan().rounds[self.index]
 
 
 def check_start(run: Run[AggregateConfig]) -> None:
-    """Refuses, before anything is asked of others, a job whose key is none; one that is missing is made."""
+    """Refuses an invalid key before anything is asked of others; creates a missing one."""
     read_key(made_key(run.settings.key_uri))
 
 
 def _check_limit(limit: LimitConfig | None, rounds: tuple[RoundPlan, ...]) -> None:
-    """Refuses a plan whose rounds together spend more than the aggregator's own job allows."""
+    """Refuses a plan whose rounds together spend more than the aggregator's limit."""
     if limit is None:
         return
     spent = accounting.stated_epsilon(rounds, limit.delta)
@@ -167,7 +167,7 @@ def _check_limit(limit: LimitConfig | None, rounds: tuple[RoundPlan, ...]) -> No
 
 
 def _plan(run: Run[AggregateConfig]) -> OpenRound:
-    """Finds the open round; with pairwise masks closes first its list of keys, then that of letters."""
+    """Finds the open round; with pairwise masks, first closes the list of keys, then that of letters."""
     parties = signing_parties(run.settings.parties, run.settings.identity_uri, AGGREGATOR)
     exchange = PairwiseExchange(run.options.exchange, parties)
     _check_limit(run.settings.limit, exchange.plan().rounds)
@@ -203,7 +203,7 @@ def _work(run: Run[AggregateConfig], opened: OpenRound) -> None:
     if opened.leg is not None:
         _LOGGER.info("done: round %d, %s", opened.index, opened.leg)
         return
-    # An attempt has a nonce of its own: a sum is written once, by the attempt that draws its noise.
+    # Each attempt has a fresh nonce; the sum is written once, by the attempt that draws its noise.
     place = RunNonce.new(opened.exchange.plan().run).place(made_key(run.settings.key_uri))
     run.place.draws_with(place)
     config = run.settings.model_copy(update={"key_uri": place})
@@ -218,7 +218,7 @@ def _work(run: Run[AggregateConfig], opened: OpenRound) -> None:
 
 
 def check_chunk(drawn: Iterable[RoundPlan], persisted: tuple[RoundPlan, ...], first: int) -> int:
-    """Checks that the rounds of one chunk of a run are the next ones of the plan that was written before the first.
+    """Checks that the rounds of a chunk are the next ones of the plan, which was stored before the first chunk.
 
     Args:
       drawn: rounds of the chunk's graph, as `check_graph` returns them.
@@ -229,7 +229,7 @@ def check_chunk(drawn: Iterable[RoundPlan], persisted: tuple[RoundPlan, ...], fi
       `first` of the next chunk.
 
     Raises:
-      PrivacyFlowError: if they are others.
+      PrivacyFlowError: if the rounds differ.
     """
     rounds = tuple(drawn)
     if rounds != persisted[first : first + len(rounds)]:

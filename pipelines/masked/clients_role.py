@@ -1,4 +1,4 @@
-"""What the clients' jobs of masked aggregation share: the plan, the releases so far, and the state they add up to."""
+"""Common parts of the clients' masked aggregation jobs: the plan, the releases so far, and the resulting state."""
 
 import contextlib
 import dataclasses
@@ -52,28 +52,29 @@ from dapple_dp.transforms.tables.on_launcher import first_schema
 
 _Planned = TypeVar("_Planned")
 SETTINGS = "settings.json"
-"""Settings that all clients share, among the releases; `plan.json` has its SHA-256."""
+"""Settings that all clients share, stored with the releases; `plan.json` has their SHA-256."""
 _MOST_SETTINGS_BYTES = 1 << 24
 _LAST_BITS = 2.0**-48
-"""Relative difference of noise between processors: delta changes by at most .4 of it over z, and 1e-14 is set aside."""
+"""Relative difference of noise between processors: it changes delta by at most .4 of it over z, and 1e-14 is set aside.
+"""
 SHARES = "shares"
-"""What the key of the unmasking party is for."""
+"""Purpose of the unmasking party's key."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OpenRound:
-    """A round as one client sees it.
+    """An open round from the view of one client.
 
     Attributes:
-      index: of the round.
-      plan: of the round.
-      state: what is broadcast in it.
-      masking: of the client; of nobody for the party that unmasks.
-      exchange: the folder.
-      key_uri: the place of the clients' key of this run, which draws further noise and chooses rows.
-      sealing: to the aggregator, or of shares to the party that unmasks; None for a party that sends nothing.
-      parties: who signs files of the run; None for files without signatures.
-      kept: what this party keeps of the run.
+      index: index of the round.
+      plan: plan of the round.
+      state: broadcast state of the round.
+      masking: masking of the client; for the unmasking party it belongs to nobody.
+      exchange: folder of the exchange.
+      key_uri: place of the clients' key for this run, which draws further noise and selects rows.
+      sealing: seals messages to the aggregator, or shares to the unmasking party; None for a party that sends nothing.
+      parties: parties that sign the run's files; None for unsigned files.
+      kept: stored state of this party for the run.
     """
 
     index: int
@@ -87,29 +88,29 @@ class OpenRound:
     parties: Parties | None = None
 
     def sealed_for(self) -> Sealing:
-        """How a client that sends seals; raises ValueError for a party that sends nothing."""
+        """Returns the sealing of a client that sends; raises ValueError for a party that sends nothing."""
         if self.sealing is None:
             raise ValueError("a round must be opened for a client to send in it; name the client.")
         return self.sealing
 
     def broadcast(self, root: beam.Pipeline) -> beam.PCollection:
-        """The state, one element of a graph."""
+        """Adds the state to a graph as one element."""
         return root | "Public" >> beam.Create([self.state], reshuffle=False)
 
     def listed(self, root: beam.Pipeline) -> beam.PCollection:
-        """With pairwise masks: the aggregator's lists, one element of a graph; workers read them."""
+        """Adds the aggregator's lists for pairwise masks to a graph, as one element that workers read."""
         client = root | "Client" >> beam.Create([self.masking.client], reshuffle=False)
         return client | "Listed" >> beam.Map(read_lists, self.exchange, self.index, self.masking.pairwise, self.parties)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ClientsRole:
-    """One client's view of a run.
+    """A client's view of a run.
 
     Attributes:
-      planned: the job; its rows are this client's.
-      exchange: where messages go and sums come from.
-      released: folder of the releases so far, out of the aggregator's reach.
+      planned: the job, with the rows of this client.
+      exchange: exchange of messages and sums.
+      released: folder of the releases so far, which the aggregator can't reach.
     """
 
     planned: PlannedFit
@@ -118,7 +119,7 @@ class ClientsRole:
 
     @classmethod
     def from_config(cls, config: FitConfig, exchange: str, released: str, client: str = "") -> "ClientsRole":
-        """Prepares the job.
+        """Validates and plans the job.
 
         Args:
           config: the job.
@@ -127,7 +128,7 @@ class ClientsRole:
           client: name of the client that sends; empty for the party that unmasks.
 
         Raises:
-          ConfigError: if it is not one of masked aggregation under a secret that lasts, or the key is of another party.
+          ConfigError: if the job isn't masked aggregation with a stored secret, or the key belongs to another party.
         """
         check_settings(config, exchange, released, client)
         parties = signing_parties(config.masked.parties, config.masked.identity_uri, client)
@@ -135,14 +136,14 @@ class ClientsRole:
 
     @property
     def settings_digest(self) -> str:
-        """SHA-256 of the settings that all clients share, and of the content of the server data."""
+        """SHA-256 of the settings that all clients share, and of the server data."""
         return shared_digest(self.planned)
 
     def plan(self) -> ExchangePlan:
-        """The plan of the run: the nonce is news, all else is what this client's own settings give.
+        """Reads the plan of the run; all of it but the nonce must follow from this client's settings.
 
         Raises:
-          ProtocolError: if there is none, it is that of another job, or its laws of noise are others.
+          ProtocolError: if the plan is missing, belongs to another job, or has other noise.
         """
         plan = self.exchange.plan()
         if plan.settings != self.settings_digest:
@@ -158,7 +159,7 @@ class ClientsRole:
         return plan
 
     def _differs(self, plan: ExchangePlan) -> JobDiffersError:
-        """The error about a job that is not that of the run; it names keys where the collector's settings are there."""
+        """The error for a job that differs from the run's; names the differing keys if they can be found."""
         path = join(self.released, SETTINGS)
         keys: tuple[str, ...] = ()
         if STORE.exists(path):
@@ -177,16 +178,16 @@ class ClientsRole:
 
     @property
     def rounds(self) -> tuple[RoundPlan, ...]:
-        """What this client's own settings give: it believes nobody else's."""
+        """Plans of the rounds, computed from this client's own settings without trusting others."""
         return tuple(each.plan for each in self.planned.rounds)
 
     @property
     def pairwise(self) -> PairwiseParams | None:
-        """What decides on neighbors; None for masks from a shared secret."""
+        """Parameters of pairwise masks; None for masks from a shared secret."""
         return self.planned.config.masked.pairwise
 
     def masking(self, plan: ExchangePlan, client: str = "") -> Masking:
-        """How this client masks and unmasks."""
+        """Returns the masking of this client."""
         masked = self.planned.config.masked
         return Masking.of_section(
             masked,
@@ -198,10 +199,10 @@ class ClientsRole:
         )
 
     def open_round(self, index: int, state: Any, client: str = "") -> OpenRound:
-        """A round whose broadcast is known."""
+        """Opens a round whose broadcast is known."""
         plan = self.plan()
         masking = self.masking(plan, client)
-        # All clients draw the same further noise, so their nonce is what they share of the run: the whole plan.
+        # All clients draw the same further noise, so the nonce is derived from the plan, which they share.
         nonce = RunNonce(run=plan.run, raw=hashlib.sha256(plan.to_json().encode()).digest())
         if client and masking.shares is not None:
             masking = dataclasses.replace(masking, noise_key=nonce.place(self._noise_key(client)))
@@ -218,16 +219,16 @@ class ClientsRole:
         )
 
     def _noise_key(self, client: str) -> str:
-        """The place of the kept key of a client's noise shares, which no other party has."""
+        """Place of the kept key for a client's noise shares, which no other party has."""
         if self.pairwise is not None:
             return str(self.planned.config.masked.secret_uri)
         return self._party(client).noise_uri
 
     def countersign(self, index: int, client: str) -> None:
-        """Signs the sum of a closed round for all clients to see, once this one has checked who is in it.
+        """Signs the sum of a closed round for all clients, after checking who is in it.
 
         Raises:
-          ProtocolError: if they are too few, or this client has decided for another sum.
+          ProtocolError: if too few are in it, or this client has committed to another sum.
         """
         masked, digest = self.exchange.read_sum(index, self.rounds[index])
         masking = self.masking(self.plan(), client)
@@ -240,10 +241,10 @@ class ClientsRole:
         self.exchange.countersign(index, client, self._shown(index, digest))
 
     def check_countersigned(self, index: int, digest: str) -> None:
-        """Where clients split the noise, stops a party that would answer a sum that too few of them have countersigned.
+        """If clients split the noise, refuses to answer a sum that too few of them have countersigned.
 
         Raises:
-          ProtocolError: if they are too few, or someone was shown another one.
+          ProtocolError: if there are too few signatures, or someone was shown another sum.
         """
         shares, parties = self.planned.config.masked.shares, self.exchange.parties
         if shares is not None and parties is not None:
@@ -251,7 +252,7 @@ class ClientsRole:
             self.exchange.check_countersigned(index, self._shown(index, digest), shares.quorum(n_clients))
 
     def _shown(self, index: int, digest: str) -> str:
-        """Digest of all that the aggregator has shown of a closed round: with pairwise masks also its lists."""
+        """Digest of everything that the aggregator has shown of a closed round, including lists of pairwise masks."""
         lists = []
         if self.pairwise is not None:
             exchange = PairwiseExchange(self.exchange.folder, self.exchange.parties)
@@ -259,26 +260,26 @@ class ClientsRole:
         return hashlib.sha256(":".join([*lists, digest]).encode()).hexdigest()
 
     def sealing_shares(self, client: str) -> Sealing:
-        """How a client seals the shares that it hands out, to the party that has opened the run."""
+        """Returns the sealing of shares to the party that opened the run."""
         return self._sealing(self.plan().collector or b"", "collector's key", client)
 
     def _sealing(self, receiver: bytes, whose: str, client: str) -> Sealing:
-        """Sealing to one key, always the same in a run."""
+        """Returns the sealing to a key, which must stay the same throughout a run."""
         self._note("", whose, receiver, client)
         return Sealing(receiver=receiver, secret_uri=self._party(client).seal_uri)
 
     def collector_key(self, nonce: bytes) -> bytes | None:
-        """What shares are sealed to where this client unmasks; None for masks from a shared secret."""
+        """The public key for sealing shares if this client unmasks; None for masks from a shared secret."""
         if self.pairwise is None:
             return None
         secret = str(self.planned.config.masked.secret_uri)
         return public_key(private_key(read_key(secret, SECRET_SETTING), nonce, SHARES))
 
     def check_collector(self) -> None:
-        """Stops a client that shares are not sealed to.
+        """Refuses to unmask if the shares aren't sealed to this client.
 
         Raises:
-          ProtocolError: if another one has opened the run.
+          ProtocolError: if another client has opened the run.
         """
         plan = self.plan()
         if plan.collector != self.collector_key(plan.nonce):
@@ -289,52 +290,52 @@ class ClientsRole:
 
     @property
     def step_promise(self) -> Promise:
-        """What a graph of the clients keeps: the plan of the run, of which it holds no noise stage."""
+        """Promise of a clients' graph: the plan of the run, without noise stages."""
         return dataclasses.replace(self.planned.promise, stages=())
 
     def keep_settings(self) -> None:
-        """Keeps the settings of the run where the clients can read them, and the aggregator cannot."""
+        """Stores the settings of the run where clients can read them but the aggregator can't."""
         write_once(join(self.released, SETTINGS), shared_bytes(self.planned))
 
     def n_released(self) -> int:
-        """Number of rounds whose releases are known."""
+        """Returns the number of rounds with known releases."""
         known = (STORE.exists(self._path(index)) for index in range(len(self.planned.rounds)))
         return next((index for index, there in enumerate(known) if not there), len(self.planned.rounds))
 
     def state(self) -> Any:
-        """The state after the rounds so far: computed again from their releases, of which it is a pure function."""
+        """Computes the state after the rounds so far from their releases."""
         n_released = self.n_released()
         files = [read_releases(self._path(index), self.rounds[index]) for index in range(n_released)]
         releases = [release for file in files for release in file]
         return replay(self.planned.initial, self.planned.rounds[:n_released], releases).state
 
     def keep(self, index: int, releases: tuple[Release, ...]) -> None:
-        """Writes the releases of a round."""
+        """Stores the releases of a round."""
         write_once(self._path(index), table_bytes(releases_to_table(list(releases))))
 
     def commit(self, index: int, digest: str, what: str = "sum", client: str = "") -> None:
-        """Decides for one sum (or list) of a round before it is used, among clients and for this one's secret.
+        """Commits to one sum (or list) of a round before it is used, for all clients and for this one's secret.
 
         Raises:
-          ProtocolError: if another one was decided for.
+          ProtocolError: if another one was committed before.
         """
         write_once(join(self.released, f"{index:02d}.{what}"), digest.encode())
         self._note(self.rounds[index].path, what, digest.encode(), client)
 
     def _note(self, path: str, what: str, content: bytes, client: str) -> None:
-        """Notes what is answered under the nonce of the run."""
+        """Records an answer under the nonce of the run."""
         self.kept(client).note(path, what, content)
 
     def kept(self, client: str = "") -> RunState:
-        """What this party keeps of the run.
+        """Returns the stored state of this party for the run.
 
         Raises:
-          ConfigError: if it is not enrolled.
+          ConfigError: if the party isn't enrolled.
         """
         return self._party(client).of_run(self.exchange.plan().nonce)
 
     def end_what_is_over(self, index: int, client: str) -> None:
-        """Destroys what was sent in runs that are over: this one once its last round is closed."""
+        """Deletes the stored answers of finished runs, including this one once its last round is closed."""
         kept = self.kept(client)
         self._party(client).end_others(kept)
         if index == len(self.rounds) - 1:
@@ -343,7 +344,7 @@ class ClientsRole:
                 kept.end()
 
     def keep_columns(self, client: str) -> None:
-        """Keeps the columns of the rows, of which all later legs are planned that need no row."""
+        """Stores the columns of the rows, from which later legs are planned without reading rows."""
         kept = self.kept(client)
         if not STORE.exists(kept.columns_uri):
             path, schema = first_schema(self.planned.source, self.planned.contract.types)
@@ -355,20 +356,20 @@ class ClientsRole:
 
     @contextlib.contextmanager
     def staged(self, options: PipelineOptions, client: str, key_uri: str) -> Iterator[PlannedFit]:
-        """The job with its rows as it can read them; a grouped copy is in the party's state, in no shared folder."""
+        """Yields the job with readable rows; a grouped copy is in the party's state, not in a shared folder."""
         clear_copy(place := join(self._party(client).folder, "rows"))
         with staged_by_client(self.planned.rows, options, key_uri, place) as rows:
             yield dataclasses.replace(self.planned, source=rows.source, contract=rows.contract)
 
     def shares_folder(self, index: int) -> str:
-        """Where clients with pairwise masks hand out their shares: like releases, out of the aggregator's reach."""
+        """Folder of the shares for pairwise masks, which the aggregator can't reach, like the releases."""
         return join(self.released, f"{index:02d}_shares")
 
     def check_step(self, index: int, state: Any, client: str = "") -> None:
-        """Stops a client whose releases are not those of the round, or that has answered to others in it.
+        """Refuses releases that don't belong to the round, or a second broadcast in it.
 
         Raises:
-          ProtocolError: if they are others, or fewer.
+          ProtocolError: if the releases differ or some are missing.
         """
         if index != self.n_released() or self.exchange.broadcast(index) != broadcast_digest(state):
             raise ProtocolError(
@@ -382,28 +383,28 @@ class ClientsRole:
 
 
 def party_state(config: FitConfig, client: str) -> PartyState:
-    """What a party keeps of its answers, see `PartyState.of`; `client` is empty for the party that unmasks."""
+    """Stored state of a party, see `PartyState.of`; `client` is empty for the unmasking party."""
     return PartyState.of(str(config.masked.state_uri), str(config.masked.secret_uri), client)
 
 
 def check_start(run: Run[FitConfig]) -> None:
-    """Refuses, before anything is asked of others, a job that this party cannot run; reads no row.
+    """Refuses a job that this party can't run, before anything is asked of others; reads no row.
 
     Raises:
-      ConfigError: as `check_settings`, or if the party is not enrolled.
+      ConfigError: like `check_settings`, or if the party isn't enrolled.
     """
     check_settings(run.settings, run.options.exchange, run.options.released, run.options.client)
     party_state(run.settings, run.options.client)
 
 
 def check_plan(run: Run[FitConfig]) -> None:
-    """Compares a client's job with the plan of the run, or plans it where none is open.
+    """Compares a client's job with the plan of the run, or plans it if no run is open.
 
-    A client that has answered in the run is asked nothing of its rows: a refusal would reveal that they have changed.
+    Skips a client that has answered in the run, since a refusal could reveal that its rows have changed.
 
     Raises:
-      ConfigError: if the job cannot be planned.
-      JobDiffersError: if it is not that of the run.
+      ConfigError: if the job can't be planned.
+      JobDiffersError: if the job differs from the run's.
     """
     options, masked = run.options, run.settings.masked
     exchange = Exchange(options.exchange, signing_parties(masked.parties, masked.identity_uri, options.client))
@@ -414,7 +415,7 @@ def check_plan(run: Run[FitConfig]) -> None:
 
 
 def planned_role(run: Run[FitConfig]) -> ClientsRole:
-    """The role of a job of the clients, planned."""
+    """Plans a clients' job and returns its role."""
     options = run.options
     check_start(run)
     role = ClientsRole.from_config(with_features(run.settings), options.exchange, options.released, options.client)
@@ -428,7 +429,7 @@ def clients_job(
     work: Callable[[Run[FitConfig], _Planned], Summary],
     flag: str,
 ) -> Job[FitConfig, _Planned, Summary]:
-    """A job of the clients, which ends with a summary; `flag` is the one that it has beside both folders."""
+    """Builds a clients' job that ends with a summary; `flag` is its flag besides the two folders."""
     return Job(
         name,
         load_config,

@@ -1,4 +1,4 @@
-"""Settings of the clients' jobs of masked aggregation: which jobs clients may run, and what they must agree on."""
+"""Checks of clients' settings for masked aggregation, alone and against those of other clients."""
 
 import hashlib
 import json
@@ -28,35 +28,35 @@ _LOCAL = (
     "prepare",
     "keep_staging",
 )
-"""Settings in which clients of one run may differ, or might in earlier versions."""
+"""Settings in which clients of one run may differ, or could in earlier versions."""
 
 
 def check_settings(config: FitConfig, exchange: str, released: str, client: str) -> None:
-    """Refuses a job that no client of masked aggregation may run on its own.
+    """Refuses settings that a client of masked aggregation can't run separately.
 
     Args:
       config: the job.
       exchange: folder of the run.
       released: folder of the releases so far.
-      client: name of the client that sends; empty for the party that unmasks.
+      client: name of the client that sends; empty for the unmasking party.
 
     Raises:
-      ConfigError: as `check_job`, or if a secret is where others read.
+      ConfigError: like `check_job`, or if others can read the secret.
     """
     check_job(config, client)
     _check_places(config, exchange, released)
 
 
 def check_job(config: FitConfig, client: str) -> None:
-    """Refuses a job that can be no client's, wherever the run is; reads nothing.
+    """Refuses settings that no client can run, in any folder; reads nothing.
 
     Args:
       config: the job.
-      client: name of the client that sends; empty for the party that unmasks.
+      client: name of the client that sends; empty for the unmasking party.
 
     Raises:
-      ConfigError: if it is not one of masked aggregation under a secret that lasts, another role's setting is given, or
-        no party has the name of the client.
+      ConfigError: if the job isn't masked aggregation with a stored secret, has a setting of another role, or no party
+        has the client's name.
     """
     check_keys(config)
     if config.masked.shares is not None and config.masked.parties is None:
@@ -73,10 +73,10 @@ def check_job(config: FitConfig, client: str) -> None:
 
 
 def check_keys(config: FitConfig) -> None:
-    """Refuses a job that does not say where the secret and the state of its party are.
+    """Refuses settings without the places of the party's secret and state.
 
     Raises:
-      ConfigError: if it does not, or is not one of masked aggregation.
+      ConfigError: if one is missing, or the job isn't masked aggregation.
     """
     if config.trust is not Trust.MASKED:
         raise ConfigError(f"trust must be masked for this job, got {config.trust}; run the job fit.")
@@ -93,7 +93,7 @@ def check_keys(config: FitConfig) -> None:
 
 
 def shared_settings(config: FitConfig) -> dict[str, Any]:
-    """The settings that all clients must share, as JSON."""
+    """Returns the settings that all clients must share, as JSON."""
     shared = content_of(config)
     for name in _LOCAL:
         section, _, key = name.rpartition(".")
@@ -104,14 +104,14 @@ def shared_settings(config: FitConfig) -> dict[str, Any]:
 
 
 def shared_content(planned: PlannedFit) -> dict[str, Any]:
-    """The settings that all clients share, and the digest of the server data."""
+    """Returns the settings that all clients share, and the digest of the server data."""
     return shared_settings(planned.config) | {
         "server_digest": None if planned.server is None else planned.server.digest
     }
 
 
 def shared_bytes(planned: PlannedFit) -> bytes:
-    """`shared_content` as it is digested."""
+    """Serializes `shared_content` for its digest."""
     return json.dumps(shared_content(planned), sort_keys=True, allow_nan=False).encode()
 
 
@@ -121,12 +121,12 @@ def shared_digest(planned: PlannedFit) -> str:
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any], within: str = "") -> Iterator[str]:
-    """Dotted names of the settings that differ, sorted.
+    """Yields the dotted names of the settings that differ, sorted.
 
     Args:
       one: settings as JSON.
-      other: likewise.
-      within: dotted name of the section, with its dot.
+      other: settings to compare with.
+      within: dotted name of the section, with a trailing dot.
     """
     for name in sorted(one.keys() | other.keys()):
         first, second = one.get(name), other.get(name)
@@ -137,7 +137,7 @@ def differing(one: Mapping[str, Any], other: Mapping[str, Any], within: str = ""
 
 
 def _check_places(config: FitConfig, exchange: str, released: str) -> None:
-    """Refuses a secret, or a state, that is in a folder that others can read."""
+    """Refuses a secret or state in a folder that others can read."""
     own = {name: getattr(config.masked, name) for name in ("secret_uri", "state_uri", "identity_uri")}
     for flag, folder in (("--exchange", exchange), ("--released", released)):
         for name, place in own.items():
@@ -148,14 +148,14 @@ def _check_places(config: FitConfig, exchange: str, released: str) -> None:
 
 
 def _check_listed(config: FitConfig, client: str) -> None:
-    """With parties, stops a party that sends under a name that is no client's."""
+    """Refuses a sender whose name isn't that of a client in `masked.parties`."""
     parties = config.masked.parties
     if client and parties is not None and (client in OFFICES or client not in parties):
         raise ConfigError(f"--client must be a client that masked.parties list, got {client}; name one of them.")
 
 
 def _is_inside(path: str, folder: str) -> bool:
-    """Whether a path is a folder or in it, however both are spelled."""
+    """Returns whether a path is a folder or inside it, regardless of spelling."""
     if is_local(path) and is_local(folder):
         path, folder = os.path.realpath(path), os.path.realpath(folder)
     return f"{path.rstrip('/')}/".startswith(folder.rstrip("/") + "/")

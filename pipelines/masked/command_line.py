@@ -1,4 +1,4 @@
-"""The words and flags of the `party` command; no Beam here, so that its help and its refusals come at once."""
+"""Subcommands and flags of `masked party`; imports no Beam, so that help and refusals are fast."""
 
 import importlib
 from typing import Any
@@ -10,7 +10,7 @@ from dapple_dp.schemas.errors import ConfigError
 
 _JOB = "--config JOB [--client NAME]"
 RUN = "run"
-"""What flags without an action stand for."""
+"""Subcommand that runs if only flags are given."""
 _FORM = (
     "dapple masked party --role client|aggregator|clients --config JOB --exchange EXCHANGE "
     "[--released RELEASED] [--client NAME] [--wait_minutes M] [Beam flags]"
@@ -19,26 +19,26 @@ _MINUTES: dict[str, Any] = {"type": click.FloatRange(0.0, 60.0 * 24 * 366), "sho
 
 
 def _action(name: str, flags: str, about: str, *params: click.Parameter) -> Command:
-    """An action for a party, by a function of that name; what it returns is printed."""
+    """Builds a subcommand that calls the function with this name and prints its result."""
 
     def run(**given: Any) -> Any:
-        # Beam writes to stderr while it is imported, so what needs it is imported where stderr is kept from others.
+        # Imported late, since Beam writes to stderr on import, and only here is stderr silenced.
         return getattr(importlib.import_module("dapple_dp.pipelines.masked.party"), name)(**given)
 
     return Command(name, f"dapple masked party {name} {flags}", *params, callback=run, help=about)
 
 
 class _Party(Words):
-    """Flags without an action are those of a party that takes part in a run."""
+    """The command `party`, which takes part in a run if only flags are given."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click's."""
+        """Inserts the default subcommand before flags."""
         alone = args[:1] != ["--help"] and args[:1] != [] and args[0].startswith("--")
         return super().parse_args(ctx, [RUN, *args] if alone else args)
 
 
 def _take_part(role: str, wait_minutes: float, poll_seconds: float, late_minutes: float, **given: Any) -> Any:
-    """Checks the flags of the role, and takes part."""
+    """Checks the flags of the role, and takes part in the run."""
     needed = {"client": ("released", "client"), "aggregator": (), "clients": ("released",)}[role]
     for name in ("released", "client"):
         if (given[name] is None) == (name in needed):

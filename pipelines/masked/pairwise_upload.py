@@ -1,4 +1,4 @@
-"""What the `upload` job does with pairwise masks: the leg of the round that comes next, for one client."""
+"""The `upload` job with pairwise masks: takes the next leg of a round for one client."""
 
 import dataclasses
 import functools
@@ -53,7 +53,7 @@ def _send(
     parties: Parties | None,
     kept: RunState,
 ) -> None:
-    """Leaves all messages of a client, or all rows of another leg, in the exchange, or what it has left before."""
+    """Sends all messages of a client, or all rows of another leg; sends the earlier answer if there is one."""
     exchange = PairwiseExchange(folder, parties, kept)
     if leg is not Leg.MESSAGES:
         exchange.send_rows(index, leg, client, [row for rows in sent for row in rows])
@@ -65,7 +65,7 @@ def _send(
 
 
 def _hand_out(rows: list, file: str, folder: str, index: int, sealing: Sealing, parties: Parties | None) -> None:
-    """Leaves the shares of a client for the party that unmasks."""
+    """Writes the shares of a client for the unmasking party."""
     exchange = PairwiseExchange(folder, parties)
     path = exchange.plan().rounds[index].path
     label = encode_label(path, os.path.basename(file))
@@ -73,11 +73,11 @@ def _hand_out(rows: list, file: str, folder: str, index: int, sealing: Sealing, 
 
 
 def build_pin(root: beam.Pipeline, planned: PlannedFit, opened: OpenRound) -> None:
-    """Adds the one step of a round that reads rows to a pipeline: it pins what all legs are of.
+    """Adds the only step of a round that reads rows: it pins the statistics used by all legs.
 
     Args:
       root: an empty pipeline.
-      planned: the job; with privacy unit `client`, no client of its data is in several shards.
+      planned: the job; with privacy unit `client`, each client of its data is in one shard.
       opened: the round.
     """
     contract, round_ = message_contract(planned), planned.rounds[opened.index]
@@ -90,7 +90,7 @@ def build_pin(root: beam.Pipeline, planned: PlannedFit, opened: OpenRound) -> No
 
 
 def build(root: beam.Pipeline, planned: PlannedFit, opened: OpenRound, leg: Leg) -> None:
-    """Adds a leg of what is pinned to a pipeline.
+    """Adds a leg on the pinned statistics to a pipeline.
 
     Args:
       root: an empty pipeline.
@@ -116,10 +116,10 @@ def build_shares(root: beam.Pipeline, opened: OpenRound, masked: MaskedReleases,
 
     Args:
       root: an empty pipeline.
-      opened: the round, which is closed now.
-      masked: its noised sum.
+      opened: the round, now closed.
+      masked: noised sum of the round.
       own: pseudonyms of this client's senders.
-      file: where the shares go.
+      file: output file of the shares.
     """
     hand_out = HandOutShares(
         plan=opened.plan,
@@ -137,17 +137,17 @@ def take_leg(role: ClientsRole, client: str, options: PipelineOptions, index: in
     """Takes the leg that the round waits for.
 
     Args:
-      role: of the clients; its rows are this client's.
-      client: its name.
-      options: for Beam.
-      index: of the open round.
-      state: what is broadcast in it.
+      role: role of the client, with its rows.
+      client: name of the client.
+      options: Beam options.
+      index: index of the open round.
+      state: broadcast state of the round.
 
     Returns:
-      The leg, or "countersigned" where the client has signed the sum instead.
+      The leg, or "countersigned" if the client has signed the sum instead.
 
     Raises:
-      DappleError: what stopped it, in one sentence.
+      DappleError: if the leg fails.
     """
     exchange = PairwiseExchange(role.exchange.folder, role.exchange.parties)
     opened = role.open_round(index, state, client)
@@ -170,14 +170,14 @@ def take_leg(role: ClientsRole, client: str, options: PipelineOptions, index: in
 
 
 def _pin(role: ClientsRole, opened: OpenRound, options: PipelineOptions) -> None:
-    """Reads the rows, once in a round."""
+    """Pins the statistics, which reads the rows once per round."""
     promise = dataclasses.replace(role.step_promise, zone=Zone.TRUSTED)
     with role.staged(options, opened.masking.client, opened.key_uri) as job:
         run_graph(functools.partial(build_pin, planned=job, opened=opened), options, promise)
 
 
 def _check_takes_part(opened: OpenRound, leg: Leg) -> None:
-    """Stops a client that has missed an earlier leg of the round."""
+    """Refuses a client that has missed an earlier leg of the round."""
     client, params = opened.masking.client, opened.masking.pairwise or PairwiseParams(0.0, 0.0)
     listed = Correspondence.read(client, opened.exchange, opened.index, params, opened.parties)
     missed = None if listed.own else Leg.KEYS
@@ -191,7 +191,7 @@ def _check_takes_part(opened: OpenRound, leg: Leg) -> None:
 
 
 def _commit_lists(role: ClientsRole, exchange: PairwiseExchange, index: int, leg: Leg, client: str) -> None:
-    """Decides for one list of keys and one of letters: all clients mask with the same neighbors."""
+    """Commits to one list of keys and one of letters, so that all clients mask with the same neighbors."""
     order = list(Leg)
     for each in (Leg.KEYS, Leg.LETTERS):
         if order.index(each) < order.index(leg):
@@ -199,7 +199,7 @@ def _commit_lists(role: ClientsRole, exchange: PairwiseExchange, index: int, leg
 
 
 def _last_leg(role: ClientsRole, opened: OpenRound, exchange: PairwiseExchange) -> Callable[[beam.Pipeline], None]:
-    """What hands out shares for the one sum that the clients have decided for."""
+    """Builds the graph that hands out shares for the one sum that the clients have committed to."""
     index, client = opened.index, opened.masking.client
     own = [keys.sender for keys in exchange.own_keys(index, client)]
     masked, digest = exchange.read_sum(index, role.rounds[index])

@@ -1,4 +1,4 @@
-"""The word `party`: makes the key of a party of masked aggregation, enrolls it, and has it forget what it has sent."""
+"""The `party` subcommands: make a party's key, enroll the party, compare jobs, and delete sent answers."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,14 +25,14 @@ _LONGEST_VALUE = 60
 
 
 def new(output: str) -> str:
-    """Makes a new private key, a file of mode 0600; its public part is printed, 64 hex digits."""
+    """Makes a new private key, a file of mode 0600; returns the public key, 64 hex digits, to print."""
     check_stores({"--output": output})
     create_key(output, "--output")
     return public_part(read_key(output, "--output")).hex() + "\n"
 
 
 def enroll(config: str, client: str) -> str:
-    """Makes the state of a party, and with pairwise masks its secret where there is none; the folder is printed."""
+    """Creates the state of a party, and a missing secret for pairwise masks; returns the folder to print."""
     settings = _job(config, client)
     check_job(settings, client)
     signing_parties(settings.masked.parties, settings.masked.identity_uri, client or COLLECTOR)
@@ -43,7 +43,7 @@ def enroll(config: str, client: str) -> str:
 
 
 def forget(config: str, client: str, exchange: str) -> str:
-    """Destroys what a party has sent in the run of an exchange, or in all runs; how many they were is printed."""
+    """Deletes the answers that a party sent in one exchange, or in all runs; returns their number to print."""
     masked = _job(config, client).masked
     party = PartyState.of(str(masked.state_uri), str(masked.secret_uri), client)
     runs = party.runs()
@@ -57,10 +57,10 @@ def forget(config: str, client: str, exchange: str) -> str:
 
 
 def check(files: Sequence[str]) -> str:
-    """Compares the jobs of all parties, before anything is sent; what was compared is printed.
+    """Compares the jobs of all parties before anything is sent; returns a summary to print.
 
     Raises:
-      ConfigError: if a job is none of a party, or jobs differ in what they must share.
+      ConfigError: if a job belongs to no party, or jobs differ in settings that they must share.
     """
     jobs = {path: _any_job(path) for path in files}
     clients = {path: job for path, job in jobs.items() if isinstance(job, FitConfig)}
@@ -76,7 +76,7 @@ def check(files: Sequence[str]) -> str:
     known = {"parties": client.masked.parties, "unit": str(client.privacy.unit), "name": client.data.name}
     for other, job in aggregators.items():
         own = {"parties": job.parties, "unit": job.unit and str(job.unit), "name": job.name}
-        # Clients need no name of their data, and an aggregator without a ledger has neither name nor unit.
+        # Clients may leave out the name of their data, and an aggregator without a ledger has no name and no unit.
         shared = {name for name in own if name == "parties" or None not in (own[name], known[name])}
         found += _differences(
             (path, {name: known[name] for name in shared}), (other, {name: own[name] for name in shared})
@@ -92,7 +92,7 @@ def check(files: Sequence[str]) -> str:
 
 
 def _any_job(path: str) -> FitConfig | AggregateConfig:
-    """The job of a file, which is that of a client or of the collector if it has data."""
+    """Loads a job; one with data is a client's or the collector's."""
     text = read_text(path)
     try:
         content = yaml_text.parse(text)
@@ -106,7 +106,7 @@ def _any_job(path: str) -> FitConfig | AggregateConfig:
 
 
 def _differences(one: tuple[str, dict[str, Any]], other: tuple[str, dict[str, Any]]) -> Iterator[str]:
-    """Each setting that differs, with its values where they are short."""
+    """Yields each setting that differs, with its values if they are short."""
     for name in differing(one[1], other[1]):
         values = [_value(settings, name) for _, settings in (one, other)]
         told = [f"{value} in {path}" for value, (path, _) in zip(values, (one, other), strict=True)]
@@ -114,7 +114,7 @@ def _differences(one: tuple[str, dict[str, Any]], other: tuple[str, dict[str, An
 
 
 def _value(settings: Any, name: str) -> str | None:
-    """A setting as a short text; None of another one."""
+    """A setting as text; None if it is long or a section."""
     for key in name.split("."):
         settings = settings.get(key) if isinstance(settings, dict) else None
     text = json.dumps(settings)
@@ -122,7 +122,7 @@ def _value(settings: Any, name: str) -> str | None:
 
 
 def _job(config: str, client: str) -> FitConfig:
-    """The job of a client or, without a name, of the collector."""
+    """Loads the job of a client or, without a name, of the collector."""
     if client:
         check_name(client, "--client")
     settings = load_config(read_text(config))

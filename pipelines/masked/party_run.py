@@ -1,8 +1,8 @@
-"""A party takes part in a run of masked aggregation to its end: it looks, does what is its turn, and waits for others.
+"""A party's part in a run of masked aggregation: takes its turns, and waits for others until the end.
 
-What it does are the jobs `upload`, `aggregate` and `unmask`, one call for each turn. They keep what a party has
-answered, so a party that was killed goes on with the same command. Whose turn it is follows from which files are there.
-A party that waits reads no row, secret or message, and writes nothing.
+Each turn runs one of the jobs `upload`, `aggregate` and `unmask`. They store the party's answers, so a killed party
+resumes with the same command. The files in the exchange determine whose turn it is. A waiting party reads no row,
+secret or message, and writes nothing.
 """
 
 import collections
@@ -40,17 +40,17 @@ _LOGGER = logging.getLogger(__name__)
 _OPEN = "open"
 _AWAY = "an answer from the store"
 PARTY = "party"
-"""The word of the command."""
+"""Name of the command."""
 
 
 class Turn(NamedTuple):
-    """What a party does, or waits for.
+    """A turn of a party, or something that it waits for.
 
     Attributes:
-      step: round, and what is done in it; a party does it once.
-      waits: for what, and from whom, once that is done.
+      step: round and action; a party does it once.
+      waits: what the party waits for afterwards, and from whom.
       ready: whether it can be done now.
-      seen: what it would be done with; with the same it is not tried again.
+      seen: inputs of the action; it isn't tried again with the same ones.
     """
 
     step: tuple[int, str]
@@ -60,7 +60,7 @@ class Turn(NamedTuple):
 
 
 class Patience(NamedTuple):
-    """Seconds that a party waits for others in all, between two looks, and for those who are late; and what waits."""
+    """Seconds to wait for others in total, between two looks, and for latecomers; and a function that pauses."""
 
     wait: float
     poll: float
@@ -70,16 +70,16 @@ class Patience(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class Seat:
-    """Where a party sits.
+    """A party's place in a run.
 
     Attributes:
-      role: word of the command.
-      exchange: the folder.
-      patience: how long it waits.
+      role: role of the party, as in the command.
+      exchange: exchange of the run.
+      patience: waiting times.
       released: folder of the releases so far; empty for the aggregator.
-      client: name of a client that sends; empty for others.
-      threshold: the fewest messages of a sum, by its own job.
-      check: checks of its job what can be checked without sending anything; called before the run is open, and then.
+      client: name of a client that sends; empty for other parties.
+      threshold: smallest number of messages in a sum, according to the party's own job.
+      check: validates the job without sending anything; called before the run is open and once it is.
       refused: parties that take no part, and the settings in which their jobs differ.
     """
 
@@ -95,7 +95,7 @@ class Seat:
     _since: dict[tuple[int, str], float] = dataclasses.field(default_factory=dict)
 
     def look(self) -> Turn | None:
-        """The next turn; None if the run is over for the party."""
+        """Returns the next turn; None if the run is over for the party."""
         if (opened := self.exchange.is_open()) not in self._checked:
             self.check()
             self._checked.add(opened)
@@ -109,7 +109,7 @@ class Seat:
         return _ROLES[self.role][1](self, index, leg)
 
     def _look_who_refuses(self) -> None:
-        """Says who takes no part; raises ProtocolError if the run cannot go on without them."""
+        """Logs which parties take no part; raises ProtocolError if the run can't go on without them."""
         refused = self.exchange.refusals()
         for party in sorted(refused.keys() - self.refused.keys()):
             _LOGGER.warning("warning: %s takes no part: %s", party, _differs(refused[party]))
@@ -125,7 +125,7 @@ class Seat:
 
     @property
     def clients(self) -> set[str]:
-        """All clients; nobody where no parties are listed."""
+        """Names of all clients; empty if no parties are listed."""
         return set(getattr(self.exchange.parties, "keys", ())) - set(OFFICES)
 
     @property
@@ -134,45 +134,45 @@ class Seat:
         return len(self.exchange.plan().rounds) - 1
 
     def has(self, *names: str) -> bool:
-        """Whether something is among the releases."""
+        """Returns whether a file is among the releases."""
         return STORE.exists(join(self.released, *names))
 
     def after(self, index: int) -> str:
-        """What follows a round, and from whom."""
+        """Words for what follows a round, and from whom."""
         return f"{'the result' if index == self.last else f'round {index + 1}'} from {COLLECTOR}"
 
     @property
     def quorum(self) -> int:
-        """How many clients must countersign a sum before anybody answers it; 0 where they do not split the noise."""
+        """Number of clients that must countersign a sum before anyone answers it; 0 if they don't split the noise."""
         shares = self.exchange.plan().shares
         return 0 if shares is None else shares.quorum(len(self.clients))
 
     def answer(self, index: int) -> Turn:
-        """The party that answers a sum answers one that enough clients have countersigned, if they split noise."""
+        """The turn that answers a sum; if clients split the noise, waits for enough countersignatures first."""
         there = self.exchange.arrived(index, COUNTERSIGNED)
         if (more := self.quorum - len(there)) > 0:
             return Turn((index, "quorum"), f"countersignatures of round {index} from {more} more clients")
         return Turn((index, Leg.SHARES), self.after(index), True, there.keys())
 
     def gather(self, index: int, leg: Leg, there: Mapping[str, Any], senders: set[str]) -> Turn:
-        """The turn of a party that goes on when all senders have sent, or when it is late and some have."""
+        """The turn of a party that proceeds when all senders have sent, or when it is late and some have."""
         senders = senders - self.refused.keys()
         since, missing = self._since.setdefault((index, leg), time.monotonic()), sorted(senders - there.keys())
         late = time.monotonic() - since >= self.patience.late
-        # A sum of fewer would never be answered.
+        # A smaller sum would never be answered.
         ready = len(there) >= max(1, self.quorum) and (late or bool(senders and not missing))
         waits = f"{leg} of round {index} from {', '.join(missing) or 'clients'}"
         return Turn((index, leg), waits, ready, frozenset(there.items()))
 
 
 def _of_client(seat: Seat, index: int, leg: Leg) -> Turn | None:
-    """A client sends in every leg, and answers for the sum."""
+    """Next turn of a client, which sends in every leg and answers the sum."""
     exchange, after = seat.exchange, seat.after(index)
     if index and not seat.has(f"{index - 1:02d}.parquet"):
         return Turn((index, "releases"), f"the releases of round {index - 1} in --released from {COLLECTOR}")
     if leg is not Leg.SHARES:
         what = "the sum" if leg is Leg.MESSAGES else f"the list of {leg}"
-        # Nobody can seal before the aggregator has said its key.
+        # Nobody can seal messages before the aggregator has published its key.
         return Turn((index, leg), f"{what} of round {index} from {AGGREGATOR}", exchange.has_key())
     if index == seat.last and seat.has(RESULT, MANIFEST):
         return None
@@ -184,7 +184,7 @@ def _of_client(seat: Seat, index: int, leg: Leg) -> Turn | None:
 
 
 def _of_aggregator(seat: Seat, index: int, leg: Leg) -> Turn | None:
-    """The aggregator says its key, and closes every leg."""
+    """Next turn of the aggregator, which publishes its key and closes every leg."""
     if leg is Leg.SHARES:
         return None if index == seat.last else Turn((index, "closed"), seat.after(index))
     if not seat.exchange.has_key():
@@ -193,7 +193,7 @@ def _of_aggregator(seat: Seat, index: int, leg: Leg) -> Turn | None:
 
 
 def _of_collector(seat: Seat, index: int, leg: Leg) -> Turn | None:
-    """The party that unmasks opens the run and its rounds, takes the sums, and ends with the result."""
+    """Next turn of the unmasking party, which opens the run and its rounds, reads the sums, and writes the result."""
     exchange = seat.exchange
     if seat.has(f"{index:02d}.parquet"):
         return Turn((index, "next"), seat.after(index), True)
@@ -212,20 +212,20 @@ _ROLES: Mapping[str, tuple[str, Callable[[Seat, int, Leg], Turn | None]]] = {
     AGGREGATOR: ("aggregate", _of_aggregator),
     "clients": ("unmask", _of_collector),
 }
-"""The job of a role, and its turns. No job is imported for another role: the aggregator must not know what masks."""
+"""Job and turns of each role. Only the party's own job is imported: the aggregator must not have code that masks."""
 
 
 def take_part(role: str, argv: Sequence[str], patience: Patience) -> Summary:
-    """Takes part to the end, and returns what is printed last.
+    """Takes part in a run to its end, and returns the summary that is printed last.
 
     Args:
-      role: client, aggregator, or clients for the party that unmasks.
-      argv: words of its job.
-      patience: how long it waits.
+      role: client, aggregator, or clients for the unmasking party.
+      argv: words after the name of the job.
+      patience: waiting times.
 
     Raises:
-      AbsentError: if a party has not come.
-      DappleError: what stopped it, in one sentence.
+      AbsentError: if another party doesn't answer in time.
+      DappleError: if the run fails.
     """
     job: Job[Any, Any, Any] = importlib.import_module(f"dapple_dp.pipelines.masked.{_ROLES[role][0]}").JOB
     options = parse_job(job.name, argv, job.flags)
@@ -252,12 +252,12 @@ def take_part(role: str, argv: Sequence[str], patience: Patience) -> Summary:
 
 
 def _differs(keys: Sequence[str]) -> str:
-    """What is known of a job that is not that of the run."""
+    """Describes how a job differs from the run's."""
     return f"its job differs in {', '.join(keys)}" if keys else "its job differs"
 
 
 def _to_the_end(job: Job[Any, Any, Any], settings: Any, options: JobOptions, seat: Seat, own: str) -> Summary:
-    """Takes all turns; each call of the job is a run of its own within that of the party."""
+    """Takes all turns; each call of the job is a separate run within that of the party."""
     exchange, calls = seat.exchange, itertools.count(1)
     left_out: dict[int, set[str]] = collections.defaultdict(set)
 
@@ -277,7 +277,7 @@ def _to_the_end(job: Job[Any, Any, Any], settings: Any, options: JobOptions, sea
             absent = {index: sorted(seat.clients - each | left_out[index]) for index, each in enumerate(there)}
             return summary | {"left_out": {index: names for index, names in absent.items() if names}}
         if seat.role == "client":
-            # The run is over, so nothing of it is sent again.
+            # The run is over, so no answer is sent again.
             kept = PartyState.of(str(settings.masked.state_uri), str(settings.masked.secret_uri), own)
             kept.of_run(exchange.plan().nonce).end()
         return summary | {"client": own, "output": join(seat.released, RESULT)}
@@ -287,10 +287,10 @@ def _to_the_end(job: Job[Any, Any, Any], settings: Any, options: JobOptions, sea
 
 
 def _take_turns(seat: Seat, own: str, play: Callable[[Turn], Summary], end: Callable[[], Summary]) -> Summary:
-    """Does whatever is a party's turn by `play`; the summary of what ended the run, or `end` if another party did.
+    """Takes a party's turns by `play`; returns the summary that ended the run, or `end()` if another party ended it.
 
-    This is the one place where a store that is away is waited for, whatever was asked of it. The party does each step
-    once, tries none again without a wait in between, and waits a limited time in all. So it ends, whatever others do.
+    Only here do parties wait for a store that doesn't answer, in any operation. The party does each step once, waits
+    before it repeats an attempt, and limits its total wait. So it ends whatever others do.
     """
     waited, done, (wait, poll, *_) = 0.0, set[Any](), seat.patience
     said: Any = None
@@ -317,7 +317,7 @@ def _take_turns(seat: Seat, own: str, play: Callable[[Turn], Summary], end: Call
         except Exception as error:
             if not is_away(error):
                 raise
-            # Whatever was begun is done again: a job that was cut off goes on where it was.
+            # Repeat the turn: an interrupted job resumes.
             turn, tried = Turn((-1, "store"), _AWAY), None
             waited += time.monotonic() - began
         if said != turn.step:
@@ -334,7 +334,7 @@ def _take_turns(seat: Seat, own: str, play: Callable[[Turn], Summary], end: Call
 
 @contextlib.contextmanager
 def _told_to_others(seat: Seat, own: str) -> Iterator[None]:
-    """Has the other parties learn that this one takes no part."""
+    """Notifies the other parties if this one can't take part."""
     try:
         yield
     except JobDiffersError as error:
@@ -343,7 +343,7 @@ def _told_to_others(seat: Seat, own: str) -> Iterator[None]:
 
 
 def _check_same_run(exchange: PairwiseExchange, turn: Turn) -> None:
-    """Stops a party whose run has become another one: under another nonce all would be answered, and spent, again."""
+    """Refuses to continue if the run was replaced: under another nonce, all would be answered and spent again."""
     if turn.step[1] != _OPEN and PairwiseExchange(exchange.folder, exchange.parties).plan() != exchange.plan():
         raise ProtocolError(
             "plan.json must stay as it is while a run goes on, got another one; find out who has opened a second run, "

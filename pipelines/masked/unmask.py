@@ -1,8 +1,8 @@
-"""The `unmask` job, clients' role: opens the run; then takes the sum of a closed round and opens the next one.
+"""The `unmask` job of the clients: opens the run, then unmasks the sum of each closed round and opens the next.
 
-Every client may run it for itself, or one for all: it needs the secret and the sums, no rows. With pairwise masks it
-needs the shares that clients have handed out instead, and one client runs it for all. After the last round it writes
-the result.
+With masks from a shared secret, every client may run it, or one for all: it needs the secret and the sums, but no rows.
+With pairwise masks it needs the shares that clients hand out instead, and one client runs it for all. It writes the
+result after the last round.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ _NO_FINGERPRINT = "none: rows stayed with the clients"
 def _handed(
     folder: str, exchange: str, index: int, secret_uri: str, nonce: bytes, parties: Parties | None
 ) -> list[HandedOut]:
-    """Shares of all clients that have handed out theirs; garbage, and what is not for this one, is left out."""
+    """Reads the shares that clients have handed out; skips invalid files and those sealed for others."""
     signed = PairwiseExchange(exchange, parties)
     path = signed.plan().rounds[index].path
     own = private_key(read_key(secret_uri, SECRET_SETTING), nonce, SHARES)
@@ -68,7 +68,7 @@ def _handed(
 
 
 def _opened(file: str, sealed: bytes, own: bytes, path: str) -> bytes | None:
-    """Content of a sealed file; None if it is sealed for another party."""
+    """Decrypts a sealed file; returns None if it is sealed for another party."""
     return unseal(sealed, own, encode_label(path, os.path.basename(file)))
 
 
@@ -81,10 +81,11 @@ def build(root: beam.Pipeline, opened: OpenRound, masked: MaskedReleases, path: 
 
     Args:
       root: an empty pipeline.
-      opened: the round, which is closed now.
-      masked: its noised sum.
-      path: where the releases go.
-      shares: folder of what clients with pairwise masks have handed out; workers read it, so that the graph holds none.
+      opened: the round, now closed.
+      masked: noised sum of the round.
+      path: output file of the releases.
+      shares: folder of the shares that clients with pairwise masks handed out; read by workers, so that the graph holds
+        none.
     """
     plan, masking, state = opened.plan, opened.masking, opened.broadcast(root)
     unmask: beam.PTransform = UnmaskReleases(plan=plan, state=state, masking=masking)
@@ -101,7 +102,7 @@ def build(root: beam.Pipeline, opened: OpenRound, masked: MaskedReleases, path: 
 
 
 def _catch_up(role: ClientsRole, options: PipelineOptions) -> None:
-    """Unmasks the sums of all rounds that are closed and not known yet."""
+    """Unmasks the sums of all closed rounds whose releases are missing."""
     role.plan()
     while (index := role.n_released()) < len(role.rounds) and role.exchange.is_closed(index):
         masked, digest = role.exchange.read_sum(index, role.rounds[index])
@@ -126,7 +127,7 @@ def _catch_up(role: ClientsRole, options: PipelineOptions) -> None:
 
 
 def _write_result(role: ClientsRole, output: str, run_id: str) -> None:
-    """The files that `fit` would write."""
+    """Writes the files that `fit` would write."""
     folder = RunFolder(output, run_id)
     folder.check()
     statement = role.planned.statement.with_roles("jobs of their own")
@@ -142,13 +143,13 @@ def _write_result(role: ClientsRole, output: str, run_id: str) -> None:
         write_bytes(folder.path(CENTERS_FILE), table_bytes(model.centers_table(result.in_units)))
         outputs.write_outputs(folder, role.planned, result)
         if stores.is_local(role.released):
-            # Clients that may read the releases may read what follows from them.
+            # Clients that may read the releases may also read the result.
             os.chmod(folder.staging, stat.S_IMODE(os.stat(role.released).st_mode) & ~0o022)
         folder.publish(outputs.manifest(role.planned, result, run_id))
 
 
 def _open_run(role: ClientsRole, run_id: str) -> None:
-    """Publishes the plan of the run, if nobody has."""
+    """Publishes the plan of the run, unless it is published."""
     if role.exchange.is_open():
         return
     if role.n_released():
@@ -171,7 +172,7 @@ def _open_run(role: ClientsRole, run_id: str) -> None:
 
 
 def _work(run: Run[FitConfig], role: ClientsRole) -> Summary:
-    """One step of the run."""
+    """Takes one step of the run."""
     make_folder(role.released)
     _open_run(role, run.options.run_id)
     _catch_up(role, run.options.beam)

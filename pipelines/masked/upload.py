@@ -1,7 +1,7 @@
-"""The `upload` job, clients' role: the masked statistics of one client for the round that is open.
+"""The `upload` job of a client: sends its masked statistics for the open round.
 
-With pairwise masks it takes whatever leg of the round comes next: keys, letters, messages, shares. Where clients split
-the noise it countersigns the sum of a closed round.
+With pairwise masks it takes the next leg of the round: keys, letters, messages or shares. If clients split the noise,
+it also countersigns the sum of a closed round.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ def _send(
     parties: Parties | None,
     kept: RunState,
 ) -> None:
-    """Sends all messages of the client at once, or what it has sent before."""
+    """Sends all messages of the client at once, or its earlier answer again."""
     Exchange(folder, parties, kept).send(index, client, MaskedMessages.joined(batches), sealing)
 
 
@@ -55,7 +55,7 @@ def build(root: beam.Pipeline, planned: PlannedFit, opened: OpenRound) -> None:
 
     Args:
       root: an empty pipeline.
-      planned: the job; with privacy unit `client`, no client of its data is in several shards.
+      planned: the job; with privacy unit `client`, each client of its data is in one shard.
       opened: the round.
     """
     contract = message_contract(planned)
@@ -81,9 +81,9 @@ def _send_messages(role: ClientsRole, client: str, options: PipelineOptions, ind
 
 
 def _planned(run: Run[FitConfig]) -> ClientsRole | Summary:
-    """The role of the client, or the summary of what it has sent again.
+    """Returns the role of the client, or a summary if it only had to send an earlier answer again.
 
-    Where no row is needed, nothing is asked of the rows, which may have changed or gone.
+    Doesn't touch the rows unless they are needed, since they may have changed or been deleted.
     """
     config, options = run.settings, run.options
     check_settings(config, options.exchange, options.released, options.client)
@@ -105,7 +105,7 @@ def _planned(run: Run[FitConfig]) -> ClientsRole | Summary:
 
 
 def _of_columns(config: FitConfig, kept: RunState) -> FitConfig:
-    """The job with a file of its columns in the place of its rows, if one was kept."""
+    """Replaces the rows of a job with a stored file of their columns, if there is one."""
     if not STORE.exists(kept.columns_uri):
         return config
     data = config.data.model_copy(update={"path": kept.columns_uri, "table": None, "partitions": {}})
@@ -113,7 +113,7 @@ def _of_columns(config: FitConfig, kept: RunState) -> FitConfig:
 
 
 def _work(run: Run[FitConfig], role: ClientsRole | Summary) -> Summary:
-    """Sends what the open round waits for of this client."""
+    """Sends what the open round needs from this client."""
     if not isinstance(role, ClientsRole):
         return role
     plan, index, state = role.plan(), role.exchange.last_round(), role.state()

@@ -1,4 +1,4 @@
-"""One axis of a plot: what is on it, its ends, and the numbers beside it."""
+"""One axis of a plot: its values, limits and tick labels."""
 
 import datetime
 import itertools
@@ -11,12 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 MINUS = "\N{MINUS SIGN}"
 _MARGIN = 0.05
 _LAST_NARROW = 0x2E7F
-"""Letters of East Asia come after this one."""
+"""Letters of East Asian scripts have larger code points."""
 _NARROW, _WIDE = frozenset("fijlrtI.,:;|!'()[]/ "), frozenset("mwMW@%")
 
 
 def text_width(text: str, size: float = 12.0) -> float:
-    """About how wide a text is, in units of the view box: the page's fonts are those of its reader."""
+    """Estimates the width of a text in units of the view box; the font depends on the reader."""
     return max(_line_width(line, size) for line in text.split("\n"))
 
 
@@ -27,21 +27,21 @@ def _line_width(line: str, size: float) -> float:
 
 
 class Axis:
-    """How numbers along one side of a plot are placed and written.
+    """One axis of a plot: how numbers are placed and written.
 
     Attributes:
-      label: beside it.
-      log: whether it is on a log scale.
-      most: numbers beside it, about.
-      whole: whether these are whole.
-      grid: whether lines cross the plot at them.
+      label: label beside the axis.
+      log: whether the scale is logarithmic.
+      most: approximate number of ticks.
+      whole: whether ticks are whole numbers.
+      grid: whether lines cross the plot at the ticks.
       line: whether the axis itself is drawn.
-      slanted: whether names on it are.
-      size: of its text.
-      low: where it begins; None for a little before what is on it.
-      high: where it ends.
-      write: makes text of a number; None for plain digits.
-      days: the day that 0 stands for, and days from one whole number to the next; None for an axis of no days.
+      slanted: whether names are slanted.
+      size: text size.
+      low: start of the axis; None for a little before the first value.
+      high: end of the axis; None for a little after the last value.
+      write: formats a number; None for plain digits.
+      days: the date of 0, and the days between whole numbers; None for an axis without dates.
     """
 
     def __init__(self) -> None:
@@ -56,18 +56,18 @@ class Axis:
         self._found = (math.inf, -math.inf)
 
     def include(self, values: ArrayLike) -> None:
-        """Values that the axis shall reach; those that are not finite do not count."""
+        """Extends the axis to these values; values that aren't finite are ignored."""
         numbers = np.asarray(values, dtype=np.float64).ravel()
         kept = numbers[np.isfinite(numbers) & ((numbers > 0.0) | (not self.log))]
         if len(kept):
             self._found = min(self._found[0], float(kept.min())), max(self._found[1], float(kept.max()))
 
     def name(self, places: Sequence[float], names: Sequence[str]) -> None:
-        """Names instead of numbers."""
+        """Shows names instead of numbers."""
         self._named = places, names
 
     def limits(self) -> tuple[float, float]:
-        """Where it begins and ends, the first larger than the second where it runs the other way."""
+        """Start and end of the axis; the start is larger if the axis is reversed."""
         low, high = self._found if self._found[0] <= self._found[1] else (1.0, 10.0) if self.log else (0.0, 1.0)
         if self.log:
             margin = max((high / low) ** _MARGIN, 1.05)
@@ -78,7 +78,7 @@ class Axis:
         return ends[0] if self.low is None else self.low, ends[1] if self.high is None else self.high
 
     def shares(self, values: ArrayLike) -> NDArray[np.float64]:
-        """Where values lie: 0 at its begin, 1 at its end."""
+        """Positions of values along the axis: 0 at its start, 1 at its end."""
         low, high = self.limits()
         numbers = np.asarray(values, dtype=np.float64)
         if self.log:
@@ -87,7 +87,7 @@ class Axis:
         return (numbers - low) / (high - low)
 
     def marks(self) -> list[tuple[float, str]]:
-        """Places and texts of its numbers or names, as far as they are on it."""
+        """Positions and texts of the ticks."""
         if self._named is not None:
             places, names = self._named
             return list(zip(map(float, places), names, strict=True))
@@ -105,7 +105,7 @@ class Axis:
 
 
 def _steps(low: float, high: float, most: int, whole: bool) -> list[float]:
-    """Round numbers from low to high, at most `most` intervals, and at least one number where they are whole."""
+    """Round numbers from low to high with at most `most` intervals; at least one if they are whole."""
     span = high - low
     base = 10.0 ** math.floor(math.log10(span / most)) if span > 0.0 else 1.0
     for factor in (1.0, 2.0, 2.5, 5.0, 10.0, 20.0):
@@ -124,11 +124,11 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 _DAY_STEPS = (1, 2, 5, 7, 10, 14)
 _MONTH_STEPS = (1, 2, 3, 6)
 _MONTH = 28
-"""Days, at least."""
+"""Days of the shortest month."""
 
 
 def _days(low: float, high: float, first: datetime.date, each: int, most: int) -> list[tuple[float, str]]:
-    """Places and names of at most about `most` days: of every this manyth window, or the first days of months."""
+    """Positions and labels of about `most` dates: every nth window, or the first days of months."""
     start, end = max(math.ceil(low), 0), min(math.floor(high), (datetime.date.max - first).days // each)
     for step in _DAY_STEPS:
         found = range(-(-start // step) * step, end + 1, step)
@@ -149,7 +149,7 @@ def _days(low: float, high: float, first: datetime.date, each: int, most: int) -
 
 
 def _decades(low: float, high: float, most: int) -> list[float]:
-    """Powers of ten from low to high; with their doubles and halves where there are few."""
+    """Powers of ten from low to high; also 2 and 5 times these if there are few."""
     powers = range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)
     if len(powers) > 2:
         return [10.0**power for power in powers[:: -(-len(powers) // max(most, 1))]]
@@ -158,7 +158,7 @@ def _decades(low: float, high: float, most: int) -> list[float]:
 
 
 def _digits(values: Sequence[float]) -> int:
-    """So many that neighbors do not look alike; at least six."""
+    """Number of digits, at least six, with which neighboring values look different."""
     if len(values) < 2:
         return 6
     step, largest = abs(values[1] - values[0]), max(abs(value) for value in values)

@@ -1,4 +1,4 @@
-"""A chart: axes, and marks drawn as elements of SVG in the colors of the page."""
+"""A chart: axes, and marks drawn as SVG elements in the colors of the page."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -13,12 +13,12 @@ from dapple_dp.pipelines.page.axis import Axis, text_width
 INK, MUTED, GRID, SURFACE = "var(--ink)", "var(--muted)", "var(--grid)", "var(--surface)"
 ACCENT, WARM, COOL = "var(--accent)", "var(--warm)", "var(--cool)"
 SERIES = tuple(f"var(--series-{index})" for index in range(8))
-"""Colors are variables of the page's style sheet."""
+"""Colors, as variables of the page's style sheet."""
 
 LINE = 1.1
-"""From one line of a text to the next, in sizes of its letters."""
+"""Line spacing, in multiples of the letter size."""
 _MOST_POINTS = 1500
-"""Of one line; where there are more, those that nobody could distinguish are left out."""
+"""Largest number of points in a line; longer lines are thinned without a visible difference."""
 _ARM = ((-0.4, -1.2), (0.4, -1.2), (0.4, -0.4), (1.2, -0.4), (1.2, 0.4), (0.4, 0.4))
 _SHAPES = {
     "s": ((-1, -1), (1, -1), (1, 1), (-1, 1)),
@@ -31,18 +31,18 @@ _SHAPES = {
     "|": ((-0.2, -1), (0.2, -1), (0.2, 1), (-0.2, 1)),
 }
 _TITLE = LINE * 12.0
-"""Height of a line of a title."""
+"""Height of one line of a title."""
 Shown = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 class Look(NamedTuple):
-    """How a mark looks in a legend.
+    """Style of a mark, also in the legend.
 
     Attributes:
-      color: a variable of the page.
-      width: of its line; 0 for none.
-      dash: pattern of its line.
-      marker: shape of its points; "" for none, "box" for a filled square.
+      color: CSS variable of the page.
+      width: width of the line; 0 for none.
+      dash: dash pattern of the line.
+      marker: shape of the points; "" for none, "box" for a filled square.
       opacity: from 0 to 1.
     """
 
@@ -54,7 +54,7 @@ class Look(NamedTuple):
 
 
 class View(NamedTuple):
-    """Where a chart is in the view box, and how numbers become places in it."""
+    """Position of a chart in the view box, and the mapping of numbers to it."""
 
     x: Axis
     y: Axis
@@ -64,7 +64,7 @@ class View(NamedTuple):
     height: float
 
     def places(self, x: ArrayLike, y: ArrayLike) -> Shown:
-        """Places in the view box."""
+        """Maps numbers to coordinates in the view box."""
         return self.left + self.x.shares(x) * self.width, self.top + (1.0 - self.y.shares(y)) * self.height
 
 
@@ -72,12 +72,12 @@ Draw = Callable[[View], Iterable[Element]]
 
 
 def number(value: float) -> str:
-    """A length for SVG."""
+    """Formats a length for SVG."""
     return f"{value:.2f}".rstrip("0").rstrip(".") if abs(value) >= 0.005 else "0"
 
 
 def element(tag: str, style: str = "", **attributes: float | str) -> Element:
-    """An element with short numbers."""
+    """Creates an element with short numbers."""
     found = Element(tag, {key: each if isinstance(each, str) else number(each) for key, each in attributes.items()})
     if style:
         found.set("style", style)
@@ -85,7 +85,7 @@ def element(tag: str, style: str = "", **attributes: float | str) -> Element:
 
 
 def label(text: str, x: float, y: float, color: str = INK, anchor: str = "start", size: float = 12.0) -> Element:
-    """A text whose middle lies at height `y`; a line feed begins a further line of it."""
+    """A text centered vertically at `y`; line feeds start new lines."""
     style = f"font-size: {number(size)}px; text-anchor: {anchor}; fill: {color}"
     lines = ["".join(letter if letter.isprintable() else "?" for letter in line) for line in text.split("\n")]
     found = element("text", style, x=x, y=y + 0.35 * size - 0.5 * LINE * size * (len(lines) - 1))
@@ -98,7 +98,7 @@ def label(text: str, x: float, y: float, color: str = INK, anchor: str = "start"
 
 
 def path(x: NDArray[np.float64], y: NDArray[np.float64], *, closed: bool = False) -> str:
-    """The commands of a line; it is interrupted where a place is not finite."""
+    """Path commands of a line, interrupted at values that aren't finite."""
     parts, pen = [], "M"
     for one, other in zip(x.tolist(), y.tolist(), strict=True):
         if math.isfinite(one) and math.isfinite(other):
@@ -122,7 +122,7 @@ def fill(color: str, opacity: float = 1.0) -> str:
 
 
 def point(marker: str, x: float, y: float, radius: float, style: str) -> Element:
-    """A point of some shape."""
+    """A point with the given shape."""
     if marker in ("o", "box"):
         return element("circle", style, cx=x, cy=y, r=radius)
     corners = np.array(_SHAPES[marker]) * radius + (x, y)
@@ -130,7 +130,7 @@ def point(marker: str, x: float, y: float, radius: float, style: str) -> Element
 
 
 def _thinned(x: NDArray[np.float64], y: NDArray[np.float64]) -> Shown:
-    """The lowest and the highest point of each half unit where there are many, in order."""
+    """Keeps the lowest and highest point of each half unit if there are many, in order."""
     if len(x) <= _MOST_POINTS:
         return x, y
     columns = np.floor(np.nan_to_num(x) * 2.0)
@@ -144,14 +144,14 @@ def _thinned(x: NDArray[np.float64], y: NDArray[np.float64]) -> Shown:
 
 
 class Chart:
-    """Axes with marks, which are drawn in the order in which they come.
+    """Axes with marks, drawn in the order in which they are added.
 
     Attributes:
       x: horizontal axis.
       y: vertical axis.
-      title: above it.
-      right: room for what stands beside it.
-      equal: whether a step along x is as long as one along y.
+      title: title above the chart.
+      right: space for text on the right.
+      equal: whether x and y have the same scale.
     """
 
     def __init__(self) -> None:
@@ -169,7 +169,7 @@ class Chart:
             self.looks.append((name, look))
 
     def line(self, x: ArrayLike, y: ArrayLike, look: Look, name: str = "", radius: float = 2.6, every: int = 1) -> None:
-        """A line, with points where the look has a marker, and without a line where its width is 0."""
+        """Adds a line (none if its width is 0), with points if the look has a marker."""
 
         def draw(view: View) -> Iterable[Element]:
             at_x, at_y = view.places(x, y)
@@ -186,7 +186,7 @@ class Chart:
         self._over.append(points)
 
     def dots(self, x: ArrayLike, y: ArrayLike, radii: ArrayLike, styles: Sequence[str]) -> None:
-        """A point for each place: its radius in units of the view box, and its style."""
+        """Adds a point at each position, with a radius in units of the view box and a style."""
 
         def draw(view: View) -> Iterable[Element]:
             at_x, at_y = view.places(x, y)
@@ -198,7 +198,7 @@ class Chart:
         self._over.append(draw)
 
     def area(self, x: ArrayLike, low: ArrayLike, high: ArrayLike, color: str, opacity: float) -> None:
-        """The area between two lines."""
+        """Adds the area between two lines."""
         both = np.concatenate([np.asarray(low, float), np.asarray(high, float)])
 
         def draw(view: View) -> Iterable[Element]:
@@ -209,7 +209,7 @@ class Chart:
         self._add(draw, x, both)
 
     def boxes(self, x: NDArray[np.float64], y: NDArray[np.float64], style: str) -> None:
-        """Rectangles of one style, shapes (n, 2): their ends along both axes; infinite ones are those of the chart."""
+        """Adds rectangles of one style by their ends along both axes, shapes (n, 2); infinite ends are the chart's."""
         if not len(x):
             return
 
@@ -232,7 +232,7 @@ class Chart:
         self._add(draw, x, y)
 
     def stems(self, x: NDArray[np.float64], y: NDArray[np.float64], look: Look, cap: float = 0.0) -> None:
-        """Straight lines, shapes (n, 2): their ends along both axes; with caps at both ends if they are horizontal."""
+        """Adds straight lines by their ends along both axes, shapes (n, 2); horizontal ones may have caps."""
 
         def draw(view: View) -> Iterable[Element]:
             across, down = view.places(x, y)
@@ -245,7 +245,7 @@ class Chart:
         self._add(draw, x, y)
 
     def level(self, y: float, look: Look, name: str = "", offset: float = 0.0) -> None:
-        """A line across the chart."""
+        """Adds a horizontal line across the chart."""
 
         def draw(view: View) -> Iterable[Element]:
             height = float(view.places(0.0, y)[1])
@@ -257,7 +257,7 @@ class Chart:
         self._add(draw, (), y, name, look)
 
     def upright(self, x: float, look: Look) -> None:
-        """A line from the bottom to the top."""
+        """Adds a vertical line across the chart."""
 
         def draw(view: View) -> Iterable[Element]:
             across = float(view.left + view.x.shares(x) * view.width)
@@ -275,7 +275,7 @@ class Chart:
         anchor: str = "start",
         size: float = 12.0,
     ) -> None:
-        """A text beside a place, `by` units of the view box to the right and up."""
+        """Adds a text beside a position, `by` units of the view box to the right and up."""
 
         def draw(view: View) -> Iterable[Element]:
             at_x, at_y = view.places(x, y)
@@ -284,7 +284,7 @@ class Chart:
         self._over.append(draw)
 
     def margins(self) -> tuple[float, float, float, float]:
-        """Room for axes and title: left, top, right, bottom."""
+        """Space for axes and title: left, top, right, bottom."""
         wide = max((text_width(text, self.y.size) for _, text in self.y.marks()), default=0.0)
         names = [text_width(text, self.x.size) for _, text in self.x.marks()]
         bottom = (0.62 * max(names, default=0.0) + 22.0) if self.x.slanted else 10.0 + self.x.size if names else 6.0
@@ -299,11 +299,11 @@ class Chart:
         )
 
     def drawn(self, view: View, clip: str) -> Iterable[Element]:
-        """All of it.
+        """Draws the chart.
 
         Args:
-          view: its place.
-          clip: id of the shape beyond which marks do not show.
+          view: position of the chart.
+          clip: id of the shape that clips the marks.
         """
         shape = element("clipPath", id=clip)
         shape.append(element("rect", x=view.left, y=view.top - 1.0, width=view.width, height=view.height + 2.0))
@@ -323,7 +323,7 @@ _THIN = stroke(Look(GRID, 0.8))
 
 
 def _frame(view: View) -> Iterable[Element]:
-    """Axes with their numbers and labels, and lines across the chart at these."""
+    """Axes with tick labels, axis labels and grid lines."""
     bottom = view.top + view.height
     for value, text in view.x.marks():
         at = float(view.left + view.x.shares(value) * view.width)
@@ -341,7 +341,7 @@ def _frame(view: View) -> Iterable[Element]:
 
 
 def _x_mark(view: View, at: float, text: str) -> Iterable[Element]:
-    """A number or name below the horizontal axis."""
+    """A tick label below the horizontal axis."""
     bottom = view.top + view.height
     if view.x.grid:
         yield element("path", _THIN, d=f"M{number(at)} {number(view.top)}v{number(view.height)}")

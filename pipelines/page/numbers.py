@@ -1,4 +1,4 @@
-"""Numbers as a page shows them: no more digits than they are worth, and points below points."""
+"""Number formats of a page: no more digits than are meaningful, with aligned decimal points."""
 
 import decimal
 import math
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 _FIGURE, _POINT = "\N{FIGURE SPACE}", "\N{PUNCTUATION SPACE}"
 _PLAIN = 1e-4, 1e9
-"""Numbers of other sizes are written with an exponent."""
+"""Numbers outside this range have an exponent."""
 
 
 def fixed(values: Sequence[float], digits: int = 4) -> tuple[str, ...]:
-    """Values with equally many decimals, as many as give the largest of them `digits` digits.
+    """Formats values with the same number of decimals, which gives the largest one `digits` digits.
 
     Args:
-      values: of one kind, in one unit; finite.
+      values: finite values of one kind, in one unit.
       digits: at least 1.
     """
     largest = max(map(abs, values), default=0.0)
@@ -25,19 +25,19 @@ def fixed(values: Sequence[float], digits: int = 4) -> tuple[str, ...]:
 
 
 def at_most(bound: float, digits: int = 3) -> str:
-    """A bound with some digits, rounded up, so that what is said to be at most this is.
+    """Formats a bound with some digits, rounded up so that it remains a bound.
 
     Args:
       bound: >= 0, finite.
       digits: at least 1.
     """
-    # Twelve digits first: what float64 adds to 0.0001 is no reason to say 0.000101.
+    # Twelve digits first, so that the float64 error of 0.0001 doesn't round it up to 0.000101.
     rounded = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING).create_decimal(f"{bound:.12g}")
     return f"{float(rounded):,.12g}"
 
 
 def to_noise(value: float, stddev: float) -> str:
-    """A noisy number without the decimals that its noise has drowned; two digits of the noise would still show."""
+    """Formats a noisy number without the decimals lost in its noise; keeps two digits of the noise."""
     if not stddev > 0.0:
         return f"{value:,.4g}"
     if not _PLAIN[0] <= max(abs(value), stddev) < _PLAIN[1]:
@@ -47,7 +47,7 @@ def to_noise(value: float, stddev: float) -> str:
 
 
 def on_points(texts: Sequence[str]) -> tuple[str, ...]:
-    """Texts of one column that is set flush right, filled with blanks so that their decimal points lie in line."""
+    """Pads the texts of a right-aligned column so that their decimal points are aligned."""
     tails = [text.rpartition(".")[2] if ("." in text and _is_number(text)) else None for text in texts]
     most = max((len(tail) for tail in tails if tail is not None), default=0)
     blanks = [most + 1 if tail is None else most - len(tail) for tail in tails]
@@ -64,5 +64,5 @@ def _is_number(text: str) -> bool:
 
 
 def _unsigned_zero(text: str) -> str:
-    """A zero that lost its digits loses its sign, too."""
+    """Removes the sign of a number that was rounded to zero."""
     return text.lstrip("-") if not text.strip("-0.,") else text

@@ -1,6 +1,6 @@
-"""A report as a page: sections of plots, tables and words, each labeled with what it may be shown to.
+"""A report as a page: sections of plots, tables and text, each labeled with its source.
 
-Any job can render one; `fit` shows releases and public data only, `evaluate` and `sweep` label what is neither.
+Any job can render one. `fit` shows only releases and public data; `evaluate` and `sweep` label everything else.
 """
 
 import dataclasses
@@ -30,15 +30,15 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def change_words(change: str, seen: str, guess: str, epsilon: float, delta: float, drawn_from: str) -> str:
-    """What a guarantee means; bounds are rounded up.
+    """Explains a guarantee in plain words; bounds are rounded up.
 
     Args:
-      change: what neighbors differ in, such as "Adding or removing one row".
-      seen: whose probability changes, such as "any result".
-      guess: what an observer guesses, with its prior.
-      epsilon: of the guarantee.
-      delta: of the guarantee; 0 for none.
-      drawn_from: where the noise comes from, as of `computational`.
+      change: difference between neighbors, such as "Adding or removing one row".
+      seen: the event whose probability changes, such as "any result".
+      guess: an observer's guess, with its prior.
+      epsilon: epsilon of the guarantee.
+      delta: delta of the guarantee; 0 for none.
+      drawn_from: source of the noise, as for `computational`.
     """
     factor = at_most(math.exp(epsilon)) if epsilon < 12 else f"e^{at_most(epsilon)}"
     right = odds(epsilon, delta)
@@ -53,7 +53,7 @@ def change_words(change: str, seen: str, guess: str, epsilon: float, delta: floa
 
 
 def meaning(statement: PrivacyStatement, drawn_from: str) -> str:
-    """What it means that one unit is added or removed; where who sends is public, left out of what its sender sends."""
+    """Explains a guarantee for adding or removing a unit, or for leaving one out if the senders are public."""
     unit = UNITS[statement.unit]
     moved = "Leaving out" if statement.neighboring_relation == ZEROED_OUT else "Adding or removing"
     guess = f"whether the {unit.word} took part"
@@ -61,7 +61,7 @@ def meaning(statement: PrivacyStatement, drawn_from: str) -> str:
 
 
 class Badge(enum.StrEnum):
-    """Where what is shown comes from."""
+    """Source of the numbers shown."""
 
     RELEASED = "released"
     PUBLIC = "public data"
@@ -74,7 +74,7 @@ class Badge(enum.StrEnum):
 
 
 class Level(enum.StrEnum):
-    """How much a reader should mind."""
+    """Importance of a notice."""
 
     GOOD = "good"
     NOTE = "note"
@@ -82,11 +82,11 @@ class Level(enum.StrEnum):
 
 
 class Bar(NamedTuple):
-    """A cell of a table that is drawn as a bar.
+    """A table cell drawn as a bar.
 
     Attributes:
-      text: the number in it.
-      share: width, from 0 to 1.
+      text: number shown in the bar.
+      share: width of the bar, from 0 to 1.
     """
 
     text: str
@@ -110,24 +110,24 @@ class Plot:
 
     @property
     def height(self) -> float:
-        """About how high it and its caption are, in units of the view box."""
+        """Approximate height with the caption, in units of the view box."""
         found = re.search(r'viewBox="[^"]* ([\d.]+)"', self.svg)
         return (float(found.group(1)) if found else 0.0) + 60.0 + 20.0 * (len(self.caption) / 58.0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table that scrolls in a box of its own.
+    """A table in a scrollable box.
 
     Attributes:
-      title: its caption.
-      badge: where its numbers come from.
+      title: caption of the table.
+      badge: source of the numbers.
       columns: headings.
-      rows: a cell per column: text, or a bar.
-      words: how many columns, from the left, hold words; the others hold numbers.
-      folded: whether it is closed until a reader opens it.
-      note: below it.
-      most: columns of numbers side by side; further ones follow in parts below, so that a printed page holds them.
+      rows: one cell per column: text or a bar.
+      words: number of columns, from the left, that hold text; the others hold numbers.
+      folded: whether it is collapsed at first.
+      note: text below the table.
+      most: number columns side by side; further ones follow in parts below, to fit a printed page.
     """
 
     kind: ClassVar[str] = "table"
@@ -142,14 +142,14 @@ class Table:
 
     @property
     def parts(self) -> "tuple[TablePart, ...]":
-        """Tables that fit a page, numbers with their points in line."""
+        """Parts that fit a page, with aligned decimal points."""
         n_numbers = max(len(self.columns) - self.words, 1)
         n_parts = -(-n_numbers // self.most)
         ends = [self.words + round(index * n_numbers / n_parts) for index in range(n_parts + 1)]
         return tuple(self._part(low, high) for low, high in itertools.pairwise(ends))
 
     def _part(self, low: int, high: int) -> "TablePart":
-        """The columns of words, and those from `low` to `high`."""
+        """The text columns, and the number columns from `low` to `high`."""
         kept = (*range(self.words), *range(low, min(high, len(self.columns))))
         columns = [tuple(row[index] for row in self.rows) for index in kept]
         lined = [
@@ -160,21 +160,21 @@ class Table:
 
 
 class TablePart(NamedTuple):
-    """Headings, and a cell per heading in every row."""
+    """Headings, and one cell per heading in every row."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str | Bar, ...], ...]
 
 
 def _in_line(column: tuple[str | Bar, ...]) -> tuple[str | Bar, ...]:
-    """The cells of a column; texts are filled up so that their decimal points lie in line."""
+    """Aligns the decimal points of a column's texts."""
     texts = iter(on_points([cell for cell in column if isinstance(cell, str)]))
     return tuple(next(texts) if isinstance(cell, str) else cell for cell in column)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Names and values, or words and what they mean."""
+    """Names with values, or terms with explanations."""
 
     kind: ClassVar[str] = "facts"
     title: str
@@ -209,10 +209,10 @@ class Section:
     """A part of the page.
 
     Attributes:
-      name: anchor, letters only, unique in the page.
+      name: anchor, letters only, unique within the page.
       title: heading.
-      lead: one or two sentences under it.
-      blocks: in order.
+      lead: one or two sentences below the title.
+      blocks: blocks in order.
     """
 
     name: str
@@ -222,7 +222,7 @@ class Section:
 
     @property
     def plots(self) -> tuple[tuple[Plot, ...], ...]:
-        """Its plots in two columns of about equal heights, each in order; one column of a single plot."""
+        """Plots in two columns of similar heights, each in order; one column for a single plot."""
         found = [block for block in self.blocks if isinstance(block, Plot)]
         if len(found) < 2:
             return ((found[0],),) if found else ()
@@ -236,18 +236,18 @@ class Section:
 
 
 def _signed_heights(plots: list[Plot], lefts: tuple[bool, ...]) -> list[float]:
-    """Heights of plots, those of the right column negative."""
+    """Heights of plots, negative in the right column."""
     return [each.height if left else -each.height for each, left in zip(plots, lefts, strict=False)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyLabel:
-    """The card that says what is guaranteed.
+    """The card that shows the guarantee.
 
     Attributes:
       epsilon: as text.
       delta: as text.
-      meaning: what they mean, in plain words.
+      meaning: explanation in plain words.
       pairs: names and values.
     """
 
@@ -262,12 +262,12 @@ class Page:
     """A whole report.
 
     Attributes:
-      title: heading, and title of the window.
-      lead: what was run, in a sentence.
+      title: heading and window title.
+      lead: one sentence on the run.
       tags: short facts under the heading.
       label: the privacy label; None for a page without a guarantee.
-      sections: in order.
-      stamp: of the run; None where a page is drawn for no run.
+      sections: sections in order.
+      stamp: run id and versions of the run; None if the page belongs to no run.
     """
 
     title: str
@@ -279,13 +279,13 @@ class Page:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Texts of all warnings that it shows."""
+        """Texts of all warnings on the page."""
         blocks = (block for each in self.sections for block in each.blocks)
         return tuple(block.text for block in blocks if isinstance(block, Notice) and block.level is Level.WARNING)
 
     @property
     def all_tags(self) -> tuple[str, ...]:
-        """Its tags, and how many warnings it shows; "no warnings" only of a page that says what it has checked."""
+        """Tags with the number of warnings; "no warnings" appears only if the page has a section on its checks."""
         if not self.warnings and all(each.name != "warnings" for each in self.sections):
             return self.tags
         number = len(self.warnings)
@@ -293,7 +293,7 @@ class Page:
 
     @property
     def print_head(self) -> str:
-        """Style of the head and foot of printed pages: what the page is, and of which run."""
+        """Style of printed headers and footers: the title, and the run."""
         line = "" if self.stamp is None else self.stamp.line
         return (
             "@page { size: A4; margin: 18mm 13mm 15mm; "
@@ -312,11 +312,11 @@ def _shortened(text: str, most: int) -> str:
 
 @functools.cache
 def _environment() -> "jinja2.Environment":
-    """The templates; fits in memory show no page, and need no Jinja."""
+    """The templates; loaded on demand, since fits in memory need no Jinja."""
     import jinja2
 
     found = jinja2.Environment(
-        # By file, not by the name of a package: another `pipelines` may be on the path.
+        # Located by file, since another package named `pipelines` may be on the path.
         loader=jinja2.FileSystemLoader(pathlib.Path(__file__).with_name("templates")),
         autoescape=True,
         trim_blocks=True,
@@ -327,7 +327,7 @@ def _environment() -> "jinja2.Environment":
 
 
 def _unbroken(text: str) -> str:
-    """Escaped text in which no line ends inside a number like 1e-06."""
+    """Escaped text without line breaks inside numbers like 1e-06."""
     from jinja2.filters import do_forceescape, do_mark_safe
 
     escaped = str(do_forceescape(text))
@@ -335,7 +335,7 @@ def _unbroken(text: str) -> str:
 
 
 def _breakable(text: str) -> str:
-    """Escaped text that may go on in a new line where a part of a long name ends."""
+    """Escaped text that may break after the parts of a long name."""
     from jinja2.filters import do_forceescape, do_mark_safe
 
     return do_mark_safe(re.sub(r"[_/](?=\w)", r"\g<0><wbr>", str(do_forceescape(text))))
@@ -345,8 +345,8 @@ class Drawn(NamedTuple):
     """A page as a file.
 
     Attributes:
-      html: its content.
-      warnings: how many it shows; None of one that only says that it could not be drawn.
+      html: content of the file.
+      warnings: number of warnings shown; None if the page could not be drawn.
     """
 
     html: str
@@ -354,7 +354,7 @@ class Drawn(NamedTuple):
 
 
 def html(page: Page) -> str:
-    """The page as one self-contained file: no script, no request to any network; equal pages give equal text."""
+    """Renders the page as one self-contained file without scripts or network requests; the output is deterministic."""
     return _environment().get_template("report.html.j2").render(page=page, badges=tuple(Badge))
 
 
@@ -362,9 +362,9 @@ _UNWRITTEN = "This report could not be written; the other files of the run are w
 
 
 def render_page(title: str, build: Callable[[], Page], lead: str = _UNWRITTEN, stamp: RunStamp | None = None) -> Drawn:
-    """The page that `build` gives; if it fails, one under the same title that says so by its lead.
+    """Renders the page from `build`; if that fails, a page with the same title and an explanation.
 
-    What a run has spent must not be lost to its report.
+    A failed report must not lose the results of a run that has spent its budget.
     """
     try:
         page = build()
@@ -377,15 +377,15 @@ def render_page(title: str, build: Callable[[], Page], lead: str = _UNWRITTEN, s
 def plot(
     name: str, title: str, description: str, badge: Badge, draw: "Callable[[], Figure]", caption: str = ""
 ) -> Plot | Notice:
-    """A plot; or a notice if it cannot be drawn, because what a run has spent must not be lost to a picture.
+    """Draws a plot, or returns a notice if that fails, since a picture must not fail a run that has spent its budget.
 
     Args:
-      name: unique in the page, letters and dashes.
-      title: what it is.
-      description: what it shows, for those who do not see it.
-      badge: where its numbers come from.
-      draw: gives the figure.
-      caption: how to read it.
+      name: name with letters and dashes, unique within the page.
+      title: title of the plot.
+      description: alternative text for readers who can't see the plot.
+      badge: source of the numbers.
+      draw: returns the figure.
+      caption: explanation of the plot.
     """
     from dapple_dp.pipelines.page.svg import inline_svg
 

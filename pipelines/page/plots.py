@@ -1,6 +1,6 @@
-"""Plots of plain arrays, as figures; `dapple_dp.pipelines.page.svg` puts them into a page.
+"""Plots of plain arrays, as figures; `dapple_dp.pipelines.page.svg` embeds them in a page.
 
-Text says what color says, for those who do not see color.
+Text repeats what colors show, for readers who can't see colors.
 """
 
 import re
@@ -30,9 +30,9 @@ from dapple_dp.pipelines.page.svg import Figure
 TIMES = "\N{MULTIPLICATION SIGN}"
 WHISKERS = Look(INK, 1.2)
 MARKERS = "os^Dv<>P"
-"""Shapes of points, in the order of the colors of lines."""
+"""Shapes of points, in the order of the line colors."""
 _MOST_MARKERS = 24
-"""On one line."""
+"""Largest number of markers on one line."""
 
 
 class Series(NamedTuple):
@@ -44,7 +44,7 @@ class Series(NamedTuple):
       y: shape (n,).
       low: shape (n,): lower end of the band; None for no band.
       high: shape (n,): upper end of the band.
-      level: whether it is a horizontal line across the plot, of one point whose x does not matter.
+      level: whether it is a horizontal line across the plot, given by one point whose x is ignored.
     """
 
     name: str
@@ -56,12 +56,12 @@ class Series(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """One of `panels`.
+    """One plot of `panels`.
 
     Attributes:
-      name: above it.
-      lines: in the order of their colors, at least one.
-      first: number of the color of the first line.
+      name: title above the plot.
+      lines: lines in the order of their colors, at least one.
+      first: color index of the first line.
     """
 
     name: str
@@ -70,18 +70,18 @@ class Panel(NamedTuple):
 
 
 def short(text: str, most: int = 22) -> str:
-    """Text for an axis: printable, with the middle left out where it is long."""
+    """Printable text for an axis; the middle of a long text is left out."""
     clean = "".join(letter if letter.isprintable() else "?" for letter in text)
     return clean if len(clean) <= most else f"{clean[: most - most // 2 - 1]}…{clean[-(most // 2) :]}"
 
 
 class Names(NamedTuple):
-    """Names beside the rows of a plot, whole unless they are very long.
+    """Row names of a plot, in full unless they are very long.
 
     Attributes:
-      texts: over several lines where one is long.
-      size: of their letters.
-      height: that a row needs, at least.
+      texts: names; long ones are split over several lines.
+      size: letter size.
+      height: smallest height of a row.
     """
 
     texts: list[str]
@@ -90,7 +90,7 @@ class Names(NamedTuple):
 
     @classmethod
     def of(cls, names: Sequence[str]) -> "Names":
-        """How names are set."""
+        """Chooses letter size and line breaks for the names."""
         if max(map(len, names), default=0) <= _ONE_LINE:
             return cls([wrapped(name, _ONE_LINE) for name in names], 12.0, 17.0)
         texts = [wrapped(name, _ONE_LINE + 4) for name in names]
@@ -98,19 +98,19 @@ class Names(NamedTuple):
 
 
 _ONE_LINE = 28
-"""Letters of names that stand beside a plot in one line."""
+"""Largest number of letters in a one-line name beside a plot."""
 
 
 def wrapped(text: str, most: int, lines: int = 3) -> str:
-    """Text over a few lines of at most `most` letters, cut where words end; whole if this many lines hold it.
+    """Splits a text into a few lines of at most `most` letters at word ends; keeps it in full if it fits.
 
     Args:
       text: a name.
-      most: letters of a line.
-      lines: at most.
+      most: letters per line.
+      lines: largest number of lines.
 
     Returns:
-      Printable, with line feeds; the middle is left out of a text that is longer.
+      Printable text with line feeds; the middle of a longer text is left out.
     """
     clean = short(text, most * lines)
     found = [""]
@@ -124,7 +124,7 @@ def wrapped(text: str, most: int, lines: int = 3) -> str:
 
 
 def signal_dots(names: Sequence[str], ratios: NDArray[np.float64]) -> Figure:
-    """Root mean square of each release over that of its noise, on a log scale; 1 is noise alone."""
+    """Plots the root mean square of each release over that of its noise, on a log scale; 1 means only noise."""
     set_names = Names.of(names)
     figure = Figure(104 + max(22.0, set_names.height) * len(names))
     chart = figure.chart()
@@ -146,7 +146,7 @@ def signal_dots(names: Sequence[str], ratios: NDArray[np.float64]) -> Figure:
 
 
 def noisy_bars(names: Sequence[str], sizes: NDArray[np.float64], stddevs: NDArray[np.float64], unit: str) -> Figure:
-    """Noisy sizes of clusters with bars of two noise stddevs either way; gray where noise alone would explain them."""
+    """Plots noisy sizes with whiskers of two noise stddevs; sizes that noise alone could explain are gray."""
     figure = Figure(90 + 19 * len(names))
     chart = figure.chart()
     rows = np.arange(len(names))
@@ -169,14 +169,14 @@ def noisy_dots(
     spans: NDArray[np.float64],
     column: str,
 ) -> Figure:
-    """Noisy means of a column by cluster with whiskers of two noise stddevs.
+    """Plots noisy means of a column by cluster, with whiskers of two noise stddevs.
 
     Args:
-      names: of the clusters.
+      names: names of the clusters.
       means: shape (k,).
-      stddevs: shape (k,), of their noise.
+      stddevs: shape (k,): stddevs of the noise.
       spans: shape (k, 2): ends of a pale bar behind each mean; NaN for none.
-      column: its name.
+      column: name of the column.
     """
     figure = Figure(90 + 19 * len(names))
     chart = figure.chart()
@@ -191,17 +191,17 @@ def noisy_dots(
 
 
 def _twice(rows: NDArray[np.int64] | NDArray[np.float64]) -> NDArray[np.float64]:
-    """Shape (n, 2): the height of both ends of horizontal lines."""
+    """Heights of both ends of horizontal lines, shape (n, 2)."""
     return np.stack([rows, rows], axis=1).astype(np.float64)
 
 
 def _around(values: NDArray[np.float64], reach: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Shape (n, 2): ends of what reaches so far on both sides."""
+    """Ends of intervals with this half-width, shape (n, 2)."""
     return np.stack([values - reach, values + reach], axis=1)
 
 
 def sorted_weights(weights: NDArray[np.float64], stddev: float) -> Figure:
-    """Released weights in descending order, with the band in which noise alone is."""
+    """Plots released weights in descending order, with the band of noise alone."""
     figure = Figure(280)
     chart = figure.chart()
     edges = np.repeat(np.arange(len(weights) + 1) + 0.5, 2)[1:-1]
@@ -218,11 +218,11 @@ def sorted_weights(weights: NDArray[np.float64], stddev: float) -> Figure:
 
 
 def elbow_plot(costs: NDArray[np.float64], chosen: int) -> Figure:
-    """Cost against the number of clusters, with the number that was chosen.
+    """Plots the cost against the number of clusters, and marks the chosen number.
 
     Args:
       costs: shape (k_max,), for 1, 2, ... clusters.
-      chosen: from 1 to k_max.
+      chosen: chosen number of clusters, from 1 to k_max.
     """
     figure = Figure(300)
     chart = figure.chart()
@@ -241,13 +241,13 @@ def elbow_plot(costs: NDArray[np.float64], chosen: int) -> Figure:
 def line_plot(
     series: Sequence[Series], x_label: str, y_label: str, *, log_x: bool = False, log_y: bool = False
 ) -> Figure:
-    """Lines with bands and a legend; no two of 64 share color and marker.
+    """Plots lines with bands and a legend; up to 64 lines have distinct colors and markers.
 
     Args:
-      series: at least one.
-      x_label: with its unit.
-      y_label: with its unit.
-      log_x: whether x is on a log scale; a few distinct values are its ticks.
+      series: at least one line.
+      x_label: label with unit.
+      y_label: label with unit.
+      log_x: whether x is on a log scale; a few distinct values become its ticks.
       log_y: whether y is on a log scale.
     """
     long = any(len(each.name) > 24 for each in series)
@@ -266,12 +266,12 @@ def line_plot(
 
 
 def panels(found: Sequence[Panel], x_label: str, y_label: str) -> Figure:
-    """Small plots in two columns over one x, each with its own y; a legend where they have several lines.
+    """Plots small charts in two columns with a common x and separate y; adds a legend if they have several lines.
 
     Args:
-      found: at least one.
-      x_label: with its unit; x is in whole numbers.
-      y_label: with its unit.
+      found: at least one panel.
+      x_label: label with unit; x has whole numbers.
+      y_label: label with unit.
     """
     n_rows = (len(found) + 1) // 2
     several = max(len(each.lines) for each in found) > 1
@@ -294,7 +294,7 @@ def panels(found: Sequence[Panel], x_label: str, y_label: str) -> Figure:
 
 
 def _line(chart: Chart, line: Series, index: int) -> None:
-    """A line and its band, of one point a bar; dashes of two levels at the same height fill each other's gaps."""
+    """Adds a line with its band, or a bar for a single point; dashes of two levels at one height alternate."""
     name = short(line.name, 48)
     color, marker = SERIES[index % len(SERIES)], MARKERS[(index + index // 8) % 8]
     bands = None if line.low is None or line.high is None else (line.low, line.high)
@@ -311,7 +311,7 @@ def _line(chart: Chart, line: Series, index: int) -> None:
 
 
 def label_rows(chart: Chart, names: Sequence[str]) -> None:
-    """One row per name, the first on top."""
+    """Labels one row per name, the first on top."""
     chart.y.name(range(len(names)), names)
     chart.y.low, chart.y.high = len(names) - 0.4, -0.6
     chart.y.line = False
@@ -319,7 +319,7 @@ def label_rows(chart: Chart, names: Sequence[str]) -> None:
 
 
 def whole_numbers(axis: Axis, most: int) -> None:
-    """Few numbers, whole ones, also where the axis has a single one."""
+    """Shows a few whole numbers, even if the axis has only one."""
     low, high = axis.limits()
     if high - low < 1.0:
         axis.low, axis.high = low - 0.9, high + 0.9
@@ -327,6 +327,6 @@ def whole_numbers(axis: Axis, most: int) -> None:
 
 
 def plain_numbers(axis: Axis) -> None:
-    """Few numbers, in full."""
+    """Shows a few numbers in full."""
     axis.most = 5
     axis.write = lambda value: f"{value:,.6g}".replace("-", MINUS)

@@ -1,4 +1,4 @@
-"""Which run a page is of: its id, its day, its data and its job, on the screen and on every printed page."""
+"""Identification of a page's run: id, date, data and job, on the screen and on every printed page."""
 
 import dataclasses
 import datetime
@@ -7,11 +7,11 @@ import re
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunStamp:
-    """What distinguishes a page from that of another run; nothing of it depends on private rows.
+    """Identifies the run of a page; independent of private rows.
 
     Attributes:
-      run_id: of the run; "" without one.
-      day: on which the page was written, in UTC; no time of day, which reveals how long private rows took.
+      run_id: id of the run; "" without one.
+      day: date of the page in UTC, without the time, which would reveal how long private rows took.
       data: name of the data set; "" without one.
       job: digest of the job's settings.
     """
@@ -23,7 +23,7 @@ class RunStamp:
 
     @classmethod
     def today(cls, run_id: str, job: str, data: str | None) -> "RunStamp":
-        """The stamp of a run that ends now; a sweep, which may be interrupted, has no run id."""
+        """The stamp of a run that ends now; a sweep has no run id, since it may be interrupted."""
         day = datetime.datetime.now(datetime.UTC).date().isoformat()
         return cls(run_id=run_id, day=day, data=data or "", job=job)
 
@@ -35,11 +35,11 @@ class RunStamp:
 
     @property
     def line(self) -> str:
-        """For the head of a printed page."""
+        """Text for the header of a printed page."""
         run = f"run {self.run_id}" if self.run_id else f"job {self.job[:12]}"
         return " · ".join(each for each in (run, self.day, self.data) if each)
 
 
 def css_string(text: str) -> str:
-    """A string of a style sheet, whatever the text: everything but letters, digits and blanks of ASCII is escaped."""
+    """Formats any text as a CSS string; escapes everything but ASCII letters, digits and blanks."""
     return '"' + re.sub(r"[^A-Za-z0-9 ]", lambda match: f"\\{ord(match.group()):06x} ", text) + '"'

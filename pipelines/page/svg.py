@@ -1,7 +1,7 @@
-"""Figures of charts as SVG inside a page: their colors follow the page's scheme, their ids are their own.
+"""SVG figures of charts for embedding in a page: their colors follow the page, and their ids are unique.
 
-The drawing is Dapple's own, since plots of a page are few and plain, and a library of plots takes longer to import and
-to draw than a small job to run.
+Dapple draws them itself: the plots are few and plain, and a plotting library takes longer to import and draw than a
+small job takes to run.
 """
 
 import pathlib
@@ -14,27 +14,27 @@ from dapple_dp.pipelines.page.axis import text_width
 from dapple_dp.pipelines.page.chart import MUTED, Chart, Look, View, element, fill, label, number, point, stroke
 
 WIDTH = 420.0
-"""Width of every plot, in the units of its view box; a font size of 12 is meant in the same units."""
+"""Width of every plot in units of its view box; font sizes use the same units."""
 _STYLE_SHEET = pathlib.Path(__file__).parent / "templates" / "report.css"
 _LINE = 18.0
 _SAMPLE = 26.0
-"""Width of the sample of a look in a legend."""
+"""Width of a sample in the legend."""
 
 
 class Figure:
-    """Charts in rows, with a legend above them and labels beside them.
+    """Charts in rows, with a legend above and labels beside them.
 
     Args:
-      height: in units of the view box.
-      columns: of charts.
+      height: height in units of the view box.
+      columns: number of columns.
 
     Attributes:
-      charts: row by row.
-      x_label: below all charts.
-      y_label: on their left.
-      legend: names and how their marks look.
-      legend_columns: side by side, at most.
-      legend_right: whether it stands at the right end.
+      charts: charts, row by row.
+      x_label: label below all charts.
+      y_label: label on the left.
+      legend: names and styles of marks.
+      legend_columns: largest number of columns.
+      legend_right: whether the legend is right-aligned.
     """
 
     def __init__(self, height: float, columns: int = 1):
@@ -45,12 +45,12 @@ class Figure:
         self.legend_columns, self.legend_right = 2, False
 
     def chart(self) -> Chart:
-        """One more chart."""
+        """Adds a chart and returns it."""
         self.charts.append(Chart())
         return self.charts[-1]
 
     def elements(self, name: str) -> Iterable[Element]:
-        """All of it; ids begin with the name."""
+        """Yields all elements; ids start with the name."""
         top = yield from self._drawn_legend()
         left, bottom = (20.0 if self.y_label else 0.0), self.height - (20.0 if self.x_label else 0.0)
         n_rows = -(-len(self.charts) // self.columns)
@@ -68,7 +68,7 @@ class Figure:
             yield _upward(self.y_label, 9.0, (top + bottom) / 2.0)
 
     def _drawn_legend(self) -> Generator[Element, None, float]:
-        """The legend; returns where it ends."""
+        """Yields the legend; returns its lower end."""
         columns = [self.legend[start :: self.legend_columns] for start in range(self.legend_columns)]
         widths = [max((text_width(text) for text, _ in each), default=0.0) + _SAMPLE + 18.0 for each in columns if each]
         start = max(WIDTH - sum(widths), 0.0) if self.legend_right else 4.0
@@ -81,7 +81,7 @@ class Figure:
 
 
 def _sample(look: Look, x: float, y: float) -> Iterable[Element]:
-    """How a mark looks, in a legend."""
+    """Sample of a mark in the legend."""
     if look.marker == "box":
         yield element("rect", fill(look.color, look.opacity), x=x + 6.0, y=y - 5.0, width=16.0, height=10.0)
         return
@@ -115,20 +115,20 @@ def _labels(chart: Chart, view: View, cell: tuple[float, float, float, float]) -
 
 
 def _upward(text: str, x: float, y: float) -> Element:
-    """A text from the bottom to the top."""
+    """A text that runs from bottom to top."""
     found = label(text, x, y, MUTED, "middle")
     found.set("transform", f"rotate(-90 {number(x)} {number(y)})")
     return found
 
 
 def inline_svg(figure: Figure, name: str, title: str, description: str) -> str:
-    """An `svg` element that stands in a page on its own; equal figures give equal text.
+    """Renders a self-contained `svg` element for embedding in a page; the output is deterministic.
 
     Args:
       figure: in the colors of `dapple_dp.pipelines.page.chart`.
-      name: unique in the page, letters and dashes; ids begin with it.
-      title: what the plot is, for people and screen readers.
-      description: what it shows, in a sentence or two.
+      name: name with letters and dashes, unique within the page; ids start with it.
+      title: title for people and screen readers.
+      description: alternative text of a sentence or two.
     """
     root = Element("svg")
     root.attrib = {
@@ -144,7 +144,7 @@ def inline_svg(figure: Figure, name: str, title: str, description: str) -> str:
 
 
 def standalone(svg: str) -> str:
-    """An inline `svg` element as a file of its own, in the page's light colors on its light surface."""
+    """Converts an inline `svg` element to a file, with the page's light colors and background."""
     light = _STYLE_SHEET.read_text(encoding="utf-8").partition("}")[0]
     colors = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", light))
     text = re.sub(r"var\(--([\w-]+)\)", lambda match: colors[match.group(1)], svg)

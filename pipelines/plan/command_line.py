@@ -1,4 +1,4 @@
-"""The words of planning and verifying, and their flags; no Beam here, so that help and refusals come at once."""
+"""Commands and flags for planning and verifying; imports no Beam, so that help and refusals are fast."""
 
 import importlib
 import math
@@ -17,13 +17,13 @@ from dapple_dp.schemas.tables.encoding import are_bounds
 
 
 class Tool(Command):
-    """A word that reads no private row.
+    """A command that reads no private row.
 
     Args:
-      name: the word.
-      form: how it is written.
-      module: that holds its function `run`.
-      params: its flags.
+      name: name of the command.
+      form: its usage line.
+      module: module of its function `run`.
+      params: parameters of the command.
     """
 
     def __init__(self, name: str, form: str, module: str, *params: click.Parameter):
@@ -31,7 +31,7 @@ class Tool(Command):
         self._module = module
 
     def _run(self, **given: Any) -> Any:
-        """What the module says; it is imported when what is given has been checked."""
+        """Checks the flags, then imports the module and runs it."""
         return importlib.import_module(self._module).run(check_flags(given))
 
 
@@ -49,14 +49,14 @@ def _whole(text: str) -> int:
 
 
 def _radius(text: str) -> float:
-    """A finite number above 0; raises ConfigError."""
+    """Parses a finite number above 0; raises ConfigError for anything else."""
     if not 0.0 < (number := _number(text)) < float("inf"):
         raise ConfigError(f"a radius must be a finite number above 0, got {text!r}; write it as 2.5.")
     return number
 
 
 def _interval(text: str) -> list[float]:
-    """Two numbers, a comma between them, as bounds may be, or the ends of a constant; raises ConfigError."""
+    """Parses two numbers separated by a comma, as bounds or equal ends; raises ConfigError for anything else."""
     numbers = [_number(part) for part in text.split(",")]
     if len(numbers) != 2 or not (are_bounds(*numbers) or is_constant(numbers)):
         raise ConfigError(f"an interval must be two finite numbers, the smaller one first, got {text!r}; write 0,100.")
@@ -64,24 +64,24 @@ def _interval(text: str) -> list[float]:
 
 
 def _width(text: str) -> int:
-    """A number of numbers in a list; raises ConfigError."""
+    """Parses the length of a list; raises ConfigError if it is invalid."""
     if (number := _whole(text)) > MOST_WIDTH:
         raise ConfigError(f"a width must be at most {MOST_WIDTH}, got {text!r}; a row holds no more numbers.")
     return number
 
 
 def fill_of(text: str) -> float:
-    """A finite number; raises ConfigError."""
+    """Parses a finite number; raises ConfigError for anything else."""
     if not math.isfinite(number := _number(text)):
         raise ConfigError(f"a fill must be a finite number, got {text!r}; write --missing NAME=2.5.")
     return number
 
 
 def by_column(flag: str, texts: Sequence[str], kind: Callable[[str], Any]) -> dict[str, Any]:
-    """What a flag that may be given several times says for each column; under the empty name, for all others.
+    """Parses the values of a repeated flag by column name; the empty name stands for all other columns.
 
     Raises:
-      ConfigError: if a column is named twice, or a value is not of its kind.
+      ConfigError: if a column is named twice, or a value is invalid.
     """
     found: dict[str, Any] = {}
     for text in texts:
@@ -93,7 +93,7 @@ def by_column(flag: str, texts: Sequence[str], kind: Callable[[str], Any]) -> di
 
 
 def _epsilons(text: str) -> list[float]:
-    """Numbers above 0, with commas between them; raises ConfigError."""
+    """Parses numbers above 0 separated by commas; raises ConfigError for anything else."""
     parts = text.split(",")
     try:
         numbers = [float(part) for part in parts]
@@ -107,7 +107,7 @@ def _epsilons(text: str) -> list[float]:
 
 
 def is_constant(ends: Sequence[float]) -> bool:
-    """Whether an interval is a single number, so that its column says nothing."""
+    """Returns whether an interval is a single number, so that its column carries no information."""
     return ends[0] == ends[1] and math.isfinite(ends[0])
 
 
@@ -118,7 +118,7 @@ KINDS: Mapping[str, Callable[[str], Any]] = {
     "width": _width,
     "server_data": str,
 }
-"""How what `dapple init` asks for is read."""
+"""Parsers of the values that `dapple init` asks for."""
 _MOST_EPSILONS = 12
 _LEDGER = Flag("--ledger", "the ledger's file or URL, if the run has been charged", type=PATH)
 _TOOLS = (
@@ -200,7 +200,7 @@ TOOLS: Mapping[str, Tool] = {str(each.name): each for each in _TOOLS}
 
 
 def check_flags(given: Mapping[str, Any]) -> SimpleNamespace:
-    """The values given for the flags of a word, read and checked; raises ConfigError, in one sentence."""
+    """Parses and validates the flags of a command; raises ConfigError if one is invalid."""
     found = SimpleNamespace(**given)
     if isinstance(getattr(found, "domain", None), tuple):
         found.columns = by_column("--domain", found.domain, KINDS["domain"])

@@ -1,8 +1,8 @@
-"""`dapple plan`: what a private fit will release, cost and spend, found without a private row.
+"""`dapple plan`: the releases, cost and privacy spending of a private fit, computed without a private row.
 
 It reads the job, its public server data, the release that it follows and the ledger. Names of private files are
-compared with those of public ones; their rows, numbers of rows and statistics are not read. If `data.features` has
-patterns, then names of columns are read from the first private file, as the fit itself does.
+compared with those of public ones, but their rows, row counts and statistics aren't read. If `data.features` has
+patterns, column names are read from the first private file, as in the fit itself.
 """
 
 import contextlib
@@ -53,25 +53,26 @@ if TYPE_CHECKING:
 
 ASSUMED_UNITS = 100_000
 _SEARCH = (0.01, 20.0)
-"""Epsilons among which one is looked for."""
+"""Range of epsilons to search."""
 _SEARCH_STEPS = 9
 _SEARCH_DRAWS = 3
 _BYTES = 8
 _Ends = NDArray[np.float64]
 _FOUND = 4.0
-"""A cluster of so many noise stddevs is above two of them in 19 of 20 runs; a report takes a smaller one for empty."""
+"""A cluster of this many noise stddevs is above two of them in 19 of 20 runs; reports mark smaller ones as possibly
+empty."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Expected:
-    """A job before it spends.
+    """A simulated job before it spends anything.
 
     Attributes:
       config: the job.
-      public: what its public files say.
-      n_units: assumed number of rows (privacy unit client: of clients).
-      fit: its rounds.
-      simulated: what they would find.
+      public: facts from its public files.
+      n_units: assumed number of rows (of clients for privacy unit client).
+      fit: calibrated rounds of the job.
+      simulated: simulated runs.
     """
 
     config: FitConfig
@@ -82,7 +83,7 @@ class Expected:
 
     @classmethod
     def of(cls, config: FitConfig, given: SimpleNamespace) -> "Expected":
-        """Plans and simulates a job; raises DappleError as the job itself would before it reads rows."""
+        """Plans and simulates a job; raises the errors that the job itself would raise before it reads rows."""
         check_stores(config)
         n_units = _assumed(config, given)
         config = with_features(config)
@@ -92,7 +93,7 @@ class Expected:
 
     @classmethod
     def in_memory(cls, config: FitConfig, n_units: int, width: int, server: "PublicRows | None") -> "Expected":
-        """Plans and simulates a job of so many columns and units in memory, without its private rows."""
+        """Plans and simulates a job for this many columns and units in memory, without its private rows."""
         check_stores(config)
         config = with_features(config)
         return cls._of(config, n_units, server, lambda encoder: width if encoder is None else encoder.n_features)
@@ -111,7 +112,7 @@ class Expected:
         return cls(config=config, public=public, n_units=n_units, fit=fit, simulated=simulated)
 
     def at(self, epsilon: float, draws: int = DRAWS) -> "Expected":
-        """The same job at another epsilon, simulated so often; raises ConfigError where no noise has its law there."""
+        """Simulates the same job at another epsilon; raises ConfigError if the lattice can't hold the noise."""
         privacy = self.config.privacy.model_copy(update={"epsilon": epsilon})
         config = self.config.model_copy(update={"privacy": privacy})
         fit = self.public.fit(config)
@@ -120,34 +121,34 @@ class Expected:
 
     @property
     def unit_word(self) -> str:
-        """The noun for the counted units."""
+        """Plural noun for the counted units."""
         return UNITS[self.config.privacy.unit].words
 
     @property
     def excess(self) -> float:
-        """By which share the mean cost is above that without noise; infinite where the latter is 0."""
+        """Relative increase of the mean cost by noise; infinite if the cost without noise is 0."""
         best = self.simulated.without_noise
         return self.simulated.mean / best - 1.0 if best > 0.0 else float("inf")
 
     @property
     def releases(self) -> tuple[Release, ...]:
-        """Of a simulated run: shapes and noise are those of the plan, values are of public rows."""
+        """Releases of a simulated run: shapes and noise as planned, values from public rows."""
         return self.simulated.model.releases
 
     @property
     def center_noise(self) -> float | None:
-        """Stddev in a coordinate of a center of an average cluster, feature units; None where no round sums rows."""
+        """Noise stddev of a center coordinate for an average cluster, feature units; None if no round sums rows."""
         sums = released_as(self.releases, Role.CLUSTER_SUMS)
         return None if sums is None else sums.stddev * self.config.max_clusters / self.n_units
 
     @property
     def size_noise(self) -> float | None:
-        """Stddev of a noisy size, in rows or clients; None where sizes add up leaves of a tree."""
+        """Noise stddev of a size, in rows or clients; None if sizes are sums over leaves of a tree."""
         stddev = self.simulated.model.size_stddev
         return None if np.isnan(stddev) else stddev
 
     def charge(self, *, in_stream: bool) -> Charge:
-        """What the run would cost its data set; `in_stream`: what the next window of its stream would."""
+        """Charge of the run, or of the next window if it is `in_stream`."""
         fit, config = self.fit, self.config
         if in_stream and isinstance(config, WindowsFit):
             config = _next_window(config)
@@ -155,7 +156,7 @@ class Expected:
 
     @property
     def warnings(self) -> list[str]:
-        """Of settings and of what was simulated."""
+        """Warnings from the settings and the simulation."""
         found, units = list(forewarnings(self.config) or ()), self.unit_word
         delta, average = self.config.privacy.delta, self.n_units / self.config.max_clusters
         if delta > 1.0 / self.n_units and self.config.data.public_rows is None:
@@ -173,7 +174,7 @@ class Expected:
         return found + self._clipped()
 
     def _clipped(self) -> list[str]:
-        """Says that many public rows are longer than the clipping norm."""
+        """Warns if many public rows are longer than the clipping norm."""
         lattice = self.fit.initial.frame.lattice
         if self.config.server_data is None:
             return []
@@ -181,7 +182,7 @@ class Expected:
         return [f"{share:.0%} of the server rows are longer than the clipping norm"] if share > 0.1 else []
 
     def to_json(self) -> dict[str, Any]:
-        """All but what the ledger says."""
+        """The plan as JSON, without the ledger."""
         plan, simulated = self.fit.plan, self.simulated
         edges = [{"anchor": each.anchor, "sentence": each.sentence} for each in edges_of(self.config)]
         rows = len(self.public.points) if self.config.server_data is not None else None
@@ -214,7 +215,7 @@ class Expected:
 
     @property
     def _fixed(self) -> list[bool]:
-        """Of each release, whether its noise is known; rows that are moved together are bounded by what is released."""
+        """Whether the noise of each release is known in advance; releases after moved groups have unknown bounds."""
         units = np.concatenate([self.simulated.units, probed_units(self.fit.initial, self.fit.rounds)])
         fixed = (units == units[0]).all(axis=0)
         moving = (index for index, each in enumerate(self.releases) if meaning_of(each.plan.spec).role is Role.GROUPS)
@@ -222,7 +223,7 @@ class Expected:
         return list(map(bool, fixed))
 
     def _shares_json(self) -> dict[str, Any]:
-        """Of noise that clients split: how many times the planned variance a sum has; nothing for other jobs."""
+        """Variance of split noise relative to the planned one; {} if clients don't split it."""
         shares = self.config.masked.shares
         if shares is None:
             return {}
@@ -237,10 +238,10 @@ class Expected:
 
 
 def against_bounds(expected: Expected) -> list[dict[str, Any]]:
-    """Noise in a coordinate of a center of an average cluster beside the bounds of its column, in the column's unit.
+    """Compares the noise of a center coordinate with its column's bounds, for an average cluster, in column units.
 
     Returns:
-      A record per feature that has bounds, of column, noise, lower and upper; none where no noise is known before.
+      A record with column, noise, lower and upper for each feature with bounds; empty if no noise is known in advance.
     """
     noise, frame, encoder = expected.center_noise, expected.fit.initial.frame, expected.public.encoder
     if noise is None:
@@ -256,7 +257,7 @@ def against_bounds(expected: Expected) -> list[dict[str, Any]]:
 
 
 def _ends(encoder: Encoder | None, box: Box | None, n_features: int) -> tuple[_Ends, _Ends, _Ends]:
-    """Ends of each feature in the unit of its column, and how long a step of the feature is there."""
+    """Bounds of each feature in the unit of its column, and the length of a feature's step there."""
     ends = np.array([[-np.inf], [np.inf]]) * np.ones(n_features)
     if box is not None:
         ends = np.array([[box.low], [box.high]]) * np.ones(n_features)
@@ -271,16 +272,16 @@ def _ends(encoder: Encoder | None, box: Box | None, n_features: int) -> tuple[_E
 
 
 def at_epsilons(expected: Expected, epsilons: Sequence[float], *, in_stream: bool) -> list[dict[str, Any]]:
-    """The same job at other epsilons, ascending: what it would spend, cost and say, and whether the ledger has room.
+    """Compares the same job at other epsilons, ascending: spending, cost, and room in the ledger.
 
     Args:
       expected: the job, simulated.
-      epsilons: each > 0.
-      in_stream: whether it is the next window of a stream.
+      epsilons: epsilons, each > 0.
+      in_stream: whether the job is the next window of a stream.
 
     Returns:
-      A record for each; with `refused`, a sentence, where no noise has its law on the lattice. `odds`: at most so
-      probably somebody who gives even odds to whether a unit is there, and knows all others, guesses right.
+      A record for each epsilon; with the sentence `refused` if the lattice can't hold the noise. `odds` is the largest
+      probability of a right guess by someone who gives even odds to a unit's presence and knows all others.
     """
     return [_at(expected, epsilon, in_stream=in_stream) for epsilon in sorted(set(epsilons))]
 
@@ -309,10 +310,10 @@ def _at(expected: Expected, epsilon: float, *, in_stream: bool) -> dict[str, Any
 
 
 def run(given: SimpleNamespace) -> dict[str, Any]:
-    """The command; returns the summary that is printed last.
+    """Runs the command; returns the summary that is printed last.
 
     Raises:
-      DappleError: what stopped it, in one sentence.
+      DappleError: if the plan fails.
     """
     from dapple_dp.pipelines.run.options import beam_options
 
@@ -336,14 +337,14 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
 
 
 def _needed_epsilon(expected: Expected, accuracy: float) -> float | None:
-    """The least epsilon with which noise costs at most a share of the cost without it, to about ten percent.
+    """Smallest epsilon at which noise adds at most a given share to the cost, to about ten percent.
 
     Args:
       expected: the job, simulated.
       accuracy: the share, >= 0.
 
     Returns:
-      None if no epsilon up to 20 does: then it is the settings that cost, or too few rows.
+      None if no epsilon up to 20 does; then the settings are the problem, or there are too few rows.
     """
     low, high = _SEARCH
     if not _reaches(expected, high, accuracy):
@@ -355,7 +356,7 @@ def _needed_epsilon(expected: Expected, accuracy: float) -> float | None:
 
 
 def _reaches(expected: Expected, epsilon: float, accuracy: float) -> bool:
-    """Whether simulated runs with an epsilon are accurate enough; False where no noise has its law on the lattice."""
+    """Returns whether simulated runs at this epsilon are accurate enough; False if the lattice can't hold the noise."""
     try:
         return expected.at(epsilon, _SEARCH_DRAWS).excess <= accuracy
     except ConfigError:
@@ -363,7 +364,7 @@ def _reaches(expected: Expected, epsilon: float, accuracy: float) -> bool:
 
 
 def _config(path: str) -> tuple[FitConfig, contextlib.AbstractContextManager[None]]:
-    """The private fit in a file, of a stream that of its first window, and whose words errors are said in."""
+    """Loads a private fit, or a stream's first window; also returns a context that words errors accordingly."""
     from dapple_dp.pipelines.run.options import read_text
 
     settings = yaml_text.parse(read_text(path))
@@ -375,7 +376,7 @@ def _config(path: str) -> tuple[FitConfig, contextlib.AbstractContextManager[Non
 
 
 def _next_window(config: WindowsFit) -> WindowsFit:
-    """The first window that the ledger has not charged, or the last one: the calendar of an epoch ends there."""
+    """The first window that the ledger has not charged, or the last one at the end of the epoch."""
     if config.ledger is None:
         return config
     following = next_window(config.ledger, str(config.data.name), config.epoch.name)
@@ -383,7 +384,7 @@ def _next_window(config: WindowsFit) -> WindowsFit:
 
 
 def _compare(config: FitConfig) -> None:
-    """Refuses public data that are private ones, as far as these are there: a table of which no log is has no files."""
+    """Refuses public data that are private ones, if these exist; a table without a log has no files."""
     try:
         source = private_source(config)
     except InputError:
@@ -392,7 +393,7 @@ def _compare(config: FitConfig) -> None:
 
 
 def _assumed(config: FitConfig, given: SimpleNamespace) -> int:
-    """The number of privacy units: of the flag, the job, or a round one; never that of the data."""
+    """Assumed number of privacy units, from the flag, the job, or a round default; never from the data."""
     flag = UNITS[config.privacy.unit].words
     for other in {each.words for each in UNITS.values()} - {flag}:
         if getattr(given, other) is not None:
@@ -408,7 +409,7 @@ def _assumed(config: FitConfig, given: SimpleNamespace) -> int:
 
 
 def _width(data: DataConfig, encoder: Encoder | None, given: SimpleNamespace) -> int:
-    """Number of features, where no public data say it; private files are not asked."""
+    """Number of features if no public data define it; doesn't read private files."""
     if not isinstance(data.features, str):
         return len(data.features) if encoder is None else encoder.n_features
     if data.feature_names is not None:
@@ -422,9 +423,9 @@ def _width(data: DataConfig, encoder: Encoder | None, given: SimpleNamespace) ->
 
 
 def _release_json(counted: ReleasePlan, release: Release, is_fixed: bool) -> dict[str, Any]:
-    """A release before it is one: the multiplier that the account counts, and the noise that is drawn.
+    """A planned release as JSON: the multiplier that is accounted for, and the noise that is drawn.
 
-    `fixed` is false where the noise follows from what earlier rounds release.
+    `fixed` is false if the noise depends on releases of earlier rounds.
     """
     stddev = release.stddev
     return {
@@ -440,10 +441,10 @@ def _release_json(counted: ReleasePlan, release: Release, is_fixed: bool) -> dic
 
 
 def _stream_json(config: WindowsFit) -> dict[str, Any]:
-    """Relative noise of remembered counts, for noise of stddev 1 for a sensitivity of 1 and one unit a window.
+    """Relative noise of remembered counts, for noise of stddev 1 at sensitivity 1 and one unit per window.
 
-    A memory alone pays for every window in which a unit comes, with independent noise. Habits of units are two: to come
-    in every window, and to come exactly where the contract lets them count.
+    A memory alone pays for every window in which a unit appears, with independent noise. Two habits of units are
+    compared: they appear in every window, or exactly where the contract counts them.
 
     Args:
       config: a window of the epoch.
@@ -471,7 +472,7 @@ def _stream_json(config: WindowsFit) -> dict[str, Any]:
 
 
 def _stream_warnings(found: dict[str, Any]) -> list[str]:
-    """Where a memory alone would have less noise, or a shorter band would."""
+    """Warns if a memory alone, or a shorter band, would have less noise."""
     warnings = []
     for habit, noise in found["noise"].items():
         if noise["memory alone"] < noise["stream"]:

@@ -1,7 +1,7 @@
-"""`dapple tools clean`: folders that killed runs left beside their outputs, with keys and copies of rows in them.
+"""`dapple tools clean`: finds folders that killed runs left beside their outputs, with keys and copies of rows.
 
-A job in a Flink cluster goes on when its driver is killed. It is found by the name of its run, and stopped before the
-folder goes.
+A job in a Flink cluster continues after its driver is killed. It is found by the name of its run, and stopped before
+the folder is removed.
 """
 
 import contextlib
@@ -33,21 +33,21 @@ _IN_COPY = re.compile(
     rf"{re.escape(LISTING_FILE)}|split\.json|(before|called)\.npz|[0-9a-f]{{16}}(\.jsonl|-[0-9]+)|\.rows-[0-9a-f.]+|"
     r".*(\.parquet|manifest\.json)|\..*\.parquet\.[0-9a-f]{16}"
 )
-"""Names of files in a private copy of rows, from the listing of their files to the rows grouped by client."""
+"""File names in a private copy of rows, from the listing of files to the rows grouped by client."""
 _SECONDS = 3600.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Leftover:
-    """A folder that a run may have left.
+    """A folder that a run may have left behind.
 
     Attributes:
-      path: of it.
-      run_id: of the run.
-      hours: since anything in it was changed.
-      kept: why it stays unless it is given up; "" if nothing can be made of it.
-      alien: why it is never removed; "" otherwise.
-      jobs: of the run that go on in the cluster, by name.
+      path: path of the folder.
+      run_id: id of the run.
+      hours: hours since the last change in it.
+      kept: reason to keep it unless it is abandoned; "" if it is useless.
+      alien: reason to never remove it; "" if it may be removed.
+      jobs: names of the run's jobs that still run in the cluster.
     """
 
     path: str
@@ -58,17 +58,17 @@ class _Leftover:
     jobs: tuple[str, ...] = ()
 
     def goes(self, given: SimpleNamespace) -> bool:
-        """Whether it is removed."""
+        """Returns whether the folder is removed."""
         return given.delete and not self.alien and (given.abandon or not self.kept)
 
 
 def run(given: SimpleNamespace) -> dict[str, Any]:
-    """The command; returns the summary that is printed last.
+    """Runs the command; returns the summary that is printed last.
 
     Raises:
-      ConfigError: if there is no such folder on a local disk.
-      LedgerRefusedError: if the ledger cannot be read.
-      RunnerError: if a cluster is named and does not answer, or a job there does not end.
+      ConfigError: if the folder doesn't exist on a local disk.
+      LedgerRefusedError: if the ledger can't be read.
+      RunnerError: if the named cluster doesn't answer, or a job there doesn't stop.
     """
     if not os.path.isdir(given.folder):
         raise ConfigError(
@@ -92,12 +92,12 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
 
 
 def _with_jobs(found: _Leftover, going: Sequence[FlinkJob]) -> _Leftover:
-    """A folder, with the jobs of its run that go on."""
+    """Adds the running jobs of a folder's run."""
     return dataclasses.replace(found, jobs=tuple(job.name for job in going if job.is_of(found.run_id)))
 
 
 def _stops(found: _Leftover, job: FlinkJob, given: SimpleNamespace) -> bool:
-    """Whether a job is stopped for a folder: nobody waits for it, whether the run can be taken up or not."""
+    """Returns whether to stop a job with its folder: nobody waits for it, even if its run could be resumed."""
     return given.delete and not found.alien and job.name in found.jobs
 
 
@@ -108,7 +108,7 @@ def _stopped(given: SimpleNamespace, jobs: Sequence[FlinkJob]) -> list[str]:
 
 
 def _leftovers(folder: str, states: Mapping[str, RunStatus] | None) -> Iterator[_Leftover]:
-    """Folders with the name of a staging folder, in order of their names."""
+    """Yields folders named like a staging folder, in order of their names."""
     for entry in sorted(os.scandir(folder), key=lambda each: each.name):
         name = parsed(entry.name)
         if name is None or not name.output:
@@ -128,7 +128,7 @@ def _leftovers(folder: str, states: Mapping[str, RunStatus] | None) -> Iterator[
 
 
 def _alien(path: str, staging: str, names: set[str], *, copy: bool) -> str:
-    """Why a folder is not to be removed at all; "" if it is a run's and nobody is at work in it."""
+    """Reason to never remove a folder; "" if it belongs to a run and nobody works in it."""
     if is_locked(path) or is_locked(staging):
         return "a run is under way in it, or it is another user's"
     ours = any(map(_IN_COPY.fullmatch, names)) if copy else names & _OURS
@@ -138,7 +138,7 @@ def _alien(path: str, staging: str, names: set[str], *, copy: bool) -> str:
 
 
 def _kept(staging: str, run_id: str, states: Mapping[str, RunStatus] | None) -> str:
-    """What can still be made of a run; "" if nothing."""
+    """Explains how a run could still be used; "" if it can't."""
     status = None if states is None else states.get(run_id)
     if status is not None and status.committed is not None and os.path.exists(os.path.join(staging, MANIFEST)):
         return "its release is complete: the same command with this --run_id puts it in place for free"
@@ -154,7 +154,7 @@ def _kept(staging: str, run_id: str, states: Mapping[str, RunStatus] | None) -> 
 
 
 def _last_change(path: str) -> float:
-    """The latest time of change of a folder and of all in it, seconds since 1970."""
+    """Latest change of a folder or anything in it, in seconds since 1970."""
     times = [os.lstat(path).st_mtime]
     for place, folders, files in os.walk(path):
         for name in (*folders, *files):
@@ -164,9 +164,9 @@ def _last_change(path: str) -> float:
 
 
 def _removed(path: str) -> bool:
-    """Removes a folder while no run can take it up; False if one was faster.
+    """Removes a folder while no run can resume in it; returns False if a run was faster.
 
-    A run begins under the lock of the folder that its output is in, and works under that of its staging folder.
+    A run starts under the lock of its output's parent folder, and works under the lock of its staging folder.
     """
     with contextlib.ExitStack() as stack:
         try:

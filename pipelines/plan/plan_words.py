@@ -1,4 +1,4 @@
-"""What `dapple plan` prints for people."""
+"""Output of `dapple plan` for people."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ _MOST_COLUMNS = 20
 
 
 def text(summary: dict[str, Any]) -> str:
-    """A plan, a fact per line."""
+    """Formats a plan, one fact per line."""
     cost = summary["cost"]
     lines = [
         f"Plan of {summary['config']}: {summary['algorithm']}, privacy unit {summary['unit']}.",
@@ -57,7 +57,7 @@ def _release(each: dict[str, Any], *, encoded: bool) -> str:
 
 
 def _follows(releases: list[dict[str, Any]]) -> list[str]:
-    """Says that some noise is known in the run only."""
+    """Notes that some noise is only known during the run."""
     if all(each["fixed"] for each in releases):
         return []
     return ["In the simulation: the run itself decides, since the bound of the sum follows from earlier releases."]
@@ -78,7 +78,7 @@ def _noise(summary: dict[str, Any]) -> list[str]:
 
 
 def _against_bounds(columns: list[dict[str, Any]]) -> list[str]:
-    """Noise of a coordinate beside the bounds of its column; one line where all columns have the same."""
+    """Noise of a center coordinate and the bounds of its column; a single line if all columns are alike."""
     kinds = {(each["noise"], each["lower"], each["upper"]) for each in columns}
     if len(kinds) == 1:
         return [f"A coordinate of a center of average size moves by about {_column(columns[0])}."]
@@ -93,7 +93,7 @@ def _column(each: dict[str, Any]) -> str:
 
 
 def _shares(found: dict[str, Any] | None) -> list[str]:
-    """What the noise of clients makes of the planned one."""
+    """Describes the variance of split noise."""
     if found is None:
         return []
     if found["dropout"] is None:
@@ -113,7 +113,7 @@ def _chosen(found: dict[str, Any] | None) -> list[str]:
 
 
 def _stream(found: dict[str, Any] | None) -> list[str]:
-    """What an epoch pays for, beside a memory alone."""
+    """Compares the noise of a stream with that of a memory alone."""
     if found is None:
         return []
     apart = "" if found["apart"] is None else f", {found['apart']} apart at least"
@@ -152,12 +152,12 @@ def _accuracy(found: dict[str, Any] | None) -> list[str]:
 
 
 def _listed(title: str, entries: list[str]) -> list[str]:
-    """A list with its title; nothing for an empty one."""
+    """A list with its title; empty for an empty list."""
     return ["", title, *(f"- {each}" for each in entries)] if entries else []
 
 
 def _at_epsilons(found: Sequence[dict[str, Any]], unit: str) -> list[str]:
-    """A line for each, under one of heads."""
+    """A table with a row per epsilon."""
     heads = ("epsilon", "cost per row", "over no noise", f"noise of a size, {unit}", "noise of a center", "ledger")
     rows = [heads, *(_cells(each) for each in found)]
     return [
@@ -169,7 +169,7 @@ def _at_epsilons(found: Sequence[dict[str, Any]], unit: str) -> list[str]:
 
 
 def in_columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """A line for each row, with its cells below those of the others."""
+    """Formats rows as lines with right-aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.rjust, row, widths)).rstrip() for row in rows]
 

@@ -1,4 +1,4 @@
-"""Which columns `dapple init` proposes as features, why it leaves the others out, and which may be ids of people."""
+"""Proposal of `dapple init`: feature columns, reasons to leave out others, and possible ids of people."""
 
 import re
 from collections.abc import Collection
@@ -13,7 +13,7 @@ from dapple_dp.schemas.tables.columns import is_list, is_numeric, is_text, plain
 from dapple_dp.schemas.tables.feature_patterns import is_pattern
 
 _WORDS = re.compile(r"[\W_]+|(?<=[a-z0-9])(?=[A-Z])")
-"""What separates the words of a name such as `customer_id` or `customerId`."""
+"""Separators of the words in a name such as `customer_id` or `customerId`."""
 _IDS = re.compile(
     r"(?:ids?|[pumec]id|uuid|guid|pk|fk|mrn|nhs|zip|zipcode|postcode|plz|phone|email|ssn|iban|unnamed"
     r"|(?:row|user|customer|client|person|patient|subj|usubj|subject|member|account|case|session|device|visit|order"
@@ -24,31 +24,31 @@ _PEOPLE = re.compile(
     r"|household|haushalt|insured|employee|mitarbeit|student|respondent|proband|donor|citizen|paciente|cliente|usuario"
     r"|assur[eé]|abonn[eé])(?:s|n|en|in|innen|er|e|a|o)?(?:id|nr|no|nummer|number|key|code)?"
 )
-"""Words for whom several rows of a table may be about."""
+"""Words for people, about whom a table may have several rows."""
 _REFERENCE = re.compile(r"ref|reference|hash|nummer|kennung|pseudonym|token")
 _PLACES = re.compile(r"zip|zipcode|postcode|plz|unnamed|row|rowid")
-"""Ids of no person."""
+"""Ids that don't identify a person."""
 _LAST = re.compile(r"key|code|number|no|nr")
-"""What ends the name of an id or a code."""
+"""Last words of names of ids or codes."""
 _DATES = re.compile(r"dates?|datetime|timestamp|ts|dt|dob")
 _INDEX = re.compile(r"index|__index_level_\d+__")
-"""What data frames call the numbers of their rows."""
+"""Names of row numbers in data frames."""
 _MOST_NAMES = 3
 ID, DATE, TEXT = "an id or a code, by its name", "a date or a time", "text"
 EMPTY, CONSTANT = "without a value, by its type", "a constant, by its public interval"
 _LEAST_IDS = 10
 _IDS_PER_ROW = 0.05
 _CODE_DIGITS = 5
-"""Values of a column repeat like ids if there are so many of them, in all and for a row; of numbers also so long."""
+"""Values repeat like ids if this many are distinct, in total and per row, and numbers have this many digits."""
 
 
 class Proposal(NamedTuple):
-    """Columns of a table.
+    """Proposed features of a table.
 
     Attributes:
-      features: names of columns of numbers, or of one column of lists of them.
-      booleans: those of them whose interval is known to everybody.
-      left_out: why, of the other columns but that of client ids.
+      features: names of number columns, or of a single column of number lists.
+      booleans: boolean features, whose interval is known.
+      left_out: reason for each other column, except the client ids.
     """
 
     features: tuple[str, ...] | str
@@ -57,14 +57,14 @@ class Proposal(NamedTuple):
 
     @classmethod
     def of(cls, schema: pa.Schema, client_id: str | None) -> "Proposal":
-        """The proposal for a table.
+        """Proposes features for a table.
 
         Args:
-          schema: of which names and types are used.
-          client_id: its column of client ids; None for a unit of one row.
+          schema: schema of the table; only names and types are used.
+          client_id: column of client ids; None if the unit is one row.
 
         Raises:
-          ConfigError: if the column of client ids is not there, or nothing can be proposed.
+          ConfigError: if the client id column doesn't exist, or nothing can be proposed.
         """
         if client_id is not None and client_id not in schema.names:
             raise ConfigError(f"--client_id must be a column, got {quoted(client_id)}; columns: {shown(schema.names)}.")
@@ -88,7 +88,7 @@ class Proposal(NamedTuple):
         )
 
     def without(self, constants: Collection[str]) -> Self:
-        """The proposal without some of the columns of numbers, whose public interval is a single number.
+        """Removes number columns whose public interval is a single number.
 
         Raises:
           ConfigError: if no column is left.
@@ -106,7 +106,7 @@ class Proposal(NamedTuple):
 
 
 def _reason(field: pa.Field) -> str:
-    """Why a column is not proposed; empty if it is."""
+    """Reason not to propose a column; empty if it is proposed."""
     kind = plain_type(field.type)
     if not field.name or is_pattern(field.name):
         return "a name that a job cannot write"
@@ -124,7 +124,7 @@ def _reason(field: pa.Field) -> str:
 
 
 def _by_name(name: str) -> str:
-    """Why a column of numbers is no feature as far as its name says; empty if it may be one."""
+    """Reason not to propose a number column by its name; empty if it may be a feature."""
     if any(map(_DATES.fullmatch, _words(name))):
         return f"{DATE}, by its name"
     return ID if _is_id(name) else ""
@@ -135,30 +135,30 @@ def _words(name: str) -> list[str]:
 
 
 def _is_id(name: str) -> bool:
-    """Whether a name says that its column holds ids or codes, whatever their type is."""
+    """Returns whether the name suggests ids or codes of any type."""
     words = _words(name)
     return any(map(_IDS.fullmatch, words)) or bool(_LAST.fullmatch(words[-1]) or _INDEX.fullmatch(name.lower()))
 
 
 def check_once(schema: pa.Schema, path: str) -> None:
-    """Raises InputError for a table in which two columns have one name."""
+    """Raises InputError if two columns have the same name."""
     twice = list(dict.fromkeys(name for name in schema.names if name and schema.names.count(name) > 1))
     if twice:
         raise InputError(f"{path} must have every column once, got {shown(twice)} several times; rename the others.")
 
 
 def shown(names: Collection[str]) -> str:
-    """Names for a sentence, the first ones of many."""
+    """Joins names for a sentence; shortened if there are many."""
     first = [quoted(name) for name in [*names][: 4 * _MOST_NAMES]]
     return ", ".join(first) + (", ..." if len(names) > len(first) else "")
 
 
 def ids_of_people(schema: pa.Schema, rows: pa.Table) -> list[str]:
-    """Columns that may say whose rows are whose: by their names, or since their values repeat as ids do.
+    """Columns that may identify people, by their names or because their values repeat like ids.
 
     Args:
-      schema: of the table.
-      rows: the first ones, with columns of text and of integers.
+      schema: schema of the table.
+      rows: first rows, with the text and integer columns.
     """
     return [field.name for field in schema if field.name and _may_be_person(field, rows)]
 
@@ -176,13 +176,13 @@ def _may_be_person(field: pa.Field, rows: pa.Table) -> bool:
 
 
 def _names_one(words: list[str]) -> bool:
-    """Whether a name such as `patient` or `customer number` is that of a person, not `user age` or `client count`."""
+    """Returns whether a name such as `patient` or `customer number` identifies a person, unlike `user age`."""
     rest = [word for word in words if not _PEOPLE.fullmatch(word)]
     return all(_LAST.fullmatch(word) or _IDS.fullmatch(word) or _REFERENCE.fullmatch(word) for word in rest)
 
 
 def _repeat_like_ids(values: pa.ChunkedArray, are_texts: bool) -> bool:
-    """Whether there are many values, and several rows of some; of numbers, if they are long or stand together."""
+    """Returns whether there are many repeated values; numbers must also be long, or equal ones adjacent."""
     n_values, n_distinct = len(values), len(values.unique())
     if not _LEAST_IDS <= n_distinct < n_values or n_distinct < _IDS_PER_ROW * n_values:
         return False

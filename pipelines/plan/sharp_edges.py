@@ -1,4 +1,4 @@
-"""Which of the sharp edges apply to a job, by its settings alone."""
+"""Sharp edges that apply to a job, by its settings alone."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,16 +11,16 @@ from dapple_dp.schemas.kmeans.tree_config import CentralTreeFit
 from dapple_dp.schemas.kmeans.windows_config import WindowsFit
 
 PAGE = "Sharp edges"
-"""Title of the page of the documentation that says more of each; the wheel does not have it."""
+"""Title of the documentation page with the details; it isn't part of the wheel."""
 
 
 class SharpEdge(NamedTuple):
-    """A way in which a job may promise less than its user thinks.
+    """A way in which a job may protect less than its user expects.
 
     Attributes:
-      name: its target on the page is `edge-NAME`.
-      applies: to which jobs.
-      sentence: what to know before spending.
+      name: the anchor on the page is `edge-NAME`.
+      applies: returns whether it applies to a job.
+      sentence: advice before spending.
     """
 
     name: str
@@ -29,12 +29,12 @@ class SharpEdge(NamedTuple):
 
     @property
     def anchor(self) -> str:
-        """The target on the page."""
+        """Anchor on the page."""
         return f"edge-{self.name}"
 
 
 def _of_clients(job: FitConfig) -> bool:
-    """Whether clients are protected whole."""
+    """Returns whether the job protects whole clients."""
     return job.privacy.unit is PrivacyUnit.CLIENT
 
 
@@ -144,5 +144,5 @@ EDGES = (
 
 
 def edges_of(job: FitConfig) -> tuple[SharpEdge, ...]:
-    """The sharp edges of a job, in the order of the table."""
+    """Lists the sharp edges of a job, in the order of the table."""
     return tuple(each for each in EDGES if each.applies(job))

@@ -1,6 +1,6 @@
-"""`dapple init`: a first job with comments, from names and types of columns, and from what the first rows look like.
+"""`dapple init`: writes a commented first job, based on names and types of columns and on the first rows.
 
-No value and no statistic is written.
+The job contains no value and no statistic of the rows.
 """
 
 import os
@@ -37,7 +37,7 @@ _HEAD = (
     "# Next: fill in what says FILL IN, then `dapple plan --config` this file, which spends nothing.",
 )
 MOST_QUESTIONS = 30
-"""Beyond these nobody answers one after the other; the job has a line for each."""
+"""With more questions none is asked; the job has a line for each instead."""
 _BESIDE_ENCODE = (
     "# Then intervals go there, too, as {kind: bounds, lower: 0, upper: 100, to: symmetric}, and domain is [-1, 1]."
 )
@@ -50,10 +50,10 @@ _TAKEN = "--output must be a new file, got {}; choose another one."
 
 
 def run(given: SimpleNamespace) -> dict[str, Any]:
-    """The command; returns the summary that is printed last.
+    """Runs the command; returns the summary that is printed last.
 
     Raises:
-      DappleError: what stopped it, in one sentence.
+      DappleError: if the job can't be written.
     """
     check_stores({f"--{name}": getattr(given, name) for name in ("data", "output")})
     beam_options([])
@@ -97,7 +97,7 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
 
 
 def _looked(given: SimpleNamespace, asking: bool) -> Look:
-    """The first file of the table; what a CSV file leaves open is asked, or refused with the flag that says it."""
+    """Inspects the first file of the table; an ambiguous CSV format is asked for, or refused with the flag to add."""
     source = private_source(SimpleNamespace(data=DataConfig(path=given.data, features="any")))
     while True:
         known = {name: value for name in _CSV_FLAGS if (value := getattr(given, name)) is not None}
@@ -112,7 +112,7 @@ def _looked(given: SimpleNamespace, asking: bool) -> Look:
 
 
 def _choose_unit(given: SimpleNamespace, found: Look, asking: bool) -> None:
-    """Has a person decide whom epsilon protects, where a column may say whose rows are whose."""
+    """Asks whom epsilon protects, if a column may identify people."""
     people = ids_of_people(found.schema, found.rows)
     if given.client_id is not None or given.unit is not None or not people:
         return
@@ -135,7 +135,7 @@ def _choose_unit(given: SimpleNamespace, found: Look, asking: bool) -> None:
 
 
 def _choose_rows(given: SimpleNamespace, found: Look, proposal: Proposal, asking: bool) -> None:
-    """Has a person decide what becomes of rows with holes, where the first rows have some; no fill is proposed."""
+    """Asks how to treat rows with missing values, if the first rows have some; proposes no fill."""
     features = () if isinstance(proposal.features, str) else proposal.features
     unknown = [name for name in given.missing if name not in features]
     if unknown:
@@ -167,7 +167,7 @@ def _choose_rows(given: SimpleNamespace, found: Look, proposal: Proposal, asking
 
 
 def _check_fill(given: SimpleNamespace, name: str, fill: float) -> None:
-    """Raises ConfigError for a fill outside of the bounds of its column, if these are known."""
+    """Raises ConfigError for a fill outside the column's bounds, if these are known."""
     ends = given.columns.get(name)
     if ends is not None and not ends[0] <= fill <= ends[1]:
         raise ConfigError(
@@ -177,7 +177,7 @@ def _check_fill(given: SimpleNamespace, name: str, fill: float) -> None:
 
 
 def _typed_fill(given: SimpleNamespace, name: str) -> float | str:
-    """A fill of a column, drop or fail; asked for again until it is one of these."""
+    """Asks for a fill, drop or fail until the answer is valid."""
     while True:
         line = _line(f"Public number for a missing {quoted(name)}, or drop or fail: ")
         if line in ("drop", "fail"):
@@ -195,20 +195,20 @@ def _shell(name: str) -> str:
 
 
 def _typed(prompt: str, answers: Collection[str]) -> str:
-    """What is typed, asked for again until it is one of the answers."""
+    """Asks until the line is one of the answers."""
     while (line := _line(prompt)) not in answers:
         _say(f"This must be one of {', '.join(map(quoted, [*answers][:_MOST_NAMED]))}.\n")
     return line
 
 
 def _say(text: str) -> None:
-    """Writes to the standard output, since the command keeps libraries from writing to the other one."""
+    """Writes to stdout, since the command silences stderr."""
     sys.stdout.write(text)
     sys.stdout.flush()
 
 
 def _line(prompt: str) -> str:
-    """A line that a person types, without the white space around it; raises ConfigError at the end of the input."""
+    """Reads a line from a person, stripped; raises ConfigError at the end of the input."""
     _say(prompt)
     try:
         line = sys.stdin.readline()
@@ -222,12 +222,12 @@ def _line(prompt: str) -> str:
 
 
 class _Question(NamedTuple):
-    """A fact to be known beside the table.
+    """A question on a fact that the table doesn't contain.
 
     Attributes:
-      text: for people.
-      kind: how an answer is read; raises ConfigError.
-      place: where the answer goes, under `name`.
+      text: text of the question.
+      kind: parses an answer; raises ConfigError.
+      place: receives the answer, under `name`.
     """
 
     text: str
@@ -237,7 +237,7 @@ class _Question(NamedTuple):
 
 
 def _questions(given: SimpleNamespace, proposal: Proposal, found: Look) -> list[_Question]:
-    """What flags and types of columns leave open; the intervals of columns get a place of their own in `given`."""
+    """Questions left open by flags and column types; stores the columns' intervals in `given.columns`."""
     flags, wanted = vars(given), {}
     if given.algorithm == Algorithm.DP_LLOYD and isinstance(proposal.features, str):
         wanted["domain"] = f"Public interval of all numbers in {quoted(proposal.features)}, such as 0,100"
@@ -271,7 +271,7 @@ def _questions(given: SimpleNamespace, proposal: Proposal, found: Look) -> list[
 
 
 def _without_constants(given: SimpleNamespace, proposal: Proposal) -> Proposal:
-    """Leaves out columns that are constant by what was answered; whether private values vary is not looked at."""
+    """Removes columns that are constant according to the answers; private values aren't checked."""
     if given.algorithm != Algorithm.DP_LLOYD:
         return proposal
     if isinstance(proposal.features, str):
@@ -286,10 +286,9 @@ def _is_point(ends: Sequence[float] | None) -> bool:
 
 
 def _ask(questions: Sequence[_Question]) -> None:
-    """Asks for what is missing; an empty answer leaves it to be filled in, and so does too long a list.
+    """Asks the questions; an empty answer, or too long a list, leaves them to be filled in later.
 
-    Questions go to the standard output, since the command keeps libraries from writing to the other one, and `input()`
-    writes its prompt there.
+    Questions go to stdout, since the command silences stderr, where `input()` would write its prompt.
     """
     if len(questions) > MOST_QUESTIONS:
         _say(f"{len(questions)} bounds are missing: the job has a line for each.\n")
@@ -305,7 +304,7 @@ def _ask(questions: Sequence[_Question]) -> None:
 
 
 def _is_answered(question: _Question) -> bool:
-    """Asks once; whether the answer, or none, could be taken."""
+    """Asks once; returns whether the answer was valid or empty."""
     line = _line(f"{question.text}: ")
     try:
         question.place[question.name] = question.kind(line) if line else None
@@ -316,11 +315,11 @@ def _is_answered(question: _Question) -> bool:
 
 
 def job_text(given: SimpleNamespace, proposal: Proposal, csv: Mapping[str, Any]) -> str:
-    """A job as YAML with comments.
+    """Formats a job as YAML with comments.
 
     Args:
       given: flags of `dapple init`, and answers.
-      proposal: columns of the private table.
+      proposal: proposed columns of the private table.
       csv: settings of `data.csv`.
     """
     unit = PrivacyUnit.RECORD if given.client_id is None else PrivacyUnit.CLIENT
@@ -356,7 +355,7 @@ def job_text(given: SimpleNamespace, proposal: Proposal, csv: Mapping[str, Any])
 
 
 def _missing(given: SimpleNamespace, name: str, features: Collection[str]) -> dict[str, Any]:
-    """The fill of a column; where the column has bounds of its own, a feature says where values were missing."""
+    """Fill of a column; with separate bounds per column, adds a feature that marks missing values."""
     is_clear = bool(given.columns) and indicator_name(name) not in features
     return {"fill": given.missing[name], **({"indicator": True} if is_clear else {})}
 
@@ -381,7 +380,7 @@ def _bounds(given: SimpleNamespace, proposal: Proposal, unit: PrivacyUnit) -> It
 
 
 def _domain(given: SimpleNamespace, proposal: Proposal) -> Iterator[str]:
-    """Intervals of DP-Lloyd: one for each column, a line each, or that of the numbers in a list."""
+    """Intervals of DP-Lloyd: one line per column, or one interval for the numbers of a list."""
     if isinstance(proposal.features, str):
         yield f"# The public interval of all numbers; a value outside is clipped to it.{_todo(given.domain)}"
         yield from _yaml({"dp_lloyd": {"domain": given.domain}})
@@ -399,7 +398,7 @@ def _todo(value: object) -> str:
 
 
 def _left_out(proposal: Proposal, unit: PrivacyUnit, by_column: bool) -> list[str]:
-    """Comments on columns that are no features; names are quoted, whatever is in them."""
+    """Comments on columns that aren't features, with all names quoted."""
     lines = [f"# Left out: {quoted(name)}, {reason}." for name, reason in proposal.left_out.items()]
     texts = [name for name, reason in proposal.left_out.items() if reason == TEXT]
     if lines:

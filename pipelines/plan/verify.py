@@ -1,6 +1,6 @@
-"""`dapple verify`: whether a run's folder is as the run wrote it, and whether what it says adds up.
+"""`dapple verify`: checks that a run's folder is unchanged and that its guarantee adds up.
 
-A signature, Ed25519, is over the bytes of `run.json`, which holds the digest of every other file.
+The Ed25519 signature covers the bytes of `run.json`, which holds the digests of all other files.
 """
 
 import dataclasses
@@ -56,7 +56,7 @@ _RUN = "run.json"
 _MOST_BYTES = 1 << 14
 _REMEDY = "get another copy of the run"
 _NEARLY = 1e-6
-"""Relative difference that two versions of the accountant may make."""
+"""Relative difference allowed between two versions of the accountant."""
 _MOST_FILES = 100_000
 
 
@@ -65,9 +65,9 @@ class RunCopy:
     """A copy of a run's folder.
 
     Attributes:
-      folder: on any Beam filesystem.
-      raw: of `run.json`.
-      manifest: what it says.
+      folder: path on any Beam filesystem.
+      raw: bytes of `run.json`.
+      manifest: parsed `run.json`.
     """
 
     folder: str
@@ -76,10 +76,10 @@ class RunCopy:
 
     @classmethod
     def of(cls, folder: str) -> "RunCopy":
-        """The run in a folder.
+        """Opens the run in a folder.
 
         Raises:
-          ConfigError: if there is no such folder.
+          ConfigError: if the folder doesn't exist.
           ProtocolError: if it holds no manifest, or a changed one.
         """
         folder = folder.rstrip("/") or folder
@@ -96,11 +96,11 @@ class RunCopy:
         return cls(folder=folder, raw=raw, manifest=manifest)
 
     def path(self, name: str) -> str:
-        """Of a file; the manifest's names never lead out of the folder."""
+        """Path of a file; names in the manifest never lead out of the folder."""
         return join(self.folder, name)
 
     def check_files(self) -> int:
-        """Compares every file with its digest, and looks for others; returns their number."""
+        """Compares every file with its digest and refuses others; returns the number of files."""
         listed = self.manifest.files
         for name in sorted(listed):
             _check_no_link(self.folder, name)
@@ -115,7 +115,7 @@ class RunCopy:
         return len(listed)
 
     def content(self, name: str) -> bytes:
-        """A file that is believed; its bytes are those of the digest."""
+        """Reads a file and verifies its digest."""
         refusal = _refusal(name, "be as the run wrote it")
         raw = gate.read_bytes(self.path(name), refusal)
         if hashlib.sha256(raw).hexdigest() != self.manifest.files.get(name):
@@ -124,10 +124,10 @@ class RunCopy:
 
 
 def run(given: SimpleNamespace) -> dict[str, Any]:
-    """The command; returns the summary that is printed last.
+    """Runs the command; returns the summary that is printed last.
 
     Raises:
-      ProtocolError: naming the first file that was altered or does not add up.
+      ProtocolError: for the first file that was altered or doesn't add up.
     """
     beam_options([])
     copy = RunCopy.of(given.folder)
@@ -158,7 +158,7 @@ def check_account(copy: RunCopy) -> AccountFile | None:
     """Composes the releases of a fit again and compares them with `privacy.json`.
 
     Returns:
-      The guarantee; None of another job, whose files are compared with their digests alone.
+      The guarantee; None for other jobs, whose files are only compared with their digests.
     """
     manifest = copy.manifest
     if manifest.settings is None:
@@ -182,7 +182,7 @@ def check_account(copy: RunCopy) -> AccountFile | None:
 
 
 def _check_spent(account: AccountFile, manifest: VerifiedManifest, rounds: tuple[RoundPlan, ...]) -> None:
-    """Refuses an epsilon that is not that of the rounds, or not what the job asked for."""
+    """Refuses an epsilon that the rounds don't add up to, or that exceeds what the job asked for."""
     asked = manifest.settings.privacy  # type: ignore[union-attr]
     spent = accounting.spent_epsilon(rounds, asked.epsilon, account.delta)
     if not math.isclose(spent, account.epsilon, rel_tol=_NEARLY):
@@ -192,7 +192,7 @@ def _check_spent(account: AccountFile, manifest: VerifiedManifest, rounds: tuple
 
 
 def _counted(releases: Sequence[Release], asked: AskedFit, events: Sequence[dict[str, Any]]) -> list[float]:
-    """Noise multipliers that the account counts: of noise that senders split, no more than was released."""
+    """Noise multipliers used in the account; for split noise, at most those released."""
     found = [each.plan.noise_multiplier for each in releases]
     if asked.noised_twice:
         return [each / math.sqrt(2.0) for each in found]
@@ -203,7 +203,7 @@ def _counted(releases: Sequence[Release], asked: AskedFit, events: Sequence[dict
 
 
 def _rounds(releases: Sequence[Release], multipliers: Sequence[float]) -> tuple[RoundPlan, ...]:
-    """Releases, in order, as the rounds of a plan with the noise multipliers that the account counts."""
+    """Groups releases, in order, into rounds of a plan with these noise multipliers."""
     plans = (
         (each.path.rpartition("/")[0], dataclasses.replace(each.plan, noise_multiplier=multiplier))
         for each, multiplier in zip(releases, multipliers, strict=True)
@@ -226,7 +226,7 @@ def _check_ledger(copy: RunCopy, path: str, account: AccountFile | None) -> None
 
 
 def _sign(copy: RunCopy, key: str) -> str:
-    """Signs a run that is whole; returns the public key."""
+    """Signs an unaltered run; returns the public key."""
     path = copy.path(SIGNATURE_FILE)
     if STORE.exists(path):
         raise ConfigError(f"--sign must be of a run without a signature, got {path}; remove it first.")
@@ -236,7 +236,7 @@ def _sign(copy: RunCopy, key: str) -> str:
 
 
 def _check_signature(copy: RunCopy, key: str | None) -> str | None:
-    """The public key of the signature; None without signature."""
+    """Returns the public key of the signature; None without one."""
     path = copy.path(SIGNATURE_FILE)
     if key is None and not STORE.exists(path):
         return None
@@ -246,7 +246,7 @@ def _check_signature(copy: RunCopy, key: str | None) -> str | None:
 
 
 def _check_no_link(folder: str, name: str) -> None:
-    """Refuses, on a local disk, a file that is a link, or is in a folder that is one."""
+    """Refuses a local file that is a link or inside a linked folder."""
     if not is_local(folder):
         return
     path = folder.removeprefix("file://")
@@ -257,7 +257,7 @@ def _check_no_link(folder: str, name: str) -> None:
 
 
 def _names(folder: str) -> Iterator[str]:
-    """Files below a folder, links and what else is there among them, as the manifest names them."""
+    """Yields the files below a folder, including links, named as in the manifest."""
     if not is_local(folder):
         for file in STORE.list(f"{folder}/"):
             yield file.path[len(folder) :].lstrip("/")
@@ -270,7 +270,7 @@ def _names(folder: str) -> Iterator[str]:
 
 
 def _refusal(name: str, rule: str) -> Refusal:
-    """The refusal of a file that is not what it must be."""
+    """The refusal of a file that breaks a rule."""
     return Refusal(kind=ProtocolError, rule=f"{name} must {rule}", remedy=_REMEDY)
 
 
@@ -300,7 +300,7 @@ class _Signature(NumberedFile):
 
 
 def signed(manifest: bytes, key_path: str) -> bytes:
-    """Content of `signature.json` for a manifest; raises ConfigError if the key is none."""
+    """Content of `signature.json` for a manifest; raises ConfigError if the key is invalid."""
     key = _private_key(key_path)
     found = {
         "algorithm": "Ed25519",
@@ -311,20 +311,20 @@ def signed(manifest: bytes, key_path: str) -> bytes:
 
 
 def check(manifest: bytes, signature: bytes, public_path: str | None) -> str:
-    """Checks a signature of a manifest.
+    """Verifies the signature of a manifest.
 
     Args:
       manifest: bytes of `run.json`.
       signature: bytes of `signature.json`.
-      public_path: of the public key (PEM) that must have signed; None takes the one that the signature names, which
-        reveals accidental changes only.
+      public_path: path of the public key (PEM) that must have signed. None accepts the key in the signature, which only
+        reveals accidental changes.
 
     Returns:
       The public key, 64 hex digits.
 
     Raises:
-      ProtocolError: if the signature is none, or of another key or manifest.
-      ConfigError: if the file of the public key holds none.
+      ProtocolError: if the signature is invalid, or of another key or manifest.
+      ConfigError: if the public key file is invalid.
     """
     rule = f"{SIGNATURE_FILE} must be a signature of {_RUN}"
     refusal = Refusal(kind=ProtocolError, rule=rule, remedy="ask the signer of the run for another copy")
@@ -366,18 +366,18 @@ def _public_key(path: str) -> Ed25519PublicKey:
 
 
 def _check_inputs(run_id: str, job: str) -> None:
-    """Reads all input of a job once more and compares it with what the ledger holds of a run.
+    """Reads all input of a job again and compares it with the run's record in the ledger.
 
-    All that a run knows of its input is an HMAC under its own key. So only who has the kept key, the ledger and the
-    data can compare, and nobody learns more than whether they are the same.
+    A run only records an HMAC of its input under its own key. So the comparison needs the kept key, the ledger and the
+    data, and reveals only whether the input is the same.
 
     Args:
-      run_id: of the run.
-      job: path of the job's file, with `ledger` and the kept `key_uri`.
+      run_id: id of the run.
+      job: path of the job file, with `ledger` and the kept `key_uri`.
 
     Raises:
-      ConfigError: if it is no such job, or another one than that of the run.
-      ProtocolError: if the input is another one now.
+      ConfigError: if the job file is invalid or belongs to another run.
+      ProtocolError: if the input has changed.
     """
     config: FitConfig = JOB.resolve(JOB.load(read_text(job)))
     status = _status(config, run_id)
@@ -401,7 +401,7 @@ def _check_inputs(run_id: str, job: str) -> None:
 
 
 def _status(config: FitConfig, run_id: str) -> RunStatus:
-    """What the ledger says of the run; raises ConfigError where it does not say enough."""
+    """Status of the run in the ledger; raises ConfigError if it can't be compared."""
     if config.ledger is None or config.key_uri is None:
         missing = "no ledger" if config.ledger is None else "no key"
         raise ConfigError(

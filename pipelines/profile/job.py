@@ -66,10 +66,10 @@ class PlannedProfile(NamedTuple):
     """A job that is ready to run.
 
     Attributes:
-      config: of the job.
-      source: where the rows are.
-      params: what is read and measured, with the calibrated plan.
-      numbers: of the model's clusters, in its order; empty for 0, 1, ...
+      config: settings of the job.
+      source: files of the rows.
+      params: columns and measurements, with the calibrated plan.
+      numbers: numbers of the model's clusters, in its order; empty for 0, 1, ...
     """
 
     config: ProfileConfig
@@ -79,11 +79,11 @@ class PlannedProfile(NamedTuple):
 
 
 def plan_profile(config: ProfileConfig, model: SavedModel) -> PlannedProfile:
-    """Chooses the snapshot of the table and calibrates all mechanisms; no private rows are read.
+    """Selects the snapshot of the table and calibrates all mechanisms; reads no private rows.
 
     Raises:
-      ConfigError: if the settings do not fit the model or the data set, or the budget is out of range.
-      InputError: if there are no files, or the columns of the first one cannot be described.
+      ConfigError: if the settings don't fit the model or the data set, or the budget is out of range.
+      InputError: if there are no files, or the columns of the first one can't be described.
     """
     contract = model.contract(config.data, by_client=config.by_client)
     params = ProfileParams(
@@ -97,7 +97,7 @@ def plan_profile(config: ProfileConfig, model: SavedModel) -> PlannedProfile:
 
 
 def _check_whole_rows(config: ProfileConfig, manifest: PreparedManifest | None) -> None:
-    """Refuses a folder in which one row of the input decides on two rows."""
+    """Refuses a prepared folder in which a row of the input affects two rows."""
     if manifest is not None and manifest.max_rows_per_client is not None and not config.by_client:
         raise ConfigError(
             f"data.path must hold all rows for privacy.unit record, got a folder prepared with "
@@ -106,7 +106,7 @@ def _check_whole_rows(config: ProfileConfig, manifest: PreparedManifest | None) 
 
 
 def _check_first_file(source: Source, params: ProfileParams) -> None:
-    """Stops early where the described columns cannot be described; other files are checked where they are read."""
+    """Refuses columns that can't be described in the first file; other files are checked when they are read."""
     path, schema = first_schema(source, params.others)
     for name in params.others:
         schema = hive.with_field(schema, path, name)
@@ -119,9 +119,9 @@ def build(root: beam.Pipeline, planned: PlannedProfile, key_uri: str, folder: st
     Args:
       root: an empty pipeline.
       planned: the job.
-      key_uri: where workers find the key that ranks and samples rows.
-      folder: private; holds `profile.parquet` afterwards.
-      spill: whether rows on their way to their client go through files in the folder.
+      key_uri: place where workers read the key that ranks and samples rows.
+      folder: private folder that receives `profile.parquet`.
+      spill: whether rows are grouped by client through files in the folder.
     """
     params = planned.params
     shards = root | "List" >> ListShards(source=planned.source, contract=params.contract, others=tuple(params.others))
@@ -139,7 +139,7 @@ def _charge(found: tuple[PlannedProfile, SavedModel]) -> Charge:
 
 
 def _work(run: Run[ProfileConfig], found: tuple[PlannedProfile, SavedModel]) -> ProfileResult:
-    """Describes the clusters under a key that is new and does not outlive the work."""
+    """Describes the clusters with a new key, which is deleted afterwards."""
     planned, _ = found
     options, folder = run.options.beam, run.folder.staging
     spill = planned.config.by_client and shuffles_in_memory(options)
@@ -163,7 +163,7 @@ def _work(run: Run[ProfileConfig], found: tuple[PlannedProfile, SavedModel]) -> 
 
 
 def _plan(run: Run[ProfileConfig]) -> tuple[PlannedProfile, SavedModel]:
-    """The calibrated job, and the model that it describes."""
+    """Returns the calibrated job, and the model that it describes."""
     model = load_model(run.settings.model)
     _LOGGER.info("run %s: calibrating noise", run.options.run_id)
     planned = plan_profile(run.settings, model)
@@ -204,7 +204,7 @@ def _manifest(planned: PlannedProfile, model: SavedModel, fingerprint: str) -> d
 
 
 def deployment_yaml(config: ProfileConfig, plan: ProfilePlan) -> bytes:
-    """The entry of a run."""
+    """The registry entry of a run."""
     numbers = ", ".join(sorted({each.path.split("/")[1] for each in plan.events}))
     description = (
         f"Noisy {numbers} of {len(plan.numeric) + len(plan.categorical)} columns in each of the {plan.n_clusters} "

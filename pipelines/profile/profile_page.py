@@ -1,4 +1,4 @@
-"""`report.html` of `profile`: what was guaranteed, and the clusters in sizes, means, percentiles and counts."""
+"""`report.html` of `profile`: the guarantee, and the clusters' sizes, means, percentiles and counts."""
 
 import dataclasses
 import functools
@@ -37,9 +37,9 @@ from dapple_dp.transforms.profile.accounting import statement
 
 _MOST_CLUSTERS = 30
 _MOST_PLOTS = 6
-"""Columns whose means are drawn."""
+"""Largest number of columns with a plot of means."""
 _MOST_VALUES = 8
-"""Values of a column that are shown for a cluster."""
+"""Largest number of values per column shown for a cluster."""
 _LAWS = {
     ProfileLaw.GAUSSIAN: "Gaussian",
     ProfileLaw.LAPLACE: "Laplace",
@@ -59,14 +59,14 @@ OF_MODEL = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ProfileView:
-    """A finished profile as its report sees it; everything here is released or public.
+    """A finished profile, prepared for its report; everything here is released or public.
 
     Attributes:
       config: the job.
-      plan: what was spent.
-      table: of `PROFILE_SCHEMA`.
-      stamp: of the run; None for a page of no run.
-      left: of the data set's budget; None leaves the reader to the ledger, if there is one.
+      plan: plan that was spent.
+      table: table with `PROFILE_SCHEMA`.
+      stamp: run id and versions of the run; None if the page belongs to no run.
+      left: remaining budget of the data set; None refers readers to the ledger, if there is one.
     """
 
     config: ProfileConfig
@@ -82,7 +82,7 @@ class ProfileView:
 
     @functools.cached_property
     def noise(self) -> dict[tuple[int, str | None, str], float]:
-        """Noise stddevs by cluster, column and statistic; of counts, the largest. Percentiles have none."""
+        """Noise stddevs by cluster, column and statistic; the largest for counts, none for percentiles."""
         found: dict[tuple[int, str | None, str], float] = {}
         for row in self.table.to_pylist():
             key = row["cluster"], row["column"], row["statistic"]
@@ -91,21 +91,21 @@ class ProfileView:
         return found
 
     def stddevs(self, clusters: list[dict[str, Any]], column: str | None, statistic: Statistic) -> list[float]:
-        """Noise stddev of a statistic in each of some clusters; raises KeyError for one that has none."""
+        """Noise stddevs of a statistic in the given clusters; raises KeyError for a statistic without one."""
         return [self.noise[each["cluster"], column, str(statistic)] for each in clusters]
 
     @property
     def sized_by(self) -> Statistic:
-        """The number by which a cluster is judged: of its privacy units."""
+        """Statistic used as cluster size, in privacy units."""
         return self.plan.sized_by
 
     @property
     def units(self) -> str:
-        """The noun for the counted units."""
+        """Plural noun for the counted units."""
         return UNITS[self.plan.unit].words
 
     def size(self, cluster: dict[str, Any]) -> tuple[float, float]:
-        """Noisy size of a cluster in privacy units, and the stddev of its noise."""
+        """Noisy size of a cluster in privacy units, and its noise stddev."""
         return float(cluster["sizes"][self.sized_by]), self.stddevs([cluster], None, self.sized_by)[0]
 
     @property
@@ -116,17 +116,17 @@ class ProfileView:
 
     @property
     def found(self) -> list[dict[str, Any]]:
-        """The clusters that can be distinguished from empty ones."""
+        """Clusters that can be distinguished from empty ones."""
         return [each for each in self.clusters if each["cluster"] not in self.small]
 
 
 def render(view: ProfileView) -> Drawn:
-    """The report of a finished profile."""
+    """Renders the report of a finished profile."""
     return render_page("Private profile", lambda: page(view))
 
 
 def page(view: ProfileView) -> Page:
-    """The page of a run."""
+    """Builds the page of a run."""
     name, plan = view.config.data.name, view.plan
     n_columns = len(plan.numeric) + len(plan.categorical)
     return Page(
@@ -193,7 +193,7 @@ def _event(event: ProfileEvent, share: float) -> tuple[str | Bar, ...]:
 
 
 def notices(view: ProfileView) -> tuple[Notice, ...]:
-    """What to know first, and whether all is well."""
+    """Warnings, or a reassuring notice if there are none."""
     found = [Notice(level=Level.WARNING, text=text, badge=badge) for _, text, badge in _checked(view) if text]
     if not found:
         text = "Nothing stands out: every check passed; they are listed below."
@@ -202,7 +202,7 @@ def notices(view: ProfileView) -> tuple[Notice, ...]:
 
 
 def _checked(view: ProfileView) -> list[tuple[str, str, Badge]]:
-    """Every check: its name, the warning or "", and where that comes from."""
+    """All checks: name, warning or "", and source of the numbers."""
     plan = view.plan
     small = ""
     high = "".join(map(sentence, of_epsilon(view.config.privacy.epsilon)))
@@ -249,7 +249,7 @@ def _sizes(view: ProfileView) -> Section:
 
 
 def _name(view: ProfileView, number: int) -> str:
-    """A cluster's number, in parentheses if it may be empty."""
+    """Number of a cluster, in parentheses if the cluster may be empty."""
     return f"({number})" if number in view.small else f"{number}"
 
 
@@ -306,7 +306,7 @@ def _mean_table(view: ProfileView, column: str) -> Table:
 
 
 def _percentiles(view: ProfileView, column: str) -> list[str]:
-    """The percentiles of a column as the table calls them."""
+    """Percentiles of a column, named as in the table."""
     found = {key[1:] for each in view.found for key in each["numeric"].get(column, {}) if key != "mean"}
     return sorted(found, key=float)
 

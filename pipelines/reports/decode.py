@@ -1,4 +1,4 @@
-"""The `decode` job: a model from the private reports of a collection."""
+"""The `decode` job: a model from a collection of private reports."""
 
 import dataclasses
 import functools
@@ -64,8 +64,8 @@ class PlannedDecode:
 
     Attributes:
       config: the job.
-      path: where the reports are.
-      parameters: of their collection.
+      path: path of the reports.
+      parameters: public parameters of the collection.
     """
 
     config: DecodeConfig
@@ -75,14 +75,14 @@ class PlannedDecode:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DecodeResult:
-    """What a job found: the model, and the number of distinct reports behind it."""
+    """The decoded model, and the number of distinct reports used."""
 
     model: ClusterModel
     n_reports: int
 
 
 def _plan(run: Run[DecodeConfig]) -> PlannedDecode:
-    """The public parameters of the reports; of mode shuffle they must be those that a shuffler wrote."""
+    """Reads the public parameters of the reports; reports of mode shuffle must come from a shuffler."""
     config = run.settings
     source = find_reports(config, str(config.reports.path), "reports.path")
     check_shuffled(source, report_outputs.digest(source.parameters))
@@ -95,8 +95,8 @@ def build(root: beam.Pipeline, job: PlannedDecode, folder: str, spill_folder: st
 
     Args:
       root: an empty pipeline.
-      job: ready to run.
-      folder: private; what was decoded goes there.
+      job: the planned job.
+      folder: private folder for the decoded model.
       spill_folder: see `dapple_dp.transforms.reports.batches.GroupReports`.
     """
     public = job.parameters
@@ -113,7 +113,7 @@ def _write(batch: DecodedBatch, folder: str) -> None:
 
 
 def _work(run: Run[DecodeConfig], job: PlannedDecode) -> DecodeResult:
-    """Decodes; `centers.parquet` is in the staging folder afterwards.
+    """Decodes the reports; `centers.parquet` is in the staging folder afterwards.
 
     Raises:
       InputError: if there are no reports, or fewer than the guaranteed minimum of a shuffled batch.
@@ -127,7 +127,7 @@ def _work(run: Run[DecodeConfig], job: PlannedDecode) -> DecodeResult:
 
 
 def decode_reports(run: Run[Any], job: PlannedDecode) -> DecodedBatch:
-    """What came of the reports, without a model if there are too few; its centers are in the staging folder."""
+    """Decodes reports into the staging folder; returns no model if there are too few of them."""
     options, folder = run.options.beam, run.folder.staging
     with spilling(folder, options) as spill:
         add = functools.partial(build, job=job, folder=folder, spill_folder=spill)
@@ -150,13 +150,13 @@ def _stage(run: Run[DecodeConfig], job: PlannedDecode, result: DecodeResult) -> 
 
 
 def stage_outputs(run: Run[Any], job: PlannedDecode, result: DecodeResult, more: Mapping[str, Any]) -> Outcome:
-    """Stages what goes with the centers.
+    """Stages the files that accompany the centers.
 
     Args:
-      run: whose staging folder holds them.
-      job: that decoded.
-      result: what it found.
-      more: for `privacy.json`.
+      run: run whose staging folder holds the centers.
+      job: the job that decoded.
+      result: its result.
+      more: further entries for `privacy.json`.
     """
     folder, parameters, n_reports = run.folder, job.parameters, result.n_reports
     folder.adopt(CENTERS_FILE)
@@ -169,12 +169,12 @@ def stage_outputs(run: Run[Any], job: PlannedDecode, result: DecodeResult, more:
 
 
 def render(parameters: ReportParameters, model: ClusterModel, n_reports: int, stamp: RunStamp | None = None) -> Drawn:
-    """The report of a finished run; all of it is computed from private reports and public parameters."""
+    """Renders the report of a finished run, from private reports and public parameters only."""
     return render_page("Clustering of private reports", lambda: page(parameters, model, n_reports, stamp))
 
 
 def page(parameters: ReportParameters, model: ClusterModel, n_reports: int, stamp: RunStamp | None = None) -> Page:
-    """The page of a run."""
+    """Builds the page of a run."""
     mode = "shuffled" if parameters.guarantee.mode is ReportMode.SHUFFLE else "local"
     return Page(
         title="Clustering of private reports",
@@ -250,7 +250,7 @@ def _warnings(parameters: ReportParameters, n_reports: int) -> tuple[Notice, ...
 
 
 def _shortened(parameters: ReportParameters, model: ClusterModel, n_reports: int) -> tuple[Notice, ...]:
-    """Centers as long as the radius to which vectors are shortened, where noise leaves it visible."""
+    """Warns if nearly all centers are as long as the radius to which vectors are clipped, as far as noise shows."""
     if parameters.variant is ReportVariant.PAPER or not n_reports:
         return ()
     noise = parameters.radius * math.sqrt(_expected_error(parameters, n_reports) / parameters.n_features)
@@ -267,7 +267,7 @@ def _shortened(parameters: ReportParameters, model: ClusterModel, n_reports: int
 
 
 def _expected_error(parameters: ReportParameters, n_reports: int) -> float:
-    """Expected squared error of the center of an average cluster by noise alone, in squared radii."""
+    """Expected squared error of an average cluster's center by noise alone, in squared radii."""
     mean = codeword_moments(parameters.choices[-1][0]).mean
     typical = n_reports / parameters.n_clusters
     if parameters.depth == 0:

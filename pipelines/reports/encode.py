@@ -1,4 +1,4 @@
-"""The `encode` job: one private report per client of a lake, as devices would send them."""
+"""The `encode` job: makes one private report per client of a data lake, as devices would send them."""
 
 import dataclasses
 import functools
@@ -48,8 +48,8 @@ class PlannedEncode:
 
     Attributes:
       config: the job.
-      rows: one per client, once they are staged.
-      parameters: public.
+      rows: rows, one per client once they are staged.
+      parameters: public parameters.
     """
 
     config: EncodeConfig
@@ -58,7 +58,7 @@ class PlannedEncode:
 
 
 def _plan_encode(config: EncodeConfig) -> PlannedEncode:
-    """Reads what is public: names of features, what encodings learn, and parameters that exist already."""
+    """Reads the public inputs: feature names, learned encodings, and existing parameters."""
     data = config.data.model_copy(update={"max_rows_per_client": 1})
     source = private_source(config)
     server = server_files(config.server_data, config.data, source)
@@ -78,7 +78,7 @@ def _plan_encode(config: EncodeConfig) -> PlannedEncode:
 
 
 def _agreed(wanted: ReportParameters, path: str) -> ReportParameters:
-    """Parameters that exist, if they are what the job asks for but for their key."""
+    """Reads existing parameters; they must match the job except for their key."""
     refusal = Refusal(kind=ConfigError, rule="reports.parameters must be a readable file", remedy="check the path")
     found = ReportParameters.from_json(gate.read_bytes(path, refusal, MOST_PARAMETER_BYTES), path)
     if dataclasses.replace(wanted, key=found.key) != found:
@@ -93,9 +93,9 @@ def build(root: beam.Pipeline, job: PlannedEncode, key_uri: str, folder: str, sp
 
     Args:
       root: an empty pipeline.
-      job: its rows hold one row per client.
-      key_uri: where workers find the key of nonces and coins.
-      folder: private; holds a folder `REPORTS_FOLDER`.
+      job: the job, with one row per client.
+      key_uri: place where workers read the key of nonces and coins.
+      folder: private folder with an existing folder `REPORTS_FOLDER`.
       spill_folder: see `dapple_dp.transforms.reports.batches.GroupReports`.
     """
     shards = root | "List" >> ListShards(source=job.rows.source, contract=job.rows.contract)
@@ -115,10 +115,10 @@ def _charge(job: PlannedEncode) -> Charge:
 
 
 def _work(run: Run[EncodeConfig], job: PlannedEncode) -> list[WrittenFile]:
-    """Writes `REPORTS_FOLDER` into the staging folder; its files, sorted by name.
+    """Writes `REPORTS_FOLDER` into the staging folder; returns its files, sorted by name.
 
     Raises:
-      InputError: if the lake has fewer clients than a shuffled batch needs.
+      InputError: if there are fewer clients than a shuffled batch needs.
     """
     options, folder = run.options.beam, run.folder.staging
     STORE.make_folder(join(folder, REPORTS_FOLDER))

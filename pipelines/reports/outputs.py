@@ -1,4 +1,4 @@
-"""What `encode` and `decode` write besides reports and centers: guarantee, registry entry, manifest."""
+"""Files of `encode` and `decode` besides reports and centers: guarantee, registry entry, manifest."""
 
 import hashlib
 from typing import Any
@@ -33,7 +33,7 @@ _PROOFS = {
 
 
 def statement(parameters: ReportParameters) -> PrivacyStatement:
-    """What a collection guarantees."""
+    """The guarantee of a collection."""
     guarantee = parameters.guarantee
     return PrivacyStatement(
         unit=PrivacyUnit.CLIENT,
@@ -74,7 +74,7 @@ def privacy_json(parameters: ReportParameters) -> dict[str, Any]:
 
 
 def in_many_windows(parameters: ReportParameters) -> dict[str, str]:
-    """What `privacy.json` of a window says of clients who are in other windows, too: `epsilon` there is that of one."""
+    """Notes for a window's `privacy.json` on clients in several windows; its `epsilon` is for one window."""
     if parameters.guarantee.mode is ReportMode.LOCAL:
         return {
             "new_reports": "epsilon of the windows adds up: a client that sends a new report in each of T windows "
@@ -91,12 +91,12 @@ def in_many_windows(parameters: ReportParameters) -> dict[str, str]:
 
 
 def spent(parameters: ReportParameters) -> dict[str, float]:
-    """What a summary says of a collection's cost."""
+    """Cost of a collection, for a summary."""
     return {"epsilon": parameters.guarantee.epsilon, "delta": parameters.guarantee.delta}
 
 
 def stage_reports(folder: RunFolder, parameters: ReportParameters, files: list[WrittenFile]) -> None:
-    """Stages what goes with reports: their listing, the public parameters and the guarantee."""
+    """Stages the files that accompany reports: their listing, the public parameters and the guarantee."""
     for file in files:
         folder.record(f"{REPORTS_FOLDER}/{file.name}", file.digest)
     folder.write(PARAMETERS_FILE, parameters.to_json().encode())

@@ -1,4 +1,4 @@
-"""The `shuffle` job: reports as they arrived, rewritten without order, ids or times."""
+"""The `shuffle` job: rewrites arrived reports without order, ids or times."""
 
 import dataclasses
 import functools
@@ -29,25 +29,25 @@ _ARRIVED = "reports.arrived"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ShuffleResult:
-    """What a job wrote: its files, sorted by name, and the reports in them."""
+    """Written files, sorted by name, and the number of reports in them."""
 
     files: list[WrittenFile]
     n_reports: int
 
 
 def _plan(run: Run[ShuffleConfig]) -> ReportSource:
-    """The public parameters of the reports, and where these are."""
+    """Reads the public parameters of the reports, and finds the reports."""
     source = find_reports(run.settings, str(run.settings.reports.arrived), _ARRIVED)
     _LOGGER.info("run %s: shuffling reports", run.options.run_id)
     return source
 
 
 def shuffling(parameters: ReportParameters, folder: str, spill_folder: str | None) -> beam.PTransform:
-    """The transform that shuffles reports of a collection into `folder`.
+    """Builds the transform that shuffles a collection's reports into `folder`.
 
     Args:
-      parameters: of the collection.
-      folder: holds a folder `REPORTS_FOLDER`; the listing goes there, too.
+      parameters: public parameters of the collection.
+      folder: folder with an existing folder `REPORTS_FOLDER`; receives the listing.
       spill_folder: see `dapple_dp.transforms.reports.batches.GroupReports`.
     """
     inside, listing = join(folder, REPORTS_FOLDER), join(folder, LISTING_FILE)
@@ -67,8 +67,8 @@ def build(root: beam.Pipeline, source: ReportSource, folder: str, spill_folder: 
 
     Args:
       root: an empty pipeline.
-      source: of the reports.
-      folder: private; holds a folder `REPORTS_FOLDER`.
+      source: source of the reports.
+      folder: private folder with an existing folder `REPORTS_FOLDER`.
       spill_folder: see `dapple_dp.transforms.reports.batches.GroupReports`.
     """
     read = ReadArrivals(path=source.path, parameters=source.parameters, setting=_ARRIVED)
@@ -91,14 +91,14 @@ def _work(run: Run[ShuffleConfig], source: ReportSource) -> ShuffleResult:
 
 
 def shuffled_batch(parameters: ReportParameters, folder: str) -> ShuffleResult:
-    """What was shuffled into a staging folder, counted: whatever says `shuffled` has passed here.
+    """Counts the shuffled reports in a staging folder; everything marked `shuffled` passes this check.
 
     Args:
-      parameters: of the collection.
-      folder: holds the listing and the folder `REPORTS_FOLDER`.
+      parameters: public parameters of the collection.
+      folder: folder with the listing and `REPORTS_FOLDER`.
 
     Raises:
-      InputError: if there are fewer than the guarantee needs.
+      InputError: if there are fewer reports than the guarantee needs.
     """
     files = written_files(folder)
     n_reports = sum(_n_rows(join(folder, REPORTS_FOLDER, file.name)) for file in files)

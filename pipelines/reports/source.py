@@ -1,4 +1,4 @@
-"""Collected reports: their folder, their public parameters, and whether a shuffler wrote them."""
+"""Collected reports: their folder and public parameters, and a check that they were shuffled."""
 
 import dataclasses
 import os
@@ -19,12 +19,12 @@ from dapple_dp.transforms.tables.source import find_files, list_files
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReportSource:
-    """Where reports are.
+    """Location of reports.
 
     Attributes:
-      folder: as the job names it.
-      path: of the Parquet files.
-      parameters: of their collection.
+      folder: folder named in the job.
+      path: path of the Parquet files.
+      parameters: public parameters of the collection.
     """
 
     folder: str
@@ -33,15 +33,15 @@ class ReportSource:
 
 
 def find_reports(config: CollectedReports, folder: str, setting: str) -> ReportSource:
-    """Reads the public parameters of reports.
+    """Finds reports and reads their public parameters.
 
     Args:
       config: the job.
-      folder: of the reports.
-      setting: what the folder is called in messages.
+      folder: folder of the reports.
+      setting: name of the folder's setting, for messages.
 
     Raises:
-      ConfigError: if they are missing, do not keep their promise, or differ from what the job says.
+      ConfigError: if the parameters are missing, don't keep their promise, or differ from the job.
     """
     folder = absolute(folder.rstrip("/") or folder)
     inside = join(folder, REPORTS_FOLDER)
@@ -58,25 +58,25 @@ def find_reports(config: CollectedReports, folder: str, setting: str) -> ReportS
 
 
 def any_files(root: str, column: str, date: str) -> bool:
-    """Whether there is a Parquet file in the folder `column=date` below a folder.
+    """Returns whether there is a Parquet file in the folder `column=date` below a folder.
 
     Raises:
-      InputError: if the folder cannot be listed.
+      InputError: if the folder can't be listed.
     """
     return next(find_files(root, {}, "reports.path", one_of=(column, (date,))), None) is not None
 
 
 def check_shuffled(source: ReportSource, digest: str) -> None:
-    """Refuses reports of mode shuffle that no shuffler of this project wrote, or to which files were added.
+    """Refuses reports of mode shuffle that weren't written by this project's shuffler, or with added files.
 
-    Where reports of mode local have a manifest, their parameters must be those that it names.
+    If reports of mode local have a manifest, its parameters must match theirs.
 
     Args:
-      source: of the reports.
-      digest: of their parameters, as manifests have it.
+      source: source of the reports.
+      digest: digest of their parameters, as in manifests.
 
     Raises:
-      ConfigError: if the manifest beside them does not say that they are shuffled, or lists other files.
+      ConfigError: if the manifest doesn't mark them as shuffled, or lists other files.
     """
     refusal, path = _unshuffled(source), join(source.folder, MANIFEST)
     if source.parameters.guarantee.mode is not ReportMode.SHUFFLE:
@@ -96,7 +96,7 @@ def check_shuffled(source: ReportSource, digest: str) -> None:
 
 
 def _check_collection(path: str, digest: str) -> None:
-    """Refuses parameters that are not those under which the reports beside a manifest were made."""
+    """Refuses parameters that differ from those in the manifest of the reports."""
     rule = f"reports.path must hold reports of the collection in {path}"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="use the parameters file that encode wrote with them")
     if gate.read_json(path, CollectionManifest, refusal).parameters_digest != digest:
@@ -104,7 +104,7 @@ def _check_collection(path: str, digest: str) -> None:
 
 
 def _unshuffled(source: ReportSource) -> Refusal:
-    """The refusal of reports in the order of their arrival."""
+    """The refusal of reports that weren't shuffled."""
     return Refusal(
         kind=ConfigError,
         rule=f"reports.path must hold shuffled reports where reports.mode is shuffle, and {MANIFEST} in {source.folder}"

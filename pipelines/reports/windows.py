@@ -1,9 +1,9 @@
-"""The word `decode` with a section `windows`: a model of the reports of each window, one after another.
+"""The command `decode` with a section `windows`: decodes a model for each window of reports in turn.
 
-Reports are in the folders of their dates, `PATH/COLUMN=DATE`, that someone fills, or are messages of a topic, which
-are copied there. A window is decoded once, when its days are over by the clock; reports that come into its folder later
-count nowhere. Reports are releases already, so that nothing is spent, and whatever kills a window, the next call
-decodes it again. All windows of an output have the parameters of the first.
+Reports are in dated folders `PATH/COLUMN=DATE`, filled by someone else, or messages of a topic, which are copied there.
+A window is decoded once, when its days are over by the clock; reports that arrive later are ignored. Reports are
+releases already, so decoding spends nothing, and the next call simply decodes an interrupted window again. All windows
+of an output have the parameters of the first.
 """
 
 import dataclasses
@@ -65,8 +65,8 @@ class PlannedWindow:
     """A window that is due.
 
     Attributes:
-      decode: of its reports.
-      empty: whether no file is in its folder, or there is no such folder.
+      decode: planned decoding of its reports.
+      empty: whether its folder is empty or missing.
     """
 
     decode: PlannedDecode
@@ -83,7 +83,7 @@ def _plan(run: Run[WindowedDecode]) -> Due:
 
 
 def _work(run: Run[WindowedDecode], due: Due) -> Released:
-    """Decodes windows as they are due, until there are no more, or it is asked to end."""
+    """Decodes windows as they become due, until the calendar ends or a signal arrives."""
     if not due.indices:
         clear(_topic_windows(run.settings, run.options.beam))
     warned: list[int | None] = []
@@ -94,7 +94,7 @@ def _work(run: Run[WindowedDecode], due: Due) -> Released:
 def _arrived(
     run: Run[WindowedDecode], warned: list[int | None], indices: tuple[int, ...], watch: Watch
 ) -> Iterator[str]:
-    """Decodes windows whose reports are made readable first."""
+    """Makes the reports of the windows readable, then decodes the windows."""
     with arriving(_topic_windows(run.settings, run.options.beam) or FolderRows(), run.options.output) as rows:
         yield from _decoded(run, warned, rows, indices, watch)
 
@@ -102,9 +102,9 @@ def _arrived(
 def _decoded(
     run: Run[WindowedDecode], warned: list[int | None], rows: FolderRows, indices: tuple[int, ...], watch: Watch
 ) -> Iterator[str]:
-    """Decodes windows one after another, until the job is asked to end; gives the date of each.
+    """Decodes windows in order until a signal arrives, and yields the date of each.
 
-    The number of warnings of each goes to `warned`; a window with too few reports has no page, and none.
+    Appends the number of warnings of each window to `warned`; it is 0 if a window has too few reports for a page.
     """
     options, name = run.options, run.settings.windows.name
     for index in indices:
@@ -119,7 +119,7 @@ def _decoded(
 
 
 def _digest_of_others(run: Run[WindowedDecode]) -> str | None:
-    """The digest of the parameters of the windows that are decoded already; None if there are none."""
+    """Digest of the parameters of windows decoded earlier; None if there are none."""
     path = first_complete(run.settings.calendar, run.options.output)
     if path is None:
         return None
@@ -136,7 +136,7 @@ def _write(run: Run[WindowedDecode], due: Due, released: Released) -> Outcome:
 
 
 def _plan_window(run: Run[DecodeWindow]) -> PlannedWindow:
-    """The public parameters of a window; its reports must be those that a shuffler wrote, if there are any."""
+    """Reads the public parameters of a window; its reports, if any, must have been shuffled if the mode asks for it."""
     window = run.settings
     source = find_reports(window.config, str(window.config.reports.path), "reports.path")
     _check_same(window, source)
@@ -148,13 +148,13 @@ def _plan_window(run: Run[DecodeWindow]) -> PlannedWindow:
 
 
 def _check_same(window: DecodeWindow, source: ReportSource) -> None:
-    """Refuses reports of other parameters than those of the windows before.
+    """Refuses reports with parameters that differ from those of earlier windows.
 
-    Models of one row would differ by what clients were asked, and say nothing of it; and anyone who sees the folder of
-    a window with parameters of its own cannot know which of two its clients had.
+    Otherwise models in one series would differ because clients were asked different questions, without saying so; and
+    readers of a window's folder with separate parameters couldn't tell which ones its clients had.
 
     Raises:
-      ConfigError: if the parameters of the job, or those that are in the folder of the window, are others.
+      ConfigError: if the parameters of the job, or those in the window's folder, differ.
     """
     digest = report_outputs.digest(source.parameters)
     if window.parameters_digest not in (None, digest):
@@ -179,7 +179,7 @@ def _work_window(run: Run[DecodeWindow], planned: PlannedWindow) -> DecodedBatch
 
 
 def _stage_window(run: Run[DecodeWindow], planned: PlannedWindow, batch: DecodedBatch) -> Outcome:
-    """Stages what a `decode` stages; of too few reports their number alone, which is public."""
+    """Stages the outputs of `decode`; with too few reports, only their number, which is public."""
     job, n_reports = planned.decode, batch.n_reports
     more: dict[str, Any] = {"windows": report_outputs.in_many_windows(job.parameters)}
     if batch.model is not None:
@@ -201,7 +201,7 @@ def _topic_windows(config: WindowedDecode, options: PipelineOptions) -> TopicWin
     """The windows of a job's topic; None if its reports are in folders.
 
     Raises:
-      ConfigError: if reports of a shuffled batch are to come from a topic.
+      ConfigError: if reports of a shuffled batch would come from a topic.
     """
     given = config.windows
     if given.kafka is None:
@@ -222,7 +222,7 @@ WINDOWS = Job("decode", load_windowed_decode, _plan, _work, _write, Zone.PUBLIC,
 
 
 def _choose(text: str) -> Job[Any, Any, Any]:
-    """Windows, or all reports of a folder at once."""
+    """Chooses between decoding windows and decoding all reports of a folder at once."""
     return WINDOWS if has_windows(text) else decode.JOB
 
 

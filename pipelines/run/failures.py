@@ -1,4 +1,4 @@
-"""Errors on their way back from the workers: a runner hands over a text, the user gets one sentence."""
+"""Errors from workers: runners return them as text, and users get one sentence."""
 
 import contextlib
 import errno
@@ -10,9 +10,9 @@ from dapple_dp.schemas.errors import DappleError, RunnerError, chain
 from dapple_dp.transforms.rounds.machine import NO_MEMORY
 
 _RAISED = re.compile(r"(?:^|\\n)dapple_dp\.schemas\.errors\.(\w+): (.+?)(?: \[while running |\\n|$)", re.MULTILINE)
-# What a runner appends; errors escape line ends.
+# Text that runners append to messages; line ends are escaped.
 _APPENDED = re.compile(r"( \[while running '.*'\])?(\\nTraceback .*)?$")
-# What Beam's portable runners raise; the runner's own message follows.
+# Message of Beam's portable runners, followed by that of the runner.
 _GIVEN_UP = re.compile(r"^Pipeline \S+ failed in state ([A-Z]+)")
 FULL_DISK = RunnerError(
     "the disk of --output, or one for temporary files, must have room for the run, got a full one; make room, then run "
@@ -59,12 +59,12 @@ _REASONS = (
         ),
     ),
 )
-"""What runners say of losses that have a remedy, and the sentence for each; their own messages are never shown."""
+"""Messages of runners on failures with a remedy, and the sentence for each; the messages themselves are never shown."""
 
 
 @contextlib.contextmanager
 def reported() -> Iterator[None]:
-    """Raises the `DappleError` behind an exception in its place."""
+    """Replaces an exception by the `DappleError` that caused it."""
     try:
         yield
     except Exception as error:
@@ -75,9 +75,9 @@ def reported() -> Iterator[None]:
 
 
 def original_error(error: BaseException) -> DappleError | None:
-    """The `DappleError` behind an exception of a runner, or None if there is none.
+    """Finds the `DappleError` behind a runner's exception; None if there is none.
 
-    Runners report a failed worker as the text of its traceback, so the class and the sentence are read from it.
+    Runners report a failed worker as the text of its traceback, so the class and the sentence are parsed from it.
     """
     for seen in chain(error):
         if isinstance(seen, DappleError):
@@ -90,7 +90,7 @@ def original_error(error: BaseException) -> DappleError | None:
 
 
 def _of_a_server(error: BaseException) -> RunnerError | None:
-    """The sentence about a job server that is gone, or was never there; such errors are those of grpc."""
+    """The sentence on a job server that can't be reached; such errors come from grpc."""
     if type(error).__name__ == "FutureTimeoutError":
         return RunnerError("no job server answered at the address of --job_endpoint; start it or correct the flag.")
     code = getattr(error, "code", None)
@@ -103,7 +103,7 @@ def _of_a_server(error: BaseException) -> RunnerError | None:
 
 
 def _of_a_runner(error: BaseException) -> RunnerError | None:
-    """The sentence about a job that its runner gave up, or about memory that it did not get."""
+    """The sentence on a job that its runner gave up, or on a lack of memory."""
     if is_short_of_memory(error):
         return RunnerError(NO_MEMORY)
     for seen in chain(error):
@@ -120,17 +120,17 @@ def _of_a_runner(error: BaseException) -> RunnerError | None:
 
 
 def is_full_disk(error: BaseException) -> bool:
-    """Whether an error is, or came from, that of a disk without room."""
+    """Returns whether an error is, or was caused by, a full disk."""
     return any(isinstance(each, OSError) and each.errno in _FULL for each in chain(error))
 
 
 def is_short_of_memory(error: BaseException) -> bool:
-    """Whether an error is, or came from, that of memory which was not there; what it says itself counts rows."""
+    """Returns whether an error is, or was caused by, a lack of memory; its own message contains row counts."""
     return any(isinstance(each, MemoryError) for each in chain(error))
 
 
 def describe_unexpected(error: BaseException) -> str:
-    """One sentence on an error nobody foresaw: its type and place, never its message, which may carry a value."""
+    """Describes an unexpected error by its type and place, never its message, which may hold a value."""
     if is_full_disk(error):
         return str(FULL_DISK)
     if is_short_of_memory(error):

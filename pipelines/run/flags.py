@@ -1,4 +1,4 @@
-"""Dapple's own flags and words: what they mean, and what is refused of them before Beam is imported."""
+"""Dapple's own flags and commands, validated before Beam is imported."""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,19 +12,19 @@ CONFIG_FLAG = "--config"
 OUTPUT_FLAGS = ("--output", "--run_id")
 FORM = "dapple JOB --config FILE --output DIR [Beam flags]"
 OR = "` or `"
-"""Between forms of a word."""
+"""Separator of a command's usage forms."""
 PATH = click.Path(readable=False)
-"""Shells complete it; what is there is the job's own to check."""
+"""Paths that shells can complete; the job checks whether they exist."""
 
 
 class Flag(click.Option):
-    """A flag, by its name, a line on it, and what click knows besides; another flag is never its value."""
+    """A flag: name, help line, and further options of click; its value is never another flag."""
 
     def __init__(self, name: str, help: str, **more: Any):
         super().__init__([name], help=help, **more)
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
-        """As click's."""
+        """Refuses a value that looks like a flag; otherwise as in click."""
         if isinstance(value, str) and value.startswith("--"):
             flag = value.partition("=")[0]
             raise click.BadOptionUsage(self.opts[0], f"{self.opts[0]} needs a value, got the flag {flag}", ctx)
@@ -59,11 +59,11 @@ FLAGS = {each.opts[0]: each for each in _OWN}
 
 
 class Command(click.Command):
-    """A word of the command: its name, how it is written, its flags, and what click knows besides.
+    """A command: name, usage, flags, and further options of click.
 
     Attributes:
-      after: what its page says after the flags.
-      codes: its exit codes, and what they mean.
+      after: text of the help page after the flags.
+      codes: exit codes and their meanings.
     """
 
     after = ""
@@ -74,23 +74,23 @@ class Command(click.Command):
         self.form = form
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes a line of usage for each form of the command."""
+        """Writes a usage line for each form of the command."""
         for form in self.form.split(OR):
             formatter.write_usage("dapple", form.removeprefix("dapple "), prefix="usage: ")
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """What comes after the flags, and the exit codes."""
+        """Writes the text after the flags, and the exit codes."""
         formatter.write(self.after)
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(code), text) for code, text in self.codes.items()])
 
 
 class Words(Command, click.Group):
-    """A word that another one follows."""
+    """A command with subcommands."""
 
 
 def job_command(name: str, form: str, flags: Sequence[str], *params: Flag, **more: Any) -> Command:
-    """A job with flags of `FLAGS`, whose other words are left for Beam."""
+    """Builds a job's command with flags from `FLAGS`; unknown words are left for Beam."""
     settings = {"ignore_unknown_options": True, "allow_extra_args": True}
     own = (FLAGS[flag] for flag in (CONFIG_FLAG, *flags))
     return Command(name, form, *own, *params, context_settings=settings, **more)
@@ -98,7 +98,7 @@ def job_command(name: str, form: str, flags: Sequence[str], *params: Flag, **mor
 
 @contextlib.contextmanager
 def one_sentence() -> Iterator[None]:
-    """Makes a ConfigError of what click refuses."""
+    """Converts usage errors of click to ConfigError."""
     try:
         yield
     except click.UsageError as error:
@@ -112,22 +112,22 @@ def one_sentence() -> Iterator[None]:
 
 
 def read(command: click.Command, argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The values given for the flags of a command, by name, and the words that are left; raises ConfigError."""
+    """Parses the flags of a command; returns their values by name, and the remaining words. Raises ConfigError."""
     with one_sentence():
         context = command.make_context(command.name, list(argv))
     return context.params, context.args
 
 
 def parse_own(job: str, argv: Sequence[str], flags: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Dapple's flags of a job by name, and the words that are left for Beam.
+    """Parses Dapple's flags of a job; returns them by name, and the remaining words for Beam.
 
     Args:
-      job: its name.
-      argv: words after it.
-      flags: of this job besides --config.
+      job: name of the job.
+      argv: words after the name.
+      flags: flags of this job besides --config.
 
     Raises:
-      ConfigError: for a missing flag, or a name that can be no part of a file name.
+      ConfigError: if a flag is missing, or a name can't be part of a file name.
     """
     params, rest = read(job_command(job, FORM, flags), argv)
     given = {name: str(value) for name, value in params.items() if value is not None}
@@ -140,7 +140,7 @@ def parse_own(job: str, argv: Sequence[str], flags: Sequence[str]) -> tuple[dict
 
 
 def check_name(name: str, setting: str) -> None:
-    """Refuses a name that can be no part of a file name."""
+    """Refuses a name that can't be part of a file name."""
     plain = name.isascii() and all(letter.isalnum() or letter in "-_." for letter in name)
     if not name or not plain or name.startswith("."):
         raise ConfigError(f"{setting} must be letters, digits, '-', '_' and '.', got {name!r}; choose a simpler name.")
