@@ -1,4 +1,4 @@
-"""Where a run writes: a private staging folder first, the output folder at the end, the manifest last."""
+"""Output of a run: first a private staging folder, which becomes the output folder; the manifest is written last."""
 
 import contextlib
 import fcntl
@@ -33,15 +33,15 @@ NONCE_FILE = "run.nonce"
 VERSIONS_FILE = "versions.json"
 _STAY = (KEY_FILE, SECRET_FILE, VERSIONS_FILE)
 _CLAIM_SECONDS = 300.0
-"""For others to charge their runs and make their folders, one after the other."""
+"""Time limit for other runs to charge and make their folders, one after the other."""
 
 
 class RunFolder:
-    """Staging folder `OUTPUT.partial-RUN_ID` that becomes `OUTPUT` when the run is complete.
+    """Staging folder `OUTPUT.partial-RUN_ID`, which becomes `OUTPUT` when the run is complete.
 
     Args:
-      output: folder on any Beam filesystem; must not exist or be empty.
-      run_id: makes the staging folder's name unique.
+      output: folder on any Beam filesystem; must be empty or not exist.
+      run_id: id of the run, which makes the staging folder's name unique.
     """
 
     def __init__(self, output: str, run_id: str):
@@ -58,13 +58,13 @@ class RunFolder:
         self._began = versions()
 
     def check(self) -> None:
-        """Refuses an output folder that holds something, is a link, or cannot be made."""
+        """Refuses an output folder that isn't empty, is a link, or can't be created."""
         check_no_link(self.output)
         if self._occupied():
             raise ConfigError(f"--output must be a new or empty folder, got {self.output}; choose another one.")
 
     def open(self) -> None:
-        """Creates the staging folder, readable by its owner only where that can be said."""
+        """Creates the staging folder, readable only by its owner if the filesystem supports that."""
         try:
             if self._local:
                 self._make_parents()
@@ -84,15 +84,14 @@ class RunFolder:
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[None]:
-        """Nobody else gets as far with this output: what follows charges the run and makes its staging folder.
+        """Claims the output, to charge the run and make its staging folder; other runs can't do so meanwhile.
 
-        Runs of one output are distinguished from each other by the lock that each holds on its staging folder. On a
-        store there
-        are no locks: there a run holds a claim, until `release`.
+        Runs of one output are recognized by the lock that each holds on its staging folder. Object stores have no
+        locks, so a run there holds a claim until `release`.
 
         Raises:
-          ConfigError: if another run writes to the output, or has written there meanwhile.
-          UnderWayError: on a store, if that is another attempt of this run.
+          ConfigError: if another run writes to the output, or has written to it meanwhile.
+          UnderWayError: on a store, if the other one is an attempt of this run.
         """
         if not self._local:
             place = self.output.rstrip("/")
@@ -113,7 +112,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
-        """Creates the staging folder; it is removed, and nothing has been written, if what follows fails."""
+        """Creates the staging folder; removes it after an error, so that nothing has been written."""
         self.open()
         with self._ending():
             if self._local:
@@ -123,10 +122,10 @@ class RunFolder:
 
     @contextlib.contextmanager
     def reopened(self) -> Iterator[None]:
-        """As `opened`, in place of a killed attempt of the same run, whose files go.
+        """Like `opened`, but replaces a killed attempt of the same run and deletes its files.
 
         Raises:
-          UnderWayError: if the other attempt is not over.
+          UnderWayError: if the other attempt is still running.
         """
         if not self._local:
             self.discard()
@@ -137,7 +136,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def _ending(self) -> Iterator[None]:
-        """Discards what is staged if something goes wrong, and gives the lock back in any case."""
+        """Discards the staged files after an error, and always releases the lock."""
         try:
             yield
         except BaseException:
@@ -147,15 +146,15 @@ class RunFolder:
             self.release()
 
     def check_staging(self) -> None:
-        """Refuses, before a folder is taken up, one that is a link: keys and rows would go where it leads."""
+        """Refuses to resume in a folder that is a link, since keys and rows would be written to its target."""
         if self._local and os.path.islink(self.staging):
             raise ConfigError(f"{self.staging} must be a folder, got a link; remove it or choose another --run_id.")
 
     def take_up(self) -> None:
-        """Creates the staging folder, or takes up that of a killed attempt; see `clear` for what it left.
+        """Creates the staging folder, or takes over that of a killed attempt; `clear` removes its files.
 
         Raises:
-          UnderWayError: if the other attempt is not over; this one holds a lock until `release`.
+          UnderWayError: if the other attempt is still running; this one holds a lock until `release`.
         """
         if not self._local:
             STORE.make_folder(self.staging)
@@ -175,7 +174,7 @@ class RunFolder:
         self._note_versions()
 
     def _note_versions(self) -> None:
-        """Keeps the versions that a run begins with, and says if it goes on under others."""
+        """Stores the versions that a run starts with, and warns if it is resumed with others."""
         path = self.path(VERSIONS_FILE)
         if not STORE.exists(path):
             content = json.dumps(with_number({"versions": self._began})).encode()
@@ -186,10 +185,10 @@ class RunFolder:
         tell_others(self.run_id, self._began)
 
     def clear(self, *, keep_rounds: bool = False) -> None:
-        """Removes what a killed attempt left: on a local disk all but its keys, elsewhere its copies of rows.
+        """Removes the files of a killed attempt: all but its keys on a local disk, its copies of rows elsewhere.
 
         Args:
-          keep_rounds: whether this attempt goes on after the rounds of that one, whose records stay, too.
+          keep_rounds: whether to keep its recorded rounds, because this attempt resumes after them.
         """
         if not self._local:
             remove_files(copy_folder(self.staging))
@@ -202,7 +201,7 @@ class RunFolder:
                 os.unlink(entry.path)
 
     def release(self) -> None:
-        """Gives up the lock of `take_up`, and the claim."""
+        """Releases the lock of `take_up`, and the claim."""
         if self._claim is not None:
             self._claim.give_up()
             self._claim = None
@@ -211,7 +210,7 @@ class RunFolder:
             self._lock = -1
 
     def _make_parents(self) -> None:
-        """Creates the folders above the output that are missing and remembers them, outermost first."""
+        """Creates the missing folders above the output and records them, outermost first."""
         parent = os.path.dirname(os.path.abspath(self.output))
         while not os.path.exists(parent):
             self._made.insert(0, parent)
@@ -221,17 +220,17 @@ class RunFolder:
             new_file.flush(os.path.dirname(folder))
 
     def _occupied(self) -> bool:
-        """Whether the output folder holds anything."""
+        """Returns whether the output folder holds anything."""
         if self._local:
             return os.path.exists(self.output) and (not os.path.isdir(self.output) or bool(os.listdir(self.output)))
         return STORE.exists(join(self.output, MANIFEST))
 
     def path(self, name: str) -> str:
-        """A file in the staging folder."""
+        """Path of a file in the staging folder."""
         return join(self.staging, name)
 
     def write(self, name: str, content: bytes) -> None:
-        """Stages a file; `privacy.json` has a method of its own, which marks it."""
+        """Stages a file; use `write_privacy` for `privacy.json`."""
         if name == PRIVACY_FILE:
             raise ValueError(f"{PRIVACY_FILE} must be staged by write_privacy, got write; call that.")
         self._stage(name, content)
@@ -241,13 +240,13 @@ class RunFolder:
         self.adopt(name, content)
 
     def write_privacy(self, statement: dict[str, Any]) -> None:
-        """Stages `privacy.json`: the guarantee, as every release repeats it, and registered types it also rests on."""
+        """Stages `privacy.json`: the guarantee, and the registered types that it depends on."""
         extended = known_objects.marks()
         content = with_number(statement | ({"extended": extended} if extended else {}))
         self._stage(PRIVACY_FILE, json.dumps(content, indent=2, sort_keys=True).encode())
 
     def write_report(self, html: str, warnings: int | None) -> None:
-        """Stages `report.html`; the manifest holds how many warnings it shows."""
+        """Stages `report.html`; the manifest records its number of warnings."""
         self.write(REPORT_FILE, html.encode())
         self._warnings = {"warnings": warnings}
 
@@ -261,16 +260,16 @@ class RunFolder:
         return self._published[name]
 
     def record(self, name: str, digest: str) -> None:
-        """Lists a staged file whose SHA-256 is known in the manifest."""
+        """Lists a staged file with a known SHA-256 in the manifest."""
         self._published[name] = digest
 
     def publish(self, manifest: dict[str, Any]) -> None:
-        """Writes the manifest, with the digest of every staged file, and makes the folder the output."""
+        """Writes the manifest with the digests of all staged files, and makes the folder the output."""
         self.seal(manifest)
         self.move([*self._published, MANIFEST])
 
     def seal(self, manifest: dict[str, Any]) -> str:
-        """Stages the manifest, with the digest of every staged file; returns its own SHA-256."""
+        """Stages the manifest with the digests of all staged files; returns its own SHA-256."""
         self._check_claim()
         other = {} if self._began == versions() else {"began_with": self._began}
         whole = with_number(manifest | self._warnings | other | {"files": self._published})
@@ -280,17 +279,17 @@ class RunFolder:
         return hashlib.sha256(content).hexdigest()
 
     def _check_claim(self) -> None:
-        """Refuses to go on where the claim was taken away: another run may be at work there."""
+        """Refuses to continue without the claim, since another run may be working there."""
         if self._claim is not None:
             self._claim.check()
 
     def keep_only(self, names: list[str]) -> None:
-        """Removes every other staged file."""
+        """Removes all other staged files."""
         kept = {self.path(name) for name in names}
         STORE.delete(*(file.path for file in STORE.list(f"{self.staging}/") if file.path not in kept))
 
     def move(self, names: list[str]) -> None:
-        """Makes the folder the output; where that is one move per file, of these and in this order."""
+        """Makes the folder the output; moves the named files one by one, in this order, if it isn't local."""
         self._check_claim()
         if self._local:
             check_no_link(self.output)
@@ -298,7 +297,7 @@ class RunFolder:
                 os.rmdir(self.output)
             with contextlib.suppress(FileNotFoundError):
                 os.remove(self.path(VERSIONS_FILE))
-            # Keys have gone from it, and must not come back in the output.
+            # Make the deletion of keys durable, so that they can't reappear in the output.
             new_file.flush(self.staging)
             os.rename(self.staging, self.output)
             new_file.flush(os.path.dirname(self.staging))
@@ -312,7 +311,7 @@ class RunFolder:
             self.discard()
 
     def discard(self) -> None:
-        """Removes the staging folder and all in it, and parents made for it; no error if they are gone or in use."""
+        """Removes the staging folder and the parents created for it; ignores missing or used folders."""
         if self._local:
             shutil.rmtree(self.staging, ignore_errors=True)
             with contextlib.suppress(OSError):
@@ -323,7 +322,7 @@ class RunFolder:
 
     @property
     def is_taken_over(self) -> bool:
-        """Whether the claim was taken away, and another attempt of this run works in the staging folder now."""
+        """True if the claim was lost, and another attempt of this run works in the staging folder."""
         return self._claim is not None and self._claim.is_of_another_attempt()
 
 
@@ -332,12 +331,12 @@ class _Began(NumberedFile):
 
 
 def new_run_id() -> str:
-    """A run id no other run has: UTC time and four random bytes."""
+    """Makes a unique run id from the UTC time and four random bytes."""
     return time.strftime("%Y%m%dT%H%M%SZ-", time.gmtime()) + secrets.token_hex(4)
 
 
 def is_of_rounds(name: str) -> bool:
-    """Whether rounds of a run leave a file of this name in the staging folder for a further attempt."""
+    """Returns whether a staged file with this name holds recorded rounds for a further attempt."""
     from dapple_dp.transforms.files.checkpoint import MANIFEST_FILE, is_arrays
     from dapple_dp.transforms.rounds.bound_broadcast import SUFFIX
     from dapple_dp.transforms.rounds.staged_state import STATE_FILE
@@ -347,16 +346,16 @@ def is_of_rounds(name: str) -> bool:
 
 
 def manifest_digest(content: dict[str, Any]) -> str:
-    """SHA-256, 64 hex digits, of a manifest without its own digest: it reveals an edit.
+    """SHA-256 (64 hex digits) of a manifest without its own digest, which reveals edits.
 
-    Anyone who knows how it is made can recompute it; a ledger or a signature reveals that as well.
+    Anyone can recompute it after an edit; only a ledger or a signature reveals that.
     """
     others = {name: value for name, value in content.items() if name != "manifest_digest"}
     return hashlib.sha256(json.dumps(others, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def absolute(path: str) -> str:
-    """A path as workers find it, whatever their working folder is; one of a store is absolute."""
+    """Returns the absolute path, which workers with another working directory can find; store paths are absolute."""
     if is_local(path):
         return os.path.abspath(path.removeprefix("file://"))
     return path
@@ -364,7 +363,7 @@ def absolute(path: str) -> str:
 
 @contextlib.contextmanager
 def _alone_in(folder: str) -> Iterator[None]:
-    """Holds the lock of a folder, or of the nearest one above it that is there; none where locks cannot be had."""
+    """Locks a folder, or its nearest existing parent; does nothing if it can't be locked."""
     while not os.path.isdir(folder):
         folder = os.path.dirname(folder)
     try:
@@ -386,7 +385,7 @@ def _alone_in(folder: str) -> Iterator[None]:
 
 
 def _stagings_of(output: str) -> list[str]:
-    """Local folders that runs of an output keep."""
+    """Local staging folders of an output's runs."""
     folder, name = os.path.split(output)
     try:
         names = [(other, parsed(other)) for other in os.listdir(folder)]
@@ -396,9 +395,9 @@ def _stagings_of(output: str) -> list[str]:
 
 
 def check_no_link(output: str) -> None:
-    """Refuses, on a local disk, an output folder that is a link, and one below something that is no folder.
+    """Refuses a local output folder that is a link, or below something that isn't a folder.
 
-    A folder is put in place of the output by a rename, which a link would not survive.
+    The output is put in place by a rename, which would replace a link.
 
     Raises:
       ConfigError: before anything is read or charged.
@@ -417,14 +416,14 @@ def check_no_link(output: str) -> None:
 
 
 def check_apart(output: str, allowed_by: str = "") -> None:
-    """Refuses an output folder in or below a fit's, whose files may be handed out as a whole.
+    """Refuses an output inside the folder of a fit, which may be shared as a whole.
 
     Args:
       output: folder on any Beam filesystem; need not exist.
-      allowed_by: name of the section in which a job may allow it; "" if it may not.
+      allowed_by: settings section that can allow it; "" if none can.
 
     Raises:
-      ConfigError: if a fit's centers are there.
+      ConfigError: if the folder or one above it holds a fit's centers.
     """
     remedy = f"choose another one or set {allowed_by}.beside_released to true" if allowed_by else "choose another one"
     for folder in _upward(output):

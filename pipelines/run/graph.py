@@ -1,4 +1,4 @@
-"""A pipeline checked and run to its end on any runner, its errors reported in one sentence."""
+"""Checks a pipeline and runs it to its end on any runner; its errors become one sentence."""
 
 import contextlib
 import logging
@@ -28,11 +28,11 @@ _CANCEL_SECONDS = 20.0
 
 
 class NotSubmittedError(Exception):
-    """A pipeline that was built and checked in a dry run, and not submitted.
+    """A pipeline that a dry run has built and checked, but not submitted.
 
     Attributes:
-      n_steps: steps without parts.
-      n_bytes: of its graph.
+      n_steps: number of leaf steps.
+      n_bytes: size of the graph.
     """
 
     def __init__(self, graph: Any):
@@ -42,9 +42,9 @@ class NotSubmittedError(Exception):
 
 
 class _Unlabeled:
-    """Beam that gives steps no names of cells, while graphs are built and run here, in however many threads at once.
+    """Disables Beam's labels for notebook cells while graphs are built and run, in any number of threads.
 
-    For such names it imports what fails without pandas, and with pandas 3. No option of Beam prevents it.
+    Beam's code for these labels needs pandas, and fails with pandas 3. No option of Beam disables it.
     """
 
     def __init__(self) -> None:
@@ -70,22 +70,21 @@ UNLABELED = _Unlabeled()
 
 
 def run_graph(build: Callable[[beam.Pipeline], None], options: PipelineOptions, promise: Promise) -> GraphPrivacy:
-    """Builds, checks the flow of private data, and runs.
+    """Builds a graph, checks the flow of private data, and runs it.
 
-    Workers of this process set BLAS to one thread, and it has its own again afterwards.
+    BLAS uses one thread meanwhile; its own setting is restored afterwards.
 
     Args:
       build: adds the job to an empty pipeline.
-      options: for Beam.
-      promise: what the job has planned, and where its outputs may go.
+      options: Beam options.
+      promise: plan of the job, and the zone of its outputs.
 
     Returns:
-      What the graph spends by its own noise stages.
+      The privacy spending of the graph's noise stages.
 
     Raises:
-      PrivacyFlowError: if the graph does not keep the promise, or would draw under a kept key; nothing has been read
-        then.
-      DappleError: what stopped the run.
+      PrivacyFlowError: before anything is read, if the graph breaks the promise or would draw with a kept key.
+      DappleError: if the run fails.
       NotSubmittedError: in a dry run.
     """
     with reported(), one_thread(), UNLABELED:
@@ -108,12 +107,12 @@ def run_graph(build: Callable[[beam.Pipeline], None], options: PipelineOptions, 
 
 
 def _translated(pipeline: beam.Pipeline, options: PipelineOptions) -> Any:
-    """What a runner would be given; Beam's code for Dataflow translates it without sending anything."""
+    """The graph in the form for the runner; Beam translates it for Dataflow without sending anything."""
     return pipeline.run().job.proto_pipeline if is_on(Runner.DATAFLOW, options) else pipeline.to_runner_api()
 
 
 def _watch_workers(options: PipelineOptions) -> None:
-    """Has worker processes of this machine watched, if the job has some; raises RunnerError if they cannot be."""
+    """Watches local worker processes if the job has any; raises RunnerError if that isn't possible."""
     if options.view_as(DirectOptions).direct_running_mode != "multi_processing":
         return
     try:
@@ -126,7 +125,7 @@ def _watch_workers(options: PipelineOptions) -> None:
 
 
 def _followed(options: PipelineOptions, promise: Promise) -> contextlib.AbstractContextManager[None]:
-    """Says under which name a pipeline is in a cluster, and in which round, where the job's flags say how to ask."""
+    """Logs the name of a pipeline in a cluster; follows its rounds if the flags name the cluster."""
     name, master = options.view_as(GoogleCloudOptions).job_name, options.get_all_options().get("flink_master")
     if name is None:
         return contextlib.nullcontext()
@@ -140,11 +139,11 @@ def _followed(options: PipelineOptions, promise: Promise) -> contextlib.Abstract
 
 
 def _wait(running: PipelineResult) -> None:
-    """Waits for a job, and cancels it if this process stops waiting: a cluster would go on with it."""
+    """Waits for a job, and cancels it if the wait is interrupted, since a cluster would continue it."""
     try:
         running.wait_until_finish()
     except BaseException:
-        # A job server that is gone never answers.
+        # A job server that was stopped never answers.
         canceling = threading.Thread(target=_cancel, args=(running,), daemon=True)
         canceling.start()
         canceling.join(_CANCEL_SECONDS)
@@ -152,6 +151,6 @@ def _wait(running: PipelineResult) -> None:
 
 
 def _cancel(running: PipelineResult) -> None:
-    """Cancels a job; one that is over, or out of reach, is left alone."""
+    """Cancels a job; ignores a job that is over or can't be reached."""
     with contextlib.suppress(Exception):
         running.cancel()

@@ -1,7 +1,7 @@
-"""The loop engine: the rounds of a plan on rows in memory or in local files, in this process and without Beam.
+"""The loop engine: runs the rounds of a plan on rows in memory or local files, in this process and without Beam.
 
-The order is that of a graph. The audit looks at all objects and compares what the rounds spend with the plan; rows
-become blocks, which nobody else can count twice; the key is made; then the rounds run on one BLAS thread.
+The order is that of a graph. First the audit inspects all objects and compares the spending of the rounds with the
+plan. Then rows become blocks, which can't be counted twice, the key is made, and the rounds run on one BLAS thread.
 """
 
 import time
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
 
 class Rounds(Protocol):
-    """Calibrated rounds, and how their rows are read."""
+    """Calibrated rounds, and the contract for reading their rows."""
 
     @property
     def initial(self) -> Any:
-        """State before the first round; public."""
+        """Public state before the first round."""
 
     @property
     def rounds(self) -> tuple[Round, ...]:
-        """In order."""
+        """Rounds in order."""
 
     @property
     def contract(self) -> TableContract:
-        """By which rows are read."""
+        """Contract by which rows are read."""
 
     @property
     def promise(self) -> Promise:
-        """What the rounds spend."""
+        """Promise on the spending of the rounds."""
 
 
 def run_in_process(
@@ -56,16 +56,16 @@ def run_in_process(
     Args:
       planned: the rounds.
       rows: all rows.
-      start: gives the key of the run; called once, when nothing but the rounds is left to do.
-      tell: takes a line after each round, with the time that is left; None to say nothing.
+      start: returns the key of the run; called once, right before the rounds.
+      tell: called with a line after each round, with the estimated remaining time; None for no messages.
 
     Returns:
-      The states before the first round and after each, and what the rounds have spent.
+      The states before the first round and after each one, and the privacy cost of the rounds.
 
     Raises:
-      PrivacyFlowError: if the rounds are not those of the plan, or need another engine; no row has been looked at.
+      PrivacyFlowError: before any row is read, if the rounds differ from the plan or need another engine.
       InputError: if the rows break their contract.
-      RunnerError: if there is too little memory.
+      RunnerError: if the memory is too small.
     """
     initial, rounds, contract = planned.initial, planned.rounds, planned.contract
     source = None if isinstance(rows, Columns) else rows.source
@@ -79,12 +79,12 @@ def run_in_process(
 
 
 class _Watched:
-    """The blocks of a run, and how far it is: `loop.run` iterates over them once a round.
+    """Blocks of a run that report progress; `loop.run` iterates over them once per round.
 
     Args:
       blocks: all rows.
-      n_rounds: of the run.
-      say: takes a line; None to say nothing.
+      n_rounds: number of rounds in the run.
+      say: called with a line; None for no messages.
     """
 
     def __init__(self, blocks: Iterable[ClientBlock], n_rounds: int, say: Callable[[str], None] | None):
@@ -97,7 +97,7 @@ class _Watched:
         return iter(self._blocks)
 
     def tell(self) -> None:
-        """Says that the round that began last is done, if one began."""
+        """Reports that the latest round is done, if one has begun."""
         done = self._begun
         if done and self._say:
             taken = time.monotonic() - self._start
@@ -112,17 +112,17 @@ def check_rounds(
     promise: Promise,
     source: "Source | None" = None,
 ) -> GraphPrivacy:
-    """What rounds spend, which must be what is promised; they must be audited, and need no other engine.
+    """Audits rounds and returns their spending; refuses rounds that break the promise or need another engine.
 
     Args:
       initial: state before the first round.
-      rounds: in order.
-      contract: by which rows are read.
-      promise: what the rounds spend.
+      rounds: rounds in order.
+      contract: contract by which rows are read.
+      promise: promise on the spending of the rounds.
       source: files of the rows; None if they are in memory.
 
     Raises:
-      PrivacyFlowError: naming the round.
+      PrivacyFlowError: with the name of the round.
     """
     if contract.participation is not None or any(each.shares is not None for each in promise.plans):
         _refuse("windows of clients or shares of noise")
@@ -142,7 +142,7 @@ def _blocks(rows: "Columns | LocalRows", contract: TableContract) -> Iterable[Cl
     try:
         return MemoryRows(rows, contract) if isinstance(rows, Columns) else rows.blocks(contract)
     except MemoryError:
-        # What it says itself has the number of rows.
+        # The original message contains the number of rows.
         pass
     raise RunnerError(loop.NO_MEMORY)
 

@@ -1,6 +1,6 @@
-"""Jobs on a Flink cluster, named by their runs: one goes on there when the process that sent it is gone.
+"""Dapple's jobs on a Flink cluster, found by their run; they continue even if the submitting process dies.
 
-Such a job holds the key of its run. A process that takes the run up, or deletes its staging folder, cancels it first.
+Such a job holds the key of its run. So a process that resumes the run, or deletes its staging folder, cancels it first.
 """
 
 import contextlib
@@ -27,21 +27,21 @@ _SECONDS = 30.0
 _LOOK_SECONDS = 0.5
 _FOLLOW_SECONDS = 1.0
 _BEGUN = ("RUNNING", "FINISHED")
-"""Words of Flink for a task that has seen something."""
+"""Flink's states of a task that has received input."""
 _MOST_BYTES = 1 << 26
 _NAME = re.compile(f"{NAME_PREFIX}(-[a-z0-9]+)+-[0-9a-f]{{8}}", re.ASCII)
-"""As `job_name` makes them; anyone else who names a job so cannot put anything into what is printed."""
+"""Names made by `job_name`; the pattern also keeps other people's job names out of the output."""
 _ID = re.compile("[0-9a-f]+", re.ASCII)
 _RULE = "--flink_master must be the address of a Flink cluster"
 
 
 class FlinkJob(NamedTuple):
-    """A job that is not over.
+    """A job that isn't over.
 
     Attributes:
-      id: Flink's.
-      name: `dapple-JOB-RUN_ID-DIGEST`, in small letters; the digest distinguishes runs.
-      state: Flink's word.
+      id: id on Flink.
+      name: `dapple-JOB-RUN_ID-DIGEST` in lower case; the digest distinguishes runs.
+      state: state on Flink.
     """
 
     id: str
@@ -49,24 +49,24 @@ class FlinkJob(NamedTuple):
     state: str
 
     def is_of(self, run_id: str) -> bool:
-        """Whether it is a job of a run, whatever the word of the command was."""
+        """Returns whether the job belongs to a run, regardless of the command."""
         parts = self.name.split("-")[1:-1]
         words = ("_".join(parts[:end]) for end in range(1, len(parts)))
         return any(self.name == job_name(word, run_id) for word in words)
 
 
 def running_jobs(master: str, run: tuple[str, str] | None = None) -> tuple[FlinkJob, ...]:
-    """Dapple's jobs that are not over.
+    """Lists Dapple's jobs that aren't over.
 
     Args:
       master: `HOST:PORT` or the URL of Flink's REST interface, as in `--flink_master`.
-      run: word of the command and run id of one run; None for all.
+      run: command and run id of one run; None for all runs.
 
     Returns:
-      In the order of Flink's list.
+      Jobs in the order of Flink's list.
 
     Raises:
-      RunnerError: if Flink does not answer.
+      RunnerError: if Flink doesn't answer.
     """
     try:
         listed = [FlinkJob(*(str(each[key]) for key in ("jid", "name", "state"))) for each in _overview(master)]
@@ -77,14 +77,14 @@ def running_jobs(master: str, run: tuple[str, str] | None = None) -> tuple[Flink
 
 
 def stop(master: str, jobs: Sequence[FlinkJob]) -> None:
-    """Cancels jobs, and waits until they are over, since they may write until then.
+    """Cancels jobs and waits until they are over, since they may write until then.
 
     Args:
-      master: as for `running_jobs`.
-      jobs: as found there.
+      master: like `running_jobs`.
+      jobs: jobs from `running_jobs`.
 
     Raises:
-      RunnerError: if Flink does not answer, or one of them does not end.
+      RunnerError: if Flink doesn't answer, or a job doesn't end.
     """
     for each in jobs:
         cancel(master, each)
@@ -96,25 +96,25 @@ def stop(master: str, jobs: Sequence[FlinkJob]) -> None:
 
 
 def cancel(master: str, job: FlinkJob) -> None:
-    """Cancels a job; one that is over is left alone.
+    """Cancels a job; ignores a job that is over.
 
     Args:
-      master: as for `running_jobs`.
-      job: as found there.
+      master: like `running_jobs`.
+      job: job from `running_jobs`.
 
     Raises:
-      RunnerError: if Flink does not answer.
+      RunnerError: if Flink doesn't answer.
     """
     _ask(master, f"jobs/{job.id}?mode=cancel", method="PATCH")
 
 
 class Rounds(NamedTuple):
-    """The rounds of a pipeline.
+    """Rounds of a pipeline.
 
     Attributes:
-      labels: of their steps in the graph, in order.
-      first: the number of the first one, from 1.
-      total: of the run.
+      labels: labels of their steps in the graph, in order.
+      first: number of the first one, from 1.
+      total: number of rounds in the run.
     """
 
     labels: tuple[str, ...]
@@ -123,7 +123,7 @@ class Rounds(NamedTuple):
 
     @classmethod
     def of(cls, promise: Promise) -> Self:
-        """Those whose noise a graph draws, if it is of one run; none of another."""
+        """Rounds whose noise a graph draws, if it belongs to a single run; none otherwise."""
         labels = [each.label for each in promise.noised]
         if len(promise.plans) != 1 or promise.stages is not None or not labels:
             return cls((), 1, 0)
@@ -131,10 +131,10 @@ class Rounds(NamedTuple):
         return cls(tuple(labels), every.index(promise.noised[0]) + 1, len(every))
 
     def reached(self, tasks: Sequence[tuple[str, str]]) -> int:
-        """The number of the last round that has begun, 0 if none has.
+        """Returns the number of the last round that has begun, 0 if none has.
 
         Args:
-          tasks: name and state of each.
+          tasks: name and state of each task.
         """
         begun = [name for name, state in tasks if state in _BEGUN]
         found = [place for place, label in enumerate(self.labels) if any(f"Rounds/{label}/" in each for each in begun)]
@@ -143,12 +143,12 @@ class Rounds(NamedTuple):
 
 @contextlib.contextmanager
 def follow(master: str, name: str, rounds: Rounds) -> Iterator[None]:
-    """While a job is under way: says its id, its page, and the round that it is in; never how much it has done there.
+    """Logs the id, page and current round of a running job, but never its progress within a round.
 
     Args:
-      master: as for `running_jobs`.
-      name: of the job.
-      rounds: of it.
+      master: like `running_jobs`.
+      name: name of the job.
+      rounds: rounds of the job.
     """
     over = threading.Event()
     thread = threading.Thread(target=_follow, args=(master, name, rounds, over), daemon=True)
@@ -161,7 +161,7 @@ def follow(master: str, name: str, rounds: Rounds) -> Iterator[None]:
 
 
 def _follow(master: str, name: str, rounds: Rounds, over: threading.Event) -> None:
-    """Looks until the job is over. A look that fails is none: the job does not depend on it."""
+    """Polls until the job is over; ignores failures, since the job doesn't depend on it."""
     told, reached, began = "", 0, time.monotonic()
     while not over.wait(_FOLLOW_SECONDS):
         with contextlib.suppress(RunnerError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""The command line: the one place where flags become settings and Beam options."""
+"""Parses the command line into settings and Beam options."""
 
 import argparse
 import contextlib
@@ -34,14 +34,14 @@ from dapple_dp.transforms.files.stores import is_local
 View = TypeVar("View", bound=PipelineOptions)
 DEFAULT_RUNNER = "FnApiRunner"
 NAME_PREFIX = "dapple"
-"""Of the names of jobs in a cluster."""
+"""Prefix of job names in a cluster."""
 MOST_CORES = 64
 _CACHE_MEGABYTES = 8192
 
 
 @contextlib.contextmanager
 def spilling(folder: str, options: PipelineOptions) -> Iterator[str | None]:
-    """The folder itself where runner and folder are of this machine, else None; files of rows go at the end."""
+    """Yields the folder if it and the runner are local, else None; removes files of rows at the end."""
     local = is_local(folder) and shuffles_in_memory(options)
     try:
         yield folder if local else None
@@ -53,10 +53,10 @@ def spilling(folder: str, options: PipelineOptions) -> Iterator[str | None]:
 
 
 class GivenOptions(PipelineOptions):
-    """Beam's options, whose flags are parsed once for each class of options: Beam asks for them at every step."""
+    """Beam options that parse their flags once per class, since Beam asks for them at every step."""
 
     def view_as(self, cls: type[View]) -> View:
-        """As Beam's; all views of a class are one, since all of them share their values."""
+        """Returns the cached view of a class; all views share their values, as in Beam."""
         views = _VIEWS.setdefault(self, {})
         if cls not in views or views[cls]._all_options is not self._all_options:
             views[cls] = super().view_as(cls)
@@ -64,15 +64,15 @@ class GivenOptions(PipelineOptions):
 
 
 _VIEWS: weakref.WeakKeyDictionary[GivenOptions, dict[type[PipelineOptions], Any]] = weakref.WeakKeyDictionary()
-"""Not in the options themselves, which Beam copies and pickles."""
+"""Kept outside the options, which Beam copies and pickles."""
 
 
 class WorkerOptions(PipelineOptions):
-    """What a worker process may use; no matter for results."""
+    """Resources of a worker process; they don't change results."""
 
     @classmethod
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
-        """Adds the flags, which pass for Beam's."""
+        """Adds the flags in Beam's way."""
         parser.add_argument("--cores", type=int, help="threads that add up rows; default: as many as cores")
         parser.add_argument(
             "--cache_megabytes",
@@ -84,24 +84,24 @@ class WorkerOptions(PipelineOptions):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class JobOptions:
-    """What the command line says; a flag that a job does not have is empty.
+    """Parsed command line; flags that a job doesn't have are empty.
 
     Attributes:
       config: path of the job's YAML file.
-      run_id: name of the run; a new one if none was given.
+      run_id: name of the run; a new one if none is given.
       beam: options passed through to Beam.
       output: folder of the results.
       exchange: folder that all roles of masked aggregation can reach.
-      released: folder of the releases so far, for jobs of the clients' role.
-      client: name of the client, for the job that sends.
-      level: clusters that are left of the tree of centers; None for all.
-      least_size: noisy size below which a cluster joins its nearest relative; None for no such size.
-      once: whether a job that waits for more ends instead.
-      drain: whether it ends with what has begun.
+      released: folder of the releases so far, for clients' jobs.
+      client: name of the client that sends.
+      level: number of clusters to keep in the tree of centers; None for all.
+      least_size: noisy size below which a cluster joins its nearest relative; None for no limit.
+      once: whether a job stops instead of waiting for more.
+      drain: whether it stops after finishing what has begun.
       catch_up: date of the last of several windows that may be released at once; "" for one at a time.
-      leaves: SHA-256 of private state that the caller of the job keeps for later runs, by what it is.
-      begun: when the run began for all that is published, UTC: the command's begin, or the later moment at which a
-        window was due. The time itself would reveal how long the rows of the window before took.
+      leaves: SHA-256 of private state that the job's caller keeps for later runs, by kind.
+      begun: public start of the run in UTC: the command's start, or the time at which its window was due if later. The
+        true start would reveal how long the rows of the previous window took.
     """
 
     config: str
@@ -121,16 +121,16 @@ class JobOptions:
 
 
 def parse_job(job: str, argv: Sequence[str], flags: Sequence[str] = OUTPUT_FLAGS) -> JobOptions:
-    """Parses the flags of a job; everything that is not Dapple's must be a flag Beam knows.
+    """Parses the flags of a job; all flags that aren't Dapple's must be known to Beam.
 
     Args:
-      job: its name.
-      argv: words after it.
-      flags: of this job besides --config; all must be given but --run_id, --level, --least_size, --once,
+      job: name of the job.
+      argv: words after the name.
+      flags: flags of this job besides --config; all are required except --run_id, --level, --least_size, --once,
         --drain and --catch_up.
 
     Raises:
-      ConfigError: for a missing or mistyped flag, with the nearest known one.
+      ConfigError: for a missing or unknown flag, with the nearest known one.
     """
     given, rest = parse_own(job, argv, flags)
     asked = {name for name in ("once", "drain") if given.pop(name, None) is not None}
@@ -155,26 +155,26 @@ def parse_job(job: str, argv: Sequence[str], flags: Sequence[str] = OUTPUT_FLAGS
 
 
 def job_name(job: str, run_id: str) -> str:
-    """What a cluster calls the job of a run, and of no other: small letters, digits and '-', as Dataflow asks for."""
+    """Unique name of a run's job in a cluster: lower case letters, digits and '-', as Dataflow requires."""
     digest = hashlib.sha256(f"{job} {run_id}".encode()).hexdigest()[:8]
     return "-".join([NAME_PREFIX, *re.findall("[a-z0-9]+", f"{job} {run_id}".lower()), digest])
 
 
 def read_text(path: str) -> str:
-    """A config file on any Beam filesystem.
+    """Reads a config file on any Beam filesystem.
 
     Raises:
-      ConfigError: if it cannot be read as UTF-8 text.
+      ConfigError: if it can't be read as UTF-8 text.
     """
     refusal = Refusal(kind=ConfigError, rule="--config must be a readable YAML file", remedy="check the path")
     return gate.read_text(path, refusal)
 
 
 def beam_options(flags: Sequence[str]) -> PipelineOptions:
-    """Beam options with Dapple's defaults: the local runner, and nothing of the launcher's session shipped.
+    """Builds Beam options with Dapple's defaults: the local runner, and no upload of the launcher's session.
 
     Raises:
-      ConfigError: for a flag that no Beam option class knows, or a limit of workers that is out of range.
+      ConfigError: for a flag unknown to Beam, or a worker limit out of range.
     """
     _refuse_unknown(flags)
     options = GivenOptions(list(flags))
@@ -183,7 +183,7 @@ def beam_options(flags: Sequence[str]) -> PipelineOptions:
     if standard.runner is None:
         standard.runner = DEFAULT_RUNNER
     if not shuffles_in_memory(options):
-        # Beam would send what `__main__` holds, and where the launcher's Python and packages are.
+        # Otherwise Beam sends the content of `__main__`, and the paths of the launcher's Python and packages.
         setup = options.view_as(SetupOptions)
         setup.save_main_session = bool(setup.save_main_session)
         options.view_as(DebugOptions).add_experiment("disable_logging_submission_environment")
@@ -193,35 +193,35 @@ def beam_options(flags: Sequence[str]) -> PipelineOptions:
 
 
 def shuffles_in_memory(options: PipelineOptions) -> bool:
-    """Whether the runner is one of this machine, which keeps what it shuffles in memory."""
+    """Returns whether the runner is local and shuffles in memory."""
     return options.view_as(StandardOptions).runner in (DEFAULT_RUNNER, "DirectRunner") or runs_in_process(options)
 
 
 def is_on(runner: Runner, options: PipelineOptions) -> bool:
-    """Whether a job is for a runner, as Beam reads its name: in letters of any case, or the path of the class."""
+    """Returns whether a job uses this runner; like Beam, accepts any case and the path of the class."""
     return str(options.view_as(StandardOptions).runner).rpartition(".")[2].lower() == runner.lower()
 
 
 def is_dry_run(options: PipelineOptions) -> bool:
-    """Whether no pipeline is to be submitted; as in Beam, whatever the flag says."""
+    """Returns whether no pipeline is submitted; like Beam, any value of the flag counts."""
     return bool(options.view_as(TestOptions).dry_run)
 
 
 def runs_in_process(options: PipelineOptions) -> bool:
-    """Whether a job runs in this process, without Beam."""
+    """Returns whether a job runs in this process, without Beam."""
     return str(options.view_as(StandardOptions).runner).lower() == Runner.IN_PROCESS.lower()
 
 
 def check_in_process(job: str, options: PipelineOptions, serves: bool) -> None:
-    """Refuses `--runner=InProcess` for a job that needs Beam, and flags of Beam beside it.
+    """Refuses `--runner=InProcess` for a job that needs Beam, or together with Beam flags.
 
     Args:
-      job: its name.
-      options: of the command line.
-      serves: whether the job runs without Beam.
+      job: name of the job.
+      options: options of the command line.
+      serves: whether the job can run without Beam.
 
     Raises:
-      ConfigError: naming the job or the flag.
+      ConfigError: with the name of the job or the flag.
     """
     if not runs_in_process(options):
         return
@@ -236,7 +236,7 @@ def check_in_process(job: str, options: PipelineOptions, serves: bool) -> None:
 
 
 def check_limits(options: PipelineOptions) -> WorkerOptions:
-    """What workers may use, as it was given; raises ConfigError, before anything is charged."""
+    """Returns the given worker limits; raises ConfigError before anything is charged if one is out of range."""
     given = options.view_as(WorkerOptions)
     if given.cores is not None and not 1 <= given.cores <= MOST_CORES:
         raise ConfigError(f"--cores must be from 1 to {MOST_CORES}, got {given.cores}; leave it out to use them all.")
@@ -256,7 +256,7 @@ def _refuse_unknown(flags: Sequence[str]) -> None:
 
 
 def known_flags() -> list[str]:
-    """All flags that Beam knows, and those of `WorkerOptions`."""
+    """Lists all flags that Beam knows, including those of `WorkerOptions`."""
     return [text for action in _beam_parser()._actions for text in action.option_strings]
 
 

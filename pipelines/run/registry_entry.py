@@ -1,7 +1,7 @@
 """`deployment.yaml`: a run as an entry of the registry of differential privacy deployments (OpenDP, NIST).
 
-The fields are those of the registry's template of 2026. What the run knows is filled in; what only the curator can say
-is "unknown", and nothing is made up: an entry becomes one of its tier 3 when the unknown fields are filled.
+The fields are those of the registry's template of 2026. The run fills in what it knows and leaves fields that only the
+curator knows "unknown"; once these are filled, the entry meets tier 3.
 """
 
 import copy
@@ -14,11 +14,11 @@ from dapple_dp.schemas.settings.format_number import FORMAT
 
 UNKNOWN = "unknown"
 _SECTIONS = {"intended_use": "basic", "release_schedule": "deployment_model", "approved_by": "administrative"}
-"""Section of the entry with each field of `DeploymentConfig`."""
+"""Section of the entry for each field of `DeploymentConfig`."""
 
 
 def registry_entry(**sections: dict[str, Any]) -> dict[str, Any]:
-    """An entry with the sections of a deployment, in order; who administers it is left to the curator."""
+    """An entry with the sections of a deployment, in order; the administrative fields are left to the curator."""
     administrative = {
         "evidence_sources": UNKNOWN,
         "status": "Draft",
@@ -29,12 +29,12 @@ def registry_entry(**sections: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_curator(entry: dict[str, Any], given: DeploymentConfig | None, reasons: Mapping[str, str]) -> dict[str, Any]:
-    """The entry with what the curator has written in the job, word by word.
+    """Returns the entry with the curator's texts from the job, word for word.
 
     Args:
-      entry: of `registry_entry`; stays as it is.
+      entry: result of `registry_entry`; not changed.
       given: fields of the entry; None leaves them unknown.
-      reasons: for settings, by name.
+      reasons: reasons for settings, by name.
     """
     filled: dict[str, Any] = copy.deepcopy(entry)
     deployment = filled["deployment"]
@@ -46,12 +46,12 @@ def with_curator(entry: dict[str, Any], given: DeploymentConfig | None, reasons:
 
 
 def registry_yaml(entry: dict[str, Any]) -> bytes:
-    """An entry as a file; the registry's template has no field for the number of the format, which is a comment."""
+    """Formats an entry as a file; the format number is a comment, since the template has no field for it."""
     return f"# format: {FORMAT}\n{yaml_text.render(entry)}".encode()
 
 
 def basic_section(name: str | None, description: str) -> dict[str, Any]:
-    """The published entry; mostly the curator's to say."""
+    """The section on the publication; mostly left to the curator."""
     return {
         "name": name or UNKNOWN,
         "data_curators": [{"data_curator_name": UNKNOWN, "data_curator_type": UNKNOWN}],
@@ -67,14 +67,14 @@ def basic_section(name: str | None, description: str) -> dict[str, Any]:
 def model_section(
     name: str, details: str, *, trust_assumptions: str, actors: str, release: str, source: str
 ) -> dict[str, Any]:
-    """Who is trusted, and how often there is a release: once, of static data, as files.
+    """The section on trust and releases: one release, of static data, as files.
 
     Args:
-      name: of the model of deployment.
-      details: of that model.
-      trust_assumptions: who is trusted with what.
-      actors: all of them.
-      release: details of the one release.
+      name: name of the deployment model.
+      details: details of the deployment model.
+      trust_assumptions: who is trusted, and for what.
+      actors: all actors.
+      release: details of the release.
       source: details of the data.
     """
     return {
@@ -92,11 +92,11 @@ def model_section(
 
 
 def repeated(ledger: str | None, schedule: str | None = None) -> str:
-    """Whether there are more runs on the same data, in a sentence.
+    """A sentence on further runs on the same data.
 
     Args:
-      ledger: of the job; None without one.
-      schedule: of releases, as the curator has written it.
+      ledger: ledger of the job; None without one.
+      schedule: release schedule, as written by the curator.
     """
     if schedule is not None:
         return "Whether it is repeated: see release_schedule."
@@ -108,7 +108,7 @@ def repeated(ledger: str | None, schedule: str | None = None) -> str:
 def implementation_section(
     *, preprocessing: str, mechanisms: str, composition: str, post_processing: str, more: str
 ) -> dict[str, Any]:
-    """Mechanisms, composition and what follows them; `more` names the file with all releases or parameters."""
+    """The section on mechanisms and composition; `more` names the file with all releases or parameters."""
     return {
         "preprocessing_and_hyperparameter_tuning": preprocessing,
         "mechanisms": mechanisms,

@@ -1,7 +1,7 @@
-"""Protocols of more rounds than one graph should hold: chunks of rounds, a checkpoint after each, and resuming.
+"""Runs long protocols in chunks of rounds with a checkpoint after each, and resumes them.
 
-A run that was stopped goes on under its --run_id from the last checkpoint. Rounds after it are run again under the same
-key, and give the same bytes again: nothing is spent twice.
+A stopped run resumes with its --run_id from the last checkpoint. Later rounds run again with the same key and give the
+same bytes, so nothing is spent twice.
 """
 
 import contextlib
@@ -44,24 +44,24 @@ from dapple_dp.transforms.privacy.key_files import create_key, read_key
 _LOGGER = logging.getLogger(__name__)
 MOST_ROUNDS_ON_FLINK = 22
 _ON_A_JOB_SERVER = ("flinkrunner", "portablerunner")
-"""As Beam reads names: in letters of any case, or the path of the class."""
+"""Runner names as Beam compares them: in any case, or the path of the class."""
 _ROUNDS_ON_A_JOB_SERVER = 10
 LARGE_BYTES = 8 << 30
-"""Rows of which one machine reads so many in a round that a pipeline of its own costs less than a hundredth of it."""
+"""With this many bytes of rows, a separate pipeline costs less than a hundredth of a round on one machine."""
 
 InProcess = Callable[[Arrays], GraphPrivacy]
-"""Takes the state before the first round, leaves what is released, and returns what was spent."""
+"""Takes the state before the first round, writes the releases, and returns the spending."""
 
 
 def rounds_of_a_graph(options: PipelineOptions, n_rounds: int, wanted: int | None, n_bytes: int) -> int:
-    """How many rounds go into one graph of a job.
+    """Number of rounds to put into one graph of a job.
 
     Args:
-      options: for Beam.
-      n_rounds: of the job.
-      wanted: by the job; None for all of them, but ten on a cluster for Flink, and one where one machine reads
-        `LARGE_BYTES` or more.
-      n_bytes: of the rows in memory, about.
+      options: Beam options.
+      n_rounds: number of rounds of the job.
+      wanted: number set in the job. None means all rounds, but ten on a job server for Flink, and one if a single
+        machine reads `LARGE_BYTES` or more.
+      n_bytes: approximate bytes of the rows in memory.
     """
     if wanted is None and _is_on_a_job_server(options):
         wanted = _ROUNDS_ON_A_JOB_SERVER
@@ -75,18 +75,18 @@ def _is_on_a_job_server(options: PipelineOptions) -> bool:
 
 
 def check_rounds(options: PipelineOptions, n_rounds: int, setting: str) -> None:
-    """Refuses more rounds than a job server for Flink gets to the end of.
+    """Refuses more rounds than Flink can plan.
 
-    Flink's optimizer walks every way from the end of a graph to its start. A round uses the state before it twice, so
-    each further one doubles their number, and the job server would be busy for hours without a word.
+    Flink's optimizer follows every path from the end of a graph to its start. A round uses the previous state twice, so
+    each further round doubles the number of paths, and the job server would hang for hours.
 
     Args:
-      options: for Beam.
-      n_rounds: of the job, in one graph.
-      setting: that says how many.
+      options: Beam options.
+      n_rounds: number of rounds in one graph.
+      setting: setting that determines the number.
 
     Raises:
-      ConfigError: if they are too many.
+      ConfigError: if there are too many.
     """
     if _is_on_a_job_server(options) and n_rounds > MOST_ROUNDS_ON_FLINK:
         raise ConfigError(
@@ -96,42 +96,42 @@ def check_rounds(options: PipelineOptions, n_rounds: int, setting: str) -> None:
 
 
 class ChunkedProtocol(Protocol):
-    """A protocol whose rounds 1 to `n_rounds` can be run in chunks.
+    """A protocol whose rounds 1 to `n_rounds` can run in chunks.
 
-    Every noise that a round draws must follow from the run key, the round and who draws it, so that a round that is
-    run again is the same release.
+    All noise of a round must be a function of the run key, the round and the drawing stage, so that a repeated round
+    gives the same release.
     """
 
     n_rounds: int
     asks_last: bool
-    """Whether the arrays after the last round are asked for; else the graph of that round leaves what is released."""
+    """Whether the arrays after the last round are needed; otherwise its graph writes the releases."""
 
     def initial(self) -> Arrays:
-        """The state before the first round; public."""
+        """Returns the public state before the first round."""
         ...
 
     def add_rounds(self, root: beam.Pipeline, arrays: Arrays, first: int, last: int) -> beam.PCollection:
-        """Adds rounds `first` to `last` to an empty pipeline that starts from `arrays`; one element, of `Arrays`.
+        """Adds rounds `first` to `last`, starting from `arrays`, to a pipeline; returns one element of `Arrays`.
 
-        It is not looked at after the last round where nobody asks for it.
+        The element is ignored after the last round unless `asks_last` is set.
         """
         ...
 
     def promise(self, first: int, last: int) -> Promise:
-        """What the graph of these rounds keeps."""
+        """Promise that the graph of these rounds must keep."""
         ...
 
     def events(self, n_rounds: int) -> Sequence[Mapping[str, Any]]:
-        """What so many rounds spend, as JSON."""
+        """Privacy events of the first `n_rounds` rounds, as JSON."""
         ...
 
     def rounds_done(self, arrays: Arrays) -> int:
-        """The round that arrays say they are after; raises ValueError or KeyError if they are none of this protocol."""
+        """Returns the number of rounds in the arrays; raises ValueError or KeyError if they are malformed."""
         ...
 
 
 def plan_digest(events: Sequence[Mapping[str, Any]]) -> str:
-    """SHA-256 of what a whole run spends."""
+    """SHA-256 of the privacy events of a whole run."""
     canonical = json.dumps(list(events), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
@@ -144,22 +144,22 @@ def run_chunks(
     rounds_per_pipeline: int,
     in_process: InProcess | None = None,
 ) -> Checkpoint:
-    """Runs the rounds that are left.
+    """Runs the remaining rounds.
 
     Args:
-      protocol: of the run.
-      folder: private, of the run; holds its checkpoint if it was interrupted.
-      binding: of the run.
-      options: for Beam.
-      rounds_per_pipeline: rounds of one graph, at least 1; no matter for results.
-      in_process: runs all rounds without Beam; None to run them in graphs.
+      protocol: protocol of the run.
+      folder: private folder of the run; holds the checkpoint of an interrupted run.
+      binding: digests that a resumed run must share.
+      options: Beam options.
+      rounds_per_pipeline: rounds per graph, at least 1; doesn't change results.
+      in_process: runs all rounds without Beam; None to run graphs.
 
     Returns:
-      The run after its last round; the arrays are those of the last record.
+      The checkpoint after the last round; its arrays are the last recorded ones.
 
     Raises:
-      ConfigError: if the run cannot go on from the checkpoint.
-      DappleError: what stopped the run; what is done stays.
+      ConfigError: if the run can't be resumed from the checkpoint.
+      DappleError: if the run fails; finished rounds are kept.
     """
     checkpoints = CheckpointFolder(folder)
     plan = list(protocol.events(protocol.n_rounds))
@@ -200,7 +200,7 @@ def run_chunks(
 def _begun(
     checkpoints: CheckpointFolder, protocol: ChunkedProtocol, binding: RunBinding, plan: list[Mapping[str, Any]]
 ) -> Checkpoint:
-    """The state of a run that was interrupted, or that before the first round."""
+    """Loads the checkpoint of an interrupted run, or saves one before the first round."""
     state = checkpoints.latest()
     if state is None:
         state = Checkpoint(rounds=0, binding=binding, plan={"events": plan}, events=(), arrays=protocol.initial())
@@ -213,7 +213,7 @@ def _begun(
 
 
 def _check_state(state: Checkpoint, protocol: ChunkedProtocol, refusal: Refusal) -> None:
-    """Refuses a checkpoint whose parts contradict each other: rounds would be left out, or run more than once."""
+    """Refuses an inconsistent checkpoint, which would skip or repeat rounds."""
     with refusal.covers():
         same = state.rounds == protocol.rounds_done(state.arrays) and 0 <= state.rounds <= protocol.n_rounds
         if not same or plan_digest(state.events) != plan_digest(protocol.events(state.rounds)):
@@ -223,7 +223,7 @@ def _check_state(state: Checkpoint, protocol: ChunkedProtocol, refusal: Refusal)
 def _build(
     root: beam.Pipeline, protocol: ChunkedProtocol, arrays: Arrays, first: int, last: int, path: str | None
 ) -> None:
-    """Adds a chunk of rounds to a pipeline, which leaves its arrays at `path`, if they are kept."""
+    """Adds a chunk of rounds to a pipeline, which writes its arrays to `path`, if given."""
     found = protocol.add_rounds(root, arrays, first, last)
     if path is not None:
         _ = found | "Save" >> beam.Map(write_arrays, path)
@@ -231,13 +231,13 @@ def _build(
 
 @contextlib.contextmanager
 def resumable(folder: RunFolder) -> Iterator[None]:
-    """The staging folder of a run of chunks, new or of the interrupted run of the same id; no other process has it.
+    """Opens a new staging folder, or that of an interrupted run with the same id, for this process alone.
 
-    If what follows fails before the first round, the folder goes and nothing has been written; later it stays, since
-    noise may have been drawn, and the same command with this --run_id goes on.
+    After an error before the first round the folder is removed, and nothing has been written. Later it is kept, since
+    noise may have been drawn, and the same command with this --run_id resumes the run.
 
     Raises:
-      ConfigError: if the folder cannot be made, or the run goes on in another process.
+      ConfigError: if the folder can't be created, or another process is running the run.
     """
     folder.take_up()
     if not is_sealed(folder):
@@ -255,20 +255,20 @@ def resumable(folder: RunFolder) -> Iterator[None]:
 
 
 def has_begun(folder: RunFolder) -> bool:
-    """Whether there is a checkpoint, so that noise may have been drawn under the run's key."""
+    """Returns whether there is a checkpoint, so that noise may have been drawn with the run's key."""
     return STORE.exists(folder.path(MANIFEST_FILE))
 
 
 def check_version(folder: RunFolder, kind: type[DappleError], otherwise: str) -> None:
-    """Refuses to continue a run whose rounds an older version recorded in another format; nothing is changed.
+    """Refuses to resume a run whose rounds were recorded by an older version in another format; changes nothing.
 
     Args:
-      folder: of the run, taken up.
-      kind: of the error.
-      otherwise: what else can be done, in words that follow "or".
+      folder: folder of the run, already taken over.
+      kind: type of the error.
+      otherwise: alternative for the message, following "or".
 
     Raises:
-      DappleError: of that kind.
+      DappleError: of that type.
     """
     version = CheckpointFolder(folder.staging).older_version()
     if version is not None:
@@ -280,26 +280,26 @@ def check_version(folder: RunFolder, kind: type[DappleError], otherwise: str) ->
 
 
 def rounds_recorded(folder: RunFolder) -> int:
-    """After how many rounds the run goes on."""
+    """Number of recorded rounds, after which the run resumes."""
     return CheckpointFolder(folder.staging).rounds()
 
 
 def clear_rounds(folder: str) -> None:
-    """Removes from a staging folder what rounds of a run leave for a further attempt: it is over.
+    """Removes the recorded rounds of a finished run from its staging folder.
 
-    The record goes first. Without it nobody goes on from what is left.
+    The checkpoint goes first; without it no attempt resumes from the rest.
     """
     CheckpointFolder(folder).clear()
     remove_files(f"{folder}/", is_of_rounds)
 
 
 def run_key(folder: RunFolder, key_uri: str | None) -> str:
-    """The place of the run's noise key, and of no other run's.
+    """Returns the place of the run's noise key, which no other run has.
 
-    It is derived from the key that is given, or from one in the staging folder, which is made before the first round.
+    The key is derived from the given one, or from one in the staging folder, which is created before the first round.
 
     Raises:
-      ConfigError: if the key or the nonce of an interrupted run, or a given key, is missing.
+      ConfigError: if a given key, or the key or nonce of an interrupted run, is missing.
     """
     uri = key_uri or folder.path(KEY_FILE)
     if key_uri is None and not has_begun(folder) and not STORE.exists(uri):
@@ -309,12 +309,12 @@ def run_key(folder: RunFolder, key_uri: str | None) -> str:
 
 
 def is_sealed(folder: RunFolder) -> bool:
-    """Whether an interrupted run had written all of its outputs."""
+    """Returns whether an interrupted run had written all of its outputs."""
     return STORE.exists(folder.path(MANIFEST))
 
 
 def sealed_manifest(folder: RunFolder) -> dict[str, Any]:
-    """The manifest of a sealed run; raises ConfigError for another file."""
+    """Reads the manifest of a sealed run; raises ConfigError if it is invalid."""
     rule = f"{folder.path(MANIFEST)} must be the manifest of the interrupted run"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="start over with another --run_id")
     content = gate.read_bytes(folder.path(MANIFEST), refusal)
@@ -323,7 +323,7 @@ def sealed_manifest(folder: RunFolder) -> dict[str, Any]:
 
 
 def finish(folder: RunFolder) -> dict[str, Any]:
-    """Makes the folder of a sealed run its output, without key, checkpoint and what else its manifest does not name.
+    """Makes the folder of a sealed run its output, without key, checkpoint and unlisted files.
 
     Returns:
       The manifest.

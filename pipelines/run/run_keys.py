@@ -1,10 +1,11 @@
-"""The gate of keys: every job passes it to get the place of a key that draws in this run, and in no other.
+"""Derivation of run keys: every job gets the key that draws noise here, and no two runs share one.
 
-A kept key never draws. Under it two runs would draw the same noise for the same sums, so equal releases would reveal
-that no row has changed, and differing ones that some row has. What draws is derived from the kept key, the run and a
-random nonce (`transforms/core/keys.py`). The nonce is durable before the first draw, in the run's staging folder or
-in the ledger. A run that is taken up finds its nonce and repeats its noise. Any other run has another nonce.
-`run_graph` refuses a graph in which a key is held that has not come this way.
+A kept key never draws noise itself. Otherwise two runs would draw the same noise for the same sums: equal releases
+would reveal that no row has changed, and different ones that some row has. The key that draws is derived from the kept
+key, the run and a random nonce (`transforms/core/keys.py`). The nonce is durable before the first draw, in the run's
+staging folder or in the ledger. A resumed run finds its nonce and repeats its noise; any other run has another nonce.
+
+`run_graph` refuses a graph that holds a key from anywhere else.
 """
 
 import contextlib
@@ -32,16 +33,16 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 _LEFT: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar("_LEFT", default=())
 HoldKey = Callable[..., contextlib.AbstractContextManager[str]]
-"""Takes the place of a kept key, and what it is called in errors; gives the place of the key that draws."""
+"""Takes the place of a kept key and its name in errors; yields the place of the key that draws."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunNonce:
-    """What makes the keys of a run its own. It is not secret: without the kept key it gives no key.
+    """Random value that makes the keys of a run unique. It isn't secret: no key follows from it without the kept key.
 
     Attributes:
-      run: its id.
-      raw: random.
+      run: id of the run.
+      raw: random bytes.
     """
 
     run: str
@@ -49,31 +50,31 @@ class RunNonce:
 
     @classmethod
     def new(cls, run: str) -> "RunNonce":
-        """A nonce that no run has had."""
+        """Makes a new random nonce."""
         return cls(run=run, raw=secrets.token_bytes(keys.NONCE_BYTES))
 
     def place(self, uri: str) -> str:
-        """The place of the run's key, derived from the kept key at `uri`."""
+        """Returns the place of the run's key, derived from the kept key at `uri`."""
         return run_place(absolute(uri), self.run, self.raw)
 
 
 def run_place(uri: str, run: str, nonce: bytes) -> str:
-    """`dapple_dp.transforms.core.keys.run_place`, where tests that know the key that draws put another function."""
+    """Calls `dapple_dp.transforms.core.keys.run_place`; tests that know the drawing key replace it."""
     return keys.run_place(uri, run, nonce)
 
 
 @contextlib.contextmanager
 def run_keys(folder: str) -> Iterator[HoldKey]:
-    """What holds the keys of a run that is over when its process is; its nonce is in `folder` until then.
+    """Yields a function that holds keys for a run of this process; its nonce stays in `folder` until the end.
 
     Args:
-      folder: of this run only, private; exists. Its name is the id of the run.
+      folder: existing private folder of this run alone, named by its id.
 
     Yields:
-      Makes a key that is missing, and deletes it afterwards; one that exists is used and kept.
+      A function that creates a missing key and deletes it afterwards; existing keys are used and kept.
 
     Raises:
-      ConfigError: if the folder has a nonce: another attempt has begun there.
+      ConfigError: if the folder has a nonce, because another attempt has begun there.
     """
     nonce = RunNonce.new(_name(folder))
     path = join(folder, NONCE_FILE)
@@ -101,25 +102,25 @@ def run_keys(folder: str) -> Iterator[HoldKey]:
 
 @contextlib.contextmanager
 def own_key(folder: str, kept: str | None = None) -> Iterator[str]:
-    """The place of the key of a run that is over when its process is.
+    """Yields the place of a run's key, for a run of this process.
 
     Args:
-      folder: of this run only, private; exists.
-      kept: the place of a key that stays if it exists; None for a new one in the folder.
+      folder: existing private folder of this run alone.
+      kept: place of a key that is kept if it exists; None for a new one in the folder.
     """
     with run_keys(folder) as hold, hold(kept or join(folder, KEY_FILE)) as place:
         yield place
 
 
 def run_key(place: str) -> RunKey:
-    """The key at a place of this run, for rounds in memory.
+    """Reads the key of this run, for rounds in memory.
 
     Args:
-      place: that `run_keys` or `RunNonce.place` gave.
+      place: place from `run_keys` or `RunNonce.place`.
 
     Raises:
       PrivacyFlowError: for the place of a kept key.
-      ConfigError: if there is no key.
+      ConfigError: if the key doesn't exist.
     """
     if not keys.is_run_place(place):
         raise PrivacyFlowError(f"rounds must have the key of one run, got the kept key at {place}; ask for its place.")
@@ -127,20 +128,20 @@ def run_key(place: str) -> RunKey:
 
 
 def memory_key() -> RunKey:
-    """A new key that is nowhere but in memory, and gone when its run is over; no other attempt repeats its noise."""
+    """Makes a key that is only in memory; no other attempt can repeat its noise."""
     return RunKey(secrets.token_bytes(keys.KEY_BYTES))
 
 
 def resumed_nonce(folder: str, run: str, *, begun: bool) -> RunNonce:
-    """The nonce of a run that other processes may take up; it is in the staging folder and is made there once.
+    """Reads the nonce of a resumable run from its staging folder, where it is created once.
 
     Args:
-      folder: of the run, private; exists.
-      run: its id.
+      folder: existing private folder of the run.
+      run: id of the run.
       begun: whether noise may have been drawn.
 
     Raises:
-      ConfigError: if noise may have been drawn under a nonce that is gone or damaged.
+      ConfigError: if noise may have been drawn, and the nonce is missing or damaged.
     """
     path = join(folder, NONCE_FILE)
     rule, remedy = f"{path} must be the nonce of the interrupted run", "restore it, or start over with another --run_id"
@@ -156,17 +157,17 @@ def resumed_nonce(folder: str, run: str, *, begun: bool) -> RunNonce:
 
 
 def end_key(uri: str, staging: str | None, setting: str = "key_uri") -> None:
-    """Deletes a key that was made for a run which is over.
+    """Deletes a key that was created for a finished run.
 
-    One that cannot be deleted costs no release: the log asks a person to do it, and so does the summary of the command.
+    If that fails, the release is kept: the log and the command's summary ask for manual deletion.
 
     Args:
-      uri: of the key.
-      staging: folder that becomes the output; None if the run has failed.
-      setting: what messages call the key.
+      uri: place of the key.
+      staging: folder that becomes the output; None for a failed run.
+      setting: name of the key in messages.
 
     Raises:
-      ConfigError: for a key that would be moved to the output with its folder.
+      ConfigError: if the key would move to the output with its folder.
     """
     try:
         key_files.delete_key(uri, setting)
@@ -178,23 +179,23 @@ def end_key(uri: str, staging: str | None, setting: str = "key_uri") -> None:
 
 
 def keys_left() -> tuple[str, ...]:
-    """Keys that could not be deleted in this context, in the order in which their runs ended."""
+    """Returns the keys that could not be deleted in this context, in the order of their runs."""
     return _LEFT.get()
 
 
 def made_key(uri: str, setting: str = "key_uri") -> str:
-    """`uri`, where a kept key is now; the caller holds its own nonce against it."""
+    """Creates a kept key if it is missing, and returns its absolute path; the caller adds its own nonce."""
     with key_files.kept_key(uri, setting):
         return absolute(uri)
 
 
 def check_held_keys(pipeline: "beam.Pipeline") -> None:
-    """Refuses a graph that would draw under a kept key.
+    """Refuses a graph that would draw with a kept key.
 
     Raises:
-      PrivacyFlowError: if a step holds a key that is not of one run.
+      PrivacyFlowError: if a step holds a key that doesn't belong to one run.
     """
-    # Keys of runs in memory are held by no graph, and need no Beam.
+    # Imported late, since runs in memory have no graph and need no Beam.
     from dapple_dp.transforms.on_beam.workers import held_keys
 
     for label, function in held_keys(pipeline):
@@ -206,7 +207,7 @@ def check_held_keys(pipeline: "beam.Pipeline") -> None:
 
 
 def _write(path: str, nonce: bytes) -> None:
-    """Makes the file of a nonce, durable before anything is drawn."""
+    """Writes the nonce durably, before anything is drawn."""
     try:
         STORE.put_new(path, nonce)
     except FileExistsError as error:
@@ -222,7 +223,7 @@ def _write(path: str, nonce: bytes) -> None:
 
 
 def _forget_torn(path: str) -> None:
-    """Removes what a process left that was killed while it wrote the nonce."""
+    """Removes a nonce file that a killed process left incomplete."""
     if STORE.exists(path):
         STORE.delete(path)
 

@@ -1,4 +1,4 @@
-"""Places that need a library of their own: which one, said before anything is tried."""
+"""Libraries for paths on object stores; a missing one is reported before anything is tried."""
 
 import dataclasses
 import importlib.util
@@ -15,19 +15,19 @@ STORES = {
     "azfs": ("azure.storage.blob", "azure"),
     "hdfs": ("hdfs", "hdfs"),
 }
-"""By the beginning of a path: the library that it needs, and the extra that brings it."""
+"""Library and extra that provides it, by path scheme."""
 _PASSWORD = re.compile(r"://[^/@\s]*:[^/@\s]*@")
 _SCHEME = re.compile(rf"({'|'.join(STORES)})://")
 
 
 def check_stores(settings: object) -> None:
-    """Refuses a path of a store whose library is not installed, one that holds a password, and `file://`.
+    """Refuses store paths without their library, URLs with a password, and `file://`.
 
     Args:
-      settings: of a job, or its flags: every text in them that begins like such a path is taken for one.
+      settings: settings or flags of a job; every text in them that looks like such a path counts as one.
 
     Raises:
-      ConfigError: with the extra that is missing, never with the password.
+      ConfigError: with the missing extra, never with the password.
     """
     for name, text in _texts(settings, ""):
         if _PASSWORD.search(text):
@@ -48,7 +48,7 @@ def check_stores(settings: object) -> None:
 
 
 def check_local(settings: object) -> None:
-    """Refuses a path of a store for `--runner=InProcess`; errors and arguments as of `check_stores`."""
+    """Refuses store paths for `--runner=InProcess`; same argument and error as `check_stores`."""
     for name, text in _texts(settings, ""):
         if _SCHEME.match(text):
             raise ConfigError(
@@ -58,7 +58,7 @@ def check_local(settings: object) -> None:
 
 
 def _installed(module: str) -> bool:
-    """Whether a module could be imported; its parents are."""
+    """Returns whether a module is installed; imports its parents."""
     try:
         return importlib.util.find_spec(module) is not None
     except ImportError:

@@ -1,4 +1,4 @@
-"""Versions of this program and of what it builds on: recorded and reported, and never a reason to end a run."""
+"""Versions of this program and its libraries: recorded and reported, but never a reason to stop a run."""
 
 import functools
 import importlib.metadata
@@ -12,7 +12,7 @@ _LIBRARIES = ("dapple-dp", "apache-beam", "numpy", "pyarrow", "scikit-learn", "d
 
 @functools.cache
 def version(name: str) -> str:
-    """Installed version of a distribution, or "unknown"; that of this process, which reads it once."""
+    """Installed version of a distribution, or "unknown"; read once per process."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -20,16 +20,16 @@ def version(name: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions that decide what a run computes, Python first."""
+    """Versions that affect the results of a run, Python first."""
     return {"python": platform.python_version()} | {name: version(name) for name in _LIBRARIES}
 
 
 def tell_others(run: str, began: Mapping[str, str]) -> None:
-    """Warns, in one line, if a run goes on under other versions than it began with.
+    """Warns if a run is resumed with other versions than it started with.
 
     Args:
-      run: its id.
-      began: `versions` then.
+      run: id of the run.
+      began: `versions` at the start.
     """
     now = versions()
     changed = [f"{name} {began.get(name)}, now {now.get(name)}" for name in now if began.get(name) != now[name]]

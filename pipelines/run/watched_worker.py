@@ -1,4 +1,4 @@
-"""Worker processes of this machine whose end is announced to all waiters: Beam's own has them wait forever."""
+"""Local worker processes whose end is announced to everyone waiting for them; Beam would wait forever."""
 
 import sys
 import threading
@@ -17,10 +17,10 @@ _LOST = f"dapple_dp.schemas.errors.RunnerError: {LOST_WORKER}"
 
 
 def register() -> None:
-    """Has Beam start its worker processes as watched ones, from now on in all of this process.
+    """Makes Beam start watched worker processes in this process from now on.
 
     Raises:
-      AttributeError: if this Beam starts them in another way.
+      AttributeError: if this version of Beam starts workers differently.
     """
     worker_handlers.WorkerHandler.register_environment(python_urns.SUBPROCESS_SDK, bytes)(WatchedWorker)
 
@@ -29,7 +29,7 @@ class WatchedWorker(worker_handlers.SubprocessSdkWorkerHandler):
     """A worker process, and a thread that waits for its end."""
 
     def start_worker(self) -> None:
-        """Starts both; raises RunnerError if nobody can say what the worker has not answered."""
+        """Starts both; raises RunnerError if the worker's unanswered requests can't be inspected."""
         if not hasattr(self.control_conn, "_futures_by_id"):
             raise RunnerError(UNWATCHED)
         self._over = threading.Event()
@@ -38,7 +38,7 @@ class WatchedWorker(worker_handlers.SubprocessSdkWorkerHandler):
 
     def _watch(self) -> None:
         self.worker_thread.join()
-        # It may be given work after its end, until someone has looked at an answer.
+        # It may still receive requests after its end, until one of the error answers is read.
         while not self._over.wait(_WATCH_SECONDS):
             for future in self._unanswered():
                 future.set(beam_fn_api_pb2.InstructionResponse(instruction_id=future.instruction_id, error=_LOST))
@@ -47,14 +47,14 @@ class WatchedWorker(worker_handlers.SubprocessSdkWorkerHandler):
         return [each for each in list(self.control_conn._futures_by_id.values()) if not each.is_done()]
 
     def close(self) -> None:
-        """Ends it, in ten minutes at most, since a process may stand still; who is interrupted waits for a moment."""
+        """Stops the worker within ten minutes, since it may hang; within seconds after an interruption."""
         closing = threading.Thread(target=self._close, name="close_worker", daemon=True)
         closing.start()
         interrupted = isinstance(sys.exc_info()[1], KeyboardInterrupt)
         closing.join(_HASTE_SECONDS if interrupted else _PATIENCE_SECONDS)
 
     def _close(self) -> None:
-        """Ends it, when it has done what it is at: it would wait forever for the rest of its input."""
+        """Stops the worker once its current requests are answered; otherwise it would wait forever for input."""
         while self.worker_thread.is_alive() and self._unanswered():
             time.sleep(_WATCH_SECONDS)
         self._over.set()

@@ -1,4 +1,4 @@
-"""Rows where a run needs them: in place, or in a private copy that is grouped by client and goes when the run does."""
+"""Staging of rows for a run: in place, or as a private copy grouped by client, which is deleted with the run."""
 
 import contextlib
 import dataclasses
@@ -40,21 +40,21 @@ _ANSWER = "split.json"
 
 @contextlib.contextmanager
 def staged_by_client(rows: JobRows, options: PipelineOptions, key_uri: str, folder: str) -> Iterator[JobRows]:
-    """The rows as a job can read them: in place where clients are whole and bounded, else in a private copy.
+    """Yields rows that a job can read: in place if clients are whole and bounded, else as a private copy.
 
     Args:
-      rows: of the job.
-      options: for Beam.
-      key_uri: where workers find the run key.
-      folder: the run's private staging folder; the listing of the files and a copy are beside it, in
-        `FOLDER.clients`, from which goes what a killed attempt has left. On another filesystem than the local one its
-        name has a random end, so that nothing that a killed attempt left there is ever read.
+      rows: rows of the job.
+      options: Beam options.
+      key_uri: place where workers read the run key.
+      folder: private staging folder of the run. The listing of files and a copy are next to it, in `FOLDER.clients`,
+        which is first cleared of a killed attempt's files. On a store its name has a random suffix, so that files of a
+        killed attempt are never read.
 
     Yields:
-      The same rows with their listing staged, or rows that have been counted and are elsewhere.
+      The same rows with a staged listing, or rows of a copy, which have been counted.
 
     Raises:
-      DappleError: what stopped the run, in one sentence.
+      DappleError: if the run fails.
     """
     manifest = None if rows.source.listed is None else rows.source.listed.files.manifest
     bounded = _is_bounded(rows.data, manifest)
@@ -82,7 +82,7 @@ def staged_by_client(rows: JobRows, options: PipelineOptions, key_uri: str, fold
 
 @contextlib.contextmanager
 def private_folder(folder: str) -> Iterator[str]:
-    """The private folder beside a run's staging folder, as `staged_by_client` has one: empty, and gone afterwards."""
+    """Yields an empty private folder next to a run's staging folder, like `staged_by_client`; deletes it at the end."""
     beside = _copy_folder(folder)
     _make_private(beside)
     try:
@@ -92,12 +92,12 @@ def private_folder(folder: str) -> Iterator[str]:
 
 
 def clear_copy(folder: str) -> None:
-    """Removes the copy that a killed run may have left beside `folder`."""
+    """Removes the copy that a killed run may have left next to `folder`."""
     _leave(copy_folder(folder))
 
 
 def _group(rows: JobRows, options: PipelineOptions, key_uri: str, copy: str) -> None:
-    """Writes a copy of the rows that is grouped by client, and bounded where the job says so."""
+    """Writes a copy of the rows grouped by client, and bounded if the job asks for it."""
     from dapple_dp.pipelines.tables import prepare
 
     grouping = prepare.Grouping(
@@ -111,7 +111,7 @@ def _group(rows: JobRows, options: PipelineOptions, key_uri: str, copy: str) -> 
 
 
 def _is_bounded(data: DataConfig, manifest: PreparedManifest | None) -> bool:
-    """Whether no client has more rows than the job allows."""
+    """Returns whether no client has more rows than the job allows."""
     applied = None if manifest is None else manifest.max_rows_per_client
     if data.max_rows_per_client is None and applied is not None:
         raise ConfigError(
@@ -124,7 +124,7 @@ def _is_bounded(data: DataConfig, manifest: PreparedManifest | None) -> bool:
 
 
 def _any_split(rows: JobRows, options: PipelineOptions, folder: str) -> bool:
-    """Whether a client is in several shards; found by a pass over the client ids, which also calls the roll."""
+    """Returns whether a client is in several shards; the pass over the client ids also updates the client list."""
     contract = dataclasses.replace(rows.contract, by_client=True)
     if runs_in_process(options):
         from dapple_dp.transforms.rounds.local_rows import LocalRows
@@ -142,7 +142,7 @@ def _any_split(rows: JobRows, options: PipelineOptions, folder: str) -> bool:
 
 
 def _with_participation(rows: JobRows, folder: str) -> TableContract:
-    """How rows are read: where clients count in some windows only, by the roll that workers have called."""
+    """Returns the contract for the rows; if clients count only in some windows, with the updated client list."""
     participation = None if rows.roll is None else rows.roll.called(folder)
     return dataclasses.replace(rows.contract, participation=participation)
 
@@ -167,7 +167,7 @@ def _write_answer(split: bool, path: str) -> None:
 
 
 def _make_private(folder: str) -> None:
-    """Creates a folder, readable by its owner only where that can be said, without what a killed attempt has left."""
+    """Creates an empty folder, readable only by its owner if the filesystem supports that."""
     try:
         if is_local(folder):
             shutil.rmtree(folder, ignore_errors=True)
@@ -183,13 +183,13 @@ def _make_private(folder: str) -> None:
 
 
 def _copy_folder(folder: str) -> str:
-    """Where a copy goes; a local folder of that name is new or refused."""
+    """Path of a copy; a local folder with that name must be new."""
     copy = copy_folder(folder)
     return copy if is_local(copy) else f"{copy}-{secrets.token_hex(8)}"
 
 
 def _say(rows: JobRows, copy: str) -> None:
-    """What may happen, before it is known: whether clients are split is private, so no line depends on it."""
+    """Logs that rows may be grouped; logged in any case, since whether clients are split is private."""
     _LOGGER.info("bringing the rows of each client together where they are apart")
 
 

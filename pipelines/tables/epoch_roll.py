@@ -1,8 +1,8 @@
-"""The private state of an epoch at client level: its rolls, beside the ledger that charges the epoch, or in `state`.
+"""Client lists of an epoch at client level: private state beside the epoch's ledger, or in `state`.
 
-The roll of a window is called from that of the window before and from the ids of the window. It is durable before noise
-is drawn. Until the window is committed it can be called again, from the same roll before, so that one is kept as long.
-Who loses a roll ends the epoch: clients would count again. A roll is known by its content, see `Register`.
+The client list (roll) of a window is computed from the previous one and from the ids in the window. It is durable
+before noise is drawn. Until the window is committed it can be computed again, so the previous list is kept that long.
+Losing a list ends the epoch, since clients would be counted again. A list is verified by its digest, see `Register`.
 """
 
 import contextlib
@@ -31,17 +31,17 @@ _BEFORE, _CALLED = "before.npz", "called.npz"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EpochRoll:
-    """The rolls of one epoch, and the window of a run.
+    """Client lists of one epoch, and the window of a run.
 
     Attributes:
-      facts: what distinguishes the epoch from others: its data set and name, its calendar and its contract.
+      facts: identity of the epoch: data set, name, calendar and contract.
       column: Hive partition column of the windows.
-      dates: of the windows that a run reads, by age.
-      index: number of its own window.
-      rule: how often a client counts.
+      dates: dates of the windows that a run reads, newest first.
+      index: number of the run's own window.
+      rule: limits on how often a client counts.
       client_id: column of the client ids.
-      ledger: that charges the epoch.
-      state: local folder of its rolls; None for one beside the file of the ledger.
+      ledger: ledger that charges the epoch.
+      state: local folder of the lists; None for a folder beside the ledger file.
     """
 
     facts: dict[str, Any]
@@ -55,14 +55,14 @@ class EpochRoll:
 
     @property
     def windows(self) -> Windows:
-        """The windows that are read."""
+        """Windows that the run reads."""
         return Windows(self.column, self.dates)
 
     def before(self) -> bytes:
-        """The roll of the window before, or an empty one.
+        """Reads the client list of the window before; returns an empty one for the first window.
 
         Raises:
-          LedgerRefusedError: if it is gone or another one.
+          LedgerRefusedError: if it is missing or was changed.
         """
         runs = self._runs()
         if self.index == 0:
@@ -80,14 +80,14 @@ class EpochRoll:
         return content
 
     def digest_before(self) -> str:
-        """SHA-256 of the roll of the window before; empty before the first window."""
+        """SHA-256 of the previous client list; empty for the first window."""
         return digest_of(self.before()) if self.index else ""
 
     def params(self, copy: str) -> RollParams:
-        """How workers call the roll; what they read is put into a private folder that they share.
+        """Returns the parameters by which workers compute the list, and writes their input to a private shared folder.
 
         Args:
-          copy: that folder.
+          copy: the private shared folder.
         """
         runs = self._runs()
         write_bytes(os.path.join(copy, _BEFORE), self.before())
@@ -104,10 +104,10 @@ class EpochRoll:
         )
 
     def called(self, copy: str) -> Participation:
-        """Keeps the roll that workers have called, durably, and says where rows are read by it.
+        """Stores the computed client list durably, and returns the participation for reading rows by it.
 
         Args:
-          copy: the folder of `params`.
+          copy: folder given to `params`.
         """
         path = os.path.join(copy, _CALLED)
         content = gate.read_bytes(path, gate.staged_refusal(path))
@@ -124,7 +124,7 @@ class EpochRoll:
         )
 
     def _keep(self, content: bytes) -> None:
-        """Replaces the roll of this window; those before the last one go."""
+        """Replaces the client list of this window; keeps the previous one and deletes older ones."""
         new_file.make_folders(self._folder, 0o700)
         path = self._path(self.index)
         kept = {path, self._path(self.index - 1)}
@@ -144,7 +144,7 @@ class EpochRoll:
         return os.path.join(place, hashlib.sha256(name.encode()).hexdigest()[:32])
 
     def _runs(self) -> dict[int, RunStatus]:
-        """What the ledger says of the runs of the epoch, by the number of the window."""
+        """Status of the epoch's runs in the ledger, by window number."""
         return self._register.runs()
 
     @property
@@ -152,5 +152,5 @@ class EpochRoll:
         return Register(self.ledger, self.facts["dataset"], self.facts["name"])
 
     def _facts(self, index: int, runs: dict[int, RunStatus]) -> dict[str, Any]:
-        """What the roll of a window says that it is, in the epoch that began with a certain reservation."""
+        """Identity of a window's client list, for the epoch that began with a certain reservation."""
         return self.facts | {"index": index, "begun": runs[0].reserved["nonce"] if 0 in runs else None}

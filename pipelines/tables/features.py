@@ -1,4 +1,4 @@
-"""What a job names by files: columns of its patterns, and public texts; found before anything is planned."""
+"""Resolution of column patterns and public text files in settings, before anything is planned."""
 
 import logging
 from typing import TypeVar
@@ -20,17 +20,17 @@ _Settings = TypeVar("_Settings")
 
 
 def with_features(settings: _Settings, listed: Source | None = None) -> _Settings:
-    """The settings of a job with its public texts, and with columns by name, checked again.
+    """Returns the settings with public texts loaded and columns by name, validated again.
 
     Other files are compared with the first one when they are read, see `TableContract.check_schema`.
 
     Args:
-      settings: of any job.
-      listed: its files, if it is a part of a job that has listed them.
+      settings: settings of any job.
+      listed: files of the job, if a larger job has listed them.
 
     Raises:
-      ConfigError: if a pattern matches nothing or the client id, or the columns do not fit the other settings.
-      InputError: if the first file cannot be read.
+      ConfigError: if a pattern matches nothing or the client id, or the columns don't fit other settings.
+      InputError: if the first file can't be read.
     """
     with_files = getattr(settings, "with_files", None)
     settings = settings if with_files is None else with_files(_text)
@@ -47,6 +47,6 @@ def with_features(settings: _Settings, listed: Source | None = None) -> _Setting
 
 
 def _text(path: str, setting: str) -> str:
-    """A public text file that a setting names; raises ConfigError if it cannot be read."""
+    """Reads a public text file named in a setting; raises ConfigError if that fails."""
     refusal = Refusal(kind=ConfigError, rule=f"{setting} must be a text file in UTF-8", remedy="check the path")
     return gate.read_text(path, refusal)

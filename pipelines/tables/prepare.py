@@ -1,4 +1,4 @@
-"""The `prepare` job: a lake in any order becomes a data set sharded by client, in the trusted zone."""
+"""The `prepare` job: groups data in any order into files sharded by client, in the trusted zone."""
 
 import contextlib
 import dataclasses
@@ -40,16 +40,16 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Grouping:
-    """How rows are grouped by client.
+    """Options for grouping rows by client.
 
     Attributes:
-      contract: by client.
-      folder: private; exists.
-      n_shards: number of files, at most; None to choose it by the size of the data.
-      max_rows: rows of a client that stay, at most; None for all.
-      key_uri: where workers find the key that chooses rows; needed with `max_rows`.
-      windows: of an epoch, each of which is grouped on its own; the folder gets no manifest then.
-      spill: whether rows go through files in the folder and not through the runner.
+      contract: contract of the rows, by client.
+      folder: existing private folder.
+      n_shards: largest number of files; None to choose it by the size of the data.
+      max_rows: largest number of rows to keep per client; None for all.
+      key_uri: place where workers read the key that selects rows; needed with `max_rows`.
+      windows: windows of an epoch, grouped separately and without a manifest.
+      spill: whether rows go through files in the folder instead of the runner.
     """
 
     contract: TableContract
@@ -62,7 +62,7 @@ class Grouping:
 
     @property
     def sampling(self) -> SamplingParams | None:
-        """Chooses the rows of a client; None if all stay."""
+        """Parameters to sample each client's rows; None to keep all."""
         if self.max_rows is None or self.key_uri is None:
             return None
         return SamplingParams(max_rows=self.max_rows, key_uri=self.key_uri)
@@ -90,10 +90,10 @@ def build(root: beam.Pipeline, source: Source, grouping: Grouping) -> None:
 
 
 def group(source: Source, options: PipelineOptions, grouping: Grouping) -> None:
-    """Groups rows by client; on runners of this machine rows go through files, so that memory stays flat.
+    """Groups rows by client; local runners pass rows through files, so that memory stays flat.
 
     Raises:
-      DappleError: what stopped the run, in one sentence.
+      DappleError: if the run fails.
     """
     if runs_in_process(options):
         with reported():
@@ -105,7 +105,7 @@ def group(source: Source, options: PipelineOptions, grouping: Grouping) -> None:
 
 
 def _group_in_process(source: Source, grouping: Grouping) -> None:
-    """Writes without Beam what `build` writes."""
+    """Writes the same files as `build`, without Beam."""
     contract, folder, max_rows = grouping.contract, grouping.folder, grouping.max_rows
     shards = LocalRows(source).shards(contract)
     files = group_clients(shards, contract, folder, grouping.n_shards, grouping.sampling)
@@ -113,7 +113,7 @@ def _group_in_process(source: Source, grouping: Grouping) -> None:
 
 
 def _work(run: Run[PrepareConfig], config: PrepareConfig) -> PreparedManifest:
-    """Groups the rows; the files and their manifest are in the staging folder afterwards."""
+    """Groups the rows; files and manifest are in the staging folder afterwards."""
     folder = run.folder.staging
     data = config.data
     kept = frozenset(data.missing)

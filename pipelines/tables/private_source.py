@@ -1,6 +1,6 @@
-"""The gate to private rows: a job lists their files once, and what it calls public is compared with that list.
+"""Access to private rows: a job lists their files once, and everything it calls public is compared with that list.
 
-No other module of `pipelines` finds private files. `ListShards` refuses a source that has not passed here.
+No other module of `pipelines` finds private files. `ListShards` refuses a source that doesn't come from here.
 """
 
 import contextlib
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from dapple_dp.pipelines.tables.epoch_roll import EpochRoll
 
 LISTING_FILE = "files.jsonl"
-"""The listing in a private staging folder; it goes before anything is published."""
+"""Listing in a private staging folder; deleted before anything is published."""
 _DATA = "data.path"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JobRows:
-    """Where rows are before they are grouped by client, and how they are read.
+    """Rows before they are grouped by client, and the contract for reading them.
 
     Attributes:
-      data: what the job says of them.
-      source: where they are, listed; of a table, the files of one snapshot.
-      contract: how they are read; by client if clients must be whole.
-      counted: whether they have been counted, before invalid ones were dropped.
-      roll: of an epoch at client level, whose clients count in some windows only; None where all rows count.
+      data: data section of the job.
+      source: listed files of the rows; for a table, the files of one snapshot.
+      contract: contract for reading them; by client if clients must be whole.
+      counted: whether they were counted, before invalid ones were dropped.
+      roll: client list of an epoch whose clients count only in some windows; None if all rows count.
     """
 
     data: DataConfig
@@ -51,12 +51,12 @@ class JobRows:
 
 
 class PublicInput(NamedTuple):
-    """A setting by which a job names what is public already.
+    """A setting that names public input.
 
     Attributes:
-      section: of the job's settings; empty for the job itself.
-      name: in the section.
-      is_release: whether it is the folder of a release, or a file of one; else rows like the private ones.
+      section: section of the settings; empty for the top level.
+      name: name within the section.
+      is_release: whether it is a release's folder or file; otherwise rows like the private ones.
     """
 
     section: str
@@ -65,11 +65,11 @@ class PublicInput(NamedTuple):
 
     @property
     def setting(self) -> str:
-        """What messages call it."""
+        """Name of the setting in messages."""
         return f"{self.section}.{self.name}".lstrip(".")
 
     def path(self, config: Any) -> str | None:
-        """Where it is; None for a job without it."""
+        """Path in the settings; None if the job doesn't have it."""
         holder = getattr(config, self.section, None) if self.section else config
         found = getattr(holder, self.name, None)
         return found if isinstance(found, str) else None
@@ -84,16 +84,16 @@ PUBLIC = (
     PublicInput("reports", "parameters"),
     PublicInput("", "model"),
 )
-"""All settings of all jobs that name public files, but those of encodings: a test compares them with the schemas."""
+"""All settings that name public files, except those of encodings; a test compares them with the schemas."""
 
 
 def without_files(data: DataConfig) -> Source:
-    """The source of rows in memory, whose path names no files; what asks it for files is refused."""
+    """Source of rows in memory; refuses requests for files."""
     return Source(path=data.path)
 
 
 def _resolved(data: DataConfig) -> Source:
-    """The files of a job, and of a table those of one snapshot."""
+    """Files of a job; for a table, those of one snapshot."""
     if data.table is None:
         return Source(path=data.path, partitions=data.partition_values())
     from dapple_dp.transforms.tables.snapshots import resolve
@@ -102,18 +102,18 @@ def _resolved(data: DataConfig) -> Source:
 
 
 def private_source(config: Any, listed: Source | None = None) -> Source:
-    """The private files of a job, which are listed when they are first asked for; what is public is none of them.
+    """Private files of a job, listed on first use; listing them refuses public input that is among them.
 
-    A job that has no budget left is refused before its files are looked for, so nothing is listed here.
+    A job without remaining budget is refused before its files are listed, so nothing is listed here.
 
     Args:
-      config: the job's settings, with a section `data`.
-      listed: of a job of several parts, what the first one got.
+      config: settings of the job, with a section `data`.
+      listed: source of the first part, for a job of several parts.
 
     Raises:
-      ConfigError: if the library that reads the log of a table is not installed, or a part has other data.
-      InputError: if the snapshot cannot be used; when they are listed, if there are no files, one is no regular file,
-        two are one under two names, or one is called public.
+      ConfigError: if the library that reads a table's log isn't installed, or a part has other data.
+      InputError: if the snapshot can't be used. Listing also raises it if there are no files, one isn't a regular file,
+        two are the same, or one is called public.
     """
     if listed is None:
         found, windows = _resolved(config.data), getattr(config, "folders", None)
@@ -127,7 +127,7 @@ def private_source(config: Any, listed: Source | None = None) -> Source:
 
 
 def _called_public(config: Any) -> Iterator[tuple[PublicInput, str]]:
-    """What a job calls public, and where that is: settings of `PUBLIC`, and vocabularies of its encodings."""
+    """Yields the public inputs of a job with their paths: settings in `PUBLIC`, and vocabularies of encodings."""
     for each in PUBLIC:
         path = each.path(config)
         if path is not None:
@@ -138,9 +138,9 @@ def _called_public(config: Any) -> Iterator[tuple[PublicInput, str]]:
 
 
 def check_public(source: Source) -> None:
-    """Compares what a job calls public with the private files, for a job that reads no rows and publishes all the same.
+    """Compares public input with the private files, for a job that publishes without reading rows.
 
-    Where the private files are out of reach there is nothing to compare with.
+    Does nothing if the private files can't be reached.
     """
     try:
         next(source.found(), None)
@@ -151,34 +151,34 @@ def check_public(source: Source) -> None:
 
 
 def evaluation_source(path: str, csv: CsvConfig | None = None) -> Source:
-    """Rows that models are judged on; see `PUBLIC` for what they are compared with."""
+    """Source of evaluation rows; see `PUBLIC` for what they are compared with."""
     return _with_listing(Source(path=path, csv=CsvForm.of(csv).text), "evaluation.path")
 
 
 def grouped_source(folder: str, one_of: tuple[str, tuple[str, ...]] | None = None) -> Source:
-    """The files of a copy of private rows, listed by the manifest that was written with them.
+    """Source of a private copy, listed by the manifest written with it.
 
     Args:
-      folder: of the copy.
-      one_of: of a copy of windows, which has no manifest: their partition column and dates.
+      folder: folder of the copy.
+      one_of: partition column and dates of a copy of windows, which has no manifest.
     """
     return _with_listing(Source(path=folder, one_of=one_of))
 
 
 @contextlib.contextmanager
 def staged_listing(source: Source, folder: str) -> Iterator[Source]:
-    """The source as graphs can read it: with its listing in a private folder, until the graphs are done.
+    """Yields the source in a form for graphs, with its listing in a private folder until the end.
 
     Args:
-      source: of `private_source`; its files are listed now, if they have not been.
-      folder: private; exists, and workers share it.
+      source: source from `private_source`; its files are listed now if they aren't yet.
+      folder: existing private folder that workers share.
     """
     if source.listed is None:
         raise ConfigError(f"{_DATA} must have been listed before it is read, got {source.path}; see private_source.")
     path = join(folder, LISTING_FILE)
     files = source.listed.files
     try:
-        # A graph must hold no names of files, nor a manifest with its numbers of rows.
+        # A graph must not contain file names, or a manifest with row counts.
         yield dataclasses.replace(source, files=None, listed=None, listing=files.write(path), sampled=files.sampled)
     finally:
         with contextlib.suppress(OSError):
@@ -190,7 +190,7 @@ def _with_listing(source: Source, setting: str = _DATA) -> Source:
 
 
 def _find(source: Source, setting: str) -> FileList:
-    """Lists files; those of a prepared folder are the ones that its manifest names."""
+    """Lists files; those of a prepared folder come from its manifest."""
     manifest = None if source.files is not None else read_manifest(source.path)
     files = FileList.of(source.found(manifest), setting, manifest, source.csv)
     files.check_csv()
@@ -201,16 +201,16 @@ def _find(source: Source, setting: str) -> FileList:
 
 
 def rows_on(data: DataConfig, column: str, date: str, most: int) -> int:
-    """How many rows are in the folder of a date now, for the operator alone; no more are counted than are asked for.
+    """Counts the rows in a dated folder for the operator; stops once there are `most`.
 
     Args:
-      data: of a job.
-      column: of the dates in the names of folders.
-      date: of the folder.
-      most: rows, at least 1.
+      data: data section of a job.
+      column: name of the date in folder names.
+      date: date of the folder.
+      most: number of rows to stop at, at least 1.
 
     Raises:
-      InputError: if a file cannot be read.
+      InputError: if a file can't be read.
     """
     found, there = 0, find_files(data.path, data.partition_values(), one_of=(column, (date,)))
     files = FileList.of(there, _DATA, csv=data.csv_form.text)
@@ -224,7 +224,7 @@ def rows_on(data: DataConfig, column: str, date: str, most: int) -> int:
 
 
 def _check_apart(private: FileList, public: PublicInput, path: str) -> None:
-    """Refuses public input that is private input."""
+    """Refuses public input that is private input, too."""
     common = private.common(_files_of(path, public))
     copied = None if public.is_release or common is not None else private.copied(find_files(path, {}, public.setting))
     if copied is not None:
@@ -240,7 +240,7 @@ def _check_apart(private: FileList, public: PublicInput, path: str) -> None:
 
 
 def _files_of(path: str, public: PublicInput) -> Iterable[str]:
-    """Files that a setting names; none where there are none, which is for others to refuse."""
+    """Files that a setting names; missing ones are refused elsewhere."""
     if not public.is_release:
         return (each.path for each in find_files(path, {}, public.setting))
     try:

@@ -1,4 +1,4 @@
-"""What a job takes of the machine, within the limits of its control group: planned, and said in one line."""
+"""Memory, cores and disk that a job uses within the limits of its control group."""
 
 import contextlib
 import logging
@@ -20,13 +20,13 @@ _LOGGER = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def worker_limits(options: PipelineOptions) -> Iterator[WorkerLimits]:
-    """What workers may use for a run; what this process has kept of it goes at the end.
+    """Yields the worker limits of a run; caches in this process are freed at the end.
 
-    Without `--cores`, workers of this process use all cores that the machine and its control groups leave them, if
-    memory is enough for this many threads; others leave the cores to their runner.
+    Without `--cores`, workers in this process use all cores available to it, if memory suffices for as many threads;
+    other workers leave the cores to their runner.
 
     Raises:
-      ConfigError: for numbers that are out of range.
+      ConfigError: for numbers out of range.
     """
     if runs_in_process(options):
         _LOGGER.info("this job runs in one process without Beam, and keeps all rows in memory")
@@ -43,14 +43,14 @@ def worker_limits(options: PipelineOptions) -> Iterator[WorkerLimits]:
 
 
 def check_room(listed: OneListing | None, folder: str) -> None:
-    """Refuses to copy rows to a disk that has less room than their files take: the copy would end half-way.
+    """Refuses to copy rows to a disk with less free space than their files take.
 
     Args:
-      listed: the files whose rows are copied.
-      folder: where the copy goes; a store is taken to have room.
+      listed: files whose rows are copied.
+      folder: folder of the copy; stores are assumed to have enough space.
 
     Raises:
-      RunnerError: if there is too little room.
+      RunnerError: if there is too little space.
     """
     if listed is None or not is_local(folder):
         return
@@ -62,7 +62,7 @@ def check_room(listed: OneListing | None, folder: str) -> None:
 
 
 def _plan(limits: WorkerLimits, *, chosen: bool) -> str:
-    """What the job takes and why; numbers of the machine only, none of the rows."""
+    """Describes the resources of the job and the reason; depends only on the machine, not on rows."""
     reason = "all available cores" if limits.cores >= machine.cores() else "since memory is short"
     threads = f"{limits.cores} thread{'s' * (limits.cores != 1)} ({'--cores' if chosen else reason})"
     if not limits.cache_bytes:

@@ -1,4 +1,4 @@
-"""The `assign` job: the nearest center of every row of a lake, for the trusted zone."""
+"""The `assign` job: writes the nearest center of every row, for the trusted zone."""
 
 import logging
 
@@ -24,12 +24,12 @@ from dapple_dp.transforms.tables.source import Source
 from dapple_dp.transforms.trusted_zone.assign_rows import AssignParams, AssignRows
 
 ASSIGNMENTS = "assignments.parquet"
-"""A folder of Parquet files, which readers take for one table."""
+"""Folder of Parquet files, which readers treat as one table."""
 _LOGGER = logging.getLogger(__name__)
 
 
 def build(root: beam.Pipeline, source: Source, params: AssignParams, folder: str) -> None:
-    """Adds the job to an empty pipeline; `folder` is private and holds a folder `ASSIGNMENTS`."""
+    """Adds the job to an empty pipeline; `folder` is private and contains a folder `ASSIGNMENTS`."""
     shards = root | "List" >> ListShards(source=source, contract=params.contract, others=params.id_columns)
     _ = shards | "CheckRows" >> CheckRows()
     paths = {"folder": join(folder, ASSIGNMENTS), "listing": join(folder, LISTING_FILE)}
@@ -37,7 +37,7 @@ def build(root: beam.Pipeline, source: Source, params: AssignParams, folder: str
 
 
 def _work(run: Run[AssignConfig], model: SavedModel) -> list[WrittenFile]:
-    """Writes `ASSIGNMENTS` into the staging folder; its files, sorted by name."""
+    """Writes `ASSIGNMENTS` into the staging folder; returns its files, sorted by name."""
     config, folder = run.settings, run.folder.staging
     params = AssignParams(
         model=NearestCenters.of(model.centers),
@@ -52,14 +52,14 @@ def _work(run: Run[AssignConfig], model: SavedModel) -> list[WrittenFile]:
 
 
 def _cut(run: Run[AssignConfig]) -> AssignOptions:
-    """Which clusters become one: by the flags, or else by the settings."""
+    """Options for merging clusters; flags override settings."""
     flags = {"level": run.options.level, "least_size": run.options.least_size}
     given = {name: value for name, value in flags.items() if value is not None}
     return AssignOptions(**run.settings.assign.model_dump() | given)
 
 
 def _groups(model: SavedModel, cut: AssignOptions) -> tuple[int, ...]:
-    """For each cluster the lowest number of those that are one with it; empty for the index of each."""
+    """Smallest cluster number in the group of each cluster; empty if each keeps its index."""
     if cut.level is not None:
         groups = CenterTree.of(model.centers, model.sizes).cut(cut.level)
     elif cut.least_size is not None:

@@ -1,4 +1,4 @@
-"""The `evaluate` job: scores of a released model on private rows, for the trusted zone."""
+"""The `evaluate` job: scores a released model on private rows, for the trusted zone."""
 
 import logging
 
@@ -23,7 +23,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def build(root: beam.Pipeline, source: Source, params: ScoreParams, centers: np.ndarray, folder: str) -> None:
-    """Adds the job to an empty pipeline; `folder` is private and exists."""
+    """Adds the job to an empty pipeline; `folder` is an existing private folder."""
     shards = root | "List" >> ListShards(
         source=source, contract=params.contract, others=() if params.label is None else (params.label,)
     )
@@ -32,7 +32,7 @@ def build(root: beam.Pipeline, source: Source, params: ScoreParams, centers: np.
 
 
 def _score_params(config: EvaluateConfig, model: SavedModel) -> ScoreParams:
-    """What a job scores, reference centers read; raises ConfigError if the settings do not fit the model."""
+    """Parameters of the scores, with the reference centers; raises ConfigError if settings don't fit the model."""
     wanted, n_features = config.evaluate, model.centers.shape[1]
     return ScoreParams(
         contract=model.contract(config.data),
@@ -43,7 +43,7 @@ def _score_params(config: EvaluateConfig, model: SavedModel) -> ScoreParams:
 
 
 def _work(run: Run[EvaluateConfig], model: SavedModel) -> Metrics:
-    """The scores; `metrics.json` is in the staging folder afterwards."""
+    """Computes the scores; `metrics.json` is in the staging folder afterwards."""
     config, folder = run.settings, run.folder.staging
     params = _score_params(config, model)
     run_on_rows(run, build, params=params, centers=model.centers)

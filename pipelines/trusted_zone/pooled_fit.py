@@ -41,14 +41,14 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def job_rows(config: PooledFitConfig, listed: Source | None = None) -> JobRows:
-    """The rows of a job, for staging; k-FED and client weights need clients whole.
+    """Rows of a job, for staging; k-FED and client weights need whole clients.
 
     Args:
       config: the job.
-      listed: its files, if it is a part of a job that has listed them.
+      listed: files of the job, if a larger job has listed them.
 
     Raises:
-      DappleError: if the server data or the snapshot cannot be used.
+      DappleError: if the server data or the snapshot can't be used.
     """
     source = private_source(config, listed)
     server = server_files(config.server_data, config.data, source)
@@ -61,7 +61,7 @@ def job_rows(config: PooledFitConfig, listed: Source | None = None) -> JobRows:
 def centers(
     shards: beam.PCollection, config: PooledFitConfig, contract: TableContract, label: str = "Cluster"
 ) -> beam.PCollection:
-    """Adds the algorithm to a pipeline; one element, centers of shape (n_clusters, n_features), not private."""
+    """Adds the algorithm to a pipeline; returns one element, centers of shape (n_clusters, n_features), not private."""
     cluster: beam.PTransform
     if config.algorithm is PooledAlgorithm.K_FED:
         cluster = ClusterByClient(contract=contract, n_clusters=config.n_clusters, seed=config.seed)
@@ -73,7 +73,7 @@ def centers(
 
 
 def _lloyd_start(config: PooledFitConfig, contract: TableContract) -> LloydState:
-    """State before the rounds of Lloyd's algorithm, from public data."""
+    """State before the first Lloyd round, from public data."""
     server = np.zeros((0, contract.n_features or 0))
     wanted = config.server_data if config.lloyd_options.start is LloydStart.SERVER_KMEANSPP else None
     if (files := server_files(wanted, config.data)) is not None:
@@ -83,7 +83,7 @@ def _lloyd_start(config: PooledFitConfig, contract: TableContract) -> LloydState
 
 
 def build(root: beam.Pipeline, config: PooledFitConfig, rows: JobRows, folder: str) -> None:
-    """Adds the job to an empty pipeline; centers go to `folder`, which is private and exists."""
+    """Adds the job to an empty pipeline; centers go to `folder`, an existing private folder."""
     shards = root | "List" >> ListShards(source=rows.source, contract=rows.contract)
     _ = shards | "CheckRows" >> CheckRows()
     sink = PrivateSink(write=_write_centers, places=(folder,))
@@ -102,11 +102,11 @@ def _plan(run: Run[PooledFitConfig]) -> PooledFitConfig:
 
 
 def _work(run: Run[PooledFitConfig], config: PooledFitConfig) -> Encoder | None:
-    """`centers.parquet` is in the staging folder afterwards, as private as the input; how rows were encoded."""
+    """Writes `centers.parquet`, as private as the input, into the staging folder; returns the encoder of the rows."""
     folder, options, given = run.folder.staging, run.options.beam, job_rows(config)
     with own_key(folder) as key_uri, staged_by_client(given, options, key_uri, folder) as rows:
         run_graph(functools.partial(build, config=config, rows=rows, folder=folder), options, TRUSTED_ZONE)
-    # Rows that were brought together are encoded already, and know no encoder.
+    # Rows of a grouped copy are encoded already and have no encoder, so take the given one.
     return given.contract.encoder
 
 

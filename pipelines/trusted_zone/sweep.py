@@ -1,6 +1,6 @@
-"""The `sweep` job: many fits of the same rows in one pipeline, and what each of them costs; for the trusted zone.
+"""The `sweep` job: runs many fits on the same rows in one pipeline and computes their costs, for the trusted zone.
 
-Every cell keeps its own guarantee, but costs are exact and cells add up, so that nothing here may be released.
+Every cell keeps its own guarantee, but costs are exact and the cells add up, so nothing here may be released.
 """
 
 import dataclasses
@@ -52,7 +52,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class PlannedCell(NamedTuple):
-    """A cell that is ready to run: `fit` is None for a method without privacy."""
+    """A cell that is ready to run; `fit` is None for a method without privacy."""
 
     number: int
     cell: SweepCell
@@ -60,10 +60,10 @@ class PlannedCell(NamedTuple):
 
 
 def plan_cells(cells: Sequence[SweepCell], listed: Source | None = None) -> list[PlannedCell]:
-    """Reads public data and calibrates every private cell; the paths of its rounds become its own.
+    """Reads public data and calibrates every private cell.
 
     Args:
-      cells: of one part.
+      cells: cells of one part.
       listed: files of all cells, if they have been listed.
     """
     planned = []
@@ -74,7 +74,7 @@ def plan_cells(cells: Sequence[SweepCell], listed: Source | None = None) -> list
 
 
 def _own_rounds(each: PlannedCell) -> tuple[Round, ...]:
-    """The rounds of a cell with the cell in their paths, so that no two cells share noise."""
+    """Rounds of a cell with its digest in their paths, so that no two cells share noise."""
     if each.fit is None:
         return ()
     prefix = f"sweep/{each.cell.digest}"
@@ -96,11 +96,11 @@ def build(
 
     Args:
       root: an empty pipeline.
-      cells: to run; at least one.
-      rows: of all of them, as they can be read.
-      key_uri: where noise stages find the run key.
-      part: file to write, rows of `CELL_SCHEMA`.
-      scored: what is scored beyond the cost, which makes them rows of `SCORED_CELL_SCHEMA`.
+      cells: cells to run, at least one.
+      rows: rows of all cells, in readable form.
+      key_uri: place where noise stages read the run key.
+      part: output file, with rows of `CELL_SCHEMA`.
+      scored: scores besides the cost, for which rows have `SCORED_CELL_SCHEMA`.
     """
     shards = root | "List" >> ListShards(source=rows.source, contract=rows.contract)
     _ = shards | "CheckRows" >> CheckRows()
@@ -127,7 +127,7 @@ def build(
 
 
 def promise(cells: Sequence[PlannedCell]) -> Promise:
-    """What the graph of some cells must keep: each its own plan."""
+    """Promise that the graph of several cells must keep: the plan of each cell."""
     fits = [(each.fit.promise.plans[0], _own_rounds(each)) for each in cells if each.fit is not None]
     plans = tuple(dataclasses.replace(plan, rounds=tuple(each.plan for each in own)) for plan, own in fits)
     return Promise(zone=Zone.TRUSTED, plans=plans)
@@ -166,7 +166,7 @@ def _write_scored_part(found: list, known: dict[int, dict[str, Any]], path: str)
 
 
 def _scores(found: Metrics) -> dict[str, Any]:
-    """Columns of a cell; an infinite cost stays one."""
+    """Columns of a cell; an infinite cost stays infinite."""
     agreement = {} if found.classes is None else dataclasses.asdict(found.classes)
     scores = dataclasses.asdict(found.separation) | agreement
     cost = math.inf if found.cost is None else found.cost
@@ -175,14 +175,14 @@ def _scores(found: Metrics) -> dict[str, Any]:
 
 
 def job_rows(cells: Sequence[PlannedCell], listed: Source | None = None) -> JobRows:
-    """The rows of all cells; by client if any of them needs clients whole.
+    """Rows of all cells; by client if any of them needs whole clients.
 
     Args:
-      cells: of one part.
-      listed: their files, if they have been listed.
+      cells: cells of one part.
+      listed: files of the cells, if they have been listed.
 
     Raises:
-      ConfigError: if the server data of two cells have other widths, or encode the same columns differently.
+      ConfigError: if server data of two cells differ in width, or teach encodings differently.
     """
     found = [
         each.fit.rows if each.fit is not None else pooled_fit.job_rows(each.cell.config, listed)  # type: ignore[arg-type]
@@ -201,19 +201,19 @@ def job_rows(cells: Sequence[PlannedCell], listed: Source | None = None) -> JobR
 
 
 def execute(config: SweepConfig, options: PipelineOptions, output: str, run_id: str = "sweep") -> int | None:
-    """Runs a sweep, or what is left of it.
+    """Runs a sweep, or the remaining parts of an interrupted one.
 
     Args:
       config: the sweep.
-      options: for Beam.
+      options: Beam options.
       output: see `SweepFolder`.
-      run_id: under which parts are charged, if there is a ledger.
+      run_id: id under which parts are charged, if there is a ledger.
 
     Returns:
-      How many warnings its report shows; None if it could not be drawn.
+      The number of warnings in the report; None if it could not be drawn.
 
     Raises:
-      DappleError: what stopped the run, in one sentence; parts that are done stay.
+      DappleError: if the run fails; finished parts are kept.
     """
     folder = SweepFolder(absolute(output), config)
     folder.open()
@@ -249,7 +249,7 @@ def _reservation(cells: Sequence[PlannedCell], ledger: str | None, name: str) ->
 
 
 def _charge(fits: Sequence[PlannedFit]) -> Charge:
-    """What private cells cost together."""
+    """Charge of several private cells together."""
     rounds = [each for fit in fits for each in fit.plan.rounds]
     statement = dataclasses.replace(
         fits[0].statement,

@@ -1,4 +1,4 @@
-"""Where a sweep writes: parts as they are done, the whole at the end; an interrupted one goes on from there."""
+"""Output folder of a sweep: holds finished parts, then the results; an interrupted sweep resumes from its parts."""
 
 import collections
 import contextlib
@@ -31,16 +31,16 @@ from dapple_dp.transforms.numerics.trusted_zone.curves import Band, area_under, 
 Curve = tuple[str, str]
 """A method and its varied settings."""
 STATE_FILE, RESULTS_FILE, SUMMARY_FILE, PARTS = "sweep.json", "results.parquet", "summary.parquet", "parts"
-"""What was asked for, all cells, all curves, and the folder of the parts that are done."""
+"""Files for the request, all cells and all curves, and the folder of finished parts."""
 PLOT_FILE = "sweep.svg"
 _PRIVATE = "private-"
 
 
 class SweepFolder:
-    """A folder of parts that becomes a folder of results; readable by its owner only.
+    """Folder of parts that becomes a folder of results; readable only by its owner.
 
     Args:
-      output: a local folder that workers share: new, empty, or of an interrupted sweep with the same cells.
+      output: local folder that workers share; new, empty, or of an interrupted sweep with the same cells.
       config: the sweep.
     """
 
@@ -51,12 +51,12 @@ class SweepFolder:
         self._lock = -1
 
     def open(self) -> None:
-        """Creates the folder or takes it up again; what a killed process left of its private files goes.
+        """Creates or reopens the folder, locked until `release`, and removes private files of a killed process.
 
         Nobody else has it until `release`.
 
         Raises:
-          ConfigError: if something else is there, the sweep is complete, or another run of it is under way.
+          ConfigError: if the folder has other content, the sweep is complete, or another run of it is in progress.
         """
         if scheme_of(self._output) is not None:
             raise ConfigError(f"--output must be a local folder for a sweep, got {self._output}; copy it afterwards.")
@@ -76,11 +76,11 @@ class SweepFolder:
         _write_atomically(state, json.dumps(content | {"versions": versions()}, indent=2).encode())
 
     def _is_begun(self) -> bool:
-        """Whether the folder holds more than a power cut leaves before it is known which sweep it is of."""
+        """Returns whether the folder holds more than what a power cut leaves of an unidentified sweep."""
         return bool(set(os.listdir(self._output)) - {PARTS, f"{STATE_FILE}.partial"} or self._parts())
 
     def _make(self) -> None:
-        """Creates what is missing and removes what was private."""
+        """Creates missing folders, locks the output, and removes private ones."""
         try:
             for folder in (os.path.abspath(self._output), self._path(PARTS)):
                 new_file.make_folders(folder, 0o700)
@@ -94,7 +94,7 @@ class SweepFolder:
                 shutil.rmtree(self._path(name), ignore_errors=True)
 
     def _claim(self) -> None:
-        """Takes the lock of the folder: another run would lose its private files, or have its parts overwritten."""
+        """Locks the folder, since another run would lose its private files or overwrite parts."""
         self._lock = os.open(self._output, os.O_RDONLY)
         if not locked(self._lock):
             self.release()
@@ -104,14 +104,14 @@ class SweepFolder:
             )
 
     def release(self) -> None:
-        """Gives up the lock of the folder."""
+        """Releases the lock of the folder."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
     @contextlib.contextmanager
     def private(self) -> Iterator[str]:
-        """A folder for keys and copies of rows, gone at the end."""
+        """Yields a folder for keys and copies of rows, and deletes it at the end."""
         folder = tempfile.mkdtemp(prefix=_PRIVATE, dir=self._output)
         try:
             yield folder
@@ -119,7 +119,7 @@ class SweepFolder:
             shutil.rmtree(folder, ignore_errors=True)
 
     def discard_empty(self) -> None:
-        """Removes what was written if no part is done, so that the folder can be used for another sweep."""
+        """Removes the folder's content if no part is finished, so that another sweep can use it."""
         if self._parts():
             return
         shutil.rmtree(self._path(PARTS), ignore_errors=True)
@@ -139,12 +139,12 @@ class SweepFolder:
         return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".parquet")]
 
     def done(self) -> pa.Table:
-        """Cells that are done."""
+        """Reads the finished cells."""
         tables = [gate.read_table(path, _part_refusal(path), TableForm.by_size(self._schema)) for path in self._parts()]
         return pa.concat_tables([self._schema.empty_table(), *tables])
 
     def finish(self) -> int | None:
-        """Writes the report, the curves, and last all cells in order; returns the warnings of the report."""
+        """Writes the report, the curves, and finally all cells in order; returns the report's number of warnings."""
         order = {cell.digest: number for number, cell in enumerate(self._config.cells)}
         rows = sorted(self.done().to_pylist(), key=lambda row: order[row["cell"]])
         results = pa.Table.from_pylist(rows, schema=self._schema)
@@ -179,7 +179,7 @@ def _part_refusal(path: str) -> Refusal:
 
 
 def summary(results: pa.Table) -> pa.Table:
-    """Points of all curves, `POINT_SCHEMA`; of a method without privacy one point, without epsilon.
+    """Points of all curves, `POINT_SCHEMA`; a method without privacy has one point, without epsilon.
 
     Args:
       results: rows of `CELL_SCHEMA`.
@@ -208,7 +208,7 @@ def _costs(results: pa.Table) -> dict[Curve, dict[float | None, np.ndarray]]:
 
 
 def _fronts(bands: dict[Curve, dict[float | None, Band]]) -> set[tuple[Curve, float | None]]:
-    """Points that no other setting of their method beats at a lower or equal epsilon."""
+    """Points that no other setting of their method beats at the same or a lower epsilon."""
     by_method: dict[str, list[tuple[Curve, float | None, float]]] = collections.defaultdict(list)
     for curve, band_by_epsilon in bands.items():
         by_method[curve[0]] += [(curve, epsilon, band.mean) for epsilon, band in band_by_epsilon.items()]
@@ -221,7 +221,7 @@ def _fronts(bands: dict[Curve, dict[float | None, Band]]) -> set[tuple[Curve, fl
 
 
 def _area(points: dict[float | None, np.ndarray]) -> Band | None:
-    """Area under a curve, seed by seed; None for a single epsilon, or where epsilons have other numbers of seeds."""
+    """Area under a curve, per seed; None for a single epsilon, or if epsilons differ in their number of seeds."""
     epsilons = sorted(epsilon for epsilon in points if epsilon is not None)
     if len(epsilons) < 2 or len({len(points[epsilon]) for epsilon in epsilons}) > 1:
         return None

@@ -1,4 +1,4 @@
-"""`report.html` and `sweep.svg` of a sweep: costs of exact rows, for the trusted zone."""
+"""`report.html` and `sweep.svg` of a sweep: exact costs of the rows, for the trusted zone."""
 
 import collections
 import logging
@@ -34,9 +34,9 @@ _LOGGER = logging.getLogger(__name__)
 _MOST_LINES = 16
 _FOLDED = 24
 _WIDE = 8.0
-"""Epsilons this many times apart go on a log scale."""
+"""Ratio of epsilons above which their axis is logarithmic."""
 _STEEP = 20.0
-"""Costs this many times apart go on a log scale."""
+"""Ratio of costs above which their axis is logarithmic."""
 _BADGE = Badge.EVALUATION
 _INTERVAL = "95% interval"
 
@@ -45,14 +45,14 @@ Point = dict[str, Any]
 
 
 class DrawnSweep(NamedTuple):
-    """The rendered sweep: its page, and its plot as a file, or None if it could not be drawn."""
+    """The rendered page, and the plot as a file; None if it could not be drawn."""
 
     page: Drawn
     svg: str | None
 
 
 def render(config: SweepConfig, points: pa.Table) -> DrawnSweep:
-    """The report of a finished sweep, as private as its rows.
+    """Renders the report of a finished sweep, which is as private as its rows.
 
     Args:
       config: the sweep.
@@ -84,7 +84,7 @@ def _name(curve: tuple[str, str]) -> str:
 
 
 def _cost_plot(curves: dict[tuple[str, str], list[Point]]) -> Plot | Notice:
-    """Cost against epsilon; levels for methods without privacy."""
+    """Plot of cost against epsilon, with horizontal lines for methods without privacy."""
     shown = [_series(_name(curve), points) for curve, points in list(curves.items())[:_MOST_LINES]]
     epsilons = np.concatenate([each.x for each in shown if not each.level] or [np.ones(1)])
     costs = np.concatenate([each.y[np.isfinite(each.y)] for each in shown])
@@ -177,7 +177,7 @@ def _front(curves: dict[tuple[str, str], list[Point]]) -> Section:
 
 
 def _table(title: str, columns: tuple[str, ...], rows: tuple[tuple[str, ...], ...], note: str) -> Table:
-    """Numbers of curves: method and settings come first in a row, an interval last."""
+    """Table of curves: method and settings come first in a row, the interval last."""
     return Table(
         title=title,
         badge=_BADGE,
@@ -190,7 +190,7 @@ def _table(title: str, columns: tuple[str, ...], rows: tuple[tuple[str, ...], ..
 
 
 def _reading(config: SweepConfig) -> Section:
-    """What may be done with it, and what made it."""
+    """The section on permitted uses, and the versions."""
     blocks: tuple[Block, ...] = (
         Notice(
             level=Level.WARNING,

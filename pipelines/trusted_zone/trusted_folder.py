@@ -1,4 +1,4 @@
-"""A graph of the trusted zone on the rows of a job, and what a manifest says of the model that was applied."""
+"""Graphs of the trusted zone on a job's rows, and the manifest entry of the applied model."""
 
 import functools
 from collections.abc import Callable
@@ -17,8 +17,8 @@ def run_on_rows(run: Run[Any], build: Callable[..., None], **given: Any) -> None
     """Runs a graph of the trusted zone on the rows of a job.
 
     Args:
-      run: of the job; its files are listed.
-      build: adds the graph to an empty pipeline, with `source`, `folder` (staged, private) and what is given.
+      run: run of the job, whose files are listed.
+      build: adds the graph to an empty pipeline; called with `source`, `folder` (private staging folder) and `given`.
       given: further arguments of `build`.
     """
     folder = run.folder.staging
@@ -28,7 +28,7 @@ def run_on_rows(run: Run[Any], build: Callable[..., None], **given: Any) -> None
 
 
 def model_manifest(job: str, config: ModelJob, model: SavedModel) -> dict[str, Any]:
-    """What `run.json` of a job says of the model that it applied."""
+    """Entries of `run.json` on the model that a job applied."""
     return {
         "job": job,
         "model": {"folder": model.folder, "digest": model.digest},

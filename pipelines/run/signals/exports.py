@@ -1,6 +1,7 @@
-"""Where numbers of a command go: a text file for Prometheus, and a private file for its operator.
+"""Exports of a command's metrics: a text file for Prometheus, and a private file for the operator.
 
-The text file holds what is the same for every input, unless someone asks for the rest. The operator's file holds all.
+The text file holds only numbers that are the same for every input, unless private ones are asked for. The operator's
+file holds everything.
 """
 
 import contextlib
@@ -19,16 +20,16 @@ from dapple_dp.transforms.files.signals.measures import MEASURES, Kind, Metric, 
 
 _LOGGER = logging.getLogger(__name__)
 OPERATOR = ".operator.json"
-"""What the operator's file is called, after the output that it stands beside."""
+"""Suffix of the operator's file, after the name of the output next to it."""
 
 
 class Wanted(NamedTuple):
-    """What a command was asked to report, and where.
+    """Exports requested by a command's flags.
 
     Attributes:
-      metrics: path of the text file on a local disk; empty for none, and for no operator's file.
-      private: whether the text file and lineage show what depends on rows, too.
-      lineage: a URL, or the path of a file; empty for none.
+      metrics: local path of the text file; empty for neither text file nor operator's file.
+      private: whether the text file and lineage include numbers that depend on rows.
+      lineage: URL or path of a file; empty for none.
     """
 
     metrics: str = ""
@@ -37,7 +38,7 @@ class Wanted(NamedTuple):
 
 
 class Exports:
-    """The files of a command."""
+    """Export files of a command."""
 
     def __init__(self) -> None:
         self.wanted = Wanted()
@@ -45,7 +46,7 @@ class Exports:
 
     @contextlib.contextmanager
     def of_command(self, wanted: Wanted) -> Iterator[None]:
-        """While a command works; `ended` says how it ended."""
+        """Exports the metrics of a running command; `ended` adds the exit code."""
         before = self.wanted, self._beside
         self.wanted, self._beside = wanted, ""
         try:
@@ -55,18 +56,18 @@ class Exports:
             self.wanted, self._beside = before
 
     def beside(self, output: str) -> None:
-        """Where the command writes; of several outputs the first counts."""
+        """Sets the output next to which the operator's file is written; only the first one counts."""
         if output and "://" not in output and not self._beside:
             self._beside = os.path.abspath(output)
 
     def ended(self, code: int) -> None:
-        """Writes both files for the last time, with the exit code."""
+        """Writes both files a last time, with the exit code."""
         if self.wanted.metrics:
             self._write(code)
 
     @property
     def operators_file(self) -> str:
-        """Beside the staging folder; if that is on a store, where nobody can say who reads it, beside the metrics."""
+        """Path next to the staging folder, or next to the metrics if the output is on a store with unknown readers."""
         place = self._beside if self._beside and os.path.isdir(os.path.dirname(self._beside)) else self.wanted.metrics
         return f"{place}{OPERATOR}"
 
@@ -77,24 +78,24 @@ class Exports:
             _put(self.wanted.metrics, text, 0o666)
             _put(self.operators_file, f"{content}\n", 0o600)
         except OSError as error:
-            # The run does not depend on it.
+            # A failed export must not stop the run.
             _LOGGER.warning("warning: metrics could not be written to %s: %s", self.wanted.metrics, error.strerror)
 
 
 EXPORTS = Exports()
-"""Of this process."""
+"""Exports of this process."""
 
 
 def prometheus_text(
     runs: list[RunMeasures], samples: Mapping[Sample, float], code: int | None, *, private: bool
 ) -> str:
-    """Numbers in the text format of Prometheus, by name.
+    """Formats metrics as text for Prometheus, sorted by name.
 
     Args:
-      runs: of the command, the outermost one last.
-      samples: of all of them together.
-      code: the exit code; None while the command works.
-      private: whether numbers that depend on rows are shown.
+      runs: runs of the command, the outermost one last.
+      samples: samples of all runs together.
+      code: exit code; None while the command runs.
+      private: whether to include numbers that depend on rows.
     """
     job, run_id = (runs[-1].job, runs[-1].run_id) if runs and code is not None else _outermost(runs)
     about = {"job": job, "run_id": run_id, "version": version(DISTRIBUTION)}
@@ -113,7 +114,7 @@ def prometheus_text(
 
 
 def _outermost(runs: list[RunMeasures]) -> tuple[str, str]:
-    """The run that is under way, around others."""
+    """Job and id of the outermost run in progress."""
     found = next((each for each in runs if each.ended is None), None)
     return ("", "") if found is None else (found.job, found.run_id)
 
@@ -132,7 +133,7 @@ def _number(value: float) -> str:
 
 
 def _for_operator(code: int | None) -> dict[str, Any]:
-    """All that is known: of each run, and of what the command did besides."""
+    """All metrics: those of each run, and those outside of runs."""
     outside = _plain(MEASURES.outside.samples)
     return {"written": int(time.time()), "exit_code": code, "runs": [_run(each) for each in MEASURES.runs]} | outside
 
@@ -153,9 +154,9 @@ def _plain(samples: Mapping[Sample, float]) -> dict[str, Any]:
 
 
 def _put(path: str, content: str, mode: int) -> None:
-    """Puts a whole file in place of what is there; nobody reads half of one.
+    """Replaces a file atomically, so that no reader sees half of it.
 
-    The numbers are gone with the machine, so nothing is flushed.
+    It isn't flushed, since the metrics don't need to survive a crash of the machine.
     """
     made = f"{path}.{secrets.token_hex(8)}"
     try:

@@ -1,7 +1,7 @@
-"""Lines of the log: what they say besides their message, and in which form.
+"""Formats of log lines.
 
-A line has its time, and how long something takes depends on the rows. So the log is the operator's, as the files are
-that a run keeps to itself. Messages have no value that was computed from rows.
+Log lines have times, and the duration of a step depends on the rows. So the log belongs to the operator, like the
+private files of a run. Messages contain no values computed from rows.
 """
 
 import contextlib
@@ -17,9 +17,9 @@ _ZULU = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class LogFormat(enum.StrEnum):
-    """The form of a line.
+    """Format of a log line.
 
-    TEXT: time (UTC), level and run id, then the message. JSON: an object with these as keys. PLAIN: the message alone.
+    TEXT: time (UTC), level, run id and message. JSON: an object with these as keys. PLAIN: only the message.
     """
 
     TEXT = "text"
@@ -28,7 +28,7 @@ class LogFormat(enum.StrEnum):
 
 
 class _Run:
-    """The run that this process works on; a stream works on a window within it. Threads of the run share it."""
+    """Current run of this process, or the current window of a stream; shared by the run's threads."""
 
     job, run_id = "", ""
 
@@ -38,21 +38,21 @@ _RUN = _Run()
 
 @contextlib.contextmanager
 def of_run(job: str, run_id: str) -> Iterator[None]:
-    """While lines are those of a run."""
+    """Marks log lines as those of a run."""
     before = _RUN.job, _RUN.run_id
     _RUN.job, _RUN.run_id = job, run_id
-    # The sentence that says why a command failed is of the run that failed, so only a good end takes this back.
+    # Not restored after an error, so that the final error line belongs to the failed run.
     yield
     _RUN.job, _RUN.run_id = before
 
 
 def forget_run() -> None:
-    """At the begin of a command."""
+    """Resets the run at the start of a command."""
     _RUN.job, _RUN.run_id = "", ""
 
 
 class _Plain(logging.Formatter):
-    """A message alone, in one line: a name that it quotes can't begin another one."""
+    """Formats only the message, on one line, so that a quoted name can't start another line."""
 
     def __init__(self, form: str = "dapple: %(message)s", time_form: str | None = None) -> None:
         super().__init__(form, time_form)
@@ -62,7 +62,7 @@ class _Plain(logging.Formatter):
 
 
 class _Text(_Plain):
-    """`2026-11-24T03:15:00Z INFO week47 dapple: plan: 9 rounds`; a hyphen where there is no run."""
+    """Formats lines like `2026-11-24T03:15:00Z INFO week47 dapple: plan: 9 rounds`; a hyphen replaces a missing run."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(run)s dapple: %(message)s", _ZULU)
@@ -74,7 +74,7 @@ class _Text(_Plain):
 
 
 class _Json(logging.Formatter):
-    """An object per line."""
+    """Formats an object per line."""
 
     def __init__(self) -> None:
         super().__init__(datefmt=_ZULU)
@@ -94,10 +94,10 @@ class _Json(logging.Formatter):
 
 
 def formatter(form: LogFormat) -> logging.Formatter:
-    """What makes lines of records.
+    """Returns the formatter for a log format.
 
     Args:
-      form: of the lines.
+      form: format of the lines.
     """
     if form is LogFormat.PLAIN:
         return _Plain()

@@ -1,4 +1,4 @@
-"""What the launcher asks a broker: how the topic is kept, and where its partitions are cut at a time."""
+"""The launcher's requests to a Kafka broker: settings of a topic, and offsets of its partitions at a given time."""
 
 import collections
 import contextlib
@@ -15,12 +15,12 @@ _Answer = TypeVar("_Answer")
 
 
 class TopicState(NamedTuple):
-    """How a broker keeps a topic.
+    """State of a topic on its broker.
 
     Attributes:
       topic_id: see `WindowOffsets`.
-      partitions: how many there are.
-      settings: of the topic, those of the broker where it has none of its own.
+      partitions: number of partitions.
+      settings: settings of the topic, including defaults of the broker.
     """
 
     topic_id: str
@@ -29,25 +29,25 @@ class TopicState(NamedTuple):
 
 
 def check_settings(topic: str, settings: Mapping[str, str], least_days: int) -> None:
-    """Refuses a topic in which other messages decide which window a message is in, or whether it is kept.
+    """Refuses a topic in which other messages can affect a message's window or its retention.
 
     Args:
-      topic: its name.
-      settings: of the topic.
-      least_days: for which messages must be kept.
+      topic: name of the topic.
+      settings: settings of the topic.
+      least_days: days for which messages must be kept.
 
     Raises:
-      ConfigError: with the setting and what it must be.
+      ConfigError: with the setting and its required value.
     """
     least = least_days * 86_400_000
     said = collections.defaultdict(lambda: "nothing", {name: text for name, text in settings.items() if text})
     retention = int(said["retention.ms"]) if said["retention.ms"].lstrip("-").isdecimal() else 0
     rules = (
-        # A producer's own times let one message that is dated far in the future move the cuts of all others.
+        # With producers' timestamps, a single message dated far in the future would move the cuts of all others.
         ("message.timestamp.type", "LogAppendTime", said["message.timestamp.type"] == "LogAppendTime"),
         # A message would remove an earlier one of the same key.
         ("cleanup.policy", "delete", said["cleanup.policy"] == "delete"),
-        # A broker that lags behind may lead: messages are lost, and others take their offsets.
+        # If a lagging broker becomes leader, messages are lost and others take their offsets.
         ("unclean.leader.election.enable", "false", said["unclean.leader.election.enable"] == "false"),
         # Messages would push out older ones.
         ("retention.bytes", "-1", said["retention.bytes"] == "-1"),
@@ -59,7 +59,7 @@ def check_settings(topic: str, settings: Mapping[str, str], least_days: int) -> 
 
 
 def check_id(topic: str, topic_id: str) -> None:
-    """Refuses a topic that could not be distinguished from another one of its name; brokers name topics from 2.8 on.
+    """Refuses a topic without an id, which can't be told from another one of its name; brokers have ids since 2.8.
 
     Raises:
       ConfigError: if the broker has no id for it.
@@ -74,17 +74,17 @@ def check_id(topic: str, topic_id: str) -> None:
 def check_reaches_back(
     client: TopicClient, state: TopicState, kept: Sequence[int], starts: Sequence[int], age: int
 ) -> None:
-    """Refuses a first window so old that the broker may have dropped messages of it: nothing else would show it.
+    """Refuses a first window so old that the broker may have dropped some of its messages unnoticed.
 
     Args:
-      client: of the topic.
-      state: of the topic.
-      kept: the first offset that is kept, by partition.
-      starts: the first offset of the window, by partition.
+      client: client of the topic.
+      state: state of the topic.
+      kept: first retained offset, by partition.
+      starts: first offset of the window, by partition.
       age: milliseconds since the window began.
 
     Raises:
-      InputError: if messages before the first that is kept may be of the window.
+      InputError: if dropped messages may belong to the window.
     """
     retention = int(state.settings["retention.ms"] or 0)
     if -1 < retention < age and any(0 < low >= start for low, start in zip(kept, starts, strict=True)):
@@ -95,9 +95,9 @@ class Broker:
     """A connection of the launcher.
 
     Args:
-      client: of the topic.
-      admin: confluent_kafka's client for administrators.
-      consumer: its consumer; reads no messages.
+      client: client of the topic.
+      admin: confluent_kafka's admin client.
+      consumer: confluent_kafka's consumer; reads no messages.
     """
 
     def __init__(self, client: TopicClient, admin: Any, consumer: Any):
@@ -106,10 +106,10 @@ class Broker:
         self._consumer = consumer
 
     def state(self) -> TopicState:
-        """How the topic is kept.
+        """Reads the state of the topic.
 
         Raises:
-          InputError: if there is no such topic, or the broker does not answer.
+          InputError: if the topic doesn't exist, or the broker doesn't answer.
         """
         from confluent_kafka import TopicCollection
         from confluent_kafka.admin import ConfigResource
@@ -124,7 +124,7 @@ class Broker:
         return TopicState(str(about.topic_id), len(about.partitions), settings)
 
     def bounds(self, partitions: int) -> list[tuple[int, int]]:
-        """The first offset of each partition that is kept, and the offset after its last message."""
+        """First retained offset of each partition, and the offset after its last message."""
         from confluent_kafka import TopicPartition
 
         def asked(index: int) -> tuple[int, int]:
@@ -135,13 +135,13 @@ class Broker:
         return [self._answer(functools.partial(asked, index)) for index in range(partitions)]
 
     def cut(self, milliseconds: int, partitions: int) -> list[int]:
-        """Where each partition is cut: at its first message that the broker appended at a time or later.
+        """Offset of the first message in each partition that the broker appended at or after a given time.
 
-        Ends are asked for first. So where no such message is there yet, all before this end are earlier.
+        Ends are read first. So if a partition has no such message yet, all messages before its end are earlier.
 
         Args:
-          milliseconds: since 1970, UTC; brokers' clocks have passed it.
-          partitions: how many.
+          milliseconds: time since 1970, UTC, which the brokers' clocks have passed.
+          partitions: number of partitions.
         """
         from confluent_kafka import TopicPartition
 
@@ -153,14 +153,14 @@ class Broker:
         return [each.offset if each.offset >= 0 else end for each, end in zip(found, ends, strict=True)]
 
     def commit(self, ends: Mapping[int, int]) -> None:
-        """Informs the broker under the group's name how far windows are released, for its tools only."""
+        """Commits released offsets for the consumer group, only for monitoring tools."""
         from confluent_kafka import TopicPartition
 
         places = [TopicPartition(self._client.topic, partition, end) for partition, end in ends.items()]
         self._answer(lambda: self._consumer.commit(offsets=places, asynchronous=False))
 
     def _answer(self, ask: Callable[[], _Answer]) -> _Answer:
-        """An answer, which a broker that starts over is given time for; raises InputError if there is none."""
+        """Repeats a request while a broker restarts; raises InputError if it gets no answer."""
         from confluent_kafka import KafkaError, KafkaException
 
         patience = time.monotonic() + _SECONDS
@@ -180,17 +180,17 @@ class Broker:
 
 @contextlib.contextmanager
 def connected(client: TopicClient, group: str) -> Iterator[Broker]:
-    """A connection under the name of a consumer group.
+    """Connects to a broker as a consumer group.
 
     Raises:
-      ConfigError: if the library is missing, or a property of the client is wrong.
-      InputError: later, where the broker does not answer.
+      ConfigError: if the library is missing, or a client property is wrong.
+      InputError: later, if the broker doesn't answer.
     """
     settings = client.settings()
     import confluent_kafka
     from confluent_kafka.admin import AdminClient
 
-    # An open transaction must not move the end of a partition: its messages were appended when they were.
+    # An open transaction must not hide messages at the end of a partition, which are already appended.
     reading = {"group.id": group, "isolation.level": "read_uncommitted", "enable.auto.commit": False}
     reading["allow.auto.create.topics"] = False
     try:

@@ -1,7 +1,7 @@
-"""Private copies of messages, where a fit reads its rows: exactly those of recorded offsets, on any runner.
+"""Private copies of a topic's messages as input of a fit: exactly those of the recorded offsets, on any runner.
 
-The copies of a window are at `FOLDER/COLUMN=DATE/part-*.parquet` and go when nothing is left to release. They are a
-function of the records, so what a killed attempt has left is removed and copied again.
+The copies of a window are at `FOLDER/COLUMN=DATE/part-*.parquet`; they are deleted once they are no longer needed. They
+are a function of the records, so copies of a killed attempt are removed and made again.
 """
 
 import contextlib
@@ -32,14 +32,14 @@ _COPY = r"\.?part-\d{5}-\d{7}\.parquet(?:\.[0-9a-f]{16})?"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Landing:
-    """Where the messages of an epoch are copied to.
+    """Place for copies of an epoch's messages.
 
     Attributes:
-      records: of its windows.
-      columns: what is taken from each message.
-      column: of the dates in the names of folders.
-      setting: what the folder of the copies is called in messages.
-      options: for Beam.
+      records: records of the epoch's windows.
+      columns: columns to extract from each message.
+      column: name of the date in folder names.
+      setting: name of the folder's setting, for messages.
+      options: Beam options.
     """
 
     records: Records
@@ -53,13 +53,13 @@ class Landing:
         return absolute(self.records.folder).rstrip("/")
 
     def check(self, output: str) -> None:
-        """Refuses a folder that holds anything else: what is there would be removed, or count as rows.
+        """Refuses a folder with other files, which would be removed or count as rows.
 
         Args:
-          output: of the job, where nothing private may be.
+          output: output folder of the job, which must contain nothing private.
 
         Raises:
-          ConfigError: with the folder.
+          ConfigError: with the name of the folder.
         """
         private, released = (f"{_resolved(each)}/" for each in (self._root, output))
         if private.startswith(released) or released.startswith(private):
@@ -73,14 +73,14 @@ class Landing:
                 )
 
     def alone(self) -> contextlib.AbstractContextManager[None]:
-        """Nobody else copies to the folder or removes what is there; raises ConfigError if another job does."""
+        """Locks the folder for this job; raises ConfigError if another job uses it."""
         return alone_at(join(self._root, RECORDS), self.records.epoch, self.setting, self._root)
 
     def copy(self, dates: Sequence[str]) -> None:
         """Copies the messages of windows that were cut.
 
         Raises:
-          InputError: if the broker has dropped some or does not answer, or if workers write elsewhere.
+          InputError: if the broker has dropped messages or doesn't answer, or workers write elsewhere.
         """
         for date in dates:
             make_folder(self._copies(date))
@@ -96,40 +96,40 @@ class Landing:
                 )
 
     def remove(self, dates: Sequence[str] = ()) -> None:
-        """Removes copies of windows; those of all windows if none is named."""
+        """Removes the copies of the given windows, by default of all."""
         if dates:
             _remove([path for date in dates for path in _files_in(self._copies(date))])
         else:
             _remove(self._all())
 
     def clear(self) -> None:
-        """Removes copies that a killed call has left, unless another one is at work here, which removes its own."""
+        """Removes copies of a killed call, unless another job works here, which removes its own."""
         if self._all():
             with contextlib.suppress(ConfigError), self.alone():
                 self.remove()
 
     def _all(self) -> list[str]:
-        """Copies of all windows."""
+        """Paths of the copies of all windows."""
         return [path for path in _files_in(self._root) if self._is_copy(path.removeprefix(f"{self._root}/"))]
 
     def _copies(self, date: str) -> str:
         return join(self._root, f"{self.column}={date}")
 
     def _is_copy(self, below: str) -> bool:
-        """Whether a path below the folder is that of a copy, whole or not."""
+        """Returns whether a relative path is that of a copy, complete or not."""
         return re.fullmatch(rf"{re.escape(self.column)}=\d{{4}}-\d\d-\d\d/{_COPY}", below) is not None
 
 
 def check_kept(client: TopicClient, broker: Broker, records: Sequence[WindowOffsets]) -> None:
-    """Refuses windows of which the broker has dropped messages; the sentence does not say how many.
+    """Refuses windows of which the broker has dropped messages; the error doesn't say how many.
 
     Args:
-      client: of the topic.
-      broker: of it.
-      records: of the windows.
+      client: client of the topic.
+      broker: broker of the topic.
+      records: records of the windows.
 
     Raises:
-      InputError: if there are any.
+      InputError: if messages were dropped.
     """
     kept = broker.bounds(max((len(record.ranges) for record in records), default=0))
     for record in records:
@@ -146,7 +146,7 @@ def _build(
 
 
 def _resolved(path: str) -> str:
-    """A path without links and trailing slashes; one of a store has no links."""
+    """Resolves links and trailing slashes of a path; store paths have no links."""
     return os.path.realpath(local_path(path)) if is_local(path) else path.rstrip("/")
 
 
@@ -160,7 +160,7 @@ def _files_in(folder: str) -> Iterator[str]:
 
 
 def _remove(paths: Sequence[str]) -> None:
-    """Removes files, and local folders that are empty then."""
+    """Removes files, and local folders that are then empty."""
     STORE.delete(*paths)
     for folder in {os.path.dirname(path) for path in paths if is_local(path)}:
         with contextlib.suppress(OSError):

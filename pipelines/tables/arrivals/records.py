@@ -1,7 +1,7 @@
-"""Records of windows: which offsets of a topic are in each, durable before a message is read or noise is drawn.
+"""Records of windows: the topic offsets in each one, durable before a message is read or noise is drawn.
 
-A record is private: it says how many messages there are. It is at `FOLDER/_offsets/EPOCH/DATE.json`. If a ledger
-charges the windows, then its commits know records by their content, see `Register`.
+A record is private, since it reveals the number of messages. It is at `FOLDER/_offsets/EPOCH/DATE.json`. If a ledger
+charges the windows, its commits hold the digests of the records, see `Register`.
 """
 
 import contextlib
@@ -29,15 +29,15 @@ _DAY = 86_400_000
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """The records of an epoch.
+    """Records of an epoch.
 
     Attributes:
-      client: of the topic.
-      folder: of copies and records, private.
-      epoch: its name.
-      days: from one window's date to that of the next.
+      client: client of the topic.
+      folder: private folder of copies and records.
+      epoch: name of the epoch.
+      days: days between the dates of two windows.
       first: date of the first window.
-      register: of what windows that are committed have left; None of windows that no ledger charges.
+      register: register of the windows' private state; None for windows that no ledger charges.
     """
 
     client: TopicClient
@@ -48,11 +48,11 @@ class Records:
     register: Register | None = None
 
     def path(self, date: str) -> str:
-        """Where the record of a window is."""
+        """Path of a window's record."""
         return join(absolute(self.folder), RECORDS, self.epoch, f"{date}.json")
 
     def place(self, date: str, copies: str) -> RecordPlace:
-        """What workers know of a window whose messages they copy to a folder."""
+        """Returns what workers need to copy the messages of a window to a folder."""
         return RecordPlace(self.path(date), self.digest(date), copies)
 
     def digest(self, date: str) -> str:
@@ -60,10 +60,10 @@ class Records:
         return digest_of(self._raw(date))
 
     def found(self, date: str) -> WindowOffsets | None:
-        """The record of a window; None if it was not cut yet.
+        """Reads the record of a window; returns None if it isn't cut yet.
 
         Raises:
-          InputError: if another file is there.
+          InputError: if the file is another one.
         """
         path = self.path(date)
         if not STORE.exists(path):
@@ -74,24 +74,23 @@ class Records:
         return found
 
     def kept(self, date: str) -> WindowOffsets:
-        """The record of a window that was cut; raises InputError if there is none."""
+        """Reads the record of a window that was cut; raises InputError if it is missing."""
         found = self.found(date)
         if found is None:
             raise record_refusal(self.path(date)).because("nothing")
         return found
 
     def cut(self, broker: Broker, state: TopicState, date: str, before: WindowOffsets | None) -> WindowOffsets:
-        """The record of a window, written down if there is none; of two launchers the first decides.
+        """Returns the record of a window, writing it if there is none; the first of two launchers wins.
 
         Args:
-          broker: of the topic.
-          state: of the topic now.
-          date: of the window, whose end brokers' clocks have passed.
-          before: the record of the window before; None of the first one of the epoch.
+          broker: broker of the topic.
+          state: current state of the topic.
+          date: date of the window, whose end the brokers' clocks have passed.
+          before: record of the window before; None for the first one of the epoch.
 
         Raises:
-          InputError: if the topic is another one than that of the windows before, the records do not join, or that of a
-            window that is released is gone.
+          InputError: if the topic was replaced, the records don't join, or the record of a released window is missing.
         """
         if self.found(date) is None:
             if self.register is not None and self.register.is_over(self._index(date)):
@@ -110,7 +109,7 @@ class Records:
         return found
 
     def _asked(self, broker: Broker, state: TopicState, date: str, before: WindowOffsets | None) -> WindowOffsets:
-        """What the broker says of a window. A partition that is new begins at its start."""
+        """Asks the broker for the offsets of a window; a new partition begins at its start."""
         begin = self._begins(date)
         cut = begin + self.days * _DAY
         ends = broker.cut(cut, state.partitions)
@@ -125,7 +124,7 @@ class Records:
         )
 
     def _first_starts(self, broker: Broker, state: TopicState, begin: int) -> dict[int, int]:
-        """Where the first window starts, in each partition."""
+        """First offset of the first window in each partition."""
         kept = [low for low, _ in broker.bounds(state.partitions)]
         starts = broker.cut(begin, state.partitions)
         check_reaches_back(self.client, state, kept, starts, int(time.time() * 1000) - begin)
@@ -139,10 +138,10 @@ class Records:
         return self.register.read(State.OFFSETS, self._index(date), path, refusal, may_be_open=True)
 
     def _index(self, date: str) -> int:
-        """Number of the window of a date."""
+        """Number of the window with this date."""
         return index_of(self.first, self.days, date)
 
     def _begins(self, date: str) -> int:
-        """The first moment of a window, in milliseconds since 1970 (UTC)."""
+        """Start of a window, in milliseconds since 1970 (UTC)."""
         start = datetime.date(1970, 1, 1)
         return (datetime.date.fromisoformat(date) - start).days * _DAY

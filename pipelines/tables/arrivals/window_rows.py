@@ -1,4 +1,4 @@
-"""Where the rows of windows come from: folders that another system writes, or messages of a topic."""
+"""Sources of the windows' rows: folders that another system writes, or messages of a topic."""
 
 import contextlib
 import dataclasses
@@ -19,13 +19,13 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TopicWindows:
-    """How messages of a topic become the rows of windows.
+    """Settings for reading windows from a topic.
 
     Attributes:
-      calendar: of them.
-      band: how many windows a release reads, its own among them.
-      landing: where their messages go.
-      expected: messages that each window has at least while its producer works; None if nobody says so.
+      calendar: calendar of the windows.
+      band: number of windows that a release reads, including its own.
+      landing: place for copies of their messages.
+      expected: smallest number of messages per window while the producer works; None if not set.
     """
 
     calendar: Calendar
@@ -38,21 +38,21 @@ class FolderRows:
     """Rows that are in the folders of their windows already.
 
     Attributes:
-      short: dates of windows with fewer rows than their producer is expected to send; private.
+      short: dates of windows with fewer rows than expected from their producer; private.
     """
 
     def __init__(self) -> None:
         self.short: list[str] = []
 
     def ready(self, index: int) -> Mapping[str, str]:
-        """Makes the rows of a window and of those before it readable; SHA-256 of what says which rows these are."""
+        """Makes the rows of a window and of earlier ones readable; returns SHA-256 digests that identify them."""
         return {}
 
     def released(self, index: int) -> None:
-        """Takes note that a window is released."""
+        """Called when a window is released."""
 
     def _arrived(self, date: str, n_rows: int, expected: int | None) -> None:
-        """Informs the operator, and nobody else, of a producer that has sent nothing, or less than it should."""
+        """Tells only the operator that a producer has sent nothing, or too little."""
         if not n_rows:
             MEASURES.put(SILENT, 1.0, date)
             MEASURES.note(f"{date}: {self.nothing}")
@@ -61,17 +61,17 @@ class FolderRows:
             self.short.append(date)
 
     nothing = "the folder of the day is missing, or holds no row"
-    """The warning on a window to which nobody has written."""
+    """Warning on a window that received nothing."""
 
 
 class LakeRows(FolderRows):
-    """Rows in folders of dates, which are looked at where someone wants to know whether they came.
+    """Rows in dated folders, which are counted only if someone monitors their arrival.
 
     Args:
-      calendar: of the windows.
-      data: of the job.
-      column: of the dates in the names of folders.
-      expected: rows that each window has at least while its producer works; None if nobody says so.
+      calendar: calendar of the windows.
+      data: data section of the job.
+      column: name of the date in folder names.
+      expected: smallest number of rows per window while the producer works; None if not set.
     """
 
     def __init__(self, calendar: Calendar, data: DataConfig, column: str, expected: int | None):
@@ -79,11 +79,11 @@ class LakeRows(FolderRows):
         self._calendar, self._data, self._column, self._expected = calendar, data, column, expected
 
     def ready(self, index: int) -> Mapping[str, str]:
-        """Looks into the folder; whatever is there, the window is released."""
+        """Counts the rows in the folder for monitoring; the window is released in any case."""
         if MEASURES.listener is not None or self._expected is not None:
             date = self._calendar.date(index)
             with contextlib.suppress(InputError):
-                # What cannot be read ends the fit, which says so.
+                # Unreadable files are reported by the fit.
                 n_rows = rows_on(self._data, self._column, date, self._expected or 1)
                 self._arrived(date, n_rows, self._expected)
         return {}
@@ -93,8 +93,8 @@ class TopicRows(FolderRows):
     """Messages of a topic, copied to private files while windows are released.
 
     Args:
-      windows: of the topic.
-      broker: of the topic.
+      windows: settings of the topic's windows.
+      broker: broker of the topic.
     """
 
     nothing = "the offsets of the topic did not move"
@@ -113,7 +113,7 @@ class TopicRows(FolderRows):
 
         Raises:
           ConfigError: if other messages could move a cut, or push messages out.
-          InputError: if messages or records are gone, or the broker does not answer.
+          InputError: if messages or records are missing, or the broker doesn't answer.
         """
         records, broker, date = self._landing.records, self._broker, self._calendar.date
         if records.register is not None:
@@ -138,7 +138,7 @@ class TopicRows(FolderRows):
         return {State.OFFSETS: records.digest(date(index))}
 
     def released(self, index: int) -> None:
-        """Informs the broker how far windows are released; if it does not listen, nothing depends on it."""
+        """Tells the broker which offsets are released; failures are ignored, since nothing depends on it."""
         try:
             self._broker.commit(self._landing.records.kept(self._calendar.date(index)).ends)
         except InputError:
@@ -154,14 +154,14 @@ class TopicRows(FolderRows):
 
 @contextlib.contextmanager
 def arriving(windows: TopicWindows | FolderRows, output: str) -> Iterator[FolderRows]:
-    """The rows of windows, while some are due.
+    """Yields the rows of due windows, and removes copies at the end.
 
     Args:
-      windows: of a topic, or rows that are in folders.
-      output: folder of the job.
+      windows: windows of a topic, or rows in folders.
+      output: output folder of the job.
 
     Raises:
-      ConfigError: if the folder of the copies holds anything else, or another job uses it.
+      ConfigError: if the folder of copies has other files, or another job uses it.
     """
     if isinstance(windows, FolderRows):
         yield windows
@@ -177,6 +177,6 @@ def arriving(windows: TopicWindows | FolderRows, output: str) -> Iterator[Folder
 
 
 def clear(windows: TopicWindows | LakeRows | None) -> None:
-    """Removes copies that a killed call has left, where no window is due whose release would."""
+    """Removes copies left by a killed call, if no window is due whose release would do so."""
     if isinstance(windows, TopicWindows):
         windows.landing.clear()
