@@ -1,1 +1,1 @@
-"""Jobs: each turns options into a config, builds a pipeline and runs it."""
+"""Jobs: each loads a config, builds a pipeline and runs it."""

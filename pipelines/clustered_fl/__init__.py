@@ -1,1 +1,1 @@
-"""The `clustered_fl` job and what it writes."""
+"""The `clustered_fl` job and its outputs."""

@@ -1,1 +1,1 @@
-"""The `dapple` command: words to jobs, and flags to options."""
+"""The `dapple` command: runs jobs and tools, and parses flags."""

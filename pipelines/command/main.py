@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                     code, sentence = (ConfigError.exit_code, library) if library else (1, describe_unexpected(error))
                     cause = error
                 else:
-                    # The last line of the standard output.
+                    # Last line of stdout.
                     sys.stdout.write("" if summary is None else json.dumps(summary) + "\n")
                     sys.stdout.flush()
                 if code:

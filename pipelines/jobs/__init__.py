@@ -1,1 +1,1 @@
-"""What a job is, where it writes, and the one way in which all of them run."""
+"""Job records, their outputs, and the common steps that run every job."""

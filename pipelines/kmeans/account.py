@@ -3,14 +3,14 @@
 Entries of a run, in order, and what must be on disk before the next one:
 
 1. `reserve`: before any row is read. Fixes the settings, the output and the run's nonce; also notes the versions.
-2. `start`: before any noise is drawn. The kept key exists. The digest of the key that is derived from it and the nonce
-   is fixed now, and that of all input under this key. A digest that another run has is refused. Noise is a function of
-   derived key, plan and exact sums, so from here on a repeated attempt draws the same noise, or refuses.
-3. `commit`: the released files and their manifest are staged and flushed; their digests are fixed now. Then keys are
-   deleted and the staging folder becomes the output, in steps that can be repeated.
+2. `start`: before any noise is drawn. The kept key exists. Fixes the digest of the key derived from it and the nonce,
+   and the fingerprint of all input under this key. Refuses a digest that another run has. Noise is a function of the
+   derived key, the plan and exact sums, so from now on a repeated attempt draws the same noise, or refuses.
+3. `commit`: the released files and their manifest are staged and flushed. Fixes their digests. Then the keys are
+   deleted and the staging folder becomes the output, in repeatable steps.
 
-A committed run whose files are lost is drawn again while its keys are there: the release must be the same, and the
-ledger has a second `commit`, of the new manifest.
+A committed run whose files are lost is drawn again while its keys exist: the release must be the same, and the
+ledger gets a second `commit` with the new manifest.
 """
 
 import contextlib

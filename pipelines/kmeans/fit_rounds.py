@@ -117,7 +117,7 @@ class FitRounds:
         return [{"round": each.path, "releases": [_law(release) for release in each.releases]} for each in rounds]
 
     def rounds_done(self, arrays: Arrays) -> int:
-        """Returns the number of rounds in a state; refuses a state whose large arrays belong to another run."""
+        """Returns the number of rounds completed in a state; refuses a state with large arrays of another run."""
         if bytes(arrays[_STAGED]) != _digest(self._staged):
             raise MalformedError("a state beside other public points")
         self._state(arrays)

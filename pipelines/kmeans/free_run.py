@@ -127,7 +127,7 @@ class FreeRun(Place):
             )
         own = uri in (self.folder.path(KEY_FILE), self.folder.path(SECRET_FILE))
         if own and not begun:
-            delete_key(uri, setting)  # The process that made it was killed before it drew anything.
+            delete_key(uri, setting)  # Left by a process that was killed before it drew noise.
         if made := not STORE.exists(uri):
             create_key(uri, setting)
         if made or own:

@@ -1,1 +1,1 @@
-"""The page that every report is: sections, style and plots."""
+"""Common parts of all report pages: sections, style and plots."""

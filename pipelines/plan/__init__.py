@@ -1,1 +1,1 @@
-"""Before and after spending: a first job, what a job will cost, whether a run is whole, what killed runs left."""
+"""Commands around a run: `init`, `plan`, `verify` and `clean`."""

@@ -215,7 +215,7 @@ class Expected:
 
     @property
     def _fixed(self) -> list[bool]:
-        """Whether the noise of each release is known in advance; releases after moved groups have unknown bounds."""
+        """Flags for releases whose noise is known in advance; releases after moved groups have unknown bounds."""
         units = np.concatenate([self.simulated.units, probed_units(self.fit.initial, self.fit.rounds)])
         fixed = (units == units[0]).all(axis=0)
         moving = (index for index, each in enumerate(self.releases) if meaning_of(each.plan.spec).role is Role.GROUPS)

@@ -37,7 +37,7 @@ _HEAD = (
     "# Next: fill in what says FILL IN, then `dapple plan --config` this file, which spends nothing.",
 )
 MOST_QUESTIONS = 30
-"""With more questions none is asked; the job has a line for each instead."""
+"""Largest number of questions to ask; beyond it the job has a line for each instead."""
 _BESIDE_ENCODE = (
     "# Then intervals go there, too, as {kind: bounds, lower: 0, upper: 100, to: symmetric}, and domain is [-1, 1]."
 )

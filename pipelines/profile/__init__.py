@@ -1,1 +1,1 @@
-"""A private description of the clusters of a released model: the job, its page, its entry in the registry."""
+"""A private description of a released model's clusters: the job, its page and its registry entry."""

@@ -76,7 +76,7 @@ def build(root: beam.Pipeline, source: ReportSource, folder: str, spill_folder: 
 
 
 def _work(run: Run[ShuffleConfig], source: ReportSource) -> ShuffleResult:
-    """Writes `REPORTS_FOLDER` into the staging folder; raises InputError for too few reports."""
+    """Writes `REPORTS_FOLDER` into the staging folder; raises InputError if there are too few reports."""
     options, folder = run.options.beam, run.folder.staging
     STORE.make_folder(join(folder, REPORTS_FOLDER))
     with spilling(folder, options) as spill:

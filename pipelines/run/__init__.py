@@ -1,1 +1,1 @@
-"""A run: its folder, its graph, its rounds in chunks, its errors."""
+"""Parts of a run: its folder, graph, chunks of rounds and errors."""

@@ -48,7 +48,7 @@ class RunFolder:
         self._local = is_local(output)
         self.output = output.removeprefix("file://") if self._local else output
         self.run_id = run_id
-        # Workers may have another working folder.
+        # Workers may have another working directory.
         self.staging = staging_folder(absolute(output), run_id)
         self._published: dict[str, str] = {}
         self._warnings: dict[str, int | None] = {}

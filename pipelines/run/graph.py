@@ -101,7 +101,7 @@ def run_graph(build: Callable[[beam.Pipeline], None], options: PipelineOptions, 
                 with _followed(options, promise):
                     _wait(running)
         finally:
-            # In a notebook Beam leaves it behind.
+            # Beam doesn't remove it in a notebook.
             shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
         return found
 
@@ -116,7 +116,7 @@ def _watch_workers(options: PipelineOptions) -> None:
     if options.view_as(DirectOptions).direct_running_mode != "multi_processing":
         return
     try:
-        # Beam's modules behind it are private.
+        # It imports private modules of Beam.
         from dapple_dp.pipelines.run import watched_worker
 
         watched_worker.register()

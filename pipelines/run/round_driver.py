@@ -47,7 +47,7 @@ _ON_A_JOB_SERVER = ("flinkrunner", "portablerunner")
 """Runner names as Beam compares them: in any case, or the path of the class."""
 _ROUNDS_ON_A_JOB_SERVER = 10
 LARGE_BYTES = 8 << 30
-"""With this many bytes of rows, a separate pipeline costs less than a hundredth of a round on one machine."""
+"""Bytes of rows above which a separate pipeline costs less than a hundredth of a round on one machine."""
 
 InProcess = Callable[[Arrays], GraphPrivacy]
 """Takes the state before the first round, writes the releases, and returns the spending."""
@@ -104,7 +104,7 @@ class ChunkedProtocol(Protocol):
 
     n_rounds: int
     asks_last: bool
-    """Whether the arrays after the last round are needed; otherwise its graph writes the releases."""
+    """True if the arrays after the last round are needed; otherwise its graph writes the releases."""
 
     def initial(self) -> Arrays:
         """Returns the public state before the first round."""

@@ -1,1 +1,1 @@
-"""The `prepare` job, and clients brought together before a job."""
+"""The `prepare` job, and grouping of rows by client before other jobs."""

@@ -53,8 +53,6 @@ class SweepFolder:
     def open(self) -> None:
         """Creates or reopens the folder, locked until `release`, and removes private files of a killed process.
 
-        Nobody else has it until `release`.
-
         Raises:
           ConfigError: if the folder has other content, the sweep is complete, or another run of it is in progress.
         """

@@ -1,1 +1,1 @@
-"""A fit made ready: public data read, noise calibrated, nothing private touched."""
+"""Planning of a fit: reads public data and calibrates noise, without reading private data."""

@@ -76,7 +76,7 @@ def _drift(planned: PlannedFit, previous: PreviousRun, model: ClusterModel, matc
         scores=_scattered(pairs, scores),
         sizes=np.stack([before, model.noisy_sizes], axis=1),
         size_stddevs=stddevs,
-        # Noise of successive windows is correlated, and each has rows of its own days alone.
+        # No size scores: the noise of successive windows is correlated, and each has only rows of its own days.
         size_scores=size_scores if epoch is None else np.full(len(pairs), np.nan),
     )
 

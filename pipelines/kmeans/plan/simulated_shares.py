@@ -141,10 +141,10 @@ def _cost(config: FitConfig, world: World, number: int, protocol: RoundsProtocol
 
 
 def nearly_calibrated(unit: PrivacyUnit, rounds: Sequence[RoundSpec], epsilon: float, delta: float) -> PrivacyPlan:
-    """Returns nearly the plan of `calibrate` with allocation `tuned`: without the slack for discrete noise.
+    """Approximates the plan of `calibrate` with allocation `tuned`: omits the slack for discrete noise.
 
-    Gaussian noise composes in closed form, so many plans can be compared without a search for each. The epsilon of
-    the plan is infinite, so nothing takes it for a guarantee.
+    Gaussian noise composes in closed form, so many plans can be compared without a search for each. The epsilon of the
+    plan is infinite, so that it can't be mistaken for a guarantee.
 
     Raises:
       ValueError: if the noise doesn't fit the lattice.

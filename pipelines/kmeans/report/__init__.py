@@ -1,1 +1,1 @@
-"""What a fit writes beside the released tables."""
+"""Files of a fit besides the released tables."""

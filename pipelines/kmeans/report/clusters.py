@@ -24,7 +24,7 @@ _MOST_FEATURES = 40
 _MOST_COLUMNS = 4
 """Largest number of columns whose typical values are shown."""
 _MOST_ALIKE = 3
-"""If noise may hide the largest among this many other categories, the column is shown as mixed."""
+"""Number of further categories that noise may hide as the largest, from which a column is shown as mixed."""
 _SIGNS = 3
 
 
@@ -384,7 +384,7 @@ def _typical(view: FitView, index: int) -> str:
     words = []
     for column, part in columns:
         if view.unknown_noise and part.stop - part.start > 1:
-            continue  # Noise may hide which of all values is the largest.
+            continue  # Noise may hide the largest value.
         best, *others = view.summary.largest_of(index, part)
         name = view.summary.names[best]
         if len(others) >= _MOST_ALIKE:

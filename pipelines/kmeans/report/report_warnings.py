@@ -155,7 +155,7 @@ def _of_spread(view: FitView) -> Found:
     found, centers = view.summary.found, view.summary.centers
     if int(found.sum()) < 2 or centers.shape[1] < 2 or view.unknown_noise:
         return None
-    # Weighed by sizes: the center of a few rows is mostly noise.
+    # Weighted by sizes, since the center of a few rows is mostly noise.
     weights = view.summary.sizes[found] / view.summary.sizes[found].sum()
     offsets = centers[found] - weights @ centers[found]
     spread = np.sqrt(weights @ offsets**2)

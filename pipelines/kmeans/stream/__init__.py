@@ -1,1 +1,1 @@
-"""The `stream` job: windows of an epoch, one fit after another, and a page of all of them."""
+"""The `stream` job: fits the windows of an epoch in turn, and draws a page of all of them."""

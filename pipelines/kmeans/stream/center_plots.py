@@ -97,7 +97,7 @@ def distance_lines(history: History) -> Figure:
 
 
 def score_lines(history: History) -> Figure:
-    """Drift score of each cluster, and the threshold."""
+    """Drift score of each cluster, with the threshold."""
     lines = [
         Series(f"cluster {number}", history.x, history.values("scores", number)) for number in history.largest(NAMED)
     ]

@@ -1,1 +1,1 @@
-"""Signals of a command for the person on call: lines of the log, metrics, and where they go."""
+"""Log lines and metrics of a command for its operator, and their destinations."""

@@ -1,1 +1,1 @@
-"""Messages of a topic: where its windows are cut, and a private copy of those that a window reads."""
+"""Messages of a topic: cuts between windows, and private copies of the messages that a window reads."""

@@ -45,11 +45,11 @@ def check_settings(topic: str, settings: Mapping[str, str], least_days: int) -> 
     rules = (
         # With producers' timestamps, a single message dated far in the future would move the cuts of all others.
         ("message.timestamp.type", "LogAppendTime", said["message.timestamp.type"] == "LogAppendTime"),
-        # A message would remove an earlier one of the same key.
+        # With compaction, a message would remove earlier ones with the same key.
         ("cleanup.policy", "delete", said["cleanup.policy"] == "delete"),
         # If a lagging broker becomes leader, messages are lost and others take their offsets.
         ("unclean.leader.election.enable", "false", said["unclean.leader.election.enable"] == "false"),
-        # Messages would push out older ones.
+        # With a size limit, new messages would push out older ones.
         ("retention.bytes", "-1", said["retention.bytes"] == "-1"),
         ("retention.ms", f"-1 or at least {least} ({least_days} days)", retention == -1 or retention >= least),
     )
