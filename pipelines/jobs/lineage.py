@@ -1,10 +1,9 @@
 """OpenLineage events for the start and the end of a run, with its privacy spending as a facet.
 
 Events are plain data in the format of OpenLineage 2-0-2, so they need no extra library. They hold what the run has
-published, names of data sets, and the run's place in the ledger, but nothing computed from rows.
-
-The duration of a run depends on its rows. So an event has the time at which the command started, or the window was due
-if that is later, and an end event is a millisecond after it, unless private times are asked for.
+published, names of data sets, and the run's place in the ledger, but nothing computed from rows. The duration of a run
+depends on its rows, so a start event has the public start time (that of the command, or the due time of the window if
+later), and an end event a time one millisecond later, unless private times are asked for.
 """
 
 import contextlib

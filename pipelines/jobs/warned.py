@@ -20,12 +20,10 @@ def with_warnings(summary: dict[str, Any], forewarned: tuple[str, ...] | None) -
 
     Args:
       summary: summary of a finished job; if it names the output, the manifest there is read.
-      forewarned: warnings logged before the job ran; the only ones of a job without a report. None for a job that never
-        warns.
+      forewarned: warnings logged before the job ran, the only ones without a report; None for a job that never warns.
 
     Returns:
-      The summary with `warnings`: None if a report could not be drawn or its manifest could not be read; missing for a
-      job that never warns.
+      The summary with `warnings`: None if the report or its manifest is unusable, missing for a job that never warns.
     """
     known: dict[str, int | None] = {} if forewarned is None else {"warnings": len(forewarned)}
     if "output" in summary and "warnings" not in summary:

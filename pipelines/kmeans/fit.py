@@ -105,8 +105,7 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
       planned: the job.
       options: Beam options.
       folder: private staging folder, which receives the released files.
-      account: account of a run that other processes may resume, which keeps the key; None for a run that ends with this
-        process.
+      account: account of a run that other processes may resume; None for a run that ends with this process.
 
     Raises:
       DappleError: if the run fails.

@@ -84,8 +84,7 @@ def build(root: beam.Pipeline, opened: OpenRound, masked: MaskedReleases, path: 
       opened: the round, now closed.
       masked: noised sum of the round.
       path: output file of the releases.
-      shares: folder of the shares that clients with pairwise masks handed out; read by workers, so that the graph holds
-        none.
+      shares: folder of the shares handed out for pairwise masks; read by workers, so that the graph holds none.
     """
     plan, masking, state = opened.plan, opened.masking, opened.broadcast(root)
     unmask: beam.PTransform = UnmaskReleases(plan=plan, state=state, masking=masking)
