@@ -12,7 +12,7 @@ from dapple_dp.pipelines.run.stores import check_stores
 from dapple_dp.schemas.errors import ConfigError
 
 BEAMS = ("--cache_megabytes", "--label", "--update")
-"""Beam flags with the same name as a setting of some job."""
+"""Flags of runs with the same name as a setting of some job."""
 _MOST_NAMED = 3
 _LARGEST = 1 << 20
 """Bytes. Larger config files aren't checked here; the job itself reads and refuses them."""

@@ -189,7 +189,7 @@ def _copy_folder(folder: str) -> str:
 
 
 def _say(rows: JobRows, copy: str) -> None:
-    """Logs that rows may be grouped; logged in any case, since whether clients are split is private."""
+    """Logs that rows may be grouped, before that is known: whether clients are split is private."""
     _LOGGER.info("bringing the rows of each client together where they are apart")
 
 

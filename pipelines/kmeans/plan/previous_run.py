@@ -186,7 +186,7 @@ def memory_from(content: bytes, numbers: tuple[int, ...], n_features: int, folde
 
 
 def _memory_form(n_features: int) -> TableForm:
-    """Table form of the memory file: two lists per row, with row size bounds that allow for random noise."""
+    """Table form of the memory file: two lists per row; random noise keeps rows from compressing to nothing."""
     return TableForm(schema=MEMORY_SCHEMA, row_bytes=32 * n_features + (1 << 9), least_bytes=8)
 
 
