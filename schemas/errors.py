@@ -83,7 +83,7 @@ class NoInputYetError(InputError):
 
 
 class UnavailableError(InputError):
-    """What holds the input, such as a broker, does not answer; nothing was lost."""
+    """The input's server, such as a broker, doesn't answer; nothing was lost."""
 
     exit_code = 75
 
@@ -127,13 +127,13 @@ class AbsentError(DappleError):
 
 
 class StoreAwayError(DappleError, OSError):
-    """What holds the files, such as an object store, does not answer; the same command may go on later."""
+    """The store of the files, such as an object store, doesn't answer; you can run the same command again later."""
 
     exit_code = 75
 
 
 class StoreDeniedError(ConfigError, OSError):
-    """What holds the files refuses access; no retry helps."""
+    """The store of the files denies access; retrying doesn't help."""
 
 
 class RunnerError(DappleError):
