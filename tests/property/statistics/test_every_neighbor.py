@@ -126,10 +126,7 @@ def centers_of(d):
 
 
 def assigners(small, d):
-    found = [
-        small.assignment.Assigner(each, None, third)
-        for each, third in zip(centers_of(d), (False, True, True), strict=False)
-    ]
+    found = [small.assignment.Assigner(each) for each in centers_of(d)]
     if d == 2:
         projection = small.assignment.Projection.from_basis(np.array([[0.6], [0.8]]))
         found.append(small.assignment.Assigner(np.array([[-2.0], [3.0]]), projection))
