@@ -220,7 +220,6 @@ def partitions(width: int) -> dict[str, object]:
     return {
         "centers": Assigner(centers_of("edge", 3, width)),
         "many centers": Assigner(centers_of("edge", 40, width)),
-        "a third": Assigner(centers_of("edge", 3, width), None, True),
         "projected": Assigner(np.trunc(centers_of("edge", 3, dims)), projection),
         "grid": Grid((3,) * dims, np.full(dims, ONE / 2.0), np.zeros(dims), projection),
         "tree": tree if tree.complete else tree._replace(size=32),
