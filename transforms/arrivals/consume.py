@@ -23,16 +23,16 @@ from dapple_dp.transforms.files.private_sink import PrivateSink
 from dapple_dp.transforms.files.stores import is_local, join, local_path
 
 ANSWER_SECONDS = 120.0
-"""How long a broker may take for its next answer; a transaction that is open may keep messages back for a minute."""
+"""Seconds that a broker may take for its next answer; an open transaction may hold messages back for a minute."""
 _POLL_SECONDS = 1.0
 _MOST_PROPERTY_BYTES = 1 << 16
 
 
 class TopicClient(NamedTuple):
-    """How a client reaches a topic.
+    """Connection of a client to a topic.
 
     Attributes:
-      servers: where brokers listen.
+      servers: addresses of the brokers.
       topic: its name.
       properties: path of a file of client properties, which workers read; empty for none.
     """
@@ -43,14 +43,14 @@ class TopicClient(NamedTuple):
 
     @classmethod
     def of(cls, config: TopicConfig) -> "TopicClient":
-        """The client that a job asks for."""
+        """Creates the client that a job's config describes."""
         return cls(config.servers, config.topic, config.properties or "")
 
     def settings(self) -> dict[str, Any]:
-        """Settings of the library, passwords of the file included.
+        """Returns the settings of the library, including passwords from the file.
 
         Raises:
-          ConfigError: if the file cannot be read or says something else, or the library is missing.
+          ConfigError: if the file can't be read or isn't a file of properties, or the library is missing.
         """
         if importlib.util.find_spec("confluent_kafka") is None:
             raise ConfigError(
@@ -64,14 +64,14 @@ class TopicClient(NamedTuple):
         return {**given, "bootstrap.servers": self.servers, "log_level": 0}
 
     def silent(self) -> UnavailableError:
-        """The error for a broker that does not answer; what it would have said may hold values."""
+        """Creates the error for a broker that doesn't answer; its own message is left out, since it may hold values."""
         return UnavailableError(
             f"the brokers at {self.servers} must answer for the topic {self.topic}, got nothing that can be used; "
             "check them, the properties of the client and its rights, and run the job again."
         )
 
     def gone(self) -> InputError:
-        """The error for messages that are gone."""
+        """Creates the error for messages that the broker has dropped."""
         return InputError(
             f"the topic {self.topic} must keep the messages of all windows that a release adds up, got a broker that "
             "has dropped some; lengthen retention.ms, and start over under another name."
@@ -79,9 +79,9 @@ class TopicClient(NamedTuple):
 
 
 def messages(client: TopicClient, partition: int, first: int, end: int) -> Iterator[bytes | None]:
-    """Values of the committed messages of a range, in the order of their offsets; None where there is no value.
+    """Yields the values of the committed messages of a range, by offset; None for a message without a value.
 
-    Offsets without a message, such as marks of transactions, are passed over. A range that was read once gives the
+    Offsets without a message, such as markers of transactions, are skipped. A range that was read once gives the
     same messages again.
 
     Args:
@@ -106,11 +106,11 @@ def messages(client: TopicClient, partition: int, first: int, end: int) -> Itera
 
 
 _READS_ONLY = {
-    # A group's name must be given; nothing is ever kept under it.
+    # A group name is required, but nothing is ever stored under it.
     "group.id": "dapple-reads-ranges",
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
-    # An offset that is gone is an error; another one would be read in its place.
+    # A dropped offset is an error; otherwise the client would read another one instead.
     "auto.offset.reset": "error",
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
@@ -122,14 +122,14 @@ _READS_ONLY = {
 
 
 def _until(consumer: Any, client: TopicClient, end: int) -> Iterator[bytes | None]:
-    """Messages below an offset."""
+    """Yields the values of messages below an offset."""
     patience = time.monotonic() + ANSWER_SECONDS
     while True:
         found = consumer.poll(_POLL_SECONDS)
         if found is None or found.error() is not None:
             if found is not None and _at_end(found, client, end):
                 return
-            # A broker may answer with errors only.
+            # A broker may answer with nothing but errors.
             if time.monotonic() > patience:
                 raise client.silent()
             continue
@@ -142,7 +142,7 @@ def _until(consumer: Any, client: TopicClient, end: int) -> Iterator[bytes | Non
 
 
 def _at_end(found: Any, client: TopicClient, end: int) -> bool:
-    """Whether a partition's end, which is no error, is behind the range; errors that pass are waited for."""
+    """Returns whether an end-of-partition event is past the range; ignores errors that a retry may solve."""
     from confluent_kafka import KafkaError
 
     code = found.error().code()
@@ -156,13 +156,13 @@ def _at_end(found: Any, client: TopicClient, end: int) -> bool:
 
 
 def record_refusal(path: str) -> Refusal:
-    """The refusal of a record that is not as the job wrote it."""
+    """Creates the refusal of a record that is not as the job wrote it."""
     rule = f"{path} must be the record of offsets that this job wrote"
     return Refusal(kind=InputError, rule=rule, remedy="restore it, or start over under another name")
 
 
 def chunks_of(place: RecordPlace) -> Iterator[tuple[str, Chunk]]:
-    """Parts of a window and the folder of their copies, in a worker; a graph must hold no offsets.
+    """Yields the parts of a window with the folder of their copies; runs on workers, so that no graph holds offsets.
 
     Raises:
       InputError: if the record is not that of the launcher.
@@ -176,7 +176,7 @@ def chunks_of(place: RecordPlace) -> Iterator[tuple[str, Chunk]]:
 
 
 def copy_chunk(element: tuple[str, Chunk], client: TopicClient, columns: MessageColumns | PackedColumns) -> None:
-    """Writes the messages of a part as one file; a second attempt replaces it by its equal.
+    """Writes the messages of a part as one file; a second attempt replaces it with an equal one.
 
     Args:
       element: folder and part.
@@ -189,7 +189,7 @@ def copy_chunk(element: tuple[str, Chunk], client: TopicClient, columns: Message
     if not is_local(path):
         write_bytes(path, table_bytes(table))
         return
-    # A disk shows a file from its first byte, and another attempt may be at the same one.
+    # A disk shows a file before it is complete, and another attempt may be writing the same one.
     part = join(folder, f".{chunk.file}.{secrets.token_hex(8)}")
     write_bytes(part, table_bytes(table))
     os.replace(local_path(part), local_path(path))
@@ -213,7 +213,7 @@ class CopyMessages(beam.PTransform):
     columns: MessageColumns | PackedColumns
 
     def expand(self, root: beam.Pipeline) -> beam.PCollection:
-        """Reads records, spreads their parts, copies."""
+        """Reads the records, spreads their parts over workers and copies them."""
         return (
             root
             | "Records" >> beam.Create(self.places, reshuffle=False)

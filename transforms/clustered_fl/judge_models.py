@@ -1,4 +1,4 @@
-"""How well the models of clients do on labeled rows: exact counts, for the trusted zone.
+"""Accuracy of clients' models on labeled rows: exact counts, for the trusted zone.
 
 Input element: `ShardRef`. Output: a file with (client, correct rows, rows). Nothing here is private in the sense of a
 guarantee; a page that shows it must say so.
@@ -21,7 +21,7 @@ from dapple_dp.transforms.numerics.clustered_fl.dp_sgd import model_of
 
 
 class ClientModels(NamedTuple):
-    """Which client uses which model.
+    """Models, and the model that each client uses.
 
     Attributes:
       shape: of every model.
@@ -35,7 +35,7 @@ class ClientModels(NamedTuple):
 
 
 def _count(shard: ShardRef, contract: LabeledContract, used: ClientModels) -> Iterator[tuple[str, np.ndarray]]:
-    """Correct rows and rows of every client of a shard that has a model."""
+    """Yields the numbers of correct rows and of rows of every client of a shard that has a model."""
     if shard == EMPTY_SHARD:
         return
     rows, model = read_shard(shard, contract), model_of(used.shape)
@@ -58,7 +58,7 @@ class JudgeModels(beam.PTransform):
     """`ShardRef`s of labeled rows → a file of [client, correct rows, rows], sorted by client.
 
     Attributes:
-      contract: how rows are read.
+      contract: reads the rows.
       used: models, public.
       path: of the file, in a private folder.
 
@@ -70,7 +70,7 @@ class JudgeModels(beam.PTransform):
     path: str
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
-        """Predicts and counts."""
+        """Predicts labels and counts the correct ones."""
         return (
             shards
             | "Count" >> beam.FlatMap(_count, self.contract, self.used)

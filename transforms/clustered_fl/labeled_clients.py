@@ -1,6 +1,6 @@
-"""Clients and their labeled rows: who is there, where their rows are, and reading them for a round.
+"""Clients and their labeled rows: lists the clients, locates their rows and reads them for a round.
 
-Rows never travel: the elements of a round are references, and a worker reads the rows they point to, or keeps them
+Rows are never sent: the elements of a round are references. A worker reads the rows they point to, or keeps them
 from the round before.
 """
 
@@ -38,8 +38,8 @@ class ClientPart(NamedTuple):
       client: id as text.
       kind: of the id.
       shard: where the rows are.
-      n_rows: how many.
-      n_features: their width.
+      n_rows: number of rows.
+      n_features: their number of features.
       group: public group of the client, as text; empty without groups.
       digest: of the rows, in hexadecimal.
     """
@@ -55,7 +55,7 @@ class ClientPart(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ClientGroup:
-    """Clients whose rows are in the same shards, so that these are read once.
+    """Clients whose rows are in the same shards, so that these shards are read once.
 
     Attributes:
       clients: (id as text, index among all clients), in the order of the indices.
@@ -67,12 +67,12 @@ class ClientGroup:
 
 
 def _texts(ids: pa.Array) -> list[str]:
-    """Canonical ids as text; bytes in hexadecimal."""
+    """Returns canonical ids as text; bytes in hexadecimal."""
     return [each.hex() if isinstance(each, bytes) else str(each) for each in ids.to_pylist()]
 
 
 def rows_at(rows: LabeledRows, own: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Features and labels of ascending rows; a view where they follow each other."""
+    """Returns features and labels of ascending rows; a view if the rows are contiguous."""
     if len(own) and own[-1] - own[0] + 1 == len(own):
         together = slice(int(own[0]), int(own[-1]) + 1)
         return rows.points[together], rows.labels[together]
@@ -80,7 +80,7 @@ def rows_at(rows: LabeledRows, own: NDArray[np.int64]) -> tuple[NDArray[Any], ND
 
 
 def clients_of(rows: LabeledRows) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Ids as text, and the rows of each client, ascending."""
+    """Yields each client's id as text, and its rows, ascending."""
     order, offsets, unique = group_by_client(rows.ids)
     names = _texts(client_ids.canonical(pa.chunked_array([unique])))
     for name, start, stop in zip(names, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
@@ -88,7 +88,7 @@ def clients_of(rows: LabeledRows) -> Iterator[tuple[str, NDArray[np.int64]]]:
 
 
 def read_shard(shard: ShardRef, contract: LabeledContract) -> LabeledRows:
-    """Rows of one shard, bounded before anything is computed from them; raises InputError for an invalid one."""
+    """Reads one shard and bounds its rows before anything else uses them; raises InputError for an invalid row."""
     rows = contract.to_rows(read_columns(shard, contract.types), shard_name(shard))
     return rows._replace(points=bound_features(rows.points, contract.feature_norm))
 
@@ -134,13 +134,13 @@ class InspectClients(beam.PTransform):
     path: str
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
-        """Reads, counts and collects."""
+        """Reads, counts and collects clients."""
         parts = shards | "Inspect" >> beam.FlatMap(_inspect, self.contract)
         return parts | "Gather" >> beam.combiners.ToList() | "Write" >> beam.Map(_write_parts, self.path)
 
 
 def read_parts(path: str) -> list[ClientPart]:
-    """What `InspectClients` wrote; raises InputError for another file."""
+    """Reads the parts that `InspectClients` wrote; raises InputError for another file."""
     refusal = gate.staged_refusal(path)
     found = gate.read_json(path, list[dict[str, Any]], refusal)
     with refusal.covers():
@@ -157,7 +157,7 @@ class Clients:
       n_rows: of each client.
       groups: public group of each client; empty texts without groups.
       n_features: of all rows.
-      places: which clients to read from which shards.
+      places: clients with the shards to read them from.
       digest: of all clients' rows, in hexadecimal.
     """
 
@@ -194,7 +194,7 @@ class Clients:
         )
 
     def with_declared(self, n_rows: Mapping[str, int]) -> "Clients":
-        """All clients that declared a number of rows; those without rows are among them and send noise.
+        """Returns all clients that declared a number of rows; those without rows are included, and send noise.
 
         Raises:
           InputError: for names that cannot be ids of the data's kind.
@@ -233,7 +233,7 @@ class Clients:
 
 
 def _check_alike(parts: list[ClientPart], by_client: Mapping[str, list[ClientPart]], contract: LabeledContract) -> None:
-    """Stops at what rows of a job must share."""
+    """Refuses rows of different widths, and clients in several groups."""
     first = parts[0]
     for each in parts:
         if each.n_features != first.n_features:
@@ -248,7 +248,7 @@ def _check_alike(parts: list[ClientPart], by_client: Mapping[str, list[ClientPar
 
 
 def _places(by_client: Mapping[str, list[ClientPart]]) -> tuple[ClientGroup, ...]:
-    """Clients by the shards in which they are."""
+    """Groups clients by the shards that hold their rows."""
     found: dict[tuple[ShardRef, ...], list[tuple[str, int]]] = {}
     for index, (name, own) in enumerate(by_client.items()):
         found.setdefault(tuple(part.shard for part in own), []).append((name, index))
@@ -256,7 +256,7 @@ def _places(by_client: Mapping[str, list[ClientPart]]) -> tuple[ClientGroup, ...
 
 
 def read_clients(place: ClientGroup, contract: LabeledContract) -> dict[int, ClientRows]:
-    """Rows of the clients of a place, by index.
+    """Reads the rows of the clients of a place, by index.
 
     Raises:
       InputError: for an invalid row.
@@ -280,7 +280,7 @@ def _joined(pieces: list[tuple[NDArray[Any], NDArray[np.int64]]]) -> ClientRows:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class ListClients(beam.PTransform):
-    """Pipeline root → `ClientGroup`s: which clients a worker reads from which shards; private references.
+    """Pipeline root → `ClientGroup`s: private references to the clients and shards that a worker reads.
 
     Attributes:
       places: of all clients, found by `InspectClients`.
@@ -289,7 +289,7 @@ class ListClients(beam.PTransform):
     places: tuple[ClientGroup, ...]
 
     def expand(self, root: beam.Pipeline) -> beam.PCollection:
-        """Spreads them over workers; raises PrivacyFlowError if a client or one of its shards is there twice."""
+        """Spreads the groups over workers; raises PrivacyFlowError if a client or one of its shards is listed twice."""
         clients = [index for place in self.places for _, index in place.clients]
         if len(set(clients)) < len(clients) or any(len(set(each.shards)) < len(each.shards) for each in self.places):
             raise PrivacyFlowError(
@@ -306,7 +306,7 @@ class RowCache:
         self._n_bytes = 0
 
     def rows(self, place: ClientGroup, contract: LabeledContract, most_bytes: int) -> dict[int, ClientRows]:
-        """Rows of a place, read if they are not there; kept if they fit."""
+        """Returns the rows of a place; reads them if they are not cached, and caches them if they fit."""
         held = self._held.get(place)
         if held is not None:
             return held
@@ -319,5 +319,5 @@ class RowCache:
 
 
 def parts_path(folder: str) -> str:
-    """Where the parts of a run are in its private folder."""
+    """Path of a run's client parts in its private folder."""
     return join(folder, "clients.json")

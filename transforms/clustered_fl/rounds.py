@@ -1,4 +1,4 @@
-"""Rounds of clustered federated learning: every client trains under DP-SGD of its own, the server sums and steps.
+"""Rounds of clustered federated learning: each client trains under its own DP-SGD; the server adds up and steps.
 
     clients + state -> DP-SGD per client -> private updates -> exact sum per slot -> server step -> next state
 
@@ -40,12 +40,12 @@ from dapple_dp.transforms.privacy.key_files import KeyFile
 
 
 class TrainingSetup(NamedTuple):
-    """What all rounds share.
+    """Settings that all rounds share.
 
     Attributes:
       federation: public terms.
-      contract: how rows are read.
-      key_uri: where workers find the run key.
+      contract: reads the rows.
+      key_uri: place of the run key, for workers.
       cache_bytes: rows that a worker process may keep between rounds.
     """
 
@@ -56,7 +56,7 @@ class TrainingSetup(NamedTuple):
 
 
 def run_stream(key: bytes, federation: Federation) -> KeyStream:
-    """The stream from which all clients draw; other terms never share noise with these, also under one key."""
+    """Creates the stream that all clients draw from; other terms never share noise with these, even under one key."""
     terms = json.dumps(dataclasses.asdict(federation), sort_keys=True, default=bytes.hex)
     return KeyStream(key, encode_label("clustered_fl", hashlib.sha256(terms.encode()).hexdigest()))
 
@@ -68,7 +68,7 @@ def _use_one_blas_thread() -> None:
 
 
 class _TrainPrivatelyFn(HeldKeyFn):
-    """Reads clients' rows, or has them from the round before, and yields their private updates."""
+    """Reads clients' rows, or takes them from the cache, and yields their private updates."""
 
     def __init__(self, setup: TrainingSetup, shared: Shared):
         super().__init__(KeyFile(setup.key_uri))
@@ -88,12 +88,12 @@ class _TrainPrivatelyFn(HeldKeyFn):
         _use_one_blas_thread()
 
     def teardown(self) -> None:
-        """Forgets the key."""
+        """Drops the key."""
         super().teardown()
         self._stream = None
 
     def process(self, place: ClientGroup, state: FederatedState) -> Iterator[ClientUpdate]:
-        """One update per client; the same state gives the same updates again."""
+        """Yields one update per client; the same state gives the same updates again."""
         if self._stream is None or self._cache is None:
             raise RuntimeError("process must be called between setup and teardown; run it in a pipeline.")
         rows = self._cache.rows(place, self._setup.contract, self._setup.cache_bytes)
@@ -113,7 +113,7 @@ class TrainPrivately(DeclaredMechanism):
       shared: handle of the rows that workers keep.
       number: of the round, from 1.
 
-    Windowing: global. Privacy: the events of the round in the plan of each client. Cost: one pass over the rows where
+    Windowing: global. Privacy: the events of the round in the plan of each client. Cost: one pass over the rows if
     they are not kept.
     """
 
@@ -123,11 +123,11 @@ class TrainPrivately(DeclaredMechanism):
     number: int
 
     def declared(self) -> tuple[int, Federation]:
-        """The round, and the public terms by which every client draws its noise."""
+        """Returns the round, and the public terms by which every client draws its noise."""
         return self.number, self.setup.federation
 
     def expand(self, places: beam.PCollection) -> beam.PCollection:
-        """The updates of all clients at `places`, each trained privately from the one state."""
+        """Returns the updates of all clients at `places`, each trained privately from the one state."""
         return places | "DpSgd" >> beam.ParDo(_TrainPrivatelyFn(self.setup, self.shared), AsSingleton(self.state))
 
 
@@ -147,17 +147,17 @@ class SumUpdatesFn(beam.CombineFn):
     """Adds up integer updates per slot."""
 
     def create_accumulator(self) -> Arrived:
-        """Nothing yet."""
+        """Creates an empty sum."""
         return Arrived({}, [])
 
     def add_input(self, accumulator: Arrived, element: ClientUpdate) -> Arrived:
-        """Adds one update; the accumulator is owned and may be changed in place."""
+        """Adds one update to the accumulator, in place."""
         _add(accumulator.values, element.slot, element.values)
         accumulator.trained.append((element.client, element.cluster, element.answer))
         return accumulator
 
     def merge_accumulators(self, accumulators: Iterable[Arrived]) -> Arrived:
-        """Adds up into a new one."""
+        """Adds up accumulators into a new one."""
         total = self.create_accumulator()
         for accumulator in accumulators:
             for slot, values in accumulator.values.items():
@@ -166,12 +166,12 @@ class SumUpdatesFn(beam.CombineFn):
         return total
 
     def extract_output(self, accumulator: Arrived) -> Arrived:
-        """The exact sums; what was added up is private already."""
+        """Returns the exact sums; the updates in them were private before they were added."""
         return accumulator
 
 
 def _add(sums: dict[int, np.ndarray], slot: int, values: np.ndarray) -> None:
-    """Adds to a slot; arrays that came from elsewhere are not changed."""
+    """Adds to a slot; arrays from elsewhere are not changed."""
     sums[slot] = sums[slot] + values if slot in sums else values
 
 
@@ -196,7 +196,7 @@ class FederatedRound(beam.PTransform):
     """`ClientGroup`s and one state → the next state.
 
     Attributes:
-      train: what clients do with the state.
+      train: the training of clients.
 
     Windowing: global. Privacy: see `TrainPrivately`; the rest is post-processing. Cost: one shuffle of one vector per
     slot and bundle.
@@ -205,7 +205,7 @@ class FederatedRound(beam.PTransform):
     train: TrainPrivately
 
     def expand(self, places: beam.PCollection) -> beam.PCollection:
-        """Trains, sums, steps."""
+        """Trains, adds up and steps."""
         updates = places | "TrainPrivately" >> self.train
         sums = updates | "Sum" >> beam.CombineGlobally(SumUpdatesFn()).without_defaults()
         return sums | "Server" >> beam.Map(_server_step, AsSingleton(self.train.state), self.train.setup.federation)
@@ -220,8 +220,8 @@ class FederatedProtocol:
 
     Args:
       setup: of all rounds.
-      places: where the clients' rows are.
-      events: what so many rounds spend, as JSON.
+      places: references to the clients' rows.
+      events: number of rounds -> the events that they spend, as JSON.
     """
 
     def __init__(
@@ -232,11 +232,11 @@ class FederatedProtocol:
         self.events = events
         self._setup = setup
         self._places = places
-        # One handle for all chunks: where they run in one process, rows are read once.
+        # One handle for all chunks: if they run in one process, rows are read once.
         self._shared = Shared()
 
     def initial(self) -> Arrays:
-        """Public models."""
+        """Returns the public initial models."""
         return initial_state(self._setup.federation).to_arrays()
 
     def add_rounds(self, root: beam.Pipeline, arrays: Arrays, first: int, last: int) -> beam.PCollection:
@@ -249,13 +249,13 @@ class FederatedProtocol:
         return state | "Arrays" >> beam.Map(_to_arrays)
 
     def rounds_done(self, arrays: Arrays) -> int:
-        """The round of a state, whose shapes must be those of the federation."""
+        """Returns the round of a state; refuses one whose shapes are not those of the federation."""
         federation = self._setup.federation
         state = FederatedState.from_arrays(dict(arrays))
         state.check(federation.n_clients, federation.shape.n_parameters)
         return state.round_number
 
     def promise(self, first: int, last: int) -> Promise:
-        """Every round trains under the terms by which it was accounted for."""
+        """Promises the rounds with the terms by which each was accounted for."""
         rounds = range(first, last + 1)
         return Promise(zone=Zone.PUBLIC, declared=tuple((number, self._setup.federation) for number in rounds))

@@ -1,6 +1,6 @@
-"""How R-DPCFL begins: with a full first batch or with clients that train apart, decided before anything is spent.
+"""The beginning of R-DPCFL: a full first batch, or clients that train apart, decided before anything is spent.
 
-All that decides is public: numbers of rows, settings, the noise that they cost, and a simulation of it. No row is read.
+The decision uses public data only: numbers of rows, settings, their noise, and a simulation of it. No row is read.
 """
 
 import dataclasses
@@ -21,12 +21,12 @@ from dapple_dp.transforms.numerics.clustered_fl.foresight import Foresight, fore
 
 
 class Beginning(NamedTuple):
-    """What was decided, on the terms that follow from it.
+    """The decision, and the parameters that follow from it.
 
     Attributes:
       training: with the batches of the first round.
-      clustering: with `when_scarce` decided, and when models are offered.
-      foresight: what the simulation said; None if nothing was simulated.
+      clustering: with `when_scarce` decided, and with the rounds in which models are offered.
+      foresight: result of the simulation; None if nothing was simulated.
     """
 
     training: TrainingParams
@@ -34,7 +34,7 @@ class Beginning(NamedTuple):
     foresight: Foresight | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """What `privacy.json` says of the first round."""
+        """Returns the entry for the first round in `privacy.json`."""
         content: dict[str, Any] = {"when_scarce": str(self.clustering.when_scarce), "decided_by": "the job"}
         if self.foresight is not None:
             content |= {
@@ -53,14 +53,14 @@ def begin(
     n_parameters: int,
     public_seed: bytes,
 ) -> Beginning:
-    """Decides `auto`, and gives clients that begin apart ordinary first batches.
+    """Decides `auto`, and gives clients that begin apart first batches of the ordinary size.
 
-    A job that says itself what the first round spends, or what is believed of it, has a full first batch: its own
+    A job that sets what the first round spends, or how far it is trusted, has a full first batch: its own
     `first_batch_size`, its `first_round_noise_ratio` or a `min_separation` of 0.
 
     Args:
-      training: as the job says.
-      clustering: as the job says.
+      training: of the job.
+      clustering: of the job.
       budget: of every client.
       n_rows: public, per client.
       n_parameters: of a model.
@@ -89,7 +89,7 @@ def begin(
 
 
 def first_noise(n_rows: int, training: TrainingParams, clustering: ClusteringParams, budget: SiloBudget) -> float:
-    """Stddev of a parameter of a client's mean clipped gradient of the first round, in clipping norms."""
+    """Returns the stddev of a parameter of a client's mean clipped first gradient, in clipping norms."""
     schedule = schedule_of(training, n_rows, first=True)
     multiplier = silo_plan(n_rows, training, clustering, budget).first_round_multiplier
     return multiplier / (schedule.expected_batch * math.sqrt(schedule.n_steps))

@@ -1,7 +1,7 @@
-"""The privacy accountant of clients that run DP-SGD: what their events cost, and the least noise within a budget.
+"""The privacy accountant for clients that run DP-SGD: the cost of their events, and the least noise within a budget.
 
-Public settings in, `SiloPlan` out; no data are read. The privacy unit is one row of one client, neighbors are what
-`adjacency` says, and the number of rows that a client declares is public.
+It computes a `SiloPlan` from public settings and reads no data. The privacy unit is one row of one client,
+`adjacency` defines neighbors, and the number of rows that a client declares is public.
 """
 
 import functools
@@ -23,7 +23,7 @@ from dapple_dp.transforms.numerics.clustered_fl.dp_sgd import LARGEST_MULTIPLIER
 SELECTING = (FederatedAlgorithm.R_DPCFL, FederatedAlgorithm.IFCA)
 """Algorithms whose clients select clusters."""
 SELECTION_SHARE = 0.1
-"""Share of the rounds in which they do."""
+"""Share of the rounds in which they select clusters."""
 
 _PAPER_ORDERS = (*(1.0 + x / 10.0 for x in range(1, 100)), *(float(x) for x in range(12, 64)))
 _LOG_TOLERANCE = 5e-5
@@ -37,16 +37,16 @@ _RELATIONS = {
 
 
 def selection_rounds(algorithm: FederatedAlgorithm, rounds: int, share: float = SELECTION_SHARE) -> int:
-    """Rounds in which every client selects a cluster: a share in (0, 1] of `rounds`, rounded up, or none."""
+    """Returns in how many rounds each client selects a cluster: a share in (0, 1] of `rounds`, rounded up, or none."""
     return math.ceil(round(share * rounds, 9)) if algorithm in SELECTING else 0
 
 
 @functools.cache
 def silo_plan(n_rows: int, training: TrainingParams, clustering: ClusteringParams, budget: SiloBudget) -> SiloPlan:
-    """The least noise with which all of a client's events together stay within its budget.
+    """Returns the plan with the least noise that keeps all of a client's events together within its budget.
 
     Args:
-      n_rows: N, declared in public.
+      n_rows: the publicly declared number of rows.
       training: rounds, epochs and batches.
       clustering: algorithm and number of selections.
       budget: total of the run.
@@ -85,7 +85,7 @@ def silo_plan(n_rows: int, training: TrainingParams, clustering: ClusteringParam
 def silo_events(
     n_rows: int, training: TrainingParams, clustering: ClusteringParams, budget: SiloBudget, multiplier: float
 ) -> tuple[SiloEvent, ...]:
-    """All events of a client; as many selections as a run may need, whatever it finds."""
+    """Returns all events of a client, with as many selections as a run may need at most."""
     first = clustering.algorithm is FederatedAlgorithm.R_DPCFL
     start = schedule_of(training, n_rows, first=True)
     later = schedule_of(training, n_rows, first=False)
@@ -117,7 +117,7 @@ def silo_events(
 
 @functools.cache
 def _choice_multiplier(budget: SiloBudget) -> float:
-    """Of the noise of a choice: as its share says, from that of one release which spends the whole budget."""
+    """Returns the noise multiplier of a choice, from its share and that of one release with the whole budget."""
 
     def spent_at(multiplier: float) -> float:
         return silo_epsilon((SiloEvent(name="choices", count=1, noise_multiplier=multiplier),), budget)
@@ -126,7 +126,7 @@ def _choice_multiplier(budget: SiloBudget) -> float:
 
 
 def silo_epsilon(events: Sequence[SiloEvent], budget: SiloBudget) -> float:
-    """Epsilon of all events at the budget's delta; only its delta, adjacency, accountant and scale are used.
+    """Returns the epsilon of all events at the budget's delta; uses only its delta, adjacency, accountant and scale.
 
     Raises:
       UnsupportedEventError: for sampled steps and adjacency replace_one, unless the accountant is pld.
@@ -144,12 +144,12 @@ def silo_epsilon(events: Sequence[SiloEvent], budget: SiloBudget) -> float:
     if not paper:
         return float(accountant.get_epsilon(budget.delta))
     orders, divergences = np.array(_PAPER_ORDERS), np.asarray(accountant._rdp)
-    # Mironov (2017), Proposition 3: valid, but larger than what the accountant makes of the same divergences.
+    # Mironov (2017), Proposition 3: valid, but larger than the accountant's epsilon for the same divergences.
     return float(np.min(divergences - math.log(budget.delta) / (orders - 1.0)))
 
 
 def _pld_epsilon(events: Sequence[SiloEvent], budget: SiloBudget) -> float:
-    """By privacy loss distributions, an upper bound at their resolution."""
+    """Composes events by privacy loss distributions; an upper bound at their resolution."""
     interval = min(max(budget.epsilon / 1e4, 1e-5), 1e-3)
     accountant = PLDAccountant(_RELATIONS[budget.adjacency], interval)
     replace = budget.adjacency is Adjacency.REPLACE_ONE
@@ -160,7 +160,7 @@ def _pld_epsilon(events: Sequence[SiloEvent], budget: SiloBudget) -> float:
 def _compose(
     accountant: PrivacyAccountant, events: Sequence[SiloEvent], selection: Callable[[float], dp_event.DpEvent]
 ) -> None:
-    """Composes steps, and selections as `selection` has them."""
+    """Composes steps, and selections by the event that `selection` gives."""
     for event in events:
         if event.select_epsilon is not None:
             # One by one: the accountant of distributions ignores the count of randomized responses.
@@ -174,22 +174,22 @@ def _compose(
 
 
 def _zero_concentrated(epsilon: float) -> dp_event.DpEvent:
-    """A selection's range of losses is epsilon wide, so it is (epsilon^2 / 8)-zCDP (Rogers, Steinke 2021)."""
+    """Returns the event of a selection: its losses span a range of epsilon, so it is (epsilon^2 / 8)-zCDP."""
     return dp_event.ZCDpEvent(epsilon**2 / 8.0)
 
 
 def _monotone_response(epsilon: float) -> dp_event.DpEvent:
-    """A row more raises each count by 0 or 1, so a selection is (epsilon / 2)-DP: the pair of randomized response."""
+    """Returns randomized response: an added row raises each count by 0 or 1, so a selection is (epsilon / 2)-DP."""
     return dp_event.DiscreteLaplaceDpEvent(epsilon / 2.0, 1)
 
 
 def _replacing_response(epsilon: float) -> dp_event.DpEvent:
-    """A replaced row moves counts both ways, so a selection is epsilon-DP: the pair of randomized response."""
+    """Returns randomized response: a replaced row moves counts both ways, so a selection is epsilon-DP."""
     return dp_event.RandomizedResponseDpEvent(2.0 / (1.0 + math.exp(epsilon)), 2)
 
 
 def _search(spent_at: Callable[[float], float], epsilon: float) -> tuple[float, float]:
-    """The smallest noise multiplier tried, and what it spends, of those that meet the budget."""
+    """Returns the smallest tried noise multiplier that meets the budget, and the epsilon that it spends."""
     spent: dict[float, float] = {}
 
     def excess(log_multiplier: float) -> float:

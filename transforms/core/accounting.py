@@ -129,7 +129,7 @@ def calibrate(
     noise, is at most the target and (unless delta is of the order of epsilon) within 0.2% of it.
     Allocation `tuned`: the noise multiplier of a release is 1 / (level * sqrt(share / sum of shares)).
     Allocation `paper`: its nominal epsilon is level * share, and the multiplier is sqrt(2 log(1.25 / delta)) /
-    nominal epsilon (Gaussian) or 1 / nominal epsilon (Laplace). The composition says what that spends.
+    nominal epsilon (Gaussian) or 1 / nominal epsilon (Laplace). Composing the releases gives what that spends.
 
     Args:
       unit: the privacy unit.

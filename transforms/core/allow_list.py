@@ -89,7 +89,7 @@ PASS = Rule(takes=Level.PRIVATE)
 CARRY = Rule(takes=Level.PRIVATE, role=Role.CARRY)
 """Passes on statistics, or sums of them."""
 GATHER = dataclasses.replace(CARRY, gathers=True)
-"""Keys them all alike."""
+"""Passes on statistics, all under one key."""
 SUM = Rule(takes=Level.PRIVATE, role=Role.SUM)
 """Adds up statistics."""
 COPY = Rule(takes=Level.PRIVATE, role=Role.COPY)

@@ -54,7 +54,7 @@ class Audit:
         self._drawn: dict[str, RoundPlan] = {}
 
     def check_promise(self) -> None:
-        """Refuses a promise of anything but plain plans, and registered types that another job would have to list."""
+        """Refuses promises that aren't plain plans, and, in a run of several jobs, registered types."""
         if self._promise.stages is not None and marks():
             raise PrivacyFlowError(
                 "a run in several jobs must do without registered types, got some, which only this job could state; "

@@ -61,7 +61,7 @@ CONTRACTS = _types(
 """Ways to read rows: `by_client` or not, which `client_id`, and the `participation` in windows of an epoch."""
 
 SOURCES = _types(("dapple_dp.transforms.tables.source", "Source"))
-"""The files of a job, as `files`."""
+"""The input of a job; its attribute `files` lists the files."""
 
 ROW_REFERENCES = SOURCES | _types(("dapple_dp.schemas.tables.shard", "ShardRef"))
 """References to rows."""

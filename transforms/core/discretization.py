@@ -13,7 +13,7 @@ p(z) = phi(z) / S, and a rounded continuous one is
 2. exp(-t) <= 1 and cosh(t) <= exp(t^2 / 2) give f(z) <= exp(z^2 / (8 s^4)). If z is y rounded, |z| <= 2 |y|, so
    q <= p exp(b) with b = log S + (y / s)^2 / (2 s^2), where y / s is standard normal.
 3. Exact sums are integers, so the rounded mechanism only post-processes the continuous one. Over all coordinates
-   and rounds the ratios multiply, whatever earlier releases made of later queries, since the noise is independent.
+   and rounds the ratios multiply, however later queries depend on earlier releases, since the noise is independent.
    Let A be the sum of all a, B a bound that the sum of all b exceeds with probability at most exp(-x), P and P' the
    laws of all releases on two neighbors, Q and Q' the same for rounded noise. For every event E
        P(E) - e^eps P'(E) <= e^A Q(E) - e^(eps - B) (Q'(E) - e^-x) <= e^A delta_c(eps - A - B) + e^(eps - x),

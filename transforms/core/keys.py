@@ -1,4 +1,4 @@
-"""Keys that draw noise: how a key is named, derived and validated.
+"""Keys that draw noise: their names, derivation and validation.
 
 A key is 32 random bytes. Only noise and mask stages read it, in `setup()`, on the worker. It is never a field of a
 transform, never in the job graph and never logged. A graph holds a `KeySource` instead;

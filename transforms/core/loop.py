@@ -41,7 +41,7 @@ class RunKey:
         self._unused = threading.Lock()
 
     def mac(self, parts: Iterable[Any]) -> str:
-        """HMAC-SHA256 of buffers one after the other, 64 hex digits; PrivacyFlowError where the run is over."""
+        """Returns the HMAC-SHA256 of concatenated buffers, 64 hex digits; PrivacyFlowError if the run is over."""
         found = hmac.new(self._left(), digestmod="sha256")
         for part in parts:
             found.update(part)

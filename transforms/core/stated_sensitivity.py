@@ -34,7 +34,7 @@ class Stated:
 
     Attributes:
       bound: in L2; for a symmetric part in the Frobenius norm.
-      vectors: True if it may turn around; other parts are non-negative.
+      vectors: True if its direction may be reversed; other parts are non-negative.
       rows: True for a sum of rows by cluster, shape (k, d).
       symmetric: True for the upper triangle of a symmetric matrix of d rows.
       interval: True for one number between 0 and `bound`.
@@ -129,7 +129,7 @@ STATED: dict[str, dict[str, Stated]] = {
 
 
 def worst_column(weights: Sequence[int], times: int, separation: int) -> tuple[int, ...]:
-    """Returns by how much a unit moves successive releases at most, in units of the sensitivity of one window.
+    """Returns the most by which one unit moves successive releases, in units of the sensitivity of one window.
 
     A unit that counts in window u moves the release of window t by weights[t - u]. If it counts in several windows
     whose weights meet in one release, its statistics may all point in one direction, so these weights add up. Products
@@ -155,7 +155,7 @@ def worst_column(weights: Sequence[int], times: int, separation: int) -> tuple[i
 
 
 def n_moved(weights: Sequence[int], times: int) -> int:
-    """Returns how many releases a unit moves at most, for the accountant and the checker.
+    """Returns the largest number of releases that one unit moves, for the accountant and the checker.
 
     The windows in which it counts may lie so far apart that their weights never meet. That moves more releases than
     `worst_column` does, each by less.
@@ -167,8 +167,8 @@ class Moves(NamedTuple):
     """The releases that one unit moves.
 
     Attributes:
-      column: by how much it moves successive releases at most, in units of the sensitivity of one statistic.
-      n_releases: how many it moves at most.
+      column: the most by which it moves successive releases, in units of the sensitivity of one statistic.
+      n_releases: the largest number of releases that it moves.
     """
 
     column: tuple[int, ...] = (1,)

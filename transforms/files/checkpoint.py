@@ -1,6 +1,6 @@
-"""Checkpoints: what a long protocol needs to go on after one of its rounds, whole or not there at all.
+"""Checkpoints: all that a long protocol needs to resume after one of its rounds, stored completely or not at all.
 
-Arrays are in one file per checkpoint. The manifest names it with its digest and is replaced in one step when that file
+Arrays are in one file per checkpoint. The manifest names it with its digest, and is replaced atomically once that file
 is on the disk, so that it always names a whole file, whenever the process or the machine stops.
 """
 
@@ -26,13 +26,13 @@ from dapple_dp.transforms.files.stores import STORE, join
 
 MANIFEST_FILE = "checkpoint.json"
 FORMAT = 2
-"""The number of the format of `checkpoint.json`."""
+"""Number of the format of `checkpoint.json`."""
 _WRITERS = {1: "0.2.0 or older"}
 """Versions of Dapple that wrote older formats."""
 Arrays = Mapping[str, NDArray]
-"""What a protocol knows between two rounds, by name; never objects, so that nothing has to be unpickled."""
+"""State of a protocol between two rounds, by name; never objects, so that nothing has to be unpickled."""
 MOST_ROUNDS = 10**9
-"""Rounds of a run, at most."""
+"""Largest number of rounds of a run."""
 _REMEDY = "start over with another --run_id"
 _REMEDIES = {
     "config_digest": ("the config", "restore the config"),
@@ -46,7 +46,7 @@ _Digest = Annotated[str, Field(max_length=1 << 12)]
 @pydantic.with_config(FILE_CONTENT)
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunBinding:
-    """What a run must share with the interrupted run that it goes on from.
+    """The properties that a run must share with the interrupted run that it resumes.
 
     Attributes:
       config_digest: of the job.
@@ -88,12 +88,12 @@ class Checkpoint:
     """A run after some of its rounds.
 
     Attributes:
-      rounds: done.
+      rounds: number of finished rounds.
       binding: of the run.
-      plan: what the whole run spends, as JSON.
-      events: what the rounds that are done have spent, as JSON.
+      plan: the spending of the whole run, as JSON.
+      events: spending of the finished rounds, as JSON.
       arrays: of the protocol.
-      extended: registered types that the rounds that are done rest on, as `privacy.json` lists them.
+      extended: registered types that the finished rounds rely on, as `privacy.json` lists them.
     """
 
     rounds: int
@@ -104,10 +104,10 @@ class Checkpoint:
     extended: tuple[dict[str, Any], ...] = ()
 
     def check(self, binding: RunBinding) -> None:
-        """Refuses a run that is not the one that the checkpoint is of.
+        """Refuses to resume a run from the checkpoint of a different one.
 
         Raises:
-          ConfigError: in one sentence, what has changed.
+          ConfigError: if config, input, key or plan has changed; the message says which.
         """
         for field in dataclasses.fields(RunBinding):
             if getattr(binding, field.name) != getattr(self.binding, field.name):
@@ -119,13 +119,13 @@ class Checkpoint:
 
 
 def read_state(path: str) -> dict[str, NDArray]:
-    """Arrays that a pipeline wrote for the launcher; raises InputError for another file."""
+    """Reads arrays that a pipeline wrote for the launcher; raises InputError for another file."""
     rule = f"{path} must be the arrays that the last rounds wrote"
     return gate.read_arrays(path, Refusal(kind=InputError, rule=rule, remedy=_REMEDY))
 
 
 class CheckpointFolder:
-    """The checkpoint of one run; an older one goes when the next is on the disk.
+    """The checkpoint of one run; an older one is deleted once the next is on the disk.
 
     Args:
       folder: private, on any Beam filesystem; exists.
@@ -135,11 +135,11 @@ class CheckpointFolder:
         self._folder = folder
 
     def arrays_path(self, rounds: int) -> str:
-        """Where a pipeline writes the arrays after this many rounds."""
+        """Returns the path at which a pipeline writes the arrays after this many rounds."""
         return self._path(_arrays_name(rounds))
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Makes a checkpoint the one of the run; its arrays may be at `arrays_path` already."""
+        """Makes a checkpoint the current one of the run; its arrays may already be at `arrays_path`."""
         name, content = _arrays_name(checkpoint.rounds), arrays_to_bytes(checkpoint.arrays)
         _put(self._path(name), content)
         manifest = {
@@ -157,10 +157,10 @@ class CheckpointFolder:
             STORE.delete(self._path(before.arrays.file))
 
     def latest(self) -> Checkpoint | None:
-        """The checkpoint of the run; None if there is none yet.
+        """Reads the current checkpoint of the run; None if there is none yet.
 
         Raises:
-          InputError: if its files are not as they were written.
+          InputError: if its files have changed since they were written.
         """
         manifest = self._manifest()
         if manifest is None:
@@ -180,14 +180,14 @@ class CheckpointFolder:
         )
 
     def older_version(self) -> str | None:
-        """The versions of Dapple that began the run, if they wrote checkpoints of an older format; else None."""
+        """Returns the versions of Dapple that began the run if they wrote checkpoints of an older format; else None."""
         path = self._path(MANIFEST_FILE)
         if not STORE.exists(path):
             return None
         return _WRITERS.get(gate.read_json(path, _Number, self.refusal).format)
 
     def rounds(self) -> int:
-        """How many rounds are recorded; raises InputError for another file."""
+        """Returns the number of recorded rounds; raises InputError for another file."""
         manifest = self._manifest()
         return 0 if manifest is None else manifest.rounds
 
@@ -215,7 +215,7 @@ def _arrays_name(rounds: int) -> str:
 
 
 def is_arrays(name: str) -> bool:
-    """Whether a file of this name holds arrays of a round."""
+    """Returns whether a file of this name holds the arrays of a round."""
     return name.startswith("round-") and name.endswith(".npz")
 
 
@@ -225,9 +225,9 @@ def _put(path: str, content: bytes) -> None:
 
 
 def write_arrays(arrays: dict, path: str) -> None:
-    """Writes what rounds give to a file of `CheckpointFolder.arrays_path`.
+    """Writes the result of rounds to a file of `CheckpointFolder.arrays_path`.
 
-    If they are run again, then noise of the same key may have been drawn for other sums.
+    Raises PrivacyFlowError if a second run gives other arrays: the same key may have drawn noise for other sums.
     """
     content = arrays_to_bytes(arrays)
     if STORE.exists(path) and read_bytes(path) != content:

@@ -1,9 +1,9 @@
-"""Claims: nobody else has a place while a job works there; a lock on a disk, an object of a claim's own on a store.
+"""Claims: keep other jobs out of a place while one works there, by a lock on a disk or an object on a store.
 
-A lock goes with the process that holds it. A store has no locks. There the claim is an object that exactly one job
-makes by a conditional write, before anything is charged. It goes when the job is over, and stays if the job is killed.
-No job takes it over, since nothing distinguishes a dead job from a slow one; a person who knows removes it. A job whose
-claim was removed publishes nothing any more.
+A lock ends with the process that holds it. A store has no locks, so there the claim is an object that exactly one job
+creates by a conditional write before anything is charged. The job removes it at its end; if it is killed, it stays.
+No job takes it over, since a dead job looks like a slow one; a person who knows better removes it. A job whose
+claim was removed publishes nothing.
 """
 
 import contextlib
@@ -25,13 +25,13 @@ from dapple_dp.transforms.files.stores import STORE, join
 
 _LOGGER = logging.getLogger(__name__)
 _LEFT: dict[str, bytes] = {}
-"""Claims of jobs of this process that are over, and that could not be removed, by path: the next job has them."""
+"""Claims of finished jobs of this process that couldn't be removed, by path; the next job takes them over."""
 _WHERE = re.compile(rb"[^\n]*\n[^\n]*\n([\w :+.-]{1,200}, process \d{1,10})\n")
-"""What a claim says after its first two lines; nothing else is repeated to anybody."""
+"""The third line of a claim; only this line is repeated in messages."""
 
 
 class UnderWayError(ConfigError):
-    """Another attempt of the same run is not over."""
+    """Raised if another attempt of the same run is still active."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Claim:
 
     Attributes:
       path: of its object.
-      content: of it: the id of the run, what no other claim has, and where a person can look whether it is alive.
+      content: the id of the run, a random part that makes it unique, and the host and process, for a person to check.
     """
 
     path: str
@@ -52,13 +52,13 @@ class Claim:
 
         Args:
           path: of its object.
-          run: who makes it.
-          setting: that names what is claimed.
-          place: what is claimed.
+          run: id of the run that makes it.
+          setting: the setting that names the place, for messages.
+          place: the claimed place, for messages.
 
         Raises:
           UnderWayError: if the same run has it.
-          ConfigError: if another run has it, or the store cannot tell who was first.
+          ConfigError: if another run has it, or the store can't tell which writer was first.
         """
         since = datetime.datetime.now(datetime.UTC).isoformat(" ", "seconds")
         where = f"{since} on {socket.gethostname()}, process {os.getpid()}"
@@ -67,7 +67,7 @@ class Claim:
             return cls(path=path, content=left)
         claim = cls(path=path, content=f"{run}\n{secrets.token_hex(16)}\n{where}\n".encode())
         try:
-            # A store that knows no conditions writes twice. An answer that was lost is met by what it had made.
+            # A store without conditional writes writes twice. If an answer was lost, the second write finds the first.
             for _ in range(2):
                 if not claim._made():
                     return claim
@@ -88,7 +88,7 @@ class Claim:
         )
 
     def _made(self) -> bool:
-        """Makes the object; False if this claim had made it, FileExistsError if it is another's."""
+        """Makes the object; returns False if this claim already exists, raises FileExistsError if it is another's."""
         try:
             STORE.put_new(self.path, self.content)
         except FileExistsError:
@@ -98,7 +98,7 @@ class Claim:
         return True
 
     def check(self) -> None:
-        """Raises UnderWayError if the claim was taken away: another run may be at the same place."""
+        """Raises UnderWayError if the claim was removed: another run may be at the same place."""
         if _read(self.path) != self.content:
             raise UnderWayError(
                 f"the claim {self.path} must stay while its run works, got one that was taken away; nothing more is "
@@ -106,12 +106,12 @@ class Claim:
             )
 
     def is_of_another_attempt(self) -> bool:
-        """Whether the claim was taken away, and another attempt of the same run has made one."""
+        """Returns whether the claim was removed and another attempt of the same run has made one."""
         found = _read(self.path)
         return found not in (None, self.content) and _is_of(found, self.content)
 
     def give_up(self) -> None:
-        """Takes the claim away, if it is still this one."""
+        """Removes the claim if it is still this one."""
         try:
             if _read(self.path) == self.content:
                 STORE.delete(self.path)
@@ -121,7 +121,7 @@ class Claim:
 
 
 def _read(path: str) -> bytes | None:
-    """Content of a claim; None if it cannot be read."""
+    """Reads a claim; None if it can't be read."""
     try:
         return read_bytes(path) if STORE.exists(path) else None
     except StoreAwayError:
@@ -131,12 +131,12 @@ def _read(path: str) -> bytes | None:
 
 
 def _is_of(found: bytes | None, own: bytes) -> bool:
-    """Whether a claim is of the same run as another one."""
+    """Returns whether two claims are of the same run."""
     return found is not None and found.partition(b"\n")[0] == own.partition(b"\n")[0]
 
 
 def _refused(found: bytes | None, path: str, run: str, rule: str) -> ConfigError:
-    """The error for the one that comes second."""
+    """Creates the error for a run that comes second."""
     kind, who = (UnderWayError, "this run") if _is_of(found, f"{run}\n".encode()) else (ConfigError, "another run")
     since = _WHERE.fullmatch(found or b"")
     at = "" if since is None else f" at {since[1].decode()}"
@@ -145,16 +145,16 @@ def _refused(found: bytes | None, path: str, run: str, rule: str) -> ConfigError
 
 @contextlib.contextmanager
 def alone_at(folder: str, run: str, setting: str, place: str) -> Iterator[None]:
-    """Nobody else is at work in a folder, which is made if it is missing.
+    """Keeps other jobs out of a folder for the length of the context; creates the folder if it is missing.
 
     Args:
       folder: on any Beam filesystem.
-      run: who is.
-      setting: that names what is claimed.
-      place: what is claimed.
+      run: id of the run that works there.
+      setting: the setting that names the place, for messages.
+      place: the claimed place, for messages.
 
     Raises:
-      ConfigError: if another job is.
+      ConfigError: if another job works there.
     """
     if not stores.is_local(folder):
         claim = Claim.taken(join(folder, "job.claim"), run, setting, place)
@@ -177,10 +177,10 @@ def alone_at(folder: str, run: str, setting: str, place: str) -> Iterator[None]:
 
 
 def is_locked(folder: str) -> bool:
-    """Whether someone may be at work in a folder, and hold its lock; False of a folder that is gone, or of a link."""
+    """Returns whether someone may hold the lock of a folder; False if the folder is gone or is a link."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except PermissionError:  # another user's, about which nothing is known here
+    except PermissionError:  # another user's folder, whose lock can't be checked
         return True
     except OSError:
         return False
@@ -191,7 +191,7 @@ def is_locked(folder: str) -> bool:
 
 
 def locked(descriptor: int) -> bool:
-    """Takes the lock of an open folder; False if another process has it."""
+    """Takes the lock of an open folder; returns False if another process has it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -24,17 +24,17 @@ def write_bytes(path: str, content: bytes) -> None:
 
 
 def read_bytes(path: str) -> bytes:
-    """Bytes of a whole file that are hashed or compared; a file that is believed is read by `gate`."""
+    """Reads a whole file to be hashed or compared; files whose content is parsed are read by `gate`."""
     return STORE.get(path)
 
 
 def make_folder(path: str) -> None:
-    """Makes a folder, on a local disk for its owner only; one that is there is no error."""
+    """Creates a folder, on a local disk for its owner only; an existing one is no error."""
     STORE.make_folder(path, 0o700)
 
 
 def files_in(folder: str, ending: str = "") -> list[ListedFile]:
-    """Files in a folder, not in those below it, whose names end like this; sorted."""
+    """Returns the files in a folder (not in its subfolders) whose names end with `ending`, sorted."""
     inside = folder.rstrip("/") + "/"
     return sorted(
         file
@@ -44,11 +44,11 @@ def files_in(folder: str, ending: str = "") -> list[ListedFile]:
 
 
 def remove_files(prefix: str, only: Callable[[str], bool] = lambda _: True) -> None:
-    """Removes files whose paths begin like this, where they can be listed; a folder is a part of names on a store.
+    """Removes files whose paths begin with `prefix`, if they can be listed; on a store, a folder is a part of names.
 
     Args:
       prefix: of their paths.
-      only: called with the rest of a path; whether the file goes.
+      only: called with the rest of a path; returns whether to remove the file.
     """
     try:
         found = [file.path for file in STORE.list(prefix) if only(file.path.removeprefix(prefix))]
@@ -58,16 +58,16 @@ def remove_files(prefix: str, only: Callable[[str], bool] = lambda _: True) -> N
 
 
 def write_once(path: str, content: bytes, *, private: bool = False) -> None:
-    """Writes a file whole, durable on a local disk; one that is there already must be its equal.
+    """Writes a whole file, durable on a local disk; an existing file must have the same content.
 
     Args:
       path: on any Beam filesystem.
       content: of the file.
-      private: whether a local file is for its owner only.
+      private: True if only its owner may read a local file.
 
     Raises:
-      ProtocolError: if something else is there.
-      ConfigError: if the place cannot tell who was first.
+      ProtocolError: if the file exists with other content.
+      ConfigError: if the place can't tell which writer was first.
     """
     try:
         if is_local(path):
@@ -83,7 +83,7 @@ def write_once(path: str, content: bytes, *, private: bool = False) -> None:
 
 
 def table_bytes(table: pa.Table) -> bytes:
-    """A table as a Parquet file with the number of the format; equal tables give equal bytes."""
+    """Returns a table as a Parquet file with the number of the format; equal tables give equal bytes."""
     import pyarrow.parquet as pq
 
     buffer = io.BytesIO()
@@ -110,10 +110,10 @@ def write_listing(files: list[WrittenFile], path: str) -> None:
 
 
 def written_files(folder: str) -> list[WrittenFile]:
-    """Files that a pipeline wrote, by the listing `LISTING_FILE` in a folder, which is removed.
+    """Returns the files that a pipeline wrote, by the listing `LISTING_FILE` in a folder; removes the listing.
 
     Raises:
-      ConfigError: if the launcher cannot see the listing.
+      ConfigError: if the launcher can't see the listing.
     """
     listing = join(folder, LISTING_FILE)
     rule = "--output must be a folder that workers and launcher share"

@@ -1,8 +1,8 @@
-"""The gate: every file that is believed is opened and parsed here, bounded and in one sentence.
+"""The only module that opens and parses files whose content is used: with limits, and with one-sentence errors.
 
 A file that is a pipe or a device, too long, nested too deeply, or not of its schema is refused before it costs time
-or memory. Whatever a parser raises becomes the error that the caller has chosen.
-`tests/unit/files/test_gate_is_passed.py` finds code that opens a file around it.
+or memory. Any error of a parser becomes the one that the caller has chosen.
+`tests/unit/files/test_gate_is_passed.py` finds code that opens files elsewhere.
 """
 
 import dataclasses
@@ -32,21 +32,21 @@ from dapple_dp.transforms.files.formats.parquet_footer import FIXED_BYTES, Chunk
 from dapple_dp.transforms.files.formats.parquet_pages import Pages, sum_of
 
 if TYPE_CHECKING:
-    # Arrow's readers of Parquet load those of every store, and a fit of rows in memory needs none of them.
+    # Arrow's Parquet reader loads the clients of every store, and a fit of rows in memory needs none of them.
     import pyarrow.parquet as pq
 
     from dapple_dp.transforms.files.formats.packed_rows import RowsFile
 
 MOST_BYTES = 1 << 30
-"""Bytes of a file that is read as a whole, at most."""
+"""Most bytes of a file that is read as a whole."""
 MOST_ARRAYS = 64
 _MOST_TABLE_BYTES = 1 << 32
 _LEAST_TABLE_BYTES, _MOST_RATIO = 1 << 28, 100
-"""A table takes at most so many bytes in memory, or so many times those of its file."""
+"""Limits on the memory of a table: so many bytes, or so many times the size of its file."""
 _SPARE_BYTES = 1 << 20
-"""Of a page, a dictionary and what Arrow rounds up, for tables whose rows are known."""
+"""Room for a page, a dictionary and Arrow's rounding, for tables with a known number of rows."""
 _MOST_GROUP_BYTES = 1 << 31
-"""A row group takes at most so many bytes in memory, or 100 times those on disk."""
+"""Limit on the memory of a row group: so many bytes, or 100 times its size on disk."""
 _LONG_VALUE = 1 << 16
 """Bytes of a text that some thousand rows may repeat."""
 _MOST_TABLE_ROWS = 1 << 28
@@ -54,21 +54,21 @@ _BATCH_ROWS = 1 << 16
 _CHUNK = 1 << 22
 _Content = TypeVar("_Content")
 RowFile: TypeAlias = "RowsFile | CsvFile"
-"""An open file of rows; `shard_rows` and `read` of `dapple_dp.transforms.tables` alone ask of which format it is."""
+"""An open file of rows; only `shard_rows` and `read` of `dapple_dp.transforms.tables` check which format it has."""
 
 
 def staged_refusal(path: str) -> Refusal:
-    """The refusal of a file in a run's own folder that is not as the workers wrote it."""
+    """Creates the refusal of a file in a run's own folder that is not as the workers wrote it."""
     return Refusal(kind=InputError, rule=f"{path} must be the file that this run wrote", remedy="run the job again")
 
 
 def read_bytes(path: str, refusal: Refusal, most_bytes: int = MOST_BYTES) -> bytes:
-    """A whole file on any Beam filesystem.
+    """Reads a whole file on any Beam filesystem.
 
     Args:
       path: of a regular file; links are followed.
       refusal: if it cannot be read.
-      most_bytes: of the file; no more are read.
+      most_bytes: limit on the size of the file; no more are read.
     """
     try:
         with _opened(path) as file:
@@ -82,7 +82,7 @@ def read_bytes(path: str, refusal: Refusal, most_bytes: int = MOST_BYTES) -> byt
 
 
 def digest(path: str, refusal: Refusal) -> str:
-    """SHA-256, 64 hex digits, of a file of any length, read in parts; arguments as in `read_bytes`."""
+    """Returns the SHA-256, 64 hex digits, of a file of any length, read in parts; arguments as in `read_bytes`."""
     found = hashlib.sha256()
     try:
         with _opened(path) as file:
@@ -94,7 +94,7 @@ def digest(path: str, refusal: Refusal) -> str:
 
 
 def read_text(path: str, refusal: Refusal, most_bytes: int = yaml_text.MOST_BYTES) -> str:
-    """A whole text in UTF-8; arguments as in `read_bytes`."""
+    """Reads a whole text in UTF-8; arguments as in `read_bytes`."""
     content = read_bytes(path, refusal, most_bytes)
     try:
         return content.decode()
@@ -103,7 +103,7 @@ def read_text(path: str, refusal: Refusal, most_bytes: int = yaml_text.MOST_BYTE
 
 
 def read_json(path: str, kind: type[_Content], refusal: Refusal, most_bytes: int = json_text.MOST_BYTES) -> _Content:
-    """Content of a JSON file, checked.
+    """Reads and validates a JSON file.
 
     Args:
       path: see `read_bytes`.
@@ -116,14 +116,14 @@ def read_json(path: str, kind: type[_Content], refusal: Refusal, most_bytes: int
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TableForm:
-    """What a table may be at most, which whoever reads it knows beforehand: from a plan, a config or its file's size.
+    """Limits of a table that its reader knows beforehand: from a plan, a config or the size of its file.
 
     Attributes:
       schema: its columns, nullability included; None for any.
-      n_rows: at most.
-      row_bytes: of a row in memory, at most, and in its page.
-      least_bytes: of a row in the file, where its values are random; 0 where rows may be as short as they like.
-      per_byte: bytes in memory beside those of rows for each byte of the file: of lists whose length nobody knows.
+      n_rows: most rows.
+      row_bytes: most bytes of a row, in memory and in its page.
+      least_bytes: fewest bytes of a row in the file, if its values are random; 0 if rows may have any length.
+      per_byte: bytes in memory besides those of rows for each byte of the file, for lists of unknown length.
       spare: bytes in memory that any table may take.
     """
 
@@ -136,11 +136,11 @@ class TableForm:
 
     @classmethod
     def by_size(cls, schema: pa.Schema | None = None, n_rows: int = _MOST_TABLE_ROWS) -> "TableForm":
-        """A table of which nobody knows how large it is: 256 MiB, or 100 times the bytes of its file."""
+        """Creates limits for a table of unknown size: 256 MiB, or 100 times the bytes of its file."""
         return cls(schema=schema, n_rows=n_rows, per_byte=_MOST_RATIO, spare=_LEAST_TABLE_BYTES)
 
     def check_columns(self, footer: bytes) -> None:
-        """Refuses, before Arrow makes anything of a schema, one of other columns; their types Arrow compares."""
+        """Refuses a schema with other columns before Arrow builds it; Arrow compares the types."""
         if self.schema is None:
             return
         leaves = parquet_footer.leaves_of(footer)
@@ -150,7 +150,7 @@ class TableForm:
             raise MalformedError("other columns")
 
     def most_bytes(self, n_bytes: int, n_rows: int, n_groups: int) -> int:
-        """How much a table may take in memory.
+        """Returns the most bytes that a table may take in memory.
 
         Args:
           n_bytes: of its file.
@@ -167,7 +167,7 @@ class TableForm:
 
 
 def _leaves(schema: pa.Schema) -> int:
-    """Columns of numbers, texts and the like in a schema, those in lists and structs as well."""
+    """Counts the columns of plain values in a schema, including those in lists and structs."""
 
     def count(kind: pa.DataType) -> int:
         return sum(count(kind.field(index).type) for index in range(kind.num_fields)) if pa.types.is_nested(kind) else 1
@@ -176,21 +176,21 @@ def _leaves(schema: pa.Schema) -> int:
 
 
 def read_table(path: str, refusal: Refusal, form: TableForm) -> pa.Table:
-    """A whole Parquet file; arguments as in `table_of`."""
+    """Reads a whole Parquet file; arguments as in `table_of`."""
     return table_of(read_bytes(path, refusal), refusal, form)
 
 
 def table_of(content: bytes, refusal: Refusal, form: TableForm, *, foreign: bool = False) -> pa.Table:
-    """Bytes of a Parquet file as a table.
+    """Parses the bytes of a Parquet file as a table.
 
-    Arrow reads a Python file by threads that may outlive the call, and a process that ends just then aborts. So the
-    bytes are handed over, and no thread is started.
+    Arrow reads a Python file by threads that may outlive the call, and a process that ends then aborts. So Arrow gets
+    the bytes, and no thread is started.
 
     Args:
       content: of the file.
       refusal: for another file.
-      form: what the table may be.
-      foreign: whether others may have written it, without a number of the format.
+      form: limits of the table.
+      foreign: True if others may have written it, without a number of the format.
     """
     import pyarrow.parquet as pq
 
@@ -211,7 +211,7 @@ def table_of(content: bytes, refusal: Refusal, form: TableForm, *, foreign: bool
 
 
 def parquet_of(source: Any, refusal: Refusal) -> "RowsFile":
-    """An open file as Parquet, to be read in parts.
+    """Opens a Parquet file to be read in parts.
 
     Args:
       source: bytes, as Arrow or Beam opens them.
@@ -230,11 +230,11 @@ def parquet_of(source: Any, refusal: Refusal) -> "RowsFile":
 
 
 def rows_of(source: Any, name: str, refusal: Refusal, csv: str) -> RowFile:
-    """An open file as CSV if it is called so, else as Parquet.
+    """Opens a file as CSV if its name says so, else as Parquet.
 
     Args:
       source: bytes, as Arrow or Beam opens them.
-      name: what messages call the file.
+      name: name of the file in messages.
       refusal: for another Parquet file.
       csv: text of the `CsvForm` of a CSV file.
     """
@@ -242,9 +242,9 @@ def rows_of(source: Any, name: str, refusal: Refusal, csv: str) -> RowFile:
 
 
 def row_groups(file: "RowsFile", refusal: Refusal) -> tuple[RowGroup, ...]:
-    """Row groups of an open Parquet file and their columns, by its footer.
+    """Returns the row groups of an open Parquet file and their columns, by its footer.
 
-    Arrow's own answer would end the process where it contradicts itself.
+    Arrow itself would abort the process on metadata that contradict each other.
     """
     with refusal.covers():
         footer, source = parquet_footer.footer_of(file.origin), file.origin
@@ -253,16 +253,16 @@ def row_groups(file: "RowsFile", refusal: Refusal) -> tuple[RowGroup, ...]:
 
 @functools.lru_cache(maxsize=1)
 def _row_groups(footer: bytes, end: int) -> tuple[RowGroup, ...]:
-    """Those of a footer and of the file before it; readers of row groups ask for them again and again."""
+    """Reads the row groups of a footer and checks them against the file; readers ask for them again and again."""
     found = parquet_footer.row_groups(footer)
     parquet_pages.check_apart((chunk for group in found for chunk in group.chunks), end)
     return tuple(found)
 
 
 def checked_pages(file: "RowsFile", row_group: int, names: Collection[str], refusal: Refusal) -> Pages:
-    """What columns of a row group take in memory, which the headers of their pages say and no footer.
+    """Returns the memory that columns of a row group take, from the headers of their pages.
 
-    Columns of a large object of a store are read whole for that, and are held until Arrow reads them.
+    Columns of a large object on a store are read as a whole for that, and kept until Arrow reads them.
 
     Args:
       file: open.
@@ -283,7 +283,7 @@ def checked_pages(file: "RowsFile", row_group: int, names: Collection[str], refu
 
 
 def _pages_of(file: "RowsFile", row_group: int, group: RowGroup, chunk: Chunk) -> Pages:
-    """What a column takes; of the longest text in a large dictionary Arrow is asked."""
+    """Returns the memory of a column; asks Arrow for the longest text in a large dictionary."""
     parquet_pages.check_readable(chunk)
     source = file.origin
 
@@ -305,12 +305,12 @@ def _pages_of(file: "RowsFile", row_group: int, group: RowGroup, chunk: Chunk) -
 
 
 def read_arrays(path: str, refusal: Refusal, most_bytes: int = MOST_BYTES) -> dict[str, NDArray[Any]]:
-    """Arrays of an npz file by name; arguments as in `read_bytes`."""
+    """Reads the arrays of an npz file by name; arguments as in `read_bytes`."""
     return arrays_of(read_bytes(path, refusal, most_bytes), refusal)
 
 
 def arrays_of(content: bytes, refusal: Refusal) -> dict[str, NDArray[Any]]:
-    """Arrays of a numbered npz file as `numpy.savez` writes it: not compressed, no objects, so nothing is unpickled.
+    """Parses a numbered npz file as `numpy.savez` writes it: no compression, no objects, so nothing is unpickled.
 
     Args:
       content: of the file.
@@ -332,7 +332,7 @@ def arrays_of(content: bytes, refusal: Refusal) -> dict[str, NDArray[Any]]:
 
 
 def _opened(path: str) -> BinaryIO:
-    """A file to read; on a local disk it must be a regular one, and a pipe is not waited for."""
+    """Opens a file to read; on a local disk it must be a regular one, and a pipe is not waited for."""
     if not stores.is_local(path):
         remote: BinaryIO = stores.open_store(path).source
         return remote
@@ -344,7 +344,7 @@ def _opened(path: str) -> BinaryIO:
 
 
 class _TableLimits(NamedTuple):
-    """How much of a table may be read, and how much at a time.
+    """Limits on a table and on its batches.
 
     Attributes:
       n_bytes: of the whole table in memory.
@@ -358,7 +358,7 @@ class _TableLimits(NamedTuple):
 
     @classmethod
     def of(cls, content: bytes, groups: list[RowGroup], form: TableForm) -> "_TableLimits":
-        """Limits of a file that its own headers keep; raises MalformedError for one that would take more."""
+        """Computes limits from the page headers of a file; raises MalformedError for one that would take more."""
         most = form.most_bytes(len(content), sum(group.n_rows for group in groups), len(groups))
         parquet_pages.check_apart((chunk for group in groups for chunk in group.chunks), len(content))
         n_rows, n_bytes, held, longest = 0, 0, 0, 1
@@ -377,7 +377,7 @@ class _TableLimits(NamedTuple):
 
 
 def _bounded_table(file: "pq.ParquetFile", limits: _TableLimits) -> pa.Table:
-    """All rows, in batches, so that a dictionary that repeats long values cannot fill the memory."""
+    """Reads all rows in batches, so that a dictionary that repeats long values can't fill the memory."""
     batches, size = [], 0
     for batch in file.iter_batches(limits.n_rows, use_threads=False):
         size += batch.nbytes
@@ -397,7 +397,7 @@ def _array_name(member: str) -> str:
 
 
 def _array(content: bytes) -> NDArray[Any]:
-    """One array; its header must announce as many bytes as follow, so that no more memory is asked for."""
+    """Parses one array; its header must announce as many bytes as follow, so that no more memory is allocated."""
     file = io.BytesIO(content)
     version = np.lib.format.read_magic(file)
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}

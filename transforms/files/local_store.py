@@ -16,7 +16,7 @@ from dapple_dp.transforms.files.places.store import (
 
 
 class _LocalStore:
-    """`Store` on a disk: what it writes is durable on return."""
+    """`Store` on a disk: written files are durable on return."""
 
     def exists(self, path: str) -> bool:
         try:
@@ -62,7 +62,7 @@ class _LocalStore:
         new_file.rename(local_path(path), local_path(other))
 
     def list(self, prefix: str) -> Iterator[ListedFile]:
-        """Those that go meanwhile, and links that lead nowhere, are left out."""
+        """Lists files; leaves out those that are deleted meanwhile, and dangling links."""
         prefix = local_path(prefix)
         top = os.path.dirname(prefix)
         for folder, _, names in os.walk(top or "."):

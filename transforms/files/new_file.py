@@ -1,4 +1,4 @@
-"""Local files that last: content is flushed before a name is, so a power cut leaves a whole file or none."""
+"""Durable local files: content is flushed before its name, so a power cut leaves a whole file or none."""
 
 import contextlib
 import errno
@@ -8,7 +8,7 @@ import stat
 
 
 def create(path: str, content: bytes) -> None:
-    """Writes a whole file that nobody has written, for its owner only; content and name are durable on return.
+    """Creates a file, for its owner only; content and name are durable on return.
 
     Raises:
       FileExistsError: if something is there, a dangling link too.
@@ -19,7 +19,7 @@ def create(path: str, content: bytes) -> None:
 
 
 def put_in_place(path: str, content: bytes) -> None:
-    """Writes a whole file on a local disk, whether there is one or not: a killed one leaves the old or the new.
+    """Writes a whole file on a local disk, or replaces one; a killed process leaves the old file or the new one.
 
     Args:
       path: for its owner only, and durable on return.
@@ -34,15 +34,15 @@ def put_in_place(path: str, content: bytes) -> None:
 
 
 def rename(path: str, other: str) -> None:
-    """Gives a local file that is on the disk another name, which is durable on return, and takes it from any other."""
+    """Renames a local file that is on the disk, replacing any other; the name is durable on return."""
     os.replace(path, other)
     flush(os.path.dirname(other))
 
 
 def link_in_place(path: str, content: bytes, mode: int) -> None:
-    """Makes a whole file on a local disk, which nobody sees half written, unless there is one.
+    """Creates a whole file on a local disk, which nobody sees half written, unless the file exists.
 
-    A process that is killed on the way leaves the content under a second name. So keys are made by `create`, which has
+    A killed process leaves the content under a second name. So keys are created by `create`, which has
     none.
 
     Args:
@@ -65,14 +65,14 @@ def link_in_place(path: str, content: bytes, mode: int) -> None:
 
 
 def make_folders(path: str, mode: int = 0o777) -> None:
-    """Makes a local folder, and those above it that are missing; their names are durable on return.
+    """Creates a local folder and its missing parents; their names are durable on return.
 
     Args:
-      path: of the folder; one that is there is no error.
-      mode: of the folder; those above it are as others.
+      path: of the folder; an existing one is no error.
+      mode: of the folder; its parents get the default.
 
     Raises:
-      OSError: if one cannot be made.
+      OSError: if one can't be created.
     """
     if not path or os.path.isdir(path):
         return
@@ -86,7 +86,7 @@ def make_folders(path: str, mode: int = 0o777) -> None:
 
 
 def _write(path: str, content: bytes, mode: int) -> None:
-    """Makes a file; its content is on the disk when this returns, and its name may not be."""
+    """Creates a file whose content is on the disk on return; its name may not be."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
@@ -95,10 +95,10 @@ def _write(path: str, content: bytes, mode: int) -> None:
 
 
 def flush(path: str) -> None:
-    """Content of a local file, or names in a local folder, are on the disk when this returns; pipes have none.
+    """Flushes the content of a local file, or the names in a local folder, to the disk; does nothing for pipes.
 
     Raises:
-      OSError: if they cannot be.
+      OSError: if flushing fails.
     """
     try:
         descriptor = os.open(path or ".", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -117,4 +117,4 @@ def flush(path: str) -> None:
 
 
 _NO_FLUSH = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS, errno.EROFS)
-"""What file systems say that cannot flush a folder on its own."""
+"""Errors of file systems that can't flush a single folder."""

@@ -1,4 +1,4 @@
-"""The sink of the trusted zone: what is written here is as private as the input."""
+"""The sink of the trusted zone: written files are as private as the input."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,8 +12,8 @@ class PrivateSink(beam.PTransform):
     """Elements → files of the trusted zone, by a function. The privacy-flow checker refuses it in a private job.
 
     Attributes:
-      write: called as write(element, *places) for each element; writes the same again when a bundle is retried.
-      places: arguments that say where to write, and what is known besides.
+      write: called as write(element, *places) for each element; must write the same again when a bundle is retried.
+      places: further arguments of `write`, such as the place to write to.
 
     Windowing: any. Privacy: none.
     """

@@ -1,4 +1,4 @@
-"""The public sink: released models leave the pipeline here and nowhere else."""
+"""The public sink: the only place where released models leave the pipeline."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -16,14 +16,14 @@ from dapple_dp.transforms.on_beam.workers import LeanFn
 
 
 class ReleasedModel(Protocol):
-    """Centers, and the releases that they follow from."""
+    """Centers with the releases that they follow from."""
 
     @property
     def releases(self) -> Sequence[Release]:
-        """All of them, in order."""
+        """All releases, in order."""
 
     def centers_table(self) -> pa.Table:
-        """A row per center."""
+        """Returns a table with a row per center."""
 
 
 class _WriteModelFn(LeanFn):
@@ -33,7 +33,7 @@ class _WriteModelFn(LeanFn):
         self._folder = folder
 
     def process(self, state: Any) -> Iterator[str]:
-        """Paths of both files."""
+        """Yields the paths of both files."""
         yield from write_model(state.model(), self._folder)
 
 

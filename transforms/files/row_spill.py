@@ -1,6 +1,6 @@
-"""Rows on their way through a file instead of through the runner, which may keep all it shuffles in memory.
+"""Passes rows through a file instead of the runner, which may keep everything that it shuffles in memory.
 
-Spilled rows are private; they are in the private folder of the data set in hidden files, until `remove`.
+Spilled rows are private; they stay in hidden files in the private folder of the data set until `remove`.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ _PREFIX = ".rows-"
 
 
 class Spilled(NamedTuple):
-    """Where some bytes are."""
+    """Place of some spilled bytes."""
 
     path: str
     offset: int
@@ -21,11 +21,11 @@ class Spilled(NamedTuple):
 
 
 def spill(folder: str, origin: str, pieces: Iterable[bytes]) -> list[Spilled]:
-    """Writes pieces one behind the other; a second attempt replaces the file by its equal.
+    """Writes pieces one after another; a second attempt replaces the file with an equal one.
 
     Args:
       folder: on a disk that all workers share; exists.
-      origin: names the file; the same pieces have the same one, and no others.
+      origin: names the file; equal for equal pieces, different otherwise.
       pieces: any number.
 
     Returns:
@@ -44,14 +44,14 @@ def spill(folder: str, origin: str, pieces: Iterable[bytes]) -> list[Spilled]:
 
 
 def load(place: Spilled) -> bytes:
-    """A spilled piece."""
+    """Reads a spilled piece."""
     with open(place.path, "rb") as file:
         file.seek(place.offset)
         return file.read(place.length)
 
 
 def remove(folder: str) -> None:
-    """Deletes everything that was spilled there."""
+    """Deletes all spilled rows of a folder."""
     for name in os.listdir(folder):
         if name.startswith(_PREFIX):
             os.unlink(os.path.join(folder, name))

@@ -1,4 +1,4 @@
-"""A released model on its way back: read from a fit's output folder, with what it takes to apply it to raw columns."""
+"""Reads a released model from a fit's output folder, with the encoder that applies it to raw columns."""
 
 import dataclasses
 import hashlib
@@ -26,15 +26,15 @@ _SIZE = "noisy_size"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SavedModel:
-    """Centers and how rows become vectors for them.
+    """Centers, and the encoder that turns rows into vectors for them.
 
     Attributes:
-      folder: where the model is.
+      folder: of the model.
       centers: float64, shape (n_clusters, n_features), feature units.
       digest: SHA-256 of the file with the centers, 64 hex digits.
       feature_names: of the coordinates of a center.
       encoder: turns raw columns into features; None if rows are features.
-      sizes: shape (n_clusters,): noisy sizes; NaN where none were released.
+      sizes: shape (n_clusters,): noisy sizes; NaN if none were released.
       numbers: of the clusters, ascending, in the order of `centers`; empty for 0, 1, ...
     """
 
@@ -47,7 +47,7 @@ class SavedModel:
     numbers: tuple[int, ...] = ()
 
     def contract(self, data: DataConfig, *, by_client: bool = False) -> TableContract:
-        """How rows of a data set are read for this model.
+        """Returns the contract for reading rows of a data set for this model.
 
         Raises:
           ConfigError: if the data section names other features than the model has.
@@ -64,7 +64,7 @@ class SavedModel:
         return TableContract.from_config(data, n_features=n_features, by_client=by_client, encoder=self.encoder)
 
     def _check_missing(self, data: DataConfig) -> None:
-        """A model fills missing values as its fit did; a section that says otherwise is refused."""
+        """Refuses a data section that fills missing values in another way than the model's fit."""
         columns = () if self.encoder is None else self.encoder.columns
         own = {each.column: (each.fill_value, each.indicator) for each in columns if isinstance(each, FilledColumn)}
         given = {name: (each.fill, each.indicator) for name, each in data.missing.items()}
@@ -83,19 +83,19 @@ class SavedModel:
 
 
 def load_model(folder: str, setting: str = "model") -> SavedModel:
-    """The model in a fit's output folder; arguments and errors as of `read_model`."""
+    """Reads the model in a fit's output folder; arguments and errors as in `read_model`."""
     return read_model(folder, setting)[0]
 
 
 def read_model(folder: str, setting: str) -> tuple[SavedModel, bytes, bytes]:
-    """The model in a fit's output folder, with the bytes of `run.json` and of the centers, which are read once.
+    """Reads the model in a fit's output folder, with the bytes of `run.json` and of the centers, each file once.
 
     Args:
       folder: on any Beam filesystem.
-      setting: that names it.
+      setting: the setting that names the folder, for messages.
 
     Raises:
-      ConfigError: if it holds no finished fit, or the centers are not those that the fit wrote.
+      ConfigError: if the folder holds no finished fit, or its centers aren't those that the fit wrote.
     """
     folder = folder.rstrip("/") or folder
     rule = f"{MANIFEST} in {folder} must be the file that fit wrote"
@@ -125,7 +125,7 @@ def read_model(folder: str, setting: str) -> tuple[SavedModel, bytes, bytes]:
 
 
 def _numbers(table: pa.Table) -> tuple[int, ...]:
-    """Numbers of the clusters, ascending; empty where they are 0, 1, ..."""
+    """Returns the numbers of the clusters, ascending; empty if they are 0, 1, ...."""
     plain = tuple(range(table.num_rows))
     numbers = tuple(sorted(table.column("cluster").to_pylist())) if "cluster" in table.column_names else plain
     if any(type(number) is not int or number < 0 for number in numbers) or len(set(numbers)) < len(numbers):
@@ -143,7 +143,7 @@ def _files(folder: str, setting: str, foreign: Refusal) -> tuple[ModelManifest, 
 
 
 def read_reference(path: str, n_features: int) -> NDArray[np.float64]:
-    """Centers to compare with, shape (n, n_features).
+    """Reads centers to compare with, shape (n, n_features).
 
     Args:
       path: a Parquet file with a list column `center`, or the output folder of a fit.
@@ -169,7 +169,7 @@ def read_reference(path: str, n_features: int) -> NDArray[np.float64]:
 def _centers(
     content: bytes, path: str, setting: str, *, foreign: bool = False
 ) -> tuple[NDArray[np.float64], tuple[int, ...], NDArray[np.float64]]:
-    """The matrix in the column `center` of a Parquet file, in the order of numbers; the numbers; noisy sizes."""
+    """Reads the matrix in the column `center` of a Parquet file, by number, with the numbers and noisy sizes."""
     rule = f"{setting} must hold finite centers of one width in a list column 'center' of {path}"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="give a file with such centers")
     table = gate.table_of(content, refusal, TableForm.by_size(), foreign=foreign)

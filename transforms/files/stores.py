@@ -1,6 +1,6 @@
-"""Files by their exact names: `STORE` asks the local disk, obstore for `s3://`, and Beam's filesystems for the rest.
+"""Files by exact names: `STORE` uses the local disk, obstore for `s3://`, and Beam's filesystems for the rest.
 
-States, graphs and contracts hold paths only; what asks a store is never pickled.
+States, graphs and contracts hold paths only; stores are never pickled.
 """
 
 import collections
@@ -50,13 +50,13 @@ __all__ = [
 
 _SMALL_BYTES = 1 << 22
 AT_ONCE = 16
-"""Requests of one step that wait for a store side by side: an answer takes tens of milliseconds, and little work."""
+"""Requests of one step that run side by side: a store takes tens of milliseconds to answer, and little work."""
 _HELD = 512
 Answer = TypeVar("Answer")
 
 
 def _store_of(path: str) -> Store:
-    """The store of a path. Modules of stores are loaded when they are needed."""
+    """Returns the store of a path. Modules of stores are loaded when they are needed."""
     if is_local(path):
         return local_store.STORE
     if scheme_of(path) == "s3":
@@ -69,7 +69,7 @@ def _store_of(path: str) -> Store:
 
 
 def _asking(name: str) -> Any:
-    """A method of the store of a path, which says whether the store is away or refuses access."""
+    """Returns a method of a path's store that translates errors of a store that is away or refuses access."""
 
     def ask(_: Any, path: str, *given: Any) -> Any:
         with answered(path):
@@ -79,7 +79,7 @@ def _asking(name: str) -> Any:
 
 
 class _Stores:
-    """`Store` of every path: one for each kind of place."""
+    """`Store` of every path, by its kind of place."""
 
     exists, stat, open, get, create, put, put_new, rename, make_folder = map(
         _asking, ("exists", "stat", "open", "get", "create", "put", "put_new", "rename", "make_folder")
@@ -102,7 +102,7 @@ STORE: Store = _Stores()
 
 
 def makes_once(path: str) -> bool:
-    """Whether a place can tell which of two writers of a file was first."""
+    """Returns whether a place can tell which of two writers of a file was first."""
     if is_local(path) or scheme_of(path) == "s3":
         return True
     from dapple_dp.transforms.files.places.beam import CONDITIONAL
@@ -111,7 +111,7 @@ def makes_once(path: str) -> bool:
 
 
 def open_store(path: str) -> OpenedFile:
-    """Bytes of a file on a store, as they are there; those of a small file have been read.
+    """Opens a file on a store as it is; a small file is read at once.
 
     Raises:
       OSError: if it cannot be opened.
@@ -124,7 +124,7 @@ def open_store(path: str) -> OpenedFile:
 
 
 def _opened(path: str) -> OpenedFile:
-    """`open_store`, from now on."""
+    """Opens a file now; see `open_store`."""
     if scheme_of(path) == "s3":
         from dapple_dp.transforms.files.places.amazon import open_object
 
@@ -139,10 +139,10 @@ def _opened(path: str) -> OpenedFile:
 
 
 class _Ahead:
-    """Files of a store that are opened before they are asked for.
+    """Files of a store that are opened before they are requested.
 
     Args:
-      paths: in the order in which they will be asked for; what is not is opened for nothing.
+      paths: in the order of the requests; files that are never requested are opened in vain.
       pool: has `AT_ONCE` threads.
     """
 
@@ -156,7 +156,7 @@ class _Ahead:
             self._next()
 
     def take(self, path: str) -> OpenedFile | None:
-        """An open file that nobody else gets, or the error of opening it; None if it was not opened ahead."""
+        """Returns an open file, or raises the error of opening it; None if it was not opened ahead."""
         with self._lock:
             if not self._pending.get(path):
                 return None
@@ -171,17 +171,17 @@ class _Ahead:
 
 
 _AHEAD: contextvars.ContextVar[_Ahead | None] = contextvars.ContextVar("_AHEAD", default=None)
-"""Of a thread and of those that are started in its context: another run never gets what this one has opened."""
+"""Files opened ahead for a thread and for those started in its context; other runs never get them."""
 
 
 @contextlib.contextmanager
 def opening_ahead(paths: Iterable[str]) -> Iterator[None]:
-    """While it lasts, `open_store` finds the next files of stores open, in this context; local files are left out.
+    """Opens the next files of stores ahead for `open_store` in this context; local files are left out.
 
-    Each is as it was when it was opened, so a process that compares it with a seal compares the bytes that are read.
+    Each file stays as it was when it was opened, so a comparison with a seal covers the bytes that are read.
 
     Args:
-      paths: in the order in which they will be asked for.
+      paths: in the order of the requests.
     """
     remote = [each for each in paths if not is_local(each)]
     if len(remote) < 2:
@@ -197,11 +197,11 @@ def opening_ahead(paths: Iterable[str]) -> Iterator[None]:
 
 
 def side_by_side(ask: Callable[[str], Answer], paths: Iterable[str]) -> Iterator[Answer]:
-    """The answers on files, in their order; of those of a store some are asked at once.
+    """Yields the answers for files, in order; for files of a store, some requests run at once.
 
     Args:
-      ask: of a path.
-      paths: however many; a few hundred are held.
+      ask: request for a path.
+      paths: any number; a few hundred are held in memory.
     """
     rest = iter(paths)
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:

@@ -95,7 +95,7 @@ def pass_sums(
 ) -> Tally:
     """Adds up the rows of a block, which come as integers in `blocks`, by a compiled pass; cells as in `group_sums`.
 
-    `how` is what `RowPass.add` does with rows beyond a radius.
+    `how` passes on the arguments of `RowPass.add` for rows beyond a radius.
     """
     size, start = len(compiled.centers), 0
     tally = Tally.zeros(size * (block.n_clients if by_client else 1), width)

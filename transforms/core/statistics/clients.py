@@ -40,7 +40,7 @@ RELATIVE_SENSITIVITY = RELATIVE_UNITS
 DIRECTION_SENSITIVITY = DIRECTION_UNITS
 TERMS_SENSITIVITY = TERM_UNITS
 QUALITY_SENSITIVITY = distances.SENSITIVITY
-"""These four are explained where the functions are."""
+"""The functions of these four bounds explain them."""
 
 
 def count(block: ClientBlock) -> NDArray[np.int64]:
@@ -260,7 +260,7 @@ def clipped_sums_and_counts(
 
 
 def _clipped_totals(block: ClientBlock, frame: Frame, assigner: RowLabels, clip: Clip) -> NDArray[np.int64]:
-    """Adds up what `clip` makes of each client's stacked sums and counts by cluster."""
+    """Adds up each client's stacked sums and counts by cluster, after `clip`."""
     size = assigner.size * block.points.shape[1] + assigner.size
     return client_sums(block, size, lambda chunk: bin_sums(chunk, frame, assigner, by_client=True), clip)
 

@@ -17,7 +17,7 @@ NORM_GRID = 2.0 ** (np.arange(-80, 81) / 4.0)
 """Upper edges of the bins, feature units: four per octave from 2**-20 to 2**20; the last bin is open."""
 NORM_BINS = len(NORM_GRID) + 1
 SENSITIVITY = lattice.SUM_UNITS
-"""How far one row (client) moves the cost, and the sizes in L1 and so in L2, at most."""
+"""The most by which one row (client) moves the cost, and the sizes in L1 and so in L2."""
 
 
 def row_norm_histogram(block: ClientBlock, center: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -103,7 +103,7 @@ def _costs(frame: Frame, centers: NDArray[np.float64], bound: int) -> Vectors:
 def row_gain(
     block: ClientBlock, frame: Frame, before: NDArray[np.float64], after: NDArray[np.float64], bound: int
 ) -> NDArray[np.int64]:
-    """Adds up by how much nearer rows are to some centers than to others, in squared distances.
+    """Adds up how much nearer rows are to `after` than to `before`, in squared distances.
 
     The cap is on the difference, not on either side: rows that are as far from both add nothing, whatever they cost.
 

@@ -221,7 +221,7 @@ def scale_until(
       holds: takes scaled vectors (a subset, in order), returns shape (m,) bool; must accept zero vectors.
 
     Raises:
-      LatticeOverflowError: if it does not hold for a factor of zero either, as where a bound is not a number.
+      LatticeOverflowError: if it doesn't hold for a factor of zero either, for example if a bound is not a number.
     """
     scaled = np.trunc(vectors * factors[:, None])
     pending = np.flatnonzero(~holds(scaled))
@@ -253,7 +253,7 @@ def check_bounds(*bounds: float) -> None:
 
 
 def check_whole(*pairs: tuple[float, float]) -> None:
-    """Raises LatticeOverflowError unless each bound equals the one that every row keeps: no row is clipped to others.
+    """Raises LatticeOverflowError unless each bound is the one that every row keeps; rows are clipped to no other.
 
     Args:
       pairs: each a bound and the one that every row keeps.

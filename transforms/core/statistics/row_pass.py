@@ -122,7 +122,7 @@ def add_outer(total: NDArray[np.int64], rows: NDArray[np.int32], norm: float) ->
 
 
 def is_matrix(array: NDArray[Any], dtype: type, n_columns: int) -> bool:
-    """Tells if an array has this type and number of columns, in C order."""
+    """Returns whether an array has this type and number of columns, in C order."""
     shape = array.shape
     return array.dtype == dtype and len(shape) == 2 and shape[1] == n_columns and array.flags.c_contiguous
 

@@ -28,12 +28,12 @@ OUTER_SENSITIVITY = lattice.OUTER_UNITS**2
 SUM_SENSITIVITY = lattice.SUM_UNITS
 """L2 norm of what one row adds to sums, at most, in units of clipping_norm / 2**SUM_BITS."""
 COUNT_SENSITIVITY = lattice.SUM_UNITS
-"""What one row adds to counts: one bin by exactly this many units (both L1 and L2)."""
+"""The amount that one row adds to counts: exactly this many units, in one bin (both L1 and L2)."""
 RELATIVE_SENSITIVITY = RELATIVE_UNITS
 DIRECTION_SENSITIVITY = DIRECTION_UNITS
 TERMS_SENSITIVITY = TERM_UNITS
 QUALITY_SENSITIVITY = distances.SENSITIVITY
-"""These four are explained where the functions are."""
+"""The functions of these four bounds explain them."""
 
 
 def count(block: ClientBlock) -> NDArray[np.int64]:

@@ -1,7 +1,7 @@
 """Shares of units by cluster and public term, from which clusters are named.
 
 Each cell of a cluster and a term gets the share of a unit's rows that are in the cluster and have the term. Nothing
-is drawn, and no term makes room for another. A row has at most `most` terms, so the shares of a unit add up to at most
+is drawn, and no term displaces another. A row has at most `most` terms, so the shares of a unit add up to at most
 `most`, and none is above 1: their L2 norm is at most the root of `most`.
 """
 

@@ -1,1 +1,1 @@
-"""Formats of files below their libraries: what is settled before a parser, or instead of its words."""
+"""Formats of files below their libraries: checks that run before a parser, or in place of its messages."""

@@ -1,4 +1,4 @@
-"""Arrays as a file of numpy's, with the number of the format; `dapple_dp.transforms.files.gate` reads them."""
+"""Arrays as a numpy file with the number of the format; `dapple_dp.transforms.files.gate` reads them."""
 
 import io
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from dapple_dp.schemas.settings.format_number import with_number
 
 
 def arrays_to_bytes(arrays: Mapping[str, NDArray]) -> bytes:
-    """Arrays as an npz file with the number of the format; equal arrays give equal bytes.
+    """Returns arrays as an npz file with the number of the format; equal arrays give equal bytes.
 
     Raises:
       ValueError: for an array of objects.

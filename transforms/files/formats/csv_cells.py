@@ -1,4 +1,4 @@
-"""Cells of a CSV file that Arrow's converters do not read: numbers with thousands, flags among numbers, mistakes."""
+"""Cells of CSV files that Arrow can't convert: numbers with grouped digits, flags among numbers, mistakes."""
 
 import re
 
@@ -9,30 +9,30 @@ from dapple_dp.schemas.tables.data_section import CsvForm
 
 _TRUE = ("true", "wahr", "vrai", "vero", "verdadero", "verdadeiro", "waar")
 _FALSE = ("false", "falsch", "faux", "falso", "onwaar")
-"""As programs write them in English, German, French, Italian, Spanish, Portuguese and Dutch."""
+"""Spellings by programs in English, German, French, Italian, Spanish, Portuguese and Dutch."""
 FLAG = rf"(?i)^(?:{'|'.join((*_TRUE, *_FALSE))})$"
 _LARGEST = str(2**63 - 1)
 
 
 def can_read(kind: pa.DataType) -> bool:
-    """Whether cells of a type are read here."""
+    """Returns whether this module reads cells of a type."""
     return pa.types.is_float64(kind) or pa.types.is_int64(kind) or pa.types.is_boolean(kind)
 
 
 def read(texts: pa.ChunkedArray, kind: pa.DataType, form: CsvForm) -> tuple[pa.ChunkedArray, int | None]:
-    """A column of a type from its text.
+    """Converts a column of text to a type.
 
-    Numbers may be of any sign, grouped by the form's mark in threes (or as in India, by commas), and with an exponent;
+    Numbers may have a sign, digits grouped in threes by the form's mark (or by commas as in India), and an exponent;
     true and false are 1 and 0.
     A cell of white space is null.
 
     Args:
       texts: strings; nulls stay null.
-      kind: float64, int64 or bool.
+      kind: type of the column: float64, int64 or bool.
       form: of the file.
 
     Returns:
-      The column, null where a cell is not of the type, and the first such place.
+      The column, null where a cell is not of the type, and the index of the first such cell, None without any.
     """
     cells = pc.utf8_trim_whitespace(texts)
     empty = pc.is_in(cells, value_set=pa.array(["", *form.null_values], pa.string()))
@@ -56,12 +56,12 @@ def read(texts: pa.ChunkedArray, kind: pa.DataType, form: CsvForm) -> tuple[pa.C
 
 
 def are_numbers(cells: pa.ChunkedArray, form: CsvForm) -> pa.ChunkedArray:
-    """Which cells are numbers as the form writes them; null for a null."""
+    """Marks cells that are numbers as the form writes them; null for a null."""
     return pc.match_substring_regex(cells, _number(form))
 
 
 def _are(cells: pa.ChunkedArray, kind: pa.DataType, form: CsvForm) -> pa.ChunkedArray:
-    """Which cells are of the type; null for a null."""
+    """Marks cells that are of the type; null for a null."""
     if pa.types.is_boolean(kind):
         return pc.or_(pc.match_substring_regex(cells, FLAG), pc.match_substring_regex(cells, "^[01]$"))
     if pa.types.is_int64(kind):
@@ -78,7 +78,7 @@ def _number(form: CsvForm) -> str:
 
 
 def _grouped(form: CsvForm) -> str:
-    """An alternative to digits: groups of three, the first without a zero at its begin; by commas, also 1,23,456."""
+    """Returns a pattern for grouped digits: threes, without a leading zero; with commas also 1,23,456."""
     if not form.thousands:
         return ""
     indian = r"|[1-9]\d?(?:,\d{2})+,\d{3}" if form.thousands == "," else ""
@@ -86,7 +86,7 @@ def _grouped(form: CsvForm) -> str:
 
 
 def _fit_int64(cells: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Which integers, as digits with a sign or without, an int64 holds."""
+    """Marks integers (digits, with or without a sign) that fit int64."""
     digits = pc.replace_substring_regex(cells, r"^[-+]?0*(\d)", r"\1")
     length = pc.utf8_length(digits)
     largest = pc.and_(pc.equal(length, len(_LARGEST)), pc.less_equal(digits, _LARGEST))
@@ -94,7 +94,7 @@ def _fit_int64(cells: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _plain(cells: pa.ChunkedArray, form: CsvForm) -> pa.ChunkedArray:
-    """Cells without marks between thousands, and with a decimal point."""
+    """Removes marks between thousands and replaces the decimal mark by a point."""
     if form.thousands:
         cells = pc.replace_substring_regex(cells, rf"[{re.escape(form.thousands)}]", "")
     return cells if form.decimal == "." else pc.replace_substring(cells, form.decimal, ".")

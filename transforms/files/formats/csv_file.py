@@ -1,7 +1,7 @@
 """A CSV file: names of columns in its first row, and rows whose types their reader declares.
 
-Names are public, everything else is private. Arrow quotes the field that it cannot read, so none of its messages
-leaves this module, as the cause or the context of an error neither.
+Names are public, everything else is private. Arrow quotes fields that it can't read, so none of its messages
+leaves this module, not even as the cause or context of an error.
 """
 
 import codecs
@@ -25,15 +25,15 @@ _MOST_ROW_BYTES = 1 << 24
 _MOST_HEADER_BYTES = 1 << 20
 DELIMITERS = (b",", b";", b"\t", b"|")
 _MARK = b"\xef\xbb\xbf"
-"""With which some programs begin a text in UTF-8."""
+"""Byte order mark at the beginning of some files in UTF-8."""
 _WIDE_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _QUOTED_NAME = rb"(?<![^,;\t|\xbfDELIMITER])QUOTE(?:[^QUOTE]|QUOTEQUOTE)*+QUOTE"
 _ROWS = (
     rb"(?:(?:[^QUOTEEND]++|(?<![^DELIMITEREND])QUOTE(?:[^QUOTE]++|QUOTEQUOTE)*+QUOTE|(?<=[^DELIMITEREND])QUOTE)*+END)*+"
 )
-"""Whole rows. A quotation mark opens a field only where one begins, as for Arrow."""
+"""Pattern of whole rows. A quotation mark opens a field only at its beginning, as for Arrow."""
 _SEPARATOR = rb'(?:"?sep=([!-~\t ])"?(?:\r\n|\r|\n))?'
-"""The line before the names that tells Excel the delimiter."""
+"""Optional line before the names that tells Excel the delimiter."""
 _HEADER = rb"(?:" + _MARK + rb")?" + _SEPARATOR + rb"((?:QUOTED|[^\r\n])*+)(\r\n|\r|\n)?"
 _NOT_CONVERTED = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to (\w+)")
 _RAGGED = re.compile(r"CSV parse error: (?:Row #(\d+): )?Expected \d+ columns, got \d+")
@@ -50,22 +50,22 @@ _RULES: Mapping[str, tuple[str, str]] = {
 
 
 def is_csv(name: str) -> bool:
-    """Whether a file is CSV by its name."""
+    """Returns whether a file is CSV by its name."""
     return name.lower().endswith(ENDINGS)
 
 
 class CsvFile:
     """An open CSV file.
 
-    A field is null if it is empty, in quotes or not, or one of the form's words. Lines without a letter are no rows.
+    A field is null if it is empty, in quotes or not, or one of the form's words. Empty lines are skipped.
 
     Args:
       source: its bytes.
-      name: what messages call it; says whether it is compressed.
-      form: how it is written.
+      name: name in messages; its ending shows whether the file is compressed.
+      form: delimiter, encoding and other conventions of the file.
 
     Raises:
-      InputError: if it does not begin with names of columns.
+      InputError: if it doesn't begin with names of columns.
     """
 
     def __init__(self, source: Any, name: str, form: CsvForm | None = None):
@@ -75,7 +75,7 @@ class CsvFile:
         quoted = _QUOTED_NAME.replace(b"QUOTE", self._quote) if self._quote else b"(?!)"
         given = b"" if self.form.delimiter is None else self.form.delimiter.encode()
         quoted = quoted.replace(b"DELIMITER", re.escape(given))
-        # A first part of any length: the rest of a header that is longer than it does not matter.
+        # A first part of any length is enough: the rest of a longer header doesn't matter.
         found = re.match(_HEADER.replace(b"QUOTED", quoted), next(self._raw(), b""))
         assert found is not None  # it matches nothing, too
         self._start, header = found.end(), found[2]
@@ -89,36 +89,36 @@ class CsvFile:
 
     @property
     def is_told(self) -> bool:
-        """Whether the form, or the file's own first line, says what the delimiter is."""
+        """True if the form or the file's first line states the delimiter."""
         return self._is_told
 
     @property
     def delimiter(self) -> str:
-        """The sign between fields."""
+        """Character between fields."""
         return self._delimiter.decode()
 
     def schema(self, types: Mapping[str, pa.DataType]) -> pa.Schema:
-        """All columns; those without a declared type are strings."""
+        """Returns the schema of all columns; those without a declared type are strings."""
         return pa.schema([(name, types.get(name, pa.string())) for name in self.names])
 
     def count_rows(self) -> int:
-        """Number of rows; reads the whole file, some megabytes at a time."""
+        """Counts rows; reads the whole file, some megabytes at a time."""
         return sum(self._arrow_table(block, self.some_column, first=0).num_rows for block in self._blocks())
 
     @property
     def some_column(self) -> dict[str, pa.DataType]:
-        """A column as any row has it, for `tables`."""
+        """One column that every row has, as an argument for `tables`."""
         return {next(filter(None, self.names)): pa.binary()}
 
     def tables(self, types: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
-        """Rows in the order of the file, some megabytes at a time.
+        """Yields rows in the order of the file, some megabytes at a time.
 
         Args:
           types: of the columns to read, which the file has.
 
         Raises:
-          InputError: if a row has more or fewer fields than the header, or a field is not of its type (unless the form
-            makes it null), naming column and row and not the field.
+          InputError: if a row has more or fewer fields than the header, or a field isn't of its type (unless the form
+            makes it null). The message names column and row, not the field.
         """
         first = 0
         for block in self._blocks():
@@ -127,18 +127,18 @@ class CsvFile:
             yield table
 
     def first_texts(self, size: int, words: Sequence[str]) -> tuple[pa.Table, pa.Schema]:
-        """Fields of the first rows as they are written, for people who will judge them.
+        """Reads the fields of the first rows as text, to be judged by a person.
 
         Args:
-          size: bytes that are looked at, about.
-          words: that are null where types are guessed.
+          size: approximate number of bytes to look at.
+          words: words that count as null when types are guessed.
 
         Returns:
           All columns as strings, only empty fields null, and the types that Arrow would give them.
         """
         block = b""
         for part in self._blocks(size):
-            # The rest of a file without a line feed at its end is a block of its own.
+            # Without a line feed at its end, the rest of a file is a separate block.
             block += _clean(part)
             if len(block) > size // 4:
                 break
@@ -146,7 +146,7 @@ class CsvFile:
         return texts, self._arrow_table(block, None, 0, words).schema
 
     def _checked_names(self, header: bytes) -> tuple[str, ...]:
-        """Names of the columns; refuses what looks like a row, since names are shown."""
+        """Returns the names of the columns; refuses a first row that looks like data, since names are shown."""
         names = self._names(header)
         if not any(names):
             self._refuse("begin with the names of its columns", "none", "write them into the first row")
@@ -172,17 +172,17 @@ class CsvFile:
         return self._refuse_encoding()
 
     def _raw(self, size: int | None = None) -> Iterator[bytes]:
-        """The file in parts, in UTF-8 if it is text of its encoding."""
+        """Yields the file in parts, in UTF-8 if it is text in its encoding."""
         parts = unpacked(self._source, self._name, _BLOCK_BYTES if size is None else size)
         first = next(parts, b"")
         wide = self.form.encoding is None and first.startswith(_WIDE_MARKS)
         encoding = "utf-16" if wide else self.form.encoding or "utf-8"
         if encoding == "utf-8":
-            # As it is: columns that no job names may hold anything.
+            # Passed on as it is, since columns that no job names may hold anything.
             yield from filter(None, (first,))
             yield from parts
             return
-        # A byte that a code page lacks stays itself, which no text in UTF-8 has, so that whoever reads it is refused.
+        # A byte that a code page lacks stays itself. It is invalid in UTF-8, so reading its column raises an error.
         decoder = codecs.getincrementaldecoder(encoding)("strict" if "utf-16" in encoding else "surrogateescape")
         try:
             mark = "\ufeff"
@@ -196,7 +196,7 @@ class CsvFile:
         self._refuse_encoding()
 
     def _blocks(self, size: int | None = None) -> Iterator[bytes]:
-        """Whole rows without the header, about `size` bytes at a time; a line break in quotes ends no row."""
+        """Yields whole rows below the header, about `size` bytes at a time; line breaks in quotes don't end a row."""
         rest, start = b"", self._start
         for part in self._raw(size):
             rest, start = rest + part[start:], max(start - len(part), 0)
@@ -220,13 +220,13 @@ class CsvFile:
             yield rest
 
     def _last_end(self, block: bytes) -> int:
-        """Where the last whole row of a block ends that begins with a row; 0 if none does."""
+        """Returns the end of the last whole row of a block that begins with a row; 0 without a whole row."""
         if self._rows is None or self.form.quote.encode() not in block:
             return block.rfind(self._end) + 1
         return self._rows.match(block).end()  # type: ignore[union-attr]
 
     def _parsed(self, block: bytes, types: Mapping[str, pa.DataType], first: int) -> pa.Table:
-        """Rows of a block of whole rows, `first` rows before them."""
+        """Parses a block of whole rows that follows `first` rows."""
         if not self.form.thousands:
             converted = self._converted(block, types, first)
             if converted is not None:
@@ -234,7 +234,7 @@ class CsvFile:
         return self._parsed_as_text(block, types, first)
 
     def _converted(self, block: bytes, types: Mapping[str, pa.DataType], first: int) -> pa.Table | None:
-        """What Arrow makes of a block; None if a number, or a flag, takes a second look."""
+        """Converts a block by Arrow; None if a number or a flag has to be read as text."""
         failed = self._try_arrow(block, types, self.form.null_values)
         if isinstance(failed, pa.Table):
             return failed
@@ -244,7 +244,7 @@ class CsvFile:
         return self._refuse_rows(converted, ragged, first)
 
     def _parsed_as_text(self, block: bytes, types: Mapping[str, pa.DataType], first: int) -> pa.Table:
-        """Rows of a block whose numbers and flags are taken from their text, cell by cell."""
+        """Parses a block, reading its numbers and flags from text cell by cell."""
         cells = {name: kind for name, kind in types.items() if csv_cells.can_read(kind)}
         others = {name: kind for name, kind in types.items() if name not in cells}
         texts = self._arrow_table(_clean(block), dict.fromkeys(cells, pa.string()), first)
@@ -266,7 +266,7 @@ class CsvFile:
         first: int,
         words: Sequence[str] | None = None,
     ) -> pa.Table:
-        """A block as Arrow reads it, or the sentence about it; arguments as of `_parsed` and `_try_arrow`."""
+        """Reads a block by Arrow, or raises the error about it; arguments as in `_parsed` and `_try_arrow`."""
         found = self._try_arrow(block, types, self.form.null_values if words is None else words)
         if isinstance(found, pa.Table):
             return found
@@ -276,12 +276,12 @@ class CsvFile:
     def _try_arrow(
         self, block: bytes, types: Mapping[str, pa.DataType] | None, words: Sequence[str]
     ) -> pa.Table | tuple[re.Match[str] | None, re.Match[str] | None]:
-        """A block as Arrow reads it, or what of its message holds no field.
+        """Reads a block by Arrow; on failure returns the parts of its message that contain no field.
 
         Args:
           block: whole rows.
           types: of the columns to read; None reads all columns and guesses.
-          words: that are null, beside the empty field.
+          words: words that count as null, besides the empty field.
         """
         if not block.strip(b"\r\n"):
             kind = dict.fromkeys(self.names, pa.null()) if types is None else types
@@ -307,7 +307,7 @@ class CsvFile:
             return _NOT_CONVERTED.match(str(error)), _RAGGED.match(str(error))
 
     def _refuse_rows(self, converted: re.Match[str] | None, ragged: re.Match[str] | None, first: int) -> NoReturn:
-        """Names the row, and the column if it is one field; of Arrow's message numbers are taken only."""
+        """Names the row, and the column if one field is at fault; only numbers are taken from Arrow's message."""
         if converted is not None:
             self._refuse_field(self.names[int(converted[1])], converted[3], _place(converted[2], first))
         if ragged is not None:
@@ -338,7 +338,7 @@ class CsvFile:
 
 
 def unpacked(source: Any, name: str, size: int) -> Iterator[bytes]:
-    """A file in parts of `size` bytes, none of them compressed; arguments as of `CsvFile`."""
+    """Yields a file in parts of `size` bytes, decompressed; arguments as in `CsvFile`."""
     try:
         source.seek(0)
         file = gzip.GzipFile(fileobj=source) if name.lower().endswith(".gz") else source
@@ -355,17 +355,17 @@ def _refusal(name: str, rule: str, got: str, remedy: str) -> InputError:
 
 
 def _clean(block: bytes) -> bytes:
-    """A block in UTF-8, in which a sign stands for what is none."""
+    """Replaces bytes that aren't UTF-8 by a replacement character."""
     return block.decode(errors="replace").encode()
 
 
 def _place(row: str | None, first: int) -> str:
-    """Which row a message of Arrow is about, from 1."""
+    """Returns the number, from 1, of the row that a message of Arrow is about."""
     return "" if row is None else f" in row {first + int(row)} below the header"
 
 
 def _is_number(name: str) -> bool:
-    """Whether what should be a name is a number or a date: then it is the field of a person's row."""
+    """Returns whether a name is a number or a date, and so probably a field of someone's row."""
     if not any(letter.isdigit() for letter in name):
         return False
     try:

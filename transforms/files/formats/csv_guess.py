@@ -1,6 +1,6 @@
-"""How a CSV file is written, as far as its first rows show; for `dapple init`, whose job a person reads.
+"""Guesses the conventions of a CSV file from its first rows, for `dapple init`, whose job a person reads.
 
-Readers never guess: a job says what was recognized here, or what the person has chosen where two readings are possible.
+Readers never guess: a job states what was recognized here, or what the person chose if two readings are possible.
 """
 
 import codecs
@@ -23,24 +23,24 @@ _WORDS = (
     *("NA", "N/A", "n/a", "NULL", "null", "NaN", "nan", "None", "none", "#N/A", "#NA", "<NA>", "(null)", "\\N"),
     *(".", "-", "?", "#NULL!", "missing", "unknown"),
 )
-"""What programs write where a number is missing."""
+"""Words that programs write for a missing number."""
 _MOST_WRONG = 0.1
 _FEW = 10
-"""Cells of which all must be numbers, and the share that need not be among more."""
+"""Below `_FEW` cells, all must be numbers; from there on, the share `_MOST_WRONG` may be something else."""
 _DAY_FIRST = r"^\d{1,2}([./-])\d{1,2}[./-](?:\d{4}|\d{2})(?:[ T]\d{1,2}:\d{2}(?::\d{2})?)?$"
 _COMMON = frozenset(
     "äöüÄÖÜßéèêëàâáãåæçîïíìñôóòõøœùûúÿÉÈÊËÀÂÁÃÅÆÇÎÏÍÑÔÓÕØŒÙÛÚ°µ²³½¼¾±·€£§«»“”„—…•\u00a0\u00d7\u2018\u2019\u2013"
 )
 _MOST_ODD = 0.1
-"""Signs that Western texts in cp1252 seldom hold, at most, as a share of those beyond ASCII."""
+"""Largest share, among non-ASCII characters, of those that Western texts in cp1252 seldom use."""
 
 
 class Undecided(NamedTuple):
     """A question that the file leaves open.
 
     Attributes:
-      flag: of `dapple init`, which answers it.
-      why: the readings, as the middle of a sentence.
+      flag: the flag of `dapple init` that answers it.
+      why: the possible readings, as the middle of a sentence.
       answers: values of the flag, with what each means.
     """
 
@@ -50,12 +50,12 @@ class Undecided(NamedTuple):
 
 
 class Look(NamedTuple):
-    """Columns of a table as its first rows have them.
+    """Columns of a table, from its first rows.
 
     Attributes:
       schema: names and types.
-      rows: the first rows, of which ids are recognized; texts as they are written.
-      holes: columns of numbers with a cell that is none.
+      rows: the first rows as text, in which ids are recognized.
+      holes: columns of numbers that have a cell without a number.
       csv: settings of `data.csv` of a CSV file.
     """
 
@@ -70,11 +70,11 @@ def look(source: Any, name: str, given: CsvConfig) -> Look | Undecided:
 
     Args:
       source: its bytes.
-      name: what messages call it.
-      given: what a person has said; other settings are recognized.
+      name: name in messages.
+      given: settings by a person; all others are recognized.
 
     Raises:
-      InputError: if it is no CSV file.
+      InputError: if it isn't a CSV file.
     """
     encoding = given.encoding or _encoding(next(unpacked(source, name, _LOOKED_BYTES), b""))
     if isinstance(encoding, Undecided):
@@ -114,7 +114,7 @@ class _Cells(NamedTuple):
 
     Attributes:
       filled: those that are neither empty nor a word for nothing.
-      words: of these.
+      words: the words for nothing that occur.
     """
 
     filled: pa.ChunkedArray
@@ -128,28 +128,28 @@ class _Cells(NamedTuple):
         return cls(trimmed.filter(pc.invert(known)), frozenset(trimmed.filter(known).unique().to_pylist()))
 
     def n_good(self, form: CsvForm) -> int:
-        """How many are numbers."""
+        """Counts cells that are numbers."""
         return int(pc.sum(csv_cells.are_numbers(self.filled, form)).as_py() or 0)
 
     def match(self, pattern: str) -> int:
-        """How many match."""
+        """Counts cells that match."""
         return int(pc.sum(pc.match_substring_regex(self.filled, pattern)).as_py() or 0)
 
     def are_most(self, n_good: int) -> bool:
-        """Whether so many are enough for a column of one kind."""
+        """Returns whether this many cells are enough for a column of one kind."""
         n_filled = len(self.filled)
         return n_filled > 0 and n_good >= (n_filled if n_filled < _FEW else (1 - _MOST_WRONG) * n_filled)
 
 
 def _readings() -> Iterator[CsvForm]:
-    """Decimal marks and marks between thousands that go together, the plainest first."""
+    """Yields pairs of decimal mark and thousands mark that go together, the plainest first."""
     for signs, decimal in itertools.product(("", *THOUSANDS.values()), DECIMALS):
         if signs != decimal:
             yield CsvForm(decimal=decimal, thousands=signs)
 
 
 def _marks(cells: Mapping[str, _Cells], readings: Sequence[CsvForm]) -> CsvForm | Undecided:
-    """The one reading by which no cell is less of a number than by another; the plainest where several agree."""
+    """Returns the reading in which most cells of every column are numbers; the plainest if several agree."""
     counts = {
         column: good
         for column, each in cells.items()
@@ -175,7 +175,7 @@ def _marks(cells: Mapping[str, _Cells], readings: Sequence[CsvForm]) -> CsvForm 
 
 
 def _type(cells: _Cells, marks: CsvForm, arrow: pa.DataType) -> pa.DataType:
-    """The type of a column; a code with leading zeros is text."""
+    """Returns the type of a column; a code with leading zeros is text."""
     if not len(cells.filled):
         return pa.null()
     if cells.match(csv_cells.FLAG) == len(cells.filled):
@@ -193,7 +193,7 @@ def _type(cells: _Cells, marks: CsvForm, arrow: pa.DataType) -> pa.DataType:
 
 
 def _encoding(raw: bytes) -> str | Undecided | None:
-    """The encoding of a text that begins so; None for UTF-8."""
+    """Guesses an encoding from the beginning of a text; None for UTF-8."""
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     zeros = [raw[start::2].count(0) for start in (0, 1)]
@@ -214,7 +214,7 @@ def _encoding(raw: bytes) -> str | Undecided | None:
 
 
 def _delimited(source: Any, name: str, form: CsvForm) -> CsvFile | Undecided:
-    """The file under the delimiter by which all first rows have as many fields as there are names."""
+    """Opens the file with the delimiter that gives all first rows as many fields as there are names."""
     usual = CsvFile(source, name, form)
     if usual.is_told:
         return usual

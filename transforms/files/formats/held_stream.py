@@ -1,4 +1,4 @@
-"""A file of a store whose columns are looked at before Arrow reads them, by one request for both."""
+"""A stream that lets a file's columns be checked before Arrow reads them, with one request to the store for both."""
 
 import io
 from typing import Any
@@ -8,7 +8,7 @@ class HeldStream(io.RawIOBase):
     """A stream that keeps ranges of its file until they are read.
 
     Args:
-      source: an open file of a store, which can be sought in.
+      source: an open, seekable file of a store.
     """
 
     def __init__(self, source: Any):
@@ -17,25 +17,25 @@ class HeldStream(io.RawIOBase):
         self._held: dict[int, bytes] = {}
 
     def hold(self, start: int, n_bytes: int) -> None:
-        """Reads a range, unless it is held."""
+        """Reads a range and keeps it, unless it is kept already."""
         if start not in self._held or len(self._held[start]) < n_bytes:
             self._source.seek(start)
             self._held[start] = bytes(self._source.read(n_bytes))
 
     def readable(self) -> bool:
-        """It is."""
+        """Returns True."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """Returns True."""
         return True
 
     def tell(self) -> int:
-        """The place from which the next bytes come."""
+        """Returns the position of the next read."""
         return self._place
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Goes to a place; asks for nothing but the end."""
+        """Moves to a position; only the end needs a request."""
         if whence == io.SEEK_END:
             self._place = self._source.seek(offset, io.SEEK_END)
         else:
@@ -43,7 +43,7 @@ class HeldStream(io.RawIOBase):
         return self._place
 
     def read(self, size: int = -1, /) -> bytes:
-        """Bytes from this place on; a range that is read as a whole is held no longer."""
+        """Returns bytes from the current position on; drops a kept range once it is read as a whole."""
         found = self._from_held(size)
         if found is None:
             self._source.seek(self._place)

@@ -1,8 +1,8 @@
-"""Parquet files whose lists of numbers are in a column of bytes, so that a row of many numbers is decoded as one value.
+"""Parquet files that store lists of numbers in a column of bytes, so that a row of many numbers is one value.
 
-Lists take three times as long (`docs/decisions/measured-once.md`). Columns of numbers are not packed: jobs ask for
-each by its name, and to take a row apart costs what was saved. Only Dapple's own files are packed, which metadata say.
-To a reader it has the column of lists.
+Lists take three times as long (`docs/decisions/measured-once.md`). Columns of numbers are not packed: jobs read them
+by name, and unpacking a row would cost what packing saves. Only Dapple's own files are packed; their metadata say so.
+Readers see a column of lists.
 """
 
 import json
@@ -22,20 +22,20 @@ from dapple_dp.transforms.files.formats.held_stream import HeldStream
 from dapple_dp.transforms.files.formats.parquet_footer import Chunk
 
 METADATA = b"dapple.packed"
-"""Key-value metadata of a file: what its packed column holds, as JSON."""
+"""Key of the metadata that describe a file's packed column, as JSON."""
 _BUFFER_BYTES = 1 << 16
-"""Bytes of a column that are read from a disk at a time, so that a large row group need not fit into memory. A store is
+"""Bytes of a column to read from a disk at a time, so that a large row group need not fit into memory. A store is
 asked for all bytes of a row group at once: each request takes tens of milliseconds."""
 OPTIONS = {"pre_buffer": False, "page_checksum_verification": True}
-"""With which every Parquet file is opened. Checksums are verified where a file has them, as those of Spark do."""
+"""Options for opening any Parquet file. Checksums are verified if a file has them, as files written by Spark do."""
 _TYPES = {"float": pa.float32(), "double": pa.float64()}
 
 
 class Packing(BaseModel):
-    """What a packed column holds.
+    """Description of a packed column.
 
     Attributes:
-      column: its name, and that of the lists.
+      column: name of the packed column and of the lists.
       kind: type of the numbers, as Arrow calls it; little-endian.
       width: numbers of a row.
     """
@@ -48,7 +48,7 @@ class Packing(BaseModel):
 
     @classmethod
     def of(cls, schema: pa.Schema, refusal: Refusal) -> "Packing | None":
-        """That of an open file; None of a file that is not packed."""
+        """Reads the packing of an open file; None if the file is not packed."""
         text = (schema.metadata or {}).get(METADATA)
         if text is None:
             return None
@@ -60,7 +60,7 @@ class Packing(BaseModel):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the numbers."""
+        """Type of the numbers."""
         return np.dtype("<f4" if self.kind == "float" else "<f8")
 
     @property
@@ -69,7 +69,7 @@ class Packing(BaseModel):
         return pa.field(self.column, pa.list_(_TYPES[self.kind], self.width))
 
     def unpacked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows with lists, if they have the column; raises ArrowInvalid for a row without numbers."""
+        """Returns rows with lists, if they have the column; raises ArrowInvalid for a row without numbers."""
         place = batch.schema.get_field_index(self.column)
         if place < 0:
             return batch
@@ -78,7 +78,7 @@ class Packing(BaseModel):
         return batch.set_column(place, self.field, lists)
 
     def _points(self, stored: pa.FixedSizeBinaryArray) -> NDArray[np.floating]:
-        """A view of the numbers, shape (n_rows, width)."""
+        """Returns a view of the numbers, shape (n_rows, width)."""
         if stored.null_count:
             raise pa.ArrowInvalid("a packed row must have numbers")
         start, size = stored.offset, self.width * self.dtype.itemsize
@@ -88,7 +88,7 @@ class Packing(BaseModel):
 
 
 class RowsFile(pq.ParquetFile):
-    """An open file.
+    """An open file of rows.
 
     Args:
       source: as Arrow opens it.
@@ -105,7 +105,7 @@ class RowsFile(pq.ParquetFile):
 
     @property
     def is_stream(self) -> bool:
-        """Whether it is a large object of a store, each part of which is a request."""
+        """True if it is a large object on a store, each part of which is a request."""
         return isinstance(self.origin, HeldStream)
 
 
@@ -115,7 +115,7 @@ class PackedFile(RowsFile):
     Args:
       source: as Arrow opens it.
       metadata: its footer.
-      packing: what it says of the column.
+      packing: of the column, from the metadata.
       buffer_size: bytes of a column that are read at a time; 0 for all of a row group.
     """
 
@@ -125,33 +125,33 @@ class PackedFile(RowsFile):
 
     @property
     def schema_arrow(self) -> pa.Schema:
-        """Columns as they were."""
+        """Schema with lists in place of the packed column."""
         stored = super().schema_arrow
         return stored.set(stored.get_field_index(self._packing.column), self._packing.field)
 
     def read_row_groups(self, row_groups: Sequence[int], columns: Any = None, **options: Any) -> pa.Table:
-        """As of any file."""
+        """Reads row groups, with lists."""
         table = super().read_row_groups(row_groups, columns, **options)
         place = table.schema.get_field_index(self._packing.column)
         schema = table.schema if place < 0 else table.schema.set(place, self._packing.field)
         return pa.Table.from_batches(map(self._packing.unpacked, table.to_batches()), schema)
 
     def read(self, columns: Any = None, **options: Any) -> pa.Table:
-        """As of any file."""
+        """Reads the whole file, with lists."""
         return self.read_row_groups(range(self.num_row_groups), columns, **options)
 
     def read_row_group(self, i: int, columns: Any = None, **options: Any) -> pa.Table:
-        """As of any file."""
+        """Reads one row group, with lists."""
         return self.read_row_groups([i], columns, **options)
 
     def iter_batches(
         self, batch_size: int = 65536, row_groups: Any = None, columns: Any = None, **options: Any
     ) -> Iterator[pa.RecordBatch]:
-        """As of any file."""
+        """Yields batches, with lists."""
         yield from map(self._packing.unpacked, super().iter_batches(batch_size, row_groups, columns, **options))
 
     def as_unpacked(self, chunk: Chunk) -> Chunk:
-        """A column by the path and the number of values that lists would have."""
+        """Returns a column with the path and the number of values that lists would have."""
         packing = self._packing
         if chunk.path != packing.column:
             return chunk
@@ -159,14 +159,14 @@ class PackedFile(RowsFile):
 
 
 def pack(points: NDArray[np.floating], column: str) -> tuple[pa.Array, Packing]:
-    """Rows as a column of bytes.
+    """Packs rows into a column of bytes.
 
     Args:
       points: float32 or float64, shape (n_rows, width).
       column: its name.
 
     Returns:
-      The column, and what the file must say of it.
+      The column, and the packing to write into the file's metadata.
     """
     kind: Literal["float", "double"] = "float" if points.dtype.itemsize <= 4 else "double"
     packing = Packing(column=column, kind=kind, width=points.shape[1])
@@ -176,7 +176,7 @@ def pack(points: NDArray[np.floating], column: str) -> tuple[pa.Array, Packing]:
 
 
 def open_rows(source: Any, refusal: Refusal) -> RowsFile:
-    """Opens a file, with lists if they are packed; its columns are read through a buffer if it is on a disk."""
+    """Opens a file, with lists if they are packed; reads its columns through a buffer if it is on a disk."""
     buffer_size = _BUFFER_BYTES if isinstance(source, pa.OSFile) else 0
     file = RowsFile(source, None, buffer_size)
     packing = Packing.of(file.schema_arrow, refusal)
@@ -184,7 +184,7 @@ def open_rows(source: Any, refusal: Refusal) -> RowsFile:
 
 
 def longest_in_dictionary(file: RowsFile, row_group: int, chunk: Chunk) -> int | None:
-    """Bytes of the longest value in the dictionary of a column; None if Arrow does not give the dictionary.
+    """Returns the bytes of the longest value in a column's dictionary; None if Arrow doesn't give the dictionary.
 
     Args:
       file: open.
@@ -203,5 +203,5 @@ def longest_in_dictionary(file: RowsFile, row_group: int, chunk: Chunk) -> int |
 
 
 def metadata_of(packing: Packing) -> dict[bytes, bytes]:
-    """What a packed file says of itself."""
+    """Returns the metadata that a packed file needs."""
     return {METADATA: json.dumps(packing.model_dump(), separators=(",", ":")).encode()}

@@ -1,7 +1,7 @@
-"""The footer of a Parquet file, read before Arrow sees it, since it is no fact that a footer says something.
+"""Reads the footer of a Parquet file before Arrow does, since a footer can't be trusted.
 
-Arrow calls itself for every level of a schema, takes memory for what a footer announces, and ends the process where a
-column's metadata contradict themselves. So the footer is read here first, and nothing is made of what is not needed.
+Arrow recurses for every level of a schema, allocates as much memory as a footer announces, and aborts the process if a
+column's metadata contradict each other. So the footer is checked here first, and fields that aren't needed are skipped.
 Source: thrift's compact protocol, parquet.thrift.
 """
 
@@ -17,16 +17,16 @@ from dapple_dp.schemas.settings.refusal import MalformedError
 MAGIC, ENCRYPTED_MAGIC = b"PAR1", b"PARE"
 MOST_BYTES = 1 << 24
 MOST_DEPTH = 64
-"""Levels of a schema: groups within each other, lists among them."""
+"""Most levels of a schema: groups within each other, lists among them."""
 MOST_ELEMENTS = 1 << 17
-"""Columns and groups of a schema: Arrow takes some hundred bytes for each."""
+"""Most columns and groups of a schema: Arrow takes some hundred bytes for each."""
 _HARMLESS_BYTES = 1 << 16
 _MOST_NESTED = 32
 _KNOWN = 1 << 12
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
 _REPEATED = 2
 BYTES, FIXED_BYTES = 6, 7
-"""Physical types whose values have any length, and that of the schema."""
+"""Physical types of values of any length, and of a length that the schema gives."""
 CODECS: Mapping[int, str] = dict(enumerate(("none", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4_raw")))
 _OTHER_FORMATS: Mapping[bytes, str] = {
     ENCRYPTED_MAGIC: "an encrypted Parquet file",
@@ -41,7 +41,7 @@ _OTHER_FORMATS: Mapping[bytes, str] = {
     b"Obj\x01": "an Avro file",
     b"version https://git-lfs": "a pointer of Git LFS",
 }
-"""With which other files begin, and what these are."""
+"""First bytes of files of other formats, with a description of each."""
 
 
 class Leaf(NamedTuple):
@@ -49,10 +49,10 @@ class Leaf(NamedTuple):
 
     Attributes:
       path: names of the groups and of the column, with dots.
-      name: the outermost one, as tables have it.
+      name: the outermost name, as in tables.
       kind: number of the physical type.
       width: bytes of a value of type `FIXED_BYTES`.
-      is_repeated: whether a row may have several values.
+      is_repeated: True if a row may have several values.
     """
 
     path: str
@@ -63,7 +63,7 @@ class Leaf(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A column of a row group: its path, number of values with nulls, bytes in the file, and where these begin."""
+    """A column of a row group: its path, number of values with nulls, bytes in the file, and their position."""
 
     path: str
     n_values: int
@@ -75,14 +75,14 @@ class Chunk(NamedTuple):
 
 
 class RowGroup(NamedTuple):
-    """Rows by the footer, and the columns that were asked for."""
+    """Number of rows by the footer, and the requested columns."""
 
     n_rows: int
     chunks: list[Chunk]
 
 
 class Reader:
-    """Reads values of thrift's compact protocol; LookupError means that they end too soon.
+    """Reads values of thrift's compact protocol; raises LookupError if the bytes end too soon.
 
     Args:
       raw: bytes of a struct.
@@ -93,7 +93,7 @@ class Reader:
         self.place = 0
 
     def integer(self, bits: int = 64) -> int:
-        """A signed number that has its place in so many bits; thrift would cut another one."""
+        """Reads a signed number of at most this many bits; refuses a longer one, which thrift would truncate."""
         found = self._varint()
         found = (found >> 1) ^ -(found & 1)
         if not -(1 << bits - 1) <= found < 1 << bits - 1:
@@ -101,20 +101,20 @@ class Reader:
         return found
 
     def binary(self) -> bytes:
-        """Bytes."""
+        """Reads bytes."""
         length = self._varint()
         start = self.place
         self._pass(length)
         return self._raw[start : self.place]
 
     def struct(self, wanted: Mapping[int, tuple[int, Callable[[], Any]]]) -> dict[int, Any]:
-        """Some fields of a struct; others are passed over.
+        """Reads some fields of a struct and skips the others.
 
         Args:
-          wanted: for the number of a field its type, and what reads it.
+          wanted: number of a field -> its type, and the function that reads it.
 
         Raises:
-          MalformedError: for a field that comes twice, or is of another type: two readers may differ in what they take.
+          MalformedError: for a field that comes twice or has another type, since two readers may read it differently.
         """
         found: dict[int, Any] = {}
         number, raw = 0, self._raw
@@ -133,7 +133,7 @@ class Reader:
         return found
 
     def items(self, kind: int) -> Iterator[None]:
-        """Stands at each item of a list, which must be read before the next one."""
+        """Iterates over a list; the caller must read each item before the next one."""
         header = self._raw[self.place]
         self.place += 1
         length = self._varint() if header >> 4 == 15 else header >> 4
@@ -144,7 +144,7 @@ class Reader:
             yield
 
     def skip(self, kind: int, depth: int = 0) -> None:
-        """Passes over a value of a type, without making anything of it."""
+        """Skips a value of a type without building it."""
         if depth > _MOST_NESTED:
             raise MalformedError("values nested too deeply")
         if _I16 <= kind <= _I64:
@@ -214,7 +214,7 @@ class Reader:
 
 
 def footer_of(file: BinaryIO | pa.NativeFile) -> bytes:
-    """The footer of an open file; raises MalformedError, which says what the file is instead, if there is none."""
+    """Returns the footer of an open file; without one, raises MalformedError, which says what the file is instead."""
     size = file.seek(0, 2)
     file.seek(max(size - 8, 0))
     tail = bytes(file.read(8))
@@ -228,7 +228,7 @@ def footer_of(file: BinaryIO | pa.NativeFile) -> bytes:
 
 
 def _kind_of(file: BinaryIO | pa.NativeFile, tail: bytes) -> str:
-    """What a file is that is no Parquet file."""
+    """Describes a file that isn't a Parquet file."""
     file.seek(0)
     start = bytes(file.read(32))
     if tail[4:] == ENCRYPTED_MAGIC:
@@ -239,10 +239,10 @@ def _kind_of(file: BinaryIO | pa.NativeFile, tail: bytes) -> str:
 
 
 def check_size(file: BinaryIO | pa.NativeFile) -> None:
-    """Refuses a file for whose footer Arrow would take much memory, or leave its stack; a short one has no room for it.
+    """Refuses a file whose footer would exhaust Arrow's memory or stack; short footers can't.
 
     Raises:
-      MalformedError: or LookupError where the footer ends too soon.
+      MalformedError: or LookupError if the footer ends too soon.
     """
     footer = footer_of(file)
     if len(footer) > _HARMLESS_BYTES and (digest := hashlib.blake2b(footer, digest_size=16).digest()) not in _known():
@@ -254,12 +254,12 @@ def check_size(file: BinaryIO | pa.NativeFile) -> None:
 
 @functools.cache
 def _known() -> set[bytes]:
-    """Digests of footers that this process has read already, and that were harmless: each row group opens its file."""
+    """Digests of harmless footers that this process has read; each row group opens its file again."""
     return set()
 
 
 def leaves_of(footer: bytes) -> list[Leaf]:
-    """Columns of the schema of a footer; raises MalformedError, or LookupError, for another one."""
+    """Returns the columns of a footer's schema; raises MalformedError, or LookupError, if it is malformed."""
     reader, found = Reader(footer), list[Leaf]()
     if 2 not in reader.struct({2: (_LIST, lambda: found.extend(_leaves(reader)))}):
         raise MalformedError("a footer without a schema")
@@ -267,14 +267,14 @@ def leaves_of(footer: bytes) -> list[Leaf]:
 
 
 def row_groups(footer: bytes, names: Collection[str] | None = None) -> list[RowGroup]:
-    """Row groups in order, with the columns that are asked for.
+    """Returns the row groups in order, with the requested columns.
 
     Args:
       footer: of a file.
       names: of columns of tables; None for all.
 
     Raises:
-      MalformedError: or LookupError, for another footer.
+      MalformedError: or LookupError, if the footer is malformed.
     """
     reader = Reader(footer)
     leaves: list[Leaf] = []
@@ -286,14 +286,14 @@ def row_groups(footer: bytes, names: Collection[str] | None = None) -> list[RowG
     def all_groups() -> None:
         groups.extend(_row_group(reader, leaves, names) for _ in reader.items(_STRUCT))
 
-    # How many rows the file has as a whole is not asked: some writers say it wrongly, and only row groups are read.
+    # The total number of rows is ignored: some writers get it wrong, and only row groups are read.
     if not {2, 4} <= reader.struct({2: (_LIST, schema), 4: (_LIST, all_groups)}).keys():
         raise MalformedError("a footer without a schema or row groups")
     return groups
 
 
 def _leaves(reader: Reader) -> list[Leaf]:
-    """Columns of a schema, whose elements are listed in depth-first order with their numbers of children."""
+    """Reads the columns of a schema, whose elements are in depth-first order with their numbers of children."""
     number = functools.partial(reader.integer, 32)
     wanted: dict[int, tuple[int, Callable[[], Any]]] = {each: (_I32, number) for each in (1, 2, 3, 5)}
     wanted[4] = _BINARY, reader.binary

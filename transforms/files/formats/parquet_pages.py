@@ -1,7 +1,7 @@
-"""The pages of a column of a Parquet file, by their headers: what they take before anything is unpacked.
+"""Reads the page headers of a Parquet column to find the memory that its pages take, before any is unpacked.
 
 A page of a few bytes can unpack to two gigabytes, a dictionary can repeat a long value in every row, and a list can
-have as many numbers as nobody can count. A footer need not say so. Source: parquet.thrift.
+have more numbers than fit anywhere. A footer need not show that. Source: parquet.thrift.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,29 +11,29 @@ from dapple_dp.schemas.settings.refusal import MalformedError
 from dapple_dp.transforms.files.formats.parquet_footer import BYTES, CODECS, FIXED_BYTES, Chunk, Reader
 
 Read = Callable[[int, int], bytes]
-"""Bytes of a file from a place on, as many as asked for or fewer."""
+"""Reads up to this many bytes of a file from a position on: (position, size) -> bytes."""
 _I32, _STRUCT = 5, 12
 _DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3
 _HEADERS = {_DATA_PAGE: 5, _DICTIONARY_PAGE: 7, _DATA_PAGE_V2: 8}
-"""Fields of a page's header by its type."""
+"""Field of a page's header with its values, by page type."""
 _FRONT_CODED = 7
-"""The encoding DELTA_BYTE_ARRAY, in which a value begins like the one before, without having the bytes again."""
+"""The encoding DELTA_BYTE_ARRAY, in which a value reuses the first bytes of the one before."""
 _HEADER_BYTES, _MOST_HEADER_BYTES = 1 << 8, 1 << 24
 _READABLE = {number for number, name in CODECS.items() if name != "lzo"}
 _WITHIN_BOUNDS = {0, 1}
-"""Codecs of which a byte becomes a few dozen at most."""
+"""Codecs that expand a byte to a few dozen at most."""
 _SPARE_BYTES = 100
-"""By how much some old writers counted too few in a column's size; Arrow reads as much beyond it."""
+"""Bytes by which some old writers understate a column's size; Arrow reads as much beyond it."""
 
 
 class Pages(NamedTuple):
-    """What the pages of a column take.
+    """Memory that the pages of a column take.
 
     Attributes:
       held: bytes of the largest page, unpacked, and of the dictionary beside it.
       n_bytes: of all pages of data, unpacked.
       longest: bytes that one value can have beyond its share of a page.
-      is_front_coded: whether that is so for another reason than a dictionary.
+      is_front_coded: True if that is due to front coding rather than to a dictionary.
     """
 
     held: int = 0
@@ -43,7 +43,7 @@ class Pages(NamedTuple):
 
 
 def sum_of(pages: Iterable[Pages]) -> Pages:
-    """What several columns take that are read at once."""
+    """Returns the memory for several columns that are read at once."""
     held = n_bytes = longest = 0
     for each in pages:
         held, n_bytes, longest = held + each.held, n_bytes + each.n_bytes, longest + each.longest
@@ -51,12 +51,12 @@ def sum_of(pages: Iterable[Pages]) -> Pages:
 
 
 def is_bounded(chunk: Chunk) -> bool:
-    """Whether what a column takes follows from its bytes in the file and its number of rows, whatever its pages say."""
+    """Returns whether a column's size in the file and number of rows bound its memory, whatever its pages say."""
     return chunk.codec in _WITHIN_BOUNDS and chunk.leaf.kind != BYTES and not chunk.leaf.is_repeated
 
 
 def check_readable(chunk: Chunk) -> None:
-    """Refuses a column that Arrow could not unpack; raises MalformedError, which names the column."""
+    """Refuses a column that Arrow can't unpack; raises MalformedError, which names the column."""
     if chunk.is_encrypted:
         raise MalformedError(f"column {chunk.leaf.name!r} encrypted")
     if chunk.codec not in _READABLE:
@@ -65,11 +65,11 @@ def check_readable(chunk: Chunk) -> None:
 
 
 def check_apart(chunks: Iterable[Chunk], end: int) -> None:
-    """Refuses columns that are not all in a file, or in one place, so that its size would bound nothing.
+    """Refuses columns that overlap or aren't completely in the file, whose size would then bound nothing.
 
     Args:
       chunks: of all row groups.
-      end: of the pages of the file.
+      end: offset at which the pages of the file end.
     """
     last = 0
     for start, n_bytes in sorted((each.start, each.n_bytes) for each in chunks if each.n_values):
@@ -79,7 +79,7 @@ def check_apart(chunks: Iterable[Chunk], end: int) -> None:
 
 
 def pages_of(read: Read, chunk: Chunk, n_rows: int) -> Pages:
-    """What a column takes; no page is unpacked.
+    """Returns the memory that a column takes, without unpacking a page.
 
     Args:
       read: of the file.
@@ -87,7 +87,7 @@ def pages_of(read: Read, chunk: Chunk, n_rows: int) -> Pages:
       n_rows: of the row group.
 
     Raises:
-      MalformedError: if headers do not say so, or pages hold other values than the footer counts.
+      MalformedError: if headers are malformed, or the pages' number of values isn't that of the footer.
     """
     place, n_values, found = chunk.start, 0, Pages()
     dictionary = 0
@@ -110,7 +110,7 @@ def pages_of(read: Read, chunk: Chunk, n_rows: int) -> Pages:
 
 
 class _Page(NamedTuple):
-    """A header: type of the page, bytes unpacked and in the file, values (of data alone) and their encoding."""
+    """A header: type of the page, bytes unpacked and in the file, values (of data pages only) and their encoding."""
 
     kind: int
     unpacked: int
@@ -120,7 +120,7 @@ class _Page(NamedTuple):
 
 
 def _header(read: Read, place: int) -> tuple[_Page, int]:
-    """The header of a page, and its length; statistics in it may be long."""
+    """Reads the header of a page, and returns its length too; statistics in it may be long."""
     size = _HEADER_BYTES
     while True:
         raw = read(place, size)

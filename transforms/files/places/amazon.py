@@ -1,10 +1,10 @@
-"""Objects of Amazon's protocol, `s3://`, by their exact names: Amazon's store, MinIO and others.
+"""Objects of Amazon's protocol, `s3://`, by their exact names: on Amazon S3, MinIO and others.
 
-Requests are made by obstore. A request that is not answered is made again for as long as a store may be away, once it
-has answered at all. A process that was forked after its parent made a request would wait for ever, and is refused.
-Stores hold credentials in clear, so nothing that is pickled may hold one: paths travel, and each process makes its own.
+obstore makes the requests. A request without an answer is repeated for as long as a store may be away, once it
+has answered at all. A process that was forked after its parent made a request would wait forever, and is refused.
+Stores hold plaintext credentials, so they are never pickled: only paths are, and each process creates its own stores.
 
-Credentials and endpoint are those of Beam's `--s3_*` flags, then of the environment, then of whatever Amazon's own
+Credentials and endpoint come from Beam's `--s3_*` flags, then from the environment, then from whatever Amazon's own
 library finds: profiles, single sign-on, processes, instances.
 """
 
@@ -38,20 +38,20 @@ from dapple_dp.transforms.files.signals.measures import MEASURES
 _LOGGER = logging.getLogger(__name__)
 _SCHEME = "s3://"
 _END_BYTES = 1 << 22
-"""Bytes at the end of an object that one request brings: a small object whole, of another one the footer."""
+"""Bytes at the end of an object that the first request fetches: a small object as a whole, of others the footer."""
 _READ_AHEAD = 1 << 24
 _PAGE = 1000
 _PATIENCE, _FIRST_PATIENCE = 180.0, 10.0
-"""Seconds for which a store may be away, and one that has never answered: its address may be wrong."""
+"""Seconds to wait for a store that is away, and for one that has never answered, whose address may be wrong."""
 _LONGEST_WAIT = 10.0
 _FLAGS = (
     *("s3_access_key_id", "s3_secret_access_key", "s3_session_token", "s3_endpoint_url"),
     *("s3_region_name", "s3_verify", "s3_disable_ssl"),
 )
-"""Beam's flags that say how a store is reached."""
+"""Beam's flags for the connection to a store."""
 _FOUND_BY_OBSTORE = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
 _CREDENTIALS = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
-"""Variables that name the files which Amazon's library reads, and what it reads without them."""
+"""Variables that name the files which Amazon's library reads, and their defaults."""
 _STATUS = re.compile(r"status code: (\d{3})")
 Answer = TypeVar("Answer")
 
@@ -98,7 +98,7 @@ class _AmazonStore:
                 lambda store, name: obstore.put(store, name, content, mode="create", use_multipart=False),
             )
         except FileExistsError as error:
-            # Only a request whose answer was lost and that was made again may have found what it wrote itself.
+            # Only a repeated request, whose first answer was lost, can have found the object that it wrote itself.
             if not getattr(error, "was_repeated", False) or self.get(path) != content:
                 raise
 
@@ -126,9 +126,9 @@ class _AmazonStore:
         folder = start.rpartition("/")[0]
         found: dict[str, Mapping[str, Any]] = {}
         try:
-            # Of a name at the root obstore leaves out a slash at its beginning, as if it were another object.
+            # For names at the root, obstore drops a leading slash, as if it were another object.
             for each in _pages(bucket, folder) if folder else _pages_with_odd_names(bucket, start):
-                # Nor does it keep one at the end; the object that has the name without it comes first.
+                # It drops a trailing one, too; the object whose name has none comes first.
                 found.setdefault(each["path"], each)
         except obstore.exceptions.InvalidPathError:
             found = {each["path"]: each for each in _pages_with_odd_names(bucket, start)}
@@ -139,19 +139,19 @@ class _AmazonStore:
                 yield ListedFile(path, *_state(each))
 
     def make_folder(self, path: str, mode: int = 0o777) -> None:
-        """There are none."""
+        """Does nothing: there are no folders."""
 
 
 STORE: Store = _AmazonStore()
 
 
 def open_object(path: str) -> OpenedFile:
-    """An object as it is now; it has been read if it is small."""
+    """Opens an object as it is now; a small one is read at once."""
     return _Object(path).opened()
 
 
 class _Object(io.RawIOBase):
-    """An object as it was when it was opened: later requests ask for that one and no other.
+    """An object as it was when it was opened; later requests ask for that version and no other.
 
     Args:
       path: of the object.
@@ -163,7 +163,7 @@ class _Object(io.RawIOBase):
         self._tag, self._state = meta["e_tag"], _state(meta)
 
     def opened(self) -> OpenedFile:
-        """The object, and what the store said of it."""
+        """Returns the opened object and its state."""
         whole = len(self._end) == self._state.size
         source = pa.BufferReader(self._end) if whole else io.BufferedReader(self, _READ_AHEAD)
         return OpenedFile(source, self._state, fixed=True)
@@ -175,12 +175,12 @@ class _Object(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Goes to a place; asks for nothing."""
+        """Moves to a position, without a request."""
         self._place = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._state.size}[whence]
         return self._place
 
     def readinto(self, target: Any) -> int:
-        """Reads from this place on, either what is known already or what is not."""
+        """Reads from the current position, either from the known end of the object or from the store."""
         first = self._state.size - len(self._end)
         if self._place >= first:
             found = self._end[self._place - first :][: len(target)]
@@ -203,7 +203,7 @@ class _Object(io.RawIOBase):
 
 
 class _Upload(io.RawIOBase):
-    """An object that is written in parts, and there when it is closed; an error before that leaves nothing.
+    """An object that is written in parts and appears when it is closed; an error before that leaves nothing.
 
     Args:
       path: of the object.
@@ -215,25 +215,25 @@ class _Upload(io.RawIOBase):
         self._path, self._is_given_up = path, False
         bucket, name = _split(path)
         patience = _PATIENCE if bucket in _known.answered else _FIRST_PATIENCE
-        # Parts that were sent stay with obstore, so it is the one that asks again.
+        # obstore keeps the parts that were sent, so it repeats requests itself.
         self._writer = obstore.open_writer(_store(bucket, patience), name)
 
     def writable(self) -> bool:
         return True
 
     def write(self, content: Any) -> int:
-        """Writes all of it."""
+        """Writes all of `content`."""
         return len(content) if self._is_given_up else int(self._guarded(self._writer.write, bytes(content)))
 
     def close(self) -> None:
-        """Makes the object."""
+        """Completes the object."""
         if not self.closed:
             super().close()
             if not self._is_given_up:
                 self._guarded(self._writer.close)
 
     def give_up(self, *error: Any) -> None:
-        """Has the store forget what was written."""
+        """Makes the store discard what was written."""
         self._is_given_up = True
         self._writer.__exit__(*error)
 
@@ -245,26 +245,26 @@ class _Upload(io.RawIOBase):
 
 
 class _Written(io.BufferedWriter):
-    """A file in front of an upload that is given up if the work in its `with` fails."""
+    """A buffered upload that is given up if the body of its `with` fails."""
 
     raw: _Upload
 
     def __exit__(self, *error: Any) -> None:
-        """Closes the file."""
+        """Closes the file, giving up the upload after an error."""
         if error[0] is not None:
             self.raw.give_up(*error)
         super().__exit__(*error)
 
 
 def _end_of(store: Any, name: str) -> tuple[Mapping[str, Any], bytes]:
-    """What a store says of an object, and bytes of its end."""
+    """Returns the metadata of an object and the bytes of its end."""
     import obstore
     from obstore.exceptions import GenericError
 
     try:
         found = obstore.get(store, name, options={"range": {"suffix": _END_BYTES}})
     except GenericError as error:
-        # No range is one of an empty object, and some stores know none.
+        # An empty object has no range, and some stores don't support ranges.
         if _status(error) != 416 and "non-partial" not in str(error):
             raise
         found = obstore.get(store, name)
@@ -278,16 +278,16 @@ def _delete(names: list[str], store: Any, _: str) -> None:
 
 
 def _state(meta: Mapping[str, Any]) -> StoredFile:
-    """An object's state: stores round its time in one answer and not in another, so whole seconds and its tag."""
+    """Returns an object's state: its time in whole seconds, since stores round differently, and its tag."""
     tag = re.sub(r'[\s"]', "", meta["e_tag"] or "")
     return StoredFile(meta["size"], f"{int(meta['last_modified'].timestamp())}-{tag}")
 
 
 def _pages(bucket: str, folder: str) -> Iterator[Mapping[str, Any]]:
-    """Objects below a folder, in the order of their names.
+    """Yields the objects below a folder, ordered by name.
 
     Raises:
-      InvalidPathError: if one has a name that obstore does not take.
+      InvalidPathError: if obstore can't handle a name.
     """
     import obstore
 
@@ -306,7 +306,7 @@ def _pages(bucket: str, folder: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _pages_with_odd_names(bucket: str, start: str) -> Iterator[Mapping[str, Any]]:
-    """Objects whose names begin so, by Amazon's own library; those that obstore could not read are left out."""
+    """Yields the objects whose names begin with `start`, by Amazon's library; skips those that obstore can't read."""
     library, place, skipped = _library(_flags()), {"Bucket": bucket, "Prefix": start}, 0
 
     def ask(*_: Any) -> Any:
@@ -323,7 +323,7 @@ def _pages_with_odd_names(bucket: str, start: str) -> Iterator[Mapping[str, Any]
         page = _ask_bucket(bucket, start, "ListObjectsV2", ask)
         for each in page.get("Contents", ()):
             if _is_odd(each["Key"]):
-                # Without content it is the mark of a folder.
+                # An object without content marks a folder.
                 skipped += not each["Key"].endswith("/") or each["Size"] > 0
             else:
                 state = {"size": each["Size"], "last_modified": each["LastModified"], "e_tag": each["ETag"]}
@@ -336,7 +336,7 @@ def _pages_with_odd_names(bucket: str, start: str) -> Iterator[Mapping[str, Any]
 
 
 def _is_odd(name: str) -> bool:
-    """Whether obstore does not take a name, or would change it."""
+    """Returns whether obstore refuses a name or would change it."""
     return any(part in ("", ".", "..") for part in name.split("/")) or not name.isprintable()
 
 
@@ -351,16 +351,16 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def _ask(path: str, operation: str, request: Callable[[Any, str], Answer]) -> Answer:
-    """`_ask_bucket` of one object."""
+    """Sends a request about one object; see `_ask_bucket`."""
     return _ask_bucket(*_split(path), operation, request)
 
 
 def _ask_bucket(bucket: str, name: str, operation: str, request: Callable[[Any, str], Answer]) -> Answer:
-    """The answer to a request, made again while the store does not answer.
+    """Returns the answer to a request, repeating it while the store doesn't answer.
 
     Args:
       bucket: its name.
-      name: of an object in it, or what the names of several begin with.
+      name: of an object in it, or a prefix of several names.
       operation: its name in Amazon's protocol, for the counts of requests.
       request: takes the store and the object's name.
     """
@@ -380,7 +380,7 @@ def _ask_bucket(bucket: str, name: str, operation: str, request: Callable[[Any, 
                 raise reason from error
         if not retries:
             _LOGGER.warning("a store did not answer in full; retrying")
-        # Threads that were refused together do not come back together.
+        # Spread out threads that were refused at the same time.
         time.sleep(wait * (0.5 + time.monotonic_ns() % 1000 / 2000))
         wait, retries = min(2.0 * wait, _LONGEST_WAIT), retries + 1
     known.answered.add(bucket)
@@ -389,7 +389,7 @@ def _ask_bucket(bucket: str, name: str, operation: str, request: Callable[[Any, 
 
 
 def _reason(path: str, error: Exception) -> Exception:
-    """The error of a file that one of obstore's means; another one is itself."""
+    """Translates an error of obstore into that of a file; returns any other error unchanged."""
     from obstore import exceptions
 
     if isinstance(error, FileNotFoundError) or _status(error) == 404:
@@ -407,13 +407,13 @@ def _reason(path: str, error: Exception) -> Exception:
 
 
 def _status(error: Exception) -> int | None:
-    """The status of HTTP in an error's text; None if there is none."""
+    """Returns the HTTP status in an error's text; None without one."""
     found = _STATUS.search(str(error))
     return int(found[1]) if found else None
 
 
 class _Known:
-    """Stores of a process by bucket and flags; those of other surroundings are forgotten."""
+    """Stores of a process by bucket and flags; forgotten when the environment changes."""
 
     def __init__(self, forked: bool = False) -> None:
         self.forked = forked
@@ -427,7 +427,7 @@ _known = _Known()
 
 
 def _after_fork() -> None:
-    """A child has no thread of those that wait for answers, and the lock may be held by one that it has not."""
+    """Resets the state in a child, which lacks the threads that wait for answers and may have inherited a held lock."""
     global _known
     _known = _Known(_known.forked or bool(_known.stores))
 
@@ -436,11 +436,11 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _store(bucket: str, patience: float = 0.0) -> Any:
-    """The store of a bucket; made anew if flags or environment have changed, or the files that hold credentials.
+    """Returns the store of a bucket; creates a new one if flags, environment or credential files have changed.
 
     Args:
       bucket: its name.
-      patience: seconds for which obstore itself makes a request again; 0 leaves that to who asks.
+      patience: seconds for which obstore itself repeats a request; 0 leaves that to the caller.
     """
     known, flags = _known, _flags()
     if known.forked:
@@ -457,7 +457,7 @@ def _store(bucket: str, patience: float = 0.0) -> Any:
 
 
 def _flags() -> tuple[Any, ...]:
-    """Beam's flags, of a job or a worker; none in a process without Beam."""
+    """Returns Beam's flags, of a job or a worker; all None in a process without Beam."""
     if "apache_beam.io.filesystems" not in sys.modules:
         return (None,) * len(_FLAGS)
     from dapple_dp.transforms.files.places.beam import given_flags
@@ -502,7 +502,7 @@ def _made(bucket: str, flags: dict[str, Any], patience: float) -> Any:
 
 
 def _provider(bucket: str) -> Any:
-    """What Amazon's own library finds, if it is installed; obstore itself asks the instance that it runs on."""
+    """Returns a provider of the credentials that Amazon's library finds; None without it, then obstore looks itself."""
     try:
         from obstore.auth.boto3 import Boto3CredentialProvider
     except ImportError:
@@ -514,7 +514,7 @@ def _provider(bucket: str) -> Any:
 
 
 def _library(flags: tuple[Any, ...]) -> Any:
-    """Amazon's own client."""
+    """Creates a client of Amazon's library."""
     try:
         import boto3
     except ImportError:
@@ -535,7 +535,7 @@ def _library(flags: tuple[Any, ...]) -> Any:
 
 
 def _stamp(path: str) -> tuple[int, ...]:
-    """What changes with a file."""
+    """Returns values that change whenever a file changes."""
     try:
         found = os.stat(os.path.expanduser(path))
     except OSError:

@@ -1,4 +1,4 @@
-"""Files on Beam's filesystems, by their exact names: `gs://`, `azfs://`, `hdfs://` and those that a user registers.
+"""Files on Beam's filesystems, by their exact names: `gs://`, `azfs://`, `hdfs://` and schemes that users register.
 
 Nothing else may call Beam's `FileSystems`, whose `delete` and `match` take patterns. Beam's modules are imported with
 the first request.
@@ -12,7 +12,7 @@ from dapple_dp.transforms.files.places.store import ListedFile, Store, StoredFil
 
 
 class _BeamStore:
-    """`Store` on Beam's filesystems, none of whose functions gets a name that it could expand."""
+    """`Store` on Beam's filesystems; never passes them a name that they could expand."""
 
     def exists(self, path: str) -> bool:
         return bool(_system(path).exists(path))
@@ -82,12 +82,12 @@ STORE: Store = _BeamStore()
 
 
 def set_options(options: Any) -> None:
-    """Tells Beam's filesystems the flags of a job: some need them before its first pipeline is made."""
+    """Passes the flags of a job to Beam's filesystems; some need them before its first pipeline is built."""
     _filesystems().set_options(options)
 
 
 def given_flags(names: Sequence[str]) -> tuple[Any, ...]:
-    """Beam's flags for `s3://` that its filesystems were told, by a job or by a worker's harness; None for others."""
+    """Returns the flags for `s3://` that a job or a worker's harness gave to Beam's filesystems; None if unset."""
     from apache_beam.options.pipeline_options import PipelineOptions, S3Options
 
     options = _filesystems()._pipeline_options
@@ -104,13 +104,13 @@ def _filesystems() -> Any:
 
 
 def _system(path: str) -> Any:
-    """Beam's filesystem of a path; raises ValueError if there is none, and what `_check_name` raises."""
+    """Returns Beam's filesystem of a path; raises ValueError if there is none, and the errors of `_check_name`."""
     _check_name(path)
     return _filesystems().get_filesystem(path)
 
 
 def _check_name(path: str) -> None:
-    """Raises ConfigError for a name on a store that Beam cuts at a line feed, or that HDFS's client expands."""
+    """Raises ConfigError for a name that Beam would cut at a line feed or that HDFS's client would expand."""
     if "\n" in path or (scheme_of(path) == "hdfs" and "#LATEST" in path):
         raise ConfigError(
             f"A name on a store can have no line feed, and no #LATEST on HDFS, got {path!r}; choose another name."
@@ -118,14 +118,14 @@ def _check_name(path: str) -> None:
 
 
 def _as_is() -> tuple[str, str]:
-    """Beam's type of content, and that nothing is to be packed whatever the name ends with."""
+    """Returns Beam's content type and compression for bytes that are stored unchanged, whatever the name ends with."""
     from apache_beam.io.filesystem import CompressionTypes
 
     return "application/octet-stream", CompressionTypes.UNCOMPRESSED
 
 
 def _on_google(path: str, content: bytes) -> None:
-    """Generation 0 is that of an object that is not there."""
+    """Creates an object; generation 0 means that none may exist."""
     from apache_beam.io.gcp.gcsio import GcsIO, parse_gcs_path
     from google.api_core.exceptions import GoogleAPIError, PreconditionFailed
 
@@ -139,12 +139,12 @@ def _on_google(path: str, content: bytes) -> None:
 
 
 def _on_azure(path: str, content: bytes) -> None:
-    """A blob that may not be overwritten is sent with If-None-Match: *."""
+    """Creates a blob; without overwriting, it is sent with If-None-Match: *."""
     from apache_beam.io.azure.blobstorageio import parse_azfs_path
     from azure.core.exceptions import AzureError, ResourceExistsError
 
     container, name = parse_azfs_path(path)
-    # The client that Beam writes by, whatever flags say of endpoint and credentials.
+    # The client that Beam writes with, so that its flags for endpoint and credentials apply.
     service = _system(path)._blobstorageIO().client
     try:
         service.get_blob_client(container, name).upload_blob(content, overwrite=False)
@@ -155,7 +155,7 @@ def _on_azure(path: str, content: bytes) -> None:
 
 
 def _on_hadoop(path: str, content: bytes) -> None:
-    """The name node makes a file only where none is, unless it is asked to overwrite; Beam does not say it."""
+    """Creates a file; the name node refuses if one exists, since Beam doesn't ask it to overwrite."""
     from hdfs import HdfsError
 
     try:
@@ -172,4 +172,4 @@ CONDITIONAL: dict[str, Callable[[str, bytes], None]] = {
     "azfs": _on_azure,
     "hdfs": _on_hadoop,
 }
-"""How a file is made once, by scheme; these take the place of a look and a write."""
+"""Functions that create a file only if none exists, atomically, by scheme."""

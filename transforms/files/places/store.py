@@ -1,6 +1,6 @@
-"""Protocol of a place for files, its records and paths, and how it says that it is away or refuses access.
+"""The protocol of a store of files, its records and paths, and its errors for a store that is away or refuses access.
 
-A path is a name: brackets, stars and question marks are letters of it. `stores.STORE` is the one that everything asks.
+A path is a name: brackets, stars and question marks have no special meaning. All code asks `stores.STORE`.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _GONE = frozenset(
     )
     if hasattr(errno, name)
 )
-"""What the system says of a disk, or a server, that is reached by a network and is not there."""
+"""Errors of the operating system for a disk or server on a network that can't be reached."""
 _AWAY = {
     "botocore.exceptions": {"HTTPClientError", "IncompleteReadError", "ConnectionError"},
     "requests.exceptions": {"ConnectionError", "Timeout", "ChunkedEncodingError"},
@@ -32,7 +32,7 @@ _AWAY = {
     "google.auth.exceptions": {"TransportError"},
     "google.api_core.exceptions": {"RetryError", "ServerError"},
 }
-"""Classes of libraries, by module, of a request that was not answered."""
+"""Classes of libraries' errors, by module, for a request that was not answered."""
 _DENIED = {
     "botocore.exceptions": {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"},
     "google.auth.exceptions": {"DefaultCredentialsError"},
@@ -41,7 +41,7 @@ _BUSY, _NO_RIGHTS = (408, 425, 429), (401, 403)
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether an error is, or came from, a store that does not answer now; a worker's error is known by its text."""
+    """Returns whether an error comes from a store that is away; a worker's error is recognized by its text."""
     return any(isinstance(each, StoreAwayError) or _RAISED in str(each) for each in chain(error))
 
 
@@ -50,13 +50,13 @@ _RAISED = f"{StoreAwayError.__module__}.{StoreAwayError.__name__}: "
 
 @contextlib.contextmanager
 def answered(path: str) -> Iterator[None]:
-    """Has a store that is away, or that refuses access, say so.
+    """Translates the errors of a store that is away or refuses access.
 
     Args:
-      path: of the file that it is asked for.
+      path: of the requested file.
 
     Raises:
-      StoreAwayError: if it does not answer now.
+      StoreAwayError: if it doesn't answer now.
       StoreDeniedError: if it refuses access.
     """
     try:
@@ -73,22 +73,22 @@ def answered(path: str) -> Iterator[None]:
 
 
 def denied(path: str) -> StoreDeniedError:
-    """The error of a store that refuses access."""
+    """Creates the error for a store that refuses access."""
     return StoreDeniedError(f"The store refuses access to {path}; correct the credentials or the rights of this user.")
 
 
 def away(path: str) -> StoreAwayError:
-    """The error of a store that does not answer now."""
+    """Creates the error for a store that doesn't answer now."""
     return StoreAwayError(f"The store of {path} doesn't answer; run the same command again later.")
 
 
 def says_nothing(status: int) -> bool:
-    """Whether a status of HTTP is that of a store that is busy or away."""
+    """Returns whether an HTTP status means that a store is busy or away."""
     return status >= 500 or status in _BUSY
 
 
 def is_gone(error: BaseException) -> bool:
-    """Whether one error, whatever it came from, says that a store does not answer now."""
+    """Returns whether this error alone, without its causes, means that a store doesn't answer now."""
     status = _status(error)
     if status is not None:
         return says_nothing(status)
@@ -98,7 +98,7 @@ def is_gone(error: BaseException) -> bool:
 
 
 def _status(error: Any) -> int | None:
-    """The status of HTTP that a library gives for an error; None if it gives none."""
+    """Returns the HTTP status that a library attaches to an error; None without one."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         found = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
@@ -116,7 +116,7 @@ def _is_of(error: BaseException, classes: dict[str, set[str]]) -> bool:
 
 
 class StoredFile(NamedTuple):
-    """What a store says of a file.
+    """Size and time of a file on a store.
 
     Attributes:
       size: bytes.
@@ -132,8 +132,8 @@ class OpenedFile(NamedTuple):
 
     Attributes:
       source: its bytes.
-      state: of the file that they are of; None if the store has not sent it with them.
-      fixed: whether all bytes are of the file as it was when it was opened, whatever takes its place meanwhile.
+      state: of the file; None if the store didn't send it with the bytes.
+      fixed: True if all bytes are those at the time of opening, even if the file is replaced meanwhile.
     """
 
     source: Any
@@ -156,23 +156,23 @@ class ListedFile(NamedTuple):
 
 
 def scheme_of(path: str) -> str | None:
-    """The scheme of a URL, by Beam's rule; None for a path."""
+    """Returns the scheme of a URL, by Beam's rule; None for a path."""
     scheme = _SCHEME.match(path.strip())
     return None if scheme is None else scheme[1]
 
 
 def is_local(path: str) -> bool:
-    """Whether a path is on a disk of this machine, or mounted like one."""
+    """Returns whether a path is on a disk of this machine, or mounted like one."""
     return scheme_of(path) in (None, "file")
 
 
 def local_path(path: str) -> str:
-    """A local path without its scheme."""
+    """Returns a local path without its scheme."""
     return path.removeprefix("file://")
 
 
 def join(path: str, *names: str) -> str:
-    """A path below another one."""
+    """Joins names to a path."""
     if is_local(path):
         return os.path.join(path, *names)
     for name in names:
@@ -181,42 +181,42 @@ def join(path: str, *names: str) -> str:
 
 
 class Store(Protocol):
-    """Files by exact names. Errors are OSErrors, or ConfigError for a name that the store cannot have."""
+    """Files by exact names. Errors are OSErrors, or ConfigError for a name that the store can't have."""
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file; a folder counts where there are folders."""
+        """Returns whether a file exists; a folder counts on stores with folders."""
 
     def stat(self, path: str) -> StoredFile:
-        """Size and time of a file."""
+        """Returns the size and time of a file."""
 
     def open(self, path: str) -> BinaryIO:
-        """A file to read and to seek in."""
+        """Opens a file to read and seek in."""
 
     def get(self, path: str) -> bytes:
-        """Content of a file."""
+        """Returns the content of a file."""
 
     def create(self, path: str) -> BinaryIO:
-        """A file to write, in place of any that is there; an object store shows it when it is closed."""
+        """Opens a file to write, replacing an existing one; an object store shows it when it is closed."""
 
     def put(self, path: str, content: bytes) -> None:
-        """Writes a whole file; on a local disk it and its name are durable on return, and missing folders are made."""
+        """Writes a whole file and creates missing folders; on a local disk the file and its name are durable on return."""
 
     def put_new(self, path: str, content: bytes) -> None:
-        """Writes a whole file that nobody has written; on a local disk for its owner only, and durable on return.
+        """Creates a file; on a local disk for its owner only, and durable on return.
 
         Raises:
           FileExistsError: if something is there, a dangling link too.
-          ConfigError: if the place cannot tell who was first.
+          ConfigError: if the place can't tell which writer was first.
         """
 
     def delete(self, *paths: str) -> None:
-        """Deletes files of one store; those that are gone are no error."""
+        """Deletes files of one store; missing ones are no error."""
 
     def rename(self, path: str, other: str) -> None:
-        """Gives a file another name; on an object store by a copy."""
+        """Renames a file; on an object store by a copy."""
 
     def list(self, prefix: str) -> Iterator[ListedFile]:
-        """Files whose paths begin like this, at any depth, in any order; on HDFS those of one folder."""
+        """Yields files whose paths begin with `prefix`, at any depth, in any order; on HDFS those of one folder."""
 
     def make_folder(self, path: str, mode: int = 0o777) -> None:
-        """Makes a folder where there are folders; one that is there is no error."""
+        """Creates a folder on stores with folders; an existing one is no error."""

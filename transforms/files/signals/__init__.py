@@ -1,1 +1,1 @@
-"""What a run says of itself while it works: to people, and to the person on call."""
+"""Signals of a run while it works: messages for people, and metrics for operators."""

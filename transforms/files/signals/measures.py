@@ -1,7 +1,7 @@
-"""What a process counts of its work for the person on call; which of it may leave the operator's hands is said here.
+"""Counters of a process for the operator, with a flag for each that says if it may leave the operator's hands.
 
-A number that depends on rows is private, exact as it is: how many there are, how many bytes, how long they took. Others
-are the same for every input: which phases a run has gone through, what it asked of its output.
+A number that depends on rows is exact and so private: numbers of rows and bytes, and the time that they took. Others
+are the same for every input: the phases of a run, and its requests for the output.
 """
 
 import collections
@@ -14,25 +14,25 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 MOST_RUNS = 100
-"""A stream may be up for years; of this many runs, the last ones, the operator's file says."""
+"""Number of runs, the last ones, that the operator's file lists; a stream may run for years."""
 
 
 class Kind(enum.StrEnum):
-    """A counter of several runs is their sum; of a gauge the last one counts."""
+    """Kinds of metrics: counters of several runs are added up; of a gauge, the last value counts."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
 
 
 class Metric(NamedTuple):
-    """A number that is kept, in the words of Prometheus.
+    """A metric, in the terms of Prometheus.
 
     Attributes:
       name: of the metric, with its unit.
-      kind: how numbers of several runs become one.
-      help: a line on it.
-      private: whether it may depend on rows; then it is the operator's.
-      label: what distinguishes its numbers; empty for one number.
+      kind: rule that combines the numbers of several runs.
+      help: one line of description.
+      private: True if it may depend on rows, so that only the operator may see it.
+      label: name of the label that distinguishes its numbers; empty for a single number.
     """
 
     name: str
@@ -82,7 +82,7 @@ Sample = tuple[Metric, str]
 
 @dataclasses.dataclass(slots=True, eq=False)
 class RunMeasures:
-    """The measures of one run, or of what a command does outside of runs.
+    """The measures of one run, or of a command's work outside of runs.
 
     Attributes:
       job: word of the command; empty outside of runs.
@@ -101,12 +101,12 @@ class RunMeasures:
     ended: float | None = None
 
     def copied(self) -> "RunMeasures":
-        """A copy of the measures as they are now; others may go on to count."""
+        """Returns a copy of the measures as they are now; the original may go on counting."""
         return dataclasses.replace(self, samples=dict(self.samples), notes=list(self.notes))
 
 
 def add_up(parts: list[dict[Sample, float]]) -> dict[Sample, float]:
-    """Numbers of several runs, in their order, as one."""
+    """Combines the numbers of several runs, in their order."""
     found: dict[Sample, float] = {}
     for part in parts:
         for (metric, label), value in part.items():
@@ -135,10 +135,10 @@ class Measures:
 
     @contextlib.contextmanager
     def command(self, listener: Callable[[], None] | None) -> Iterator[None]:
-        """While numbers are those of a command; what was kept before it is there again afterwards.
+        """Counts for a command for the length of the context; restores the earlier numbers afterwards.
 
         Args:
-          listener: called when numbers that are shown have changed; None if nobody looks at them.
+          listener: called when displayed numbers have changed; None without a display.
         """
         with self._lock:
             before = vars(self).copy()
@@ -151,13 +151,13 @@ class Measures:
 
     @property
     def runs(self) -> list[RunMeasures]:
-        """The runs that are over, the last ones, and those that are under way, as they are now."""
+        """Copies of the last finished runs and of those under way."""
         with self._lock:
             return [each.copied() for each in (*self._done, *self._open)]
 
     @property
     def outside(self) -> RunMeasures:
-        """What the command does outside of runs, as it is now."""
+        """Copy of the numbers for the command's work outside of runs."""
         with self._lock:
             return self._outside.copied()
 
@@ -171,12 +171,12 @@ class Measures:
 
     @contextlib.contextmanager
     def run(self, job: str, run_id: str, output: str) -> Iterator[None]:
-        """While numbers are those of a run.
+        """Counts for a run for the length of the context.
 
         Args:
           job: word of the command.
           run_id: of the run.
-          output: where it releases; requests for it follow from the plan. Empty if what is there is private.
+          output: place of its releases; requests for it follow from the plan. Empty if its content is private.
         """
         found, before = RunMeasures(job, run_id), self.output
         with self._lock:
@@ -196,7 +196,7 @@ class Measures:
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """While a phase of a run goes on; it is counted if it ends well, and its seconds in any case."""
+        """Times a phase of a run; its seconds are counted in any case, the phase itself only if it succeeds."""
         with self.timed(PHASE_SECONDS, name):
             yield
         self.add(PHASES, name)
@@ -204,7 +204,7 @@ class Measures:
 
     @contextlib.contextmanager
     def timed(self, metric: Metric, label: str) -> Iterator[None]:
-        """While something goes on whose seconds are kept."""
+        """Adds the seconds of the context to a counter."""
         began = self._clock()
         try:
             yield
@@ -223,7 +223,7 @@ class Measures:
             self._now.samples[metric, label] = float(value)
 
     def note(self, sentence: str) -> None:
-        """A sentence for the operator alone; it may depend on rows."""
+        """Adds a sentence for the operator only; it may depend on rows."""
         with self._lock:
             self._now.notes.append(sentence)
         self.tell()
@@ -232,9 +232,9 @@ class Measures:
         """Counts a request to a store.
 
         Args:
-          path: of what was asked for.
+          path: of the requested object.
           operation: its name in the store's protocol.
-          retries: how often it was made again.
+          retries: number of repetitions.
         """
         root = self.output.rstrip("/")
         of_output = bool(root) and (path == root or path.startswith(f"{root}/"))
@@ -243,7 +243,7 @@ class Measures:
             self.add(OUTPUT_RETRIES if of_output else OTHER_RETRIES, value=retries)
 
     def tell(self) -> None:
-        """Has files that show numbers rewritten, where someone wants them."""
+        """Calls the listener, if any, so that files with numbers are rewritten."""
         if self.listener is not None:
             self.listener()
 
@@ -253,4 +253,4 @@ class Measures:
 
 
 MEASURES = Measures()
-"""Of this process."""
+"""Measures of this process."""

@@ -1,4 +1,4 @@
-"""How far a pass over the rows is, in shares and seconds: numbers of rows are private, so no line has one."""
+"""Logs the progress of passes over the rows in shares and seconds; numbers of rows are private, so no line has one."""
 
 import contextlib
 import logging
@@ -13,12 +13,12 @@ _SECONDS = 10.0
 
 
 class Progress:
-    """Follows the passes over the rows of the one pipeline that runs in this process, and says a line now and then.
+    """Follows the passes over rows of the only pipeline in this process, and logs a line from time to time.
 
-    It is silent where several pipelines run at once, and in worker processes, which do not see all rows.
+    It is silent if several pipelines run at once, and in worker processes, which don't see all rows.
 
     Args:
-      seconds: between two lines, at least.
+      seconds: least time between two lines.
       clock: seconds since some moment.
     """
 
@@ -33,7 +33,7 @@ class Progress:
 
     @contextlib.contextmanager
     def pipeline(self) -> Iterator[None]:
-        """While a pipeline runs."""
+        """Marks the time that a pipeline runs."""
         with self._lock:
             self._pipelines += 1
             self._forget()
@@ -44,7 +44,7 @@ class Progress:
                 self._pipelines -= 1
 
     def found(self, n_rows: int, n_bytes: int = 0) -> None:
-        """This many rows more are in every pass, which take this many bytes."""
+        """Adds rows, and their bytes, to every pass."""
         with self._lock:
             self._rows += n_rows
         MEASURES.add(ROWS, value=n_rows)
@@ -52,7 +52,7 @@ class Progress:
 
     @contextlib.contextmanager
     def reading(self, n_rows: int) -> Iterator[None]:
-        """While this many rows are read; they count when all of them have been."""
+        """Counts rows as read when the context ends without an error."""
         with self._lock:
             if self._began is None:
                 self._began = self._clock()
@@ -62,7 +62,7 @@ class Progress:
             line = self._line()
             if self._done >= self._rows:
                 self._passes += 1
-                # Another thread may have ended a pass while this one read: then it has no beginning any more.
+                # Another thread may have ended the pass while this one was reading; then its beginning is gone.
                 if self._began is not None:
                     MEASURES.add(PASS_SECONDS, str(self._passes), self._clock() - self._began)
                 self._done, self._began = 0, None
@@ -70,7 +70,7 @@ class Progress:
             _LOGGER.info("%s", line)
 
     def step(self, text: str) -> None:
-        """Says a line of a job that knows more than its passes; once, whatever bundles there are."""
+        """Logs a line of a job that knows more than its passes; only once, whatever bundles there are."""
         with self._lock:
             is_new = self._pipelines == 1 and text != self._step
             self._step = text
@@ -84,7 +84,7 @@ class Progress:
         self._step = ""
 
     def _line(self) -> str:
-        """The line to log now, if any."""
+        """Returns the line to log now; empty if there is none."""
         now = self._clock()
         if self._pipelines != 1 or self._began is None or not 0 < self._done < self._rows:
             return ""
@@ -97,7 +97,7 @@ class Progress:
 
 
 def duration(seconds: float) -> str:
-    """About so long, for people.
+    """Returns an approximate duration for people.
 
     Args:
       seconds: >= 0.
@@ -109,4 +109,4 @@ def duration(seconds: float) -> str:
 
 
 PROGRESS = Progress()
-"""Of this process."""
+"""Progress of this process."""
