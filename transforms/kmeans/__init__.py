@@ -1,1 +1,1 @@
-"""Protocols that run in rounds, a folder each, named as `algorithm` in a job."""
+"""Protocols that run in rounds, one folder each; a job names them by `algorithm`."""

@@ -27,7 +27,7 @@ rounds = feddp_kmeans.rounds
 
 
 def round_specs(config: DPLloydFit, n_features: int, n_bins: int) -> tuple[RoundSpec, ...]:
-    """The rounds of FedDP-Init."""
+    """Returns the rounds of FedDP-Init."""
     specs = feddp_kmeans.round_specs(config, n_features, n_bins)
     total = math.fsum(release.share for spec in specs for release in spec.releases)
     scale = START_SHARE / total
@@ -40,7 +40,7 @@ def round_specs(config: DPLloydFit, n_features: int, n_bins: int) -> tuple[Round
 
 
 def leave(state: FedDPState, releases: Releases, step: _Step, settings: LloydSettings) -> LloydState:
-    """After the last step of FedDP-Init: its centers in the domain, and a radius from the projected clusters."""
+    """Handles the last step of FedDP-Init: puts its centers into the domain; the projected clusters set the radius."""
     after = step(state, releases)
     n_features = after.centers.shape[1]
     frame = Frame.of_box(settings.box, n_features)
@@ -50,9 +50,9 @@ def leave(state: FedDPState, releases: Releases, step: _Step, settings: LloydSet
 
 
 def _projected_radius(state: FedDPState) -> float:
-    """Twice the root mean squared distance of weighted server points to their projected center, for all features.
+    """Returns twice the RMS distance of weighted server points to their projected center, for all features.
 
-    The projection keeps what distinguishes clusters; inside a cluster the other directions are taken to be as wide.
+    The projection keeps the differences between clusters; inside a cluster, other directions are assumed as wide.
     """
     if state.assigner is None:
         raise ValueError("the projected clusters must be asked for after the weights round; run that round first.")

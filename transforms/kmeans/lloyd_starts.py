@@ -1,4 +1,4 @@
-"""DP-Lloyd after the private start of another protocol: its releases first, then the state of DP-Lloyd made of them."""
+"""DP-Lloyd after the private start of another protocol: the start's releases give the first state of DP-Lloyd."""
 
 import dataclasses
 import functools
@@ -22,18 +22,18 @@ from dapple_dp.transforms.kmeans.lloyd.box import (
 from dapple_dp.transforms.rounds.protocol import RoundsProtocol
 
 _PRIVATE = {LloydStart.FEDDP_INIT: "feddp_start", LloydStart.CENTRAL_TREE: "tree_start"}
-"""Modules of starts that release something, by their names: `initial_state`, `round_specs` and `rounds` as here, and
-`leave` (state, releases, its last step, settings) -> the state of DP-Lloyd in place of its own last state."""
+"""Modules of starts with releases. Each has `initial_state`, `round_specs` and `rounds` like this module, and
+`leave`: (state, releases, last step, settings) -> the state of DP-Lloyd that replaces the start's last state."""
 
 
 def _private_start(config: DPLloydFit) -> Any:
-    """The module of a job's start; None for one of DP-Lloyd itself."""
+    """Returns the module of a job's start; None for DP-Lloyd's own starts."""
     name = _PRIVATE.get(config.dp_lloyd.start)
     return None if name is None else importlib.import_module(f"dapple_dp.transforms.kmeans.{name}")
 
 
 def initial_state(config: DPLloydFit, server: NDArray[np.float64], n_features: int) -> Any:
-    """State before the first round; arguments and errors as of `dp_lloyd_starts` and FedDP-KMeans."""
+    """Returns the state before the first round; arguments and errors as in `dp_lloyd_starts` and FedDP-KMeans."""
     start = _private_start(config)
     if config.dp_lloyd.start is LloydStart.CANDIDATES:
         return candidates.initial_state(config, server, n_features)
@@ -42,7 +42,7 @@ def initial_state(config: DPLloydFit, server: NDArray[np.float64], n_features: i
 
 
 def round_specs(config: DPLloydFit, n_features: int, n_bins: int) -> tuple[RoundSpec, ...]:
-    """Every release of a job, before calibration.
+    """Returns every release of a job, before calibration.
 
     Args:
       config: the job.
@@ -55,7 +55,7 @@ def round_specs(config: DPLloydFit, n_features: int, n_bins: int) -> tuple[Round
 
 
 def rounds(config: DPLloydFit, plan: PrivacyPlan) -> tuple[Round, ...]:
-    """The calibrated rounds of a job, in order; `plan` was made from `round_specs`, or from those of a warm start."""
+    """Returns the calibrated rounds of a job, in order; `plan` is from `round_specs`, or from a warm start's."""
     own = dp_lloyd.rounds(config, plan)
     of_start = plan.rounds[: len(plan.rounds) - len(own)]
     if not of_start:
@@ -68,7 +68,7 @@ def rounds(config: DPLloydFit, plan: PrivacyPlan) -> tuple[Round, ...]:
 
 
 def warm(centers: NDArray[np.float64], _: object) -> RoundsProtocol:
-    """The Lloyd rounds of a job from centers of an earlier run, shape (k, d), feature units."""
+    """Returns the Lloyd rounds of a job from centers of an earlier run, shape (k, d), feature units."""
     return PROTOCOL._replace(
         initial_state=lambda job, *_: dp_lloyd_starts.warm_state(job, centers),
         round_specs=lambda job, n_features, _: dp_lloyd.lloyd_round_specs(job, n_features),

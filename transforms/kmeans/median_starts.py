@@ -1,4 +1,4 @@
-"""k-medians after any start of DP-Lloyd: the releases of the start first, then the state of k-medians made of them."""
+"""k-medians after any start of DP-Lloyd: the start's releases give the first state of k-medians."""
 
 import dataclasses
 import functools
@@ -21,23 +21,23 @@ from dapple_dp.transforms.kmeans.lloyd.specs import allocation_as_asked
 from dapple_dp.transforms.rounds.protocol import RoundsProtocol
 
 _MEANS = "dp_lloyd/lloyd_"
-"""Path of rounds that medians stand in for."""
+"""Path of the rounds that medians replace."""
 
 
 def initial_state(config: DPMediansFit, points: NDArray[np.float64], n_features: int) -> Any:
-    """State before the first round; arguments and errors as of `lloyd_starts`."""
+    """Returns the state before the first round; arguments and errors as in `lloyd_starts`."""
     start: Any = lloyd_starts.initial_state(config.start, points, n_features)
     return start if config.dp_lloyd.starts_privately else warm_state(config, start.positions)
 
 
 def warm_state(config: DPMediansFit, centers: NDArray[np.float64]) -> MedianState:
-    """State before the first round of a start from known centers, shape (k, d), feature units."""
+    """Returns the state before the first round from known centers, shape (k, d), feature units."""
     frame = rounds_frame(config, centers.shape[1])
     return server.initial_state(MedianSettings.from_config(config), frame, centers)
 
 
 def round_specs(config: DPMediansFit, n_features: int, n_bins: int) -> tuple[RoundSpec, ...]:
-    """Every release of a job, before calibration; arguments as of `lloyd_starts`."""
+    """Returns every release of a job, before calibration; arguments as in `lloyd_starts`."""
     specs = lloyd_starts.round_specs(config.start, n_features, n_bins)
     start = [each for each in specs if not each.path.startswith(_MEANS)]
     spent = math.fsum(release.share for each in start for release in each.releases)
@@ -45,7 +45,7 @@ def round_specs(config: DPMediansFit, n_features: int, n_bins: int) -> tuple[Rou
 
 
 def rounds(config: DPMediansFit, plan: PrivacyPlan) -> tuple[Round, ...]:
-    """The calibrated rounds of a job, in order; `plan` was made from `round_specs`, or from those of a warm start."""
+    """Returns the calibrated rounds of a job, in order; `plan` is from `round_specs`, or from a warm start's."""
     own = dp_medians.rounds(config, plan)
     of_start = plan.rounds[: len(plan.rounds) - len(own)]
     if not of_start:
@@ -56,13 +56,13 @@ def rounds(config: DPMediansFit, plan: PrivacyPlan) -> tuple[Round, ...]:
 
 
 def _leave(state: Any, releases: Releases, step: Callable[..., Any], settings: MedianSettings) -> MedianState:
-    """After the last step of a start: its centers in the domain."""
+    """Handles the last step of a start: puts its centers into the domain."""
     after = step(state, releases)
     return server.initial_state(settings, after.frame, after.positions, after.releases)
 
 
 def warm(centers: NDArray[np.float64], _: object) -> RoundsProtocol:
-    """The rounds of a job from centers of an earlier run, shape (k, d), feature units."""
+    """Returns the rounds of a job from centers of an earlier run, shape (k, d), feature units."""
     return PROTOCOL._replace(
         initial_state=lambda job, *_: warm_state(job, centers),
         round_specs=lambda job, n_features, _: dp_medians.round_specs(job, n_features, 1.0),

@@ -1,4 +1,4 @@
-"""Every algorithm of a `fit` job that runs in rounds, in one table; a new one is a folder and a line here."""
+"""Table of the algorithms of a `fit` job that run in rounds; a new one is a folder and a line here."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -24,28 +24,28 @@ PROTOCOLS = {
     Algorithm.SERVER_LLOYDS: "server_starts:SERVER_LLOYDS",
     Algorithm.SPHERE_PACKING: "server_starts:SPHERE_PACKING",
 }
-"""Where the record of each is, from here. Its module is imported for a job that asks for it."""
+"""Place of each protocol, relative to this package. Its module is imported only for a job that needs it."""
 _WARM = {
     Algorithm.DP_LLOYD: "lloyd_starts:warm",
     Algorithm.DP_MEDIANS: "median_starts:warm",
     Algorithm.WINDOWS: "windows.rounds:warm",
 }
-"""Starts from the centers of an earlier run; other algorithms take that of server starts."""
+"""Starts from the centers of an earlier run; other algorithms use that of `server_starts`."""
 
 
 def protocol_of(algorithm: Algorithm) -> RoundsProtocol:
-    """What an algorithm releases and computes."""
+    """Returns the protocol of an algorithm."""
     found: RoundsProtocol = _at(PROTOCOLS[algorithm])
     return found
 
 
 def warm_protocol(config: FitConfig, centers: NDArray[np.float64], memory: "Memory | None" = None) -> RoundsProtocol:
-    """The Lloyd rounds of a job from the centers that an earlier run released.
+    """Returns the Lloyd rounds of a job from the centers that an earlier run released.
 
     Args:
       config: the job.
       centers: shape (k, d), feature units.
-      memory: of the earlier run, if it has some; windows read that of the windows before them.
+      memory: of the earlier run, if it has one; a window reads that of the windows before it.
     """
     found: RoundsProtocol = _at(_WARM.get(config.algorithm, "server_starts:warm"))(centers, memory)
     return found

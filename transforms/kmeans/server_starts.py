@@ -1,6 +1,6 @@
-"""Starts that read no private data: server data, a packing of spheres, or the centers that an earlier run released.
+"""Starts that read no private data: server data, a packing of spheres, or centers that an earlier run released.
 
-Each is followed by FedDP-Lloyds with the whole budget: baselines of FedDP-KMeans, Lloyd rounds included the same.
+FedDP-Lloyds follows each of them with the whole budget. They are baselines of FedDP-KMeans, with the same Lloyd rounds.
 Source: Scott, Lampert, Saulpic (2025), Section 5 and Appendix G.3.
 """
 
@@ -23,7 +23,7 @@ from dapple_dp.transforms.rounds.protocol import RoundsProtocol
 
 
 def initial_state(config: FitConfig, server: NDArray[np.float64], n_features: int) -> MeansState:
-    """State before the first Lloyd round, from public data only; arguments and errors as of FedDP-KMeans."""
+    """Returns the state before the first Lloyd round, from public data; arguments and errors as in FedDP-KMeans."""
     state = public_state(config, server)
     integers = state.integers(_start(config.algorithm, state))
     state = dataclasses.replace(state, assigner=Assigner(integers))
@@ -32,7 +32,7 @@ def initial_state(config: FitConfig, server: NDArray[np.float64], n_features: in
 
 
 def _start(algorithm: Algorithm, state: MeansState) -> NDArray[np.float64]:
-    """Centers in centered feature units, shape (n_clusters, n_features)."""
+    """Returns centers in centered feature units, shape (n_clusters, n_features)."""
     settings, rows = state.settings, state.server_rows()
     if algorithm is Algorithm.SPHERE_PACKING:
         half_side = state.frame.lattice.clipping_norm
@@ -44,7 +44,7 @@ def _start(algorithm: Algorithm, state: MeansState) -> NDArray[np.float64]:
 
 
 def _prior(algorithm: Algorithm, state: MeansState, start: NDArray[np.float64]) -> Prior:
-    """What the server data say of the centers: of a mean of its points much, of a single point little."""
+    """Returns the prior of the centers by server data: strong for a mean of many points, weak for a single point."""
     if algorithm is Algorithm.SPHERE_PACKING or not state.settings.shrinks:
         return Prior(start, np.full(len(start), np.inf))
     rows = state.server_rows()
@@ -56,10 +56,10 @@ def _prior(algorithm: Algorithm, state: MeansState, start: NDArray[np.float64]) 
 
 
 def _warm_state(config: FitConfig, server: NDArray[np.float64], centers: NDArray[np.float64]) -> MeansState:
-    """State before the first round of sums and counts: post-processing, so that the whole budget goes to Lloyd rounds.
+    """Returns the state before the first round of sums and counts; the start costs nothing.
 
-    Nothing of the earlier run but its centers is used, and they count only where a round finds nothing: the centers
-    that come out say what the rows of this run are like.
+    Only the centers of the earlier run are used, and they count only for clusters in which a round finds nothing. The
+    result describes the rows of this run.
 
     Args:
       config: the job, with a warm start.
@@ -76,7 +76,7 @@ def _warm_state(config: FitConfig, server: NDArray[np.float64], centers: NDArray
 
 
 def warm(centers: NDArray[np.float64], _: object) -> RoundsProtocol:
-    """The Lloyd rounds of a job from centers of an earlier run, shape (k, d), feature units."""
+    """Returns the Lloyd rounds of a job from centers of an earlier run, shape (k, d), feature units."""
     return SERVER_KMEANSPP._replace(initial_state=lambda job, server, _: _warm_state(job, server, centers))
 
 

@@ -1,8 +1,8 @@
-"""What a fit would find on public or stand-in rows, with the very noise of its plan; no private row is read.
+"""Simulates a fit on public or stand-in rows with the noise of its plan; reads no private row.
 
 Rows are drawn with replacement from public ones, at most `MOST_ROWS` of them, and stand for the assumed number: their
-exact sums are multiplied to those of that many rows, and then get the noise of the plan. So noise, thresholds and
-public counts are those of the real run. The keys of this noise are public and fixed, and label no other draw.
+exact sums are scaled to that many rows, and then get the noise of the plan. So noise, thresholds and
+public counts are those of the real run. The keys of this noise are public and fixed, and serve no other draw.
 """
 
 import dataclasses
@@ -31,12 +31,12 @@ from dapple_dp.transforms.numerics.one_thread import one_thread
 from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
 
 MOST_ROWS = 20_000
-"""Rows that one simulation works on, at most; they stand for any number."""
+"""Most rows that one simulation works on; they stand for any number."""
 DRAWS = 5
 _STAND_IN_CLUSTER = 0.1
 """Stddev of a stand-in cluster in each direction, in units of half a side (of the radius) over sqrt(d)."""
 _PROBES = (0.0, 3.0, 30.0)
-"""Sizes of random sums, over their noise, that show which noise follows from earlier releases."""
+"""Sizes of random sums, over their noise, that show which noise depends on earlier releases."""
 _LABEL = b"dapple simulated fit, a public key"
 
 
@@ -45,10 +45,10 @@ class SimulatedFit(NamedTuple):
 
     Attributes:
       costs: shape (draws,): mean squared distance of the simulated rows to their nearest center, feature units squared.
-      without_noise: that of k-means of the same rows, which no run reaches but by chance.
-      model: of the last run; its releases know their noise in feature units.
+      without_noise: cost of k-means on the same rows, which a run reaches only by chance.
+      model: of the last run; its releases have their noise in feature units.
       seconds: of one core, for the statistics of one run on the simulated rows.
-      units: shape (draws, n_releases): lattice units of the releases, in feature units, of which their noise follows.
+      units: shape (draws, n_releases): lattice units of the releases, in feature units, which determine their noise.
     """
 
     costs: NDArray[np.float64]
@@ -79,16 +79,16 @@ def simulate_rounds(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> SimulatedFit:
-    """Runs of planned rounds on public rows.
+    """Simulates runs of planned rounds on public rows.
 
     Args:
       initial: state before the first round.
       rounds: of the plan, in order.
       rows: of `drawn_rows`.
       n_units: assumed number of rows (privacy unit client: of clients) that they stand for, from 1 to 2**31 - 1.
-      n_clusters: with which the cost without noise is found.
+      n_clusters: number of clusters for the cost without noise.
       variance: of the noise that is drawn, over the planned one, >= 1.
-      draws: runs, >= 1, each with noise of its own.
+      draws: number of runs, >= 1, with independent noise.
       seed: public.
     """
     simulated = len(rows.points) if rows.offsets is None else rows.n_clients
@@ -108,7 +108,7 @@ def simulate_rounds(
 
 
 def _timed(round_: Round, seconds: list[float]) -> Round:
-    """The round, which notes the time of its statistic."""
+    """Returns the round with a statistic that records its time."""
 
     def statistic(block: ClientBlock, state: Any) -> NDArray[np.int64]:
         start = time.thread_time()
@@ -120,10 +120,10 @@ def _timed(round_: Round, seconds: list[float]) -> Round:
 
 
 def probed_units(initial: Any, rounds: Sequence[Round]) -> NDArray[np.float64]:
-    """Lattice units of the releases of runs whose sums are random, shape (runs, n_releases), as of `SimulatedFit`.
+    """Returns the lattice units of releases of runs with random sums, shape (runs, n_releases), as in `SimulatedFit`.
 
-    Where they differ, the bound of a sum, and so its noise, follows from earlier releases. Bounds of clients are
-    medians over pseudo-clients in released clusters, which may be equal by chance. So one run has other pseudo-clients
+    If they differ, the bound of a sum, and so its noise, depends on earlier releases. Bounds of clients are
+    medians over pseudo-clients in released clusters, which may be equal by chance. So one run uses other pseudo-clients
     from the second round on: all rows of each are one row.
 
     Args:
@@ -139,7 +139,7 @@ def probed_units(initial: Any, rounds: Sequence[Round]) -> NDArray[np.float64]:
 
 
 def _units_of(initial: Any, rounds: Sequence[Round], scale: float) -> list[float]:
-    """Lattice units of a run whose sums are random, `scale` times as large as their noise."""
+    """Returns the lattice units of a run whose sums are random, `scale` times as large as their noise."""
     rng = np.random.default_rng(round(scale))
 
     def random_sums(_: ClientBlock, state: Any, plan: RoundPlan) -> NDArray[np.int64]:
@@ -152,14 +152,14 @@ def _units_of(initial: Any, rounds: Sequence[Round], scale: float) -> list[float
 
 
 def mean_cost(points: NDArray[np.floating], centers: NDArray[np.float64]) -> float:
-    """Mean squared distance of rows, shape (n, d), to the nearest of some centers, shape (k, d)."""
+    """Returns the mean squared distance of rows, shape (n, d), to the nearest of some centers, shape (k, d)."""
     return float(NearestCenters.of(centers).rows(points).squared.mean())
 
 
 def drawn_rows(config: FitConfig, points: NDArray[np.float64], n_units: int, seed: int) -> ClientBlock:
-    """Rows drawn with replacement from public points, shape (q, d); clients of `clipping.client_rows` each, if asked.
+    """Draws rows with replacement from public points, shape (q, d); clients of `clipping.client_rows` each, if needed.
 
-    Rows of one client are drawn like all others, so that clients differ less than private ones may.
+    Rows of one client are drawn like all others, so clients differ less than private ones may.
 
     Raises:
       ConfigError: if the number of units is out of range.
@@ -178,7 +178,7 @@ def drawn_rows(config: FitConfig, points: NDArray[np.float64], n_units: int, see
 
 
 def stand_in_points(config: FitConfig, n_features: int, seed: int) -> NDArray[np.float64]:
-    """A mixture of as many clusters as the job asks for inside its public bounds, shape (MOST_ROWS, d)."""
+    """Draws a mixture with the job's number of clusters inside its public bounds, shape (MOST_ROWS, d)."""
     rng = np.random.default_rng([seed, 7])
     norm = config.clipping.norm
     ball = norm if isinstance(norm, float) else 1.0

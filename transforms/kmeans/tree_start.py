@@ -20,22 +20,22 @@ _Step = Callable[..., Any]
 
 
 def initial_state(config: DPLloydFit, server: NDArray[np.float64], n_features: int) -> TreeState:
-    """The tree in the frame of the domain."""
+    """Returns the state of the tree in the frame of the domain."""
     return tree_server.start_state(TreeSettings.from_config(config), box_frame(config, n_features))
 
 
 def round_specs(config: DPLloydFit, n_features: int, n_bins: int) -> tuple[RoundSpec, ...]:
-    """The rounds of the tree, which needs no server points."""
+    """Returns the rounds of the tree, which needs no server points."""
     return central_tree.start_specs(config, n_features, START_SHARE)
 
 
 def rounds(config: DPLloydFit, plan: PrivacyPlan) -> tuple[Round, ...]:
-    """The calibrated rounds of the tree."""
+    """Returns the calibrated rounds of the tree."""
     return central_tree.start_rounds(plan.rounds)
 
 
 def leave(state: TreeState, releases: Releases, step: _Step, settings: LloydSettings) -> LloydState:
-    """After the last step of the tree: its centers in the domain."""
+    """Handles the last step of the tree: puts its centers into the domain."""
     after = step(state, releases)
     radius = settings.first_radius(after.centers.shape[1])
     return state_after(after, settings, after.frame, after.centers, radius)

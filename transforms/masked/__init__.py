@@ -1,1 +1,1 @@
-"""Masked aggregation: what clients, the aggregator and those who unmask do."""
+"""Masked aggregation: the roles of clients, of the aggregator, and of those who unmask."""

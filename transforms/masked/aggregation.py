@@ -3,7 +3,7 @@
     shards + broadcast -> statistic per client -> masked message | sum -> noise | -> unmask -> releases
               clients' role                      | aggregator's  |  clients' role
 
-Guarantee: what the aggregator's stages see is uniform to anyone without the secret; the releases have the law that the
+Guarantee: data in the aggregator's stages are uniform to anyone without the secret; the releases have the law that the
 rounds' plans state. The roles are distinguished by stages, not by identities.
 """
 
@@ -24,7 +24,7 @@ from dapple_dp.transforms.privacy.key_files import KeyFile
 
 
 def all_arrive(messages: MaskedMessages) -> MaskedMessages:
-    """Nobody drops out."""
+    """Passes on all messages: nobody drops out."""
     return messages
 
 
@@ -33,10 +33,10 @@ class Masked:
     """`Aggregation` of masked messages, by either scheme.
 
     Attributes:
-      contract: how shards are read; by client if clients send messages, else each shard does.
-      key_uri: where the aggregator's noise stage finds its key.
+      contract: reads shards; by client if clients send messages, otherwise each shard sends one.
+      key_uri: place of the key of the aggregator's noise stage.
       masking: of the clients' role.
-      deliver: what becomes of a batch of messages on its way, to see what dropouts do.
+      deliver: applied to batches of messages in transit, to simulate dropouts.
 
     Cost of a round: one pass over the needed columns, and two keystreams of the statistic's size per message; with
     pairwise masks those of `PairwiseReleases`.
@@ -48,7 +48,7 @@ class Masked:
     deliver: Callable[[MaskedMessages], MaskedMessages] = all_arrive
 
     def releases(self, shards: beam.PCollection, state: beam.PCollection, round_: Round) -> beam.PCollection:
-        """Clients, aggregator, clients, and the noise of the clients' role if it adds any."""
+        """Runs the clients, the aggregator, the clients again, and the noise of the clients' role if it adds any."""
         scheme = self._shared_secret if self.masking.pairwise is None else self._pairwise
         releases = scheme(shards, state, round_)
         if self.masking.noise_by is NoiseBy.BOTH:

@@ -1,8 +1,8 @@
-"""The aggregator's role: masked messages in, their noised sum out. No mask secret and no unmasked value comes here.
+"""The aggregator's role: adds up masked messages and noise. No mask secret and no unmasked value reaches it.
 
-Input element: `MaskedMessages`. Output element: `MaskedReleases`, exactly one. Guarantee: the output and all that
-is worked on are uniform to anyone without the masks; once unmasked, the releases have the law that the plan states.
-What forms or removes masks must not be imported here, nor by what is imported here; a test checks it.
+Input element: `MaskedMessages`. Output element: `MaskedReleases`, exactly one. Guarantee: the output and all
+intermediate data are uniform to anyone without the masks; unmasked, the releases have the law that the plan states.
+Neither this module nor its imports may import code that creates or removes masks; a test checks it.
 """
 
 import dataclasses
@@ -37,13 +37,13 @@ class _Accumulator:
 
 
 class SumMessagesFn(beam.CombineFn):
-    """Adds masked messages in the ring Z_2^64 and keeps the list of who was present."""
+    """Adds masked messages in the ring Z_2^64 and lists their senders."""
 
     def __init__(self, size: int):
         self._size = size
 
     def create_accumulator(self) -> _Accumulator:
-        """Nobody is present."""
+        """Creates an empty sum."""
         return _Accumulator(self._size)
 
     def add_input(self, accumulator: _Accumulator, element: MaskedMessages) -> _Accumulator:
@@ -59,14 +59,14 @@ class SumMessagesFn(beam.CombineFn):
         return total
 
     def extract_output(self, accumulator: _Accumulator) -> MaskedSum:
-        """The masked sum."""
+        """Returns the masked sum, ordered by sender."""
         order = sorted(range(len(accumulator.senders)), key=accumulator.senders.__getitem__)
         senders = tuple(accumulator.senders[index] for index in order)
         return MaskedSum(accumulator.values, senders, tuple(accumulator.tags[index] for index in order))
 
 
 def _checked(total: MaskedSum, threshold: int) -> MaskedSum:
-    """Stops at two messages of one sender, or at too few messages."""
+    """Refuses two messages of one sender, or too few messages."""
     if any(left == right for left, right in zip(total.senders[:-1], total.senders[1:], strict=True)):
         raise ProtocolError("a sender must send one message in a round, got two of the same; remove one of them.")
     if len(total.senders) < threshold:
@@ -82,10 +82,10 @@ class AggregateMasked(beam.PTransform):
 
     Attributes:
       plan: of the round; public.
-      key_uri: where the noise stage finds the aggregator's key.
-      threshold: the fewest messages that may be added up.
-      shares: how the senders split the noise; None where it is drawn here.
-      n_listed: PCollection of one number, of the senders who were listed before; None where nobody is.
+      key_uri: place of the aggregator's key, for the noise stage.
+      threshold: fewest messages that may be added up.
+      shares: law by which senders split the noise; None if it is drawn here.
+      n_listed: PCollection of one number, of the senders who were listed before; None without a list.
 
     Windowing: global. Cost: one shuffle of one vector and a list of tags per bundle.
     """
@@ -97,7 +97,7 @@ class AggregateMasked(beam.PTransform):
     n_listed: beam.PCollection | None = None
 
     def expand(self, messages: beam.PCollection) -> beam.PCollection:
-        """Sums in the ring, then adds the noise, or counts the shares of it."""
+        """Adds up in the ring, then adds the noise or counts the shares of it."""
         total = (
             messages
             | "Gather" >> beam.ParDo(GatherFn())

@@ -1,4 +1,4 @@
-"""The clients' role in masked aggregation: messages out, and masks off the sum that comes back.
+"""The clients' role in masked aggregation: masks messages, and removes the masks from the sum.
 
 Input elements: `ShardRef`s; later `MaskedReleases`. Output elements: `MaskedMessages`; later tuples of `Release`.
 Guarantee: messages are uniform to anyone without the secret; releases are those of the round's plan.
@@ -44,20 +44,20 @@ _MESSAGE_BATCH_BYTES = 1 << 20
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Masking:
-    """What the clients' role knows of the protocol; the secret itself is read where it is used.
+    """The clients' settings of the protocol; the secret itself is read where it is used.
 
     Attributes:
-      secret_uri: where workers of the clients' role find the secret that all clients share.
+      secret_uri: place of the secret that all clients share, for workers of the clients' role.
       run: names the run: part of every mask.
-      nonce: random bytes of the run, part of every mask, too; empty only where one pipeline is the whole run.
-      client: names the client whose shards these are, unique among clients; empty if they are of all clients.
-      root: where its rows are; shards are named by their places below it, however paths are spelled.
-      whole_clients: whether all rows of a client id are in one shard, so that the id alone names a sender.
-      threshold: the fewest messages a round may be the sum of.
-      noise_by: who adds noise.
+      nonce: random bytes of the run, also part of every mask; empty only if one pipeline is the whole run.
+      client: unique name of the client that owns the shards; empty if they belong to all clients.
+      root: place of its rows; shards are named by their places below it, for every spelling of paths.
+      whole_clients: True if all rows of a client id are in one shard, so that the id alone names a sender.
+      threshold: fewest messages in the sum of a round.
+      noise_by: the roles that add noise.
       pairwise: None for masks from the shared secret; else the shares of clients that may collude and drop out.
-      shares: how senders split the noise; None where they do not.
-      noise_key: the place of the key under which senders of this party draw their shares; empty where they draw none.
+      shares: law by which senders split the noise; None if they don't.
+      noise_key: place of the key under which senders of this party draw their shares; empty if they draw none.
     """
 
     secret_uri: str
@@ -74,7 +74,7 @@ class Masking:
 
     @classmethod
     def of_section(cls, masked: MaskedConfig, **run: Any) -> Self:
-        """How a job masks that has this section; `run` is what the section does not say, by the names above."""
+        """Creates the settings of a job with this section; `run` gives all others, by the names above."""
         return cls(
             threshold=masked.threshold,
             noise_by=masked.noise_by,
@@ -84,10 +84,10 @@ class Masking:
         )
 
     def stated(self, releases: tuple[Release, ...], n_present: int, n_listed: int | None) -> tuple[Release, ...]:
-        """Releases as they are published: where senders split the noise, with that of all who are present.
+        """Returns releases as they are published: if senders split the noise, with that of all who are present.
 
         Raises:
-          ProtocolError: if shares of too few senders are in them.
+          ProtocolError: if they hold shares of too few senders.
         """
         if self.shares is None:
             return releases
@@ -95,17 +95,17 @@ class Masking:
         return stated(releases, self.shares.counted(n_listed), n_present)
 
     def sender(self, shard: ShardRef, owner: bytes) -> bytes:
-        """What names a sender among all, once in a round: party and client id, or party and place of the shard."""
+        """Returns a sender's unique name in a round: party and client id, or party and place of the shard."""
         place = () if owner and self.whole_clients else (_place_of(shard, self.root),)
         return encode_label(self.client, owner, *place)
 
     def context(self, plan: RoundPlan, state: Any) -> bytes:
-        """What no two rounds have in common: run, nonce, round and broadcast."""
+        """Returns a label that no two rounds share: run, nonce, round and broadcast."""
         return encode_label(self.run, self.nonce, plan.path, broadcast_digest(state))
 
 
 def broadcast_digest(state: Any) -> bytes:
-    """What distinguishes one broadcast of a run from another: SHA-256 of the releases it was computed from.
+    """Returns a digest of a run's broadcast: SHA-256 of the releases that it was computed from.
 
     Args:
       state: of any protocol; all but its `releases` follows from them and public data.
@@ -120,12 +120,12 @@ def broadcast_digest(state: Any) -> bytes:
 def statistics_by_client(
     block: ClientBlock, round_: Round, state: Any, batch: int
 ) -> Iterator[tuple[list[bytes], NDArray[np.int64]]]:
-    """Statistics of a block's clients, each formed from the client's rows alone.
+    """Computes statistics of a block's clients, each from the client's rows alone.
 
     Args:
       block: rows grouped by client, with their ids.
       round_: statistic and plan.
-      state: what is broadcast.
+      state: the broadcast.
       batch: the most clients at a time.
 
     Yields:
@@ -148,16 +148,16 @@ def _alone(block: ClientBlock, offsets: NDArray[np.int64], client: int) -> Clien
 def shard_statistics(
     shard: ShardRef, contract: TableContract, round_: Round, state: Any
 ) -> Iterator[tuple[list[bytes], NDArray[np.int64]]]:
-    """Statistics of those who send messages for a shard: of each of its clients, or of the shard as a whole.
+    """Computes the statistics that are sent for a shard: of each of its clients, or of the shard as a whole.
 
     Args:
       shard: not the empty one.
-      contract: how it is read; by client if clients send.
+      contract: reads it; by client if clients send messages.
       round_: statistic and plan.
-      state: what is broadcast.
+      state: the broadcast.
 
     Yields:
-      Owners of messages, of a shard as a whole no bytes, and int64 of shape (n_owners, round_.plan.size).
+      Owners of messages (no bytes for a shard as a whole), and int64 of shape (n_owners, round_.plan.size).
     """
     size = round_.plan.size
     state = state if round_.at is None else round_.at(state, shard.path)
@@ -172,18 +172,18 @@ def shard_statistics(
 
 
 def _place_of(shard: ShardRef, root: str) -> bytes:
-    """Where a shard is among the rows of a party, the same however paths are spelled.
+    """Names the place of a shard among the rows of a party, the same for every spelling of paths.
 
     Args:
       shard: not the empty one.
-      root: where the rows of the party are; empty if a path stands for itself.
+      root: place of the party's rows; empty if a path stands for itself.
     """
     return encode_label(_below(shard.path, root), shard.row_group)
 
 
 @functools.lru_cache(maxsize=4096)
 def _below(path: str, root: str) -> str:
-    """A path as it is seen from the root; links on a local disk are followed."""
+    """Returns a path relative to the root; links on a local disk are followed."""
     if not root:
         return path
     if is_local(path):
@@ -192,7 +192,7 @@ def _below(path: str, root: str) -> str:
 
 
 def _owners_of(block: ClientBlock) -> list[bytes]:
-    """Ids of a block's clients as bytes; raises TypeError if the block lacks them."""
+    """Returns the ids of a block's clients as bytes; raises TypeError if the block lacks them."""
     if block.clients is None:
         raise TypeError("messages must be formed of a block with client ids; read it from a shard.")
     return client_ids.bytes_of(client_ids.canonical(pa.chunked_array([block.clients])))
@@ -201,7 +201,7 @@ def _owners_of(block: ClientBlock) -> list[bytes]:
 class SecretFn(SmallBlocksFn, HeldKeyFn):
     """Masks and unmasks under the clients' secret; small blocks need no BLAS threads.
 
-    Jobs of one run must form the same masks, so what names the run is in the context of the masks.
+    Jobs of one run must create the same masks, so the run's name is in the context of the masks.
     """
 
     of_a_run = False
@@ -215,7 +215,7 @@ class SecretFn(SmallBlocksFn, HeldKeyFn):
 
 
 class _SenderStatisticsFn(SmallBlocksFn):
-    """Reads a shard and forms the statistic of each of its clients, or of the shard."""
+    """Reads a shard and computes the statistic of each of its clients, or of the shard."""
 
     def __init__(self, masking: Masking, contract: TableContract, round_: Round):
         self._masking = masking
@@ -223,7 +223,7 @@ class _SenderStatisticsFn(SmallBlocksFn):
         self._round = round_
 
     def process(self, shard: ShardRef, state: Any) -> Iterator[tuple[list[bytes], NDArray[np.int64]]]:
-        """(names of senders, their statistics) in batches; of the empty shard none."""
+        """Yields (names of senders, their statistics) in batches; an empty batch for the empty shard."""
         if shard == EMPTY_SHARD:
             yield [], np.zeros((0, self._round.plan.size), dtype=np.int64)
             return
@@ -237,7 +237,7 @@ class _MaskFn(SecretFn):
         self._plan = plan
 
     def process(self, named: tuple, state: Any) -> Iterator[MaskedMessages]:
-        """A batch of messages, which may be without any."""
+        """Yields a batch of messages, which may be empty."""
         yield self._masks(self._plan, state).mask(*named)
 
 
@@ -247,17 +247,17 @@ class _UnmaskFn(SecretFn):
         self._plan = plan
 
     def process(self, masked: MaskedReleases, state: Any) -> Iterator[tuple[Release, ...]]:
-        """The releases of the round; raises ProtocolError if too few are present."""
+        """Yields the releases of the round; raises ProtocolError if too few senders are present."""
         check_present(masked, self._masking.threshold)
         total = self._masks(self._plan, state).total(masked.tags, self._plan.size)
         yield self._masking.stated(unmasked(masked.releases, self._plan, total), len(masked.senders), None)
 
 
 def check_present(masked: MaskedReleases, threshold: int) -> None:
-    """Stops at a sum of fewer messages than the clients have agreed on, or with a sender twice.
+    """Refuses a sum of fewer messages than the clients agreed on, or with a sender twice.
 
     Raises:
-      ProtocolError: if it is one; its masks stay.
+      ProtocolError: for such a sum; its masks stay.
     """
     n_senders = len(set(masked.senders))
     if n_senders < threshold or n_senders < len(masked.senders) or len(set(masked.tags)) < len(masked.senders):
@@ -268,7 +268,7 @@ def check_present(masked: MaskedReleases, threshold: int) -> None:
 
 
 def unmasked(releases: tuple[Release, ...], plan: RoundPlan, mask: NDArray[np.int64]) -> tuple[Release, ...]:
-    """Releases of a round without their masks, in the ring; `mask` is that of their concatenation."""
+    """Returns the releases of a round without their masks, in the ring; `mask` is that of their concatenation."""
     ends = np.cumsum([each.spec.size for each in plan.releases])
     parts = np.split(mask.view(np.uint64), ends[:-1])
     return tuple(_minus(release, part) for release, part in zip(releases, parts, strict=True))
@@ -281,12 +281,12 @@ def _minus(release: Release, mask: NDArray[np.uint64]) -> Release:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class ClientsStep(beam.PTransform):
-    """What the clients' role does with its `ShardRef`s in a round.
+    """A step of the clients' role on its `ShardRef`s in a round.
 
     Attributes:
       round: statistic, plan and server step.
-      state: PCollection of one element: what is broadcast. Public data and releases only.
-      contract: how shards are read; by client if clients send messages, else each shard does.
+      state: PCollection of one element: the broadcast. Public data and releases only.
+      contract: reads shards; by client if clients send messages, otherwise each shard sends one.
       masking: of the clients' role.
     """
 
@@ -303,7 +303,7 @@ class SenderStatistics(ClientsStep):
     """
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
-        """Statistics in one stage."""
+        """Computes statistics in one stage."""
         form = _SenderStatisticsFn(self.masking, self.contract, self.round)
         return shards | "Form" >> beam.ParDo(form, AsSingleton(self.state))
 
@@ -315,7 +315,7 @@ class WithShares(beam.PTransform):
     Attributes:
       plan: of the round.
       masking: of the clients' role.
-      n_listed: PCollection of one number, of the senders who were listed before; None where nobody is.
+      n_listed: PCollection of one number, of the senders who were listed before; None without a list.
 
     Windowing: global. Privacy: as private as before, until enough of them are added up.
     """
@@ -345,7 +345,7 @@ class UploadMessages(ClientsStep):
     """
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
-        """Statistic, share of the noise, mask."""
+        """Computes statistics, adds shares of the noise, and masks."""
         form = SenderStatistics(round=self.round, state=self.state, contract=self.contract, masking=self.masking)
         return (
             shards
@@ -361,7 +361,7 @@ class UnmaskReleases(beam.PTransform):
 
     Attributes:
       plan: of the round.
-      state: PCollection of one element: what was broadcast.
+      state: PCollection of one element: the broadcast.
       masking: of the clients' role.
 
     Windowing: global. Privacy: noise was added before; `AddFurtherNoise` may follow.

@@ -1,15 +1,15 @@
-"""The exchange folder of masked aggregation: who writes which file, once, and how it is read.
+"""The exchange folder of masked aggregation: its files, each written once by one party, and their readers.
 
     plan.json                        written by the clients' role when the run is opened
     aggregator.json                  written by the aggregator: the public key that messages are sealed to
     00_outer_product/broadcast.json  written by the clients' role: the round is open
     00_outer_product/messages/*      written by clients, sealed for the aggregator; a retry writes the same bytes
-    00_outer_product/sum.parquet     written by the aggregator: the round is closed, who is in it is final
-    00_outer_product/countersigned/* written by clients that split the noise: which lists and sum they were shown
+    00_outer_product/sum.parquet     written by the aggregator: the round is closed, its senders are final
+    00_outer_product/countersigned/* written by clients that split the noise: the lists and sum they were shown
     refused/*                        written by parties whose job is not that of the run: names of settings, no values
 
-Nothing here needs a secret, and nothing that is written here is private to anyone without one. With `Parties` each file
-ends with the signature of its writer; the clients' role signs as the collector where it opens runs and rounds.
+No code here needs a secret, and no file is private to anyone without one. With `Parties` each file
+ends with the signature of its writer; the clients' role signs as the collector when it opens runs and rounds.
 """
 
 import contextlib
@@ -56,10 +56,10 @@ _MOST_BROADCAST_BYTES = 1 << 16
 _PLAN, _BROADCAST, _SUM = "plan.json", "broadcast.json", "sum.parquet"
 _AGGREGATOR = "aggregator.json"
 COUNTERSIGNED = "countersigned"
-"""What a client has done that has signed what it was shown of a closed round."""
+"""Folder of the files in which clients sign the list and sum that they were shown for a closed round."""
 REFUSED = "refused"
 MESSAGES = "messages"
-"""What the aggregator's key is for."""
+"""Folder of the messages, and the purpose of the aggregator's key."""
 _Content = TypeVar("_Content")
 
 
@@ -67,11 +67,11 @@ class Exchange:
     """A folder on any Beam filesystem that all roles can reach.
 
     Args:
-      folder: may not exist yet.
-      parties: who signs which files; None for files without signatures.
-      kept: what a client keeps of its messages; None for a party that sends nothing.
+      folder: need not exist yet.
+      parties: signers of the files; None for files without signatures.
+      kept: state of the client's messages; None for a party that sends nothing.
 
-    `left_out` names the files that were read and are not what their parties send.
+    `left_out` names the invalid files that were read and left out.
     """
 
     def __init__(self, folder: str, parties: Parties | None = None, kept: RunState | None = None):
@@ -83,7 +83,7 @@ class Exchange:
         self._plan_digest = b""
 
     def is_open(self) -> bool:
-        """Whether there is a plan."""
+        """Returns whether there is a plan."""
         return STORE.exists(self._path(_PLAN))
 
     def open(self, plan: ExchangePlan) -> None:
@@ -91,7 +91,7 @@ class Exchange:
         self._write(self._path(_PLAN), plan.to_json().encode(), COLLECTOR, "plan")
 
     def plan(self) -> ExchangePlan:
-        """The plan, which is read once; raises ProtocolError if there is none."""
+        """Returns the plan, which is read once; raises ProtocolError if there is none."""
         if self._plan is not None:
             return self._plan
         if not self.is_open():
@@ -104,20 +104,20 @@ class Exchange:
         return self._plan
 
     def has_key(self) -> bool:
-        """Whether the aggregator has said what messages are sealed to."""
+        """Returns whether the aggregator has published the key that messages are sealed to."""
         return STORE.exists(self._path(_AGGREGATOR))
 
     def publish_key(self, public: bytes) -> bool:
-        """Says what messages are sealed to; False if it was said before, ProtocolError if there is another key."""
+        """Publishes the key that messages are sealed to; returns False if it is there, ProtocolError if another is."""
         said = self.has_key()
         self._write(self._path(_AGGREGATOR), json.dumps(with_number({"key": public.hex()})).encode(), AGGREGATOR, "key")
         return not said
 
     def aggregator_key(self) -> bytes:
-        """What messages are sealed to.
+        """Reads the public key that messages are sealed to.
 
         Raises:
-          ProtocolError: if the aggregator has not said it, or the key is none.
+          ProtocolError: if the aggregator hasn't published it, or it isn't a valid key.
         """
         path = self._path(_AGGREGATOR)
         if not self.has_key():
@@ -133,20 +133,20 @@ class Exchange:
         return key
 
     def open_round(self, index: int, digest: bytes) -> None:
-        """Says that messages under this broadcast may be sent."""
+        """Opens a round: messages under this broadcast may be sent."""
         content = with_number({"broadcast": digest.hex(), "round": self.plan().rounds[index].path})
         path = self._path(self._round(index), _BROADCAST)
         self._write(path, json.dumps(content).encode(), COLLECTOR, "broadcast", index)
 
     def last_round(self) -> int:
-        """Index of the last round that was opened; raises ProtocolError if none was."""
+        """Returns the index of the last open round; raises ProtocolError if there is none."""
         opened = [i for i in range(len(self.plan().rounds)) if STORE.exists(self._path(self._round(i), _BROADCAST))]
         if not opened:
             raise NotYetError("a round must be open, got a plan in which none is; run `dapple masked unmask` first.")
         return opened[-1]
 
     def broadcast(self, index: int) -> bytes:
-        """Digest of what is broadcast in a round."""
+        """Returns the digest of a round's broadcast."""
         path = self._path(self._round(index), _BROADCAST)
         kind = (COLLECTOR, "broadcast", index)
         found = self._json(path, BroadcastContent, _refusal(path), *kind, most_bytes=_MOST_BROADCAST_BYTES)
@@ -155,11 +155,11 @@ class Exchange:
         return bytes.fromhex(found.broadcast)
 
     def is_closed(self, index: int) -> bool:
-        """Whether the aggregator has said who is in the round."""
+        """Returns whether the aggregator has closed the round."""
         return STORE.exists(self._path(self._round(index), _SUM))
 
     def send(self, index: int, client: str, messages: MaskedMessages, sealing: Sealing) -> None:
-        """Leaves all messages of a client for the aggregator, in one file, sealed; nothing if there are none.
+        """Writes all messages of a client for the aggregator into one sealed file; does nothing without messages.
 
         Raises:
           ProtocolError: if another file is there.
@@ -172,7 +172,7 @@ class Exchange:
         self._leave(path, content, client, MESSAGES, index)
 
     def send_again(self, index: int, leg: str, client: str) -> bool:
-        """Leaves once more what a client has sent in a leg; False if it has decided for nothing yet.
+        """Writes again what a client has sent in a leg; returns False if nothing was decided yet.
 
         Raises:
           ProtocolError: if another file is there, or the run is over.
@@ -183,7 +183,7 @@ class Exchange:
         return raw is not None
 
     def _leave(self, path: str, content: bytes, client: str, leg: str, index: int) -> None:
-        """Leaves what a client sends in a leg: what it has decided for first, whatever its rows are by now."""
+        """Writes what a client sends in a leg: what it decided to send first, even if its rows have changed."""
         raw = content and self._final(path, content, client, leg, index)
         if self.kept is not None:
             raw = self.kept.first(self.plan().rounds[index].path, leg, raw)
@@ -194,20 +194,20 @@ class Exchange:
         return self._path(self._round(index), leg, client + _ending(leg))
 
     def message_files(self, index: int) -> list[str]:
-        """Paths of the messages that have arrived, sorted."""
+        """Returns the paths of the messages that have arrived, sorted."""
         return list(self._left(index, MESSAGES))
 
     def arrived(self, index: int, what: str) -> dict[str, StoredFile]:
-        """What clients have left in a leg of a round, or countersigned, sound or not: marks of each file, by client."""
+        """Returns size and time of the files that clients have left in a leg or countersigned, unchecked, by client."""
         return {os.path.basename(path).rpartition(".")[0]: mark for path, mark in self._left(index, what).items()}
 
     def _left(self, index: int, what: str) -> dict[str, StoredFile]:
-        """As `arrived`, by path."""
+        """Returns the same as `arrived`, by path."""
         ending = ".json" if what == COUNTERSIGNED else _ending(what)
         return marks(self._path(self._round(index), what), ending)
 
     def read_messages(self, index: int, path: str, private: bytes) -> MaskedMessages:
-        """Messages of one file; raises ProtocolError if it is no file of messages that was sealed for this reader."""
+        """Reads the messages of a file; raises ProtocolError if it doesn't hold messages sealed for this reader."""
         sealed = self._raw(path, table_refusal(path), self._client(path), MESSAGES, index)
         content = unseal(sealed, private, self._label(index, os.path.basename(path)))
         if content is None:
@@ -219,7 +219,7 @@ class Exchange:
         return messages_from_table(gate.table_of(content, table_refusal(path), messages_form(plan)), plan)
 
     def sound_messages(self, index: int, private: bytes) -> list[str]:
-        """Paths of the messages that can be added up; garbage, and what is of nobody, stops nobody else."""
+        """Returns the paths of messages that can be added up; invalid files are left out and stop nobody else."""
         found = []
         for path in self.message_files(index):
             with self.leaving_out(path):
@@ -233,7 +233,7 @@ class Exchange:
 
     @contextlib.contextmanager
     def leaving_out(self, path: str) -> Iterator[None]:
-        """Goes on without a file that is refused inside, and names it."""
+        """Continues without a file that is refused inside the context, and records it."""
         try:
             yield
         except ProtocolError as error:
@@ -245,23 +245,23 @@ class Exchange:
                 _LOGGER.warning("left out: %s", error)
 
     def _label(self, index: int, name: str) -> bytes:
-        """What a sealed file is."""
+        """Returns the label of a sealed file."""
         return encode_label(self.plan().nonce, self.plan().rounds[index].path, name)
 
     def close_round(self, index: int, masked: MaskedReleases) -> None:
-        """Writes the noised masked sum and who is in it; raises ProtocolError if the round was closed otherwise."""
+        """Writes the noised masked sum and its senders; raises ProtocolError if another sum closed the round."""
         content = table_bytes(sum_to_table(masked, self.plan().rounds[index]))
         self._write(self._path(self._round(index), _SUM), content, AGGREGATOR, "sum", index)
 
     def read_sum(self, index: int, plan: RoundPlan | None = None) -> tuple[MaskedReleases, str]:
-        """The sum of a closed round, and the digest of its file.
+        """Reads the sum of a closed round, and the digest of its file.
 
         Args:
           index: of the round.
           plan: of the round, as the reader knows it; None to believe `plan.json`.
 
         Raises:
-          ProtocolError: if the round is not closed, or the file is none of it.
+          ProtocolError: if the round isn't closed, or the file isn't its sum.
         """
         if not self.is_closed(index):
             raise NotYetError(f"round {index} must be closed, got no sum yet; run `dapple masked aggregate` first.")
@@ -272,20 +272,20 @@ class Exchange:
         return found, hashlib.sha256(content).hexdigest()
 
     def countersign(self, index: int, client: str, shown: str) -> None:
-        """Signs what was shown to a client of a closed round; raises ProtocolError if it has signed something else."""
+        """Signs what a client was shown of a closed round; raises ProtocolError if it has signed something else."""
         content = json.dumps(with_number({"shown": shown})).encode()
         self._write(self._countersigned(index, client), content, client, COUNTERSIGNED, index)
 
     def has_countersigned(self, index: int, client: str) -> bool:
-        """Whether a client has signed what it was shown."""
+        """Returns whether a client has signed what it was shown."""
         return STORE.exists(self._countersigned(index, client))
 
     def check_countersigned(self, index: int, shown: str, fewest: int) -> None:
-        """Stops a party that would answer a sum that too few clients have seen, or that others saw differently.
+        """Refuses to answer a sum that too few clients have seen, or that others saw differently.
 
         Args:
           index: of a closed round.
-          shown: digest of what this one was shown.
+          shown: digest of what this party was shown.
           fewest: clients that must have signed the same.
 
         Raises:
@@ -311,19 +311,19 @@ class Exchange:
             )
 
     def refuse(self, party: str, keys: Sequence[str]) -> None:
-        """Says that a party takes no part, since its job differs in these settings."""
+        """Records that a party doesn't take part, since its job differs in these settings."""
         content = json.dumps(with_number({"keys": list(keys)})).encode()
         path = self._refused(party)
         STORE.delete(path)
         self._write(path, content, party, REFUSED)
 
     def take_part(self, party: str) -> None:
-        """Takes back that a party has refused."""
+        """Withdraws a party's refusal."""
         if STORE.exists(self._refused(party)):
             STORE.delete(self._refused(party))
 
     def refusals(self) -> dict[str, tuple[str, ...]]:
-        """The settings in which jobs differ, by party that takes no part; a file without signature is left out."""
+        """Returns the settings in which jobs differ, by refusing party; leaves out files without a valid signature."""
         found = {}
         for path in marks(self._path(REFUSED), ".json"):
             with self.leaving_out(path):
@@ -344,14 +344,14 @@ class Exchange:
         return f"{index:02d}_{self.plan().rounds[index].path.rpartition('/')[2]}"
 
     def _client(self, path: str) -> str:
-        """The client whose file this is, by its name; with parties it must be one of them."""
+        """Returns the client that a file is named after; with parties it must be one of them."""
         name = os.path.basename(path).rpartition(".")[0]
         if self.parties is not None:
             self.parties.check_client(name, path)
         return name
 
     def _signed(self, party: str, kind: str, index: int | None) -> Signed:
-        """What a file is to anyone who signs it."""
+        """Returns the identity of a file that its signature covers."""
         if kind == "plan":
             return Signed(party=party, kind=kind)
         run = Signed(party=party, kind=kind, nonce=self.plan().nonce, plan=self._plan_digest)
@@ -364,7 +364,7 @@ class Exchange:
         """Writes a file once; with parties, signed.
 
         Raises:
-          ProtocolError: if another one is there, or it is there for another party to write.
+          ProtocolError: if another file is there, or the file is another party's to write.
         """
         if self.parties is not None and party != self.parties.own and STORE.exists(path):
             what = self._signed(party, kind, index)
@@ -374,7 +374,7 @@ class Exchange:
         write_once(path, self._final(path, content, party, kind, index))
 
     def _final(self, path: str, content: bytes, party: str, kind: str, index: int | None) -> bytes:
-        """Bytes of a file; with parties, signed."""
+        """Returns the bytes of a file; with parties, signed."""
         return content if self.parties is None else self.parties.sign(content, self._signed(party, kind, index), path)
 
     def _raw(
@@ -386,7 +386,7 @@ class Exchange:
         index: int | None = None,
         most_bytes: int = gate.MOST_BYTES,
     ) -> bytes:
-        """Content of a file; with parties, what the party has signed of it."""
+        """Reads the content of a file; with parties, verifies the party's signature."""
         raw = gate.read_bytes(path, refusal, most_bytes)
         return raw if self.parties is None else self.parties.verified(raw, self._signed(party, kind, index), path)
 
@@ -413,25 +413,25 @@ def _ending(leg: str) -> str:
 
 
 def marks(folder: str, ending: str) -> dict[str, StoredFile]:
-    """Size and time of files, by path, sorted: they distinguish a file from another in its place."""
+    """Returns size and time of files, by path, sorted; they distinguish a file from another in its place."""
     return {file.path: StoredFile(file.size, file.changed) for file in files_in(folder, ending)}
 
 
 def read_releases(path: str, plan: RoundPlan) -> tuple[Release, ...]:
-    """The releases of a round; raises ProtocolError if they cannot be read."""
+    """Reads the releases of a round; raises ProtocolError if they can't be read."""
     refusal = table_refusal(path)
     with refusal.covers():
         return releases_from_table(gate.read_table(path, refusal, releases_form(plan)))
 
 
 def table_refusal(path: str) -> Refusal:
-    """The refusal of a file that is no table."""
+    """Creates the refusal of a file that isn't a table."""
     rule = f"{path} must be a readable Parquet file"
     return Refusal(kind=ProtocolError, rule=rule, remedy="remove it or have it sent again")
 
 
 def _refusal(path: str) -> Refusal:
-    """The refusal of a file that `dapple masked unmask` did not write."""
+    """Creates the refusal of a file that `dapple masked unmask` did not write."""
     return Refusal(
         kind=ProtocolError, rule=f"{path} must be what `dapple masked unmask` wrote", remedy="open a new run"
     )

@@ -1,7 +1,7 @@
-"""The noise stages of masked rounds: masked sums in, `MaskedReleases` out, and noise that senders add themselves.
+"""The noise stages of masked rounds: turn masked sums into `MaskedReleases`, and add senders' shares of the noise.
 
-Where senders split the noise, `AddNoiseShares` gives each statistic its share before masks. `JoinShares` lets the sum
-pass if it has enough of them, and draws nothing. Neither makes anything public before the sum is unmasked.
+If senders split the noise, `AddNoiseShares` gives each statistic its share before masks. `JoinShares` passes the sum
+on if it has enough of them, and draws nothing. Neither makes anything public before the sum is unmasked.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ class _AddMaskedNoiseFn(DrawFn):
     """Draws the noise of one round, bound to a masked sum."""
 
     def process(self, total: MaskedSum) -> Iterator[MaskedReleases]:
-        """Adds the noise of this round in the ring; who was present goes along."""
+        """Adds the noise of this round in the ring, and passes on the senders."""
         yield MaskedReleases(self._draw(self._plan, total.values), total.senders, total.tags)
 
 
@@ -43,8 +43,8 @@ class _AddFurtherNoiseFn(DrawFn):
 def further_noised(draw: Draw, round_plan: RoundPlan, releases: Sequence[Release]) -> tuple[Release, ...]:
     """Adds full noise of the planned law to releases that another key has noised already.
 
-    The second noise is bound to the noised values as the first one is to the sum, and the plans of the result state
-    the stddev of both together: that of one times sqrt(2).
+    The second noise is bound to the noised values like the first one to the sum. The plans of the result state
+    the stddev of both together: sqrt(2) times that of one.
 
     Args:
       draw: `draw_release` under a key that is not that of the first noise.
@@ -72,7 +72,7 @@ class AddMaskedNoise(AddNoise):
 class AddFurtherNoise(AddNoise):
     """Releases of a round → the same with full noise of the same law once more, under another key.
 
-    Anyone who knows one of the two keys is still kept from the sum by the other noise; the releases state both.
+    The other noise still protects the sum from anyone who knows one of the two keys; the releases state both.
     """
 
     _draws = _AddFurtherNoiseFn
@@ -87,7 +87,7 @@ class _AddSharesFn(HeldKeyFn):
         self._shares = shares
 
     def process(self, named: tuple, n_listed: int | None = None) -> Iterator[tuple]:
-        """(names of senders, statistics with their shares), of one length."""
+        """Yields (names of senders, statistics with their shares), of one length."""
         names, statistics = named
         noised, counted = statistics.copy(), self._shares.counted(n_listed)
         for name, row in zip(names, noised, strict=True):
@@ -101,11 +101,11 @@ class AddNoiseShares(beam.PTransform):
 
     Attributes:
       plan: noise of the round, all shares together.
-      shares: how it is split.
-      key_source: where workers find the key of the senders' party; no other party has it.
-      n_listed: PCollection of one number, of those who were listed before; None where nobody is.
+      shares: law by which it is split.
+      key_source: key of the senders' party, which no other party has.
+      n_listed: PCollection of one number, of those who were listed before; None without a list.
 
-    Windowing: global. Privacy: what comes out is as private as what goes in; only a sum of enough shares is noised.
+    Windowing: global. Privacy: the output is as private as the input; only a sum of enough shares is noised.
     Cost: one draw of the statistic's size per sender.
     """
 
@@ -115,13 +115,13 @@ class AddNoiseShares(beam.PTransform):
     n_listed: beam.PCollection | None = None
 
     def expand(self, named: beam.PCollection) -> beam.PCollection:
-        """Adds shares in a stage of its own."""
+        """Adds shares in a separate stage."""
         known = () if self.n_listed is None else (AsSingleton(self.n_listed),)
         return named | "Draw" >> beam.ParDo(_AddSharesFn(self.plan, self.shares, self.key_source), *known)
 
 
 def _joined(total: MaskedSum, n_listed: int | None, plan: RoundPlan, shares: ShareLaw) -> MaskedReleases:
-    """The sum as releases; raises ProtocolError if too few shares are in it."""
+    """Returns the sum as releases; raises ProtocolError if it holds too few shares."""
     shares.check_present(len(total.senders), n_listed)
     return MaskedReleases(releases_of(plan, total.values), total.senders, total.tags)
 
@@ -131,9 +131,9 @@ class JoinShares(beam.PTransform):
     """`MaskedSum` of statistics with shares → `MaskedReleases`, whose noise is the sum of the shares.
 
     Attributes:
-      plan: what is promised.
-      shares: how its noise is split.
-      n_listed: PCollection of one number, of those who were listed before; None where nobody is.
+      plan: the promised releases.
+      shares: law by which its noise is split.
+      n_listed: PCollection of one number, of those who were listed before; None without a list.
 
     Windowing: global. Cost: no shuffle, one element.
     """

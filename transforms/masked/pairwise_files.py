@@ -3,10 +3,10 @@
     00_outer_product/keys/*           written by clients: public keys
     00_outer_product/keys.parquet     written by the aggregator: all keys, final
     00_outer_product/letters/*        written by clients: shares, sealed for their neighbors
-    00_outer_product/letters.parquet  written by the aggregator: all letters; who has shared is final
+    00_outer_product/letters.parquet  written by the aggregator: all letters; the senders who have shared are final
 
-Messages and sum follow as with a shared secret. What clients hand out last is never here: it goes to the folder of
-releases, out of the aggregator's reach. Nothing here needs a secret.
+Messages and sum follow as with a shared secret. The shares that clients hand out last are never here: they go to the
+folder of releases, out of the aggregator's reach. No code here needs a secret.
 """
 
 import hashlib
@@ -39,10 +39,10 @@ class PairwiseExchange(Exchange):
     """An `Exchange` with the files of the first two legs."""
 
     _shared: dict[bytes, bytes] | None = None
-    """While messages are looked at: numbers, as messages have them, of those who have shared, by pseudonym."""
+    """Numbers, as in messages, of those who have shared, by pseudonym; set while messages are checked."""
 
     def leg(self, index: int) -> Leg:
-        """What the round waits for."""
+        """Returns the leg that the round waits for."""
         if self.is_closed(index):
             return Leg.SHARES
         if self.plan().pairwise is None:
@@ -51,38 +51,38 @@ class PairwiseExchange(Exchange):
         return next((leg for leg, there in done.items() if not there), Leg.MESSAGES)
 
     def digest(self, index: int, leg: Leg) -> str:
-        """SHA-256 of the list that closed a leg."""
+        """Returns the SHA-256 of the list that closed a leg."""
         path = self._list_path(index, leg)
         return hashlib.sha256(self._raw(path, table_refusal(path), AGGREGATOR, _list(leg), index)).hexdigest()
 
     def send_rows(self, index: int, leg: Leg, client: str, rows: Sequence[Sent]) -> None:
-        """Leaves all keys or letters of a client, in one file; raises ProtocolError if another one is there."""
+        """Writes all keys or letters of a client into one file; raises ProtocolError if another one is there."""
         content = table_bytes(sent_to_table(sorted(rows), type(rows[0]), self._name(index))) if rows else b""
         self._leave(self._sent_path(index, leg, client), content, client, leg, index)
 
     def hand_out(self, index: int, file: str, sealed: bytes) -> None:
-        """Leaves the shares of the client that the file is called after; raises ProtocolError if it left others."""
+        """Writes the shares of the client that the file is named after; raises ProtocolError if it wrote others."""
         self._write(file, sealed, self._client(file), Leg.SHARES, index)
 
     def handed_out(self, index: int, file: str) -> bytes:
-        """What a client has handed out, sealed; raises ProtocolError if it is of nobody."""
+        """Reads the sealed shares that a client has handed out; raises ProtocolError if the client is unknown."""
         return self._raw(file, table_refusal(file), self._client(file), Leg.SHARES, index)
 
     def own_keys(self, index: int, client: str) -> list[SenderKeys]:
-        """The keys that a client has sent; raises ProtocolError if its file is another one."""
+        """Reads the keys that a client has sent; raises ProtocolError if its file is another one."""
         path = self._sent_path(index, Leg.KEYS, client)
         return self._sent_in(path, SenderKeys, client, Leg.KEYS, index) if STORE.exists(path) else []
 
     def keys(self, index: int) -> list[SenderKeys]:
-        """All keys, in the order of pseudonyms; the place of a sender is its number."""
+        """Reads all keys, ordered by pseudonym; a sender's index is its number."""
         return self._listed(index, Leg.KEYS, SenderKeys)
 
     def letters(self, index: int) -> list[Letter]:
-        """The letters that the list of a round names, in its order."""
+        """Reads the letters on the list of a round, in its order."""
         return self._listed(index, Leg.LETTERS, Letter)
 
     def sound_messages(self, index: int, private: bytes) -> list[str]:
-        """Paths of the messages that can be added up; with pairwise masks those of senders who have shared."""
+        """Returns the paths of messages that can be added up; with pairwise masks, only of senders who have shared."""
         if self.plan().pairwise is not None:
             shared = {each.sender for each in self.letters(index)}
             names = enumerate(each.sender for each in self.keys(index))
@@ -90,10 +90,10 @@ class PairwiseExchange(Exchange):
         return super().sound_messages(index, private)
 
     def close_keys(self, index: int, threshold: int) -> None:
-        """Lists the keys that have arrived; a sender whose keys nobody can agree with is left out.
+        """Lists the keys that have arrived; leaves out senders whose keys don't allow an agreement.
 
         Raises:
-          ProtocolError: if they are too few for the threshold or for neighbors, or one sender's came twice.
+          ProtocolError: if there are too few for the threshold or for neighbors, or one sender's came twice.
         """
         arrived = self._gathered(index, Leg.KEYS, SenderKeys)
         found = sorted(each for each in arrived if each.sender and is_sound(each.mask) and is_sound(each.letters))
@@ -104,10 +104,10 @@ class PairwiseExchange(Exchange):
         self._close(index, Leg.KEYS, found, SenderKeys)
 
     def close_letters(self, index: int, threshold: int) -> None:
-        """Lists the letters that have arrived; those of nobody, for nobody or of another length are left out.
+        """Lists the letters that have arrived; leaves out those with unknown senders or receivers, or another length.
 
         Raises:
-          ProtocolError: if they are of too few senders, or one came twice.
+          ProtocolError: if there are too few senders, or a letter came twice.
         """
         numbers = range(len(self.keys(index)))
         found = sorted(each for each in self._gathered(index, Leg.LETTERS, Letter) if _is_letter(each, numbers))
@@ -117,22 +117,22 @@ class PairwiseExchange(Exchange):
         self._close(index, Leg.LETTERS, found, Letter)
 
     def n_listed(self, index: int) -> int:
-        """How many senders have sent keys, once they are listed."""
+        """Returns how many senders have sent keys, once they are listed."""
         return len(self.keys(index))
 
     def fewest(self, index: int, threshold: int) -> int:
-        """The fewest senders that may be left: with fewer, neighbors might lack shares for good, or noise its size."""
+        """Returns the fewest senders that may remain; with fewer, shares could be lost for good or noise be too small."""
         law = self.plan().shares or ShareLaw(threshold=threshold, dropout=self._params().dropout)
         return max(threshold, law.fewest(self.n_listed(index)))
 
     def check_present(self, index: int, senders: Sequence[bytes]) -> None:
-        """Raises ProtocolError if a message is of a sender who has not shared: its mask could not be taken away."""
+        """Raises ProtocolError if a message is from a sender who hasn't shared, since its mask couldn't be removed."""
         shared = {each.sender.to_bytes(8, "big") for each in self.letters(index)}
         if not shared.issuperset(senders):
             raise ProtocolError("messages must be of senders whose letters are listed, got another; remove it.")
 
     def _check_senders(self, index: int, path: str, senders: tuple[bytes, ...]) -> None:
-        """Refuses a file of senders who have not shared, or are another client's."""
+        """Refuses a file with senders who haven't shared or who belong to another client."""
         super()._check_senders(index, path, senders)
         if self._shared is not None:
             own = {self._shared.get(each.sender) for each in self.own_keys(index, self._client(path))}
@@ -149,7 +149,7 @@ class PairwiseExchange(Exchange):
         return found
 
     def _gathered(self, index: int, leg: Leg, kind: type[Sent]) -> list[Sent]:
-        """Rows of all files of a leg; those that are garbage, or of nobody, are left out."""
+        """Reads the rows of all files of a leg; leaves out files that are invalid or from unknown clients."""
         found: list[Sent] = []
         for path in self._left(index, leg):
             with self.leaving_out(path):
@@ -166,7 +166,7 @@ class PairwiseExchange(Exchange):
         self._write(self._list_path(index, leg), content, AGGREGATOR, _list(leg), index)
 
     def _listed(self, index: int, leg: Leg, kind: type[Sent]) -> list[Sent]:
-        """Rows of the list that closed a leg; with parties, raises ProtocolError at one that no client has signed."""
+        """Reads the list that closed a leg; with parties, raises ProtocolError for a row that no client has signed."""
         path = self._list_path(index, leg)
         found = self._sent_in(path, kind, AGGREGATOR, _list(leg), index)
         if self.parties is not None and not set(found) <= set(self._gathered(index, leg, kind)):
@@ -184,12 +184,12 @@ class PairwiseExchange(Exchange):
 
 
 def _list(leg: Leg) -> str:
-    """The kind of the file that closes a leg."""
+    """Returns the kind of the file that closes a leg."""
     return f"list of {leg}"
 
 
 def _is_letter(letter: Letter, numbers: range) -> bool:
-    """Whether a letter is from one sender for another, and as long as letters are."""
+    """Returns whether a letter is from one sender to another, and as long as letters are."""
     apart = letter.sender in numbers and letter.receiver in numbers and letter.sender != letter.receiver
     return apart and len(letter.sealed) == LETTER_BYTES
 

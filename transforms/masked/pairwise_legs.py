@@ -1,10 +1,10 @@
-"""Legs of a round with pairwise masks as the clients' jobs take them, each in a pipeline of its own.
+"""Legs of a round with pairwise masks as the clients' jobs run them, each in a separate pipeline.
 
-    keys -> (list of keys) -> letters -> (list of letters) -> messages -> (noised sum, who is present) -> shares
+    keys -> (list of keys) -> letters -> (list of letters) -> messages -> (noised sum, its senders) -> shares
 
-Lists and sum are the aggregator's. All legs are of the statistics that were pinned in the first one. A client's secret
-is read in the stages that need it; all that it draws follows from it, the round and the statistic. Before a message
-leaves, the letters that were listed for it are sealed again and compared: neighbors hold shares of its mask.
+The aggregator makes lists and sum. All legs use the statistics that were pinned in the first one. A client's secret
+is read in the stages that need it; all of its draws follow from secret, round and statistic. Before a message
+is sent, its listed letters are sealed again and compared, so that neighbors do hold shares of its mask.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ _PINNED = Refusal(kind=ProtocolError, rule="what is pinned must be what this par
 
 
 class PairwiseFn(SecretFn):
-    """A step of clients; each one's secret is derived where it is needed."""
+    """A step of clients, which derives each client's secret when it needs it."""
 
     def __init__(self, masking: Masking, plan: RoundPlan):
         super().__init__(masking)
@@ -65,21 +65,21 @@ class PairwiseFn(SecretFn):
     def _handed_out(
         self, client: PairwiseClient, inbox: Mapping[int, tuple[Neighbor, bytes]], present: frozenset[int]
     ) -> list[HandedOut]:
-        """The shares that a client hands out for one final list of who is present."""
+        """Returns the shares that a client hands out for one final list of senders."""
         opened = client.reveal(inbox, present)
         return [HandedOut(*each[:3], each.share.astype("<u4").tobytes()) for each in opened]
 
 
 class _SenderFn(PairwiseFn):
-    """A step of senders, who are called by pseudonyms of the round."""
+    """A step of senders, who are known by their pseudonyms of the round."""
 
     def _pseudonym(self, name: bytes, state: Any) -> bytes:
-        """What a sender is called: nothing to anyone without the secret."""
+        """Returns a sender's pseudonym, which means nothing to anyone without the secret."""
         label = encode_label("pseudonym", self._masking.context(self._plan, state), name)
         return KeyStream(self._held_key(), label).uint64(2).tobytes()
 
     def _parties(self, named: tuple, state: Any, roster: Roster) -> Iterator[tuple[PairwiseClient, NDArray[np.int64]]]:
-        """Senders whose keys are listed, with their statistics."""
+        """Yields the senders whose keys are listed, with their statistics."""
         for name, statistic in zip(*named, strict=True):
             pseudonym = self._pseudonym(name, state)
             number = roster.number_of(pseudonym)
@@ -93,7 +93,7 @@ class _KeysFn(_SenderFn):
 
 
 class _LettersFn(_SenderFn):
-    """Shares of senders, sealed."""
+    """Seals the shares of senders for their neighbors."""
 
     def process(self, named: tuple, state: Any, listed: Correspondence) -> Iterator[list[Letter]]:
         parties = self._parties(named, state, listed.roster)
@@ -101,10 +101,10 @@ class _LettersFn(_SenderFn):
 
 
 class _MessagesFn(_SenderFn):
-    """Masked statistics of senders that have shared."""
+    """Masks the statistics of senders that have shared."""
 
     def process(self, named: tuple, state: Any, listed: Correspondence) -> Iterator[MaskedMessages]:
-        """Messages in batches; a number is all that names a sender."""
+        """Yields messages in batches; only numbers identify their senders."""
         senders, tags, values = [], [], []
         for client, statistic in self._parties(named, state, listed.roster):
             if client.number in listed.shared:
@@ -116,7 +116,7 @@ class _MessagesFn(_SenderFn):
             yield MaskedMessages(tuple(senders), tuple(tags), np.stack(values))
 
     def _check(self, client: PairwiseClient, letters: list[Letter], listed: Correspondence) -> None:
-        """Stops a message whose mask the neighbors could not take away."""
+        """Refuses to send a message whose mask the neighbors couldn't remove."""
         for sender, receiver, sealed in letters:
             if listed.letters.get((sender, receiver)) != sealed:
                 raise ProtocolError("letters that are listed must be those that were sent, got others; open a new run.")
@@ -127,12 +127,12 @@ class _MessagesFn(_SenderFn):
 
 
 class _SharesFn(PairwiseFn):
-    """Shares that the senders of a client hand out for one final list of who is present."""
+    """Opens the shares that the senders of a client hand out for one final list of senders."""
 
     def process(
         self, own: list, state: Any, listed: Correspondence, masked: MaskedReleases
     ) -> Iterator[list[HandedOut]]:
-        """One list; raises ProtocolError if none of them is present."""
+        """Yields one list; raises ProtocolError if none of the client's senders is present."""
         present, roster = listed.present(masked, self._masking), listed.roster
         handed: list[HandedOut] = []
         for name in own:
@@ -163,7 +163,7 @@ def _unmask(
 
 
 def _revealed(owner: int, holder: int, there: bool, raw: bytes) -> Iterator[Revealed]:
-    """What a neighbor has handed out; nothing if it can be no share."""
+    """Yields the share that a neighbor has handed out; nothing if it can't be a share."""
     if len(raw) == SHARE_BYTES:
         yield Revealed(owner, holder, there, np.frombuffer(raw, dtype="<u4").astype(np.int64))
 
@@ -174,7 +174,7 @@ def pin(batches: list, round_path: str, kept: RunState) -> None:
 
 
 class _PinnedFn(LeanFn):
-    """Reads what is pinned; round and contract are those by which it was formed."""
+    """Reads pinned statistics, with the round and contract of their computation."""
 
     def __init__(self, kept: RunState, contract: TableContract, round_: Round):
         self._kept = kept
@@ -182,7 +182,7 @@ class _PinnedFn(LeanFn):
         self._round = round_
 
     def process(self, path: str, _: Any) -> Iterator[tuple[list[bytes], NDArray[np.int64]]]:
-        """(names of senders, their statistics), all at once."""
+        """Yields (names of senders, their statistics), all at once."""
         size = self._round.plan.size
         yield pinned_from_table(gate.table_of(self._kept.pinned(path), _PINNED, pinned_form(size)), size)
 
@@ -192,7 +192,7 @@ class PinnedStatistics(ClientsStep):
     """A pipeline and one state → (names of senders, their statistics), as `SenderStatistics` gave them.
 
     Attributes: as of `ClientsStep`, and
-      kept: where they are pinned.
+      kept: state in which they are pinned.
 
     Windowing: global. Privacy: none, statistics are exact. Cost: no pass over rows.
     """
@@ -200,7 +200,7 @@ class PinnedStatistics(ClientsStep):
     kept: RunState
 
     def expand(self, root: beam.Pipeline) -> beam.PCollection:
-        """Statistics in one stage."""
+        """Reads statistics in one stage."""
         read = _PinnedFn(self.kept, self.contract, self.round)
         place = root | "Place" >> beam.Create([self.round.plan.path], reshuffle=False)
         return place | "Read" >> beam.ParDo(read, AsSingleton(self.state))
@@ -214,7 +214,7 @@ class AdvertiseKeys(ClientsStep):
     """
 
     def expand(self, named: beam.PCollection) -> beam.PCollection:
-        """Keys in one stage."""
+        """Computes keys in one stage."""
         return named | "Keys" >> beam.ParDo(_KeysFn(self.masking, self.round.plan), AsSingleton(self.state))
 
 
@@ -231,7 +231,7 @@ class ListedStatistics(ClientsStep):
     listed: beam.PCollection
 
     def expand(self, named: beam.PCollection) -> beam.PCollection:
-        """Shares whose size follows from the number of keys."""
+        """Adds shares of the noise, whose size depends on the number of keys."""
         n_listed = None
         if self.masking.shares is not None:
             n_listed = self.listed | "Number" >> beam.Map(number_listed)
@@ -243,12 +243,12 @@ class SealLetters(ListedStatistics):
 
     Attributes: as of `ListedStatistics`.
 
-    Windowing: global. Privacy: letters are sealed for neighbors; fewer than the threshold of them say nothing. Cost:
+    Windowing: global. Privacy: letters are sealed for neighbors; fewer than the threshold reveal nothing. Cost:
     one key agreement per letter.
     """
 
     def expand(self, named: beam.PCollection) -> beam.PCollection:
-        """Shares of the noise, shares of secrets and seals."""
+        """Adds shares of the noise, shares secrets, and seals."""
         seal = _LettersFn(self.masking, self.round.plan)
         return super().expand(named) | "Seal" >> beam.ParDo(seal, AsSingleton(self.state), AsSingleton(self.listed))
 
@@ -261,7 +261,7 @@ class MaskPairwise(ListedStatistics):
     """
 
     def expand(self, named: beam.PCollection) -> beam.PCollection:
-        """Shares of the noise, masks."""
+        """Adds shares of the noise, and masks."""
         mask = _MessagesFn(self.masking, self.round.plan)
         return super().expand(named) | "Mask" >> beam.ParDo(mask, AsSingleton(self.state), AsSingleton(self.listed))
 
@@ -272,13 +272,13 @@ class HandOutShares(beam.PTransform):
 
     Attributes:
       plan: of the round.
-      state: PCollection of one element: what was broadcast.
+      state: PCollection of one element: the broadcast.
       listed: PCollection of one element: keys and letters.
-      masked: PCollection of one element: the sum, and the final list of who is in it.
+      masked: PCollection of one element: the sum, and the final list of its senders.
       masking: of the clients' role.
 
-    Windowing: global. Privacy: of each client shares of its seed or of its key, never of both; all of them give the sum
-      of those present and no more. Cost: one key agreement per letter.
+    Windowing: global. Privacy: shares of each client's seed or of its key, never of both; together they give the sum
+      of those present and nothing else. Cost: one key agreement per letter.
     """
 
     plan: RoundPlan
@@ -301,7 +301,7 @@ class UnmaskPairwise(UnmaskReleases):
       listed: PCollection of one element: keys and letters.
       handed: PCollection of `HandedOut`.
 
-    Windowing: global. Privacy: noise was added before; `AddFurtherNoise` may follow. Cost: one secret put together
+    Windowing: global. Privacy: noise was added before; `AddFurtherNoise` may follow. Cost: one secret reconstructed
     and one keystream per sender, and a key agreement per neighbor of each that has gone.
     """
 
@@ -309,6 +309,6 @@ class UnmaskPairwise(UnmaskReleases):
     handed: beam.PCollection
 
     def expand(self, masked: beam.PCollection) -> beam.PCollection:
-        """Puts secrets together and subtracts the masks of those present."""
+        """Reconstructs secrets and subtracts the masks of those present."""
         known = (AsSingleton(self.state), AsSingleton(self.listed), AsList(self.handed))
         return masked | "Subtract" >> beam.Map(_unmask, *known, self.plan, self.masking)

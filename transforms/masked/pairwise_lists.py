@@ -1,4 +1,4 @@
-"""Who takes part in a round with pairwise masks, and what they have sent each other, as the aggregator lists it."""
+"""Participants of a round with pairwise masks, and their keys and letters as the aggregator lists them."""
 
 import bisect
 import hashlib
@@ -21,13 +21,13 @@ from dapple_dp.transforms.numerics.masked.public_keys import is_sound
 
 
 class Roster(NamedTuple):
-    """Everybody who takes part in a round; public to clients and aggregator.
+    """All participants of a round; public to clients and aggregator.
 
     Attributes:
       names: of the clients, sorted; a client's number is its place.
       keys: public keys by number.
       neighbors: numbers, shape (n_clients, n_neighbors).
-      threshold: shares that give a secret back.
+      threshold: number of shares that reconstruct a secret.
     """
 
     names: tuple[bytes, ...]
@@ -37,10 +37,10 @@ class Roster(NamedTuple):
 
     @classmethod
     def of(cls, keys: Iterable[SenderKeys], params: PairwiseParams) -> "Roster":
-        """Everybody who has sent keys: numbers in the order of names, neighbors by a digest of all public keys.
+        """Creates the roster of everybody who has sent keys: numbered by name, with neighbors by a digest of all keys.
 
         Raises:
-          ProtocolError: if they are too few.
+          ProtocolError: if there are too few.
         """
         ordered = sorted(keys)
         if len(ordered) < 3:
@@ -52,22 +52,22 @@ class Roster(NamedTuple):
         return cls(tuple(row.sender for row in ordered), public, neighbors, graph.threshold)
 
     def number_of(self, name: bytes) -> int:
-        """The number of a client."""
+        """Returns the number of a client."""
         return bisect.bisect_left(self.names, name)
 
     def neighbors_of(self, number: int) -> list[Neighbor]:
-        """The neighbors of a client."""
+        """Returns the neighbors of a client."""
         return [Neighbor(other, self.keys[other]) for other in self.neighbors[number].tolist()]
 
 
 class Correspondence(NamedTuple):
-    """What the aggregator has listed so far, as one client sees it: public keys, and sealed letters.
+    """The aggregator's lists so far, as one client sees them: public keys and sealed letters.
 
     Attributes:
       roster: everybody who has sent keys.
       shared: numbers of those who have sent a letter to every neighbor.
       own: numbers of this client's senders.
-      letters: of all that they have sent or are sent.
+      letters: all letters from them or to them.
     """
 
     roster: Roster
@@ -79,16 +79,16 @@ class Correspondence(NamedTuple):
     def of(
         cls, keys: Iterable[SenderKeys], letters: Iterable[Letter], own: Iterable[SenderKeys], params: PairwiseParams
     ) -> "Correspondence":
-        """Of the lists.
+        """Creates the correspondence from the lists.
 
         Args:
           keys: listed.
-          letters: listed; none before they are.
+          letters: listed; empty before that.
           own: keys that this client's senders have sent.
           params: of the run.
 
         Raises:
-          ProtocolError: if other keys are listed for an own sender, some that nobody can agree with, or too few in all.
+          ProtocolError: if a listed key differs from an own sender's or allows no agreement, or there are too few.
         """
         listed = {each.sender: each for each in keys}
         if not all(is_sound(each.mask) and is_sound(each.letters) for each in listed.values()):
@@ -113,25 +113,25 @@ class Correspondence(NamedTuple):
     def read(
         cls, client: str, folder: str, index: int, params: PairwiseParams, parties: Parties | None = None
     ) -> "Correspondence":
-        """Of the files of a round; `client` is empty for a party that sends nothing; `params` are the reader's own."""
+        """Reads the files of a round; `client` is empty for a party that sends nothing, `params` are the reader's."""
         exchange = PairwiseExchange(folder, parties)
         letters = exchange.letters(index) if exchange.leg(index) in (Leg.MESSAGES, Leg.SHARES) else []
         own = exchange.own_keys(index, client) if client else []
         return cls.of(exchange.keys(index), letters, own, params)
 
     def partners_of(self, number: int) -> list[Neighbor]:
-        """The neighbors of a sender that have shared: those with whom it masks."""
+        """Returns a sender's neighbors that have shared: those with whom it masks."""
         return [each for each in self.roster.neighbors_of(number) if each.number in self.shared]
 
     def inbox_of(self, number: int) -> dict[int, tuple[Neighbor, bytes]]:
-        """The letters to a sender, from those who have shared."""
+        """Returns the letters to a sender, from those who have shared."""
         return {each.number: (each, self.letters[each.number, number]) for each in self.partners_of(number)}
 
     def present(self, masked: MaskedReleases, masking: Masking) -> frozenset[int]:
-        """Numbers of those whose messages were added up.
+        """Returns the numbers of those whose messages were added up.
 
         Raises:
-          ProtocolError: if they are fewer than the clients' threshold or than their shares of the noise need, or not
+          ProtocolError: if there are fewer than the clients' threshold or their shares of the noise require, or not
             all of them have shared.
         """
         present = frozenset(int.from_bytes(sender, "big") for sender in masked.senders)
@@ -147,23 +147,23 @@ class Correspondence(NamedTuple):
 
 
 def number_listed(listed: Correspondence) -> int:
-    """How many senders have sent keys: by this number they split the noise."""
+    """Returns how many senders have sent keys, which sets their shares of the noise."""
     return len(listed.roster.names)
 
 
 def read_lists(
     client: str, folder: str, index: int, params: PairwiseParams, parties: Parties | None = None
 ) -> Correspondence:
-    """The lists of a round, as this client sees it."""
+    """Reads the lists of a round, as this client sees them."""
     return Correspondence.read(client, folder, index, params, parties)
 
 
 def sender_of(number: int) -> bytes:
-    """What messages call a client."""
+    """Returns the name of a client in messages."""
     return number.to_bytes(8, "big")
 
 
 def list_everybody(keys: list, params: PairwiseParams) -> Correspondence:
-    """The roster of a round in which everybody who has sent keys shares; letters go their own way."""
+    """Returns the roster of a round in which everybody who has sent keys shares; letters are passed separately."""
     roster = Roster.of(keys, params)
     return Correspondence(roster, frozenset(range(len(roster.names))), frozenset(), {})

@@ -3,8 +3,8 @@ r"""A round with pairwise masks: clients' stages around those of the aggregator,
     statistic per client -> advertise -> roster -> share -> letters ---------------------> reveal -> unmask
                          \-> message ------------------> | sum -> noise | -> who is present -/
 
-Input element: `ShardRef`. Output element: tuple of `Release`, exactly one. One file stands for the secrets of all
-clients here: each client's own is derived from it and its name.
+Input element: `ShardRef`. Output element: tuple of `Release`, exactly one. Here one file holds the secrets of all
+clients: each is derived from the file's content and the client's name.
 """
 
 import dataclasses
@@ -30,10 +30,10 @@ class _AdvertiseFn(PairwiseFn):
 
 
 class _ShareFn(PairwiseFn):
-    """Sealed shares of every client for its neighbors."""
+    """Seals shares of every client for its neighbors."""
 
     def process(self, named: tuple, state: Any, listed: Correspondence) -> Iterator[tuple[int, Letter]]:
-        """(number of the neighbor, letter)."""
+        """Yields (number of the neighbor, letter)."""
         for name, statistic in zip(*named, strict=True):
             client = self._client(name, listed.roster.number_of(name), state)
             for letter in self._letters(client, statistic, listed.roster):
@@ -42,7 +42,7 @@ class _ShareFn(PairwiseFn):
 
 class _MaskFn(PairwiseFn):
     def process(self, named: tuple, state: Any, listed: Correspondence) -> Iterator[MaskedMessages]:
-        """Batches of one message; a number is all that names its sender."""
+        """Yields batches of one message; only a number identifies its sender."""
         for name, statistic in zip(*named, strict=True):
             number = listed.roster.number_of(name)
             client = self._client(name, number, state)
@@ -51,7 +51,7 @@ class _MaskFn(PairwiseFn):
 
 
 class _RevealFn(PairwiseFn):
-    """What clients hand out once it is known who is present; those who are gone hand out nothing."""
+    """Hands out clients' shares once the list of senders is final; missing clients hand out nothing."""
 
     def process(self, sent: tuple, state: Any, listed: Correspondence, masked: MaskedReleases) -> Iterator[HandedOut]:
         holder, letters = sent
@@ -66,10 +66,10 @@ class PairwiseReleases(ClientsStep):
     """`ShardRef`s and one state → the releases of a round, by pairwise masks with recovery of dropouts.
 
     Attributes: as of `ClientsStep`, and
-      key_uri: where the aggregator's noise stage finds its key.
-      deliver: what becomes of a batch of messages on its way.
+      key_uri: place of the key of the aggregator's noise stage.
+      deliver: applied to batches of messages in transit.
 
-    Windowing: global. Privacy: as `Masked`; no stage holds what could unmask one message alone. Cost: one
+    Windowing: global. Privacy: as `Masked`; no stage holds enough to unmask a single message. Cost: one
     pass, one shuffle of a letter per neighbor of each client, and as many key agreements.
     """
 
@@ -77,7 +77,7 @@ class PairwiseReleases(ClientsStep):
     deliver: Callable[[MaskedMessages], MaskedMessages]
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
-        """Clients, aggregator, clients."""
+        """Runs the clients, the aggregator, and the clients again."""
         plan, masking, state = self.round.plan, self.masking, AsSingleton(self.state)
         form = SenderStatistics(round=self.round, state=self.state, contract=self.contract, masking=masking)
         exact = shards | "Statistic" >> form

@@ -1,16 +1,16 @@
-"""What a party keeps of its answers, in a folder of its own: asked twice, it gives its first answer.
+"""A party's answers, stored in a separate folder: asked twice, it repeats its first answer.
 
-    STATE/PARTY/format.json                 the number of the format of all that follows
+    STATE/PARTY/format.json                 the number of the format of all other files
     STATE/PARTY/seal.key, noise.key         made when the party is enrolled, and never again
-    STATE/PARTY/run-RUN/NOTE                digest of what is answered for: a broadcast, a list, a sum
+    STATE/PARTY/run-RUN/NOTE                digest of what was answered: a broadcast, a list, a sum
     STATE/PARTY/run-RUN/ANSWER.sent         bytes that were sent, empty if there was nothing to send
-    STATE/PARTY/run-RUN/ROUND.pinned, .key  what the messages of a round are formed of, until they are sent: sealed
+    STATE/PARTY/run-RUN/ROUND.pinned, .key  content of a round's messages until they are sent, sealed
     STATE/PARTY/run-RUN/columns.parquet     names and types of the columns of its rows
-    STATE/PARTY/run-RUN/over                nothing of rows is answered in this run any more
+    STATE/PARTY/run-RUN/over                mark of a run that answers nothing about rows any more
 
-Masks, keys and names of senders follow from a secret, the nonce of a run and the rows. So a party that has a nonce
-answered again, and compares, would learn whether rows have changed. Parties and runs are named by digests: of a key and
-a client's name, of a nonce. However the place of a key is spelled, its party has one state.
+Masks, keys and names of senders follow from a secret, the nonce of a run and the rows. So a party that gets a nonce
+answered twice could compare, and learn whether rows have changed. Parties and runs are named by digests: of a key and
+a client's name, and of a nonce. A party has one state for all spellings of its key's place.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ _PURPOSE = "pinned"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
-    """What a party keeps of one run.
+    """The state that a party keeps of one run.
 
     Attributes:
       folder: of the run, in the state of the party.
@@ -53,16 +53,16 @@ class RunState:
     folder: str
 
     def note(self, round_path: str, what: str, content: bytes) -> None:
-        """Notes what is answered for, before it is.
+        """Records the content that is about to be answered.
 
         Args:
           round_path: of the round; empty for the run.
-          what: is answered for: a broadcast, a list, a sum.
-          content: of it.
+          what: kind of the content: a broadcast, a list, a sum.
+          content: to answer.
 
         Raises:
-          ProtocolError: if something else was answered for in this round of this run.
-          ConfigError: if nothing can be noted.
+          ProtocolError: if other content was answered in this round of this run.
+          ConfigError: if the record can't be written.
         """
         try:
             self._write(self._path(round_path, what), hashlib.sha256(content).hexdigest().encode())
@@ -73,7 +73,7 @@ class RunState:
             ) from error
 
     def sent(self, round_path: str, leg: str) -> bytes | None:
-        """What was sent in a leg of a round; None if nothing was decided yet.
+        """Returns the content sent in a leg of a round; None if nothing was decided yet.
 
         Raises:
           ProtocolError: if the run is over.
@@ -83,7 +83,7 @@ class RunState:
         return gate.read_bytes(path, _REFUSAL) if STORE.exists(path) else None
 
     def first(self, round_path: str, leg: str, content: bytes) -> bytes:
-        """The content to send in a leg of a round: this content, or what was decided for before; durable on return.
+        """Returns the content to send in a leg of a round: this one, or an earlier decision; durable on return.
 
         Raises:
           ProtocolError: if the run is over.
@@ -93,12 +93,12 @@ class RunState:
         return self._first(self._path(round_path, leg) + SENT, content)
 
     def is_pinned(self, round_path: str) -> bool:
-        """Whether it is known what the messages of a round are formed of."""
+        """Returns whether the content of a round's messages has been decided."""
         self._check_goes_on()
         return STORE.exists(self._pin(round_path) + _PINNED)
 
     def pin(self, round_path: str, content: bytes) -> None:
-        """Decides what the messages of a round are formed of, unless that was decided before; earlier rounds are over.
+        """Decides the content of a round's messages, unless that was done before; ends earlier rounds.
 
         Raises:
           ProtocolError: if the run is over.
@@ -112,7 +112,7 @@ class RunState:
         self._first(path + _PINNED, Sealing.to_itself(path + _PIN_KEY, _PURPOSE).seal(content, _label(round_path)))
 
     def pinned(self, round_path: str) -> bytes:
-        """What was pinned.
+        """Returns the pinned content.
 
         Raises:
           ProtocolError: if it is gone.
@@ -127,49 +127,49 @@ class RunState:
         return content
 
     def unpin(self, round_path: str) -> None:
-        """Destroys what was pinned: first its key, without which the rest says nothing."""
+        """Destroys the pinned content: first its key, without which the rest is useless."""
         _remove(self._pin(round_path) + _PIN_KEY)
         _remove(self._pin(round_path) + _PINNED)
 
     def note_last(self) -> None:
-        """Notes that the run has come to its last round."""
+        """Records that the run has come to its last round."""
         self.note("", _LAST, b"")
 
     def is_last(self) -> bool:
-        """Whether it has, and is not over."""
+        """Returns whether the run has come to its last round and is not over."""
         there = (STORE.exists(path) for path in (self._path("", _LAST), join(self.folder, _OVER)))
         return tuple(there) == (True, False)
 
     def end(self) -> None:
-        """Destroys what was sent and pinned; notes stay, and nothing of rows is answered in this run again."""
+        """Destroys all sent and pinned content; notes stay, and this run never answers anything about rows again."""
         self._write(join(self.folder, _OVER), b"")
         self._remove_all(_PIN_KEY, _PINNED, SENT)
 
     @property
     def columns_uri(self) -> str:
-        """The place of a file of the columns that the party's rows had first, without a row."""
+        """Place of a file with the columns that the party's rows had first, without a row."""
         return join(self.folder, _COLUMNS)
 
     def keep_columns(self, content: bytes) -> None:
-        """Keeps this file, unless one is there."""
+        """Stores the file of columns, unless one is there."""
         self._first(self.columns_uri, content)
 
     def _remove_all(self, *endings: str, but: str = "") -> None:
-        """Removes files by the ends of their names, in this order, but those that begin like `but`."""
+        """Removes files by the ends of their names, in this order, except those that begin with `but`."""
         for ending in endings:
             for file in files_in(self.folder, ending):
                 if not but or os.path.basename(file.path) != os.path.basename(but) + ending:
                     _remove(file.path)
 
     def _check_goes_on(self) -> None:
-        """Refuses by the nonce alone."""
+        """Refuses a run that is over, by its nonce alone."""
         if STORE.exists(join(self.folder, _OVER)):
             raise ProtocolError(
                 "a run must not be over to be answered, got one that this party has ended or forgotten; open a new run."
             )
 
     def _first(self, path: str, content: bytes) -> bytes:
-        """Content of a file that is written once, by the one that comes first."""
+        """Writes a file unless it exists, and returns its content."""
         try:
             self._write(path, content)
         except ProtocolError:
@@ -195,7 +195,7 @@ class RunState:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PartyState:
-    """The state of one party: of a key and a client.
+    """The state of one party, identified by a key and a client.
 
     Attributes:
       folder: of the party.
@@ -205,15 +205,15 @@ class PartyState:
 
     @classmethod
     def of(cls, state_uri: str, secret_uri: str, client: str) -> Self:
-        """The state of an enrolled party.
+        """Opens the state of an enrolled party.
 
         Args:
           state_uri: the folder of states.
-          secret_uri: the place of the party's key of masks.
+          secret_uri: place of the party's key of masks.
           client: name of the client; empty for the party that unmasks.
 
         Raises:
-          ConfigError: if others can read the folder, or the party is not enrolled in it.
+          ConfigError: if others can read the folder, or the party isn't enrolled in it.
         """
         found = cls(folder=_folder(state_uri, secret_uri, client))
         _check_private(state_uri)
@@ -233,7 +233,7 @@ class PartyState:
 
     @classmethod
     def enroll(cls, state_uri: str, secret_uri: str, client: str) -> Self:
-        """Makes the state of a party; arguments are those of `of`.
+        """Creates the state of a party; arguments as in `of`.
 
         Raises:
           ConfigError: if the party is enrolled already, or the folder is not for its owner only.
@@ -259,27 +259,27 @@ class PartyState:
 
     @property
     def seal_uri(self) -> str:
-        """The place of a key of this client alone, with which it seals files."""
+        """Place of a key of this client alone, with which it seals files."""
         return join(self.folder, _SEAL_KEY)
 
     @property
     def noise_uri(self) -> str:
-        """The place of another one, from which follow its shares of noise, though clients share the secret of masks."""
+        """Place of the key for its shares of noise, which is its own even if clients share the secret of masks."""
         return join(self.folder, _NOISE_KEY)
 
     def of_run(self, nonce: bytes) -> RunState:
-        """The kept state of a run."""
+        """Returns the stored state of a run."""
         return RunState(folder=join(self.folder, _RUN + hashlib.sha256(nonce).hexdigest()))
 
     def end_others(self, begun: RunState) -> None:
-        """Ends all runs that have come to their last round, where another one begins."""
+        """Ends all runs that have come to their last round when another one begins."""
         if not files_in(begun.folder):
             for each in self.runs():
                 if each.is_last():
                     each.end()
 
     def runs(self) -> list[RunState]:
-        """All runs of which something is kept."""
+        """Returns all runs with stored state."""
         folders = {file.path.rpartition("/")[0] for file in STORE.list(join(self.folder, _RUN))}
         return [RunState(folder=each) for each in sorted(folders)]
 
@@ -319,7 +319,7 @@ def _label(round_path: str, what: str = _PURPOSE) -> bytes:
 
 
 def _remove(path: str) -> None:
-    """Removes a file; one that is gone already is no error."""
+    """Removes a file; a missing one is no error."""
     try:
         STORE.delete(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""Who wrote a file of masked aggregation: the signature at its end, and what it is bound to.
+"""Signatures of files of masked aggregation: the party that wrote a file, and the place that it is bound to.
 
 A signed file is its content and 64 bytes. They are bound to the party, the kind of the file, the nonce and the plan of
 the run, the round and its broadcast, and the content. So a file counts in one place of one run only.
@@ -25,15 +25,15 @@ IDENTITY_SETTING = "identity_uri"
 
 
 class Signed(NamedTuple):
-    """What a file is.
+    """Identity of a signed file.
 
     Attributes:
-      party: that writes it.
+      party: the writer.
       kind: of the file: plan, broadcast, a leg, a list of a leg.
       nonce: of the run; empty for the plan, which holds it.
       plan: SHA-256 of the plan; empty for the plan.
       round: path of the round; empty for a file of the whole run.
-      broadcast: digest of what is broadcast in the round; empty for a file that precedes it, and for its own.
+      broadcast: digest of the round's broadcast; empty for a file that precedes it, and for the broadcast itself.
     """
 
     party: str
@@ -44,13 +44,13 @@ class Signed(NamedTuple):
     broadcast: bytes = b""
 
     def statement(self, content: bytes) -> bytes:
-        """The signed bytes."""
+        """Returns the signed bytes."""
         return encode_label("dapple: a file of a party", *self, hashlib.sha256(content).digest())
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Parties:
-    """Everybody who may write files of a run, as one of them sees it.
+    """The parties that may write files of a run, as one of them sees it.
 
     Attributes:
       keys: public keys by party, 64 hex digits each.
@@ -64,15 +64,15 @@ class Parties:
 
     @classmethod
     def of(cls, keys: Mapping[str, str], identity_uri: str, own: str = "") -> Self:
-        """The parties as the owner of a private key sees them.
+        """Returns the parties as the owner of a private key sees them.
 
         Args:
           keys: public keys by party.
           identity_uri: the place of the private key.
-          own: whose it must be; empty for anyone who has its public part.
+          own: the party that must own it; empty for any party with its public part.
 
         Raises:
-          ConfigError: if it is the key of another party or of none, or anybody could sign for a party.
+          ConfigError: if the key belongs to another party or to none, or if anybody could sign for a party.
         """
         for party, key in keys.items():
             if not only_owner_signs(bytes.fromhex(key)):
@@ -90,7 +90,7 @@ class Parties:
         return cls(keys=dict(keys), own=found, identity_uri=identity_uri)
 
     def check_client(self, name: str, path: str) -> None:
-        """Stops a file of clients that is of another party.
+        """Refuses a client's file that belongs to another party.
 
         Raises:
           ProtocolError: naming the party.
@@ -99,10 +99,10 @@ class Parties:
             raise ProtocolError(f"{path} must be of a client that parties list, got one of {name}; remove it.")
 
     def sign(self, content: bytes, what: Signed, path: str) -> bytes:
-        """The content and its signature.
+        """Returns the content and its signature.
 
         Raises:
-          ProtocolError: if another party is to write it.
+          ProtocolError: if the file is another party's to write.
         """
         if what.party != self.own:
             raise ProtocolError(
@@ -111,10 +111,10 @@ class Parties:
         return content + sign(read_key(self.identity_uri, IDENTITY_SETTING), what.statement(content))
 
     def verified(self, raw: bytes, what: Signed, path: str) -> bytes:
-        """The content of a signed file.
+        """Returns the content of a signed file.
 
         Raises:
-          ProtocolError: naming the party, if it has not signed this content as this file.
+          ProtocolError: naming the party, if it hasn't signed this content as this file.
         """
         content, signature = raw[:-SIGNATURE_BYTES], raw[-SIGNATURE_BYTES:]
         if not is_signed(bytes.fromhex(self.keys[what.party]), what.statement(content), signature):
@@ -126,5 +126,5 @@ class Parties:
 
 
 def signing_parties(keys: Mapping[str, str] | None, identity_uri: str | None, own: str = "") -> Parties | None:
-    """The parties of a job, as `Parties.of`; None where it lists none."""
+    """Returns the parties of a job, see `Parties.of`; None if it lists none."""
     return None if keys is None or identity_uri is None else Parties.of(keys, identity_uri, own)

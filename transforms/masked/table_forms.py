@@ -1,7 +1,7 @@
-"""What the tables of an exchange and of a party's state can be at most, by the plan of their round.
+"""Limits of the tables of an exchange and of a party's state, by the plan of their round.
 
-Masked words, pseudonyms and keys are random, so a file holds all of their bytes, however it is compressed: one with
-more rows than it has room for is no party's.
+Masked words, pseudonyms and keys are random, so a file holds all of their bytes, however it is compressed: a file with
+more rows than fit into it can't come from a party.
 """
 
 from dapple_dp.schemas.core.plan import RoundPlan
@@ -19,37 +19,37 @@ from dapple_dp.schemas.privacy.release_table import RELEASE_SCHEMA
 from dapple_dp.transforms.files.gate import TableForm
 
 _ROW_BYTES = 1 << 9
-"""More than the names, keys and shares of a row take."""
+"""Upper bound on the bytes of a row's names, keys and shares."""
 _LEAST_BYTES = {SenderKeys: 64, Letter: LETTER_BYTES, HandedOut: 8}
-"""Random bytes of a row in its file, or fewer."""
+"""Lower bound on the random bytes of a row in its file."""
 
 
 def messages_form(plan: RoundPlan) -> TableForm:
-    """A file of messages, each of as many words as the round has."""
+    """Returns the limits of a file of messages, each with as many words as the round has."""
     return TableForm(schema=MESSAGE_SCHEMA, row_bytes=_row(8 * plan.size, plan), least_bytes=8 * plan.size)
 
 
 def sum_form(plan: RoundPlan) -> TableForm:
-    """One row: the sum, and the names and tags of however many senders."""
+    """Returns the limits of one row: the sum, and the names and tags of any number of senders."""
     return TableForm(schema=SUM_SCHEMA, n_rows=1, row_bytes=_row(8 * plan.size, plan), per_byte=8)
 
 
 def sent_form(kind: type[Sent], path: str) -> TableForm:
-    """A file of a leg of pairwise masks."""
+    """Returns the limits of a file of a leg of pairwise masks."""
     return TableForm(schema=schema_of(kind), row_bytes=_ROW_BYTES + 2 * len(path), least_bytes=_LEAST_BYTES[kind])
 
 
 def pinned_form(size: int) -> TableForm:
-    """Statistics of senders before they are masked; those of many can be zero."""
+    """Returns the limits of senders' statistics before they are masked; many of them can be zero."""
     return TableForm(schema=PINNED_SCHEMA, row_bytes=16 * size + _ROW_BYTES, least_bytes=1)
 
 
 def releases_form(plan: RoundPlan) -> TableForm:
-    """The releases of a round."""
+    """Returns the limits of the releases of a round."""
     words = 16 * plan.size + len(plan.releases) * (1 << 12)
     return TableForm(schema=RELEASE_SCHEMA, n_rows=len(plan.releases), row_bytes=words)
 
 
 def _row(n_bytes: int, plan: RoundPlan) -> int:
-    """Bytes of a row with so many bytes of words, in its page and as Arrow holds it."""
+    """Returns the bytes of a row with this many bytes of words, in its page and as Arrow holds it."""
     return 2 * n_bytes + 2 * len(plan.path) + _ROW_BYTES

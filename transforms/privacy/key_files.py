@@ -1,7 +1,7 @@
-"""Keys in files: how one is made, read and deleted.
+"""Keys in files: creates, reads and deletes them.
 
-Everywhere here `uri` is a place on any Beam filesystem, and `setting` what error messages call it. On a local disk
-nobody but the owner may read a key.
+In this module `uri` is a place on any Beam filesystem, and `setting` its name in error messages. On a local disk
+only the owner may read a key.
 """
 
 import contextlib
@@ -20,16 +20,16 @@ from dapple_dp.transforms.files import gate, new_file
 from dapple_dp.transforms.files.stores import STORE, is_local
 
 KEY_LABEL = b"dapple: which key this is"
-"""What the digest of a key is a MAC of."""
+"""Message whose MAC under a key is the key's digest."""
 _MOST_READ = 1 << 12
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeyFile(KeySource):
-    """A key that is kept in a file; the only source that the graph checker knows."""
+    """A key that is stored in a file; the only source that the graph checker knows."""
 
     def kept(self, uri: str) -> bytes:
-        """Content of the file; raises ConfigError if it is missing, or a local one that others may read."""
+        """Returns the content of the file; raises ConfigError if it is missing, or a local one that others may read."""
         rule, remedy = f"{self.setting} must be", "write 32 random bytes there, and give the workers access to it"
         refusal = Refusal(kind=ConfigError, rule=f"{rule} a readable file", remedy=remedy)
         try:
@@ -44,7 +44,7 @@ def create_key(uri: str, setting: str = "key_uri") -> None:
     """Writes a new random key to `uri`; on a local disk with mode 0600. An existing object is an error.
 
     Raises:
-      ConfigError: if `uri` exists already, it cannot be written, or the place cannot tell who was first.
+      ConfigError: if `uri` exists already, can't be written, or its place can't tell which writer was first.
     """
     try:
         STORE.put_new(uri, secrets.token_bytes(KEY_BYTES))
@@ -53,12 +53,12 @@ def create_key(uri: str, setting: str = "key_uri") -> None:
 
 
 def read_key(place: str, setting: str = "key_uri") -> bytes:
-    """The key that a place names, see `KeySource.read_key`."""
+    """Reads the key at a place; see `KeySource.read_key`."""
     return KeyFile(place, setting).read_key()
 
 
 def delete_key(uri: str, setting: str = "key_uri") -> None:
-    """Deletes the key, on a local disk for good; a key that is gone already is no error."""
+    """Deletes the key, on a local disk for good; a missing key is no error."""
     try:
         STORE.delete(uri)
         if is_local(uri):
@@ -71,37 +71,37 @@ def delete_key(uri: str, setting: str = "key_uri") -> None:
 
 @contextlib.contextmanager
 def kept_key(uri: str, setting: str = "key_uri") -> Iterator[str]:
-    """`uri` with a key that stays for a process that takes up the run: an existing one is used, or one is made."""
+    """Yields `uri` with a key that stays for a process that resumes the run; creates it if it is missing."""
     make_key(uri, setting)
     yield uri
 
 
 def make_key(uri: str, setting: str = "key_uri") -> None:
-    """Ensures that there is a key that lasts: one that exists is used, otherwise one is made.
+    """Ensures that a durable key exists; creates one if it is missing.
 
     Raises:
-      ConfigError: if it cannot be made.
+      ConfigError: if it can't be created.
     """
     if is_local(uri) and os.path.isfile(uri):
         if is_made(uri):
             _flush(os.path.realpath(uri))
         else:
-            os.unlink(uri)  # The process that made it was stopped before it held anything.
+            os.unlink(uri)  # The process that created it was stopped before writing it.
     if not STORE.exists(uri):
         create_key(uri, setting)
 
 
 def is_made(uri: str) -> bool:
-    """Whether there is a key that holds something."""
+    """Returns whether there is a key that isn't empty."""
     return STORE.exists(uri) and not (is_local(uri) and os.path.isfile(uri) and os.path.getsize(uri) == 0)
 
 
 def _flush(path: str) -> None:
-    """Ensures that a key that someone has just written lasts as long as what is charged for its noise."""
+    """Ensures that a newly written key lasts as long as the charge for its noise."""
     new_file.flush(path)
     new_file.flush(os.path.dirname(path))
 
 
 def key_digest(place: str, setting: str = "key_uri") -> str:
-    """64 hex digits that show whether a key is the same, and nothing else of it."""
+    """Returns 64 hex digits that show whether a key is the same, and reveal nothing else."""
     return hmac.new(read_key(place, setting), KEY_LABEL, hashlib.sha256).hexdigest()

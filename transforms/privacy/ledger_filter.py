@@ -1,9 +1,9 @@
-"""The privacy filter: whether one more run fits what a data set may spend, no matter who chose it after which releases.
+"""The privacy filter: decides whether one more run fits a data set's limit, whatever earlier releases led to it.
 
-Recurring runs are composed *fully adaptively*: which mechanism comes next, and with which noise, may depend on all
+Recurring runs are composed *fully adaptively*: the next mechanism, and its noise, may depend on all
 releases so far. Composing privacy loss distributions and stopping where the curve reaches its limit is not a valid
 filter then, nor is taking the better of two bounds as the ledger grows. So a limit (E, D) is cut in advance into parts,
-and each part has a filter of its own:
+and each part has its own filter:
 
 1. Runs of Gaussian releases alone, noise multipliers z: the sum of 1 / z^2 over all of them is compared with what one
    Gaussian mechanism may have. Under one law of the releases the privacy loss is a Brownian motion with drift, run for
@@ -13,8 +13,8 @@ and each part has a filter of its own:
    aside for them. Their loss is bounded by the sum of epsilons whatever the strategy, but with a probability of at most
    the sum of deltas, so both parts add up.
 
-Where nothing is left for the first part, runs of Gaussian releases are charged to the second. What discrete instead of
-continuous noise costs (`transforms/core/discretization.py`, step 3) has small parts of the first part for itself:
+If nothing is left for the first part, runs of Gaussian releases are charged to the second. The cost of discrete instead
+of continuous noise (`transforms/core/discretization.py`, step 3) has small reserved parts of the first part:
 `_TAIL_PART` of delta, in equal portions for up to `MOST_RUNS` runs, and `_RATIO_PART` of epsilon.
 
 Source: Rogers, Roth, Ullman, Vadhan (2016), "Privacy odometers and filters: pay-as-you-go composition", Theorem 3.6 and
@@ -40,7 +40,7 @@ from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.transforms.core.discretization import log_delta, upper_ratio
 
 MOST_RUNS = 10_000
-"""Runs of Gaussian releases on one data set, at most."""
+"""Most runs of Gaussian releases on one data set."""
 _SCOPE = Refusal(
     kind=LedgerRefusedError,
     rule="the scope of a charge must be partitions by column",
@@ -53,12 +53,12 @@ _RATIO_PART = 2e-5
 
 
 class Spent(NamedTuple):
-    """What charges add up to.
+    """Sum of charges.
 
     Attributes:
       precision: sum of 1 / z^2 over Gaussian releases.
-      ratio: what their lattice adds to epsilon.
-      n_gaussian: runs among which tails are shared.
+      ratio: addition to epsilon for their lattice.
+      n_gaussian: number of runs that share the tails.
       basic_epsilon: sum over the other runs.
       basic_delta: likewise.
     """
@@ -71,7 +71,7 @@ class Spent(NamedTuple):
 
 
 def total(limit: Limit, charges: Iterable[Charge]) -> Spent:
-    """Sums of charges that compose, all of them on the same units."""
+    """Adds up charges that compose, all of them on the same units."""
     held = _once_per_epoch(charges)
     gaussian = [each for each in held if _has_gaussian_part(limit) and each.is_gaussian]
     basic = [each for each in held if not (_has_gaussian_part(limit) and each.is_gaussian)]
@@ -85,7 +85,7 @@ def total(limit: Limit, charges: Iterable[Charge]) -> Spent:
 
 
 def spent_epsilon(limit: Limit, spent: Spent) -> tuple[float, float]:
-    """(epsilon, delta) that `spent` stands for, at the delta of the limit; zeros if nothing was spent."""
+    """Returns the (epsilon, delta) of `spent`, at the delta of the limit; zeros if nothing was spent."""
     if spent.n_gaussian == 0:
         return spent.basic_epsilon, spent.basic_delta
     from dp_accounting import gaussian_mechanism
@@ -97,7 +97,7 @@ def spent_epsilon(limit: Limit, spent: Spent) -> tuple[float, float]:
 
 
 def fits(limit: Limit, spent: Spent) -> bool:
-    """Whether charges are within the limit."""
+    """Returns whether charges are within the limit."""
     basic = (spent.basic_epsilon, spent.basic_delta)
     parts = (limit.basic_epsilon, limit.basic_delta) if _has_gaussian_part(limit) else (limit.epsilon, limit.delta)
     if basic[0] > parts[0] or basic[1] > parts[1]:
@@ -121,8 +121,8 @@ def check(limit: Limit, held: Sequence[Charge], charge: Charge) -> None:
       charge: of one more run.
 
     Raises:
-      LedgerRefusedError: if it is of another kind than those before.
-      BudgetExceededError: if the limit would be passed.
+      LedgerRefusedError: if it is of another kind than earlier charges.
+      BudgetExceededError: if the limit would be exceeded.
     """
     _check_kind(limit, held, charge)
     _check_epoch(held, charge)
@@ -146,7 +146,7 @@ def check(limit: Limit, held: Sequence[Charge], charge: Charge) -> None:
 
 
 def _too_much(limit: Limit, held: Sequence[Charge], charge: Charge, times: int = 1) -> list[Charge] | None:
-    """The charges before, in a partition where one more, `times` over, passes the limit; None if there is none."""
+    """Returns earlier charges in a partition whose limit `times` more would exceed; None without such a partition."""
     for scope in _scopes([*held, charge]):
         touched = [each for each in held if _touches(each, scope)]
         if _touches(charge, scope) and not fits(limit, total(limit, [*touched, *[charge] * times])):
@@ -155,13 +155,13 @@ def _too_much(limit: Limit, held: Sequence[Charge], charge: Charge, times: int =
 
 
 def largest_epsilon(limit: Limit, held: Sequence[Charge], charge: Charge, times: int = 1) -> float:
-    """The largest epsilon, at the delta of a charge, with which a run of its kind fits.
+    """Returns the largest epsilon, at the delta of a charge, with which a run of its kind fits.
 
     Args:
       limit: of the data set.
       held: charges on it.
-      charge: of the run; its epsilon is left open.
-      times: how many such runs must fit together, >= 1.
+      charge: of the run; its epsilon is ignored.
+      times: number of such runs that must fit together, >= 1.
 
     Returns:
       Rounded down to three digits; 0 if none fits.
@@ -181,7 +181,7 @@ def largest_epsilon(limit: Limit, held: Sequence[Charge], charge: Charge, times:
 
 
 def how_many(limit: Limit, held: Sequence[Charge], charge: Charge) -> int:
-    """How many runs like one fit, one after another, from 0 to `MOST_RUNS`.
+    """Returns how many runs like one fit, one after another, from 0 to `MOST_RUNS`.
 
     Args:
       limit: of the data set.
@@ -201,7 +201,7 @@ def how_many(limit: Limit, held: Sequence[Charge], charge: Charge) -> int:
 
 
 def with_epsilon(charge: Charge, epsilon: float) -> Charge:
-    """The charge with another epsilon; Gaussian noise is what one Gaussian release of that epsilon has."""
+    """Returns the charge with another epsilon and the noise of one Gaussian release of that epsilon."""
     if not charge.is_gaussian:
         return dataclasses.replace(charge, epsilon=epsilon)
     from dp_accounting import gaussian_mechanism
@@ -213,31 +213,31 @@ def with_epsilon(charge: Charge, epsilon: float) -> Charge:
 
 
 def most_spent(limit: Limit, charges: Sequence[Charge]) -> Spent:
-    """What the partition that was charged most has spent."""
+    """Returns the spending of the partition that was charged most."""
     sums = [total(limit, [each for each in charges if _touches(each, scope)]) for scope in _scopes(charges)]
     return max(sums, key=lambda spent: spent_epsilon(limit, spent), default=Spent())
 
 
 def _scopes(charges: Sequence[Charge]) -> list[str | None]:
-    """Partitions with charges of their own; None stands for the whole where nothing was declared."""
+    """Returns the partitions with charges; None stands for the whole if nothing was declared."""
     declared = {_values(each.scope) for each in charges if each.scope is not None}
     return [*sorted(declared)] if declared else [None]
 
 
 def _touches(charge: Charge, scope: str | None) -> bool:
-    """Whether a charge counts for a partition; where none is declared, and without one of its own, it does."""
+    """Returns whether a charge counts for a partition; it does if either has no declared scope."""
     return None in (scope, charge.scope) or _values(str(charge.scope)) == scope
 
 
 @functools.lru_cache(maxsize=MOST_RUNS)
 def _values(scope: str) -> str:
-    """A scope by the values that its folders stand for: `a b` and `a%20b` are two folders of one value."""
+    """Normalizes a scope by the values of its folders: `a b` and `a%20b` are two folders of one value."""
     folders = parse_as(scope, dict[str, str], _SCOPE)
     return canonical({column: urllib.parse.unquote(folder) for column, folder in folders.items()})
 
 
 def _check_kind(limit: Limit, held: Sequence[Charge], charge: Charge) -> None:
-    """Refuses a charge that cannot be added to those before."""
+    """Refuses a charge that can't be added to earlier ones."""
     units = [limit.unit] if limit.unit is not None else [each.unit for each in held[:1]]
     if units and charge.unit is not units[0]:
         raise LedgerRefusedError(
@@ -258,7 +258,7 @@ def _check_kind(limit: Limit, held: Sequence[Charge], charge: Charge) -> None:
 
 
 def _once_per_epoch(charges: Iterable[Charge]) -> list[Charge]:
-    """Charges, of every epoch one, with the least noise that any window had: it bounds what all of them cost."""
+    """Keeps one charge of every epoch, with the least noise of any window: it bounds the cost of all of them."""
     found: dict[object, Charge] = {}
     for place, charge in enumerate(charges):
         name = place if charge.epoch is None else str(charge.epoch["name"])
@@ -267,9 +267,9 @@ def _once_per_epoch(charges: Iterable[Charge]) -> list[Charge]:
 
 
 def _least_noise(one: Charge, other: Charge) -> Charge:
-    """A charge of every release of two windows, each with the lesser of its noises.
+    """Combines the charges of two windows: every release of both, each with the lesser of its noises.
 
-    Its epsilon and delta are those of the window whose noise it has, or the sums of both where neither has all of it.
+    Its epsilon and delta are those of the window that has all of its noise or, if neither does, the sums of both.
     """
     events = {event["path"]: event for event in one.events}
     for event in other.events:
@@ -285,7 +285,7 @@ def _least_noise(one: Charge, other: Charge) -> Charge:
 
 
 def _check_epoch(held: Sequence[Charge], charge: Charge) -> None:
-    """Refuses a window that was charged before, or that is not like the other windows of its epoch."""
+    """Refuses a window that was charged before, or that differs from the other windows of its epoch."""
     own = charge.epoch or {}
     for each in [each.epoch for each in held if own and each.epoch and each.epoch["name"] == own["name"]]:
         if _of_all(each) != _of_all(own):
@@ -301,7 +301,7 @@ def _check_epoch(held: Sequence[Charge], charge: Charge) -> None:
 
 
 def _of_all(epoch: dict[str, Any]) -> dict[str, Any]:
-    """What all windows of an epoch say alike."""
+    """Returns the part that all windows of an epoch share."""
     return {name: value for name, value in epoch.items() if name not in ("window", "index")}
 
 
@@ -310,17 +310,17 @@ def _columns(scope: str) -> str:
 
 
 def _has_gaussian_part(limit: Limit) -> bool:
-    """Whether some of the limit is left for the filter of Gaussian releases."""
+    """Returns whether some of the limit is left for the filter of Gaussian releases."""
     return limit.basic_epsilon < limit.epsilon and limit.basic_delta < limit.delta
 
 
 def _continuous_delta(limit: Limit) -> float:
-    """Delta that is left for continuous Gaussian noise."""
+    """Returns the delta that is left for continuous Gaussian noise."""
     epsilon, delta = limit.epsilon - limit.basic_epsilon, limit.delta - limit.basic_delta
     return (1.0 - _TAIL_PART) * delta * math.exp(-_RATIO_PART * epsilon)
 
 
 def _ratio(limit: Limit, noise: LatticeNoise) -> float:
-    """A + B of one run, B with this run's portion of the tails."""
+    """Returns A + B of one run, B with this run's portion of the tails."""
     portion = _TAIL_PART / MOST_RUNS * (limit.delta - limit.basic_delta)
     return noise.lower + upper_ratio(noise, limit.epsilon - math.log(portion))

@@ -1,6 +1,6 @@
-"""Found noise levels on disk, so that the next run of a job need not search again.
+"""Cache of noise levels on disk, so that the next run of a job need not search again.
 
-A cache file is a hint: a process that loads one checks what it says. Plans depend on public settings only.
+A cache file is a hint: a process that loads one checks its content. Plans depend on public settings only.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ class _Content(NumberedFile):
 
 
 def digest(request: dict[str, Any]) -> str:
-    """SHA-256, 64 hex digits, of everything a plan depends on, the versions of this format and accountant included.
+    """Returns the SHA-256, 64 hex digits, of all that a plan depends on, including format and accountant versions.
 
     Args:
       request: plain data, as JSON would give it.
@@ -40,7 +40,7 @@ def digest(request: dict[str, Any]) -> str:
 
 
 def load(request: dict[str, Any]) -> tuple[float, float] | None:
-    """The stored level, and what it spends: finite numbers > 0, otherwise unchecked; None if nothing can be read."""
+    """Returns the stored level and its spending, finite numbers > 0, unchecked otherwise; None if unreadable."""
     try:
         path = str(_path(digest(request)))
         found = gate.read_json(path, _Content, _REFUSAL, _MOST_CACHE_BYTES)
@@ -50,7 +50,7 @@ def load(request: dict[str, Any]) -> tuple[float, float] | None:
 
 
 def store(request: dict[str, Any], level: float, epsilon: float) -> None:
-    """Keeps what was found if the cache folder can be written, and does nothing otherwise."""
+    """Stores a level if the cache folder can be written, and does nothing otherwise."""
     try:
         path = _path(digest(request))
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ def store(request: dict[str, Any], level: float, epsilon: float) -> None:
 
 
 def _path(request_digest: str) -> pathlib.Path:
-    """The file of one request; raises RuntimeError where there is no home folder."""
+    """Returns the file of one request; raises RuntimeError if there is no home folder."""
     given = os.environ.get("XDG_CACHE_HOME", "")
     root = pathlib.Path(given) if os.path.isabs(given) else pathlib.Path.home() / ".cache"
     return root / "dapple" / "plans" / f"{request_digest}.json"

@@ -1,7 +1,7 @@
-"""A broadcast that is computed again must be the same to the last bit, or the run ends.
+"""Ends a run if a broadcast that is computed again isn't the same to the last bit.
 
-A runner may compute a server step again for one consumer and not for the other. If the copies differed, the round would
-measure other sums and draw a second time, uncharged. So the first process to compute a broadcast leaves its digest.
+A runner may repeat a server step for one consumer and not for another. If the copies differed, the round would
+measure other sums and draw a second time, uncharged. So the first process to compute a broadcast writes its digest.
 """
 
 import dataclasses
@@ -21,23 +21,23 @@ from dapple_dp.transforms.files.file_bytes import write_once
 from dapple_dp.transforms.files.stores import join, makes_once
 
 SUFFIX = ".broadcast"
-"""Of files that hold a digest."""
+"""Ending of files that hold a digest."""
 
 
 def state_digest(value: Any) -> bytes:
-    """SHA-256 of a state and of all that it holds: equal for equal bits, no matter which process made it.
+    """Returns the SHA-256 of a state and its content: equal for equal bits, in every process.
 
     Args:
       value: a dataclass or tuple of arrays, numbers, strings, bytes, settings, None and of such.
 
     Raises:
-      TypeError: if it holds something else, whose digest would be that of a place in memory.
+      TypeError: if it holds something else, whose digest would depend on its place in memory.
     """
     return hashlib.sha256(_label(value)).digest()
 
 
 def _label(value: Any) -> bytes:
-    """What distinguishes a value from others of its type and of other types."""
+    """Encodes a value so that it differs from all others of its type and of other types."""
     kind = type(value).__qualname__
     if dataclasses.is_dataclass(value):
         return encode_label(kind, *(_label(getattr(value, field.name)) for field in dataclasses.fields(value)))
@@ -56,14 +56,14 @@ def _label(value: Any) -> bytes:
 
 
 def bind(state: Any, path: str) -> Any:
-    """The state; the one that comes second must have the same bits.
+    """Returns the state; a second call must get one with the same bits.
 
     Args:
-      state: that is broadcast; public.
+      state: the broadcast; public.
       path: of the digest, in the private staging folder.
 
     Raises:
-      PrivacyFlowError: if a broadcast of other bits was given to a worker.
+      PrivacyFlowError: if a worker got a broadcast with other bits.
     """
     try:
         write_once(path, state_digest(state), private=True)
@@ -77,7 +77,7 @@ def bind(state: Any, path: str) -> Any:
 
 
 def bound(round_: Round, folder: str) -> Round:
-    """A round whose step leaves the digest of its state in a private folder, if that shows who was first."""
+    """Returns a round whose step writes the digest of its state into a private folder, if that shows who was first."""
     if not can_bind(folder):
         return round_
     path = join(folder, round_.plan.label + SUFFIX)
@@ -89,5 +89,5 @@ def _bound_step(step: Callable[[Any, Releases], Any], path: str, state: Any, rel
 
 
 def can_bind(folder: str) -> bool:
-    """Whether a folder shows who was first to write a file."""
+    """Returns whether a folder shows who was first to write a file."""
     return makes_once(folder)

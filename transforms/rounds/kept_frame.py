@@ -12,7 +12,7 @@ from dapple_dp.transforms.core.statistics.row_pass import refused_rows
 
 
 class QuantizedFrame(Frame):
-    """A frame for rows that are already integers of it, which the statistics then read like any rows.
+    """A frame for rows that are already its integers, which statistics then read like any other rows.
 
     The bound of every row is checked again, since rows may have been kept in a file meanwhile.
     """
@@ -53,7 +53,7 @@ class QuantizedFrame(Frame):
 
 
 def frame_digest(frame: Frame) -> bytes:
-    """Digests all that decides which integers a frame makes of a row; 16 bytes."""
+    """Returns a digest of all properties that affect the integers of a row; 16 bytes."""
     center = np.ascontiguousarray(frame.lattice.center, dtype=np.float64)
     numbers = repr((frame.box, frame.lattice.clipping_norm, center.shape)).encode()
     return hashlib.blake2b(numbers + center.tobytes(), digest_size=16).digest()

@@ -23,7 +23,7 @@ class LocalRows(NamedTuple):
 
     Attributes:
       source: the files, with their listing in a private folder.
-      counted: whether the rows have been counted, before invalid ones were dropped.
+      counted: True if the rows have been counted, before invalid ones were dropped.
     """
 
     source: Source
@@ -57,7 +57,7 @@ class LocalRows(NamedTuple):
         return shards
 
     def blocks(self, contract: TableContract) -> tuple[ClientBlock, ...]:
-        """Reads all rows, each once; errors as of `shards` and `read_blocks`."""
+        """Reads all rows, each once; errors as in `shards` and `read_blocks`."""
         return tuple(self._read(contract))
 
     def _read(self, contract: TableContract) -> Iterator[ClientBlock]:

@@ -1,7 +1,7 @@
-"""What this process may use of the machine: cores, memory and disk, within the limits of the groups that it is in.
+"""Cores, memory and disk that this process may use, within the limits of its control groups.
 
-A container or a service has a control group with limits, and so may each group above it. Amounts of this machine are
-public: they follow from no row.
+A container or a service has a control group with limits, and so may each group above it. Sizes of this machine are
+public: they depend on no row.
 """
 
 import math
@@ -21,14 +21,14 @@ _SELF = Path("/proc/self")
 _MEMORY_INFO = Path("/proc/meminfo")
 _WITHOUT_LIMIT = 1 << 60
 _DISK_LEFT = 6
-"""One byte of this many stays free on a disk: Kubernetes stops pods where less than 15% is left."""
+"""Part of a disk that stays free, as a divisor: Kubernetes stops pods if less than 15% is left."""
 _LEAST_LEFT = 1 << 30
 _THREAD_BYTES = 1 << 27
-"""Memory that the rows take which a thread works on, about."""
+"""Approximate memory for the rows that a thread works on."""
 
 
 class _Names(NamedTuple):
-    """Files of a control group, and a field of its statistics; the two versions call them otherwise."""
+    """Files of a control group, and a field of its statistics; the names depend on the version."""
 
     limit: str
     used: str
@@ -42,7 +42,7 @@ _VERSIONS = {
 
 
 def cores(process: Path = _SELF) -> int:
-    """Cores that this process may use, at least 1: those it may run on, and the shares of its control groups.
+    """Returns the cores that this process may use, at least 1: its affinity, limited by its control groups.
 
     Args:
       process: its folder in /proc.
@@ -59,17 +59,17 @@ def cores(process: Path = _SELF) -> int:
 
 
 def threads(most: int) -> int:
-    """Threads that cores and free memory are enough for, from 1 to `most`."""
+    """Returns the threads that cores and free memory suffice for, from 1 to `most`."""
     free = free_memory()
     return max(1, min(cores(), most, most if free is None else free // _THREAD_BYTES))
 
 
 def free_memory(process: Path = _SELF, machine: Path = _MEMORY_INFO) -> int | None:
-    """Bytes of memory that this process may still take; None where the system does not say.
+    """Returns the bytes of memory that this process may still take; None if the system doesn't say.
 
     Args:
       process: its folder in /proc.
-      machine: what the system says of its memory.
+      machine: the system's file about its memory.
     """
     found = [1024 * each for each in (_field(machine, "MemAvailable:"),) if each is not None]
     found += [
@@ -83,20 +83,20 @@ def free_memory(process: Path = _SELF, machine: Path = _MEMORY_INFO) -> int | No
 
 
 def has_room(n_bytes: int) -> bool:
-    """Whether this many bytes are at most half of the memory that this process may still take."""
+    """Returns whether this many bytes are at most half of the memory that this process may still take."""
     free = free_memory()
     return free is None or n_bytes <= free // 2
 
 
 def free_disk(folder: int | str, *, left: bool = True) -> int:
-    """Bytes that may still be written to the disk of a folder or an open file.
+    """Returns the bytes that may still be written to the disk of a folder or an open file.
 
     Args:
-      folder: or the number of the file.
-      left: whether a sixth of the disk stays free, for what could be done without.
+      folder: path of the folder, or descriptor of the file.
+      left: True to keep a sixth of the disk free, for data that could be done without.
 
     Raises:
-      OSError: if it is not there.
+      OSError: if it doesn't exist.
     """
     disk = os.statvfs(folder)
     keep = max(_LEAST_LEFT, disk.f_blocks * disk.f_frsize // _DISK_LEFT) if left else 0
@@ -104,7 +104,7 @@ def free_disk(folder: int | str, *, left: bool = True) -> int:
 
 
 def _free(names: _Names, folder: Path) -> int | None:
-    """Bytes that a group may still take; what it has read of files and nobody uses goes first. None without limit."""
+    """Returns the bytes that a group may still take, unused file cache included; None without a limit."""
     limit, used = ((*_words(folder / name), "")[0] for name in (names.limit, names.used))
     if not (limit.isdecimal() and used.isdecimal()) or int(limit) >= _WITHOUT_LIMIT:
         return None
@@ -112,7 +112,7 @@ def _free(names: _Names, folder: Path) -> int | None:
 
 
 def _groups(controller: str, process: Path) -> Iterator[tuple[str, Path]]:
-    """Version and folder of every control group of a process that this controller may limit, its own one first."""
+    """Yields version and folder of every control group of a process that may have this limit, its own one first."""
     paths = {}
     for line in _lines(process / "cgroup"):
         number, controllers, path = (*line.split(":", 2), "", "")[:3]
@@ -126,7 +126,7 @@ def _groups(controller: str, process: Path) -> Iterator[tuple[str, Path]]:
         kind = system[0]
         if kind in paths and len(fields) > 4 and (kind == "cgroup2" or controller in system[2].split(",")):
             root, mounted = fields[3], Path(fields[4])
-            # In a container the mount may begin at its own group, of which the path names all folders.
+            # In a container the mount may begin at its own group, while the path has all folders of the group.
             inside = paths[kind].removeprefix(root.rstrip("/")).strip("/")
             folder = mounted / inside if ".." not in inside.split("/") else mounted
             yield from (
@@ -135,7 +135,7 @@ def _groups(controller: str, process: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _field(file: Path, name: str) -> int | None:
-    """The number behind a name, in a file of lines; None if there is none."""
+    """Returns the number after a name in a file of lines; None if there is none."""
     for line in _lines(file):
         words = line.split()
         if words[:1] == [name] and words[1:] and words[1].isdecimal():
@@ -148,7 +148,7 @@ def _words(file: Path) -> list[str]:
 
 
 def _lines(file: Path) -> list[str]:
-    """Lines of a file of the system; none where there is no such file."""
+    """Reads the lines of a system file; none if there is no such file."""
     try:
         return file.read_text().splitlines()
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Rows in memory, in the blocks in which a reader would find them in a file. Nothing here needs Beam."""
+"""Rows in memory, in the same blocks as a reader would find in a file. Needs no Beam."""
 
 import itertools
 import types
@@ -19,7 +19,7 @@ from dapple_dp.transforms.core.statistics import lattice
 from dapple_dp.transforms.tables.shard_rows import CLIENT_ID_BYTES, Types, batch_rows
 
 GROUP_ROWS = 1 << 16
-"""Rows of a row group, and of a block where clients are grouped, but for those of its last client."""
+"""Rows of a row group, and of a block if clients are grouped, not counting those of its last client."""
 
 
 class Columns(NamedTuple):
@@ -36,9 +36,9 @@ class Columns(NamedTuple):
     beside: Mapping[str, pa.Array] = types.MappingProxyType({})
 
     def table(self, contract: TableContract) -> pa.Table:
-        """The columns of a contract, without clients."""
+        """Returns the columns of a contract, without clients."""
         if contract.feature_list is not None:
-            # A copy: whoever holds the array may write to it while rounds run, and all of them read the same rows.
+            # A copy, since the owner may write to the array while rounds run, and all rounds must read the same rows.
             flat = pa.array(np.array(self.points, order="C").reshape(-1))
             features = {contract.feature_list: pa.FixedSizeListArray.from_arrays(flat, self.points.shape[1])}
         else:
@@ -46,7 +46,7 @@ class Columns(NamedTuple):
         return pa.table(features | dict(self.beside))
 
     def parts(self) -> Iterator[bytes | memoryview]:
-        """All that distinguishes these rows from others: types, shapes and bytes, those of client ids included."""
+        """Yields all that distinguishes these rows from others: types, shapes and bytes, client ids included."""
         points = np.ascontiguousarray(self.points)
         yield encode_label("dapple: rows in memory", points.dtype.str, str(points.shape))
         yield points.reshape(-1).view(np.uint8).data
@@ -57,16 +57,16 @@ class Columns(NamedTuple):
 
 
 class MemoryRows:
-    """All rows of a run, each once in an iteration: the blocks that a reader finds in a Parquet file of them.
+    """All rows of a run, each once per iteration: the blocks that a reader finds in a Parquet file of them.
 
     In such a file no client is in more than one row group.
 
     Args:
       rows: of the run.
-      contract: by which they are read.
+      contract: reads them.
 
     Raises:
-      InputError: for rows that break the contract, for none, or for more than a sum can hold.
+      InputError: for rows that break the contract, for no rows, or for more than a sum can hold.
     """
 
     def __init__(self, rows: Columns, contract: TableContract):
@@ -97,11 +97,11 @@ def _blocks(rows: Columns, contract: TableContract) -> Iterator[ClientBlock]:
 
 
 class PublicRows(NamedTuple):
-    """Public server rows in memory, read as `ServerFiles` reads files.
+    """Public server rows in memory, with the interface of `ServerFiles`.
 
     Attributes:
       columns: of the rows.
-      names: of their features in the job; a text for one column of lists.
+      names: of their features in the job; a string for one column of lists.
     """
 
     columns: Columns
@@ -109,13 +109,13 @@ class PublicRows(NamedTuple):
 
     @property
     def path(self) -> str:
-        """What messages call them."""
+        """Name in messages."""
         return "server_data"
 
     def points(self, contract: TableContract) -> NDArray[np.float64]:
-        """All rows, shape (q, n_features), feature units; InputError for rows that break the contract."""
+        """Returns all rows, shape (q, n_features), feature units; raises InputError for rows that break the contract."""
         return contract.to_points(self.columns.table(contract), self.path).astype(np.float64)
 
     def rows(self, types: Types) -> pa.Table:
-        """These columns of all rows."""
+        """Returns these columns of all rows."""
         return pa.table({name: pa.array(self.columns.points[:, self.names.index(name)]) for name in types})

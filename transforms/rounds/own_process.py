@@ -1,4 +1,4 @@
-"""What holds for the process of a command, and for those that it starts: who stops it, and what a crash leaves."""
+"""Settings of a command's process and of those that it starts: stopping, and core dumps."""
 
 import contextlib
 import dataclasses
@@ -7,23 +7,23 @@ import resource
 
 @dataclasses.dataclass(slots=True)
 class Stopping:
-    """Set by a handler of signals, which may take no lock; threads that wait look here, since no signal reaches them.
+    """Flag that a signal handler sets, since it may take no lock; threads poll it, since no signal reaches them.
 
     Attributes:
-      asked: whether the command is to stop.
+      asked: True if the command shall stop.
     """
 
     asked: bool = False
 
 
 STOPPING = Stopping()
-"""Of this process."""
+"""Flag of this process."""
 
 
 def no_core_dumps() -> None:
-    """Switches core dumps off for this process and those that it starts: rows and keys in memory would be in them.
+    """Disables core dumps for this process and those that it starts, since they would contain rows and keys.
 
-    A limit of one byte is less than any dump has, and the one that Linux also heeds where dumps go to a program.
+    A limit of one byte is less than any dump, and Linux also respects it if dumps go to a program.
     """
     with contextlib.suppress(OSError, ValueError):
         hard = resource.getrlimit(resource.RLIMIT_CORE)[1]

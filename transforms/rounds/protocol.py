@@ -13,7 +13,7 @@ from dapple_dp.transforms.core.statistics.frame import Frame
 
 
 class ProtocolState(Protocol):
-    """The state of a protocol between rounds: nothing private but `releases` and what follows from them."""
+    """The state of a protocol between rounds; it depends on private rows only through `releases`."""
 
     @property
     def frame(self) -> Frame:
@@ -68,7 +68,7 @@ class RoundsProtocol(NamedTuple):
       rounds: (C, plan) -> calibrated rounds; the plan was made from `round_specs` of the same config.
       from_centers: True if its public points are the centers of an earlier run; it then needs no others, and not
         the width of the rows.
-      reads_server: True if it is made for public server data, so that pages mention their absence.
+      reads_server: True if it is made for public server data, so that pages mention if these are missing.
       sells_cost: True if a job may buy the noisy cost of its centers.
       names: (C, releases) -> names of its clusters, or None.
       one_length: True if all its centers have the clipping norm, however long rows are.

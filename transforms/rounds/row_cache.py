@@ -1,8 +1,8 @@
-"""Rows that a worker keeps between the rounds of a run: as lattice integers, in memory, then in a file without a name.
+"""Rows that a worker caches between the rounds of a run: as lattice integers, in memory, then in an unnamed file.
 
-The rows are private. They are never on a store or in the staging folder. The file has no name from the moment it is
-open, so nothing is left of it when the process ends, however it ends. A file of the input that is replaced after its
-rows were kept is not read at all; rows that are not kept are read under the seal of their file, as in the first round.
+The rows are private. They are never on a store or in the staging folder. The file has no name once it is
+open, so nothing is left of it when the process ends, however it ends. An input file that is replaced after its
+rows were cached is not read again; rows that aren't cached are read under their file's seal, as in the first round.
 """
 
 import contextlib
@@ -21,19 +21,19 @@ from dapple_dp.transforms.rounds import machine
 
 Kept = TypeVar("Kept")
 _MEMORY_SHARE = 4
-"""Memory gets one in this many bytes of what a worker may keep, the file all others."""
+"""Memory gets one in this many bytes of the cache, the file all others."""
 _MOST_MEMORY = 1 << 24
-"""The file is in the system's cache all the same: more memory saved no time, and was the memory of larger jobs."""
+"""The file is in the system's cache anyway: more memory saved no time, and took memory from larger jobs."""
 _ON_DISK = "/var/tmp"
 _FREE_SHARE = 4
-"""Of the memory that the process may still take, rows get one in this many bytes at most."""
+"""Rows get at most one in this many bytes of the memory that the process may still take."""
 
 
 class HeldByRun(Generic[Kept]):
-    """One thing for each run; threads may share it.
+    """One value for each run; threads may share it.
 
     Args:
-      end: called with a thing that is kept no longer.
+      end: called with a value when it is removed.
     """
 
     def __init__(self, end: Callable[[Kept], None]):
@@ -43,11 +43,11 @@ class HeldByRun(Generic[Kept]):
         self._held: set[str] = set()
 
     def of(self, run: str, make: Callable[[], Kept] | None) -> Kept | None:
-        """The kept rows of a run; runs that nobody holds make room for a new thing.
+        """Returns the value of a run; values of runs that aren't held are removed to make room for a new one.
 
         Args:
-          run: names it among those of this process.
-          make: called for the thing if there is none yet; None to make none.
+          run: name of the run in this process.
+          make: creates the value if there is none yet; None to create none.
         """
         with self._lock:
             if run not in self._kept and make is not None:
@@ -73,11 +73,11 @@ class HeldByRun(Generic[Kept]):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerLimits:
-    """What a worker process may use for the rounds of a run; no matter for results.
+    """Limits of a worker process for the rounds of a run; they don't affect results.
 
     Attributes:
       run: names the run among those of a process; random, since rows of one run are never read by another.
-      cores: threads that add up rows; 0 where the runner counts them: one, and a thread reads ahead.
+      cores: threads that add up rows; 0 if the runner counts cores: one thread then adds up, and one reads ahead.
       cache_bytes: bytes of rows that are kept between rounds; 0 to read rows again in every round.
     """
 
@@ -87,12 +87,12 @@ class WorkerLimits:
 
 
 NO_LIMITS = WorkerLimits()
-"""The runner counts the cores, and nothing is kept."""
+"""Limits without a cache; the runner counts the cores."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Piece:
-    """Rows in memory, or where in the file they are.
+    """Rows in memory, or their position in the file.
 
     Attributes:
       rows: int32, shape (n_rows, n_features); None if they are in the file.
@@ -113,7 +113,7 @@ class Piece:
 
 
 class RowCache:
-    """The rows that one run keeps in this process; threads may share it.
+    """The rows that one run caches in this process; threads may share it.
 
     Args:
       n_bytes: most bytes, memory and file together.
@@ -128,14 +128,14 @@ class RowCache:
         self._entries: dict[Hashable, tuple[Piece, ...]] = {}
 
     def pieces(self, key: Hashable) -> tuple[Piece, ...] | None:
-        """The pieces kept under a key; None if nothing is."""
+        """Returns the cached pieces of a key; None without any."""
         return self._entries.get(key)
 
     def filled(self, key: Hashable, blocks: Iterable[ClientBlock]) -> Iterator[ClientBlock]:
-        """The blocks of a shard, which are kept under a key if all of them were read and found room.
+        """Yields the blocks of a shard, which are cached under a key if all of them were read and fit.
 
         Args:
-          key: of the shard; where two workers read the same one, the first counts.
+          key: of the shard; if two workers read the same one, the first counts.
           blocks: rows as int32.
         """
         pieces: list[Piece] = []
@@ -151,11 +151,11 @@ class RowCache:
         finally:
             with self._lock:
                 if not whole or self._entries.setdefault(key, tuple(pieces))[:1] != tuple(pieces)[:1]:
-                    # Their place in the file stays unused.
+                    # Their range of the file stays unused.
                     self._memory += sum(each.n_bytes for each in pieces)
 
     def load(self, piece: Piece) -> ClientBlock:
-        """Rows that were kept.
+        """Returns cached rows.
 
         Raises:
           OSError: if the file cannot be read.
@@ -172,7 +172,7 @@ class RowCache:
         return ClientBlock(rows, piece.offsets)
 
     def _keep(self, block: ClientBlock) -> Piece | None:
-        """Takes rows; None if there is no room."""
+        """Caches the rows of a block; returns None if they don't fit."""
         rows, n_offsets = block.points, 0 if block.offsets is None else block.offsets.nbytes
         with self._lock:
             in_memory = rows.nbytes + n_offsets <= self._memory
@@ -193,7 +193,7 @@ class RowCache:
         return kept
 
     def _reserved(self, n_bytes: int) -> tuple[IO[bytes], int] | None:
-        """A place in the file; None if it would become too large. The caller holds the lock."""
+        """Reserves a range of the file; returns None if it would become too large. The caller holds the lock."""
         try:
             if self._file is None:
                 # Readable by its owner only, and without a name: nothing else can open it.
@@ -208,14 +208,14 @@ class RowCache:
 
 
 def memory_of(n_bytes: int) -> int:
-    """How many bytes of what a worker may keep are in memory: no more than a quarter of what it may still take."""
+    """Returns the bytes of the cache that are in memory: at most a quarter of what the process may still take."""
     free = machine.free_memory()
     limit = _MOST_MEMORY if free is None else min(_MOST_MEMORY, free // _FREE_SHARE)
     return min(n_bytes // _MEMORY_SHARE, limit)
 
 
 def disk_of(n_bytes: int) -> tuple[str, int]:
-    """Where rows are kept that are not in memory, and how many bytes of them at most, now."""
+    """Returns the folder of the file, and the most bytes of rows that it may hold now."""
     folder = _folder() or tempfile.gettempdir()
     try:
         return folder, min(n_bytes - memory_of(n_bytes), machine.free_disk(folder))
@@ -224,7 +224,7 @@ def disk_of(n_bytes: int) -> tuple[str, int]:
 
 
 def _folder() -> str | None:
-    """Where the file is made: where TMPDIR says, else on a disk, since /tmp may be in memory; None for the default."""
+    """Returns the folder of the file: TMPDIR, else one on a disk, since /tmp may be in memory; None for the default."""
     return _ON_DISK if "TMPDIR" not in os.environ and os.access(_ON_DISK, os.W_OK | os.X_OK) else None
 
 
@@ -240,11 +240,11 @@ class _Caches(HeldByRun[RowCache]):
     """The caches of this process, by run."""
 
     def of_run(self, limits: WorkerLimits) -> RowCache | None:
-        """The cache of a run; None if it keeps nothing."""
+        """Returns the cache of a run; None if it caches nothing."""
         if not (limits.run and limits.cache_bytes):
             return None
         return self.of(limits.run, lambda: RowCache(limits.cache_bytes))
 
 
 CACHES = _Caches(end=lambda _: None)
-"""Of this process."""
+"""Caches of this process."""

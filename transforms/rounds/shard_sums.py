@@ -1,4 +1,4 @@
-"""The statistic of shards: their rows are read, or taken from what the worker has kept, by all threads it may use."""
+"""Statistics of shards: all allowed threads read their rows, or take them from the cache."""
 
 import concurrent.futures
 import contextvars
@@ -38,7 +38,7 @@ _QUANTIZED_ROWS = 2048
 
 
 def contract_digest(contract: TableContract) -> bytes:
-    """What distinguishes contracts apart that make other rows of a shard; 16 bytes."""
+    """Returns a digest that distinguishes contracts which read other rows from a shard; 16 bytes."""
     return hashlib.blake2b(pickle.dumps(contract), digest_size=16).digest()
 
 
@@ -56,31 +56,31 @@ class ShardSums:
 
     @property
     def by_client(self) -> bool:
-        """As the contract has it."""
+        """True if the contract groups rows by client."""
         return self.contract.by_client
 
     @property
     def client_id(self) -> str | None:
-        """As the contract has it."""
+        """Client column of the contract."""
         return self.contract.client_id
 
     @property
     def participation(self) -> "Participation | None":
-        """As the contract has it."""
+        """Participation rule of the contract."""
         return self.contract.participation
 
     @property
     def cores(self) -> int:
-        """As the limits have it."""
+        """Cores of the limits."""
         return self.limits.cores
 
     def start(self) -> None:
-        """Gives statistics the compiled kernel, and BLAS one thread: for small blocks more of them only cost."""
+        """Enables the compiled kernel, and gives BLAS one thread, since more are slower for small blocks."""
         row_pass.start()
         one_thread.limit()
 
     def sums(self, shards: Sequence[ShardRef], round_: Round, state: Any) -> NDArray[np.int64]:
-        """The statistic of some shards together; errors as in `sum_shards`."""
+        """Returns the statistic of some shards together; errors as in `sum_shards`."""
         identity = contract_digest(self.contract)
         reader = ShardReader(contract=self.contract, identity=identity, round=round_, state=state, limits=self.limits)
         return sum_shards(reader, shards)
@@ -88,13 +88,13 @@ class ShardSums:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ShardReader:
-    """How shards become parts of the statistic of a round.
+    """Turns shards into parts of a round's statistic.
 
     Attributes:
       contract: how shards are read.
       identity: digest of the contract.
       round: the round.
-      state: that was broadcast.
+      state: the broadcast.
       limits: of the worker.
     """
 
@@ -105,10 +105,10 @@ class ShardReader:
     limits: WorkerLimits
 
     def works(self, shard: ShardRef) -> Iterator[Work]:
-        """Parts of the statistic of a shard, to be computed in any order; their sum is the statistic.
+        """Yields functions that compute parts of a shard's statistic, in any order; their sum is the statistic.
 
         Raises:
-          InputError: if the shard cannot be read, or is not the one that was listed.
+          InputError: if the shard can't be read, or isn't the one that was listed.
         """
         cache, bits = self._cache(), self.round.bits
         if cache is None or bits is None or shard == EMPTY_SHARD:
@@ -124,44 +124,44 @@ class ShardReader:
             rows = self._filled(cache, shard, bits, self._blocks(shard))
             yield from (functools.partial(measure, self.round, block, known) for block in rows)
         else:
-            # What is kept comes first, since it ends where it has seen that there is no further block.
+            # The caching iterator comes first, since it must see the end of the blocks.
             blocks, same = itertools.tee(self._blocks(shard))
             both = zip(self._filled(cache, shard, self.round.later_bits, same), blocks, strict=False)
             yield from (functools.partial(measure, self.round, block, self.state) for _, block in both)
 
     def opens(self, shard: ShardRef) -> bool:
-        """Whether the file of a shard will be opened: its rows are not among those that are kept."""
+        """Returns whether the file of a shard will be opened, since its rows aren't cached."""
         cache, bits = self._cache(), self.round.bits
         kept = cache is not None and bits is not None and cache.pieces(self._key(shard, bits)) is not None
         return not kept and shard != EMPTY_SHARD
 
     def _cache(self) -> RowCache | None:
-        """Where rows of this round are kept; None if they are read again."""
+        """Returns the cache for this round; None if rows are read again."""
         return None if self.round.bits is None or self.round.at is not None else CACHES.of_run(self.limits)
 
     def _key(self, shard: ShardRef, bits: int) -> tuple[ShardRef, bytes, bytes, int]:
-        """What kept rows are known by."""
+        """Returns the key of cached rows."""
         return shard, self.identity, frame_digest(self.state.frame), bits
 
     def _filled(
         self, cache: RowCache, shard: ShardRef, bits: int, blocks: Iterable[ClientBlock]
     ) -> Iterator[ClientBlock]:
-        """Rows as lattice integers at `bits`, which are kept."""
+        """Yields rows as lattice integers at `bits`, and caches them."""
         frame: Frame = self.state.frame
         rows = (each._replace(points=_quantized(each.points, frame, bits)) for each in blocks)
         return cache.filled(self._key(shard, bits), rows)
 
     def _blocks(self, shard: ShardRef) -> Iterator[ClientBlock]:
-        """Rows as the file has them. Where no cores are counted, a second thread reads ahead."""
+        """Reads rows from the file. If no cores are set, a second thread reads ahead."""
         return read_blocks(shard, self.contract) if self.limits.cores else prefetched_blocks(shard, self.contract)
 
     def _of_kept(self, cache: RowCache, piece: Piece, known: Any) -> NDArray[np.int64]:
-        """The statistic of rows that were kept."""
+        """Computes the statistic of cached rows."""
         return measure(self.round, cache.load(piece), known)
 
 
 def _quantized(points: NDArray[np.floating], frame: Frame, bits: int) -> NDArray[np.int32]:
-    """Rows as lattice integers, a few at a time, so that their temporary copies stay in the processor's cache."""
+    """Quantizes a few rows at a time, so that temporary copies stay in the processor's cache."""
     integers = np.empty(points.shape, dtype=np.int32)
     for start in range(0, len(points), _QUANTIZED_ROWS):
         part = slice(start, start + _QUANTIZED_ROWS)
@@ -171,16 +171,16 @@ def _quantized(points: NDArray[np.floating], frame: Frame, bits: int) -> NDArray
 
 
 def sum_shards(reader: ShardReader, shards: Sequence[ShardRef]) -> NDArray[np.int64]:
-    """The statistic of some shards together: a sum of integers, the same for any number of threads.
+    """Returns the statistic of some shards together: a sum of integers, the same for any number of threads.
 
     Returns:
       int64, shape (size of the round's plan,).
 
     Raises:
-      InputError: if a shard cannot be read.
-      RunnerError: if the command is to stop, or there is no memory for the rows of a block.
+      InputError: if a shard can't be read.
+      RunnerError: if the command shall stop, or there is no memory for the rows of a block.
     """
-    # NumPy asks for the interpreter's lock after every step of some microseconds, so threads of it would only wait.
+    # NumPy takes the interpreter's lock again after every few microseconds, so its threads would only wait.
     n_threads = min(reader.limits.cores, len(shards)) if row_pass.start() else 1
     waiting = _Waiting(shards)
     with opening_ahead(each.file for each in shards if reader.opens(each)):
@@ -201,27 +201,27 @@ class _Waiting:
         self._shards = iter(shards)
 
     def take(self) -> ShardRef | None:
-        """The next one; None if there is none. Raises RunnerError if the command is to stop: a part is no sum."""
+        """Returns the next shard, or None. Raises RunnerError if the command shall stop, since a partial sum is useless."""
         if STOPPING.asked:
             raise RunnerError("all rows must be added up, got a command that is to stop; run it again.")
         with self._lock:
             return next(self._shards, None)
 
     def drop(self) -> None:
-        """Nobody needs the others."""
+        """Drops all remaining shards."""
         with self._lock:
             self._shards = iter(())
 
 
 def _drained(reader: ShardReader, waiting: _Waiting) -> NDArray[np.int64]:
-    """The statistic of the shards that one thread has taken."""
+    """Returns the statistic of the shards that one thread takes."""
     total = np.zeros(reader.round.plan.size, dtype=np.int64)
     try:
         while (shard := waiting.take()) is not None:
             for part in reader.works(shard):
                 total += part()
     except MemoryError:
-        # What it says itself has the number of rows.
+        # Its own message has the number of rows.
         waiting.drop()
         raise RunnerError(NO_MEMORY) from None
     except BaseException:

@@ -6,7 +6,7 @@ from dapple_dp.transforms.on_beam.workers import LeanFn
 
 
 class SmallBlocksFn(LeanFn):
-    """Gives BLAS one thread, since more of them only cost for small blocks, and statistics the compiled kernel."""
+    """Gives BLAS one thread, since more are slower for small blocks, and enables the compiled kernel."""
 
     def setup(self) -> None:
         """Keeps BLAS from starting threads."""

@@ -1,6 +1,6 @@
-"""Large public arrays of a state: out of the graph and of what is broadcast, in a file that steps read where they run.
+"""Stages large public arrays of a state in a file that steps read, outside of the graph and the broadcast.
 
-A graph that holds them is too large for most runners, and every worker would be sent them in every round.
+A graph that holds them is too large for most runners, and every worker would get them in every round.
 """
 
 import contextlib
@@ -24,14 +24,14 @@ from dapple_dp.transforms.files.stores import join
 
 STATE_FILE = "initial.npz"
 _LARGE = 1 << 16
-"""Bytes; smaller arrays stay in the state."""
+"""Bytes of the largest array that stays in the state."""
 _ASSIGNER = "assigner"
 _READ = ("centers", "anchors")
-"""Arrays that statistics read, too: what rows are compared with."""
+"""Arrays that statistics read, too: the points that rows are compared with."""
 
 
 class StagedArrays(NamedTuple):
-    """Where the large arrays of the first state are.
+    """Place of the large arrays of the first state.
 
     Attributes:
       path: of an npz file in the staging folder.
@@ -44,14 +44,14 @@ class StagedArrays(NamedTuple):
 
 @contextlib.contextmanager
 def staged_state(state: Any, folder: str) -> Iterator[tuple[Any, StagedArrays | None]]:
-    """A state as graphs can hold it, until the graphs are done. The file stays for further attempts of the run.
+    """Yields a state that fits into graphs. The file stays for further attempts of the run.
 
     Args:
       state: before the first round; public.
       folder: private; exists, and workers share it.
 
     Yields:
-      The state without its large arrays, and where these are; the state itself and None if it has none.
+      The state without its large arrays, and the place of these; the state itself and None if it has none.
     """
     arrays = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
     large = {name: value for name, value in arrays.items() if type(value) is np.ndarray and value.nbytes > _LARGE}
@@ -71,7 +71,7 @@ def staged_state(state: Any, folder: str) -> Iterator[tuple[Any, StagedArrays | 
 
 
 def with_arrays(round_: Round, staged: StagedArrays | None) -> Round:
-    """A round whose step gets the arrays back where it runs, and does not send them on; as it is if none are staged."""
+    """Returns a round whose step restores the arrays where it runs, and drops them again; unchanged if none are staged."""
     return round_ if staged is None else round_._replace(step=functools.partial(_staged_step, round_.step, staged))
 
 
@@ -80,7 +80,7 @@ def _staged_step(step: Callable[[Any, Releases], Any], staged: StagedArrays, sta
 
 
 def begin(state: Any, staged: StagedArrays) -> Any:
-    """The first state with what its statistic reads: the points that rows are assigned to, if there are any."""
+    """Returns the first state with the arrays that its statistic reads: the points that rows are assigned to, if any."""
     arrays = _arrays(staged)
     read: dict[str, Any] = {name: arrays[name] for name in _READ if name in arrays}
     if _ASSIGNER in arrays:
@@ -89,31 +89,31 @@ def begin(state: Any, staged: StagedArrays) -> Any:
 
 
 def restore(state: Any, staged: StagedArrays) -> Any:
-    """A state with the arrays that it left in the file."""
+    """Returns a state with its staged arrays."""
     found = {name: value for name, value in _arrays(staged).items() if _is_absent(getattr(state, name, None), value)}
     return dataclasses.replace(state, **found) if found else state
 
 
 def drop_arrays(state: Any, staged: StagedArrays) -> Any:
-    """A state without the arrays that the file has; those that a step has changed, or statistics read, stay."""
+    """Returns a state without staged arrays; those that a step has changed, or that statistics read, stay."""
     file = {name: value for name, value in _arrays(staged).items() if name not in _READ}
     names = [name for name, value in file.items() if getattr(state, name, None) is value]
     return dataclasses.replace(state, **{name: _absent(getattr(state, name)) for name in names}) if names else state
 
 
 def _absent(array: NDArray[Any]) -> NDArray[Any]:
-    """What stands for an array: as many rows, but without columns; nothing at all for a vector."""
+    """Returns a placeholder for an array: as many rows, but no columns; an empty array for a vector."""
     return np.zeros((len(array), 0), dtype=array.dtype) if array.ndim > 1 else array[:0].copy()
 
 
 def _is_absent(value: Any, array: NDArray[Any]) -> bool:
-    """Whether a value stands for an array."""
+    """Returns whether a value is the placeholder of an array."""
     return type(value) is np.ndarray and value.shape == _absent(array).shape
 
 
 @functools.lru_cache(maxsize=2)
 def _arrays(staged: StagedArrays) -> dict[str, NDArray[Any]]:
-    """The arrays of a file, read once by a process; raises InputError if it is not as it was written."""
+    """Reads the arrays of a file, once per process; raises InputError if the file has changed."""
     rule = "the public points in the staging folder must stay as the launcher wrote them"
     refusal = Refusal(kind=InputError, rule=rule, remedy="use a folder that workers and launcher share")
     content = gate.read_bytes(staged.path, refusal)

@@ -1,8 +1,8 @@
-"""The state between two rounds as arrays, to the last bit: what a run needs to go on in another process.
+"""The state between two rounds as arrays, to the last bit, so that a run can resume in another process.
 
-The bytes of all arrays stand one after the other. A JSON tree says where each begins, and of what types they are part.
-Nothing has to be unpickled: the reader of a tree is given which types may be in it. Sections of the job's settings are
-not written down. Those of the job that goes on are taken, which must be equal.
+The bytes of all arrays are concatenated. A JSON tree has the offset of each, and the types that they are part of.
+Nothing has to be unpickled: the reader of a tree knows which types may be in it. Sections of the job's settings are
+not stored. They are taken from the resumed job, where they must be equal.
 """
 
 import dataclasses
@@ -24,16 +24,16 @@ _TREE, _DIGEST, _BYTES = "tree", "digest", "bytes"
 
 
 def state_to_arrays(state: Any) -> dict[str, NDArray[Any]]:
-    """A state of a protocol that runs in rounds, and all that it holds.
+    """Encodes the state of a protocol that runs in rounds, with all of its content.
 
     Args:
-      state: as `bound_broadcast.state_digest` takes it.
+      state: as in `bound_broadcast.state_digest`.
 
     Returns:
       Arrays by name, without objects; equal for states of equal bits.
 
     Raises:
-      TypeError: if it holds something that has no bits to write down.
+      TypeError: if it holds something that can't be stored bit by bit.
     """
     raw = bytearray()
     tree = json.dumps(_node(state, raw), sort_keys=True).encode()
@@ -45,12 +45,12 @@ def state_from_arrays(arrays: Mapping[str, NDArray[Any]], known: Any, type_of: C
     """Inverse of `state_to_arrays`.
 
     Args:
-      arrays: as it gave them.
+      arrays: from `state_to_arrays`.
       known: settings and first state of the same job: they have its sections of settings.
       type_of: "module:Name" -> an audited type; raises MalformedError for any other.
 
     Raises:
-      MalformedError: if the arrays are no state, or one of other settings.
+      MalformedError: if the arrays aren't a state, or are one of other settings.
     """
     sections: dict[str, pydantic.BaseModel] = {}
     _collect(known, sections)
@@ -69,12 +69,12 @@ def state_from_arrays(arrays: Mapping[str, NDArray[Any]], known: Any, type_of: C
 
 
 def type_name(kind: type) -> str:
-    """How a tree calls a type."""
+    """Returns the name of a type in a tree."""
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def _node(value: Any, raw: bytearray) -> Any:
-    """What a tree says of a value; the bytes of arrays are added to those that are there."""
+    """Returns the tree's node for a value; appends the bytes of arrays to `raw`."""
     kind = type(value)
     if value is None or kind in (bool, int, str):
         return {"is": value}
@@ -106,7 +106,7 @@ def _value(
     sections: Mapping[str, pydantic.BaseModel],
     type_of: Callable[[str], type],
 ) -> Any:
-    """What a tree says."""
+    """Returns the value of a tree's node."""
     if "is" in node:
         return node["is"]
     if "float" in node:
@@ -133,12 +133,12 @@ _PLAIN = {type_name(kind): kind for kind in (tuple, list)}
 
 
 def _section_name(section: pydantic.BaseModel) -> str:
-    """Names a section by its type and all that it says."""
+    """Names a section by its type and content."""
     return f"{type_name(type(section))} {section.model_dump_json()}"
 
 
 def _collect(value: Any, sections: dict[str, pydantic.BaseModel]) -> None:
-    """All sections of settings in a value, itself among them."""
+    """Collects all sections of settings in a value, including itself."""
     inside: Iterable[Any] = ()
     if isinstance(value, pydantic.BaseModel):
         sections[_section_name(value)] = value

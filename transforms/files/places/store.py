@@ -199,7 +199,7 @@ class Store(Protocol):
         """Opens a file to write, replacing an existing one; an object store shows it when it is closed."""
 
     def put(self, path: str, content: bytes) -> None:
-        """Writes a whole file and creates missing folders; on a local disk the file and its name are durable on return."""
+        """Writes a whole file and creates missing folders; on a local disk the file and its name are then durable."""
 
     def put_new(self, path: str, content: bytes) -> None:
         """Creates a file; on a local disk for its owner only, and durable on return.

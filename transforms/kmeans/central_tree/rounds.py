@@ -1,9 +1,9 @@
-"""The central tree as a list of rounds: a private tree over the data, its leaves' means, k-means of these means.
+"""The central tree as a list of rounds: a private tree over the data, means of its leaves, and k-means of these.
 
 It needs no server data. A first round finds the principal subspace; each round of splits divides the cells of the tree
-by a few more half-spaces and keeps those with enough rows by their noisy counts, occupied or not; the last round sums
-the rows of the leaves. Source: Chang, Ghazi, Kumar, Manurangsi (2021), "Locally private k-means in one round", whose
-tree of SimHash prefixes this is, held by a trusted aggregator; the subspace is that of Scott, Lampert, Saulpic (2025).
+by a few more half-spaces and keeps those with large enough noisy counts, occupied or not; the last round adds up
+the rows of the leaves. Source: Chang, Ghazi, Kumar, Manurangsi (2021), "Locally private k-means in one round"; this is
+its tree of SimHash prefixes with a trusted aggregator. The subspace is that of Scott, Lampert, Saulpic (2025).
 """
 
 import functools
@@ -41,11 +41,11 @@ _LEAF_COUNTS = histogram_of("how large each leaf is")
 SHAPE_SHARES = {"scatter": 0.20, "sums": 0.01, "rows": 0.01}
 """Shares of the start's budget that find the subspace, the middle and the number of rows."""
 CELLS_WEIGHT = 0.1
-"""Weight of one round of splits, and of the leaves' counts, when the leaves' sums have weight 1."""
+"""Weight of one round of splits, and of the leaves' counts; the leaves' sums have weight 1."""
 
 
 def round_specs(config: FitConfig, n_features: int) -> tuple[RoundSpec, ...]:
-    """Every release of a job with algorithm central_tree, before calibration; `n_features` is d."""
+    """Returns every release of a job with algorithm central_tree, before calibration; `n_features` is d."""
     refining = config.lloyd.share if config.lloyd.steps else 0.0
     quality = config.quality.share if config.quality else 0.0
     start = start_specs(config, n_features, 1.0 - refining - quality)
@@ -53,7 +53,7 @@ def round_specs(config: FitConfig, n_features: int) -> tuple[RoundSpec, ...]:
 
 
 def start_specs(config: FitConfig, n_features: int, total: float) -> tuple[RoundSpec, ...]:
-    """The releases of the tree, whose shares add up to `total`, in whatever protocol starts with it."""
+    """Returns the releases of the tree, whose shares add up to `total`, for any protocol that starts with it."""
     settings = TreeSettings.from_config(config)
     shape = dict(SHAPE_SHARES)
     if config.data.public_rows is not None:
@@ -71,7 +71,7 @@ def start_specs(config: FitConfig, n_features: int, total: float) -> tuple[Round
 
 
 def _shape_specs(n_features: int, shares: dict[str, float]) -> list[ReleaseSpec]:
-    """Outer product, sum and, unless it is public, number of all rows."""
+    """Returns specs for the outer product, the sum and, unless it is public, the number of all rows."""
     specs = [
         scatter_spec(n_features, shares["scatter"], meaning=LENGTHS),
         vector_spec("sums", (1, n_features), shares["sums"], meaning=MIDDLE),
@@ -80,23 +80,23 @@ def _shape_specs(n_features: int, shares: dict[str, float]) -> list[ReleaseSpec]
 
 
 def _cells_spec(size: int, share: float) -> ReleaseSpec:
-    """Counts of the cells of one round of splits."""
+    """Returns the spec for the counts of the cells of one round of splits."""
     return vector_spec("cells", (size,), share, meaning=histogram_of("how much data each cell of the tree holds"))
 
 
 def _round(name: str, *releases: ReleaseSpec) -> RoundSpec:
-    """A round of the tree."""
+    """Creates a round of the tree."""
     return RoundSpec(path=f"{NAME}/{name}", releases=releases)
 
 
 def rounds(config: FitConfig, plan: PrivacyPlan) -> tuple[Round, ...]:
-    """The calibrated rounds of a job, in order; `plan` was made from `round_specs` of the same config."""
+    """Returns the calibrated rounds of a job, in order; `plan` was made from `round_specs` of the same config."""
     n_start = 1 + [part.path for part in plan.rounds].index(f"{NAME}/leaves")
     return (*start_rounds(plan.rounds[:n_start]), *lloyd.bound(config, plan.rounds[n_start:]))
 
 
 def start_rounds(plans: tuple[RoundPlan, ...]) -> tuple[Round, ...]:
-    """The calibrated rounds of the tree; the last step returns a `MeansState` with centers, ready for Lloyd rounds.
+    """Returns the calibrated rounds of the tree; the last step returns a `MeansState` with centers for Lloyd rounds.
 
     Args:
       plans: made from `start_specs`.
@@ -114,7 +114,7 @@ def start_rounds(plans: tuple[RoundPlan, ...]) -> tuple[Round, ...]:
 
 
 def shape_statistic(block: ClientBlock, state: TreeState, *, counted: bool) -> NDArray[np.int64]:
-    """Scatter (upper triangle), sum, and if `counted` number of all rows; at client level sums of clients' means."""
+    """Computes scatter (upper triangle), sum and, if `counted`, number of all rows; for clients, of their means."""
     everything = Assigner(np.zeros((1, block.points.shape[1])))
     bound = state.frame.lattice.clipping_norm**2
     scatter = of_unit(state.privacy_unit).outer_product(block, state.frame, bound, relative=True)
@@ -123,17 +123,17 @@ def shape_statistic(block: ClientBlock, state: TreeState, *, counted: bool) -> N
 
 
 def split_statistic(block: ClientBlock, state: TreeState) -> NDArray[np.int64]:
-    """Rows per cell of the open nodes; at client level relative to the client's rows and clipped."""
+    """Counts rows per cell of the open nodes; at client level relative to the client's rows and clipped."""
     return of_unit(state.privacy_unit).histogram(block, state.frame, state.partition, state.bound, relative=True)
 
 
 def leaves_statistic(block: ClientBlock, state: TreeState) -> NDArray[np.int64]:
-    """Sums of the rows of every leaf, then their counts."""
+    """Computes the sums of the rows of every leaf, then their counts."""
     return _sums_and_counts(block, state, state.partition)
 
 
 def _sums_and_counts(block: ClientBlock, state: TreeState, partition: RowLabels) -> NDArray[np.int64]:
-    """Sums and counts; the norm of a client's sums is bounded by that of its counts times the clipping norm."""
+    """Computes sums and counts; a client's sums are bounded by the bound on its counts times the clipping norm."""
     form, sums_bound = of_unit(state.privacy_unit).mean_sums_and_counts, state.frame.lattice.clipping_norm * state.bound
     return form(block, state.frame, partition, sums_bound, state.bound)
 

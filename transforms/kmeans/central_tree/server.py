@@ -25,18 +25,18 @@ from dapple_dp.transforms.numerics.kmeans.starts import seeding
 from dapple_dp.transforms.numerics.kmeans.tree import Hyperplanes, Rule, Tree
 
 KEEP_NOISE = 10.0
-"""A leaf is worth keeping if its mean is known, in the subspace, to one of this many parts of the radius."""
+"""A leaf is kept if its mean is known, in the subspace, to within the radius divided by this number."""
 
 FIRST_PARTS = 4
-"""Equal parts over which a client's rows are taken to be spread before anything is known; a guess costs no privacy."""
+"""Equal parts over which a client's rows are assumed to spread at first; a wrong guess costs no privacy."""
 
 
 def initial_state(config: CentralTreeFit, server: NDArray[np.float64], n_features: int) -> TreeState:
-    """State before the first round, from public data only.
+    """Returns the state before the first round, from public data only.
 
     Args:
       config: the job, with a `tree` section.
-      server: shape (q, d), feature units: public points; they give the center, if the job asks for that.
+      server: shape (q, d), feature units: public points, for the center if the job asks for that.
       n_features: d.
 
     Raises:
@@ -48,7 +48,7 @@ def initial_state(config: CentralTreeFit, server: NDArray[np.float64], n_feature
 
 
 def _center(config: CentralTreeFit, server: NDArray[np.float64], n_features: int) -> NDArray[np.float64]:
-    """Public center of the ball, shape (d,)."""
+    """Returns the public center of the ball, shape (d,)."""
     if config.clipping.center is ClippingCenter.SERVER_MEAN:
         return np.asarray(server.mean(axis=0))
     given = config.tree.center or (0.0,) * n_features
@@ -61,7 +61,7 @@ def _center(config: CentralTreeFit, server: NDArray[np.float64], n_features: int
 
 
 def start_state(settings: TreeSettings, frame: Frame) -> TreeState:
-    """State before the first round in any public frame, for protocols that start with this tree.
+    """Returns the state before the first round in any public frame, for protocols that start with this tree.
 
     Raises:
       ConfigError: if the tree has fewer leaves than centers are asked for.
@@ -79,7 +79,7 @@ def start_state(settings: TreeSettings, frame: Frame) -> TreeState:
 
 
 def _with_hyperplanes(state: TreeState, normals: NDArray[np.float64], offsets: NDArray[np.float64]) -> TreeState:
-    """The state with a tree that has a root only.
+    """Returns the state with a tree that consists of its root.
 
     Args:
       state: so far.
@@ -92,7 +92,7 @@ def _with_hyperplanes(state: TreeState, normals: NDArray[np.float64], offsets: N
 
 
 def shape_step(state: TreeState, releases: Releases) -> TreeState:
-    """After the scatter: half-spaces through the middle of the data, or near it, inside the principal subspace."""
+    """Handles the scatter: lays half-spaces through or near the middle of the data, inside the principal subspace."""
     settings, norm = state.settings, state.frame.lattice.clipping_norm
     units = (norm**2 * 2.0 ** (-2 * lattice.OUTER_BITS), state.unit, 1.0 / lattice.SUM_UNITS)
     done = tuple(release.with_unit(unit) for release, unit in zip(releases, units, strict=False))
@@ -112,12 +112,12 @@ def shape_step(state: TreeState, releases: Releases) -> TreeState:
 
 
 def split_step(state: TreeState, releases: Releases, of_leaves: ReleasePlan) -> TreeState:
-    """After a histogram of cells: divides the open nodes and says which of their parts stay open.
+    """Handles a histogram of cells: divides the open nodes and decides which parts stay open.
 
     Args:
       state: with a tree.
       releases: the histogram.
-      of_leaves: plan of the leaves' sums, whose noise says how many rows a leaf needs.
+      of_leaves: plan of the leaves' sums, whose noise sets how many rows a leaf needs.
     """
     release = releases[0].with_unit(state.bound / lattice.SUM_UNITS)
     divided, settings = state.partition, state.settings
@@ -139,7 +139,7 @@ def split_step(state: TreeState, releases: Releases, of_leaves: ReleasePlan) -> 
 
 
 def _rule(state: TreeState, cell_stddev: float, of_leaves: ReleasePlan) -> Rule:
-    """When a node is kept: its mean would be known well enough, or it is half a cluster, and it is no mere noise."""
+    """Returns the rule for keeping a node: its mean would be known well enough or it is half a cluster, not noise."""
     n_dims = state.basis.shape[1]
     sums_stddev = of_leaves.noise_stddev / lattice.SUM_UNITS * state.bound
     known = KEEP_NOISE * math.sqrt(n_dims) * sums_stddev
@@ -148,19 +148,19 @@ def _rule(state: TreeState, cell_stddev: float, of_leaves: ReleasePlan) -> Rule:
 
 
 def _unit_bound(state: TreeState, counts: NDArray[np.float64]) -> float:
-    """Norm of the relative histogram of a unit whose rows are drawn from all of the data; never more than before."""
+    """Returns the norm of the relative histogram of a unit with rows from all of the data; never more than before."""
     unit, weights = state.privacy_unit, counts / counts.sum()
     collision = float((weights**2).sum())
     return min(state.bound, unit.share(math.sqrt(collision + (1.0 - collision) / unit.rows)))
 
 
 class ClusteredLeaves(NamedTuple):
-    """Leaves as points, and to which cluster each belongs.
+    """Leaves as points, with the cluster of each.
 
     Attributes:
-      points: shape (n, d), centered feature units; leaves first, then stand-ins where these are fewer than clusters.
+      points: shape (n, d), centered feature units; leaves first, then stand-ins if leaves are too few.
       weights: shape (n,).
-      proxy_costs: by which the number of clusters was chosen; empty where it was given.
+      proxy_costs: costs by which the number of clusters was chosen; empty if it was given.
       clustering: of the points, in the subspace.
     """
 
@@ -171,14 +171,14 @@ class ClusteredLeaves(NamedTuple):
 
 
 def noisy_leaves(state: TreeState, releases: Releases) -> NoisyMeans:
-    """Sums and counts of the leaves, feature units, of releases that know theirs."""
+    """Returns the sums and counts of the leaves, feature units, from releases with their units."""
     sums, counts = releases
     n_leaves = min(len(state.leaf_counts), state.settings.n_leaves)
     return NoisyMeans(sums.decoded[:n_leaves], counts.decoded[:n_leaves], sums.stddev, counts.stddev)
 
 
 def clustered_leaves(state: TreeState, leaves: NoisyMeans) -> ClusteredLeaves:
-    """k-means of the means of the leaves."""
+    """Clusters the means of the leaves by k-means."""
     settings = state.settings.means
     points, weights = _points(state, leaves)
     n_clusters, proxy_costs = settings.n_clusters, np.zeros(0)
@@ -193,7 +193,7 @@ def clustered_leaves(state: TreeState, leaves: NoisyMeans) -> ClusteredLeaves:
 
 
 def leaves_step(state: TreeState, releases: Releases) -> MeansState:
-    """After the sums of the leaves: k-means of their means, and a state from which Lloyd rounds may go on."""
+    """Handles the sums of the leaves: runs k-means on their means, and returns a state for Lloyd rounds."""
     settings = state.settings.means
     sums, counts = (
         releases[0].with_unit(state.unit * state.bound),
@@ -224,7 +224,7 @@ def leaves_step(state: TreeState, releases: Releases) -> MeansState:
 
 
 def _points(state: TreeState, leaves: NoisyMeans) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Means of the leaves inside the clipping ball, centered feature units, and their weights.
+    """Returns the means of the leaves inside the clipping ball, centered feature units, and their weights.
 
     If there are fewer leaves than clusters, public points without weight stand in for the missing ones.
     """
@@ -237,7 +237,7 @@ def _points(state: TreeState, leaves: NoisyMeans) -> tuple[NDArray[np.float64], 
 
 
 def _prior(state: TreeState, leaves: NoisyMeans, clustering: seeding.Clustering) -> Prior:
-    """Mean of the leaves of each cluster, and its expected squared error by noise alone."""
+    """Returns the mean of the leaves of each cluster, and its expected squared error by noise alone."""
     n_leaves, n_clusters = len(leaves.counts), len(clustering.centers)
     members = (clustering.labels[:n_leaves, None] == np.arange(n_clusters)).astype(np.float64)
     n_members = members.sum(axis=0)
@@ -251,6 +251,6 @@ def _prior(state: TreeState, leaves: NoisyMeans, clustering: seeding.Clustering)
 
 
 def _pseudo_clients(state: TreeState, weights: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Pseudo-clients whose rows are leaves drawn by weight; none at record level."""
+    """Returns pseudo-clients whose rows are leaves drawn by weight; none at record level."""
     unit, seed = state.privacy_unit, state.settings.means.seed
     return seeding.weighted_clients(weights, unit.rows, unit.simulated(bounds.PSEUDO_CLIENTS), seed)

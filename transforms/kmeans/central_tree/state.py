@@ -1,4 +1,4 @@
-"""What travels between the rounds of the central tree: public parameters, releases, and what was computed from them."""
+"""State between the rounds of the central tree: public parameters, releases, and what was computed from them."""
 
 import dataclasses
 from typing import NoReturn
@@ -18,17 +18,17 @@ from dapple_dp.transforms.numerics.kmeans import tree
 from dapple_dp.transforms.numerics.kmeans.tree import Tree
 
 MAX_OPEN = 256
-"""Nodes that one round divides, at most."""
+"""Most nodes that one round divides."""
 MAX_LEAVES = 512
-"""Leaves whose rows are summed, at most."""
+"""Most leaves whose rows are summed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TreeSettings:
-    """Public parameters that server steps and statistics read; all from the job's config.
+    """Public parameters for server steps and statistics, all from the job's config.
 
     Attributes:
-      means: those that rounds of sums and counts read too.
+      means: parameters that rounds of sums and counts read, too.
       depth: number of half-spaces.
     """
 
@@ -37,7 +37,7 @@ class TreeSettings:
 
     @classmethod
     def from_config(cls, config: FitConfig) -> "TreeSettings":
-        """Settings of a job; without a `tree` section those of a section that leaves everything out."""
+        """Creates the settings of a job; without a `tree` section, the defaults of one."""
         options = config.tree if config.algorithm is Algorithm.CENTRAL_TREE else None
         return cls(
             means=MeansSettings.from_config(config),
@@ -61,7 +61,7 @@ class TreeSettings:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TreeState:
-    """Everything a round may broadcast: no private number but in `releases` and what follows from them.
+    """State that a round may broadcast; it depends on private rows only through `releases`.
 
     Attributes:
       settings: public parameters.
@@ -70,7 +70,7 @@ class TreeState:
       bound: L2 norm of a unit's relative histogram over the next cells or leaves.
       server: shape (0, d): there are no server points.
       basis: shape (d, n_dims): the subspace in which leaves are compared; all of space without a first round.
-      tree: what is divided so far; None before the half-spaces are known.
+      tree: divided so far; None before the half-spaces are known.
       open_counts: shape (n_open,): noisy counts of the nodes that the next round divides.
       leaf_counts: shape (n_leaves,): noisy counts of the leaves so far.
       releases: all so far, in order.
@@ -89,27 +89,27 @@ class TreeState:
 
     @property
     def centers(self) -> None:
-        """There are none before the last round."""
+        """None before the last round."""
 
     @property
     def positions(self) -> None:
-        """There are none before the last round."""
+        """None before the last round."""
 
     @property
     def move_stddevs(self) -> None:
-        """There are no centers before the last round."""
+        """None before the last round, since there are no centers."""
 
     @property
     def privacy_unit(self) -> Unit:
-        """What one neighbor adds or removes."""
+        """Unit that one neighbor adds or removes."""
         return self.settings.means.unit
 
     @property
     def cells(self) -> None:
-        """No histogram is released over cells of a grid."""
+        """None, since no histogram is released over cells of a grid."""
 
     def broadcast(self) -> "TreeState":
-        """What statistics read of the state: all but the releases."""
+        """Returns the part of the state that statistics read: all but the releases."""
         return dataclasses.replace(self, releases=())
 
     @property
@@ -127,5 +127,5 @@ class TreeState:
         return self.frame.lattice.unit(lattice.SUM_BITS)
 
     def model(self) -> NoReturn:
-        """There is no clustering before the last round, whose step returns another state."""
+        """Raises ValueError: there is no clustering before the last round, whose step returns another state."""
         raise ValueError("model must be asked for after the round of leaf sums; run that round first.")

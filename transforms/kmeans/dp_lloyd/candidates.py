@@ -1,9 +1,9 @@
-"""DP-Lloyd's start `candidates`: public draws in a noisy subspace, which histograms refine round by round.
+"""DP-Lloyd's start `candidates`: public draws in a noisy subspace, refined by histograms round by round.
 
-A noisy mean and a noisy scatter say where the rows are, and along which directions their clusters differ. Candidates
-are drawn from that Gaussian; each round asks rows for their nearest candidate and lets the next ones evolve from those
-that many rows are near to. The Lloyd rounds start from k-means of the last ones. At client level all bounds are those
-of a client whose rows are drawn alike, so they fall with its number of rows; clients that differ are clipped.
+A noisy mean and a noisy scatter locate the rows, and give the directions along which clusters differ. Candidates
+are drawn from that Gaussian; each round counts the rows nearest to each candidate, and the next candidates evolve from
+those with many rows. The Lloyd rounds start from k-means of the last ones. At client level all bounds are those
+of a client with identically distributed rows, so they fall with its number of rows; clients that differ are clipped.
 
 Source: after Humphries, Lin, Yekhanin (2026), "PE-means" (arXiv 2606.00342), for candidates that evolve by public
 mutation; Scott, Lampert, Saulpic (2025) for the subspace. Shares, counts and spreads were found by prototypes.
@@ -39,57 +39,57 @@ from dapple_dp.transforms.numerics.one_thread import one_thread
 HISTOGRAMS = 3
 """Rounds that refine the candidates."""
 PER_CLUSTER = 10
-"""Candidates for each cluster, at least."""
+"""Fewest candidates for each cluster."""
 MOST_PER_CLUSTER = 20
-"""Candidates for each cluster, at most: where rows are many beside the noise of a bin. These lie anywhere at first."""
+"""Most candidates for each cluster, if rows are many compared to a bin's noise. Additional ones lie anywhere."""
 PLENTY = 50.0
-"""Noise stddevs of a bin in the mean cluster from which on there are more of them, and cells of a fine round split."""
+"""Noise stddevs of a bin in the mean cluster from which on `PER_CLUSTER` is exceeded, and fine cells are split."""
 STDDEVS_PER_CANDIDATE = 3.0
-"""Noise stddevs of a bin in the rows of the mean candidate, between these two limits."""
+"""Rows of the mean candidate, in noise stddevs of a bin, between these two limits."""
 SHARES = {"rows": 0.02, "server": 0.12, "mean": 0.1, "scatter": 0.68, "candidates": 0.2, "spread": 0.02}
-"""Of the start's budget, in proportion; that of `candidates` is for all of these rounds."""
+"""Shares of the start's budget, in proportion; that of `candidates` is for all of these rounds."""
 WIDE = 25
-"""Features from which on the scatter of rows needs all of its share; below, the candidates get the rest of it."""
+"""Features from which on the scatter needs all of its share; with fewer, the candidates get the rest of it."""
 FINE_ROUNDS = 1
 """Lloyd rounds with more centers than clusters, so that no cluster goes without one."""
 FINE_CENTERS = 2
 """Centers of these rounds for each cluster."""
 SPLIT_CENTERS = 3
-"""The same where their cells are split."""
+"""Centers of these rounds for each cluster if their cells are split."""
 INNER = 2.5
 """Radius of an inner cell, in root mean squared distances of rows from their center."""
 OUTER = 4.0
 """Radius to which rows beyond an inner cell are shortened, in radii of the Lloyd rounds."""
 SEEN_STDDEVS = 3.0
-"""Noise stddevs of a count from which on the rows beyond an inner cell are taken for a cluster of their own."""
+"""Noise stddevs of a count from which on the rows beyond an inner cell count as a separate cluster."""
 MERGE_RESTARTS = 30
 """Restarts of k-means on the centers of these rounds."""
 ROOM = 1.1
 """First radius of the Lloyd rounds, in root mean squared distances of rows from their mean."""
 OFF = 3.5
-"""Noise stddevs by which means must differ from server rows that are off, since every round looks at every cluster."""
+"""Noise stddevs by which a mean must differ from server rows that are off; every round looks at every cluster."""
 SHORTENED = 0.9
-"""Distance of rows from their mean, in norms of the scatter's frame, from which too many were shortened to judge it."""
+"""Distance of rows from their mean, in norms of the scatter's frame, above which too many rows were shortened."""
 IN_DOUBT = 0.5
 """Noise stddevs by which server rows may seem worse than the candidates and still start the Lloyd rounds."""
 
 DECISIVE = 0.5
-"""Largest difference that counts, in squared distances that most server rows keep from their centers."""
+"""Largest difference that counts, as a part of the squared distance of most server rows to their centers."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CandidateState(LloydState):
-    """What travels between the rounds of a job that starts from candidates.
+    """State between the rounds of a job that starts from candidates.
 
     Attributes:
       candidates: of the next histogram, in the subspace; None before it is known.
-      deviations: shape (n_dims,), feature units: of the rows along the directions of the subspace.
-      step: histograms that were released.
-      inner: lattice units: radius of the inner cells of a fine round; None where cells are not split.
-      served: what public server rows give; None without them.
-      heirs: shape (HEIRS k, d), feature units, from the middle of the domain: of weighted server points.
-      prior: what server rows, and later the rounds, say of the centers; None where they started from candidates.
-      rivals: as `centers`, two for each cluster: those that the candidates found, then those of the server rows.
+      deviations: shape (n_dims,), feature units: stddevs of the rows along the directions of the subspace.
+      step: number of released histograms.
+      inner: lattice units: radius of the inner cells of a fine round; None if cells are not split.
+      served: start from public server rows; None without them.
+      heirs: shape (HEIRS k, d), feature units, from the middle of the domain: centers of weighted server points.
+      prior: prior of the centers from server rows, updated by rounds; None if they started from candidates.
+      rivals: as `centers`, two for each cluster: first those of the candidates, then those of the server rows.
     """
 
     candidates: Assigner | None = None
@@ -103,13 +103,13 @@ class CandidateState(LloydState):
 
     @property
     def sums_bound(self) -> int:
-        """Lattice units: that of a unit whose rows lie around their centers in all directions."""
+        """Lattice units: bound of a unit whose rows lie around their centers in all directions."""
         alike = min(self.settings.unit_radius, 1.0 / math.sqrt(self.settings.unit.rows))
         return max(1, int(alike * self.radius))
 
     @property
     def count_bound(self) -> float:
-        """That of a unit whose rows are spread over all clusters."""
+        """Bound of a unit whose rows are spread over all clusters."""
         return spread_norm(self.settings, self.settings.n_clusters if self.centers is None else len(self.centers))
 
     @property
@@ -124,13 +124,13 @@ class CandidateState(LloydState):
 
     @property
     def directions(self) -> Projection:
-        """Of the subspace; raises ValueError before it is known."""
+        """Projection to the subspace; raises ValueError before it is known."""
         return self.known_candidates.projection or Projection.from_basis(np.eye(self.n_features))
 
     def moved(
         self, sums: NDArray[np.float64], counts: NDArray[np.float64], stddev: float
     ) -> tuple[Self, NDArray[np.float64]]:
-        """Moves that are shrunken in the subspace and across it, or blended with what server rows say."""
+        """Returns moves that are shrunken in the subspace and across it, or blended with the server rows' prior."""
         if self.prior is None:
             return LloydState.moved(self, sums, counts, stddev)
         origins = self.known_centers * self.unit
@@ -148,22 +148,22 @@ class CandidateState(LloydState):
 
 
 def spread_norm(settings: LloydSettings, n_parts: float) -> float:
-    """L2 norm of the fractions of a unit's rows over equal parts, as expected of independent rows; 1 for one row."""
+    """Returns the L2 norm of the fractions of a unit's rows over equal parts, for independent rows; 1 for one row."""
     return settings.unit.share(min(1.0, math.sqrt(1.0 / settings.unit.rows + 1.0 / n_parts)))
 
 
 def n_candidates(settings: LloydSettings, n_features: int) -> int:
-    """Bins of a histogram: public, and as many as any number of rows and of server rows may ask for."""
+    """Returns the bins of a histogram: public, enough for any number of rows and of server rows."""
     return _most_drawn(settings, n_features) + (served.PER_CLUSTER * settings.n_clusters if settings.served else 0)
 
 
 def _most_drawn(settings: LloydSettings, n_features: int) -> int:
-    """Candidates that are drawn, at most."""
+    """Returns the most candidates that are drawn."""
     return n_used(settings, n_features, math.inf if settings.public_rows is None else settings.public_rows)
 
 
 def n_used(settings: LloydSettings, n_features: int, n_rows: float) -> int:
-    """Candidates that are drawn for a public or noisy number of rows; bounds of clients are those of `PER_CLUSTER`."""
+    """Returns the number of candidates for a public or noisy number of rows; clients' bounds assume `PER_CLUSTER`."""
     fewest = PER_CLUSTER * settings.n_clusters
     if not _plenty(settings, n_features, n_rows):
         return fewest
@@ -172,40 +172,40 @@ def n_used(settings: LloydSettings, n_features: int, n_rows: float) -> int:
 
 
 def _bin_stddev(settings: LloydSettings, n_features: int) -> float:
-    """Noise of a bin of a histogram, rows."""
+    """Returns the noise of a bin of a histogram, in rows."""
     return settings.multiplier(shares(settings, n_features)["candidates"])
 
 
 def _plenty(settings: LloydSettings, n_features: int, n_rows: float) -> bool:
-    """Whether a public or noisy number of rows is large beside the noise of a bin, so that small clusters show."""
+    """Returns whether the number of rows is so large compared to the noise of a bin that small clusters show."""
     by_row = settings.unit.kind is PrivacyUnit.RECORD
     return by_row and n_rows >= PLENTY * settings.n_clusters * _bin_stddev(settings, n_features)
 
 
 def splits(settings: LloydSettings, n_features: int) -> bool:
-    """Whether cells of the fine round are split where rows are plenty, by what is public."""
+    """Returns whether cells of the fine round are split if there are enough rows, by public settings."""
     return settings.unit.kind is PrivacyUnit.RECORD and fine_rounds(settings, n_features) > 0
 
 
 def n_fine(settings: LloydSettings, n_features: int, n_rows: float) -> int:
-    """Centers of a fine round for a public or noisy number of rows."""
+    """Returns the centers of a fine round for a public or noisy number of rows."""
     split = splits(settings, n_features) and _plenty(settings, n_features, n_rows)
     return (SPLIT_CENTERS if split else FINE_CENTERS) * settings.n_clusters
 
 
 def fine_cells(settings: LloydSettings, n_features: int) -> int:
-    """Cells of a fine round: public, and as many as any number of rows may ask for."""
+    """Returns the cells of a fine round: public, enough for any number of rows."""
     return (2 if splits(settings, n_features) else 1) * n_fine(settings, n_features, math.inf)
 
 
 def fine_rounds(settings: LloydSettings, n_features: int) -> int:
-    """How many of the Lloyd rounds are fine: with more centers than clusters."""
+    """Returns how many Lloyd rounds are fine, with more centers than clusters."""
     begins = settings.options.start is LloydStart.CANDIDATES and not settings.warm
     return min(FINE_ROUNDS, settings.n_rounds(n_features) - 1) if begins else 0
 
 
 def shares(settings: LloydSettings, n_features: int) -> dict[str, float]:
-    """Shares of the whole budget by release; that of the histograms is for one of them."""
+    """Returns the shares of the whole budget by release; that of the histograms is for one of them."""
     unused = {
         "rows": settings.public_rows is not None,
         "spread": not splits(settings, n_features),
@@ -220,7 +220,7 @@ def shares(settings: LloydSettings, n_features: int) -> dict[str, float]:
 
 
 def initial_state(config: DPLloydFit, server: NDArray[np.float64], n_features: int) -> CandidateState:
-    """State before the first round, from public data only; arguments as of `dp_lloyd_starts.initial_state`."""
+    """Returns the state before the first round, from public data; arguments as in `dp_lloyd_starts.initial_state`."""
     plain = dp_lloyd_starts.initial_state(config, server, n_features)
     given = {field.name: getattr(plain, field.name) for field in dataclasses.fields(LloydState)}
     if not plain.settings.served:
@@ -229,19 +229,19 @@ def initial_state(config: DPLloydFit, server: NDArray[np.float64], n_features: i
 
 
 def scatter_bound(state: CandidateState) -> float:
-    """Bound on the mean outer product of a unit's rows around the mean, feature units squared (Frobenius); public."""
+    """Returns the public bound on a unit's mean outer product around the mean, feature units squared (Frobenius)."""
     return dp_lloyd_starts.near(state).lattice.clipping_norm ** 2 * spread_norm(
         state.settings, min(state.settings.n_clusters, state.n_features)
     )
 
 
 def histogram_bound(state: CandidateState) -> float:
-    """The largest norm of a unit's histogram of candidates, as fractions of its rows; public."""
+    """Returns the largest norm of a unit's histogram of candidates, as fractions of its rows; public."""
     return spread_norm(state.settings, _most_drawn(state.settings, state.n_features) / 2.0)
 
 
 def scatter_step(state: CandidateState, releases: Releases) -> CandidateState:
-    """After the scatter: the subspace, candidates drawn in it, and a first radius for the Lloyd rounds."""
+    """Handles the scatter: finds the subspace, candidates in it, and a first radius for the Lloyd rounds."""
     settings, n_features = state.settings, state.n_features
     near = dp_lloyd_starts.near(state)
     release = releases[0].with_unit(scatter_bound(state) * 2.0 ** (-2 * lattice.OUTER_BITS))
@@ -272,9 +272,9 @@ def scatter_step(state: CandidateState, releases: Releases) -> CandidateState:
 
 
 def _radius(state: CandidateState, distance: float) -> int:
-    """Lattice units: of the Lloyd rounds, by the noisy distance (feature units) of rows from their mean.
+    """Returns the lattice radius of the Lloyd rounds, by the noisy distance (feature units) of rows from their mean.
 
-    Rows were shortened to the norm of the scatter's frame; where many were, the public radius is the better guess.
+    Rows were shortened to the norm of the scatter's frame; if many were, the public radius is the better guess.
     """
     if distance > SHORTENED * dp_lloyd_starts.near(state).lattice.clipping_norm:
         return state.radius
@@ -282,9 +282,9 @@ def _radius(state: CandidateState, distance: float) -> int:
 
 
 def _with_candidates(state: CandidateState, points: NDArray[np.float64]) -> CandidateState:
-    """The state with candidates at points (n, n_dims) of the subspace, measured from the mean, feature units.
+    """Returns the state with candidates at points (n, n_dims) of the subspace, measured from the mean, feature units.
 
-    Server points, or what was found of them, come after them.
+    Server points, or the centers found from them, come last.
     """
     projection = state.directions
     if state.served is not None:
@@ -298,7 +298,7 @@ def _with_candidates(state: CandidateState, points: NDArray[np.float64]) -> Cand
 
 
 def candidates_step(state: CandidateState, releases: Releases) -> CandidateState:
-    """After a histogram of candidates: the next generation, and after the last one k-means of it."""
+    """Handles a histogram of candidates: draws the next generation or, after the last one, runs k-means on it."""
     settings, projection = state.settings, state.directions
     release = releases[0].with_unit(histogram_bound(state) / lattice.SUM_UNITS)
     mean = dp_lloyd_starts.known_mean(state)
@@ -324,7 +324,7 @@ def candidates_step(state: CandidateState, releases: Releases) -> CandidateState
 
 
 def _with_heirs(state: CandidateState, counts: NDArray[np.float64], stddev: float) -> CandidateState:
-    """The state with centers of the server points by their counts in the first histogram, if there are some."""
+    """Returns the state with centers of server points, weighted by the first histogram, if there are some."""
     if state.served is None:
         return state
     k, seed, basis = state.settings.n_clusters, state.settings.seed, state.directions.basis
@@ -336,7 +336,7 @@ def _with_heirs(state: CandidateState, counts: NDArray[np.float64], stddev: floa
 def _lifted(
     state: CandidateState, points: NDArray[np.float64], weights: NDArray[np.float64], n_centers: int
 ) -> NDArray[np.float64]:
-    """k-means of weighted points of the subspace as lattice integers in the domain."""
+    """Clusters weighted points of the subspace by k-means, and returns centers as lattice integers in the domain."""
     settings = state.settings
     found = seeding.weighted_kmeans(points, weights, n_centers, KMEANS_RESTARTS, settings.seed).centers
     absolute = dp_lloyd_starts.known_mean(state) * state.unit + found @ state.directions.basis.T
@@ -344,12 +344,12 @@ def _lifted(
 
 
 def spread_bound(state: CandidateState) -> int:
-    """Squared lattice units: at which squared distances of rows from their center are capped; public."""
+    """Returns the public cap on squared distances of rows from their center, squared lattice units."""
     return squared_bound(state.known_centers, state.radius)
 
 
 def spread_step(state: CandidateState, releases: Releases) -> CandidateState:
-    """After the squared distances of rows from the fine centers: the radius of inner cells, where rows are plenty."""
+    """Handles the squared distances of rows from the fine centers: sets the radius of inner cells if rows are many."""
     bound = spread_bound(state)
     release = releases[0].with_unit(bound * state.unit**2 / lattice.SUM_UNITS)
     state = dataclasses.replace(state, releases=(*state.releases, release))
@@ -362,7 +362,7 @@ def spread_step(state: CandidateState, releases: Releases) -> CandidateState:
 
 
 def fine_step(state: CandidateState, releases: Releases, *, last: bool) -> CandidateState:
-    """After a fine round: its centers move, and after the last one k-means of them leaves one for each cluster."""
+    """Handles a fine round: moves its centers and, after the last one, merges them to one for each cluster."""
     split = state.inner is not None
     near = state if state.inner is None else dataclasses.replace(state, radius=state.inner)
     moved = dataclasses.replace(dp_lloyd_server.relative_step(near, releases), radius=state.radius)
@@ -374,7 +374,7 @@ def fine_step(state: CandidateState, releases: Releases, *, last: bool) -> Candi
     weights = moves.blended_counts(decoded, counts.stddev, total)
     if split:
         beyond = _beyond(state, *moved.releases[-2:])
-        # A center whose rows are all far from it is where they are, and no longer where it was.
+        # A center whose rows are all far away moves to them.
         left = beyond.origins[decoded[beyond.origins] <= SEEN_STDDEVS * counts.stddev]
         points, weights = np.vstack([points, beyond.points]), np.concatenate([weights, beyond.weights])
         weights[left] = 0.0
@@ -385,7 +385,7 @@ def fine_step(state: CandidateState, releases: Releases, *, last: bool) -> Candi
 
 
 class _Beyond(NamedTuple):
-    """Where many rows lie beyond inner cells: means in lattice units, noisy numbers, and whose cells these are."""
+    """Outer cells that hold many rows: means in lattice units, noisy counts, and indices of their centers."""
 
     points: NDArray[np.float64]
     weights: NDArray[np.float64]
@@ -393,7 +393,7 @@ class _Beyond(NamedTuple):
 
 
 def _beyond(state: CandidateState, sums: Release, counts: Release) -> _Beyond:
-    """Means of the outer cells whose count stands out of the noise; releases know their lattice units."""
+    """Returns the means of the outer cells with a count above the noise; releases know their lattice units."""
     size, origins = len(state.known_centers), state.known_centers
     seen = np.flatnonzero(counts.decoded[size : 2 * size] > SEEN_STDDEVS * counts.stddev)
     # A difference was stretched from the outer radius, and the unit of the release is that of the inner one.
@@ -405,15 +405,15 @@ def _beyond(state: CandidateState, sums: Release, counts: Release) -> _Beyond:
 
 
 def gain_bound(state: CandidateState) -> int:
-    """Squared lattice units: the largest difference of two squared distances of a row that counts; public."""
+    """Returns the largest difference of two squared distances of a row that counts, squared lattice units; public."""
     reach = 0.0 if state.served is None else state.served.reach
     return max(1, int(DECISIVE * (reach / state.unit) ** 2))
 
 
 def server_step(state: CandidateState, releases: Releases) -> CandidateState:
-    """After the comparison of two costs: the Lloyd rounds start from server rows where these are nearer to the rows.
+    """Handles the comparison of two costs: starts the Lloyd rounds from server rows if these are nearer to the rows.
 
-    Most rows are about as near to both starts, so a cap on differences is small, and so is the noise.
+    Most rows are about as near to both starts, so the cap on differences is small, and so is the noise.
     """
     release = releases[0].with_unit(gain_bound(state) * state.unit**2 / lattice.SUM_UNITS)
     after = dataclasses.replace(state, rivals=None, heirs=None, prior=None, releases=(*state.releases, release))

@@ -1,4 +1,4 @@
-"""DP-Lloyd as a list of rounds: Lloyd's algorithm with noise, in the settings of three papers and some of our own.
+"""DP-Lloyd as a list of rounds: Lloyd's algorithm with noise, with the settings of three papers and our own.
 
 One implementation: variant `su` adds Laplace noise to absolute sums, `g` Gaussian noise, and `fast` sums differences
 to the last centers inside a radius. A private start comes before these rounds under the same budget.
@@ -63,7 +63,7 @@ _Step = Callable[..., Any]
 
 
 def round_specs(config: DPLloydFit, n_features: int) -> tuple[RoundSpec, ...]:
-    """Every release of a job that starts on its own, before calibration; `n_features` is d."""
+    """Returns every release of a job with its own start, before calibration; `n_features` is d."""
     settings = LloydSettings.from_config(config)
     specs = {LloydStart.BEST: _start_specs, LloydStart.CANDIDATES: _candidate_specs}.get(settings.options.start)
     start = () if specs is None else for_sampled_rows(config, specs(settings, n_features))
@@ -71,12 +71,12 @@ def round_specs(config: DPLloydFit, n_features: int) -> tuple[RoundSpec, ...]:
 
 
 def lloyd_round_specs(config: DPLloydFit, n_features: int) -> tuple[RoundSpec, ...]:
-    """The Lloyd rounds alone; after a start that costs nothing they share the whole budget."""
+    """Returns the Lloyd rounds alone; after a start that costs nothing they share the whole budget."""
     return for_sampled_rows(config, _lloyd_specs(LloydSettings.from_config(config), n_features))
 
 
 def _start_specs(settings: LloydSettings, n_features: int) -> list[RoundSpec]:
-    """Rounds of start `best`."""
+    """Returns the rounds of start `best`."""
     shares = dp_lloyd_starts.start_shares(settings, n_features)
     mean = vector_spec("sums", (1, n_features), shares.get("mean", 0.0), meaning=MIDDLE)
     cells = (dp_lloyd_starts.grid_cells(settings, n_features),)
@@ -90,7 +90,7 @@ def _start_specs(settings: LloydSettings, n_features: int) -> list[RoundSpec]:
 
 
 def _candidate_specs(settings: LloydSettings, n_features: int) -> list[RoundSpec]:
-    """Rounds of start `candidates`."""
+    """Returns the rounds of start `candidates`."""
     shares = candidates.shares(settings, n_features)
     mean = vector_spec("sums", (1, n_features), shares["mean"], meaning=MIDDLE)
     specs = [("rows", vector_spec("rows", (1,), shares["rows"], meaning=N_UNITS))] if "rows" in shares else []
@@ -112,7 +112,7 @@ def _cost_spec(share: float, meaning: Meaning) -> ReleaseSpec:
 
 
 def _lloyd_specs(settings: LloydSettings, n_features: int) -> list[RoundSpec]:
-    """The Lloyd rounds, all with the same noise."""
+    """Returns the Lloyd rounds, all with the same noise."""
     variant, n_rounds = settings.options.variant, settings.n_rounds(n_features)
     weight = lloyd_rules.sums_weight(variant, n_features)
     share = settings.rounds_share / n_rounds / (weight + 1.0)
@@ -141,7 +141,7 @@ def _lloyd_specs(settings: LloydSettings, n_features: int) -> list[RoundSpec]:
 
 
 def _sums_sensitivity(variant: LloydVariant, n_features: int) -> int:
-    """Lattice units. A row's L2 norm is at most 2**SUM_BITS, so its L1 norm is at most sqrt(d) times as much."""
+    """Returns lattice units; a row's L2 norm is at most 2**SUM_BITS, so its L1 norm is at most sqrt(d) times that."""
     if variant is LloydVariant.FAST:
         return differences.RELATIVE_UNITS
     if variant is LloydVariant.G:
@@ -150,7 +150,7 @@ def _sums_sensitivity(variant: LloydVariant, n_features: int) -> int:
 
 
 def rounds(config: DPLloydFit, plan: PrivacyPlan) -> tuple[Round, ...]:
-    """The calibrated rounds of a plan that are DP-Lloyd's own, in order."""
+    """Returns the calibrated rounds of a plan that belong to DP-Lloyd, in order."""
     settings = LloydSettings.from_config(config)
     own = [each for each in plan.rounds if each.path.startswith(f"{NAME}/")]
     last_fine = next((each for each in reversed(own) if "/fine_" in each.path), None)
@@ -165,7 +165,7 @@ def _bind(settings: LloydSettings, plan: RoundPlan, last_fine: RoundPlan | None)
         "mean": (mean_statistic, dp_lloyd_starts.mean_step, lattice.SUM_BITS),
         # Its rows are measured from the noisy mean, so they are integers of another frame.
         "scatter": (scatter_statistic, dp_lloyd_starts.scatter_step, None),
-        # As of the scatter.
+        # As for the scatter.
         "directions": (directions_statistic, candidates.scatter_step, None),
         "candidates": (
             functools.partial(candidates_statistic, size=plan.size),
@@ -189,37 +189,37 @@ def _bind(settings: LloydSettings, plan: RoundPlan, last_fine: RoundPlan | None)
 
 
 def rows_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int64]:
-    """Number of rows (clients)."""
+    """Counts rows (clients)."""
     return of_unit(state.privacy_unit).count(block)
 
 
 def mean_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int64]:
-    """Sum of rows (of clients' means) around the middle of the domain."""
+    """Adds up rows (clients' means) around the middle of the domain."""
     all_rows = dp_lloyd_starts.mean_neighborhood(state)
     return of_unit(state.privacy_unit).relative_sums(block, state.frame, all_rows, all_rows.radius)[:-1]
 
 
 def scatter_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int64]:
-    """Scatter around the noisy mean (upper triangle)."""
+    """Computes the scatter around the noisy mean (upper triangle)."""
     bound, near = dp_lloyd_starts.scatter_bound(state), dp_lloyd_starts.near(state)
     return of_unit(state.privacy_unit).outer_product(block, near, bound, relative=False)
 
 
 def directions_statistic(block: ClientBlock, state: CandidateState) -> NDArray[np.int64]:
-    """Scatter around the noisy mean (upper triangle); at client level of the means of outer products."""
+    """Computes the scatter around the noisy mean (upper triangle); at client level of the means of outer products."""
     bound, near = candidates.scatter_bound(state), dp_lloyd_starts.near(state)
     return of_unit(state.privacy_unit).outer_product(block, near, bound, relative=True)
 
 
 def candidates_statistic(block: ClientBlock, state: CandidateState, *, size: int) -> NDArray[np.int64]:
-    """Rows per nearest candidate, then zeros; at client level as fractions of the client's rows, clipped."""
+    """Counts rows per nearest candidate, then zeros; at client level as fractions of the client's rows, clipped."""
     bound = candidates.histogram_bound(state)
     found = of_unit(state.privacy_unit).histogram(block, state.frame, state.known_candidates, bound, relative=True)
     return np.concatenate([found, np.zeros(size - len(found), dtype=np.int64)])
 
 
 def grid_statistic(block: ClientBlock, state: LloydState, *, size: int) -> NDArray[np.int64]:
-    """Rows (fractions of clients) per cell, zeros for coordinates that the grid does not use."""
+    """Counts rows (fractions of clients) per cell, with zeros for coordinates that the grid does not use."""
     if state.grid is None:
         raise ValueError("grid_statistic must be given a state with a grid; run the earlier rounds first.")
     found = of_unit(state.privacy_unit).histogram(block, state.frame, state.grid, 1.0, relative=True)
@@ -227,13 +227,13 @@ def grid_statistic(block: ClientBlock, state: LloydState, *, size: int) -> NDArr
 
 
 def relative_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int64]:
-    """Relative sums per cluster, then counts."""
+    """Computes relative sums per cluster, then counts."""
     form = of_unit(state.privacy_unit).relative_sums
     return form(block, state.frame, state.neighborhoods, state.sums_bound, state.count_bound)
 
 
 def server_statistic(block: ClientBlock, state: CandidateState) -> NDArray[np.int64]:
-    """By how much squared distances to the centers of server rows are smaller than to those of candidates, capped."""
+    """Adds up how much closer rows are to server rows' centers than to the candidates', squared and capped."""
     if state.rivals is None:
         return np.zeros(1, dtype=np.int64)
     found, of_server = np.split(state.rivals, 2)
@@ -241,13 +241,13 @@ def server_statistic(block: ClientBlock, state: CandidateState) -> NDArray[np.in
 
 
 def spread_statistic(block: ClientBlock, state: CandidateState) -> NDArray[np.int64]:
-    """Squared distances of rows from their nearest center, capped, added up."""
+    """Adds up the capped squared distances of rows from their nearest center."""
     form, bound = of_unit(state.privacy_unit).quality, candidates.spread_bound(state)
     return form(block, state.frame, state.known_centers, bound)[:1]
 
 
 def fine_statistic(block: ClientBlock, state: CandidateState, *, n_cells: int) -> NDArray[np.int64]:
-    """Relative sums per cell, then counts, zeros for cells that are not used; inner cells come first."""
+    """Computes relative sums per cell, then counts, with zeros for unused cells; inner cells come first."""
     if state.inner is None:
         return padded(relative_statistic(block, state), len(state.known_centers), n_cells)
     if not isinstance(state.privacy_unit, Rows):
@@ -257,7 +257,7 @@ def fine_statistic(block: ClientBlock, state: CandidateState, *, n_cells: int) -
 
 
 def absolute_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int64]:
-    """Sums per cluster (of clients' means), measured from the middle of the domain, then counts."""
+    """Computes sums per cluster (of clients' means), measured from the middle of the domain, then counts."""
     assigner = Assigner(state.known_centers)
     form, norm = of_unit(state.privacy_unit).mean_sums_and_counts, state.frame.lattice.clipping_norm
     return form(block, state.frame, assigner, norm, 1.0)

@@ -1,8 +1,8 @@
-"""What public server rows give to DP-Lloyd's start `candidates`: candidates of their own, and a rival of what is found.
+"""Public server rows in DP-Lloyd's start `candidates`: additional candidates, and an alternative to the result.
 
-They join the first histogram, so that private counts weigh them. What k-means of the weighted ones finds joins the
-others. Where rows are few beside the noise, counts decide little: one released number compares the cost of the centers
-that the candidates found with that of the weighted server rows, and the cheaper ones start the Lloyd rounds.
+They join the first histogram, so that private counts weight them. k-means of the weighted ones gives candidates for
+later histograms. With few rows, noise hides the counts. So one released number compares the cost of the centers
+from the candidates with that of the centers from weighted server rows, and the cheaper ones start the Lloyd rounds.
 
 Source: weights of server points and their means after Scott, Lampert, Saulpic (2025), FedDP-Init.
 """
@@ -21,25 +21,25 @@ from dapple_dp.transforms.numerics.kmeans.starts import seeding, spaces
 from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
 
 PER_CLUSTER = 30
-"""Server points for each cluster in the first histogram, at most; more rows are replaced by as many means."""
+"""Most server points for each cluster in the first histogram; more rows are replaced by as many means."""
 HEIRS = 2
 """Centers of weighted server points for each cluster that join the later histograms."""
 _FOLDS = 4
 _REACH = 0.95
 _MOST_ROWS = 10_000
-"""Public rows that are read, at most: a random part of more."""
+"""Most public rows that are read: a random part of more."""
 _RESTARTS = 4
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ServerStart:
-    """Public rows, and what follows from them alone.
+    """Public rows, and values that follow from them alone.
 
     Attributes:
       points: shape (m, d), feature units, measured from the middle of the domain.
-      masses: shape (m,): server rows that each stands for.
-      reach: feature units: most server rows lie within it of centers that were found without them.
-      in_full_space: whether points cluster better in all directions than in those of the private subspace.
+      masses: shape (m,): number of server rows that each point stands for.
+      reach: feature units: distance within which most server rows lie from centers that were found without them.
+      in_full_space: True if points cluster better in all directions than in those of the private subspace.
     """
 
     points: NDArray[np.float64]
@@ -49,7 +49,7 @@ class ServerStart:
 
     @classmethod
     def of(cls, settings: LloydSettings, server: NDArray[np.float64]) -> "ServerStart | None":
-        """What public rows, shape (q, d), feature units, give; None if they are too few to be split."""
+        """Creates the start from public rows, shape (q, d), feature units; None if there are too few to be split."""
         k, seed = settings.n_clusters, settings.seed
         rows = np.clip(server, settings.box.low, settings.box.high) - settings.box.middle(server.shape[1])
         if len(rows) < max(2 * k, _FOLDS):
@@ -68,13 +68,13 @@ class ServerStart:
 
     @property
     def rows(self) -> NDArray[np.float64]:
-        """Points, each as often as the rows that it stands for; shape (q, d)."""
+        """Points, each repeated for the rows that it stands for; shape (q, d)."""
         return np.repeat(self.points, self.masses.astype(np.int64), axis=0)
 
     def prior(
         self, counts: NDArray[np.float64], stddev: float, basis: NDArray[np.float64], n_centers: int, seed: int
     ) -> Prior:
-        """k-means of the points by released counts, lifted to the means of their rows, with how far these may be off.
+        """Clusters the points by released counts; returns the means of their rows, and the expected errors of these.
 
         Args:
           counts: shape (m,), noisy: private rows nearest to each point.
@@ -91,7 +91,7 @@ class ServerStart:
 
 
 def _reach(rows: NDArray[np.float64], k: int, seed: int) -> float:
-    """Distance that most rows, in random order, keep from the nearest center that k-means finds without them."""
+    """Returns the distance from most rows to the nearest center that k-means finds without them."""
     fold = np.arange(len(rows)) % _FOLDS
     squared = np.zeros(len(rows))
     for each in range(_FOLDS):

@@ -18,7 +18,7 @@ AnyLloydState = TypeVar("AnyLloydState", bound=LloydState)
 
 
 def relative_step(state: AnyLloydState, releases: Releases) -> AnyLloydState:
-    """After relative sums and counts: every center moves, at most by the radius, into the domain."""
+    """Handles relative sums and counts: moves every center, at most by the radius, inside the domain."""
     settings, radius = state.settings, state.settings.radius(state.n_features)
     sums = releases[0].with_unit(relative_unit(state, state.sums_bound))
     counts = releases[1].with_unit(state.count_bound / lattice.SUM_UNITS)
@@ -37,19 +37,19 @@ def relative_step(state: AnyLloydState, releases: Releases) -> AnyLloydState:
 
 
 def relative_unit(state: LloydState, bound: int) -> float:
-    """Feature units of one lattice step of relative sums whose norm is bounded by `bound` lattice units."""
+    """Returns the feature units of one lattice step of relative sums bounded by `bound` lattice units."""
     return state.unit / stretch(bound)
 
 
 def absolute_step(state: AnyLloydState, releases: Releases) -> AnyLloydState:
-    """After absolute sums and counts: every center becomes their quotient, brought into the domain."""
+    """Handles absolute sums and counts: every center becomes their quotient, brought into the domain."""
     sums = releases[0].with_unit(state.unit)
     counts = releases[1].with_unit(1.0 / lattice.SUM_UNITS)
     return _moved_to(state, moves.divided(sums.decoded, counts.decoded), (sums, counts))
 
 
 def _moved_to(state: AnyLloydState, centers: NDArray[np.float64], releases: tuple[Release, Release]) -> AnyLloydState:
-    """The state with other centers, measured from the middle of the domain, folded into it."""
+    """Returns the state with other centers, measured from the middle of the domain and folded into it."""
     inside = folding.fold(centers, state.settings.box.half_side)
     return dataclasses.replace(
         state,

@@ -1,7 +1,7 @@
-"""Where the centers of DP-Lloyd start: public packings and server points, or rounds that look for the clusters.
+"""Starts of DP-Lloyd's centers: public packings and server points, or rounds that look for the clusters.
 
-`best` finds them on a public grid: over the domain where it has few features, elsewhere along the principal
-directions around a noisy mean. All three are releases like any other.
+`best` finds them on a public grid: over the domain if it has few features, otherwise along the principal
+directions around a noisy mean. Mean, scatter and histogram are releases like any other.
 """
 
 import dataclasses
@@ -38,15 +38,15 @@ from dapple_dp.transforms.numerics.one_thread import one_thread
 PLAIN_GRID_FEATURES = 3
 """Most features for which the grid covers the whole domain."""
 MEAN_RADIUS = 0.7
-"""Rows are shortened to this distance from the middle of the domain before their mean is taken, in half diagonals."""
+"""Distance from the middle of the domain to which rows are shortened for their mean, in half diagonals."""
 SCATTER_RADIUS = 0.5
-"""Rows are shortened to this distance from the mean before their scatter is taken, in half diagonals."""
+"""Distance from the mean to which rows are shortened for their scatter, in half diagonals."""
 _SMALLEST_VARIANCE = 1e-3
 _CLIENT_SCATTER = 0.5
 
 
 def initial_state(config: DPLloydFit, server: NDArray[np.float64], n_features: int) -> LloydState:
-    """State before the first round, from public data only.
+    """Returns the state before the first round, from public data only.
 
     Args:
       config: the job, with a `dp_lloyd` section.
@@ -60,7 +60,7 @@ def initial_state(config: DPLloydFit, server: NDArray[np.float64], n_features: i
 
 
 def state_before(settings: LloydSettings, frame: Frame, server: NDArray[np.float64]) -> LloydState:
-    """`initial_state` of settings and a frame of the domain."""
+    """Returns `initial_state` for settings and a frame of the domain."""
     n_features = server.shape[1]
     lattice.check_features(n_features, lattice.SUM_BITS)
     centers = _public_centers(settings, server)
@@ -78,7 +78,7 @@ def state_before(settings: LloydSettings, frame: Frame, server: NDArray[np.float
 
 
 def warm_state(config: DPLloydFit, centers: NDArray[np.float64]) -> LloydState:
-    """State before the first round of a start from known centers, shape (k, d), feature units."""
+    """Returns the state before the first round from known centers, shape (k, d), feature units."""
     n_features = centers.shape[1]
     lattice.check_features(n_features, lattice.SUM_BITS)
     settings, frame = LloydSettings.from_config(config), rounds_frame(config, n_features)
@@ -93,7 +93,7 @@ def warm_state(config: DPLloydFit, centers: NDArray[np.float64]) -> LloydState:
 
 
 def _public_centers(settings: LloydSettings, server: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Centers that read no private data, measured from the middle of the domain; None for a private start."""
+    """Returns centers from public data, measured from the middle of the domain; None for a private start."""
     if settings.options.starts_privately:
         return None
     if settings.options.start is LloydStart.SERVER_KMEANSPP:
@@ -102,7 +102,7 @@ def _public_centers(settings: LloydSettings, server: NDArray[np.float64]) -> NDA
 
 
 def _server_centers(settings: LloydSettings, server: NDArray[np.float64]) -> NDArray[np.float64]:
-    """k-means++ of the server points inside the domain, measured from its middle."""
+    """Runs k-means++ on the server points inside the domain, measured from its middle."""
     if len(server) < settings.n_clusters:
         raise ConfigError(
             f"n_clusters must be at most the number of server rows, got {settings.n_clusters} clusters and "
@@ -113,12 +113,12 @@ def _server_centers(settings: LloydSettings, server: NDArray[np.float64]) -> NDA
 
 
 def grid_share(settings: LloydSettings, n_features: int) -> float:
-    """Share of the whole budget for the histogram of start `best`."""
+    """Returns the share of the whole budget for the histogram of start `best`."""
     return start_shares(settings, n_features)["grid"]
 
 
 def start_shares(settings: LloydSettings, n_features: int) -> dict[str, float]:
-    """Shares of the whole budget for the releases of start `best`, by round."""
+    """Returns the shares of the whole budget for the releases of start `best`, by round."""
     total, counted = START_SHARE, settings.public_rows is None
     if n_features <= PLAIN_GRID_FEATURES:
         return {"rows": 0.05 * total, "grid": 0.95 * total} if counted else {"grid": total}
@@ -127,7 +127,7 @@ def start_shares(settings: LloydSettings, n_features: int) -> dict[str, float]:
 
 
 def grid_cells(settings: LloydSettings, n_features: int) -> int:
-    """Coordinates of the histogram: public, and as many as any grid that later releases may ask for."""
+    """Returns the number of coordinates of the histogram: public, enough for any grid that later releases may need."""
     if settings.public_rows is None:
         return max(grid.UNKNOWN_ROWS_CELLS, 2 * settings.n_clusters)
     multiplier = settings.multiplier(grid_share(settings, n_features))
@@ -138,26 +138,26 @@ def grid_cells(settings: LloydSettings, n_features: int) -> int:
 
 
 def mean_neighborhood(state: LloydState) -> Neighborhoods:
-    """The middle of the domain, with all rows: shortened to the radius of the mean."""
+    """Returns a neighborhood of the middle of the domain with all rows, shortened to the radius of the mean."""
     origin = np.zeros((1, state.n_features))
     return Neighborhoods(origin, lattice_radius(state.frame, MEAN_RADIUS * state.frame.lattice.clipping_norm), True)
 
 
 def scatter_bound(state: LloydState) -> float:
-    """Bound on the scatter of a unit around the mean, feature units squared (Frobenius); public."""
+    """Returns the public bound on the scatter of a unit around the mean, feature units squared (Frobenius)."""
     unit = state.settings.unit
     return unit.share(_CLIENT_SCATTER) * unit.rows * near(state).lattice.clipping_norm ** 2
 
 
 def near(state: LloydState) -> Frame:
-    """Frame around the noisy mean; raises ValueError before its round."""
+    """Returns the frame around the noisy mean; raises ValueError before its round."""
     if state.near is None:
         raise ValueError("the scatter must be asked for after the mean; run that round first.")
     return state.near
 
 
 def rows_step(state: LloydState, releases: Releases) -> LloydState:
-    """After the number of rows (clients)."""
+    """Handles the number of rows (clients)."""
     release = releases[0].with_unit(1.0 / lattice.SUM_UNITS)
     n_rows = moves.total_rows(release.decoded, release.stddev)
     state = dataclasses.replace(state, n_rows=n_rows, releases=(*state.releases, release))
@@ -165,7 +165,7 @@ def rows_step(state: LloydState, releases: Releases) -> LloydState:
 
 
 def _await_plain_grid(state: LloydState) -> LloydState:
-    """The grid over the domain."""
+    """Returns the state with a grid over the domain."""
     settings, n_features = state.settings, state.n_features
     multiplier = settings.multiplier(grid_share(settings, n_features))
     most = grid_cells(settings, n_features)
@@ -178,7 +178,7 @@ def _await_plain_grid(state: LloydState) -> LloydState:
 
 
 def known_rows(state: LloydState) -> float:
-    """Public or noisy number of rows (clients); raises ValueError before it is known."""
+    """Returns the public or noisy number of rows (clients); raises ValueError before it is known."""
     return _known(state.n_rows)
 
 
@@ -189,7 +189,7 @@ def _known(n_rows: float | None) -> float:
 
 
 def significant(state: LloydState, noisy: NDArray[np.float64], stddev: float) -> NDArray[np.float64]:
-    """Weights of the bins of a histogram that noise does not explain, shape (q,)."""
+    """Returns the weights of the bins of a histogram that noise does not explain, shape (q,)."""
     if state.settings.unit.kind is not PrivacyUnit.RECORD:
         return server_points.significant_weights(noisy, stddev)
     n_rows = known_rows(state)
@@ -197,7 +197,7 @@ def significant(state: LloydState, noisy: NDArray[np.float64], stddev: float) ->
 
 
 def mean_step(state: LloydState, releases: Releases) -> LloydState:
-    """After the relative sum around the middle: the mean, shrunken by its noise, and the frame of the scatter."""
+    """Handles the relative sum around the middle: finds the mean, shrunken by its noise, and the scatter's frame."""
     unit = dp_lloyd_server.relative_unit(state, mean_neighborhood(state).radius)
     release = releases[0].with_unit(unit)
     moved = moves.shrunken(release.decoded, np.array([_known(state.n_rows)]), release.stddev)
@@ -209,7 +209,7 @@ def mean_step(state: LloydState, releases: Releases) -> LloydState:
 
 
 def scatter_step(state: LloydState, releases: Releases) -> LloydState:
-    """After the scatter around the mean: a grid along the directions whose variance is above the noise."""
+    """Handles the scatter around the mean: lays a grid along the directions whose variance is above the noise."""
     settings, n_features = state.settings, state.n_features
     release = releases[0].with_unit(scatter_bound(state) * 2.0 ** (-2 * lattice.OUTER_BITS))
     total = _known(state.n_rows) * settings.unit.rows
@@ -228,7 +228,7 @@ def scatter_step(state: LloydState, releases: Releases) -> LloydState:
 def _await_aligned_grid(
     state: LloydState, directions: NDArray[np.float64], deviations: NDArray[np.float64]
 ) -> LloydState:
-    """The grid along some directions (d, n) around the mean, wide by the standard deviations along them."""
+    """Returns the state with a grid along directions (d, n) around the mean, scaled by the deviations along them."""
     settings, n_features = state.settings, state.n_features
     multiplier = settings.multiplier(grid_share(settings, n_features))
     most = grid_cells(settings, n_features)
@@ -240,14 +240,14 @@ def _await_aligned_grid(
 
 
 def known_mean(state: LloydState) -> NDArray[np.float64]:
-    """Noisy mean, lattice units; raises ValueError before its round."""
+    """Returns the noisy mean, lattice units; raises ValueError before its round."""
     if state.mean is None:
         raise ValueError("the mean must be asked for after its round; run that round first.")
     return state.mean
 
 
 def grid_step(state: LloydState, releases: Releases) -> LloydState:
-    """After the histogram: clusters the cells by their weights, and lifts the centers into the domain."""
+    """Handles the histogram: clusters the cells by their weights, and lifts the centers into the domain."""
     if state.grid is None:
         raise ValueError("grid_step must run after the grid is laid; run the earlier rounds first.")
     settings, cells = state.settings, state.grid
@@ -264,7 +264,7 @@ def grid_step(state: LloydState, releases: Releases) -> LloydState:
 def state_after(
     after: MeansState, settings: LloydSettings, frame: Frame, centers: NDArray[np.float64], radius: float
 ) -> LloydState:
-    """The state of DP-Lloyd with the centers of a start, folded into the domain.
+    """Returns the state of DP-Lloyd with the centers of a start, folded into the domain.
 
     Args:
       after: last state of the start.

@@ -1,4 +1,4 @@
-"""What travels between the rounds of DP-Lloyd: public data, releases, and what was computed from them."""
+"""State between the rounds of DP-Lloyd: public data, releases, and what was computed from them."""
 
 import dataclasses
 from typing import Self
@@ -24,21 +24,21 @@ KMEANS_RESTARTS = 10
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LloydState:
-    """Everything a round may broadcast: no private number but in `releases` and what follows from them.
+    """State that a round may broadcast; it depends on private rows only through `releases`.
 
     Attributes:
       settings: public parameters.
       frame: public frame of the run; its center is the middle of the domain.
-      server: shape (q, d), feature units: public points, where the start uses some.
+      server: shape (q, d), feature units: public points, if the start uses some.
       centers: integers, shape (k, d), lattice units at SUM_BITS; None before a private start has found them.
       radius: lattice units: radius of the next round of relative sums.
       n_rows: public or noisy number of rows (clients); None before it is known.
-      origins: as `centers`: from where the last round measured its sums; None for the middle of the domain.
+      origins: as `centers`: points from which the last round measured its sums; None for the middle of the domain.
       sizes: shape (k,): noisy counts, after a Lloyd round.
-      mean: integers, shape (d,), lattice units: noisy mean of the rows, after the round that finds it.
+      mean: integers, shape (d,), lattice units: noisy mean of the rows, after its round.
       near: frame around that mean in which the scatter is formed.
       grid: cells of the next histogram.
-      errors: of the centers after the last round, as of `moves.Blended`; None before it.
+      errors: of the centers after the last round, as in `moves.Blended`; None before it.
       releases: all so far, in order.
     """
 
@@ -58,7 +58,7 @@ class LloydState:
 
     @property
     def privacy_unit(self) -> Unit:
-        """What one neighbor adds or removes."""
+        """Unit that one neighbor adds or removes."""
         return self.settings.unit
 
     @property
@@ -69,7 +69,7 @@ class LloydState:
         return self.grid.midpoints() * self.unit + self.frame.lattice.center
 
     def broadcast(self) -> "LloydState":
-        """What statistics read of the state: all but public points and releases."""
+        """Returns the part of the state that statistics read: all but public points and releases."""
         return dataclasses.replace(self, server=self.server[:0], origins=None, releases=())
 
     @property
@@ -112,7 +112,7 @@ class LloydState:
     def moved(
         self, sums: NDArray[np.float64], counts: NDArray[np.float64], stddev: float
     ) -> tuple[Self, NDArray[np.float64]]:
-        """The next state, but for its centers, and their moves, shape (k, d), as far as noise does not explain them.
+        """Returns the next state, without new centers, and their moves, shape (k, d), beyond what noise explains.
 
         Args:
           sums: shape (k, d), feature units: noisy, relative to the centers.
@@ -124,25 +124,25 @@ class LloydState:
 
     @property
     def subspace(self) -> NDArray[np.float64] | None:
-        """Orthonormal basis, shape (d, n_dims), along which centers may differ; None where no release says."""
+        """Orthonormal basis, shape (d, n_dims), along which centers may differ; None if no release gives one."""
         return None
 
     @property
     def move_stddevs(self) -> NDArray[np.float64] | None:
-        """Of the noise of the last Lloyd round, as of `ClusterModel`; None before it."""
+        """Stddevs of the noise of the last Lloyd round, as in `ClusterModel`; None before it."""
         noisy = None if self.centers is None else last_means(self.releases, len(self.centers))
         return None if noisy is None else noisy.stddevs
 
     @property
     def counted(self) -> str:
-        """What a size counts, as of `ClusterModel`."""
+        """Description of the rows that a size counts, as in `ClusterModel`."""
         options = self.settings.options
         within = options.variant is LloydVariant.FAST and not options.shrinks
         radius = f", and within {self.radius * self.unit:.4g} of it" if within else ""
         return BEFORE_LAST_STEP + radius
 
     def model(self) -> ClusterModel:
-        """The released clustering; asked for after the last round."""
+        """Returns the released clustering; raises ValueError before a Lloyd round."""
         if self.sizes is None:
             raise ValueError("model must be asked for after a Lloyd round; run that round first.")
         middle, noisy = self.frame.lattice.center, last_means(self.releases, len(self.known_centers))

@@ -1,8 +1,8 @@
-"""k-medians as a list of rounds: noised sums of directions from centers to rows, beside noised counts.
+"""k-medians as a list of rounds: noised sums of directions from centers to rows, with noised counts.
 
 A center moves along the mean direction of its rows, which is the gradient of their mean distance. The lengths of moves
-begin with the distance to the next center, and fall as a center turns around. A row adds a vector of length 1 wherever
-it is, so the noise does not follow the size of the domain, which costs rounds instead.
+start at the distance to the next center, and fall as a center turns around. A row adds a vector of length 1 wherever
+it is, so the noise does not depend on the size of the domain; a large domain costs rounds instead.
 Source: arXiv 2505.20189 (2025), on the private geometric median, for gradient steps whose noise does not follow the
 domain; Riedmiller, Braun (1993), "Rprop", for lengths that follow from whether successive directions agree.
 """
@@ -29,7 +29,7 @@ _DIRECTIONS = Meaning(tells="in which direction from each center its rows lie")
 
 
 def round_specs(config: DPMediansFit, n_features: int, total: float) -> tuple[RoundSpec, ...]:
-    """The rounds of medians before calibration, all with the same noise; their shares add up to `total`."""
+    """Returns the rounds of medians before calibration, all with the same noise; their shares add up to `total`."""
     weight, size = lloyd_rules.sums_weight(config.dp_lloyd.variant, n_features), config.max_clusters
     share = total / config.n_steps / (weight + 1.0)
 
@@ -45,12 +45,12 @@ def round_specs(config: DPMediansFit, n_features: int, total: float) -> tuple[Ro
 
 
 def rounds(config: DPMediansFit, plan: PrivacyPlan) -> tuple[Round, ...]:
-    """The calibrated rounds of a plan that are those of medians, in order."""
+    """Returns the calibrated rounds of medians of a plan, in order."""
     own = (each for each in plan.rounds if each.path.startswith(f"{NAME}/"))
     return tuple(Round(each, median_statistic, median_step, lattice.SUM_BITS) for each in own)
 
 
 def median_statistic(block: ClientBlock, state: MedianState) -> NDArray[np.int64]:
-    """Sums of directions per cluster, then counts."""
+    """Computes sums of directions per cluster, then counts."""
     form = of_unit(state.privacy_unit).direction_sums
     return form(block, state.frame, state.centers, state.least_radius, state.directions_bound)

@@ -1,4 +1,4 @@
-"""Before, between and after the rounds of k-medians: pure functions of releases and public data."""
+"""Steps before, between and after the rounds of k-medians: pure functions of releases and public data."""
 
 import dataclasses
 
@@ -14,18 +14,18 @@ from dapple_dp.transforms.kmeans.dp_medians.state import MedianSettings, MedianS
 from dapple_dp.transforms.numerics.kmeans import folding, moves
 
 ONWARD, TURNED, SILENT = 1.0, 0.5, 0.7
-"""What lengths of moves are multiplied by after a move onward, one back, and one that noise hides."""
+"""Factors for the lengths of moves after a move onward, one back, and one hidden by noise."""
 
 
 def initial_state(
     settings: MedianSettings, frame: Frame, centers: NDArray[np.float64], releases: tuple[Release, ...] = ()
 ) -> MedianState:
-    """State before the first round of medians.
+    """Returns the state before the first round of medians.
 
     Args:
       settings: public parameters.
       frame: of the domain.
-      centers: shape (k, d), feature units: public, or made of releases.
+      centers: shape (k, d), feature units: public, or computed from releases.
       releases: of the start, in order.
     """
     n_features = centers.shape[1]
@@ -43,14 +43,14 @@ def initial_state(
 
 
 def _integers(frame: Frame, centers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Centers measured from the middle of the domain on the lattice, in the clipping ball."""
+    """Returns centers measured from the middle of the domain on the lattice, in the clipping ball."""
     return frame._replace(lattice=frame.lattice._replace(center=np.zeros(centers.shape[1])), box=None).quantize(
         centers, lattice.SUM_BITS
     )
 
 
 def _separations(state: MedianState) -> NDArray[np.float64]:
-    """Distance of each center to the nearest one elsewhere, at most the clipping norm; feature units, shape (k,)."""
+    """Returns the distance of each center to the nearest different one, at most the clipping norm; shape (k,)."""
     norms = lattice.squared_norms(state.centers)
     squared = norms[:, None] + norms - 2.0 * state.centers @ state.centers.T
     squared[squared < state.least_radius**2] = np.inf
@@ -58,7 +58,7 @@ def _separations(state: MedianState) -> NDArray[np.float64]:
 
 
 def median_step(state: MedianState, releases: Releases) -> MedianState:
-    """After sums of directions and counts: every center moves along its mean direction, into the domain."""
+    """Handles sums of directions and counts: moves every center along its mean direction, inside the domain."""
     settings = state.settings
     sums = releases[0].with_unit(state.directions_bound / DIRECTION_UNITS)
     counts = releases[1].with_unit(1.0 / lattice.SUM_UNITS)
@@ -79,7 +79,7 @@ def median_step(state: MedianState, releases: Releases) -> MedianState:
 
 
 def _shortening(before: NDArray[np.float64], now: NDArray[np.float64]) -> NDArray[np.float64]:
-    """By what the lengths of moves are multiplied: less where a center has turned around, or nothing is above noise.
+    """Returns the factors for the lengths of moves: less if a center has turned around or nothing is above the noise.
 
     Source: after Riedmiller, Braun (1993), "Rprop".
     """

@@ -1,4 +1,4 @@
-"""What travels between the rounds of k-medians: public data, releases, and what was computed from them."""
+"""State between the rounds of k-medians: public data, releases, and what was computed from them."""
 
 import dataclasses
 
@@ -16,13 +16,13 @@ from dapple_dp.transforms.core.statistics.frame import Frame
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MedianSettings:
-    """Public parameters that server steps and statistics read; all from the job's config.
+    """Public parameters for server steps and statistics, all from the job's config.
 
     Attributes:
       unit: the privacy unit.
       half_side: of the domain, feature units.
-      least_radius: in clipping norms: rows nearer to their center have no direction.
-      first_length: of moves, in distances to the nearest other center.
+      least_radius: in clipping norms; rows nearer to their center have no direction.
+      first_length: first length of moves, in distances to the nearest other center.
     """
 
     unit: Unit
@@ -32,7 +32,7 @@ class MedianSettings:
 
     @classmethod
     def from_config(cls, config: DPMediansFit) -> "MedianSettings":
-        """Settings of a job."""
+        """Creates the settings of a job."""
         low, high = config.dp_lloyd.interval
         return cls(
             unit=unit_of(config.privacy.unit, config.clipping.client_rows),
@@ -44,15 +44,15 @@ class MedianSettings:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MedianState:
-    """Everything a round may broadcast: no private number but in `releases` and what follows from them.
+    """State that a round may broadcast; it depends on private rows only through `releases`.
 
     Attributes:
       settings: public parameters.
       frame: public frame of the run; its center is the middle of the domain.
       server: shape (0, d): no public points are used.
       centers: integers, shape (k, d), lattice units at SUM_BITS.
-      lengths: shape (k,), feature units: how far each center moves if all its rows lie in one direction.
-      last: shape (k, d): along what the last round moved each center; None before it.
+      lengths: shape (k,), feature units: move of each center if all its rows lie in one direction.
+      last: shape (k, d): directions in which the last round moved centers; None before it.
       sizes: shape (k,): noisy counts, after a round.
       releases: all so far, in order.
     """
@@ -68,15 +68,15 @@ class MedianState:
 
     @property
     def privacy_unit(self) -> Unit:
-        """What one neighbor adds or removes."""
+        """Unit that one neighbor adds or removes."""
         return self.settings.unit
 
     @property
     def cells(self) -> None:
-        """No histogram is released over cells of a grid."""
+        """None, since no histogram is released over cells of a grid."""
 
     def broadcast(self) -> "MedianState":
-        """What statistics read of the state: what the rows are compared with."""
+        """Returns the part of the state that statistics read: all that rows are compared with."""
         return dataclasses.replace(self, last=None, releases=())
 
     @property
@@ -91,7 +91,7 @@ class MedianState:
 
     @property
     def least_radius(self) -> int:
-        """Lattice units: rows nearer to their center have no direction."""
+        """Radius in lattice units within which rows have no direction."""
         return max(1, int(self.settings.least_radius * lattice.SUM_UNITS))
 
     @property
@@ -100,10 +100,10 @@ class MedianState:
         return self.privacy_unit.share(CLIENT_RADIUS)
 
     def model(self) -> ClusterModel:
-        """The released clustering; asked for after the last round.
+        """Returns the released clustering; raises ValueError before a round of medians.
 
-        The noise of its centers is unknown. Noise of all moves carries a center, and how far depends on how dense rows
-        are around their median and how far off the start was, of which no release says anything.
+        The noise of its centers is unknown. The noise of all moves adds up, and its size depends on how dense rows
+        are around their median and how far off the start was, which no release tells.
         """
         if self.sizes is None:
             raise ValueError("model must be asked for after a round of medians; run that round first.")
@@ -117,7 +117,7 @@ class MedianState:
 
     @property
     def move_stddevs(self) -> NDArray[np.float64] | None:
-        """Of the last move alone, which says nothing of how far the moves before it went astray; None before it."""
+        """Stddevs of the noise of the last move alone, without the errors of earlier moves; None before it."""
         if self.sizes is None:
             return None
         directions, counts = self.releases[-2:]

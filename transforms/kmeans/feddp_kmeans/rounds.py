@@ -49,7 +49,7 @@ _WEIGHTS = histogram_of("how much data each public point stands for", Role.POINT
 
 
 def round_specs(config: FitConfig, n_features: int, n_bins: int) -> tuple[RoundSpec, ...]:
-    """Every release of a job, before calibration.
+    """Returns every release of a job, before calibration.
 
     Args:
       config: the job.
@@ -75,7 +75,7 @@ def round_specs(config: FitConfig, n_features: int, n_bins: int) -> tuple[RoundS
 
 
 def outer_specs(config: FitConfig, n_features: int, share: float) -> tuple[ReleaseSpec, ...]:
-    """The outer product, and a noisy number of rows where the tuned allocation needs one."""
+    """Returns the outer product, and a noisy number of rows if the tuned allocation needs one."""
     geometry = Geometry.VECTOR if config.as_printed else Geometry.SYMMETRIC
     rows = config.privacy.unit is PrivacyUnit.RECORD
     outer = scatter_spec(n_features, share, geometry, meaning=LENGTHS if rows else SPREAD)
@@ -83,17 +83,17 @@ def outer_specs(config: FitConfig, n_features: int, share: float) -> tuple[Relea
 
 
 def _counts_rows(config: FitConfig) -> bool:
-    """Whether a noisy number of rows (clients) is released."""
+    """Returns whether a noisy number of rows (clients) is released."""
     return config.privacy.allocation is Allocation.TUNED and config.data.public_rows is None
 
 
 def _round(name: str, *releases: ReleaseSpec) -> RoundSpec:
-    """A round of FedDP-Init."""
+    """Creates a round of FedDP-Init."""
     return RoundSpec(path=f"{NAME}/{name}", releases=releases)
 
 
 def _extra_shares(config: FitConfig) -> dict[str, float]:
-    """Shares of the whole budget that go to the optional parts."""
+    """Returns the shares of the whole budget for the optional parts."""
     extra = {}
     if config.clipping.norm is ClippingRule.PRIVATE:
         extra["norms"] = PRIVATE_NORM_SHARE
@@ -105,7 +105,7 @@ def _extra_shares(config: FitConfig) -> dict[str, float]:
 
 
 def rounds(config: FitConfig, plan: PrivacyPlan) -> tuple[Round, ...]:
-    """The calibrated rounds of a job, in order; `plan` was made from `round_specs` of the same config."""
+    """Returns the calibrated rounds of a job, in order; `plan` was made from `round_specs` of the same config."""
     return tuple(_bind(config, each) for each in plan.rounds)
 
 
@@ -131,19 +131,19 @@ def _bind(config: FitConfig, plan: RoundPlan) -> Round:
 
 
 def outer_statistic(block: ClientBlock, state: FedDPState, *, counted: bool) -> NDArray[np.int64]:
-    """Scatter (upper triangle), followed by the number of rows or clients if `counted`."""
+    """Computes the scatter (upper triangle), followed by the number of rows or clients if `counted`."""
     statistics = of_unit(state.privacy_unit)
     scatter = statistics.outer_product(block, state.frame, state.bounds.scatter, relative=False)
     return np.concatenate([scatter, statistics.count(block)]) if counted else scatter
 
 
 def norm_statistic(block: ClientBlock, state: FedDPState) -> NDArray[np.int64]:
-    """Rows (fractions of clients) per bin of the norm."""
+    """Counts rows (fractions of clients) per bin of the norm."""
     return of_unit(state.privacy_unit).norm_histogram(block, state.frame.lattice.center)
 
 
 def histogram_statistic(block: ClientBlock, state: FedDPState, *, l1: bool) -> NDArray[np.int64]:
-    """Rows per server point, each at the nearest; clients are clipped in L1 or, as fractions of their rows, in L2."""
+    """Counts rows by nearest server point; clients are clipped in L1 or, as fractions of their rows, in L2."""
     form = of_unit(state.privacy_unit).histogram
     return form(block, state.frame, state.known_assigner, state.bounds.histogram, relative=not l1)
 

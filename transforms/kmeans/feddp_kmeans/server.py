@@ -24,14 +24,14 @@ from dapple_dp.transforms.numerics.kmeans.starts import seeding, spaces
 
 
 def initial_state(config: FitConfig, server: NDArray[np.float64], n_features: int) -> FedDPState:
-    """State before the first round, from public data only; arguments and errors as of `public_state`."""
+    """Returns the state before the first round, from public data only; arguments and errors as in `public_state`."""
     in_full_space = config.feddp_kmeans.space is StartSpace.FULL
     state = FedDPState.of(public_state(config, server), in_full_space=in_full_space)
     return state if config.clipping.norm is ClippingRule.PRIVATE else _await_scatter(state)
 
 
 def norm_step(state: FedDPState, releases: Releases, quantile: float) -> FedDPState:
-    """After the histogram of norms: the clipping norm; points that stand in for server data fill its ball."""
+    """Handles the histogram of norms: sets the clipping norm; points that stand in for server data fill its ball."""
     release = releases[0].with_unit(1.0 / lattice.SUM_UNITS)
     norm = noisy_quantile(release.decoded, release.stddev, quantile)
     server = state.server if state.settings.representative else state.server * norm
@@ -40,24 +40,24 @@ def norm_step(state: FedDPState, releases: Releases, quantile: float) -> FedDPSt
 
 
 def _await_scatter(state: FedDPState) -> FedDPState:
-    """Bounds of the outer-product round; in full space assigner and bounds of the histogram in its place."""
+    """Adds the bounds of the outer-product round; in full space, assigner and bounds of the histogram instead."""
     return await_histogram(state) if state.in_full_space else state.bounded(functools.partial(_scatter_bounds, state))
 
 
 def _scatter_bounds(state: FedDPState) -> ClippingBounds:
-    """Bound of clients in the outer-product round, found on public rows."""
+    """Returns the bound of clients in the outer-product round, found on public rows."""
     bound = bounds.scatter_bound(state.server_rows(), state.samples)
     return dataclasses.replace(state.bounds, scatter=bound)
 
 
 def await_histogram(state: FedDPState) -> FedDPState:
-    """Assigner and bounds of the histogram over the server points."""
+    """Adds the assigner and bounds of the histogram over the server points."""
     state = dataclasses.replace(state, assigner=Assigner(state.projected_server(), state.projection))
     return state.bounded(functools.partial(_histogram_bounds, state))
 
 
 def _histogram_bounds(state: FedDPState) -> ClippingBounds:
-    """Bound of clients in a histogram, found on public rows."""
+    """Returns the bound of clients in a histogram, found on public rows."""
     bound = float(state.settings.unit.rows)
     if state.settings.tuned:
         bound = bounds.histogram_bound(state.labels(), state.samples, state.known_assigner.size)
@@ -65,12 +65,12 @@ def _histogram_bounds(state: FedDPState) -> ClippingBounds:
 
 
 def _histogram_unit(state: FedDPState) -> float:
-    """Rows, or parts of clients' bound, of one lattice step of a histogram."""
+    """Returns the rows, or parts of clients' bound, of one lattice step of a histogram."""
     return state.bounds.histogram / lattice.SUM_UNITS
 
 
 def outer_product_step(state: FedDPState, releases: Releases) -> FedDPState:
-    """After the outer product: blends it with the public scatter (tuned) and finds the subspace."""
+    """Handles the outer product: blends it with the public scatter (tuned) and finds the subspace."""
     settings = state.settings
     release = releases[0].with_unit(state.bounds.scatter * 2.0 ** (-2 * lattice.OUTER_BITS))
     matrix = scatter.unpack_symmetric(release.decoded)
@@ -94,7 +94,7 @@ def outer_product_step(state: FedDPState, releases: Releases) -> FedDPState:
 
 
 def weights_step(state: FedDPState, releases: Releases) -> FedDPState:
-    """After the histogram: clusters the weighted projected server points."""
+    """Handles the histogram: clusters the weighted projected server points."""
     settings = state.settings
     release = releases[0].with_unit(_histogram_unit(state))
     points = state.projected_server() * state.sum_unit
@@ -117,7 +117,7 @@ def weights_step(state: FedDPState, releases: Releases) -> FedDPState:
 
 
 def _weights(state: FedDPState, release: Release, points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Weights of the server points, shape (q,), by their released bins; in full space neighbors share theirs."""
+    """Returns the weights of the server points, shape (q,), from released bins; smoothed if in full space."""
     settings, noisy = state.settings, release.decoded
     if not settings.shrinks:
         clean = server_points.printed_weights if settings.as_printed else server_points.significant_weights
@@ -129,7 +129,7 @@ def _weights(state: FedDPState, release: Release, points: NDArray[np.float64]) -
 
 
 def _prior(state: FedDPState, clustering: seeding.Clustering, weights: NDArray[np.float64]) -> Prior:
-    """Centers lifted from the projection, or (tuned) the means of the server points of each cluster."""
+    """Returns centers lifted from the projection, or (tuned) the means of the server points of each cluster."""
     lifted = clustering.centers
     if state.projection is not None:
         lifted = clustering.centers @ state.projection.basis.T
@@ -139,7 +139,7 @@ def _prior(state: FedDPState, clustering: seeding.Clustering, weights: NDArray[n
 
 
 def with_space(config: FitConfig, server: NDArray[np.float64]) -> FitConfig:
-    """Decides on public data which space a start clusters in: the job with `subspace` or `full` in place of `auto`.
+    """Replaces space `auto` by `subspace` or `full`, decided on public data.
 
     Full space needs server data whose cross-validation prefers it. The method as printed, and a number of clusters that
     is still to be chosen, keep the subspace.

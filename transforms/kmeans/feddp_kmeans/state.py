@@ -1,4 +1,4 @@
-"""What FedDP-Init knows besides: the space in which it clusters server points."""
+"""State of FedDP-Init: `MeansState` with the space in which it clusters server points."""
 
 import dataclasses
 
@@ -16,7 +16,7 @@ class FedDPState(MeansState):
 
     Attributes:
       projection: to the subspace of the clusters, after the outer-product round; None in full space.
-      in_full_space: whether the start knows no subspace, and no outer product is released.
+      in_full_space: True if the start uses no subspace, and no outer product is released.
     """
 
     projection: Projection | None = None
@@ -24,12 +24,12 @@ class FedDPState(MeansState):
 
     @classmethod
     def of(cls, start: MeansState, *, in_full_space: bool) -> "FedDPState":
-        """A start from public data."""
+        """Creates a start from public data."""
         known = {field.name: getattr(start, field.name) for field in dataclasses.fields(start)}
         return cls(**known, in_full_space=in_full_space)
 
     def projected_server(self) -> NDArray[np.float64]:
-        """Server points where the start clusters them, integers, shape (q, n_dims); in full space as they are."""
+        """Returns server points in the space of the start, integers, shape (q, n_dims); unchanged in full space."""
         if self.in_full_space:
             return self.server_integers()
         if self.projection is None:

@@ -1,1 +1,1 @@
-"""Rounds of sums and counts by cluster, after which centers move, and the public box: what protocols share."""
+"""Parts that protocols share: rounds of sums and counts by cluster that move centers, and the public box."""

@@ -1,4 +1,4 @@
-"""Lloyd rounds on a public box, whatever protocol runs them: their settings, their frame and their lattice."""
+"""Settings, frame and lattice of Lloyd rounds on a public box, for any protocol."""
 
 import dataclasses
 import functools
@@ -20,15 +20,15 @@ from dapple_dp.transforms.numerics.kmeans.lloyd_rules import Problem
 RADIUS_FACTOR = 0.8
 """The radius in units of that of a cube with 1/k of the domain's volume."""
 REFINEMENT = 0.5
-"""Radius after a private or warm start, in units of that of the paper: rows lie nearer to centers that were found."""
+"""Radius after a private or warm start, in units of that of the paper: rows lie nearer to such centers."""
 CANDIDATE_STEPS = 4
 """Lloyd rounds after start `candidates`."""
 
 
 @functools.lru_cache(maxsize=64)
 def _whole_multiplier(epsilon: float, delta: float) -> float:
-    """Noise multiplier of one Gaussian release that spends the whole budget."""
-    # Its import takes a tenth of a second, which jobs of other algorithms need not wait for.
+    """Returns the noise multiplier of one Gaussian release that spends the whole budget."""
+    # Imported here, since it takes a tenth of a second that other algorithms don't need.
     from dp_accounting import gaussian_mechanism
 
     with np.errstate(divide="ignore"):
@@ -37,7 +37,7 @@ def _whole_multiplier(epsilon: float, delta: float) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LloydSettings:
-    """Public parameters that server steps and statistics read; all from the job's config.
+    """Public parameters for server steps and statistics, all from the job's config.
 
     Attributes:
       options: the job's section.
@@ -46,11 +46,11 @@ class LloydSettings:
       public_rows: number of rows (clients) if it is public.
       seed: of public randomness.
       epsilon: of the whole run.
-      noise_multiplier: what the whole budget would buy one Gaussian release.
-      warm: whether the centers of an earlier run are the start, so that it costs nothing.
-      served: whether there are public server rows.
-      norm: feature units: radius of the ball around the middle of the domain to which rows are clipped; infinite
-        where only the domain bounds them.
+      noise_multiplier: of a single Gaussian release with the whole budget.
+      warm: True if the run starts from the centers of an earlier one, which costs nothing.
+      served: True if there are public server rows.
+      norm: feature units: radius of the ball around the middle of the domain to which rows are clipped; infinity
+        if only the domain bounds them.
     """
 
     options: DPLloydConfig
@@ -66,7 +66,7 @@ class LloydSettings:
 
     @classmethod
     def from_config(cls, config: DPLloydFit) -> "LloydSettings":
-        """Settings of a job with algorithm dp_lloyd."""
+        """Creates the settings of a job with algorithm dp_lloyd."""
         norm, in_ball = config.clipping.norm, config.dp_lloyd.start is not LloydStart.FEDDP_INIT
         return cls(
             options=config.dp_lloyd,
@@ -83,7 +83,7 @@ class LloydSettings:
 
     @property
     def box(self) -> Box:
-        """The public box of the rows, from the options."""
+        """Public box of the rows, from the options."""
         return lloyd_rules.box_of(self.options)
 
     @property
@@ -98,15 +98,15 @@ class LloydSettings:
 
     @property
     def starts_near(self) -> bool:
-        """Whether the first round starts from centers that were found, here or by an earlier run."""
+        """True if the first round starts from centers that were found, in this run or an earlier one."""
         return self.warm or self.options.starts_privately
 
     def multiplier(self, share: float) -> float:
-        """Noise multiplier of a Gaussian release with this share of the whole budget."""
+        """Returns the noise multiplier of a Gaussian release with this share of the whole budget."""
         return self.noise_multiplier / math.sqrt(share)
 
     def n_rounds(self, n_features: int) -> int:
-        """Lloyd rounds: given, or by the rule of the variant."""
+        """Returns the number of Lloyd rounds: given, or by the rule of the variant."""
         options = self.options
         if not isinstance(options.steps, str):
             return options.steps
@@ -119,42 +119,42 @@ class LloydSettings:
         return lloyd_rules.n_rounds(options.variant, problem, scaled, fewest)
 
     def radius(self, n_features: int) -> float:
-        """Radius of the rounds and longest move of a center, feature units.
+        """Returns the radius of the rounds and longest move of a center, feature units.
 
-        In a ball that is smaller than the domain it is that of the ball's diameter in place of the half diagonal.
+        In a ball that is smaller than the domain, the ball's diameter replaces the half diagonal.
         """
         in_box = self.box.half_side * lloyd_rules.radius(self.n_clusters, n_features, RADIUS_FACTOR)
         return min(1.0, 2.0 * self.norm / (self.box.half_side * math.sqrt(n_features))) * in_box
 
     def first_radius(self, n_features: int) -> float:
-        """Radius of the first Lloyd round, feature units."""
+        """Returns the radius of the first Lloyd round, feature units."""
         if self.starts_near:
             return (REFINEMENT if self.options.shrinks else 1.0) * self.radius(n_features)
         return self.box.half_side * math.sqrt(n_features)
 
 
 def box_frame(config: DPLloydFit, n_features: int) -> Frame:
-    """Frame of the domain, in the clipping ball if the job has one."""
+    """Returns the frame of the domain, in the clipping ball if the job has one."""
     norm = config.clipping.norm
     return Frame.of_box(lloyd_rules.box_of(config.dp_lloyd), n_features, norm if isinstance(norm, float) else math.inf)
 
 
 def rounds_frame(config: DPLloydFit, n_features: int) -> Frame:
-    """Frame of the Lloyd rounds, whatever their start."""
+    """Returns the frame of the Lloyd rounds for the job's start."""
     if config.dp_lloyd.start is LloydStart.FEDDP_INIT:
         return Frame.of_box(lloyd_rules.box_of(config.dp_lloyd), n_features)
     return box_frame(config, n_features)
 
 
 def lattice_radius(frame: Frame, radius: float) -> int:
-    """A radius in feature units as lattice units at SUM_BITS, at least one and at most the diagonal of the ball."""
+    """Converts a radius from feature to lattice units at SUM_BITS, at least one and at most the ball's diameter."""
     return min(max(1, int(radius / frame.lattice.unit(lattice.SUM_BITS))), 2 * lattice.SUM_UNITS)
 
 
 def lattice_centers(frame: Frame, centers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Centers measured from the middle of the domain, feature units, truncated to lattice integers.
+    """Converts centers, measured from the middle of the domain in feature units, to truncated lattice integers.
 
-    Centers far outside the domain (there are none with post-processing) are projected to where arithmetic is exact.
+    Centers far outside the domain (none with post-processing) are moved to where arithmetic is exact.
     """
     norms = np.linalg.norm(centers, axis=1, keepdims=True) / frame.lattice.unit(lattice.SUM_BITS)
     nearer = np.minimum(1.0, (MAX_CENTER_NORM - 1.0) / np.maximum(norms, 1.0))
@@ -162,5 +162,5 @@ def lattice_centers(frame: Frame, centers: NDArray[np.float64]) -> NDArray[np.fl
 
 
 def allocation_of_variant(config: DPLloydFit) -> Allocation:
-    """How shares become noise: weights 1 / multiplier^2 (Gaussian) or, for variant su, nominal epsilons."""
+    """Returns the allocation of shares: weights 1 / multiplier^2 (Gaussian) or, for variant su, nominal epsilons."""
     return Allocation.PAPER if config.dp_lloyd.variant is LloydVariant.SU else Allocation.TUNED

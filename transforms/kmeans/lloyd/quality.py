@@ -1,4 +1,4 @@
-"""The round that judges the final centers: their noisy cost and the noisy sizes of their clusters.
+"""The round that evaluates the final centers: their noisy cost and the noisy sizes of their clusters.
 
 It is the last round of a job that has a `quality` section, whatever its algorithm, and spends a share of its budget.
 """
@@ -31,7 +31,7 @@ _SIZES = Meaning(tells="how large each final cluster is", replaced=Replaced.LEFT
 
 
 def round_spec(config: FitConfig, share: float) -> RoundSpec:
-    """The round's releases before calibration; each has half of `share` of the budget."""
+    """Returns the round's releases before calibration; each has half of `share` of the budget."""
     mechanism, bound = counting_mechanism(config), distances.SENSITIVITY
     releases = tuple(
         ReleaseSpec(name=name, shape=(size,), mechanism=mechanism, sensitivity=bound, share=share / 2, meaning=meaning)
@@ -41,33 +41,33 @@ def round_spec(config: FitConfig, share: float) -> RoundSpec:
 
 
 def statistic(block: ClientBlock, state: MeansState, *, max_distance: float | None) -> NDArray[np.int64]:
-    """Cost, then sizes, with zeros for clusters that were not chosen."""
+    """Computes the cost, then sizes, with zeros for clusters that were not chosen."""
     centers, bound = _final_centers(state), _bound(state, max_distance)
     found = of_unit(state.privacy_unit).quality(block, state.frame, centers, bound)
     return np.concatenate([found, np.zeros(state.settings.n_clusters - len(centers), dtype=np.int64)])
 
 
 def _final_centers(state: MeansState) -> NDArray[np.float64]:
-    """The centers as integers in full space."""
+    """Returns the centers as integers in full space."""
     if state.centers is None or state.assigner is None:
         raise ValueError("quality must be asked of a state with centers; run a sums-and-counts round first.")
     return state.assigner.centers
 
 
 def _bound(state: MeansState, max_distance: float | None) -> int:
-    """Squared distance, lattice units, at which costs are capped; `max_distance` in feature units."""
+    """Returns the squared distance, lattice units, at which costs are capped; `max_distance` is in feature units."""
     cap = math.inf if max_distance is None else max_distance / state.sum_unit
     return squared_bound(_final_centers(state), cap)
 
 
 def step(state: MeansState, releases: Releases, *, max_distance: float | None, n_units: int | None) -> MeansState:
-    """After the round: the mean cost, and sizes of the final clusters in place of those of an earlier assignment.
+    """Handles the round: finds the mean cost, and sizes of the final clusters that replace those of earlier rounds.
 
     Args:
-      state: with the final centers, which stay.
+      state: with the final centers, which stay unchanged.
       releases: cost and sizes.
-      max_distance: the public cap that the statistic was given.
-      n_units: public number of rows (clients) that were summed; None to use that of the noisy sizes.
+      max_distance: public cap, as in the statistic.
+      n_units: public number of rows (clients) that were summed; None to use the sum of the noisy sizes.
     """
     bound = _bound(state, max_distance) * state.sum_unit**2
     cost, sizes = releases[0].with_unit(bound / lattice.SUM_UNITS), releases[1].with_unit(1.0 / lattice.SUM_UNITS)
@@ -83,7 +83,7 @@ def step(state: MeansState, releases: Releases, *, max_distance: float | None, n
 
 
 def _mean(cost: Release, sizes: NDArray[np.float64], sizes_stddev: float, n_units: int | None) -> NoisyCost:
-    """Cost over the number of units, and how far noise may move it."""
+    """Returns the cost per unit, with the stddev of its noise."""
     total = float(cost.decoded[0])
     number, number_stddev = float(n_units or 0), 0.0
     if n_units is None:
@@ -94,7 +94,7 @@ def _mean(cost: Release, sizes: NDArray[np.float64], sizes_stddev: float, n_unit
 
 
 def bind(plan: RoundPlan, max_distance: float | None, n_units: int | None) -> Round:
-    """The calibrated round; arguments as of `step`."""
+    """Returns the calibrated round; arguments as in `step`."""
     return Round(
         plan,
         functools.partial(statistic, max_distance=max_distance),

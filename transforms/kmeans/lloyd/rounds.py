@@ -1,4 +1,4 @@
-"""Rounds of sums and counts by cluster: those of FedDP-Lloyds, and the round that judges the centers at the end.
+"""Rounds of sums and counts by cluster: FedDP-Lloyds, and the round that evaluates the centers at the end.
 
 Source: Scott, Lampert, Saulpic (2025), "Differentially private federated k-means clustering with server-side
 data", Algorithm 5.
@@ -57,14 +57,14 @@ DEFAULT_SHARES = {
 
 
 FULL_SPACE_SHARES = Shares(0.0, 0.15, 0.70, 0.15)
-"""Of a start that releases no outer product, tuned, at both levels."""
+"""Shares of a start that releases no outer product, tuned, at both levels."""
 
 
 def shares_of(config: FitConfig) -> Shares:
-    """Shares of FedDP-Init's four releases; that of the outer product is nobody's in full space.
+    """Returns the shares of FedDP-Init's four releases; in full space the outer product has none.
 
     Raises:
-      ValueError: if they are still to be chosen.
+      ValueError: if they haven't been chosen yet.
     """
     given = config.privacy.shares
     if isinstance(given, Auto):
@@ -78,9 +78,9 @@ def shares_of(config: FitConfig) -> Shares:
 
 
 def round_specs(config: FitConfig, n_features: int, total: float | None = None) -> tuple[RoundSpec, ...]:
-    """The Lloyd rounds of a job with another start, and the round that judges the centers if it is asked for.
+    """Returns the Lloyd rounds of a job with another start, and the round that evaluates the centers if requested.
 
-    The shares of the Lloyd rounds add up to `total`; None after a public start, for all that is left of the budget.
+    The shares of the Lloyd rounds add up to `total`; None after a public start, for all of the remaining budget.
     """
     if total is None:
         total = 1.0 - (config.quality.share if config.quality else 0.0)
@@ -88,13 +88,13 @@ def round_specs(config: FitConfig, n_features: int, total: float | None = None) 
 
 
 def finished(config: FitConfig, specs: Iterable[RoundSpec]) -> tuple[RoundSpec, ...]:
-    """All rounds of a job: those of its algorithm, and the one that judges the centers if it is asked for."""
+    """Returns all rounds of a job: its algorithm's, and the one that evaluates the centers if requested."""
     judging = () if config.quality is None else (quality.round_spec(config, config.quality.share),)
     return for_sampled_rows(config, (*specs, *judging))
 
 
 def lloyd_specs(config: FitConfig, n_features: int, total: float) -> list[RoundSpec]:
-    """Lloyd rounds that share `total` of the budget equally."""
+    """Returns Lloyd rounds that share `total` of the budget equally."""
     shares = shares_of(config)
     scale = total / max(config.lloyd.steps, 1) / (shares.sums + shares.counts)
     releases = means_specs(config, n_features, scale)
@@ -104,7 +104,7 @@ def lloyd_specs(config: FitConfig, n_features: int, total: float) -> list[RoundS
 
 
 def means_specs(config: FitConfig, n_features: int, scale: float) -> tuple[ReleaseSpec, ...]:
-    """Sums and counts, their shares times `scale`."""
+    """Returns specs of sums and counts, their shares times `scale`."""
     shares, n_clusters = shares_of(config), config.max_clusters
     return (
         vector_spec("sums", (n_clusters, n_features), shares.sums * scale, meaning=SUMS),
@@ -113,12 +113,12 @@ def means_specs(config: FitConfig, n_features: int, scale: float) -> tuple[Relea
 
 
 def rounds(config: FitConfig, plan: PrivacyPlan) -> tuple[Round, ...]:
-    """The calibrated rounds of a job that starts from known centers; `plan` was made from `round_specs`."""
+    """Returns the calibrated rounds of a job that starts from known centers; `plan` was made from `round_specs`."""
     return bound(config, plan.rounds)
 
 
 def bound(config: FitConfig, plans: Iterable[RoundPlan]) -> tuple[Round, ...]:
-    """The same for some of the plans of a job."""
+    """Returns the calibrated rounds for some of the plans of a job."""
     return tuple(bind(config, plan) for plan in plans)
 
 
@@ -131,25 +131,25 @@ def bind(config: FitConfig, plan: RoundPlan) -> Round:
 
 
 def bind_means(plan: RoundPlan, *, absolute: bool) -> Round:
-    """A round of sums and counts; `absolute` as of `means_statistic`."""
+    """Creates a round of sums and counts; `absolute` as in `means_statistic`."""
     return Round(
         plan, functools.partial(means_statistic, absolute=absolute, l1=clips_l1(plan)), means_step, lattice.SUM_BITS
     )
 
 
 def clips_l1(plan: RoundPlan) -> bool:
-    """Whether the counts of a round, its last release, have Laplace noise, so that clients must be bounded in L1."""
+    """Returns whether a round's counts, its last release, have Laplace noise, so that clients are clipped in L1."""
     return plan.releases[-1].spec.mechanism is Mechanism.DISCRETE_LAPLACE
 
 
 def means_statistic(block: ClientBlock, state: MeansState, *, absolute: bool, l1: bool) -> NDArray[np.int64]:
-    """Sums per cluster, then counts.
+    """Computes sums per cluster, then counts.
 
     Args:
       block: rows.
       state: of the round.
-      absolute: whether the paper's client level sums rows, not means.
-      l1: whether the counts of a client are clipped in L1, as in the paper; else sums and counts are clipped in L2.
+      absolute: True if the paper's client level sums rows, not means.
+      l1: True to clip the counts of a client in L1, as in the paper; False to clip sums and counts in L2.
     """
     statistics, assigner = of_unit(state.privacy_unit), state.known_assigner
     form = statistics.clipped_sums_and_counts if absolute else statistics.means_of_means
@@ -160,7 +160,7 @@ def means_statistic(block: ClientBlock, state: MeansState, *, absolute: bool, l1
 
 
 def padded(statistic: NDArray[np.int64], n_found: int, n_clusters: int) -> NDArray[np.int64]:
-    """Sums and counts of `n_found` clusters with zeros for those that were not chosen."""
+    """Adds zeros to sums and counts of `n_found` clusters, for clusters that were not chosen."""
     if n_found == n_clusters:
         return statistic
     n_sums = len(statistic) - n_found

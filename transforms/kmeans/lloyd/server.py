@@ -27,14 +27,14 @@ AnyMeansState = TypeVar("AnyMeansState", bound=MeansState)
 
 
 def public_state(config: FitConfig, server: NDArray[np.float64]) -> MeansState:
-    """State before the first round, from public data only; it has no centers to start from.
+    """Returns the state before the first round, from public data only; it has no centers to start from.
 
     Args:
-      config: the job; its clipping section says how the frame is found.
+      config: the job; its clipping section sets the frame.
       server: shape (q, d), feature units; public server points.
 
     Raises:
-      ConfigError: if there are fewer server points than clusters, or they do not span a ball.
+      ConfigError: if there are fewer server points than clusters, or they don't span a ball.
     """
     settings = MeansSettings.from_config(config)
     if len(server) < settings.n_clusters:
@@ -49,7 +49,7 @@ def public_state(config: FitConfig, server: NDArray[np.float64]) -> MeansState:
 
 
 def _lattice(config: FitConfig, server: NDArray[np.float64]) -> Lattice:
-    """Public center and clipping norm of a run; a private norm is 1 until it is released."""
+    """Returns the public center and clipping norm of a run; a private norm is 1 until it is released."""
     if isinstance(config, DPLloydFit) and config.clipping.norm is ClippingRule.DOMAIN:
         return Frame.of_box(lloyd_rules.box_of(config.dp_lloyd), server.shape[1]).lattice
     center = np.zeros(server.shape[1])
@@ -68,12 +68,12 @@ def _lattice(config: FitConfig, server: NDArray[np.float64]) -> Lattice:
 
 
 def await_means(state: AnyMeansState, *, absolute: bool) -> AnyMeansState:
-    """The state with bounds of a sums-and-counts round; `absolute` for FedDP-Lloyds of the paper."""
+    """Returns the state with bounds of a sums-and-counts round; `absolute` for FedDP-Lloyds of the paper."""
     return state.bounded(functools.partial(_means_bounds, state, absolute=absolute))
 
 
 def _means_bounds(state: MeansState, *, absolute: bool) -> ClippingBounds:
-    """Bounds of clients in a sums-and-counts round, found on public rows."""
+    """Returns the bounds of clients in a sums-and-counts round, found on public rows."""
     settings, rows, labels = state.settings, state.server_rows(), state.labels()
     samples, client_rows, size = state.samples, float(settings.unit.rows), state.known_assigner.size
     if settings.tuned:
@@ -88,13 +88,13 @@ def _means_bounds(state: MeansState, *, absolute: bool) -> ClippingBounds:
 
 
 def _counted(assigner: Assigner) -> str:
-    """Which rows a round of sums and counts has counted, as of `ClusterModel`."""
+    """Describes the rows that a round of sums and counts has counted, as in `ClusterModel`."""
     compared = "" if assigner.projection is None else ", compared in the subspace of the start"
     return BEFORE_LAST_STEP + compared
 
 
 def means_step(state: AnyMeansState, releases: Releases) -> AnyMeansState:
-    """After sums and counts (FedDP-Init's third round or a Lloyd step): the next centers."""
+    """Handles sums and counts (FedDP-Init's third round or a Lloyd step): finds the next centers."""
     if state.prior is None:
         raise ValueError("means_step must be given a state with a prior; run the rounds of the start first.")
     settings = state.settings

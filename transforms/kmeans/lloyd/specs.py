@@ -1,4 +1,4 @@
-"""Releases of protocols before calibration: their sensitivities, and what sampled rows make of these."""
+"""Releases of protocols before calibration, with their sensitivities, also for sampled rows."""
 
 import dataclasses
 import math
@@ -15,23 +15,23 @@ COUNTS = Meaning(tells="how large each cluster is", role=Role.CLUSTER_COUNTS, re
 MIDDLE = Meaning(tells="where the middle of the data lies", quantity=Quantity.LENGTH)
 N_UNITS = Meaning(tells="how many there are", role=Role.UNITS, replaced=Replaced.LEFT)
 SPREAD = Meaning(tells="directions in which the data spread", quantity=Quantity.SQUARE, replaced=Replaced.LEFT)
-"""A scatter around anything, of anything."""
+"""Meaning of a scatter of anything, around anything."""
 LENGTHS = dataclasses.replace(SPREAD, role=Role.SQUARED_LENGTHS)
-"""A scatter of rows (of the means of outer products of clients' rows) around the frame's center."""
+"""Meaning of a scatter of rows (of the means of outer products of clients' rows) around the frame's center."""
 
 
 def triangle_size(n_features: int) -> int:
-    """Entries of the upper triangle, diagonal included."""
+    """Returns the number of entries of the upper triangle, diagonal included."""
     return n_features * (n_features + 1) // 2
 
 
 def histogram_of(tells: str, role: Role = Role.OTHER) -> Meaning:
-    """Meaning of how many rows (clients) fall into each of some parts."""
+    """Returns the meaning of a histogram of rows (clients)."""
     return Meaning(tells=tells, role=role, replaced=Replaced.LEFT)
 
 
 def counting_mechanism(config: FitConfig) -> Mechanism:
-    """Noise of counts and histograms: the paper's is Laplace."""
+    """Returns the mechanism for counts and histograms; the paper's is Laplace."""
     tuned = config.privacy.allocation is Allocation.TUNED
     return Mechanism.DISCRETE_GAUSSIAN if tuned else Mechanism.DISCRETE_LAPLACE
 
@@ -44,7 +44,7 @@ def vector_spec(
     *,
     meaning: Meaning,
 ) -> ReleaseSpec:
-    """A release whose sensitivity is a plain norm of the lattice: of sums of rows, or of counts."""
+    """Creates a release of sums of rows or of counts, whose sensitivity is the lattice's plain norm."""
     return ReleaseSpec(
         name=name, shape=shape, mechanism=mechanism, sensitivity=lattice.SUM_UNITS, share=share, meaning=meaning
     )
@@ -53,7 +53,7 @@ def vector_spec(
 def scatter_spec(
     n_features: int, share: float, geometry: Geometry = Geometry.SYMMETRIC, *, meaning: Meaning = SPREAD
 ) -> ReleaseSpec:
-    """The upper triangle of an outer product, with Gaussian noise.
+    """Creates the release of the upper triangle of an outer product, with Gaussian noise.
 
     Its sensitivity holds for the Frobenius norm of the matrix, and so for the norm of the triangle as a vector, too.
     """
@@ -69,25 +69,25 @@ def scatter_spec(
 
 
 def for_sampled_rows(config: FitConfig, specs: Iterable[RoundSpec]) -> tuple[RoundSpec, ...]:
-    """The rounds with larger sensitivities where rows of a client are sampled; as they are elsewhere."""
+    """Returns the rounds with larger sensitivities if rows of a client are sampled; unchanged otherwise."""
     return tuple(map(_for_sampled_rows, specs)) if samples_rows(config) else tuple(specs)
 
 
 def samples_rows(config: FitConfig) -> bool:
-    """Whether one row decides on another: a client over its bound loses a row and shows the next one instead."""
+    """Returns whether one row affects another: a client over its limit loses a row and shows the next one instead."""
     return config.privacy.unit is PrivacyUnit.RECORD and config.data.max_rows_per_client is not None
 
 
 def _for_sampled_rows(spec: RoundSpec) -> RoundSpec:
-    """The round when one added row may replace another, so that neighbors differ by a row more and a row less."""
+    """Returns the round if one added row may replace another, so that neighbors differ by a row more and a row less."""
     releases = tuple(dataclasses.replace(each, sensitivity=_replacing(each)) for each in spec.releases)
     return dataclasses.replace(spec, releases=releases)
 
 
 def _replacing(spec: ReleaseSpec) -> int:
-    """Sensitivity when one row takes the place of another.
+    """Returns the sensitivity if one row takes the place of another.
 
-    By what each release says of itself; in L1 it is twice as far whatever it says.
+    It follows from the release's meaning; in L1 it is always twice as large.
     """
     if meaning_of(spec).replaced is Replaced.BOUNDED:
         return spec.sensitivity
@@ -97,5 +97,5 @@ def _replacing(spec: ReleaseSpec) -> int:
 
 
 def allocation_as_asked(config: FitConfig) -> Allocation:
-    """How the shares of releases become noise, as the job says it."""
+    """Returns the allocation that the job asks for."""
     return config.privacy.allocation

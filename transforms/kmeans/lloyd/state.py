@@ -1,4 +1,4 @@
-"""What travels between rounds of sums and counts: public data, releases, and what was computed from them."""
+"""State between rounds of sums and counts: public data, releases, and what was computed from them."""
 
 import dataclasses
 from collections.abc import Callable
@@ -20,9 +20,9 @@ from dapple_dp.transforms.numerics.kmeans.centers import Prior, last_means
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MeansSettings:
-    """Public parameters that server steps and statistics read; all from the job's config.
+    """Public parameters for server steps and statistics, all from the job's config.
 
-    `n_clusters` is the largest number that may be chosen where `chooses` is set.
+    `n_clusters` is the largest number that may be chosen if `chooses` is set.
     """
 
     n_clusters: int
@@ -39,7 +39,7 @@ class MeansSettings:
 
     @classmethod
     def from_config(cls, config: FitConfig) -> "MeansSettings":
-        """Settings of a job; `representative` is False where public points stand in for server data."""
+        """Creates the settings of a job; `representative` is False if public points stand in for server data."""
         return cls(
             n_clusters=config.max_clusters,
             chooses=config.chooses_clusters,
@@ -56,18 +56,18 @@ class MeansSettings:
 
     @property
     def shrinks(self) -> bool:
-        """Whether releases are blended with what the server data say."""
+        """True if releases are blended with the server data."""
         return self.tuned and self.representative
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ClippingBounds:
-    """Public bounds of what one unit adds; those of clients are found on public data.
+    """Public bounds on what one unit adds; those of clients are found on public data.
 
     Attributes:
       scatter: feature units squared (Frobenius).
       histogram: fraction of rows (L2) in the tuned allocation, rows (L1) in the paper's.
-      sums: feature units (L2), of whatever kind of sums the round forms.
+      sums: feature units (L2), for the kind of sums that the round forms.
       counts: of the counts or presences that go with them.
     """
 
@@ -78,13 +78,13 @@ class ClippingBounds:
 
     @classmethod
     def of_row(cls, clipping_norm: float) -> "ClippingBounds":
-        """What every row in the clipping ball keeps."""
+        """Returns bounds that every row in the clipping ball meets."""
         return cls(scatter=clipping_norm**2, histogram=1.0, sums=clipping_norm, counts=1.0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MeansState:
-    """Everything a round may broadcast: no private number but in `releases`.
+    """State that a round may broadcast; it depends on private rows only through `releases`.
 
     Attributes:
       settings: public parameters.
@@ -93,12 +93,12 @@ class MeansState:
       samples: shape (n_clients, client_rows): bootstrapped pseudo-clients; empty where rows are units.
       bounds: of the next round.
       n_rows: public or noisy number of rows; None before it is known.
-      assigner: how the next round assigns rows.
-      prior: what is known of each center before that round, centered feature units.
+      assigner: assigns the rows of the next round.
+      prior: of each center before that round, centered feature units.
       centers: shape (k, d), centered feature units, after a sums-and-counts round.
       sizes: shape (k,): noisy counts.
       size_stddevs: shape (k,): of the noise of each size.
-      counted: what a size counts, as of `ClusterModel`.
+      counted: the rows that a size counts, as in `ClusterModel`.
       proxy_costs: shape (n_clusters,): costs of the weighted server points for 1, 2, ... clusters; empty unless
         the number of clusters is chosen.
       noisy_cost: after the round that releases it.
@@ -123,34 +123,34 @@ class MeansState:
 
     @property
     def privacy_unit(self) -> Unit:
-        """What one neighbor adds or removes."""
+        """Unit that one neighbor adds or removes."""
         return self.settings.unit
 
     def bounded(self, found: Callable[[], ClippingBounds]) -> Self:
-        """The state with bounds of the next round: those that every row keeps, or else those that are found."""
+        """Returns the state with bounds of the next round: the plain ones of rows or, for clients, those of `found`."""
         rows = self.privacy_unit.kind is PrivacyUnit.RECORD
         bounds = ClippingBounds.of_row(self.frame.lattice.clipping_norm) if rows else found()
         return dataclasses.replace(self, bounds=bounds)
 
     @property
     def cells(self) -> None:
-        """No histogram is released over cells of a grid."""
+        """None, since no histogram is released over cells of a grid."""
 
     def broadcast(self) -> Self:
-        """What statistics read of the state: a small part of it."""
+        """Returns the small part of the state that statistics read."""
         no_rows = np.zeros((len(self.server), 0))
         return dataclasses.replace(self, server=no_rows, samples=self.samples[:0], prior=None, releases=())
 
     def server_integers(self) -> NDArray[np.float64]:
-        """Server points on the lattice at SUM_BITS, shape (q, d)."""
+        """Returns the server points on the lattice at SUM_BITS, shape (q, d)."""
         return self.frame.quantize(self.server, lattice.SUM_BITS)
 
     def server_rows(self) -> NDArray[np.float64]:
-        """Server points centered and clipped, feature units, shape (q, d)."""
+        """Returns the server points centered and clipped, feature units, shape (q, d)."""
         return self.server_integers() * self.sum_unit
 
     def integers(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Points in centered feature units, shape (n, d), clipped and on the lattice at SUM_BITS."""
+        """Clips points in centered feature units, shape (n, d), and puts them on the lattice at SUM_BITS."""
         centered = self.frame.lattice._replace(center=np.zeros(points.shape[1]))
         return lattice.quantize(points, centered, lattice.SUM_BITS)
 
@@ -161,12 +161,12 @@ class MeansState:
 
     @property
     def positions(self) -> NDArray[np.float64] | None:
-        """Centers in feature units, shape (k, d), before the first of them what the prior says; None without either."""
+        """Centers in feature units, shape (k, d); before the first of them those of the prior; None without either."""
         known = self.centers if self.centers is not None else self.prior and self.prior.means
         return None if known is None else known + self.frame.lattice.center
 
     def labels(self) -> NDArray[np.int64]:
-        """What `assigner` makes of the server points, shape (q,)."""
+        """Returns the labels of the server points by `assigner`, shape (q,)."""
         return self.known_assigner.labels(self.server_integers())
 
     @property
@@ -178,7 +178,7 @@ class MeansState:
 
     @property
     def move_stddevs(self) -> NDArray[np.float64] | None:
-        """Of the noise of the last round of sums and counts, or else of the leaves; as of `ClusterModel`."""
+        """Stddevs of the noise of the last round of sums and counts, or else of the leaves, as in `ClusterModel`."""
         noisy = None if self.centers is None else last_means(self.releases, len(self.centers))
         if noisy is not None or self.centers is None or self.prior is None:
             return None if noisy is None else noisy.stddevs
@@ -186,7 +186,7 @@ class MeansState:
         return np.repeat(np.sqrt(self.prior.variances / n_features)[:, None], n_features, axis=1)
 
     def model(self) -> ClusterModel:
-        """The released clustering; asked for after the last round."""
+        """Returns the released clustering; raises ValueError before a sums-and-counts round."""
         if self.centers is None or self.sizes is None:
             raise ValueError("model must be asked for after a sums-and-counts round; run that round first.")
         middle, noisy = self.frame.lattice.center, last_means(self.releases, len(self.centers))

@@ -1,8 +1,8 @@
-"""What clusters are called: terms that are more frequent among their rows than among all, by more than noise explains.
+"""Names of clusters: terms that are more frequent in a cluster than among all rows, by more than noise explains.
 
-Post-processing of two releases: noisy sizes of clusters, and noisy counts, one for each cluster and term. Both count
-rows, where a unit's rows have a weight of 1 together: a row is 1 at unit record, and 1 / R for a client of R rows. A
-row has a term if that is among the first `names.most_per_row` different known terms of its list, and then counts with
+This post-processes two releases: noisy sizes of clusters, and noisy counts for each cluster and term. Both count
+rows, with a total weight of 1 for a unit's rows: a row weighs 1 at unit record, and 1 / R for a client of R rows. A
+row has a term if it is among the first `names.most_per_row` different known terms of its list, and then counts with
 all of its weight, whatever other terms it has. A name is false if n <= h * N: rows of the cluster that have the term
 weigh n, all that have it weigh N, and the rows of the cluster weigh a share h of all. At most `FALSE_NAMES` false
 ones are expected in a whole run, whatever the rows are:
@@ -39,27 +39,27 @@ from dapple_dp.transforms.core.statistics.term_cells import CellLimits
 from dapple_dp.transforms.numerics.kmeans.centers import released_as
 
 FALSE_NAMES = 0.05
-"""Names by noise alone that are expected in a whole run, at most."""
+"""Largest expected number of names in a whole run that are due to noise alone."""
 OF_SHARES = 0.2
-"""Of these, those where the noise of sizes hides how large a cluster is; noise of counts may give the others."""
+"""Part of these due to the noise of sizes, which hides how large clusters are; the noise of counts causes the rest."""
 MOST_NAMES = 5
-"""Names of a cluster, at most."""
+"""Most names of a cluster."""
 ROUNDING = 4
 """Lattice steps of counts for each client by which a name must be above the threshold."""
 
 
 def threshold(n_cells: int) -> float:
-    """Stddevs that noise exceeds in (1 - `OF_SHARES`) * `FALSE_NAMES` of so many cells, as expected."""
+    """Returns the stddevs that noise exceeds in an expected (1 - `OF_SHARES`) * `FALSE_NAMES` of this many cells."""
     return _exceeded_by((1.0 - OF_SHARES) * FALSE_NAMES / max(n_cells, 1))
 
 
 def _exceeded_by(probability: float) -> float:
-    """Stddevs that a normal number is above with this probability."""
+    """Returns the stddevs that a normal variable exceeds with this probability."""
     return -statistics.NormalDist().inv_cdf(probability)
 
 
 def cluster_names(config: SphericalFit, releases: Sequence[Release]) -> ClusterNames | None:
-    """The names that the releases of a run give; None for a job without names.
+    """Returns the names that the releases of a run give; None for a job without names.
 
     Args:
       config: the job, with the terms of its vocabulary.
@@ -83,7 +83,7 @@ def named(
     vocabulary: Sequence[str],
     rounding: float = 0.0,
 ) -> ClusterNames:
-    """Names by noisy counts.
+    """Names clusters by noisy counts.
 
     Args:
       counts: shape (k, V): units per cluster and term.
@@ -117,12 +117,12 @@ def named(
 
 
 def excesses(counts: NDArray[np.float64], shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """By how many units each cell (k, V) is above the share (k,) of its cluster in all that have the term."""
+    """Returns the units by which each cell (k, V) exceeds its cluster's share (k,) of all that have the term."""
     return counts - shares[:, None] * np.maximum(counts.sum(axis=0), 0.0)
 
 
 def largest_shares(sizes: NDArray[np.float64], stddev: float) -> NDArray[np.float64]:
-    """The largest share of all units that each cluster may have, given noisy sizes; some is larger with little odds.
+    """Returns the largest share of all units that each cluster may have by noisy sizes; exceeded with small odds.
 
     A share h is possible if size - h * (sum of sizes), of mean 0 where h is true, is above -z times its stddev. Each of
     k clusters may get `MOST_NAMES` false names where its share is larger, so z is such that `OF_SHARES` of

@@ -28,17 +28,17 @@ from dapple_dp.transforms.rounds.protocol import RoundsProtocol
 
 NAME = "spherical"
 SIZES_SHARE = 0.05
-"""Of the budget: a size is one number, and a sum has many."""
+"""Share of the budget; a size is one number, and a sum has many."""
 _DIRECTION = Meaning(tells="in which direction each center lies", quantity=Quantity.LENGTH)
 _TERMS = Meaning(tells="which terms each cluster has", role=Role.CLUSTER_TERMS)
 COSINE = 0.9
-"""Of a released center and the exact one, from which on a cluster is called found."""
+"""Cosine between a released center and the exact one from which on a cluster counts as found."""
 AGREEMENT = 0.5
-"""Mean inner product of rows with their center that is assumed, in clipping norms."""
+"""Assumed mean inner product of rows with their center, in clipping norms."""
 
 
 def round_specs(config: SphericalFit, n_features: int, _: int) -> tuple[RoundSpec, ...]:
-    """Every release of a job before calibration; `n_features` is d."""
+    """Returns every release of a job before calibration; `n_features` is d."""
     settings, n_steps = SphericalSettings.from_config(config), config.spherical.n_steps
     names_share = 0.0 if config.names is None else NAMES_SHARE
     rest = 1.0 - names_share
@@ -57,8 +57,8 @@ def round_specs(config: SphericalFit, n_features: int, _: int) -> tuple[RoundSpe
 
 
 def rounds(config: SphericalFit, plan: PrivacyPlan) -> tuple[Round, ...]:
-    """The calibrated rounds of a job, in order; `plan` was made from `round_specs`."""
-    # Rows with terms are no rows of the frame, so nobody keeps them as its integers.
+    """Returns the calibrated rounds of a job, in order; `plan` was made from `round_specs`."""
+    # Rows with terms are not rows of the frame, so they can't be cached as its integers.
     bits = lattice.SUM_BITS if config.names is None else None
     *steps, last = plan.rounds
     return (
@@ -68,18 +68,18 @@ def rounds(config: SphericalFit, plan: PrivacyPlan) -> tuple[Round, ...]:
 
 
 def _features(block: ClientBlock, state: SphericalState) -> ClientBlock:
-    """The block without the terms of its rows."""
+    """Returns the block without the terms of its rows."""
     return block._replace(points=block.points[:, : len(state.frame.lattice.center)])
 
 
 def sums_statistic(block: ClientBlock, state: SphericalState) -> NDArray[np.int64]:
-    """Sums of rows per center (of means of clients' rows), stacked."""
+    """Computes the sums of rows per center (of means of clients' rows), stacked."""
     form = of_unit(state.privacy_unit).mean_sums_and_counts
     return form(_features(block, state), state.frame, state.assigner, state.sums_bound, 1.0)[: state.centers.size]
 
 
 def names_statistic(block: ClientBlock, state: SphericalState) -> NDArray[np.int64]:
-    """Rows per center, then rows per cell of a center and a term where there are names; shares of clients alike."""
+    """Counts rows per center and, with names, per cell of a center and a term; shares of rows for clients."""
     forms, limits = of_unit(state.privacy_unit), state.settings.limits
     counts = forms.histogram(_features(block, state), state.frame, state.assigner, 1.0, relative=True)
     if limits is None:
@@ -88,7 +88,7 @@ def names_statistic(block: ClientBlock, state: SphericalState) -> NDArray[np.int
 
 
 def units_of_a_center(config: SphericalFit, plan: PrivacyPlan, n_features: int) -> int:
-    """Units that a cluster needs for a center of `COSINE`, if its rows agree as assumed.
+    """Returns the units that a cluster needs for a center of `COSINE`, if its rows agree as assumed.
 
     Args:
       config: the job.
@@ -105,7 +105,7 @@ def units_of_a_center(config: SphericalFit, plan: PrivacyPlan, n_features: int) 
 
 
 def units_of_a_name(config: SphericalFit, plan: PrivacyPlan) -> int | None:
-    """Units above its share that a term needs to name a cluster in half of all runs; None without names."""
+    """Returns the units above its share that a term needs to name a cluster in half of all runs; None without names."""
     limits = SphericalSettings.from_config(config).limits
     if limits is None:
         return None
@@ -114,7 +114,7 @@ def units_of_a_name(config: SphericalFit, plan: PrivacyPlan) -> int | None:
 
 
 def found_from(config: SphericalFit, plan: PrivacyPlan, n_features: int) -> tuple[str, ...]:
-    """Sentences for people; arguments as of `units_of_a_center`."""
+    """Returns sentences for people; arguments as in `units_of_a_center`."""
     words, center = UNITS[plan.unit].words, units_of_a_center(config, plan, n_features)
     found = (
         f"A cluster is found from about {center:,} {words}: its center has a cosine of {COSINE:g} with the exact one, "

@@ -1,4 +1,4 @@
-"""Before and between the rounds of spherical k-means: pure functions of releases and public data."""
+"""Steps before and between the rounds of spherical k-means: pure functions of releases and public data."""
 
 import dataclasses
 import math
@@ -18,21 +18,21 @@ from dapple_dp.transforms.numerics.kmeans.starts import seeding
 FINE_CENTERS = 2
 """Centers of the first rounds for each cluster, so that no cluster goes without one."""
 KEPT = 0.5
-"""Weight of earlier sums beside those of a round: centers that have arrived are recognized by several rounds."""
+"""Weight of earlier sums relative to those of a round: several rounds together locate centers that have settled."""
 _MERGE_RESTARTS = 30
 _START_RESTARTS = 5
 _STRAY = 0.3
-"""How far from a crowded center a lost one starts over, in clipping norms."""
+"""Distance from a crowded center at which a lost one starts over, in clipping norms."""
 _LOST = 0.5
-"""A sum that is shorter than so much of its noise says nothing."""
+"""Length of a sum, relative to its noise, below which it carries no information."""
 
 
 def initial_state(config: SphericalFit, server: NDArray[np.float64], n_features: int) -> SphericalState:
-    """State before the first round: public directions, or k-means of the public server data.
+    """Returns the state before the first round: public directions, or k-means of the public server data.
 
     Args:
       config: the job.
-      server: shape (q, d), feature units: the server data, or points that stand in for them, which are not used.
+      server: shape (q, d), feature units: the server data; points that stand in for them are not used.
       n_features: d.
 
     Raises:
@@ -64,7 +64,7 @@ def initial_state(config: SphericalFit, server: NDArray[np.float64], n_features:
 
 
 def unit_rows(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Vectors (n, d) of length 1; a vector of zeros becomes the first direction."""
+    """Scales vectors (n, d) to length 1; a vector of zeros becomes the first direction."""
     largest = np.abs(vectors).max(axis=1, keepdims=True)
     scaled = vectors / np.where(largest > 0.0, largest, 1.0)
     scaled[largest[:, 0] == 0.0, 0] = 1.0
@@ -72,12 +72,12 @@ def unit_rows(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _integers(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Directions of vectors (n, d) as centers on the lattice."""
+    """Returns the directions of vectors (n, d) as centers on the lattice."""
     return np.trunc(unit_rows(vectors) * lattice.SUM_UNITS)
 
 
 def sums_step(state: SphericalState, releases: Releases) -> SphericalState:
-    """After sums of rows: every center turns to the sum of its rows, over several rounds with falling weights."""
+    """Handles sums of rows: turns every center to the sum of its rows, over several rounds with falling weights."""
     settings = state.settings
     release = releases[0].with_unit(state.sums_bound / lattice.SUM_UNITS)
     totals = KEPT * state.totals + release.decoded
@@ -98,7 +98,7 @@ def sums_step(state: SphericalState, releases: Releases) -> SphericalState:
 
 
 def _with_lost_ones(state: SphericalState, lengths: NDArray[np.float64]) -> SphericalState:
-    """The state with new centers; those whose sums say nothing start over, each beside one that has many rows."""
+    """Returns the state with new centers; those without information start over, each next to one with many rows."""
     n_features = state.totals.shape[1]
     lost = np.flatnonzero(lengths < _LOST * math.sqrt(n_features * state.variance))
     crowded = np.argsort(-lengths, kind="stable")[: len(lost)]
@@ -110,7 +110,7 @@ def _with_lost_ones(state: SphericalState, lengths: NDArray[np.float64]) -> Sphe
 
 
 def names_step(state: SphericalState, releases: Releases) -> SphericalState:
-    """After sizes, and cells of clusters and terms where there are names: they are kept, and say what they count."""
+    """Handles sizes and, with names, cells of clusters and terms: stores them with their units."""
     limits = state.settings.limits
     units = (1.0 / lattice.SUM_UNITS, 1.0 if limits is None else 1.0 / limits.cell_units)
     told = tuple(each.with_unit(unit) for each, unit in zip(releases, units, strict=False))

@@ -1,4 +1,4 @@
-"""What travels between the rounds of spherical k-means: public data, releases, and what was computed from them."""
+"""State between the rounds of spherical k-means: public data, releases, and what was computed from them."""
 
 import dataclasses
 import math
@@ -20,12 +20,12 @@ from dapple_dp.transforms.numerics.kmeans.centers import released_as
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SphericalSettings:
-    """Public parameters that server steps and statistics read; all from the job's config.
+    """Public parameters for server steps and statistics, all from the job's config.
 
     Attributes:
       unit: the privacy unit.
       n_clusters: k.
-      fine_rounds: rounds with `FINE_CENTERS` centers for each cluster, after which k of them are left.
+      fine_rounds: rounds with `FINE_CENTERS` centers for each cluster, which are then merged to k.
       limits: of a row's terms; None without names.
       seed: of public randomness.
     """
@@ -38,7 +38,7 @@ class SphericalSettings:
 
     @classmethod
     def from_config(cls, config: SphericalFit) -> "SphericalSettings":
-        """Settings of a job."""
+        """Creates the settings of a job."""
         seed, names, terms = (config.seed or 0) % 2**63, config.names, config.terms
         given, unit = config.server_data is not None, unit_of(config.privacy.unit, config.clipping.client_rows)
         return cls(
@@ -52,7 +52,7 @@ class SphericalSettings:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SphericalState:
-    """Everything a round may broadcast: no private number but in `releases` and what follows from them.
+    """State that a round may broadcast; it depends on private rows only through `releases`.
 
     Attributes:
       settings: public parameters.
@@ -61,7 +61,7 @@ class SphericalState:
       centers: integers, shape (n_centers, d), lattice units at SUM_BITS, each as long as the clipping norm.
       totals: shape of `centers`, feature units: sums of the rounds so far, older ones with less weight.
       variance: of the noise of one number in them.
-      step: rounds of sums so far.
+      step: number of rounds of sums so far.
       sizes: shape (k,): noisy counts, after the last round.
       releases: all so far, in order.
     """
@@ -78,15 +78,15 @@ class SphericalState:
 
     @property
     def privacy_unit(self) -> Unit:
-        """What one neighbor adds or removes."""
+        """Unit that one neighbor adds or removes."""
         return self.settings.unit
 
     @property
     def cells(self) -> None:
-        """No histogram is released over cells of a grid."""
+        """None, since no histogram is released over cells of a grid."""
 
     def broadcast(self) -> "SphericalState":
-        """What statistics read of the state: what the rows are compared with."""
+        """Returns the part of the state that statistics read: all that rows are compared with."""
         return dataclasses.replace(self, totals=self.totals[:0], sizes=None, releases=())
 
     @property
@@ -96,7 +96,7 @@ class SphericalState:
 
     @property
     def assigner(self) -> Assigner:
-        """To the center of the largest inner product: all are equally long, so it is the nearest one."""
+        """Assigns rows to the center of the largest inner product: all are equally long, so it is the nearest one."""
         return Assigner(self.centers)
 
     @property
@@ -110,7 +110,7 @@ class SphericalState:
         return self.centers * self.unit
 
     def model(self) -> ClusterModel:
-        """The released clustering; asked for after the last round."""
+        """Returns the released clustering; raises ValueError before the round of sizes."""
         counts = released_as(self.releases, Role.CLUSTER_COUNTS)
         if self.sizes is None or counts is None:
             raise ValueError("model must be asked for after the round of sizes; run that round first.")
@@ -126,11 +126,11 @@ class SphericalState:
 
     @property
     def move_stddevs(self) -> NDArray[np.float64] | None:
-        """Of the noise of the last round of sums; None before it, and where centers were merged."""
+        """Stddevs of the noise of the last round of sums; None before it, and after centers were merged."""
         return self._turned_by(self.releases[-1].stddev) if self.variance and self.releases else None
 
     def _turned_by(self, stddev: float) -> NDArray[np.float64]:
-        """Stddev of each coordinate of each center by that of each number in `totals`, to first order."""
+        """Returns the stddev of each coordinate of each center from that of each number in `totals`, to first order."""
         lengths = np.maximum(np.linalg.norm(self.totals, axis=1), math.sqrt(self.variance))
         turned = self.frame.lattice.clipping_norm * stddev / lengths
         return np.repeat(turned[:, None], self.centers.shape[1], axis=1)

@@ -1,1 +1,1 @@
-"""Windows of an epoch: one round of weighted sums each, and what it alone adds."""
+"""Windows of an epoch: one round of weighted sums each, and the part that each window adds."""

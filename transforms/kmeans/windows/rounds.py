@@ -6,8 +6,8 @@ row moves the release of window t by weight_(t - u) times what it moves s_u, wha
 releases of an epoch by at most the norm of the weights times that: `epoch_sensitivity`. The budget of a job is that of
 its epoch, and the plan of each window states it.
 
-At client level s_u sums what clients that count in window u add, and a client counts in several windows. Readers leave
-out the rows of all others (`dapple_dp.transforms.tables.counted_clients`), and `worst_column` says what that leaves.
+At client level s_u adds up the clients that count in window u, and a client counts in several windows. Readers leave
+out all other clients (`dapple_dp.transforms.tables.counted_clients`), and `worst_column` bounds the rest.
 
 Source: Diaa, Humphries, Kerschbaum (2025), "FastLloyd", for the statistic; see
 `transforms/numerics/kmeans/recurring.py`.
@@ -41,14 +41,14 @@ _COUNTS = Meaning(tells="how large each cluster is, with what earlier windows le
 
 
 def column_of(config: WindowsFit) -> tuple[int, ...]:
-    """By how much one unit moves successive releases of an epoch at most, see `worst_column`."""
+    """Returns the most by which one unit moves successive releases of an epoch; see `worst_column`."""
     return worst_column(config.weights, config.epoch.times, config.epoch.separation)
 
 
 def round_specs(config: WindowsFit, n_features: int) -> tuple[RoundSpec, ...]:
-    """The releases of a window before calibration; `n_features` is d.
+    """Returns the releases of a window before calibration; `n_features` is d.
 
-    Their sensitivities are those of a whole epoch: what one unit moves all its releases together.
+    Their sensitivities are those of a whole epoch: the most by which one unit moves all its releases together.
     """
     column, size = column_of(config), config.max_clusters
     windows = n_moved(config.weights, config.epoch.times)
@@ -76,7 +76,7 @@ def round_specs(config: WindowsFit, n_features: int) -> tuple[RoundSpec, ...]:
 
 
 def rounds(config: WindowsFit, plan: PrivacyPlan) -> tuple[Round, ...]:
-    """The calibrated round; `plan` was made from `round_specs` of the same config."""
+    """Returns the calibrated round; `plan` was made from `round_specs` of the same config."""
     weights = config.weights
     statistic = functools.partial(window_statistic, weights=weights)
     step = functools.partial(server.window_step, weights=weights, index=config.epoch.index)
@@ -84,24 +84,24 @@ def rounds(config: WindowsFit, plan: PrivacyPlan) -> tuple[Round, ...]:
 
 
 def state_at(state: WindowState, path: str) -> WindowState:
-    """The state for the rows of one file; raises InputError if it is of no window."""
+    """Returns the state for the rows of one file; raises InputError if it belongs to no window."""
     return state.at(path)
 
 
 def window_statistic(block: ClientBlock, state: WindowState, *, weights: Sequence[int]) -> NDArray[np.int64]:
-    """Relative sums per cluster, then counts, times the weight of the window of these rows.
+    """Computes relative sums per cluster, then counts, times the weight of these rows' window.
 
     Args:
       block: rows of one file; at client level those of clients that count in its window.
       state: for that file, see `state_at`.
-      weights: of the ages.
+      weights: of the windows, by age.
     """
     form = of_unit(state.privacy_unit).relative_sums
     return form(block, state.frame, state.neighborhoods, state.sums_bound) * weights[state.age]
 
 
 def warm(centers: NDArray[np.float64], memory: Memory | None) -> RoundsProtocol:
-    """The round of a window from the centers of the window before, shape (k, d), feature units, and its memory."""
+    """Returns the round of a window from the centers of the window before, shape (k, d), and its memory."""
     return PROTOCOL._replace(initial_state=lambda job, *_: server.initial_state(job, centers, memory))
 
 

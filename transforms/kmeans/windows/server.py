@@ -1,4 +1,4 @@
-"""Before and after the round of a window: pure functions of releases and public data."""
+"""Steps before and after the round of a window: pure functions of releases and public data."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ from dapple_dp.transforms.numerics.kmeans.recurring.windows import own_noise, ow
 
 
 def initial_state(config: WindowsFit, centers: NDArray[np.float64], memory: Memory | None = None) -> WindowState:
-    """State before the round of a window.
+    """Returns the state before the round of a window.
 
     Args:
       config: the job.
       centers: shape (k, d), feature units: released before this window.
-      memory: own parts of the windows before it; the first window of an epoch has none before it, and reads none.
+      memory: own parts of the windows before it; None for the first window of an epoch.
     """
     n_features = centers.shape[1]
     settings, frame = LloydSettings.from_config(config), rounds_frame(config, n_features)
@@ -48,12 +48,12 @@ def initial_state(config: WindowsFit, centers: NDArray[np.float64], memory: Memo
 
 
 def window_step(state: WindowState, releases: Releases, *, weights: Sequence[int], index: int) -> WindowState:
-    """After the round: what this window alone adds to the series; centers stay where they were.
+    """Handles the round: extracts the part that this window adds to the series; centers stay where they were.
 
     Args:
       state: before the round.
       releases: of it.
-      weights: of the ages.
+      weights: of the windows, by age.
       index: of the window in its epoch, from 0.
     """
     told, noise = _with_units(state, releases), float(own_noise(tuple(weights), index + 1)[-1])
@@ -61,12 +61,12 @@ def window_step(state: WindowState, releases: Releases, *, weights: Sequence[int
 
 
 def own_means(state: WindowState, releases: Releases, weights: Sequence[int]) -> NoisyMeans:
-    """The own part of a window, with the noise that it would have if windows added nothing of each other.
+    """Returns the own part of a window, with the noise that it would have if windows were independent.
 
     Args:
       state: before its round.
       releases: of the round, with their lattice units.
-      weights: of the ages.
+      weights: of the windows, by age.
     """
     sums, counts = releases
     return NoisyMeans(
@@ -78,6 +78,6 @@ def own_means(state: WindowState, releases: Releases, weights: Sequence[int]) ->
 
 
 def _with_units(state: WindowState, releases: Releases) -> Releases:
-    """Releases that know what a lattice step means."""
+    """Returns the releases with their lattice units."""
     sums, counts = releases
     return sums.with_unit(state.unit / stretch(state.sums_bound)), counts.with_unit(1.0 / lattice.SUM_UNITS)

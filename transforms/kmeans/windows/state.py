@@ -1,4 +1,4 @@
-"""What travels through the round of a window: where each window's rows are measured from, and what it released."""
+"""State in the round of a window: the anchors that each window's rows are measured from, and its release."""
 
 import dataclasses
 
@@ -27,13 +27,13 @@ class WindowState:
       server: shape (0, d): no public points are used.
       column: partition column of the dates.
       dates: of the windows, by age.
-      anchors: integers, shape (n, k, d), lattice units at SUM_BITS: where rows of each age are measured from.
+      anchors: integers, shape (n, k, d), lattice units at SUM_BITS: points from which rows of each age are measured.
       radius: lattice units: the same in all windows of an epoch.
       earlier_sums: shape (n - 1, k, d), feature units: own parts of the windows before, by age from 1.
       earlier_counts: shape (n - 1, k), rows: likewise.
-      age: of the rows at hand, while the statistic is formed.
+      age: of the current rows, while the statistic is computed.
       noisy: own sums and counts of this window, after the round.
-      own_noise: by which factor their noise is above that of `noisy`, which takes windows for independent.
+      own_noise: factor of their noise over that of `noisy`, which assumes independent windows.
       releases: of the round.
     """
 
@@ -53,7 +53,7 @@ class WindowState:
 
     @property
     def privacy_unit(self) -> Unit:
-        """What one neighbor adds or removes."""
+        """Unit that one neighbor adds or removes."""
         return self.settings.unit
 
     @property
@@ -68,7 +68,7 @@ class WindowState:
 
     @property
     def centers(self) -> NDArray[np.float64]:
-        """Integers, shape (k, d): where the rows of this window are measured from."""
+        """Centers of this window, from which its rows are measured; integers, shape (k, d)."""
         found: NDArray[np.float64] = self.anchors[0]
         return found
 
@@ -79,22 +79,22 @@ class WindowState:
 
     @property
     def cells(self) -> None:
-        """No histogram is released over cells of a grid."""
+        """None, since no histogram is released over cells of a grid."""
 
     def broadcast(self) -> "WindowState":
-        """What the statistic reads: no releases."""
+        """Returns the part of the state that the statistic reads: all but releases."""
         return dataclasses.replace(
             self, earlier_sums=self.earlier_sums[:0], earlier_counts=self.earlier_counts[:0], noisy=None, releases=()
         )
 
     def at(self, path: str) -> "WindowState":
-        """The state for the rows of one file.
+        """Returns the state for the rows of one file.
 
         Args:
           path: of the file; "" for the shard without rows.
 
         Raises:
-          InputError: if it is in the folder of no window.
+          InputError: if the file is in the folder of no window.
         """
         if not path:
             return self
@@ -117,11 +117,11 @@ class WindowState:
 
     @property
     def move_stddevs(self) -> NDArray[np.float64] | None:
-        """Of the noise of the window's own part, as of `ClusterModel`; None before the round."""
+        """Stddevs of the noise of the window's own part, as in `ClusterModel`; None before the round."""
         return None if self.noisy is None else self.noisy.stddevs * self.own_noise
 
     def model(self) -> ClusterModel:
-        """The clustering of this window alone; asked for after the round."""
+        """Returns the clustering of this window alone; raises ValueError before the round."""
         if self.noisy is None:
             raise ValueError("model must be asked for after the round; run it first.")
         return ClusterModel(
