@@ -121,7 +121,7 @@ class PairwiseExchange(Exchange):
         return len(self.keys(index))
 
     def fewest(self, index: int, threshold: int) -> int:
-        """Returns the fewest senders that may remain; with fewer, shares could be lost for good or noise be too small."""
+        """Returns the fewest senders that may remain; with fewer, shares could be lost for good or noise too small."""
         law = self.plan().shares or ShareLaw(threshold=threshold, dropout=self._params().dropout)
         return max(threshold, law.fewest(self.n_listed(index)))
 

@@ -1,4 +1,4 @@
-"""Counts and sums per cluster for a profile, exactly; and which units are in a sample.
+"""Exact counts and sums per cluster for a profile, and samples of units.
 
 Rows come with the index of their cluster and, if the client is the privacy unit, with that of their client.
 """
@@ -11,20 +11,20 @@ from dapple_dp.transforms.numerics.tables.partition import mix
 
 
 def clip(values: NDArray[np.floating], lower: float, upper: float) -> NDArray[np.float64]:
-    """Values inside public bounds, float64, shape (n_rows,); NaN must have been removed."""
+    """Clips values to public bounds, float64, shape (n_rows,); NaN must have been removed."""
     return np.clip(values.astype(np.float64), lower, upper)
 
 
 def centered_units(
     values: NDArray[np.float64], lower: float, upper: float, units_per_half_range: int
 ) -> NDArray[np.float64]:
-    """Distances from the middle of the range as integers, truncated toward zero.
+    """Returns the distances from the middle of the range as integers, truncated toward zero.
 
     Args:
       values: shape (n_rows,), inside [lower, upper].
       lower: public.
       upper: public, greater.
-      units_per_half_range: what (upper - lower) / 2 becomes.
+      units_per_half_range: the integer that (upper - lower) / 2 becomes.
 
     Returns:
       Integers in float64, shape (n_rows,), never beyond `units_per_half_range` in magnitude.
@@ -39,12 +39,12 @@ def centered_units(
 
 
 def cluster_sums(labels: NDArray[np.int64], units: NDArray[np.float64], n_clusters: int) -> NDArray[np.int64]:
-    """Sum of integers per cluster, shape (n_clusters,), int64; exact below 2**53, which 2**32 rows do not reach."""
+    """Adds up integers per cluster, shape (n_clusters,), int64; exact below 2**53, which 2**32 rows don't reach."""
     return np.bincount(labels, weights=units, minlength=n_clusters).astype(np.int64)
 
 
 def cell_counts(cells: NDArray[np.int64], n_cells: int, clients: NDArray[np.int64] | None) -> NDArray[np.int64]:
-    """Rows per cell, or distinct clients per cell.
+    """Counts rows or distinct clients per cell.
 
     Args:
       cells: shape (n_rows,), in [0, n_cells).
@@ -64,7 +64,7 @@ def cell_counts(cells: NDArray[np.int64], n_cells: int, clients: NDArray[np.int6
 def occupied_cells(
     cells: NDArray[np.int64], n_cells: int, clients: NDArray[np.int64] | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """`cell_counts` of the cells that occur, for many cells of which few do; n_cells may be 0.
+    """Returns `cell_counts` of the cells that occur, for many cells of which few do; n_cells may be 0.
 
     Returns:
       The cells, ascending, and their counts.
@@ -73,12 +73,12 @@ def occupied_cells(
 
 
 def _once_per_client(cells: NDArray[np.int64], n_cells: int, clients: NDArray[np.int64] | None) -> NDArray[np.int64]:
-    """The cells, each once per client if there are clients."""
+    """Returns the cells, each once per client if there are clients."""
     return cells if clients is None or not len(cells) else np.unique(clients * n_cells + cells) % n_cells
 
 
 def sampled_rows(stream: KeyStream, n_rows: int, rate: float) -> NDArray[np.bool_]:
-    """Which rows are in a Poisson sample, shape (n_rows,): one coin per row, from the stream.
+    """Draws a Poisson sample of rows, a mask of shape (n_rows,): one coin per row, from the stream.
 
     Args:
       stream: of the shard, read from its start.
@@ -89,7 +89,7 @@ def sampled_rows(stream: KeyStream, n_rows: int, rate: float) -> NDArray[np.bool
 
 
 def sampled_clients(digests: NDArray[np.uint64], secret: int, rate: float) -> NDArray[np.bool_]:
-    """Which clients are in a sample, shape (n_clients,): by a keyed hash of the client's id alone.
+    """Draws a sample of clients, a mask of shape (n_clients,), by a keyed hash of the client's id alone.
 
     Args:
       digests: uint64, shape (n_clients,), of the ids.
@@ -100,7 +100,7 @@ def sampled_clients(digests: NDArray[np.uint64], secret: int, rate: float) -> ND
 
 
 def _heads(words: NDArray[np.uint64], rate: float) -> NDArray[np.bool_]:
-    """Whether uniform words are below the rate."""
+    """Returns whether uniform words are below the rate."""
     if rate >= 1.0:
         return np.ones(len(words), dtype=np.bool_)
     return words < np.uint64(int(rate * 2.0**64))

@@ -1,4 +1,4 @@
-"""One thread for BLAS and OpenMP, whose libraries are looked for once, not at every use."""
+"""One thread for BLAS and OpenMP; their libraries are searched for once, not at every use."""
 
 import sys
 import threading
@@ -7,7 +7,7 @@ from typing import Any
 from threadpoolctl import ThreadpoolController
 
 _known: tuple[int, ThreadpoolController] | None = None
-"""How many modules there were when libraries were looked for, and what was found."""
+"""Number of loaded modules at the last search for libraries, and its result."""
 
 
 class _OneThread:
@@ -24,7 +24,7 @@ class _OneThread:
     def __enter__(self) -> None:
         with self._lock:
             known, limits = _known, limit()
-            # A library may have been loaded since; else there is nothing new to take back.
+            # A library may have been loaded since; otherwise there is nothing new to undo.
             if not self._inside or known is not _known:
                 self._limits.append(limits)
             self._inside += 1
@@ -40,15 +40,15 @@ _ONE_THREAD = _OneThread()
 
 
 def one_thread() -> _OneThread:
-    """The context in which libraries have one thread each."""
+    """Returns the context in which libraries have one thread each."""
     return _ONE_THREAD
 
 
 def limit() -> Any:
-    """Gives the libraries of this process one thread each, for good; the result can take it back.
+    """Gives the libraries of this process one thread each, permanently; the result can undo it.
 
-    Libraries come with modules, so they are looked for again if modules have been imported since. To look for them is
-    to read the memory map of the process, which takes half as long as k-means of some hundred points.
+    Libraries come with modules, so the search is repeated if modules have been imported since. A search reads
+    the memory map of the process, which takes half as long as k-means of some hundred points.
     """
     global _known
     known = _known

@@ -23,7 +23,7 @@ class SumVectorsFn(beam.CombineFn):
         self._size = size
 
     def create_accumulator(self) -> np.ndarray:
-        """A zero vector."""
+        """Creates a zero vector."""
         return np.zeros(self._size, dtype=np.int64)
 
     def add_input(self, accumulator: np.ndarray, element: np.ndarray) -> np.ndarray:

@@ -46,7 +46,7 @@ class HeldKeyFn(LeanFn):
         self._key = self._key_source.read_key()
 
     def teardown(self) -> None:
-        """Forgets the key."""
+        """Drops the key."""
         self._key = None
 
     def _held_key(self) -> bytes:

@@ -1,7 +1,7 @@
 """The budget of a profile: PipelineDP's accountant composes all mechanisms by privacy loss distributions.
 
-Public settings in, `ProfilePlan` out; no data are read. PipelineDP conveys the noise of a tree or of a threshold to its
-library as (epsilon, delta); `_AIM` pays for the digits that are lost on that way.
+It turns public settings into a `ProfilePlan` and reads no data. PipelineDP passes noise of trees and thresholds to its
+library as (epsilon, delta); `_AIM` covers the digits that this loses.
 """
 
 import collections
@@ -21,7 +21,7 @@ from dapple_dp.transforms.core.accounting import MIN_DELTA
 MOST_EPSILON = 1000.0
 _AIM = 1.0 - 1e-3
 _GAUSSIAN_TREES = (0.25, 30.0)
-"""Noise multipliers for which PipelineDP can inform its library of Gaussian trees; for others, delta is 0 or 1."""
+"""Noise multipliers for which PipelineDP can describe Gaussian trees to its library; for others, delta is 0 or 1."""
 _TYPES = {
     ProfileLaw.GAUSSIAN: MechanismType.GAUSSIAN,
     ProfileLaw.LAPLACE: MechanismType.LAPLACE,
@@ -30,10 +30,10 @@ _TYPES = {
 
 
 def calibrate(config: ProfileConfig, n_clusters: int) -> ProfilePlan:
-    """The least noise with which all mechanisms together stay within (epsilon, delta).
+    """Returns the plan with the least noise that keeps all mechanisms together within (epsilon, delta).
 
-    Noise multipliers are in the ratio 1 / sqrt(share). Percentiles get Gaussian noise where PipelineDP can draw it
-    and Laplace noise elsewhere. Sampling at the public rate is not counted on: it can only lower what is spent.
+    Noise multipliers are in the ratio 1 / sqrt(share). Percentiles get Gaussian noise if PipelineDP can draw it
+    and Laplace noise otherwise. Sampling at the public rate isn't counted: it can only lower the spending.
 
     Args:
       config: the job.
@@ -59,7 +59,7 @@ def calibrate(config: ProfileConfig, n_clusters: int) -> ProfilePlan:
 
 
 def _calibrated(plan: ProfilePlan) -> ProfilePlan:
-    """The plan with the noise of each event."""
+    """Returns the plan with the noise of each event."""
     total = sum(each.share for each in plan.events)
     keys = tuple((each.law, (each.share / total) ** 0.5) for each in plan.events)
     return dataclasses.replace(
@@ -69,7 +69,7 @@ def _calibrated(plan: ProfilePlan) -> ProfilePlan:
 
 
 def _with_noise(event: ProfileEvent, noise: tuple[float, float]) -> ProfileEvent:
-    """The event with stddev / sensitivity and the delta of its threshold."""
+    """Returns the event with stddev / sensitivity and the delta of its threshold."""
     per_multiplier = dataclasses.replace(event, noise_multiplier=1.0).normalized_stddev
     return dataclasses.replace(event, noise_multiplier=noise[0] / per_multiplier, threshold_delta=noise[1])
 
@@ -78,7 +78,7 @@ def _with_noise(event: ProfileEvent, noise: tuple[float, float]) -> ProfileEvent
 def _normalized_stddevs(
     keys: tuple[tuple[ProfileLaw, float], ...], epsilon: float, delta: float
 ) -> list[tuple[float, float]]:
-    """Stddev / sensitivity and delta of the threshold, for each law and weight; equal ones are composed at once."""
+    """Returns stddev / sensitivity and threshold delta, for each law and weight; equal ones are composed at once."""
     interval = max(min(1e-3, epsilon / 1000.0), epsilon / 20_000.0)
     accountant = PLDBudgetAccountant(_AIM * epsilon, delta, pld_discretization=interval)
     thresholds = [accountant.request_budget(_TYPES[law], weight=weight) for law, weight in keys if _is_threshold(law)]
@@ -94,12 +94,12 @@ def _normalized_stddevs(
 
 
 def _is_threshold(law: ProfileLaw) -> bool:
-    """The accountant splits delta among requests for thresholds, so each is made on its own."""
+    """Returns whether a law has a threshold; the accountant splits delta among these, so each is requested alone."""
     return law is ProfileLaw.GAUSSIAN_THRESHOLD
 
 
 def mechanism_spec(event: ProfileEvent) -> MechanismSpec:
-    """A calibrated event in PipelineDP's words."""
+    """Returns a calibrated event as a mechanism of PipelineDP."""
     spec = MechanismSpec(mechanism_type=_TYPES[event.law], name=event.path)
     spec.set_noise_standard_deviation(event.normalized_stddev)
     spec.set_thresholding_delta(event.threshold_delta)
@@ -107,7 +107,7 @@ def mechanism_spec(event: ProfileEvent) -> MechanismSpec:
 
 
 def statement(plan: ProfilePlan) -> PrivacyStatement:
-    """The guarantee of a profile."""
+    """Returns the guarantee of a profile."""
     return PrivacyStatement(
         unit=plan.unit,
         neighboring_relation=NEIGHBORING_RELATION,

@@ -1,6 +1,6 @@
-"""Rows to what PipelineDP adds noise to: one vector of exact sums, and elements for what it does row by row.
+"""Computes the inputs of PipelineDP's noise: a vector of exact sums, and elements for what it does row by row.
 
-Input element: `ShardRef`. Outputs are exact and private, and go to the noise and nowhere else. A unit's contribution
+Input element: `ShardRef`. Outputs are exact and private, and only the noise may read them. A unit's contribution
 is bounded here: a row counts once, a client with at most `plan.unit_rows` rows.
 """
 
@@ -43,21 +43,21 @@ from dapple_dp.transforms.tables.shard_rows import shard_name
 
 SUMS = "sums"
 Piece = tuple[str, int, bytes | Spilled]
-"""Path and row group the rows come from, and the rows as an Arrow stream or where that is."""
+"""Path and row group the rows come from, and the rows as an Arrow stream or the place of one."""
 
 
 def _percentile_tags(params: ProfileParams) -> list[str]:
-    """Paths of what PipelineDP does row by row; each is the tag of an output."""
+    """Returns the paths of events that PipelineDP processes row by row; each is the tag of an output."""
     return [percentile_path(name) for name, column in params.plan.numeric.items() if column.percentiles]
 
 
 def _value_tags(params: ProfileParams) -> list[str]:
-    """Paths of histograms whose vocabulary is not public; each is the tag of an output."""
+    """Returns the paths of histograms without a public vocabulary; each is the tag of an output."""
     return [histogram_path(name) for name, column in params.plan.categorical.items() if column.values is None]
 
 
 def row_elements(rows: pa.Table, params: ProfileParams) -> Iterator[TaggedOutput]:
-    """(cluster, number) of each row, for each column with percentiles."""
+    """Yields (cluster, number) of each row, for each column with percentiles."""
     labels = rows.column(CLUSTER).to_pylist()
     for index, (name, column) in enumerate(params.plan.numeric.items()):
         if column.percentiles:
@@ -66,7 +66,7 @@ def row_elements(rows: pa.Table, params: ProfileParams) -> Iterator[TaggedOutput
 
 
 def value_counts(rows: pa.Table, params: ProfileParams, clients: NDArray[np.int64] | None) -> Iterator[TaggedOutput]:
-    """((cluster, text), rows or distinct clients) for each column whose vocabulary is not public."""
+    """Yields ((cluster, text), rows or distinct clients) for each column without a public vocabulary."""
     labels = rows.column(CLUSTER).to_numpy()
     for index, (name, listed) in enumerate(params.plan.categorical.items()):
         if listed.values is None:
@@ -91,10 +91,10 @@ class _KeyedFn(SmallBlocksFn, HeldKeyFn):
 
 
 class _MeasureRowsFn(_KeyedFn):
-    """Shards → sums and elements; every row is a unit."""
+    """Computes sums and elements of shards; every row is a unit."""
 
     def process(self, shard: ShardRef) -> Iterator[Any]:
-        """One vector per shard; rows are sampled by coins of their shard, so a retry samples the same."""
+        """Yields one vector per shard; rows are sampled by coins of their shard, so a retry samples the same."""
         params, total = self._params, np.zeros(self._params.plan.size, dtype=np.int64)
         coins = self._stream("rows", shard.path, shard.row_group)
         for rows in read_profile_rows(shard, params):
@@ -107,14 +107,14 @@ class _MeasureRowsFn(_KeyedFn):
 
 
 class _SplitFn(_KeyedFn):
-    """Shards → (number, piece): rows by the hash of their client, no more of a client than may count."""
+    """Splits shards into (number, piece): rows by the hash of their client, no more of a client than may count."""
 
     def __init__(self, params: ProfileParams, key_uri: str, spill_folder: str | None):
         super().__init__(params, key_uri)
         self._spill_folder = spill_folder
 
     def process(self, shard: ShardRef, n_shards: int) -> Iterator[tuple[int, Piece | None]]:
-        """Pieces of one shard; nothing but a sign of life for the empty shard."""
+        """Yields the pieces of one shard; for the empty shard only a placeholder."""
         if shard == EMPTY_SHARD:
             yield 0, None
             return
@@ -134,10 +134,10 @@ class _SplitFn(_KeyedFn):
 
 
 class _MeasureClientsFn(_KeyedFn):
-    """(number, pieces) → sums and elements; all rows of a client are in one number."""
+    """Computes sums and elements of (number, pieces); all rows of a client have one number."""
 
     def process(self, element: tuple[int, Iterable[Piece | None]]) -> Iterator[Any]:
-        """One vector; clients are sampled by a keyed hash of their id."""
+        """Yields one vector; clients are sampled by a keyed hash of their id."""
         params, pieces = self._params, sorted(piece for piece in element[1] if piece is not None)
         if not pieces:
             yield np.zeros(params.plan.size, dtype=np.int64)
@@ -153,7 +153,7 @@ class _MeasureClientsFn(_KeyedFn):
 
 
 def clients_of(rows: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """Index of each row's client, by the ids themselves, and digests of the ids, however a file stores them."""
+    """Returns the index of each row's client, and digests of the ids, for every type of the ids' column."""
     order, offsets, unique = group_by_client(pa.chunked_array([client_ids.canonical(rows.column(CLIENT))]))
     clients = np.empty(len(order), dtype=np.int64)
     clients[order] = np.repeat(np.arange(len(unique)), np.diff(offsets))
@@ -161,7 +161,7 @@ def clients_of(rows: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
 
 
 def bounded(rows: pa.Table, max_rows: int) -> pa.Table:
-    """At most this many rows of each client."""
+    """Returns at most this many rows of each client."""
     kept = bounded_rows(clients_of(rows)[0], rows.column(RANK).to_numpy(), max_rows)
     return rows if len(kept) == rows.num_rows else rows.take(pa.array(kept))
 
@@ -174,7 +174,7 @@ def _encode(rows: pa.Table) -> bytes:
 
 
 def _join(pieces: list[Piece], client_id: str) -> pa.Table:
-    """Rows of all pieces, one behind the other, in the order of the input."""
+    """Concatenates the rows of all pieces, in the order of the input."""
     tables = [
         pa.ipc.open_stream(row_spill.load(piece) if isinstance(piece, Spilled) else piece).read_all()
         for _, _, piece in pieces
@@ -186,17 +186,17 @@ def _join(pieces: list[Piece], client_id: str) -> pa.Table:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class MeasureClusters(beam.PTransform):
-    """`ShardRef`s → a dict of PCollections: `SUMS`, one int64 vector, and what is under each tag.
+    """`ShardRef`s → a dict of PCollections: `SUMS`, one int64 vector, and the elements of each tag.
 
-    Under `_percentile_tags` are (cluster, number) of the sampled units' rows, under `_value_tags` ((cluster, text),
+    `_percentile_tags` have (cluster, number) of the sampled units' rows, `_value_tags` have ((cluster, text),
     count), one per pair that occurs.
 
     Attributes:
-      params: what is measured.
-      key_uri: where workers find the key that ranks and samples rows.
-      spill_folder: a folder that all workers share, for runners that keep what they shuffle in memory; or None.
+      params: the statistics to compute.
+      key_uri: place of the key that ranks and samples rows, for workers.
+      spill_folder: a folder that all workers share, for runners that shuffle in memory; or None.
 
-    Windowing: global. Privacy: none, all outputs are exact; neighbors move them as `params.plan` says. Cost: one
+    Windowing: global. Privacy: none, all outputs are exact; `params.plan` has their sensitivities. Cost: one
     pass over the columns in use; by client, one shuffle of the rows that count.
     """
 
@@ -205,11 +205,11 @@ class MeasureClusters(beam.PTransform):
     spill_folder: str | None = None
 
     def measured(self) -> ProfilePlan:
-        """The plan whose sensitivities the outputs have."""
+        """Returns the plan whose sensitivities the outputs have."""
         return self.params.plan
 
     def expand(self, shards: beam.PCollection) -> Any:
-        """Reads, bounds, adds up."""
+        """Reads, bounds and adds up."""
         values = _value_tags(self.params)
         tags = _percentile_tags(self.params) + values
         measured = self._measured(shards, tags)
@@ -218,7 +218,7 @@ class MeasureClusters(beam.PTransform):
         return found | {SUMS: measured[SUMS] | "Sums" >> SumStatistics(size=self.params.plan.size)}
 
     def _measured(self, shards: beam.PCollection, tags: list[str]) -> Any:
-        """Vectors under `SUMS`, elements under their tags."""
+        """Returns vectors under `SUMS`, elements under their tags."""
         if not self.params.plan.by_client:
             measure = beam.ParDo(_MeasureRowsFn(self.params, self.key_uri))
             return shards | "MeasureRows" >> measure.with_outputs(*tags, main=SUMS)

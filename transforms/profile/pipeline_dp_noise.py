@@ -1,7 +1,7 @@
-"""The declared exception of the noise stage: what PipelineDP noises itself, with its own noise.
+"""The declared exception to the noise stage: mechanisms whose noise PipelineDP draws itself.
 
 Inputs: exact sums and elements of `MeasureClusters`. Output element: `Noised`, differentially private. All bounds
-have been enforced before, so PipelineDP samples no contributions, and what can be added up has been. Mechanisms are
+are enforced before, so PipelineDP samples no contributions, and all sums are computed before. Mechanisms are
 those of the plan.
 PipelineDP's noise is not keyed by the run: a bundle that is retried draws it again.
 """
@@ -42,11 +42,11 @@ _EXTRACTORS = pipeline_dp.DataExtractors(
 
 
 class Noised(NamedTuple):
-    """Some numbers with their noise.
+    """Numbers with their noise.
 
     Attributes:
       path: of the event.
-      key: the cluster of percentiles; cluster and text of a value that was selected; nothing for sums.
+      key: the cluster of percentiles; cluster and text of a selected value; empty for sums.
       values: flat; for sums all coordinates in C order, in the unit of the sums.
     """
 
@@ -56,10 +56,10 @@ class Noised(NamedTuple):
 
 
 class PlannedBudget(pipeline_dp.BudgetAccountant):
-    """Hands out a mechanism that was calibrated, with all others of the run, before the graph was built.
+    """Returns a mechanism that was calibrated, with all others of the run, before the graph was built.
 
     Args:
-      plan: what it is part of.
+      plan: the plan of the event.
       event: the only mechanism of one aggregation.
     """
 
@@ -76,10 +76,10 @@ class PlannedBudget(pipeline_dp.BudgetAccountant):
         noise_standard_deviation: float | None = None,
         name: str = "",
     ) -> MechanismSpec:
-        """The mechanism, once.
+        """Returns the mechanism, once.
 
         Raises:
-          UnsupportedEventError: if it was handed out before, or is of another type.
+          UnsupportedEventError: if it was returned before, or is of another type.
         """
         single = (sensitivity, count, noise_standard_deviation) == (1, 1, None)
         if not self._left or self._left[0].mechanism_type is not mechanism_type or not single:
@@ -90,11 +90,11 @@ class PlannedBudget(pipeline_dp.BudgetAccountant):
         return self._left.pop()
 
     def compute_budgets(self) -> None:
-        """Nothing is left to compute."""
+        """Does nothing: the mechanism is calibrated already."""
 
 
 def _gaussian(event: ProfileEvent) -> pipeline_dp.AddDPNoiseParams:
-    """Noise for what has been aggregated and bounded already."""
+    """Returns parameters of noise for aggregated and bounded data."""
     return pipeline_dp.AddDPNoiseParams(noise_kind=pipeline_dp.NoiseKind.GAUSSIAN, l2_sensitivity=event.sensitivity)
 
 
@@ -122,41 +122,41 @@ class _SelectFn(beam.DoFn):
         self._max_values = max_values
 
     def setup(self) -> None:
-        """Makes the threshold for units with at most `max_values` pairs each."""
+        """Creates the threshold for units with at most `max_values` pairs each."""
         event = self._event
         self._threshold = partition_selection.create_gaussian_thresholding(
             event.normalized_stddev, event.threshold_delta, self._max_values
         )
 
     def process(self, counted: tuple[tuple[int, str], int]) -> Iterator[tuple[tuple[int, str], int]]:
-        """The pair with its exact count, which gets noise of its own."""
+        """Yields the pair with its exact count, which gets its own noise."""
         if self._threshold.should_keep(counted[1]):
             yield counted
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class AddPipelineDPNoise(DeclaredMechanism):
-    """The outputs of `MeasureClusters` → `Noised`, differentially private as `plan` says.
+    """The outputs of `MeasureClusters` → `Noised`, differentially private as in `plan`.
 
     Attributes:
       plan: calibrated.
 
     Windowing: global. Privacy: (plan.epsilon, plan.delta) for neighbors that add or remove one unit. Cost: one
-    shuffle per column with percentiles, whose rows travel singly, since PipelineDP asks for that.
+    shuffle per column with percentiles, whose rows are sent singly, since PipelineDP needs that.
     """
 
     plan: ProfilePlan
 
     def declared(self) -> ProfilePlan:
-        """All mechanisms of the profile."""
+        """Returns the plan with all mechanisms of the profile."""
         return self.plan
 
     def measured(self) -> ProfilePlan:
-        """What bounds a unit's contribution."""
+        """Returns the plan that bounds a unit's contribution."""
         return self.plan
 
     def understatement(self) -> str | None:
-        """Compares the events with what the rows of one unit move."""
+        """Compares the events with the most by which one unit moves them; describes a fault, or returns None."""
         for event in self.plan.events:
             required = self._bound(event)
             if not event.sensitivity >= required:
@@ -164,7 +164,7 @@ class AddPipelineDPNoise(DeclaredMechanism):
         return None
 
     def _bound(self, event: ProfileEvent) -> float:
-        """How far the rows of one unit that count move what an event noises, at most; infinity if nobody knows.
+        """Returns the most by which the counted rows of one unit move an event's input; infinity if unknown.
 
         Each row moves one count by 1, one sum by half the range, and one count on each level of one tree by 1. Distinct
         clusters and values of a client move as many cells by 1 each.
@@ -185,7 +185,7 @@ class AddPipelineDPNoise(DeclaredMechanism):
         return math.inf
 
     def expand(self, measured: Any) -> beam.PCollection:
-        """One aggregation per event, or per choice of values with their counts."""
+        """Runs one aggregation per event, or per choice of values with their counts."""
         noised = [*self._sums(measured[SUMS]), *self._percentiles(measured), *self._selected(measured)]
         return noised | "Noised" >> beam.Flatten()
 
@@ -193,7 +193,7 @@ class AddPipelineDPNoise(DeclaredMechanism):
         return pipeline_dp.DPEngine(PlannedBudget(self.plan, event), pipeline_dp.BeamBackend(suffix=event.path))
 
     def _sums(self, total: beam.PCollection) -> Iterator[beam.PCollection]:
-        """Exact sums are aggregated already; noise is all that is left."""
+        """Adds noise to the exact sums, which are aggregated already."""
         start = 0
         for event in self.plan.sums:
             stop = start + int(np.prod(event.shape or ()))
@@ -203,7 +203,7 @@ class AddPipelineDPNoise(DeclaredMechanism):
             start = stop
 
     def _percentiles(self, measured: dict[str, beam.PCollection]) -> Iterator[beam.PCollection]:
-        """One tree per cluster; a unit's rows move all trees of a column together by no more than one of them alone."""
+        """Builds one tree per cluster; a unit's rows move all trees of a column together no more than a single one."""
         kinds = {ProfileLaw.GAUSSIAN: pipeline_dp.NoiseKind.GAUSSIAN, ProfileLaw.LAPLACE: pipeline_dp.NoiseKind.LAPLACE}
         for name, column in self.plan.numeric.items():
             if not column.percentiles:
@@ -224,7 +224,7 @@ class AddPipelineDPNoise(DeclaredMechanism):
             yield noisy | f"Noised {event.path}" >> beam.Map(_noised_percentiles, event.path)
 
     def _selected(self, measured: dict[str, beam.PCollection]) -> Iterator[beam.PCollection]:
-        """Values that enough units share, with their counts."""
+        """Selects values that enough units share, with their counts."""
         for name, listed in self.plan.categorical.items():
             if listed.values is not None:
                 continue

@@ -1,4 +1,4 @@
-"""Noised numbers to the table that is released: post-processing of releases and public settings, then the file."""
+"""Turns noised numbers into the released table by post-processing with public settings, and writes its file."""
 
 import dataclasses
 import math
@@ -30,7 +30,7 @@ _Row = tuple[int, str | None, str, str | None, float, float | None]
 
 
 def profile_table(plan: ProfilePlan, noised: Iterable[Noised], numbers: tuple[int, ...] = ()) -> pa.Table:
-    """The released table; rows by column and statistic, then cluster, then value.
+    """Returns the released table; rows by column and statistic, then cluster, then value.
 
     Args:
       plan: of the run.
@@ -38,7 +38,7 @@ def profile_table(plan: ProfilePlan, noised: Iterable[Noised], numbers: tuple[in
       numbers: of the model's clusters, in its order; empty for 0, 1, ...
 
     Returns:
-      A table of `PROFILE_SCHEMA`. Counts may be negative where noise outweighs them. A mean is the noisy sum over the
+      A table of `PROFILE_SCHEMA`. Counts may be negative if noise outweighs them. A mean is the noisy sum over the
       noisy count, inside its bounds, and its noise stddev holds to first order. Percentiles come without one.
     """
     by_path: dict[str, list[Noised]] = {}

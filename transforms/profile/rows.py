@@ -1,6 +1,6 @@
-"""Rows as a profile needs them: the cluster, numbers inside public bounds, categories as text or code, the client.
+"""Rows for a profile: the cluster, numbers inside public bounds, categories as text or code, and the client.
 
-All of it is private. Invalid rows are gone before anything is computed, so one NaN cannot spoil a cluster.
+All of it is private. Invalid rows are removed before any computation, so that one NaN can't spoil a cluster.
 """
 
 import dataclasses
@@ -23,17 +23,17 @@ from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
 from dapple_dp.transforms.tables.shard_rows import read_valid_rows, shard_name
 
 CLUSTER, CLIENT, RANK = "cluster", "client", "rank"
-"""Columns beside those of `number` and `category`: int64, client ids without nulls, uint64."""
+"""Columns besides those of `number` and `category`: int64, client ids without nulls, uint64."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProfileParams:
-    """How rows are read, and what is computed of them.
+    """Parameters for reading rows, and the statistics to compute of them.
 
     Attributes:
-      model: decides on the clusters.
+      model: assigns rows to clusters.
       contract: of the features; by client if that is the unit.
-      plan: what is released.
+      plan: the releases.
     """
 
     model: NearestCenters
@@ -50,25 +50,25 @@ class ProfileParams:
 
 
 def number(index: int) -> str:
-    """Name of the column that holds numeric column `index`: float64, inside its bounds."""
+    """Returns the name of the column that holds numeric column `index`: float64, inside its bounds."""
     return f"number{index}"
 
 
 def category(index: int) -> str:
-    """Name of the column that holds categorical column `index`: int64 codes, -1 if not listed; or large_string."""
+    """Returns the name of the column for categorical column `index`: int64 codes, -1 if not listed; or large_string."""
     return f"category{index}"
 
 
 def check_columns(schema: pa.Schema, where: str, plan: ProfilePlan) -> None:
-    """Checks names and types of the columns that are described.
+    """Checks names and types of the columns to describe.
 
     Args:
       schema: of a file, Hive partition columns included.
-      where: names it in messages.
+      where: name of the file in messages.
       plan: names the columns.
 
     Raises:
-      SchemaMismatchError: if a column is missing, ambiguous or of a type that cannot be described.
+      SchemaMismatchError: if a column is missing, ambiguous or of a type that can't be described.
     """
     for name in plan.numeric:
         _check_numeric(columns.plain_type(columns.find(schema, name, where).type), name, where)
@@ -88,10 +88,10 @@ def _check_categorical(kind: pa.DataType, name: str, where: str) -> None:
 
 
 def read_profile_rows(shard: ShardRef, params: ProfileParams) -> Iterator[pa.Table]:
-    """Rows of one shard, a few thousand at a time, with columns `cluster`, `number…`, `category…` and `client`.
+    """Yields the rows of one shard, a few thousand at a time: `cluster`, `number…`, `category…` and `client`.
 
     Raises:
-      InputError: for invalid rows where they are not dropped, wrong types or missing columns, naming file, row
+      InputError: for invalid rows if they aren't dropped, wrong types or missing columns, naming file, row
         group and column.
     """
     contract = dataclasses.replace(params.contract, by_client=False)
@@ -114,7 +114,7 @@ def read_profile_rows(shard: ShardRef, params: ProfileParams) -> Iterator[pa.Tab
 
 
 def _numbers(column: pa.ChunkedArray, name: str, where: str) -> NDArray[np.floating]:
-    """Numbers, NaN for nulls."""
+    """Returns numbers, NaN for nulls."""
     _check_numeric(column.type, name, where)
     return columns.floats(column)
 
@@ -125,7 +125,7 @@ def _texts(column: pa.ChunkedArray, name: str, where: str) -> pa.ChunkedArray:
 
 
 def _codes(texts: pa.ChunkedArray, listed: tuple[str, ...]) -> NDArray[np.int64]:
-    """Index of each text in the vocabulary, -1 for others."""
+    """Returns the index of each text in the vocabulary, -1 for others."""
     found = pc.index_in(texts, value_set=pa.array(listed, pa.large_string()))
     return pc.fill_null(found, -1).to_numpy().astype(np.int64)
 
@@ -138,7 +138,7 @@ def _valid(
     where: str,
     n_rows: int,
 ) -> NDArray[np.bool_]:
-    """Which rows have all values; stops at others unless they are to be dropped."""
+    """Returns a mask of the rows that have all values; refuses others unless they are to be dropped."""
     masks = {name: np.isfinite(values) for name, values in numbers.items()}
     masks |= {name: pc.is_valid(values).to_numpy() for name, values in texts.items()}
     if client is not None:
@@ -157,11 +157,11 @@ def _valid(
 
 
 def exact_sums(rows: pa.Table, params: ProfileParams, clients: NDArray[np.int64] | None) -> NDArray[np.int64]:
-    """All exact sums of some rows, in the order of the plan's.
+    """Returns all exact sums of some rows, in the order of the plan's.
 
     Args:
       rows: whose units are bounded.
-      params: what is added up.
+      params: the sums to compute.
       clients: index of each row's client; None if rows are the unit.
 
     Returns:

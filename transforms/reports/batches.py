@@ -1,4 +1,4 @@
-"""Batches of reports through a pipeline: read, grouped by nonce so that none counts twice, spilled where it pays.
+"""Batches of reports in a pipeline: read, grouped by nonce so that none counts twice, and spilled to files if useful.
 
 Element: `ReportBatch`. Reports are private on their own, so nothing here needs a noise stage.
 """
@@ -37,12 +37,12 @@ class ReportBatch(NamedTuple):
 
     @classmethod
     def of(cls, reports: Reports, parameters: ReportParameters) -> "ReportBatch":
-        """Batch of reports."""
+        """Creates a batch of reports."""
         sent = reports.codewords if parameters.variant is ReportVariant.PRIVUNIT else reports.indices.astype("<u2")
         return cls(reports.nonces.astype("<u8").tobytes(), np.ascontiguousarray(sent).tobytes())
 
     def reports(self, parameters: ReportParameters) -> Reports:
-        """The reports as arrays."""
+        """Returns the reports as arrays."""
         nonces = np.frombuffer(self.nonces, dtype="<u8").astype(np.uint64)
         if parameters.variant is ReportVariant.PRIVUNIT:
             codewords = np.frombuffer(self.payload, dtype=np.uint8).reshape(len(nonces), parameters.report_bytes - 8)
@@ -69,7 +69,7 @@ def _read_arrivals(place: tuple, parameters: ReportParameters) -> Iterator[Repor
 
 
 def _batches(place: tuple, parameters: ReportParameters, schema: pa.Schema) -> Iterator[ReportBatch]:
-    """Valid reports of a row group, a good many at a time."""
+    """Yields the valid reports of a row group, many at a time."""
     path, row_group = place
     where = f"{path}, row group {row_group}"
     with open_parquet(path) as file:
@@ -87,7 +87,7 @@ class ReadRowGroups(beam.PTransform):
     Attributes:
       path: a Parquet file, a glob or a folder on any Beam filesystem.
       parameters: of the collection.
-      setting: what the path is called in messages.
+      setting: name of the path in messages.
 
     Cost: one listing, one pass over the files, one shuffle of references.
     """
@@ -110,13 +110,13 @@ class ReadRowGroups(beam.PTransform):
 
 
 class ReadReports(ReadRowGroups):
-    """Pipeline root → `ReportBatch`es of all files in a folder; rows that cannot be reports are left out."""
+    """Pipeline root → `ReportBatch`es of all files in a folder; rows that can't be reports are left out."""
 
     _reads = staticmethod(_read)
 
 
 class ReadArrivals(ReadRowGroups):
-    """Pipeline root → `ReportBatch`es as devices sent them; in mode shuffle none that other parameters made."""
+    """Pipeline root → `ReportBatch`es as devices sent them; in mode shuffle without those of other parameters."""
 
     _reads = staticmethod(_read_arrivals)
 
@@ -124,7 +124,7 @@ class ReadArrivals(ReadRowGroups):
 def _split(
     batch: ReportBatch, parameters: ReportParameters, spill_folder: str | None, n_groups: int
 ) -> Iterator[tuple[int, Piece]]:
-    """A batch by group of nonces."""
+    """Yields the reports of a batch by group of nonces."""
     reports = batch.reports(parameters)
     groups = (reports.nonces >> np.uint64(64 - (n_groups - 1).bit_length())).astype(np.int64)
     order = np.argsort(groups, kind="stable")
@@ -142,7 +142,7 @@ def _split(
 
 
 def distinct_reports(group: Group, parameters: ReportParameters) -> Reports:
-    """Reports of a group, sorted by nonce; of those with one nonce, the one with the least payload."""
+    """Returns the reports of a group, sorted by nonce; of those with one nonce, the one with the least payload."""
     pieces = [piece if isinstance(piece, ReportBatch) else _loaded(piece) for piece in group[1]]
     parts = [piece.reports(parameters) for piece in pieces]
     reports = Reports(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
@@ -158,7 +158,7 @@ def _loaded(places: tuple[Spilled, Spilled]) -> ReportBatch:
 
 
 def check_one_pane(batches: beam.PCollection) -> None:
-    """Refuses windows that fire more than once: later panes hold some reports again, or late ones alone.
+    """Refuses windows that fire more than once, since later panes repeat reports or hold only late ones.
 
     Raises:
       ConfigError: unless windows fire once, when the watermark has passed their end, and late reports are dropped.
@@ -175,9 +175,9 @@ def check_one_pane(batches: beam.PCollection) -> None:
 
 
 def check_apart(batches: beam.PCollection) -> None:
-    """Refuses windows that may share reports, where a guarantee needs a whole batch.
+    """Refuses windows that may share reports, if a guarantee needs a whole batch.
 
-    What two of them release together would separate the reports that only one has, and these are fewer.
+    The releases of two of them together would isolate the reports that only one has, and these are fewer.
 
     Raises:
       ConfigError: unless every report is in one window.
@@ -190,7 +190,7 @@ def check_apart(batches: beam.PCollection) -> None:
 
 
 def check_one_window(batches: beam.PCollection) -> None:
-    """Refuses several windows where files are written, since those of one would take the place of another's.
+    """Refuses several windows if files are written, since those of one would replace those of another.
 
     Raises:
       ConfigError: unless all reports are in the global window.
@@ -208,9 +208,9 @@ class GroupReports(beam.PTransform):
 
     Attributes:
       parameters: of the collection.
-      spill_folder: a private folder on a disk that all workers share, for runners that keep what they shuffle in
-        memory; None lets reports go through the runner. Spilled files are the caller's to remove.
-      n_groups: a power of two; as many workers at most have work.
+      spill_folder: a private folder on a disk that all workers share, for runners that shuffle in
+        memory; None to pass reports through the runner. The caller must remove spilled files.
+      n_groups: a power of two; at most as many workers have work.
 
     Windowing: any with one final pane; reports of different windows stay apart. Cost: one shuffle of all reports, or of
     their places.
@@ -221,7 +221,7 @@ class GroupReports(beam.PTransform):
     n_groups: int = FEW_GROUPS
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
-        """Splits batches and groups.
+        """Splits batches and groups reports.
 
         Raises:
           ConfigError: if a window could have more than one pane.

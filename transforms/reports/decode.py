@@ -1,7 +1,7 @@
-"""From batches of reports to a model, one per window.
+"""Decodes batches of reports into a model, one per window.
 
 Input element: `ReportBatch`. Output element: `DecodedBatch`. Guarantee: reports are private on their own, so all of
-this is post-processing; a batch below its guaranteed minimum is refused where the guarantee needs it.
+this is post-processing; a batch below its guaranteed minimum is refused if the guarantee needs it.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from dapple_dp.transforms.rounds.small_blocks import SmallBlocksFn
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DecodedBatch:
-    """What came of the reports of one window.
+    """Result of the reports of one window.
 
     Attributes:
       n_reports: distinct ones; public, like the reports.
@@ -36,14 +36,14 @@ class DecodedBatch:
 
     @classmethod
     def of(cls, n_reports: int, decoded: DecodedCenters, radius: float) -> "DecodedBatch":
-        """A batch with its model, in feature units."""
+        """Creates a batch with its model, in feature units."""
         model = ClusterModel(centers=decoded.centers * radius, noisy_sizes=decoded.sizes, releases=())
         return cls(n_reports=n_reports, model=model)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeParams:
-    """How reports are decoded.
+    """Parameters for decoding reports.
 
     Attributes:
       parameters: of the collection.
@@ -85,7 +85,7 @@ class _SoftSumFn(_GroupFn):
 
 
 class _KeepPointsFn(beam.CombineFn):
-    """Keeps the points with the lowest scrambled nonces, in their order: a fixed sample that no data decide on."""
+    """Keeps the points with the lowest scrambled nonces, in their order: a fixed sample, independent of the data."""
 
     def create_accumulator(self) -> list[tuple[np.ndarray, np.ndarray]]:
         return []
@@ -139,10 +139,10 @@ class DecodeReports(beam.PTransform):
     Reports with one nonce count once per window.
 
     Attributes:
-      params: how to decode.
+      params: parameters for decoding.
       spill_folder: see `GroupReports`.
 
-    Windowing: any with one final pane, and for shuffled reports without overlap; others are refused. Privacy:
+    Windowing: any with one final pane and, for shuffled reports, without overlap; others are refused. Privacy:
     post-processing. Cost: one shuffle of all reports; one pass, for reports without levels three; memory for one group
     of reports, 2**depth sums and `MOST_POINTS` points.
     """
@@ -151,7 +151,7 @@ class DecodeReports(beam.PTransform):
     spill_folder: str | None = None
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
-        """Groups, sums, decodes."""
+        """Groups, adds up and decodes."""
         parameters = self.params.parameters
         if parameters.guarantee.mode is not ReportMode.LOCAL:
             check_apart(batches)

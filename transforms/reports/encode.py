@@ -1,7 +1,7 @@
-"""Reports of the clients of a lake, as devices would send them.
+"""Encodes the rows of clients as reports, as devices would send them.
 
 Input element: `ShardRef`. Output element: `ReportBatch`. Guarantee: the law of each client's report satisfies
-local_epsilon, whatever the client's row is. This transform is a declared exception to the one noise stage: the
+local_epsilon for every row. This transform is a declared exception to the one noise stage: the
 randomness of a report belongs to the client.
 """
 
@@ -40,7 +40,7 @@ class _EncodeFn(SmallBlocksFn, HeldKeyFn):
         self._contract = contract
 
     def process(self, shard: ShardRef) -> Iterator[ReportBatch]:
-        """Batches of the reports of the clients of a shard; the same shard gives the same again."""
+        """Yields batches of the reports of a shard's clients; the same shard gives the same reports again."""
         if shard == EMPTY_SHARD:
             return
         key = self._held_key()
@@ -61,10 +61,10 @@ class _EncodeFn(SmallBlocksFn, HeldKeyFn):
 def keyed_reports(
     points: NDArray[np.floating], clients: list[bytes], parameters: ReportParameters, key: bytes
 ) -> report_encoder.Reports:
-    """Reports whose nonces and coins follow from a key, the client and the collection.
+    """Encodes reports whose nonces and coins follow from a key, the client and the collection.
 
-    Coins follow from the point, too: a client whose point has changed in between sends a report that is independent
-    of the first one, not one that shows the difference.
+    Coins also depend on the point: a client whose point has changed in between sends a report that is independent
+    of the first one, not one that reveals the difference.
 
     Args:
       points: shape (n, n_features).
@@ -83,7 +83,7 @@ def keyed_reports(
 
 
 def _digest(key: bytes, person: bytes, collection: bytes, client: bytes, point: bytes) -> bytes:
-    """32 bytes that only the key's holder can predict; `person` has at most 16 bytes, the collection always 16."""
+    """Returns 32 bytes that only the key's holder can predict; `person` has at most 16 bytes, the collection 16."""
     length = len(client).to_bytes(8, "little")
     return hashlib.blake2b(collection + length + client + point, key=key, digest_size=32, person=person).digest()
 
@@ -93,9 +93,9 @@ class EncodeReports(DeclaredMechanism):
     """`ShardRef`s → `ReportBatch`es, one report per client.
 
     Attributes:
-      parameters: of the collection, public; the law of all that a client sends.
+      parameters: of the collection, public; the law of everything that a client sends.
       contract: by client; no client has two rows.
-      key_uri: where workers find the key of coins.
+      key_uri: place of the key of coins, for workers.
 
     Windowing: global. Privacy: local_epsilon per client, for replacing the client's row. Cost: one pass.
     """
@@ -105,9 +105,9 @@ class EncodeReports(DeclaredMechanism):
     key_uri: str
 
     def declared(self) -> Any:
-        """The parameters of the reports, which state the law of their noise."""
+        """Returns the parameters of the reports, which state the law of their noise."""
         return self.parameters
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
-        """Encodes every shard on its own."""
+        """Encodes every shard separately."""
         return shards | "Encode" >> beam.ParDo(_EncodeFn(self.parameters, self.contract, self.key_uri))

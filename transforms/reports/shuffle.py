@@ -1,7 +1,7 @@
-"""The shuffler: reports rewritten, without order, ids or times.
+"""The shuffler: rewrites reports without order, ids or times.
 
 Input element: `ReportBatch`. Output element: `WrittenFile`. Guarantee: the files hold nonces and payloads, sorted by
-nonce; nonces are uniform and say nothing of the client, so the order is a uniformly random one.
+nonce; nonces are uniform and independent of the client, so the order is a uniformly random one.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from dapple_dp.transforms.reports.batches import (
 )
 
 _MANY_REPORTS = 100_000_000
-"""At least this many reports make many files of a collection."""
+"""Number of reports from which on a collection gets many files."""
 
 
 def _write(group: tuple, parameters: ReportParameters, folder: str) -> WrittenFile:
@@ -39,12 +39,12 @@ def _write(group: tuple, parameters: ReportParameters, folder: str) -> WrittenFi
 
 
 def n_files(min_batch: int) -> int:
-    """Files of a collection, which is public as is the number it follows from: many where reports are."""
+    """Returns the number of files of a collection, which depends only on a public number: more for many reports."""
     return FEW_GROUPS if min_batch < _MANY_REPORTS else MANY_GROUPS
 
 
 def _file_of(table: pa.Table) -> bytes:
-    """A table of random bytes as a Parquet file: nothing in it compresses, and nothing can be skipped."""
+    """Writes a table of random bytes as a Parquet file: they don't compress, and no part can be skipped."""
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="none", use_dictionary=False, write_statistics=False)
     return buffer.getvalue()
@@ -54,7 +54,7 @@ def _file_of(table: pa.Table) -> bytes:
 class ShuffleReports(beam.PTransform):
     """`ReportBatch`es → Parquet files of shuffled reports, and a list of them.
 
-    Of reports with one nonce, one stays. A retried bundle writes its file again, byte for byte.
+    Of reports with the same nonce, one stays. A retried bundle writes its file again, byte for byte.
 
     Attributes:
       parameters: of the collection.
@@ -71,7 +71,7 @@ class ShuffleReports(beam.PTransform):
     spill_folder: str | None = None
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
-        """Groups by nonce, sorts, writes, lists."""
+        """Groups by nonce, sorts, writes and lists."""
         check_one_pane(batches)
         check_one_window(batches)
         many = n_files(self.parameters.guarantee.min_batch)

@@ -113,7 +113,7 @@ class PublicRows(NamedTuple):
         return "server_data"
 
     def points(self, contract: TableContract) -> NDArray[np.float64]:
-        """Returns all rows, shape (q, n_features), feature units; raises InputError for rows that break the contract."""
+        """Returns all rows, shape (q, n_features), feature units; raises InputError if rows break the contract."""
         return contract.to_points(self.columns.table(contract), self.path).astype(np.float64)
 
     def rows(self, types: Types) -> pa.Table:

@@ -58,7 +58,7 @@ class HeldByRun(Generic[Kept]):
 
     @contextlib.contextmanager
     def held(self, run: str) -> Iterator[None]:
-        """Keeps what a run has until its rounds are over, and not longer."""
+        """Keeps a run's value until its rounds are over, and no longer."""
         with self._lock:
             self._held.add(run)
         try:

@@ -44,7 +44,7 @@ def contract_digest(contract: TableContract) -> bytes:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ShardSums:
-    """`RowReader` that keeps rows between rounds and uses all cores it may.
+    """`RowReader` that caches rows between rounds and uses all allowed cores.
 
     Attributes:
       contract: how shards are read.
@@ -201,7 +201,7 @@ class _Waiting:
         self._shards = iter(shards)
 
     def take(self) -> ShardRef | None:
-        """Returns the next shard, or None. Raises RunnerError if the command shall stop, since a partial sum is useless."""
+        """Returns the next shard, or None; raises RunnerError if the command shall stop, since a part is no sum."""
         if STOPPING.asked:
             raise RunnerError("all rows must be added up, got a command that is to stop; run it again.")
         with self._lock:

@@ -71,7 +71,7 @@ def staged_state(state: Any, folder: str) -> Iterator[tuple[Any, StagedArrays | 
 
 
 def with_arrays(round_: Round, staged: StagedArrays | None) -> Round:
-    """Returns a round whose step restores the arrays where it runs, and drops them again; unchanged if none are staged."""
+    """Returns a round whose step restores the arrays where it runs, and drops them again; unchanged without any."""
     return round_ if staged is None else round_._replace(step=functools.partial(_staged_step, round_.step, staged))
 
 
@@ -80,7 +80,7 @@ def _staged_step(step: Callable[[Any, Releases], Any], staged: StagedArrays, sta
 
 
 def begin(state: Any, staged: StagedArrays) -> Any:
-    """Returns the first state with the arrays that its statistic reads: the points that rows are assigned to, if any."""
+    """Returns the first state with the arrays that its statistic reads: the points that rows are assigned to."""
     arrays = _arrays(staged)
     read: dict[str, Any] = {name: arrays[name] for name in _READ if name in arrays}
     if _ASSIGNER in arrays:

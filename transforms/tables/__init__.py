@@ -1,1 +1,1 @@
-"""Reading: sources, snapshots, shards, contracts kept, rows grouped by client."""
+"""Reading: sources, snapshots, shards, checks of contracts, and rows grouped by client."""

@@ -1,4 +1,4 @@
-"""Client ids in one form per kind, whatever type a file stores them in, and their digests."""
+"""Client ids in one form per kind, for every type of a file's column, and their digests."""
 
 import enum
 
@@ -13,7 +13,7 @@ from dapple_dp.transforms.numerics.tables import partition
 
 
 class IdKind(enum.StrEnum):
-    """What ids are; ids of different kinds are never equal."""
+    """Kinds of ids; ids of different kinds are never equal."""
 
     INTEGER = "integers"
     TEXT = "strings"
@@ -25,7 +25,7 @@ _CANONICAL = (pa.int64(), pa.uint64(), *_STORED_AS.values())
 
 
 def canonical(ids: pa.ChunkedArray) -> pa.Array:
-    """Ids as int64 (uint64 only where one is larger), large_string or large_binary.
+    """Converts ids to int64 (uint64 only if one is larger), large_string or large_binary.
 
     Args:
       ids: integers, strings or bytes, dictionary-encoded or not; nulls stay.
@@ -46,7 +46,7 @@ def canonical(ids: pa.ChunkedArray) -> pa.Array:
 
 
 def _kind(stored: pa.DataType) -> IdKind:
-    """Kind of a type that the table contract lets pass."""
+    """Returns the kind of a type that the table contract accepts."""
     types = pa.types
     if types.is_integer(stored):
         return IdKind.INTEGER
@@ -55,12 +55,12 @@ def _kind(stored: pa.DataType) -> IdKind:
 
 
 def kind_of(ids: pa.Array) -> IdKind:
-    """Kind of canonical ids."""
+    """Returns the kind of canonical ids."""
     return _kind(ids.type)
 
 
 def check_one_kind(kinds: set[IdKind], client_id: str) -> None:
-    """Stops at ids that could not be compared with each other.
+    """Refuses ids that can't be compared with each other.
 
     Raises:
       InputError: if there are several kinds.
@@ -71,10 +71,10 @@ def check_one_kind(kinds: set[IdKind], client_id: str) -> None:
 
 
 def concatenate(pieces: list[pa.Array], client_id: str) -> pa.Array:
-    """Canonical ids of several files as one array.
+    """Concatenates canonical ids of several files.
 
     Raises:
-      InputError: if they are of different kinds, or negative ones meet some beyond 2**63.
+      InputError: if they are of different kinds, or some are negative and others beyond 2**63.
     """
     check_one_kind({kind_of(piece) for piece in pieces}, client_id)
     types = {piece.type for piece in pieces}
@@ -89,10 +89,10 @@ def concatenate(pieces: list[pa.Array], client_id: str) -> pa.Array:
 
 
 def digests(ids: pa.Array) -> NDArray[np.uint64]:
-    """Digests of canonical ids without nulls, shape (n,); strings are hashed from Arrow's buffers.
+    """Returns digests of canonical ids without nulls, shape (n,); strings are hashed from Arrow's buffers.
 
     Raises:
-      TypeError: if the ids are not canonical: other types have other buffers, and some ids may be null.
+      TypeError: if the ids aren't canonical, since other types have other buffers, and ids may be null.
     """
     if ids.type not in _CANONICAL or ids.null_count:
         raise TypeError(f"ids must be canonical and without nulls, got {ids.type}; pass them through canonical().")
@@ -107,7 +107,7 @@ def digests(ids: pa.Array) -> NDArray[np.uint64]:
 
 
 def bytes_of(ids: pa.Array) -> list[bytes]:
-    """Canonical ids as bytes, those of different kinds never equal."""
+    """Returns canonical ids as bytes; ids of different kinds are never equal."""
     kind = str(kind_of(ids)).encode()
     if pa.types.is_integer(ids.type):
         return [kind + str(value).encode() for value in ids.to_pylist()]

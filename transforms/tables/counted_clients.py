@@ -1,8 +1,8 @@
-"""The roll of an epoch: a private file that says which clients counted in which windows, and whose rows that leaves.
+"""The client list of an epoch: a private file with the windows in which each client counted, and the rows that remain.
 
-Ids are kept as digests under the salt of the epoch: nobody who chooses ids can make two clients one. The salt is in
-the same file, so the file is as private as the ids. It is written for a window before noise is drawn and read by all
-that read rows of the window.
+Ids are stored as digests under the epoch's salt, so that nobody can choose ids to merge two clients. The salt is in
+the same file, so the file is as private as the ids. It is written for a window before noise is drawn, and read by all
+readers of the window's rows.
 """
 
 import dataclasses
@@ -32,12 +32,12 @@ _DIGEST_BYTES = 16
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Roll:
-    """Who counted in an epoch, up to one of its windows.
+    """The clients that counted in an epoch, up to one of its windows.
 
     Attributes:
-      facts: what the file is: name of the epoch, number of the window, contract.
+      facts: identity of the file: name of the epoch, number of the window, contract.
       salt: of the digests; 32 secret bytes.
-      kind: of the ids, an `IdKind`; empty before there was one.
+      kind: of the ids, an `IdKind`; empty before the first id.
       counted: clients and windows.
     """
 
@@ -47,7 +47,7 @@ class Roll:
     counted: Counted
 
     def to_bytes(self) -> bytes:
-        """The content of the file, as `from_bytes` reads it."""
+        """Returns the content of the file, for `from_bytes`."""
         return arrays_to_bytes(
             {
                 "facts": np.frombuffer(json.dumps(self.facts, sort_keys=True).encode(), dtype=np.uint8),
@@ -65,7 +65,7 @@ class Roll:
 
         Args:
           content: of the file.
-          facts: that it must have.
+          facts: facts that it must have.
           refusal: for another file.
         """
         arrays = gate.arrays_of(content, refusal)
@@ -80,14 +80,14 @@ class Roll:
 
 
 def _is_whole(counted: Counted) -> bool:
-    """Whether arrays belong together."""
+    """Returns whether arrays belong together."""
     digests, windows, times = counted
     shapes = digests.ndim == 1 and digests.dtype == np.dtype("S32") and digests.shape == windows.shape == times.shape
     return bool(shapes and (windows >= LONG_AGO).all() and (times >= 1).all())
 
 
 def salted_digests(ids: pa.Array, salt: bytes) -> NDArray[np.bytes_]:
-    """Digests of canonical ids without nulls under a salt, shape (n,), 32 hex digits each; kinds never meet."""
+    """Returns digests of canonical ids without nulls under a salt, shape (n,), 32 hex digits; kinds never collide."""
     found = [
         hashlib.blake2b(each, digest_size=_DIGEST_BYTES, key=salt).hexdigest() for each in client_ids.bytes_of(ids)
     ]
@@ -95,22 +95,22 @@ def salted_digests(ids: pa.Array, salt: bytes) -> NDArray[np.bytes_]:
 
 
 def distinct_digests(column: pa.ChunkedArray, salt: bytes) -> tuple[str, NDArray[np.bytes_]]:
-    """Kind and digests of the clients that a column names, each once."""
+    """Returns the kind and the distinct digests of the clients in a column."""
     ids = pc.unique(client_ids.canonical(column.drop_null()))
     return str(client_ids.kind_of(ids)), salted_digests(ids, salt)
 
 
 def counted_block(block: ClientBlock, path: str, participation: Participation) -> ClientBlock:
-    """The rows of those clients of a block that count in its window.
+    """Returns the rows of those clients of a block that count in its window.
 
     Args:
       block: rows of one file, with the ids of their clients.
       path: of the file, in the folder of a window.
-      participation: where the roll is.
+      participation: has the place of the client list.
 
     Raises:
-      PrivacyFlowError: if it is not known whose rows they are, or of which window.
-      InputError: if the roll is not the one that was written for this run.
+      PrivacyFlowError: if the rows have no client ids, or belong to no window.
+      InputError: if the client list isn't the one that was written for this run.
     """
     date = hive.folder_value(path, participation.column) if hive.has_folder(path, participation.column) else None
     if block.clients is None or date not in participation.dates:

@@ -1,4 +1,4 @@
-"""The seal of a file: what every opening of it is compared with, so that a job reads the files that it has listed.
+"""The seal of a file: compared at every opening, so that a job reads the files that it has listed.
 
 A seal is private, as names and times of files are.
 """
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 PARQUET_ENDINGS = (".parquet", ".parq", ".pq")
 _CHUNK = 1 << 22
 _TAIL_BYTES = 8
-"""Length of the footer, and the mark of a Parquet file."""
+"""Length of the footer, and the magic bytes of a Parquet file."""
 _MARK = b"PAR1"
 _END_BYTES = 1 << 16
-"""What stands for the footer of another file, at most."""
+"""Most bytes at the end of another file that are digested in place of a footer."""
 
 
 class FileSeal(NamedTuple):
-    """Facts about a file without reading its rows.
+    """Facts about a file that need no reading of its rows.
 
     Attributes:
       size: bytes.
-      changed: time of the last change as the filesystem gives it; empty if it gives none.
+      changed: time of the last change, from the filesystem; empty if it gives none.
       footer: digest of the Parquet footer, or of the end of another file; empty in the listing of an object store,
         where it costs a request per file.
-      content: SHA-256 of all bytes by the manifest of a prepared folder; empty of another file.
+      content: SHA-256 of all bytes, from the manifest of a prepared folder; empty for other files.
     """
 
     size: int
@@ -49,28 +49,28 @@ class FileSeal(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The seal as shards carry it."""
+        """The seal as text, for shards."""
         return f"{self.size} {self.changed} {self.footer}" + (f" {self.content}" if self.content else "")
 
     @classmethod
     def of_text(cls, text: str) -> Self:
-        """Reads `text`; what no listing wrote gives a seal that no file has."""
+        """Parses `text`; an invalid text gives a seal that no file has."""
         size, _, rest = text.partition(" ")
         changed, _, rest = rest.partition(" ")
         footer, _, content = rest.partition(" ")
         return cls(int(size) if size.isdecimal() else -1, changed, footer, content)
 
     def covers(self, found: "FileSeal") -> bool:
-        """Whether a file that was found is the one that was listed."""
+        """Returns whether a file that was found is the one that was listed."""
         same_footer = not self.footer or self.footer == found.footer
         return (self.size, self.changed) == (found.size, found.changed) and same_footer
 
 
 def seal_of(path: str) -> FileSeal:
-    """The whole seal of a file.
+    """Computes the full seal of a file.
 
     Raises:
-      InputError: if it is no regular file, or cannot be read.
+      InputError: if it isn't a regular file, or can't be read.
     """
     with _opened(path, path) as (_, seal):
         return seal
@@ -81,7 +81,7 @@ def open_parquet(path: str) -> "Iterator[RowsFile]":
     """Opens a Parquet file that need not be listed, on any Beam filesystem.
 
     Raises:
-      InputError: if it is no regular file, or no Parquet file.
+      InputError: if it isn't a regular file, or isn't Parquet.
     """
     with _opened(path, path) as (opened, _), gate.parquet_of(opened.source, _no_parquet(path)) as file:
         yield file
@@ -89,7 +89,7 @@ def open_parquet(path: str) -> "Iterator[RowsFile]":
 
 @contextlib.contextmanager
 def open_sealed(file: str, seal: str, name: str, csv: str = "") -> Iterator[tuple[gate.RowFile, FileSeal]]:
-    """Opens a file that was listed; arguments, result and errors as of `open_listed`, without the bytes."""
+    """Opens a file that was listed; as `open_listed`, without the bytes."""
     with open_listed(file, seal, name, csv) as (parsed, found, _):
         yield parsed, found
 
@@ -98,19 +98,19 @@ def open_sealed(file: str, seal: str, name: str, csv: str = "") -> Iterator[tupl
 def open_listed(file: str, seal: str, name: str, csv: str) -> Iterator[tuple[gate.RowFile, FileSeal, Any]]:
     """Opens a file that was listed, and compares it with its seal before it is read.
 
-    It is compared once more afterwards, unless all its bytes are those that were compared, whatever is there then.
+    It is compared once more afterwards, unless all of its bytes were in memory for the first comparison.
 
     Args:
       file: real path, on any Beam filesystem.
       seal: text of the seal that it was listed with.
-      name: what messages call the file; says whether it is CSV.
+      name: name in messages; its ending shows whether the file is CSV.
       csv: text of the `CsvForm` of a CSV file.
 
     Yields:
       The file, its whole seal, and its bytes.
 
     Raises:
-      InputError: if it is another file, or was changed.
+      InputError: if it is another file, or has changed.
     """
     with open_bytes(file, seal, name) as (source, found):
         parsed = gate.rows_of(source, name, refusal_of(name), csv)
@@ -119,21 +119,21 @@ def open_listed(file: str, seal: str, name: str, csv: str) -> Iterator[tuple[gat
 
 
 def content_digest(file: str, seal: str, name: str) -> bytes:
-    """SHA-256, 32 bytes, of all bytes of a file that was listed; arguments and errors as of `open_listed`."""
+    """Returns the SHA-256, 32 bytes, of all bytes of a listed file; arguments and errors as in `open_listed`."""
     with open_bytes(file, seal, name) as (source, _):
         return _content(source, name)
 
 
 def check_content(source: Any, seal: str, name: str) -> None:
-    """Compares all bytes of an open file with its seal, if that knows them.
+    """Compares all bytes of an open file with its seal, if the seal has their digest.
 
     Args:
       source: bytes, as `open_listed` gives them.
       seal: text of the seal that the file was listed with.
-      name: what messages call the file.
+      name: name of the file in messages.
 
     Raises:
-      InputError: if they are others.
+      InputError: if they differ.
     """
     expected = FileSeal.of_text(seal).content
     if expected and _content(source, name).hex() != expected:
@@ -141,10 +141,10 @@ def check_content(source: Any, seal: str, name: str) -> None:
 
 
 def check_regular(path: str, setting: str) -> os.stat_result:
-    """What a local disk says of a file; a pipe would keep a job waiting forever.
+    """Returns the state of a file on a local disk; refuses a pipe, for which a job would wait forever.
 
     Raises:
-      InputError: if it is a pipe, a socket or a device, has a name that is no text, or cannot be read.
+      InputError: if it is a pipe, a socket or a device, has a name that isn't UTF-8, or can't be read.
     """
     if is_torn(path):
         raise InputError(f"{setting} must name files and folders in UTF-8, got {path}; rename it.")
@@ -159,11 +159,11 @@ def check_regular(path: str, setting: str) -> os.stat_result:
 
 @contextlib.contextmanager
 def _opened(path: str, name: str) -> Iterator[tuple[OpenedFile, FileSeal]]:
-    """A file, and its seal as it is now, or as it was when all its bytes were read."""
+    """Opens a file; yields it with its seal, as of now or of the time when all its bytes were read."""
     try:
         if is_local(path):
             check_regular(path, name)
-            # A path would be looked up among Arrow's own filesystems first, which takes longer than a small file.
+            # Given a path, Arrow would search its filesystems first, which takes longer than a small file.
             opened = OpenedFile(pa.OSFile(local_path(path)), None, fixed=False)
         else:
             opened = open_store(path)
@@ -178,7 +178,7 @@ def _opened(path: str, name: str) -> Iterator[tuple[OpenedFile, FileSeal]]:
 
 @contextlib.contextmanager
 def open_bytes(file: str, seal: str, name: str) -> Iterator[tuple[Any, FileSeal]]:
-    """The bytes of a file, compared with its seal before they are read, and afterwards if they may have changed.
+    """Opens the bytes of a file and compares them with its seal, and again afterwards if they may have changed.
 
     Arguments and errors are those of `open_listed`.
 
@@ -207,7 +207,7 @@ def _content(source: Any, name: str) -> bytes:
 
 
 def _state(path: str, source: Any, name: str) -> StoredFile:
-    """Size and time of change: of the open file on a disk, of the present object in a store."""
+    """Returns size and time of change: of the open file on a disk, of the present object on a store."""
     try:
         if is_local(path):
             found = os.fstat(source.fileno())
@@ -218,7 +218,7 @@ def _state(path: str, source: Any, name: str) -> StoredFile:
 
 
 def _footer_digest(source: Any, size: int, name: str) -> str:
-    """Digest of the last bytes of a file; those of a Parquet file say where everything in it is."""
+    """Returns a digest of the last bytes of a file; in a Parquet file they locate all of its content."""
     try:
         source.seek(max(size - _TAIL_BYTES, 0))
         tail = bytes(source.read(_TAIL_BYTES))
@@ -233,14 +233,14 @@ def _footer_digest(source: Any, size: int, name: str) -> str:
 
 
 def refusal_of(name: str) -> Refusal:
-    """The refusal of a file that cannot be read."""
+    """Creates the refusal of a file that can't be read."""
     if not is_csv(name):
         return _no_parquet(name)
     return Refusal(kind=InputError, rule=f"{name} must be a readable CSV file", remedy="check the file or leave it out")
 
 
 def _no_parquet(name: str) -> Refusal:
-    """The refusal of a file that is no Parquet file."""
+    """Creates the refusal of a file that isn't Parquet."""
     called = "" if name.endswith(PARQUET_ENDINGS) else f", and end the name of a CSV file in {', '.join(ENDINGS)}"
     rule = f"{name} must be a readable Parquet file"
     return Refusal(kind=InputError, rule=rule, remedy=f"check the file or leave it out{called}")

@@ -1,6 +1,6 @@
-"""Rows by client: the one pass that shuffles rows, into files of which no client crosses a row group.
+"""Groups rows by client: the one pass that shuffles rows, into files in which no client crosses a row group.
 
-Input element: `ShardRef`. Output element: `PreparedFile`. Everything here is private and stays in the trusted
+Input element: `ShardRef`. Output element: `PreparedFile`. All data here are private and stay in the trusted
 zone; nothing is noised and nothing is released.
 """
 
@@ -35,15 +35,15 @@ from dapple_dp.transforms.tables.prepared_files import write_prepared
 from dapple_dp.transforms.tables.shard_rows import read_batches, shard_name
 
 SHARD_BYTES = 1 << 26
-"""Rows of one output file, about, in memory."""
+"""Approximate bytes of one output file's rows in memory."""
 _ID, _POINT = "id", "point"
 Piece = tuple[str, int, int, bytes | Spilled]
-"""Path, row group and part of it that the rows come from, and the rows as an Arrow stream or where that is."""
+"""Path, row group and part that the rows come from, and the rows as an Arrow stream or the place of one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How many rows of a client stay; `key_uri` is where workers find the key that chooses them."""
+    """Limit on the rows of a client; `key_uri` is the place of the key that samples them, for workers."""
 
     max_rows: int
     key_uri: str
@@ -58,7 +58,7 @@ def _shards_for(n_bytes: int) -> int:
 
 
 class Windows(NamedTuple):
-    """Windows of an epoch, in each of which a client is grouped on its own.
+    """Windows of an epoch; a client is grouped separately in each.
 
     Attributes:
       column: Hive partition column.
@@ -69,14 +69,14 @@ class Windows(NamedTuple):
     dates: tuple[str, ...]
 
     def place(self, path: str) -> int:
-        """Which of the windows a file belongs to."""
+        """Returns the index of the window that a file belongs to."""
         return self.dates.index(str(hive.folder_value(path, self.column)))
 
 
 def _split(
     shard: ShardRef, n_shards: int, contract: TableContract, spill_folder: str | None, windows: Windows | None
 ) -> Iterator[tuple[int, Piece]]:
-    """Rows of one row group by shard of their client; a part without valid rows gives an empty piece with the width."""
+    """Yields rows of one row group by shard of their client; a part without valid rows gives an empty piece."""
     if shard == EMPTY_SHARD:
         return
     first = 0 if windows is None else windows.place(shard.path) * n_shards
@@ -87,7 +87,7 @@ def _split(
 
 
 def _parts(shard: ShardRef, contract: TableContract) -> Iterator[pa.Table]:
-    """Rows of a row group, about `SHARD_BYTES` at a time: it may be larger than the memory."""
+    """Yields the rows of a row group, about `SHARD_BYTES` at a time, since it may be larger than the memory."""
     waiting: list[pa.Table] = []
     for table in read_batches(shard, contract.types):
         waiting.append(table)
@@ -101,7 +101,7 @@ def _parts(shard: ShardRef, contract: TableContract) -> Iterator[pa.Table]:
 def _split_part(
     rows: tuple[NDArray[np.floating], pa.ChunkedArray], n_shards: int, origin: str, spill_folder: str | None
 ) -> Iterator[tuple[int, bytes | Spilled]]:
-    """Rows by shard of their client; `origin` names the file that they go through."""
+    """Yields rows by shard of their client; `origin` names the file that they go through."""
     points, column = rows
     ids = client_ids.canonical(column)
     shards = partition.shard_of(client_ids.digests(ids), n_shards)
@@ -130,7 +130,7 @@ def _encode(ids: pa.Array, points: NDArray[np.floating]) -> bytes:
 
 
 def _decode(piece: bytes | Spilled) -> tuple[pa.Array, NDArray[np.floating]]:
-    """Client ids and points, views of the piece."""
+    """Returns client ids and points, views of the piece."""
     batch = pa.ipc.open_stream(row_spill.load(piece) if isinstance(piece, Spilled) else piece).read_next_batch()
     listed = batch.column(_POINT)
     return batch.column(_ID), listed.flatten().to_numpy().reshape(len(listed), listed.type.list_size)
@@ -165,7 +165,7 @@ class _WriteShardFn(HeldKeyFn):
         yield write_prepared(self._folder_of(pieces), name, ids, points, offsets, self._contract)
 
     def _folder_of(self, pieces: Iterable[Piece]) -> str:
-        """Where the file goes: with windows, into a folder of the window of its pieces."""
+        """Returns the folder of the file: with windows, that of the window of its pieces."""
         if self._windows is None:
             return self._folder
         column, dates = self._windows
@@ -186,7 +186,7 @@ def _join(pieces: list[Piece], client_id: str) -> tuple[pa.Array, NDArray[np.flo
 
 
 def _by_client(ids: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Order of rows by client id, stable, and the offsets of the clients in that order."""
+    """Returns the stable order of rows by client id, and the offsets of the clients in that order."""
     order, offsets, unique = group_by_client(pa.chunked_array([ids]))
     ranks = pc.array_sort_indices(unique).to_numpy().astype(np.int64)
     sizes = np.diff(offsets)[ranks]
@@ -202,7 +202,7 @@ def group_clients(
     n_shards: int | None = None,
     sampling: SamplingParams | None = None,
 ) -> list[PreparedFile]:
-    """Writes in this process the files that `GroupClients` writes in a graph; all rows are in memory at once."""
+    """Writes the files of `GroupClients` in this process; all rows are in memory at once."""
     n_files = n_shards or _shards_for(sum(map(_size, shards)))
     groups: dict[int, list[Piece]] = collections.defaultdict(list)
     for shard in shards:
@@ -221,7 +221,7 @@ class NumberOfShards(beam.PTransform):
     """`ShardRef`s → the number of shards that rows are split into by client, one element.
 
     Attributes:
-      n_shards: the number; None to let a shard hold about `SHARD_BYTES` of rows.
+      n_shards: the number; None for about `SHARD_BYTES` of rows in a shard.
     """
 
     n_shards: int | None = None
@@ -242,13 +242,13 @@ class GroupClients(beam.PTransform):
     bundling or on the order of arrival, and a retried bundle writes its file again, byte for byte.
 
     Attributes:
-      contract: by client; which columns are read and what becomes of invalid rows.
-      folder: where the files go; exists.
-      n_shards: number of files, at most; None to let a file hold about `SHARD_BYTES` of rows.
-      sampling: bound on the rows of a client, or None.
-      windows: of an epoch, each with a folder of its own; None to group the rows of a client all together.
-      spill: whether rows go through files in `folder`, which all workers share, and the shuffle is of their
-        places; the caller removes them. For runners that keep what they shuffle in memory.
+      contract: by client; sets the columns to read and the treatment of invalid rows.
+      folder: for the files; exists.
+      n_shards: most files; None for about `SHARD_BYTES` of rows in a file.
+      sampling: limit on the rows of a client, or None.
+      windows: of an epoch, each with a separate folder; None to group all rows of a client together.
+      spill: True to pass rows through files in `folder`, which all workers share, and to shuffle only their
+        places; the caller removes the files. For runners that shuffle in memory.
 
     Windowing: global. Privacy: none, the output is as private as the input. Cost: one pass over the needed
     columns, one shuffle of all rows; a worker holds one shard, which holds its largest client whole.
@@ -262,7 +262,7 @@ class GroupClients(beam.PTransform):
     spill: bool = False
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
-        """Splits row groups by client, groups, writes."""
+        """Splits row groups by client, groups and writes."""
         n_shards = AsSingleton(shards | "NumberOfShards" >> NumberOfShards(n_shards=self.n_shards))
         spill = self.folder if self.spill else None
         return (
@@ -276,7 +276,7 @@ class GroupClients(beam.PTransform):
 def write_manifest(
     files: list[PreparedFile], folder: str, contract: TableContract, max_rows: int | None, snapshot: Snapshot | None
 ) -> None:
-    """Writes `manifest.json` of grouped files; arguments as of `WriteManifest`."""
+    """Writes `manifest.json` of grouped files; arguments as in `WriteManifest`."""
     manifest = PreparedManifest(
         client_id=str(contract.client_id),
         features=contract.feature_list or contract.features,
@@ -293,8 +293,8 @@ class WriteManifest(beam.PTransform):
 
     Attributes:
       contract: names of the columns.
-      folder: where the files are.
-      max_rows: the bound on the rows of a client that was applied, or None.
+      folder: of the files.
+      max_rows: the applied limit on the rows of a client, or None.
       snapshot: of the table that the rows were taken from, or None.
     """
 

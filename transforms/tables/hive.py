@@ -1,4 +1,4 @@
-"""Columns whose values stand in the names of Hive partition folders: `.../client=7/part-0.parquet`."""
+"""Columns whose values are in the names of Hive partition folders: `.../client=7/part-0.parquet`."""
 
 import urllib.parse
 
@@ -7,16 +7,16 @@ import pyarrow as pa
 from dapple_dp.schemas.errors import InputError
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-"""What Hive calls the folder of rows without a value."""
+"""Hive's name for the folder of rows without a value."""
 
 
 def has_folder(path: str, column: str) -> bool:
-    """Whether a file is below a folder `column=value`."""
+    """Returns whether a file is below a folder `column=value`."""
     return any(part.startswith(f"{column}=") for part in path.split("/")[:-1])
 
 
 def folder_value(path: str, column: str) -> str | None:
-    """Value of the innermost folder `column=value`; None where Hive marks a missing one.
+    """Returns the value of the innermost folder `column=value`; None if Hive marks it as missing.
 
     Example:
       >>> folder_value("lake/client=a%20b/part-0.parquet", "client")
@@ -27,17 +27,17 @@ def folder_value(path: str, column: str) -> str | None:
 
 
 def with_field(schema: pa.Schema, path: str, column: str | None, kind: pa.DataType | None = None) -> pa.Schema:
-    """The schema with `column`, by default as a string, if the file lacks it and is below such a folder."""
+    """Returns the schema with `column`, by default a string, if the file lacks it and is below such a folder."""
     if column is None or column in schema.names or not has_folder(path, column):
         return schema
     return schema.append(pa.field(column, kind or pa.string()))
 
 
 def with_column(table: pa.Table, path: str, column: str, kind: pa.DataType) -> pa.Table:
-    """The table with `column`, the same value in every row; the file is below such a folder.
+    """Returns the table with `column`, the same value in every row; the file is below such a folder.
 
     Raises:
-      InputError: if the value is not of the type.
+      InputError: if the value isn't of the type.
     """
     try:
         value = pa.scalar(folder_value(path, column), pa.string()).cast(kind)

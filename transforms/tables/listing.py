@@ -1,7 +1,7 @@
-"""The files of a job, listed once: on the launcher's disk first, then as a file that all graphs of the job read.
+"""Lists the files of a job once: on the launcher's disk first, then in a file that all graphs of the job read.
 
-Workers find rows by it, and the digests of all bytes. A listing is private, as the names of files are. However many
-files there are, neither a graph nor the memory of the launcher holds their names: a graph knows the place of the
+Workers find rows by it, and the digests of all bytes. A listing is private, like the names of files. Even for many
+files, neither a graph nor the launcher's memory holds their names: a graph knows only the place of the
 listing and its digest.
 """
 
@@ -27,16 +27,16 @@ _READERS = 8
 _AT_ONCE = 512
 _CHUNK = 1 << 20
 _CACHE_KIB = 1 << 16
-"""What the launcher holds of a long list in memory, at most."""
+"""Kibibytes of a long list that the launcher holds in memory at most."""
 
 
 class FoundFile(NamedTuple):
-    """A file as a listing finds it.
+    """A file that was found, before it is listed.
 
     Attributes:
-      path: as it is spelled; folders in it may name partitions.
-      size: bytes, by a filesystem that is no local disk.
-      changed: time of the last change, by such a filesystem.
+      path: as spelled; folders in it may name partitions.
+      size: bytes, from a filesystem that isn't a local disk.
+      changed: time of the last change, from such a filesystem.
     """
 
     path: str
@@ -48,8 +48,8 @@ class ListedFile(NamedTuple):
     """A file of a listing.
 
     Attributes:
-      path: as it is spelled, for messages and for the folders in it.
-      file: the real one that is opened, no link on the way; links that are moved later do not matter.
+      path: as spelled, for messages and for the folders in it.
+      file: the real path that is opened, without links, so that links may be moved later.
       seal: text of its `FileSeal`.
       csv: text of the `CsvForm` of a CSV file.
     """
@@ -61,7 +61,7 @@ class ListedFile(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """What a graph knows of the files of its job.
+    """Reference to a job's listing, for graphs.
 
     Attributes:
       path: of the file that holds the listing, in the private staging folder.
@@ -73,11 +73,11 @@ class Listing(NamedTuple):
 
 
 class FileList:
-    """Files of a job, in the order of their paths, each under one name; on a disk if they are many.
+    """Files of a job, ordered by path, each under one name; on a disk if they are many.
 
     Args:
       setting: that named them, for messages.
-      manifest: of a folder that `prepare` wrote; None of another.
+      manifest: of a folder that `prepare` wrote; None for others.
       csv: text of the `CsvForm` of its CSV files.
     """
 
@@ -87,7 +87,7 @@ class FileList:
         self.manifest = manifest
         self._csv = csv
         self._setting = setting
-        # A database without a name is SQLite's own temporary file: in memory while it is small, and gone with it.
+        # A database without a name is a temporary file of SQLite: in memory while it is small, and deleted with it.
         self._rows = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._rows.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         self._rows.execute("CREATE TABLE files (path BLOB PRIMARY KEY, file BLOB, seal TEXT, real TEXT UNIQUE)")
@@ -105,7 +105,7 @@ class FileList:
           csv: text of the `CsvForm` of CSV files.
 
         Raises:
-          InputError: if one is no regular file, or two are one under two names.
+          InputError: if one isn't a regular file, or two are the same file under two names.
         """
         files = cls(setting, manifest, csv)
         contents = {} if manifest is None else {each.name: each.sha256 for each in manifest.files}
@@ -123,11 +123,11 @@ class FileList:
 
     @property
     def sampled(self) -> bool:
-        """Whether rows of clients were left out, as the manifest says."""
+        """True if the manifest says that rows of clients were left out."""
         return self.manifest is not None and self.manifest.max_rows_per_client is not None
 
     def check_csv(self) -> None:
-        """Refuses settings of CSV files where no file is one; asked of the files whose section has them."""
+        """Refuses settings for CSV files if no file is one; call it on the files of the settings' section."""
         says = self._csv and dataclasses.replace(CsvForm.of_text(self._csv), lenient=False).text
         if says and len(self) and not any(is_csv(each.path) for each in self):
             raise InputError(
@@ -146,7 +146,7 @@ class FileList:
             self._refuse_second_name(listed.path, real)
 
     def _refuse_second_name(self, path: str, real: str) -> None:
-        """Stops at a file that is there already, unless it is there under the same name."""
+        """Refuses a file that is listed already, unless it is listed under the same name."""
         (other,) = self._rows.execute("SELECT path FROM files WHERE real = ?", (real,)).fetchone() or (b"",)
         if not other:
             raise InputError(f"{path} must stay as it is while a job lists its files, got another one; run it again.")
@@ -157,11 +157,11 @@ class FileList:
             )
 
     def __iter__(self) -> Iterator[ListedFile]:
-        """All files, by path."""
+        """Yields all files, by path."""
         return self._ordered("path")
 
     def by_file(self) -> Iterator[ListedFile]:
-        """All files, by their real paths with a tab behind, byte by byte; sorted on a disk if they are many."""
+        """Yields all files, by their real paths followed by a tab, byte by byte; sorted on a disk if they are many."""
         return self._ordered("CAST(file || x'09' AS BLOB)")
 
     def _ordered(self, key: str) -> Iterator[ListedFile]:
@@ -173,11 +173,11 @@ class FileList:
 
     @property
     def first(self) -> ListedFile:
-        """The first file; there is one."""
+        """The first file, which must exist."""
         return next(iter(self))
 
     def common(self, paths: Iterable[str]) -> tuple[str, str] | None:
-        """A path and the file of this list that it is another name of; None if there is none."""
+        """Returns a path and the listed file that it is another name of; None if there is none."""
         for path in paths:
             row = self._rows.execute("SELECT path FROM files WHERE real = ?", (_identity(path)[0],)).fetchone()
             if row is not None:
@@ -185,9 +185,9 @@ class FileList:
         return None
 
     def copied(self, found: Iterable[FoundFile]) -> tuple[str, str] | None:
-        """A file and the file of this list that has the same bytes; None if there is none.
+        """Returns a file and a listed file with the same bytes; None if there is none.
 
-        All bytes are read only where two files have one size and one footer.
+        All bytes are read only if two files have the same size and footer.
         """
         others: dict[int, list[ListedFile]] = {}
         for path, file, seal in _looked_at_all(found):
@@ -204,7 +204,7 @@ class FileList:
 
 
 class OneListing:
-    """The files of a job: listed when they are first asked for, which is after the job was charged, and never again.
+    """The files of a job: listed at the first request, after the job was charged, and never again.
 
     Args:
       find: lists them.
@@ -216,14 +216,14 @@ class OneListing:
         self._files: FileList | None = None
 
     def check(self, check: Callable[[FileList], None]) -> None:
-        """Has the list checked before anybody gets it, or at once if it is there."""
+        """Registers a check of the list; runs it at once if the list exists."""
         self._checks.append(check)
         if self._files is not None:
             check(self._files)
 
     @property
     def files(self) -> FileList:
-        """The list; raises what finding and checking it raise."""
+        """The list; raises the errors of finding and checking it."""
         if self._files is None:
             files = self._find()
             for check in self._checks:
@@ -244,10 +244,10 @@ def write_listing(files: Iterable[ListedFile], path: str) -> Listing:
 
 
 def read_listing(listing: Listing) -> Iterator[ListedFile]:
-    """The files of a job, in a worker.
+    """Yields the files of a job, on a worker.
 
     Raises:
-      InputError: at the end, if the listing is not the one that the launcher wrote.
+      InputError: at the end, if the listing isn't the one that the launcher wrote.
     """
     digest = hashlib.sha256()
     try:
@@ -261,7 +261,7 @@ def read_listing(listing: Listing) -> Iterator[ListedFile]:
 
 
 def _lines(file: object, digest: "hashlib._Hash") -> Iterator[bytes]:
-    """Lines of a file, which go into the digest."""
+    """Yields the lines of a file, and adds them to the digest."""
     rest = b""
     while chunk := file.read(_CHUNK):  # type: ignore[attr-defined]
         digest.update(chunk)
@@ -279,7 +279,7 @@ def _other_listing() -> InputError:
 
 
 def _looked_at(found: FoundFile, setting: str) -> tuple[str, str, FileSeal]:
-    """What distinguishes a file from all others, its real path, and its seal without the footer."""
+    """Returns a file's identity, its real path, and its seal without the footer."""
     if not is_local(found.path):
         return _identity(found.path)[0], found.path, FileSeal(found.size, found.changed)
     state = check_regular(found.path, setting)
@@ -288,7 +288,7 @@ def _looked_at(found: FoundFile, setting: str) -> tuple[str, str, FileSeal]:
 
 
 def _looked_at_all(found: Iterable[FoundFile]) -> Iterator[tuple[str, str, FileSeal]]:
-    """Path, real path and seal of files that hold something; those that are gone are for others to refuse."""
+    """Yields path, real path and seal of non-empty files; skips those that are gone, which others refuse."""
     for each in found:
         with contextlib.suppress(InputError, OSError):
             _, file, seal = _looked_at(each, each.path)
@@ -297,12 +297,12 @@ def _looked_at_all(found: Iterable[FoundFile]) -> Iterator[tuple[str, str, FileS
 
 
 def _bytes(listed: ListedFile) -> bytes:
-    """SHA-256 of all bytes of a file."""
+    """Returns the SHA-256 of all bytes of a file."""
     return content_digest(listed.file, listed.seal, listed.path)
 
 
 def _identity(path: str) -> tuple[str, bool]:
-    """What distinguishes a file from all others, and whether it is there."""
+    """Returns a file's identity, and whether it exists."""
     if not is_local(path):
         return posixpath.normpath(path), True
     try:
@@ -313,6 +313,6 @@ def _identity(path: str) -> tuple[str, bool]:
 
 
 def _sealed(looked: tuple[str, str, FileSeal]) -> FileSeal:
-    """The seal of a file that was looked at, with its footer where that costs next to nothing."""
+    """Returns the seal of a file that was looked at, with its footer if that costs next to nothing."""
     _, file, seal = looked
     return seal_of(file) if is_local(file) else seal

@@ -1,4 +1,4 @@
-"""What a launcher reads of the files of a job by itself, without Beam: the first schema, and the server files."""
+"""Reads files of a job on the launcher, without Beam: the first schema, and the server files."""
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 
 def first_schema(source: Source, types: Types | None = None) -> tuple[str, pa.Schema]:
-    """Path and schema of the first file of a job, which were listed.
+    """Returns path and schema of the first listed file of a job.
 
     Args:
       source: of the job.
-      types: of the columns that a job reads, if the file has none; None gives names alone.
+      types: of the columns that a job reads, for files without types; None for names alone.
 
     Raises:
-      ConfigError: if there is none, as in a window to which nobody came.
-      InputError: if it is not the file that was listed, or was changed since.
+      ConfigError: if there is none, as in a window without clients.
+      InputError: if it isn't the file that was listed, or has changed since.
     """
     if source.listed is None:
         raise unlisted_refusal()
@@ -67,14 +67,14 @@ def first_schema(source: Source, types: Types | None = None) -> tuple[str, pa.Sc
 
 
 def with_folders(schema: pa.Schema, path: str, types: Types) -> pa.Schema:
-    """The schema with the columns that are in the names of folders."""
+    """Returns the schema with the columns that are in the names of folders."""
     for name, kind in types.items():
         schema = hive.with_field(schema, path, name, kind)
     return schema
 
 
 def absent_columns(schema: pa.Schema, path: str, nullable: pa.Schema) -> pa.Schema:
-    """The columns of a table that one of its files, or a folder it is in, has no values of, under any name."""
+    """Returns the columns of a table for which a file and its folders have no values, under any name."""
     names, numbers = set(schema.names), {_number(each) for each in schema} - {None}
     return pa.schema(
         [
@@ -86,24 +86,24 @@ def absent_columns(schema: pa.Schema, path: str, nullable: pa.Schema) -> pa.Sche
 
 
 def _number(field: pa.Field) -> bytes | None:
-    """By which Iceberg knows a column."""
+    """Returns the id by which Iceberg knows a column."""
     return (field.metadata or {}).get(b"PARQUET:field_id")
 
 
 def joined(schema: pa.Schema, others: pa.Schema) -> pa.Schema:
-    """The columns of both; metadata of the first."""
+    """Returns the columns of both, with the metadata of the first."""
     return pa.schema([*schema, *others], schema.metadata)
 
 
 def first_look(source: Source, csv: CsvConfig | None = None) -> "Look | Undecided":
-    """Names, types and first rows of the first file, for people who will judge them.
+    """Returns names, types and first rows of the first file, to be judged by a person.
 
     Args:
       source: of the job.
-      csv: what is known of how a CSV file is written; the rest is recognized.
+      csv: known settings of a CSV file; the rest is recognized.
 
     Raises:
-      InputError: if the file cannot be read.
+      InputError: if the file can't be read.
     """
     from dapple_dp.transforms.files.formats import csv_guess
 
@@ -135,7 +135,7 @@ def _has_hole(values: pa.ChunkedArray) -> bool:
 
 
 def unlisted_refusal() -> PrivacyFlowError:
-    """The error for a job that would read files which it has not listed."""
+    """Creates the error for a job that would read files which it hasn't listed."""
     return PrivacyFlowError(
         "a job must list its files once, by pipelines/tables/private_source.py, before it reads them, got files "
         "without a listing; nothing was read."
@@ -157,11 +157,11 @@ class ServerDigests(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all contents, wherever the files are; 64 hex digits."""
+        """SHA-256 of all contents, independent of the files' places; 64 hex digits."""
         return hashlib.sha256(" ".join(content for _, content in self.digests).encode()).hexdigest()
 
     def check(self) -> None:
-        """Reads the files again; raises InputError if other bytes are there now."""
+        """Reads the files again; raises InputError if their bytes have changed."""
         if self != ServerFiles.at(self.path, self.csv).digests:
             raise InputError(
                 f"server_data.path must hold the same bytes while a job reads it, got others at {self.path}; run the "
@@ -170,7 +170,7 @@ class ServerDigests(NamedTuple):
 
 
 class ServerFiles(NamedTuple):
-    """Public server files, read once: all that a job learns of them is of the same bytes.
+    """Public server files, read once, so that a job uses the same bytes throughout.
 
     Attributes:
       path: a Parquet or CSV file, a glob, or a folder.
@@ -184,7 +184,7 @@ class ServerFiles(NamedTuple):
 
     @classmethod
     def at(cls, path: str, csv: str = "") -> "ServerFiles":
-        """Lists and reads the files; raises InputError if one is missing or cannot be read."""
+        """Lists and reads the files; raises InputError if one is missing or can't be read."""
         return cls(path, tuple(_server_contents(path, csv)), csv)
 
     @property
@@ -194,13 +194,13 @@ class ServerFiles(NamedTuple):
         return ServerDigests(self.path, digests, self.csv)
 
     def points(self, contract: TableContract) -> NDArray[np.float64]:
-        """All rows, shape (q, n_features), feature units.
+        """Returns all rows, shape (q, n_features), feature units.
 
         Args:
           contract: the features, without a client column.
 
         Raises:
-          InputError: if a file cannot be used.
+          InputError: if a file can't be used.
         """
         blocks = []
         for file, shards in self._files(contract.check_schema, contract.types):
@@ -215,10 +215,10 @@ class ServerFiles(NamedTuple):
         return np.concatenate(blocks).astype(np.float64)
 
     def rows(self, types: Types) -> pa.Table:
-        """These columns, at least one, of all rows as they are stored, dictionaries decoded.
+        """Returns these columns, at least one, of all rows as they are stored, with dictionaries decoded.
 
         Raises:
-          InputError: if a file cannot be read, lacks a column, or holds another type than the others.
+          InputError: if a file can't be read, lacks a column, or has another type than the others.
         """
 
         def check(schema: pa.Schema, file: str) -> None:
@@ -238,7 +238,7 @@ class ServerFiles(NamedTuple):
             ) from None
 
     def _files(self, check: Callable[[pa.Schema, str], None], types: Types) -> Iterator[tuple[RowFile, list[ShardRef]]]:
-        """Every file with its row groups; the schema of each is checked."""
+        """Yields every file with its row groups, after a check of its schema."""
         for name, content in self.contents:
             file = gate.rows_of(pa.BufferReader(content), name, refusal_of(name), self.csv)
             if not isinstance(file, CsvFile) and not n_listed(file):
@@ -264,5 +264,5 @@ def _server_contents(path: str, csv: str) -> Iterator[tuple[str, bytes]]:
 
 
 def no_pages(where: str) -> Refusal:
-    """The error for a row group whose pages cannot be read."""
+    """Creates the error for a row group whose pages can't be read."""
     return Refusal(kind=InputError, rule=f"{where} must be readable", remedy="write the file again, or leave it out")

@@ -1,4 +1,4 @@
-"""Files of a client-sharded data set: written by one worker each, whole or not at all, and listed by the manifest."""
+"""Files of a client-sharded data set: each written completely or not at all by one worker, and listed in a manifest."""
 
 import hashlib
 import io
@@ -23,13 +23,13 @@ from dapple_dp.transforms.files import gate
 from dapple_dp.transforms.files.stores import STORE, is_local, join
 
 ROW_GROUP_ROWS = 1 << 16
-"""Rows of a row group, at most."""
+"""Most rows of a row group."""
 _ROW_GROUP_BYTES = 1 << 25
 _FEWEST_ROWS = 1 << 11
 
 
 class _HashingFile(io.RawIOBase):
-    """Passes what is written on to a file, and keeps its digest and size."""
+    """Writes to a file, and computes its digest and size."""
 
     def __init__(self, path: str):
         self._file = STORE.create(path)
@@ -62,7 +62,7 @@ def write_prepared(
     offsets: NDArray[np.int64],
     contract: TableContract,
 ) -> PreparedFile:
-    """Writes one file, no client across row groups; a second attempt replaces the file by its equal.
+    """Writes one file, with no client across row groups; a second attempt replaces it with an equal one.
 
     Args:
       folder: on any Beam filesystem; exists.
@@ -80,7 +80,7 @@ def write_prepared(
     table = _table(ids, points, contract, {RUNS_KEY: encode_runs(groups.runs.tolist())})
     path = join(folder, name)
     local = is_local(path)
-    # Object stores show an object when it is complete; a disk shows a file from its first byte.
+    # Object stores show an object when it is complete; a disk shows a file before that.
     target = join(folder, f".{name}.{secrets.token_hex(8)}") if local else path
     try:
         with _HashingFile(target) as file:
@@ -107,7 +107,7 @@ def _write_row_groups(file: _HashingFile, table: pa.Table, cuts: NDArray[np.int6
 def _table(
     ids: pa.Array, points: NDArray[np.floating], contract: TableContract, metadata: dict[bytes, bytes]
 ) -> pa.Table:
-    """Rows as they are stored; lists are packed, since they are decoded three times as fast then."""
+    """Returns rows as they are stored; lists are packed, since that makes decoding three times as fast."""
     columns = {str(contract.client_id): ids}
     if contract.feature_list is not None:
         from dapple_dp.transforms.files.formats import packed_rows
@@ -120,10 +120,10 @@ def _table(
 
 
 def read_manifest(folder: str) -> PreparedManifest | None:
-    """The manifest of a prepared folder, checked against the files that are there; None if there is none.
+    """Reads the manifest of a prepared folder and checks it against the files; None without a manifest.
 
     Raises:
-      InputError: if the manifest was changed or the folder holds other files.
+      InputError: if the manifest has changed or the folder holds other files.
     """
     path = join(folder.rstrip("/"), MANIFEST_FILE)
     try:

@@ -1,4 +1,4 @@
-"""From a listing to shards, their digests and numbers of rows, inside the pipeline; rows are read by `shard_rows`."""
+"""Turns a listing into shards, digests and row counts inside the pipeline; `shard_rows` reads the rows."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -42,17 +42,17 @@ from dapple_dp.transforms.tables.source import Source
 
 DIGEST_BYTES = 32
 FILES_IN_BLOCK = 1 << 16
-"""Digests that one worker, or the launcher, holds in memory."""
+"""Digests that a worker or the launcher holds in memory."""
 _FILES_AT_ONCE = 512
 _BOMB_BYTES = 1 << 31
 _BOMB_RATIO = 100
-"""A row group that decodes to more than this many bytes, and this many times what it takes on disk, is refused."""
+"""Limits on a row group's decoded size, which may not exceed both: so many bytes, and so many times its stored size."""
 
 
 def _list_row_groups(
     listed: ListedFile, contract: TableContract, others: tuple[str, ...] = (), nullable: str = ""
 ) -> Iterator[ShardRef]:
-    """Shards of a file, under its whole seal."""
+    """Yields the shards of a file, under its full seal."""
     path = listed.path
     with open_listed(listed.file, listed.seal, path, listed.csv) as (file, seal, source):
         check_content(source, listed.seal, path)
@@ -73,7 +73,7 @@ def _list_row_groups(
             for index in range(first, first + run):
                 where = f"{path}, row group {index}"
                 n_values += _checked_size(file, groups[index], contract, where)
-                if not file.is_stream:  # Else who reads the rows asks for their pages.
+                if not file.is_stream:  # Otherwise the reader of the rows checks their pages.
                     widest = max(widest, gate.checked_pages(file, index, names, no_pages(where)).longest)
             if n_rows:
                 n_bytes = 8 * n_values + CLIENT_ID_BYTES * n_rows
@@ -83,7 +83,7 @@ def _list_row_groups(
 
 
 def _whole_file(file: CsvFile, listed: ListedFile, seal: FileSeal, contract: TableContract) -> Iterator[ShardRef]:
-    """The one shard of a CSV file, whose rows are counted; none of a file without rows."""
+    """Yields the one shard of a CSV file, after counting its rows; nothing for a file without rows."""
     n_rows = file.count_rows()
     n_bytes = (8 * contract.width + CLIENT_ID_BYTES) * n_rows
     if n_bytes > _BOMB_BYTES and n_bytes > _BOMB_RATIO * seal.size:
@@ -94,7 +94,7 @@ def _whole_file(file: CsvFile, listed: ListedFile, seal: FileSeal, contract: Tab
 
 
 def _checked_size(file: RowsFile, group: RowGroup, contract: TableContract, where: str) -> int:
-    """Values of a list column of unknown width; refuses what few bytes would blow up to fill the memory."""
+    """Returns the values of a list column of unknown width; refuses few bytes that would fill the memory."""
     chunks = [file.as_unpacked(each) for each in group.chunks] if isinstance(file, PackedFile) else group.chunks
     n_values = sum(each.n_values for each in chunks if each.path.startswith(f"{contract.feature_list}."))
     decoded = 8 * max(group.n_rows * (contract.n_features or 0), n_values)
@@ -110,7 +110,7 @@ def _bomb(place: str) -> InputError:
 
 
 def list_shards(source: Source, contract: TableContract) -> Iterator[ShardRef]:
-    """Lists in this process what `ListShards` lists in a graph, without the empty shard."""
+    """Lists the shards of `ListShards` in this process, without the empty shard."""
     for listed in read_listing(_listing_of(source)):
         yield from _list_row_groups(listed, contract, nullable=_nullable(source, contract))
 
@@ -122,7 +122,7 @@ def _listing_of(source: Source) -> Listing:
 
 
 def _nullable(source: Source, contract: TableContract, others: tuple[str, ...] = ()) -> str:
-    """Fields of a snapshot that may be absent, of the columns that are read."""
+    """Returns the fields of a snapshot that may be absent, among the columns that are read."""
     names = {*contract.columns, *others, contract.client_id}
     return fields_as_text(pa.schema([field for field in read_fields(source.nullable) if field.name in names]))
 
@@ -134,9 +134,9 @@ class ListShards(beam.PTransform):
     A shard is a non-empty row group, a CSV file with rows, or the run of row groups of one client in a prepared file.
 
     Attributes:
-      source: where the files are, and where their listing is.
+      source: place of the files and of their listing.
       contract: every file's schema is checked against it.
-      others: columns that are read beside those of the contract.
+      others: columns to read besides those of the contract.
 
     Cost: one reading of the listing, one footer per Parquet file, one pass over CSV files, two shuffles of references.
     """
@@ -159,19 +159,19 @@ class ListShards(beam.PTransform):
 
 
 class _FilesFn(LeanFn):
-    """Gives the files of a listing, and the empty shard."""
+    """Yields the empty shard and the files of a listing."""
 
     def __init__(self, listing: Listing):
         self._listing = listing
 
     def process(self, _: bytes) -> Iterator[ListedFile | ShardRef]:
-        """The empty shard, then the files or shards of the listing."""
+        """Yields the empty shard, then the files or shards of the listing."""
         yield EMPTY_SHARD
         yield from read_listing(self._listing)
 
 
 class _ShardsFn(LeanFn):
-    """Gives the shards of a file, and the empty shard as it is; many files of a store are asked for side by side."""
+    """Yields the shards of files, and passes on the empty shard; asks for many files of a store side by side."""
 
     def __init__(self, contract: TableContract, others: tuple[str, ...], nullable: str):
         self._contract = contract
@@ -179,11 +179,11 @@ class _ShardsFn(LeanFn):
         self._nullable = nullable
 
     def start_bundle(self) -> None:
-        """Nothing is waiting yet."""
+        """Starts with an empty list of waiting files."""
         self._waiting: list[ListedFile] = []
 
     def process(self, listed: ListedFile | ShardRef) -> Iterator[ShardRef]:
-        """For every file on a disk, and for some of a store at once."""
+        """Yields the shards of each file on a disk, and of files of a store several at a time."""
         if isinstance(listed, ShardRef):
             yield listed
         elif is_local(listed.file):
@@ -194,12 +194,12 @@ class _ShardsFn(LeanFn):
                 yield from self._shards()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        """For the files that are left."""
+        """Yields the shards of the remaining files."""
         for shard in self._shards():
             yield WindowedValue(shard, GlobalWindow().max_timestamp(), (GlobalWindow(),))
 
     def _shards(self) -> list[ShardRef]:
-        """Those of the files that wait."""
+        """Returns the shards of the waiting files."""
         waiting, self._waiting = self._waiting, []
         with opening_ahead(each.file for each in waiting):
             return [shard for listed in waiting for shard in self._shards_of(listed)]
@@ -212,18 +212,18 @@ class _RowsFn(LeanFn):
     """Counts the rows of shards, or of blocks."""
 
     def process(self, shard: Any) -> Iterator[tuple[None, int]]:
-        """(None, rows)."""
+        """Yields (None, rows)."""
         yield None, shard.n_rows
 
 
 class _CheckTotalFn(LeanFn):
-    """Stops the job at too few rows, or too many."""
+    """Stops the job if it has too few rows, or too many."""
 
     def __init__(self, may_be_empty: bool):
         self._may_be_empty = may_be_empty
 
     def process(self, keyed: tuple[None, int]) -> Iterator[None]:
-        """Gives nothing; raises InputError."""
+        """Yields nothing; raises InputError."""
         check_total(keyed[1], self._may_be_empty)
         yield from ()
 
@@ -240,7 +240,7 @@ class CheckRows(beam.PTransform):
     """`ShardRef`s or blocks → nothing; stops the job if there are no rows or more than an int64 sum can hold.
 
     Attributes:
-      may_be_empty: whether there may be no rows.
+      may_be_empty: True if there may be no rows.
     """
 
     may_be_empty: bool = False
@@ -260,19 +260,19 @@ class DigestFiles(beam.PTransform):
     """Pipeline root → (number of a block, bytes): SHA-256 of every listed file, block by block of the listing.
 
     Block i has the digests, 32 bytes each, of files 65,536 i and on. Every file is compared with its seal, so a
-    bundle that is tried again gives the same, or stops the job.
+    retried bundle gives the same digests, or stops the job.
 
     Attributes:
       listing: of at least one file.
 
-    Privacy: none. Who guesses a file can confirm it, so digests stay in the trusted zone. Cost: one reading of all
+    Privacy: none. Digests confirm a guess of a file, so they stay in the trusted zone. Cost: one reading of all
     bytes, a shuffle of references and one of 32 bytes per file.
     """
 
     listing: Listing
 
     def expand(self, root: beam.Pipeline) -> beam.PCollection:
-        """Spreads the files, reads them, and brings their digests in order."""
+        """Spreads the files, reads them, and puts their digests in order."""
         return (
             root
             | "Listing" >> beam.Create([self.listing], reshuffle=False)

@@ -1,4 +1,4 @@
-"""Rows of a shard, read where they are used: whole, or a few thousand at a time. Nothing here needs Beam."""
+"""Reads the rows of a shard where they are used: as a whole, or a few thousand at a time. Needs no Beam."""
 
 import concurrent.futures
 import contextlib
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from dapple_dp.transforms.files.formats.packed_rows import RowsFile
 
 Types = Mapping[str, pa.DataType]
-"""Columns to read, with the types as which a file without types is read; a Parquet file has its own."""
+"""Columns to read, with types for files without types; a Parquet file has its own."""
 _BATCH_ROWS = 8192
 CLIENT_ID_BYTES = 24
-"""Of a client id in memory, about."""
+"""Approximate bytes of a client id in memory."""
 _BATCH_BYTES = 1 << 24
-"""Of float64 numbers: rows of more than 250 features come fewer at a time."""
+"""Bytes of float64 numbers in a batch: rows of more than 250 features come fewer at a time."""
 _TEXT_BYTES, _MOST_TEXT_BYTES = 1 << 29, 1 << 31
-"""Of texts: in a batch, and in a shard that is read as a whole."""
+"""Bytes of texts: in a batch, and in a shard that is read as a whole."""
 
 
 @contextlib.contextmanager
@@ -43,14 +43,14 @@ def open_shard(shard: ShardRef) -> Iterator[RowFile]:
     """Opens the file of a shard.
 
     Raises:
-      InputError: if it is not the file that was listed, or was changed since.
+      InputError: if it isn't the file that was listed, or has changed since.
     """
     with open_sealed(shard.file, shard.seal, shard.path, shard.csv) as (file, _):
         yield file
 
 
 def schema_of(file: RowFile, types: Types) -> pa.Schema:
-    """All columns of an open file; one without any value has the type as which a file without types is read."""
+    """Returns all columns of an open file; a column without any value gets the type for files without types."""
     if isinstance(file, CsvFile):
         return file.schema({name: pa.string() if pa.types.is_nested(kind) else kind for name, kind in types.items()})
     schema = file.schema_arrow
@@ -61,22 +61,22 @@ def schema_of(file: RowFile, types: Types) -> pa.Schema:
 
 
 def _is_empty(kind: pa.DataType) -> bool:
-    """Whether a type is that of a column, or of lists, in which there is no value."""
+    """Returns whether a type is that of a column, or of lists, without values."""
     return pa.types.is_null(kind) or (columns.is_list(kind) and pa.types.is_null(kind.value_type))
 
 
 def read_columns(shard: ShardRef, types: Types) -> pa.Table:
-    """The named columns of a shard; one that the file lacks is null, or taken from its Hive partition folder.
+    """Reads the named columns of a shard; one that the file lacks is null, or taken from its Hive partition folder.
 
     Raises:
-      InputError: if a row group cannot be read.
+      InputError: if a row group can't be read.
     """
     with PROGRESS.reading(shard.n_rows), open_shard(shard) as file:
         return columns_of(file, shard, types)
 
 
 def columns_of(file: RowFile, shard: ShardRef, types: Types) -> pa.Table:
-    """`read_columns` of an open file."""
+    """Reads columns of an open file, see `read_columns`."""
     if isinstance(file, CsvFile):
         return pa.concat_tables(batches_of(file, shard, types))
     stored = _stored(file.schema_arrow, shard, types)
@@ -92,7 +92,7 @@ def columns_of(file: RowFile, shard: ShardRef, types: Types) -> pa.Table:
 
 
 def _bounded_columns(file: "RowsFile", shard: ShardRef, types: Types) -> pa.Table:
-    """`columns_of` where a few bytes of the file could become texts that fill the memory."""
+    """Reads columns of a file in which a few bytes could become texts that fill the memory."""
     tables, size = [], 0
     for table in batches_of(file, shard, types):
         size += table.nbytes
@@ -103,10 +103,10 @@ def _bounded_columns(file: "RowsFile", shard: ShardRef, types: Types) -> pa.Tabl
 
 
 def _with_pages(file: "RowsFile", shard: ShardRef, stored: list[str]) -> ShardRef:
-    """A shard whose pages have been looked at; its listing has not done so where each header is a request.
+    """Checks the pages of a shard on a store; its listing hasn't, since each header is a request.
 
     Raises:
-      InputError: if they are not as the footer says, or would fill the memory.
+      InputError: if they differ from the footer, or would fill the memory.
     """
     if not file.is_stream:
         return shard
@@ -117,23 +117,23 @@ def _with_pages(file: "RowsFile", shard: ShardRef, stored: list[str]) -> ShardRe
 
 
 def _stored(schema: pa.Schema, shard: ShardRef, types: Types) -> list[str]:
-    """Those of the columns that the file holds itself or that nothing else can replace."""
+    """Returns the columns that the file holds itself or that nothing else can replace."""
     names, absent = set(schema.names), set(read_fields(shard.absent).names)
     return [name for name in types if name in names or not (name in absent or hive.has_folder(shard.path, name))]
 
 
 def read_fields(content: str) -> pa.Schema:
-    """Columns that travel as text, since graphs and JSON take no Arrow schema."""
+    """Parses columns stored as text, since graphs and JSON can't hold an Arrow schema."""
     return pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(content))) if content else pa.schema([])
 
 
 def fields_as_text(fields: pa.Schema) -> str:
-    """What `read_fields` reads."""
+    """Encodes columns for `read_fields`."""
     return fields.serialize().to_pybytes().hex() if len(fields) else ""
 
 
 def _completed(table: pa.Table, shard: ShardRef, types: Types) -> pa.Table:
-    """The table with the columns that its file lacks, and with types for those that have no value."""
+    """Adds the columns that a file lacks, and types for those without values."""
     names, absent = set(table.column_names), read_fields(shard.absent)
     for name, kind in types.items():
         if name in absent.names:
@@ -147,16 +147,16 @@ def _completed(table: pa.Table, shard: ShardRef, types: Types) -> pa.Table:
 
 
 def n_listed(file: "RowsFile", row_groups: Sequence[int] | None = None) -> int:
-    """Rows of some row groups by the footer, or of all."""
+    """Returns the rows of some row groups by the footer, or of all."""
     indices = range(file.num_row_groups) if row_groups is None else row_groups
     return sum(file.metadata.row_group(index).num_rows for index in indices)
 
 
 def check_all_read(n_read: int, n_rows: int, where: str) -> None:
-    """Compares the rows that were read with those that were listed; every reader calls it.
+    """Compares the number of rows read with that listed; every reader calls it.
 
     Raises:
-      InputError: without either number.
+      InputError: without either number, if they differ.
     """
     if n_read != n_rows:
         raise InputError(
@@ -166,7 +166,7 @@ def check_all_read(n_read: int, n_rows: int, where: str) -> None:
 
 
 def unreadable(where: str, error: Exception) -> InputError:
-    """The error for rows that Arrow cannot read, of whose message nothing is shown."""
+    """Creates the error for rows that Arrow can't read; shows nothing of Arrow's message."""
     if "CRC checksum verification failed" in str(error):
         return InputError(
             f"A page of {where} doesn't match its checksum, so the file is damaged; write it again, or leave it out."
@@ -178,7 +178,7 @@ def unreadable(where: str, error: Exception) -> InputError:
 
 
 def read_blocks(shard: ShardRef, contract: TableContract) -> Iterator[ClientBlock]:
-    """Rows of one shard as the contract asks for them: in batches, or all at once where clients are grouped.
+    """Yields the rows of one shard as the contract needs them: in batches, or all at once if clients are grouped.
 
     The empty shard yields one block without rows.
 
@@ -201,13 +201,13 @@ def read_blocks(shard: ShardRef, contract: TableContract) -> Iterator[ClientBloc
 
 
 def read_batches(shard: ShardRef, types: Types) -> Iterator[pa.Table]:
-    """`read_columns`, a few thousand rows at a time."""
+    """Yields `read_columns`, a few thousand rows at a time."""
     with PROGRESS.reading(shard.n_rows), open_shard(shard) as file:
         yield from batches_of(file, shard, types)
 
 
 def batches_of(file: RowFile, shard: ShardRef, types: Types) -> Iterator[pa.Table]:
-    """`read_batches` of an open file."""
+    """Yields batches of an open file, see `read_batches`."""
     if isinstance(file, CsvFile):
         yield from _csv_batches(file, shard, types)
         return
@@ -228,17 +228,17 @@ def batches_of(file: RowFile, shard: ShardRef, types: Types) -> Iterator[pa.Tabl
 
 
 def batch_rows(shard: ShardRef) -> int:
-    """The number of rows that are read at a time."""
+    """Returns the number of rows to read at a time."""
     by_numbers = _BATCH_BYTES * max(shard.n_rows, 1) // max(shard.n_bytes, 1)
     return max(1, min(_BATCH_ROWS, by_numbers, _TEXT_BYTES // max(shard.widest, 1)))
 
 
 def _csv_batches(file: CsvFile, shard: ShardRef, types: Types) -> Iterator[pa.Table]:
-    """Rows cut as those of a Parquet file are; at least one batch, which may be empty."""
+    """Yields rows in batches like those of a Parquet file; at least one batch, which may be empty."""
     stored = {name: types[name] for name in _stored(file.schema(types), shard, types)}
     for name in stored:
         find(file.schema(types), name, shard.path)
-    # A table without columns would forget how many rows it has.
+    # A table without columns would lose its number of rows.
     stored = stored or file.some_column
     rest, n_rows, n_read = file.schema(stored).empty_table().select(list(stored)), batch_rows(shard), 0
     for table in file.tables(stored):
@@ -254,7 +254,7 @@ def _csv_batches(file: CsvFile, shard: ShardRef, types: Types) -> Iterator[pa.Ta
 
 
 def prefetched_blocks(shard: ShardRef, contract: TableContract) -> Iterator[ClientBlock]:
-    """`read_blocks`; where there are several, the next one is read while the caller works on the present one."""
+    """Yields `read_blocks`; reads the next block while the caller works on the present one."""
     blocks = read_blocks(shard, contract)
     if contract.by_client or shard.n_rows <= batch_rows(shard):
         yield from blocks
@@ -267,10 +267,10 @@ def prefetched_blocks(shard: ShardRef, contract: TableContract) -> Iterator[Clie
 
 
 def read_row_group(file: "RowsFile", row_group: int, where: str, names: Sequence[str]) -> pa.Table:
-    """Columns of a whole row group, whose types the caller has checked.
+    """Reads columns of a whole row group, whose types the caller has checked.
 
     Raises:
-      InputError: if it cannot be read, or would fill the memory.
+      InputError: if it can't be read, or would fill the memory.
     """
     refusal = Refusal(kind=InputError, rule=f"{where} must be readable", remedy="check the file or leave it out")
     pages = gate.checked_pages(file, row_group, names, refusal)
@@ -286,17 +286,17 @@ def read_row_group(file: "RowsFile", row_group: int, where: str, names: Sequence
 
 
 def shard_name(shard: ShardRef) -> str:
-    """What messages call a shard."""
+    """Returns the name of a shard in messages."""
     return shard.path if is_csv(shard.path) else f"{shard.path}, row group {shard.row_group}"
 
 
 class ValidRows(NamedTuple):
-    """Some successive rows of a file, invalid ones left out.
+    """Some successive rows of a file, without invalid ones.
 
     Attributes:
       points: shape (n_rows, n_features), feature units, finite.
       places: int64, shape (n_rows,): positions in the file, from 0.
-      others: plain columns that are no features, n_rows long.
+      others: plain columns other than features, n_rows long.
     """
 
     points: NDArray[np.floating]
@@ -305,11 +305,11 @@ class ValidRows(NamedTuple):
 
 
 def read_valid_rows(shard: ShardRef, contract: TableContract, others: Types | None = None) -> Iterator[ValidRows]:
-    """Rows of one shard, a few thousand at a time; none for the empty shard.
+    """Yields the rows of one shard, a few thousand at a time; none for the empty shard.
 
     Args:
       shard: of a listing.
-      contract: which features, and what becomes of invalid rows; not by client.
+      contract: sets the features and the treatment of invalid rows; not by client.
       others: columns to read besides.
 
     Raises:
@@ -328,7 +328,7 @@ def read_valid_rows(shard: ShardRef, contract: TableContract, others: Types | No
 
 
 def _first_row(shard: ShardRef) -> int:
-    """Position of the shard's first row in its file."""
+    """Returns the position of the shard's first row in its file."""
     with open_shard(shard) as file:
         return (
             0

@@ -1,7 +1,7 @@
-"""From the snapshot of a Delta or Iceberg table to the Parquet files that it consists of.
+"""Resolves the snapshot of a Delta or Iceberg table to its Parquet files.
 
-The libraries `deltalake` and `pyiceberg` are optional and asked for lists of files only; rows are read as from any
-other file. What a list of files cannot express (deleted rows, renamed columns) is refused.
+The libraries `deltalake` and `pyiceberg` are optional and only list files; rows are read as from any
+other file. Tables that a list of files can't express (deleted rows, renamed columns) are refused.
 """
 
 import collections
@@ -26,12 +26,12 @@ from dapple_dp.transforms.tables.source import Source
 _PLAIN_FEATURES = frozenset(
     {"columnMapping", "timestampNtz", "typeWidening", "typeWidening-preview", "v2Checkpoint", "vacuumProtocolCheck"}
 )
-"""Reader features of Delta that leave a table a list of files; column mapping does while its mode is none."""
+"""Reader features of Delta with which a table is still a list of files; column mapping only in mode none."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _DataFile:
-    """A file as a table's log names it.
+    """A file in a table's log.
 
     Attributes:
       path: on a Beam filesystem.
@@ -43,14 +43,14 @@ class _DataFile:
 
 
 def resolve(data: DataConfig) -> Source:
-    """The files of a job; for a table those of one snapshot, chosen here once and for all.
+    """Returns the files of a job; for a table those of one snapshot, chosen here once and for all.
 
     Args:
       data: the job's data section.
 
     Raises:
-      ConfigError: if the library that reads the table's log is not installed.
-      InputError: if the table cannot be read, lacks the version, or is more than a list of Parquet files.
+      ConfigError: if the library that reads the table's log isn't installed.
+      InputError: if the table can't be read, lacks the version, or is more than a list of Parquet files.
     """
     partitions, table = data.partition_values(), data.table
     if table is None:
@@ -74,7 +74,7 @@ def resolve(data: DataConfig) -> Source:
 
 
 def _is_wanted(file: _DataFile, partitions: Mapping[str, str], where: str) -> bool:
-    """Whether a file has the partition values that are asked for."""
+    """Returns whether a file has the requested partition values."""
     for column in partitions:
         if column not in file.partition:
             raise InputError(
@@ -96,7 +96,7 @@ def _library(module: str, table_format: TableFormat) -> Any:
 
 @contextlib.contextmanager
 def _refusing(sentence: str) -> Iterator[None]:
-    """Turns whatever a library raises into an InputError: they have no base class for it, Arrow's and Rust's appear."""
+    """Turns any error of a library into an InputError: they have no base class, and Arrow's and Rust's appear."""
     try:
         yield
     except Exception as error:
@@ -115,10 +115,10 @@ def _unknown_version(data: DataConfig, version: int | None, kind: str) -> str:
 
 
 def _delta_files(data: DataConfig) -> tuple[int, list[_DataFile], pa.Schema]:
-    """Version, files, and the columns that are null in a file that lacks them."""
+    """Returns the version, the files, and the columns that are null in files without them."""
     deltalake = _library("deltalake", TableFormat.DELTA)
     if "%" in data.path:
-        # The library decodes the path as if it were a URL and would read another folder's log.
+        # The library would decode the path like a URL and read another folder's log.
         raise ConfigError(f"data.path must be without '%' for a Delta table, got {data.path}; rename the folder.")
     wanted = data.table.version if data.table else None
     with _refusing(_unreadable(data, "the root of a Delta table")):
@@ -140,13 +140,13 @@ def _delta_files(data: DataConfig) -> tuple[int, list[_DataFile], pa.Schema]:
 
 
 def _nullable(schema: pa.Schema, values: Iterable[str]) -> pa.Schema:
-    """Columns of a table that are null in a file that lacks them: those that may be, and whose values the log lacks."""
+    """Returns the columns that are null in files without them: nullable ones whose values the log lacks."""
     known = set(values)
     return pa.schema([each for each in schema if each.nullable and each.name not in known])
 
 
 def _check_delta(table: Any, data: DataConfig) -> None:
-    """Refuses a Delta table whose rows or columns are not those of its files."""
+    """Refuses a Delta table whose rows or columns differ from those of its files."""
     features = set(table.protocol().reader_features or ()) - _PLAIN_FEATURES
     mode = table.metadata().configuration.get("delta.columnMapping.mode", "none")
     if mode != "none":
@@ -159,7 +159,7 @@ def _check_delta(table: Any, data: DataConfig) -> None:
 
 
 def _delta_path(root: str, path: str) -> str:
-    """A path as a Delta log holds it, URL-encoded and relative to the root as a rule, on a Beam filesystem."""
+    """Returns a path of a Delta log, URL-encoded and usually relative to the root, as one of a Beam filesystem."""
     decoded = urllib.parse.unquote(path)
     if "://" in decoded or decoded.startswith(("/", "file:")):
         return _local_or_uri(decoded)
@@ -167,7 +167,7 @@ def _delta_path(root: str, path: str) -> str:
 
 
 def _local_or_uri(location: str) -> str:
-    """A location as Beam names it: without the scheme `file`, and with Hadoop's names of S3 as `s3`."""
+    """Returns a location as Beam names it: without the scheme `file`, and with Hadoop's names of S3 as `s3`."""
     scheme, colon, rest = location.partition(":")
     if scheme == "file":
         return "/" + rest.lstrip("/")
@@ -175,7 +175,7 @@ def _local_or_uri(location: str) -> str:
 
 
 def _check_folders(files: Iterable[_DataFile], data: DataConfig) -> None:
-    """A partition column of a Delta table is not in its files: its values must be given by the folders' names."""
+    """Refuses a partition column whose values aren't in the folders' names, since Delta files don't hold it."""
     features = (data.features,) if isinstance(data.features, str) else data.features
     for file, name in itertools.product(files, (*features, data.client_id)):
         if name is None or name not in file.partition:
@@ -189,14 +189,14 @@ def _check_folders(files: Iterable[_DataFile], data: DataConfig) -> None:
 
 
 def _text(value: object) -> str | None:
-    """A partition value as Hive writes it; an empty string is a null there."""
+    """Returns a partition value as Hive writes it; an empty string is a null there."""
     if value is None or value == "":
         return None
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _iceberg_files(data: DataConfig) -> tuple[int, list[_DataFile], pa.Schema]:
-    """Snapshot id, files, and the columns that are null in a file that lacks them."""
+    """Returns the snapshot id, the files, and the columns that are null in files without them."""
     wanted = data.table.version if data.table else None
     table = _iceberg_table(data)
     with _refusing(_unreadable(data, "an Iceberg table whose snapshots can be read")):
@@ -225,7 +225,7 @@ def _iceberg_files(data: DataConfig) -> tuple[int, list[_DataFile], pa.Schema]:
 
 
 def _iceberg_table(data: DataConfig) -> Any:
-    """An Iceberg table by its path, or by the catalog that knows where it is."""
+    """Opens an Iceberg table by its path or by its catalog."""
     if data.table is None or data.table.catalog is None:
         tables = _library("pyiceberg.table", TableFormat.ICEBERG)
         with _refusing(_unreadable(data, "the metadata file of an Iceberg table, or its root with a version hint")):
@@ -234,7 +234,7 @@ def _iceberg_table(data: DataConfig) -> Any:
     try:
         return catalogs.load_catalog(data.table.catalog).load_table(data.table.identifier)
     except Exception as error:  # noqa: BLE001 - libraries have no base class for what they raise
-        # Neither the message nor the cause of a library that holds the credentials of the catalog is passed on.
+        # The library holds the catalog's credentials, so neither its message nor its error is passed on.
         raise InputError(
             f"data.table must name a table of a catalog that the configuration of pyiceberg knows, got "
             f"{data.table.identifier!r} of {data.table.catalog!r} ({type(error).__name__}); check both names, that "
@@ -243,7 +243,7 @@ def _iceberg_table(data: DataConfig) -> Any:
 
 
 def _check_iceberg(files: Iterable[Any], data: DataConfig) -> None:
-    """Refuses delete files, and data files that are not Parquet."""
+    """Refuses delete files, and data files other than Parquet."""
     for file in files:
         got = "some" if file.content.value else f"a file of format {file.file_format.value}"
         if file.content.value or file.file_format.value != "PARQUET":
@@ -254,7 +254,7 @@ def _check_iceberg(files: Iterable[Any], data: DataConfig) -> None:
 
 
 def _iceberg_nullable(table: Any, schema: Any, files: Iterable[_DataFile], data: DataConfig) -> pa.Schema:
-    """Those of a schema, without columns that older files hold under another name or that have a value there."""
+    """Returns the nullable columns of a schema, without any that older files hold under another name or fill."""
     features = (data.features,) if isinstance(data.features, str) else data.features
     valued = {field.name for field in schema.fields if field.initial_default is not None}
     for name in (*features, data.client_id):
@@ -271,7 +271,7 @@ def _iceberg_nullable(table: Any, schema: Any, files: Iterable[_DataFile], data:
 
 
 def _check_names(table: Any, data: DataConfig) -> None:
-    """Iceberg knows columns by number: refuses one whose name was another, or another's, in an older schema."""
+    """Refuses a column whose name has changed, or was another's, in an older schema, since Iceberg uses ids."""
     pairs = {(field.name, field.field_id) for schema in table.schemas().values() for field in schema.fields}
     features = (data.features,) if isinstance(data.features, str) else data.features
     for name in features if data.client_id is None else (*features, data.client_id):
@@ -284,7 +284,7 @@ def _check_names(table: Any, data: DataConfig) -> None:
 
 
 def _iceberg_partition(table: Any, spec_id: int, file: Any) -> dict[str, str | None]:
-    """Values of the columns that a file is partitioned by as they are, not by a transform of them."""
+    """Returns the values of the columns that a file is partitioned by directly, without a transform."""
     schema, found = table.schema(), {}
     for field, value in zip(table.specs()[spec_id].fields, file.partition, strict=True):
         name = schema.find_column_name(field.source_id)

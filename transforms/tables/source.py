@@ -1,4 +1,4 @@
-"""Where the rows of a job are: files at a path, or the files that the snapshot of a table names."""
+"""The source of a job's rows: files at a path, or the files of a table's snapshot."""
 
 import contextlib
 import dataclasses
@@ -19,13 +19,13 @@ from dapple_dp.transforms.tables.staging_names import PARTIAL, copy_folder, pars
 
 _WILDCARDS = "[*?"
 _HIDDEN = ("_", ".")
-"""With which the names of files and folders begin that are no data."""
+"""First characters of the names of files and folders that aren't data."""
 _LOG = re.compile(r"/_delta_log/\d{20}\.|/metadata/[^/]*\.metadata\.json(?:\.gz)?$")
-"""What distinguishes the root of a Delta or Iceberg table."""
+"""Pattern of files that mark the root of a Delta or Iceberg table."""
 
 
 class _Gap(ListedFile):
-    """A link that leads nowhere, or a folder that cannot be opened: it may have held data."""
+    """A dangling link, or a folder that can't be opened: it may have held data."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,17 +33,17 @@ class Source:
     """The files of a job; private to the operator, but for the name of the snapshot.
 
     Attributes:
-      path: a Parquet or CSV file, a glob, or a folder, on any Beam filesystem; for a snapshot, where its table is.
+      path: a Parquet or CSV file, a glob, or a folder, on any Beam filesystem; for a snapshot, its table.
       partitions: filter on Hive partition folders; for a snapshot it has been applied.
-      one_of: a partition column and the values that count of it; there may be no file of any.
-      snapshot: what `files` are the files of; None if they are listed by path.
+      one_of: a partition column and its values that count; there may be no file for any of them.
+      snapshot: the snapshot of `files`; None if they are listed by path.
       files: of the snapshot, sorted; None if they are listed by path.
       nullable: columns of the snapshot that are null in the rows of a file that lacks them, an Arrow schema as hex;
         none for files by path.
       csv: text of the `CsvForm` of CSV files.
-      sampled: whether the files are a copy from which rows of clients were left out, as its manifest says.
+      sampled: True if the files are a copy without some rows of clients, by its manifest.
       listed: the one listing of the job; None before it is given, see `dapple_dp.pipelines.tables.private_source`.
-      listing: where workers find that list; None before it is in the staging folder.
+      listing: place of that list for workers; None before it is in the staging folder.
     """
 
     path: str
@@ -59,14 +59,14 @@ class Source:
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether there may be no rows: nobody may learn that a window has none."""
+        """True if there may be no rows, since nobody may learn that a window is empty."""
         return self.one_of is not None
 
     def found(self, manifest: PreparedManifest | None = None) -> Iterator[FoundFile]:
-        """The files as they are there now, in any order; at least one.
+        """Yields the present files, in any order; at least one.
 
         Args:
-          manifest: of a folder that `prepare` wrote, whose files are the ones it names.
+          manifest: of a folder that `prepare` wrote, which names its files.
 
         Raises:
           InputError: if there are none.
@@ -80,7 +80,7 @@ class Source:
             yield from find_files(self.path, self.partitions, one_of=self.one_of)
 
     def list_files(self) -> list[str]:
-        """Paths of all files, sorted; at least one.
+        """Returns the paths of all files, sorted; at least one.
 
         Raises:
           InputError: if there are none.
@@ -89,7 +89,7 @@ class Source:
 
 
 def list_files(path: str, partitions: dict[str, str], setting: str = "data.path") -> list[str]:
-    """`find_files` as sorted paths."""
+    """Returns `find_files` as sorted paths."""
     return sorted({each.path for each in find_files(path, partitions, setting)})
 
 
@@ -99,18 +99,18 @@ def find_files(
     setting: str = "data.path",
     one_of: tuple[str, tuple[str, ...]] | None = None,
 ) -> Iterator[FoundFile]:
-    """Parquet or CSV files at `path`: a file, a glob, or a folder (searched to any depth); some may come twice.
+    """Yields Parquet or CSV files at `path`: a file, a glob, or a folder (at any depth); some may come twice.
 
     Args:
       path: on any Beam filesystem.
       partitions: only files whose innermost Hive folder of every entry's column is `column=value`; folders above
-        `path` do not count.
-      setting: what the path is called in error messages.
+        `path` don't count.
+      setting: name of the path in error messages.
       one_of: see `Source`.
 
     Raises:
-      InputError: if there are none (and need be one), or if they are files of a Delta or Iceberg table, of which only
-        its log says which count.
+      InputError: if there are none (and there must be some), or if they belong to a Delta or Iceberg table, since only
+        its log says which of them count.
     """
     formats: set[bool] = set()
     texts: dict[str, str] = {}
@@ -139,14 +139,14 @@ def find_files(
     except OSError as error:
         raise InputError(f"{setting} must be readable, got {path}; check the path and the permissions.") from error
     if not formats and one_of is None:
-        # Rows may come later; what is public is there when a job is written.
+        # Rows may come later; public files must exist when a job is written.
         raise (NoInputYetError if setting.startswith("data") else InputError)(
             f"{setting} must match at least one Parquet or CSV file, got {path}; check path and partitions."
         )
 
 
 def _two_formats(path: str, setting: str) -> InputError:
-    """The error for files of which some may be the rows of others once more."""
+    """Creates the error for files in two formats, some of which may be copies of others."""
     return InputError(
         f"{setting} must name files of one format, got Parquet and CSV at {path}, so that rows might count twice; name "
         "those of one, such as *.csv."
@@ -154,11 +154,11 @@ def _two_formats(path: str, setting: str) -> InputError:
 
 
 def _refuse_packed_twin(file: str, texts: dict[str, str], setting: str) -> None:
-    """Stops at a CSV file that is there packed and unpacked: its rows would count twice.
+    """Refuses a CSV file that exists both compressed and not: its rows would count twice.
 
     Args:
       file: its path.
-      texts: paths of those before, by the path of the unpacked file; gets this one.
+      texts: earlier paths, by the path of the uncompressed file; this one is added.
       setting: what the path of the data is called.
     """
     plain = file[:-3] if file.lower().endswith(".gz") else file
@@ -170,7 +170,7 @@ def _refuse_packed_twin(file: str, texts: dict[str, str], setting: str) -> None:
 
 
 def would_find(path: str, folder: str) -> bool:
-    """Whether `find_files` would find what a run writes in a folder, or in one beside it that the run keeps.
+    """Returns whether `find_files` would find the files of a run in a folder, or in one that the run keeps beside it.
 
     Args:
       path: of the data, as for `find_files`.
@@ -192,10 +192,10 @@ def would_find(path: str, folder: str) -> bool:
 
 
 def _refuse_copy(below: str, file: str, setting: str) -> None:
-    """Stops at a file of a folder that a run keeps while it works, or has left: its rows would count twice.
+    """Refuses a file in a folder that a run keeps while it works, or has left: its rows would count twice.
 
     Args:
-      below: the file's path below that of the data, which may be such a folder itself; a store knows no folders.
+      below: the file's path below that of the data, which may be such a folder itself; a store has no folders.
       file: its path.
       setting: what the path of the data is called.
     """
@@ -207,7 +207,7 @@ def _refuse_copy(below: str, file: str, setting: str) -> None:
 
 
 def _refuse_part_of_table(root: str, setting: str) -> None:
-    """Stops where a local path is in a table; a table that is below the path is found among its files."""
+    """Refuses a local path inside a table; a table below the path is found among its files."""
     folder = os.path.realpath(local_path(root)) if is_local(root) else ""
     while folder.strip("/"):
         for logs in (f"{folder}/_delta_log", f"{folder}/metadata"):
@@ -219,11 +219,11 @@ def _refuse_part_of_table(root: str, setting: str) -> None:
 
 
 def _refuse_linked_table(file: str, folders: set[str], setting: str) -> None:
-    """Stops at a file that a link takes from a table.
+    """Refuses a file that a link takes from a table.
 
     Args:
       file: its path, on a local disk.
-      folders: those that were looked at; gets its own.
+      folders: folders that were checked; the file's is added.
       setting: what the path of the data is called.
     """
     folder = os.path.dirname(local_path(file))
@@ -236,7 +236,7 @@ def _refuse_linked_table(file: str, folders: set[str], setting: str) -> None:
 
 
 def _missed(path: str) -> InputError:
-    """The error for data that is there by name and cannot be reached."""
+    """Creates the error for data that can't be reached."""
     if _is_folder(path):
         return InputError(f"The folder {path} can't be opened, so its rows would be left out; check its permissions.")
     return InputError(
@@ -245,7 +245,7 @@ def _missed(path: str) -> InputError:
 
 
 def _is_table(found: str, setting: str) -> InputError:
-    """The error for files of a table: those of rows that were deleted or overwritten may still be among them."""
+    """Creates the error for files of a table, which may include deleted or overwritten rows."""
     return InputError(
         f"{setting} must name files of no table, got those of the table whose log is {found}; its folder may hold rows "
         "that were deleted, so give the table itself, with a section table of format delta or iceberg."
@@ -253,7 +253,7 @@ def _is_table(found: str, setting: str) -> InputError:
 
 
 def _matching(path: str) -> Iterator[ListedFile]:
-    """Files at a path or below it; of an object with objects below its name, those below."""
+    """Yields files at a path or below it; for an object with objects below its name, those below."""
     if _is_folder(path):
         yield from _local_entries(path, lambda _: True)
         return
@@ -269,12 +269,12 @@ def _matching(path: str) -> Iterator[ListedFile]:
 
 
 def _is_folder(path: str) -> bool:
-    """Whether a path is a folder of a local disk."""
+    """Returns whether a path is a folder of a local disk."""
     return is_local(path) and os.path.isdir(local_path(path))
 
 
 def _matches(pattern: str) -> Iterator[ListedFile]:
-    """Files that match a pattern as a user writes one: the only place where a path may be a pattern."""
+    """Yields files that match a user's pattern; the only place where a path may be a pattern."""
     fixed = "".join(itertools.takewhile(lambda letter: letter not in _WILDCARDS, pattern))
     if fixed == pattern:
         return
@@ -289,27 +289,27 @@ def _matches(pattern: str) -> Iterator[ListedFile]:
 
 
 def _translated(pattern: str) -> str:
-    """The regular expression of a pattern as a user writes one; Beam is loaded where somebody has written one."""
+    """Returns the regular expression of a user's pattern; loads Beam only if there is a pattern."""
     from apache_beam.io.filesystem import FileSystem
 
     return FileSystem.translate_pattern(pattern)
 
 
 def _leads_to(path: str, pattern: str) -> bool:
-    """Whether a folder at a path could hold what matches a pattern."""
+    """Returns whether a folder at a path could hold matches of a pattern."""
     parts = pattern.split("/")[: path.count("/") + 1]
     return "**" in "".join(parts) or re.match(_translated("/".join(parts)), path) is not None
 
 
 def _local_entries(folder: str, leads: Callable[[str], bool]) -> Iterator[ListedFile]:
-    """Files in a local folder at any depth, through links to folders, and a `_Gap` for what cannot be reached.
+    """Yields files in a local folder at any depth, through links, and a `_Gap` for anything unreachable.
 
     Args:
       folder: where to begin.
-      leads: whether a folder is looked into, by its path.
+      leads: path of a folder -> whether to search it.
 
     Raises:
-      InputError: if a link to a folder leads back to one that it is in.
+      InputError: if a link leads back to a folder that contains it.
     """
     start = folder.rstrip("/") or folder
     waiting: list[tuple[str, tuple[str, ...]]] = []
@@ -344,7 +344,7 @@ def _local_entries(folder: str, leads: Callable[[str], bool]) -> Iterator[Listed
 
 
 def _entry_of(path: str, entry: os.DirEntry[str]) -> ListedFile:
-    """A file as Beam lists it; a link that leads nowhere may have been a file, or a folder."""
+    """Returns a file as Beam lists it; a dangling link may have been a file, or a folder."""
     try:
         state = entry.stat()
     except OSError:
@@ -355,7 +355,7 @@ def _entry_of(path: str, entry: os.DirEntry[str]) -> ListedFile:
 
 
 def _is_missed(path: str, root: str, partitions: dict[str, str], one_of: tuple[str, tuple[str, ...]] | None) -> bool:
-    """Whether a link that leads nowhere, or a folder that cannot be opened, would have held data that are wanted."""
+    """Returns whether a dangling link, or a folder that can't be opened, would have held wanted data."""
     name, parts = os.path.basename(path), path.removeprefix(root).split("/")
     if any(part.startswith(_HIDDEN) for part in parts) or name == "lost+found":
         return False
@@ -368,7 +368,7 @@ def _is_missed(path: str, root: str, partitions: dict[str, str], one_of: tuple[s
 
 
 def _fixed_part(path: str) -> str:
-    """The folder of a glob above its first wildcard."""
+    """Returns the folder of a glob above its first wildcard."""
     fixed = "".join(itertools.takewhile(lambda letter: letter not in _WILDCARDS, path))
     return os.path.dirname(fixed)
 
@@ -380,13 +380,13 @@ def _is_wanted(below: str, partitions: dict[str, str], one_of: tuple[str, tuple[
 
 
 def _lies_in(below: str, column: str, value: str) -> bool:
-    """Whether the innermost folder `column=...` of a path is that of the value."""
+    """Returns whether the innermost folder `column=...` of a path has the value."""
     folders = [part for part in below.split("/")[:-1] if part.startswith(f"{column}=")]
     return bool(folders) and folders[-1] == f"{column}={value}"
 
 
 def _is_data(file: str, root: str) -> bool:
-    """Whether a matched file is data: not hidden, not a marker, and Parquet or CSV by name unless named in full."""
+    """Returns whether a file is data: not hidden, not a marker, and Parquet or CSV by name unless named in full."""
     below = file.removeprefix(root).split("/")
     hidden = any(part.startswith(_HIDDEN) for part in below if part)
     return file == root or (not hidden and (file.endswith(PARQUET_ENDINGS) or is_csv(file)))

@@ -1,6 +1,6 @@
-"""Passes over the client ids: whether each client is in one shard, and who is there in a window of an epoch.
+"""Passes over the client ids: check that each client is in one shard, and list the clients of an epoch's windows.
 
-Input element: `ShardRef`. What comes out is private like the input.
+Input element: `ShardRef`. The outputs are as private as the input.
 """
 
 import collections
@@ -33,7 +33,7 @@ _MOST_DIGESTS = 1 << 20
 
 
 class _DigestsFn(LeanFn):
-    """Digests of the clients of each shard, collected over a bundle so that tiny files cost little."""
+    """Computes digests of the clients of shards, collected over a bundle so that tiny files cost little."""
 
     def __init__(self, client_id: str, column: str | None = None):
         self._client_id = client_id
@@ -66,7 +66,7 @@ class _DigestsFn(LeanFn):
             yield WindowedValue(element, GlobalWindow().max_timestamp(), (GlobalWindow(),))
 
     def rest(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Digests by bucket; the kinds of ids in a bucket of their own."""
+        """Yields digests by bucket, and the kinds of ids in a separate bucket."""
         digests = np.concatenate([np.zeros(0, dtype=np.uint64), *self._digests])
         self._digests, self._collected = [], 0
         buckets = (digests % np.uint64(_BUCKETS)).astype(np.int64)
@@ -78,7 +78,7 @@ class _DigestsFn(LeanFn):
 
 
 def _repeats(bucket: tuple[int, Iterable[np.ndarray]], client_id: str) -> Iterator[bool]:
-    """Whether a client of this bucket is in several shards."""
+    """Yields whether a client of this bucket is in several shards."""
     index, parts = bucket
     found = np.concatenate(list(parts))
     if index == _BUCKETS:
@@ -88,13 +88,13 @@ def _repeats(bucket: tuple[int, Iterable[np.ndarray]], client_id: str) -> Iterat
 
 
 def any_split(shards: Iterable[ShardRef], client_id: str) -> bool:
-    """Returns in this process what `FindSplitClients` finds in a graph."""
+    """Returns the result of `FindSplitClients`, computed in this process."""
     digests, buckets = _DigestsFn(client_id), collections.defaultdict(list)
     digests.start_bundle()
     parts = (part for shard in shards for part in digests.process(shard))
     for index, part in itertools.chain(parts, digests.rest()):
         buckets[index].append(part)
-    # All of them are looked at: one of the buckets refuses ids of several kinds.
+    # All of them must be checked, since one of the buckets refuses ids of several kinds.
     return any([split for bucket in buckets.items() for split in _repeats(bucket, client_id)])
 
 
@@ -102,12 +102,12 @@ def any_split(shards: Iterable[ShardRef], client_id: str) -> bool:
 class FindSplitClients(beam.PTransform):
     """`ShardRef`s → one bool: whether a client id occurs in more than one shard; stops at ids of several kinds.
 
-    Ids are compared by 64-bit digests, so that a split client is never missed; two of a million clients seem to be
-    one, which costs a needless shuffle and nothing else, with probability 3e-8.
+    Ids are compared by 64-bit digests, so that a split client is never missed. Two of a million clients seem to be
+    one with probability 3e-8, which costs a needless shuffle and nothing else.
 
     Attributes:
       client_id: column of the client ids, or Hive partition column.
-      column: Hive partition column of the windows of an epoch, in each of which a client is another one; or None.
+      column: Hive partition column of the windows of an epoch, if clients are separate in each window; or None.
 
     Windowing: global. Privacy: none, the output is private. Cost: one pass over that column, one shuffle of
     eight bytes per client and shard.
@@ -129,18 +129,18 @@ class FindSplitClients(beam.PTransform):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RollParams:
-    """How the roll of a window is called.
+    """Parameters of the client list of a window.
 
     Attributes:
       client_id: column of the client ids.
       column: Hive partition column of the windows.
       date: of the window.
       window: its number.
-      rule: how often a client counts.
-      before: path of the roll of the window before; private.
-      facts: of that roll.
-      path: of the roll to write; private.
-      to: facts of that roll.
+      rule: limit on how often a client counts.
+      before: path of the previous window's client list; private.
+      facts: of that list.
+      path: of the client list to write; private.
+      to: facts of the list to write.
     """
 
     client_id: str
@@ -154,13 +154,13 @@ class RollParams:
     to: dict[str, Any]
 
     def roll_before(self) -> Roll:
-        """The roll of the window before, on a worker."""
+        """Reads the client list of the previous window, on a worker."""
         refusal = gate.staged_refusal(self.before)
         return Roll.from_bytes(gate.read_bytes(self.before, refusal), self.facts, refusal)
 
 
 class _PresentFn(LeanFn):
-    """Digests of the clients of a shard that is in the window; none of any other."""
+    """Yields digests of the clients of a shard in the window; nothing for other shards."""
 
     def __init__(self, params: RollParams):
         self._params = params
@@ -169,7 +169,7 @@ class _PresentFn(LeanFn):
         self._salt = self._params.roll_before().salt
 
     def process(self, shard: ShardRef) -> Iterator[tuple[int, tuple[str, np.ndarray]]]:
-        """Kind of the ids, and digests; those of the empty shard are of no kind."""
+        """Yields the kind of the ids, and digests; those of the empty shard have no kind."""
         params = self._params
         if shard == EMPTY_SHARD:
             yield 0, ("", np.zeros(0, dtype="S32"))
@@ -179,7 +179,7 @@ class _PresentFn(LeanFn):
 
 
 def _write_roll(grouped: tuple[int, Iterable[tuple[str, np.ndarray]]], params: RollParams) -> None:
-    """Writes the roll after the window; raises InputError at ids of several kinds, in whatever windows."""
+    """Writes the client list after the window; raises InputError for ids of several kinds in any windows."""
     before, found = params.roll_before(), list(grouped[1])
     kinds = {IdKind(kind) for kind in {before.kind, *(kind for kind, _ in found)} if kind}
     client_ids.check_one_kind(kinds, params.client_id)
@@ -195,15 +195,15 @@ def _write_roll(grouped: tuple[int, Iterable[tuple[str, np.ndarray]]], params: R
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class CallRoll(beam.PTransform):
-    """`ShardRef`s → a private file that says who counts in a window; stops at ids of another kind than before.
+    """`ShardRef`s → a private file of the clients that count in a window; stops at ids of another kind than before.
 
-    A client counts by its own history: what the roll before says of it, and whether it has a row in the window.
+    Whether a client counts depends on its own history: its entry in the previous list, and its rows in the window.
 
     Attributes:
       params: of the window.
 
     Windowing: global. Privacy: none, the file is private. Cost: one pass over the ids of the window, one shuffle of 32
-    bytes per client and shard; one worker holds the roll.
+    bytes per client and shard; one worker holds the list.
     """
 
     params: RollParams

@@ -1,7 +1,7 @@
 """Names of the private folders beside an output: `OUTPUT.partial-RUN`, and `OUTPUT.partial-RUN.clients` with rows.
 
-Each is of one run of one output: no id holds `.partial-` or `.clients`, and no output is called like such a
-folder. Otherwise one run would delete, lock or publish what another one keeps there.
+Each belongs to one run of one output: no id contains `.partial-` or `.clients`, and no output is named like such a
+folder. Otherwise one run could delete, lock or publish the files of another.
 """
 
 import re
@@ -24,10 +24,10 @@ class StagingName(NamedTuple):
 
 
 def staging_folder(output: str, run: str) -> str:
-    """The folder that a run writes before it ends.
+    """Returns the folder that a run writes before it ends.
 
     Raises:
-      ConfigError: for an id or an output with which the folder could be that of another run.
+      ConfigError: for an id or an output whose folder could be that of another run.
     """
     if any(mark in run.lower() for mark in (PARTIAL, _COPY)):
         raise ConfigError(
@@ -43,11 +43,11 @@ def staging_folder(output: str, run: str) -> str:
 
 
 def copy_folder(staging: str) -> str:
-    """The folder beside that of a run that holds its private copy of rows."""
+    """Returns the folder beside a run's that holds its private copy of rows."""
     return f"{staging.rstrip('/')}{_COPY}"
 
 
 def parsed(name: str) -> StagingName | None:
-    """What the name of a folder says; None for a folder of nobody's run."""
+    """Parses the name of a folder; None if it isn't the folder of a run."""
     found = _NAME.fullmatch(name)
     return None if found is None else StagingName(found["output"], found["run"], bool(found["copy"]))

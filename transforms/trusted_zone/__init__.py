@@ -1,1 +1,1 @@
-"""Steps without privacy, whose outputs stay where the input is."""
+"""Steps without privacy, whose outputs stay in the trusted zone like the input."""

@@ -1,6 +1,6 @@
-"""The nearest center of every row, written beside the row's ids.
+"""The nearest center of every row, written with the row's ids.
 
-Input element: `ShardRef`. Output element: `WrittenFile`. Guarantee: none. Which row belongs to which center is
+Input element: `ShardRef`. Output element: `WrittenFile`. Guarantee: none. The assignment of rows to centers is
 private; the files stay in the trusted zone.
 """
 
@@ -29,17 +29,17 @@ from dapple_dp.transforms.rounds.small_blocks import SmallBlocksFn
 from dapple_dp.transforms.tables.shard_rows import ValidRows, read_valid_rows
 
 DIGEST_KEY = "dapple.model"
-"""Key-value metadata of every file: SHA-256 of the model's centers."""
+"""Key of every file's metadata with the SHA-256 of the model's centers."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AssignParams:
-    """The columns written.
+    """The columns to write.
 
     Attributes:
-      model: decides on the clusters.
+      model: assigns rows to clusters.
       digest: of the model.
-      contract: how shards are read; not by client.
+      contract: reads shards; not by client.
       id_columns: to copy; if there are none, the file and the row's position in it are written.
       numbers: of the model's clusters, in its order; empty for 0, 1, ...
     """
@@ -86,13 +86,13 @@ def _assigned(rows: ValidRows, params: AssignParams, shard: ShardRef) -> pa.Tabl
 
 
 def _file_name(shard: ShardRef) -> str:
-    """A name that no other shard has; shards of one file sort by row group."""
+    """Returns a name that no other shard has; shards of one file sort by row group."""
     digest = hashlib.sha256(shard.path.encode()).hexdigest()[:16]
     return f"part-{digest}-{shard.row_group:06d}.parquet"
 
 
 def _write_whole(path: str, content: bytes) -> None:
-    """Writes a file so that it is never seen half done; a second attempt replaces it by its equal."""
+    """Writes a file so that nobody sees it incomplete; a second attempt replaces it with an equal one."""
     if not is_local(path):
         write_bytes(path, content)
         return
@@ -111,12 +111,12 @@ def _write_whole(path: str, content: bytes) -> None:
 class AssignRows(beam.PTransform):
     """`ShardRef`s → Parquet files of ids and clusters, one per shard, and a list of them.
 
-    Rows stand in the order of the input. Files depend on their shard and on the model only, so a retried bundle
+    Rows are in the order of the input. Files depend on their shard and on the model only, so a retried bundle
     writes its files again, byte for byte.
 
     Attributes:
-      params: what is written.
-      folder: private; exists. Files go there.
+      params: the columns to write.
+      folder: for the files; private; exists.
       listing: path of a JSON file with names and digests, written once all files are.
 
     Windowing: global. Privacy: none, the output is as private as the input. Cost: one pass over features and ids,
@@ -128,7 +128,7 @@ class AssignRows(beam.PTransform):
     listing: str
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
-        """Assigns, writes, lists."""
+        """Assigns, writes and lists."""
         return (
             shards
             | "Assign" >> beam.ParDo(_AssignFn(self.params, self.folder))

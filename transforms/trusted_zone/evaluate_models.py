@@ -1,7 +1,7 @@
 """Scores of released models on private rows.
 
-Input element: `ShardRef`. Output elements: costs or `Metrics` by model. Guarantee: none. Everything here is
-computed from exact rows and stays in the trusted zone; nothing of it may be broadcast in a private job or published.
+Input element: `ShardRef`. Output elements: costs or `Metrics` by model. Guarantee: none. All results are
+computed from exact rows and stay in the trusted zone; none may be broadcast in a private job or published.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ def _on_lattice(model: tuple[Any, np.ndarray]) -> tuple[Any, NearestCenters]:
 
 
 class _CostsFn(SmallBlocksFn):
-    """Reads a shard once and costs it under every model; blocks are small, so BLAS gets one thread."""
+    """Reads a shard once and computes its cost under every model; blocks are small, so BLAS gets one thread."""
 
     def __init__(self, contract: TableContract):
         self._contract = contract
@@ -79,7 +79,7 @@ class EvaluateModels(beam.PTransform):
     contract: TableContract
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
-        """Costs per shard, merged per model."""
+        """Computes costs per shard and merges them per model."""
         models = AsList(self.models | "OnLattice" >> beam.Map(_on_lattice))
         return (
             shards | "Costs" >> beam.ParDo(_CostsFn(self.contract), models) | "Merge" >> beam.CombinePerKey(MergeFn())
@@ -88,12 +88,12 @@ class EvaluateModels(beam.PTransform):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScoreParams:
-    """What an evaluation computes beside the cost.
+    """Scores that an evaluation computes besides the cost.
 
     Attributes:
-      contract: how shards are read; not by client.
+      contract: reads shards; not by client.
       label: column of classes, or None.
-      sample_rows: rows of which the silhouette is computed.
+      sample_rows: number of rows for the silhouette.
       reference: centers to compare with, shape (n, n_features), or None.
     """
 
@@ -104,7 +104,7 @@ class ScoreParams:
 
 
 class _SumsFn(SmallBlocksFn):
-    """First pass: reads a shard once and adds up what every model needs of it."""
+    """First pass: reads a shard once and adds up the sums that every model needs."""
 
     def __init__(self, params: ScoreParams):
         self._params = params
@@ -119,7 +119,7 @@ class _SumsFn(SmallBlocksFn):
 
 
 class _ScattersFn(SmallBlocksFn):
-    """Second pass: distances to the means of every model's clusters."""
+    """Second pass: computes distances to the means of every model's clusters."""
 
     def __init__(self, params: ScoreParams):
         self._params = params
@@ -137,7 +137,7 @@ class _ScattersFn(SmallBlocksFn):
 def _ranked_blocks(
     shard: ShardRef, params: ScoreParams
 ) -> Iterator[tuple[np.ndarray, np.ndarray, tuple[list, np.ndarray]]]:
-    """Points (n, d) of valid rows in blocks, their ranks (n,) and classes, as `ClusteringSums.of` takes them."""
+    """Yields points (n, d) of valid rows in blocks, their ranks (n,) and classes, as for `ClusteringSums.of`."""
     digest = int.from_bytes(hashlib.blake2b(shard.path.encode(), digest_size=8).digest(), "little")
     others = {} if params.label is None else {params.label: pa.string()}
     for rows in read_valid_rows(shard, params.contract, others):
@@ -145,7 +145,7 @@ def _ranked_blocks(
 
 
 def _classes(rows: ValidRows, label: str | None, shard: ShardRef) -> tuple[list, np.ndarray]:
-    """Names of the classes and the index of each row's; negative for a row without one."""
+    """Returns the names of the classes and the index of each row's; negative for a row without one."""
     if label is None:
         return [], np.full(len(rows.points), -1)
     column = rows.others.column(label)
@@ -213,7 +213,7 @@ class ScoreModels(beam.PTransform):
     Attributes:
       models: PCollection of (key, centers), centers float64 of shape (n_clusters, n_features), feature units; keys
         are distinct.
-      params: how shards are read, and what is scored.
+      params: contract of the shards, and the scores to compute.
 
     Windowing: global. Privacy: none, the output is as private as the input. Cost: two passes over the features for all
     models, two shuffles; a bundle sends a sample of rows per model.
@@ -223,7 +223,7 @@ class ScoreModels(beam.PTransform):
     params: ScoreParams
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
-        """Sums, then distances to the means they give, then scores."""
+        """Computes sums, then distances to their means, then scores."""
         models = AsDict(self.models | "OnLattice" >> beam.Map(_on_lattice))
         sums = shards | "Sums" >> beam.ParDo(_SumsFn(self.params), models) | "Merge" >> beam.CombinePerKey(MergeFn())
         means = AsDict(sums | "Means" >> beam.Map(_means, models))

@@ -1,7 +1,7 @@
 """The rounds of DP-Lloyd without noise, variant `lloyd`: the baseline of its family. The output is not private.
 
 Input element: `ShardRef`. Output element: centers, shape (n_clusters, n_features), feature units, exactly one.
-Start, domain and exact sums are those of the private variants with absolute sums; nothing here makes a `Release`.
+Start, domain and exact sums are those of the private variants with absolute sums; no code here makes a `Release`.
 Source: Diaa, Humphries, Kerschbaum (2025), "FastLloyd", Section 6 (Lloyd, seven rounds).
 """
 
@@ -31,14 +31,14 @@ from dapple_dp.transforms.tables.shard_rows import prefetched_blocks
 
 
 def initial_state(config: PooledFitConfig, server: NDArray[np.float64]) -> LloydState:
-    """State before the first round, from public data only.
+    """Returns the state before the first round, from public data only.
 
     Args:
       config: a job of algorithm dp_lloyd without privacy.
       server: shape (q, d), feature units: public points for start `server_kmeanspp`, else q may be 0.
 
     Raises:
-      ConfigError: if there are fewer server points than clusters, where the start needs them.
+      ConfigError: if there are fewer server points than clusters, and the start needs them.
     """
     options = config.lloyd_options
     settings = LloydSettings(
@@ -54,16 +54,16 @@ def initial_state(config: PooledFitConfig, server: NDArray[np.float64]) -> Lloyd
 
 
 def n_rounds(state: LloydState) -> int:
-    """Rounds of the job: given, or as many as in the paper."""
+    """Returns the rounds of the job: given, or as many as in the paper."""
     steps = state.settings.options.steps
     return lloyd_rules.MOST_ROUNDS if isinstance(steps, str) else steps
 
 
 def moved(exact_sum: np.ndarray, state: LloydState) -> LloydState:
-    """The state with centers at the means of their rows; a center without rows stays.
+    """Returns the state with centers at the means of their rows; a center without rows stays.
 
     Args:
-      exact_sum: int64, as `dp_lloyd.absolute_statistic` has it. Not private.
+      exact_sum: int64, from `dp_lloyd.absolute_statistic`. Not private.
       state: before the round.
     """
     n_clusters, n_features = state.known_centers.shape
@@ -92,7 +92,7 @@ def _sum_size(state: LloydState) -> int:
 
 
 def centers_of(state: LloydState) -> np.ndarray:
-    """Centers in feature units, shape (n_clusters, n_features)."""
+    """Returns the centers in feature units, shape (n_clusters, n_features)."""
     return np.asarray(state.known_centers * state.unit + state.frame.lattice.center)
 
 
@@ -101,7 +101,7 @@ class RunPlainLloyd(beam.PTransform):
     """Lloyd's algorithm: `ShardRef`s → centers.
 
     Attributes:
-      contract: how shards are read; by client, clients whole in their shards, where clients weigh the same.
+      contract: reads shards; by client, with whole clients in shards, if clients have equal weights.
       initial: state before the first round; public data only.
 
     Windowing: global. Privacy: none. Cost: one pass over the needed columns, and one shuffle of one vector per bundle,
@@ -112,7 +112,7 @@ class RunPlainLloyd(beam.PTransform):
     initial: LloydState
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
-        """Sums, then means, round after round."""
+        """Computes sums, then means, round after round."""
         state = shards.pipeline | "Public" >> beam.Create([self.initial], reshuffle=False)
         for step in range(n_rounds(self.initial)):
             before = AsSingleton(state)

@@ -29,13 +29,13 @@ from dapple_dp.transforms.trusted_zone.evaluate_models import EvaluateModels
 Starts = tuple[np.ndarray, ...]
 """Centers of every start, feature units."""
 _LOCAL_RESTARTS = 10
-"""Of k-means on the rows of one client."""
+"""Restarts of k-means on the rows of one client."""
 SAMPLE_ROWS, RESTARTS, STARTS, STEPS = 20_000, 20, 4, 15
-"""Of pooled k-means: rows of the sample, k-means runs on it, and Lloyd rounds over all rows for the best of these."""
+"""Pooled k-means: rows of the sample, k-means runs on it, and Lloyd rounds over all rows for the best of these."""
 
 
 class _LocalCentersFn(LeanFn):
-    """Clusters every client of a shard on its own."""
+    """Clusters the rows of every client of a shard."""
 
     def __init__(self, contract: TableContract, n_clusters: int, seed: int):
         self._contract = contract
@@ -64,8 +64,8 @@ class ClusterByClient(beam.PTransform):
     """k-FED: `ShardRef`s → centers.
 
     Attributes:
-      contract: how shards are read; by client, clients whole in their shards.
-      n_clusters: >= 1, of each client, too.
+      contract: reads shards; by client, with whole clients in shards.
+      n_clusters: >= 1; also for each client.
       seed: public.
 
     Privacy: none. Cost: one pass; all clients' centers meet on one worker.
@@ -113,7 +113,7 @@ class _Sums(NamedTuple):
 
 
 class _SumsFn(SmallBlocksFn):
-    """Sizes and sums of the clusters of every start, by one pass over a shard."""
+    """Computes sizes and sums of the clusters of every start, by one pass over a shard."""
 
     def __init__(self, contract: TableContract):
         self._contract = contract
@@ -142,8 +142,8 @@ class ClusterPooledRows(beam.PTransform):
     """Pooled k-means: `ShardRef`s → the centers of the cheapest of several starts.
 
     Starts are the best of many k-means runs on a sample of the rows (on all of them if they are few), each followed
-    by Lloyd rounds over all rows. A sample follows from the files' paths; where it holds all rows, the centers are the
-    same whatever the files and the order of their rows.
+    by Lloyd rounds over all rows. A sample depends on the files' paths; if it holds all rows, the centers are the
+    same for all files and orders of rows.
 
     Attributes:
       contract: how shards are read.
@@ -158,7 +158,7 @@ class ClusterPooledRows(beam.PTransform):
     seed: int
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
-        """Sample, starts, Lloyd rounds, costs."""
+        """Draws a sample and starts, then runs Lloyd rounds and compares costs."""
         starts = (
             shards
             | "Sample" >> beam.FlatMap(_sample, self.contract, SAMPLE_ROWS)

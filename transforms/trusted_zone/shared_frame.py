@@ -11,23 +11,23 @@ from dapple_dp.transforms.core.statistics.frame import Frame
 class SharedFrame(Frame):
     """A frame that quantizes each part of a block once, for several statistics of the same rows.
 
-    Parts are known by where they are in the block that is held, which stays alive meanwhile. Rows that are elsewhere,
-    such as copies in another order, are quantized every time: their place may be another copy's soon after.
+    Parts are identified by their place in the held block, which stays alive meanwhile. Rows elsewhere,
+    such as copies in another order, are quantized every time, since their memory may soon hold another copy.
     """
 
     _held: NDArray[np.floating] | None = None
 
     def hold(self, points: NDArray[np.floating]) -> None:
-        """Shares parts of these rows from now on, and lets go of the rows held before."""
+        """Shares parts of these rows from now on, and releases the rows held before."""
         self._held = points
         self._known: dict[Any, NDArray[np.float64]] = {}
 
     def integers(self, points: NDArray[np.floating], bits: int) -> NDArray[np.int32]:
-        """As `Frame.integers`, from what is shared."""
+        """Returns `Frame.integers`, from shared rows."""
         return self.quantize(points, bits).astype(np.int32, order="C")
 
     def quantize(self, points: NDArray[np.floating], bits: int) -> NDArray[np.float64]:
-        """As `Frame.quantize`; the array is read-only if it is shared."""
+        """Returns `Frame.quantize`; a shared array is read-only."""
         if self._held is None or not _lies_in(points, self._held):
             return super().quantize(points, bits)
         layout = points.__array_interface__
@@ -39,7 +39,7 @@ class SharedFrame(Frame):
 
 
 def _lies_in(part: NDArray[np.floating], whole: NDArray[np.floating]) -> bool:
-    """Whether the memory of an array is within that of another."""
+    """Returns whether the memory of an array is within that of another."""
     if not part.size or not whole.size:
         return False
     (low, high), (first, last) = np.lib.array_utils.byte_bounds(part), np.lib.array_utils.byte_bounds(whole)

@@ -1,7 +1,7 @@
-"""Many runs over the same shards at once: every round of all of them in one pass.
+"""Runs many jobs over the same shards at once: every round of all of them in one pass.
 
-Input element: `ShardRef`. Output element: (number of a cell, its model). A cell is one run of a sweep with a plan,
-and so a guarantee, of its own; what a sweep learns of the cells together is not private.
+Input element: `ShardRef`. Output element: (number of a cell, its model). A cell is one run of a sweep with its own plan
+and guarantee; the results of all cells together aren't private.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from dapple_dp.transforms.trusted_zone.shared_frame import SharedFrame
 
 
 class Cell(NamedTuple):
-    """One run of a sweep: `number` is its own, `rounds` in order, `initial` the state before the first."""
+    """One run of a sweep: its `number`, its `rounds` in order, and `initial`, the state before the first."""
 
     number: int
     rounds: tuple[Round, ...]
@@ -59,7 +59,7 @@ class _CellStatisticsFn(SmallBlocksFn):
                 self._totals[number] += measure(self._rounds[number], block, state)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        """(number, int64 vector) of every cell."""
+        """Yields (number, int64 vector) of every cell."""
         for keyed in self._totals.items():
             yield WindowedValue(keyed, MIN_TIMESTAMP, [GlobalWindow()])
         self._totals = {}
@@ -105,7 +105,7 @@ class SumKeyedStatistics(beam.PTransform):
 
 
 def _share_frames(states: dict[int, Any]) -> dict[int, Any]:
-    """The states with one `SharedFrame` for all that have equal frames; a frame of one state alone stays as it is."""
+    """Returns the states with one `SharedFrame` for all that have equal frames; a single frame stays as it is."""
     groups: dict[bytes, list[int]] = {}
     for number, state in states.items():
         groups.setdefault(pickle.dumps(state.frame), []).append(number)
@@ -119,13 +119,13 @@ def _share_frames(states: dict[int, Any]) -> dict[int, Any]:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Starts:
-    """Numbers and initial states of all cells in one element, pickled as a whole: an array of several is in it once."""
+    """Numbers and initial states of all cells in one element, pickled together: a shared array is in it once."""
 
     states: tuple[tuple[int, Any], ...]
 
 
 def _packed(cells: tuple[Cell, ...]) -> Starts:
-    """The states before the first round; arrays that are equal in several of them become one."""
+    """Returns the states before the first round; arrays that are equal in several of them become one."""
     known: dict[tuple[object, ...], np.ndarray] = {}
     starts = []
     for cell in cells:
@@ -148,7 +148,7 @@ def _broadcast(keyed_state: tuple) -> tuple[int, Any]:
 
 
 def _advance(joined: tuple, rounds: dict[int, Round]) -> Iterator[tuple[int, Any]]:
-    """The next state of a cell that has releases, the same state of one that is done."""
+    """Yields the next state of a cell that has releases, and the same state of one that is done."""
     number, found = joined
     (state,) = found["state"]
     for releases in found["releases"]:
@@ -167,8 +167,8 @@ class RunCells(beam.PTransform):
 
     Attributes:
       cells: runs whose rounds' paths differ.
-      contract: how shards are read; by client if any cell's statistics are.
-      key_uri: where noise stages find the run key.
+      contract: reads shards; by client if any cell's statistics are.
+      key_uri: place of the run key, for noise stages.
 
     Windowing: global. Privacy: each model satisfies the plan of its own cell. Cost: as many passes over the needed
     columns as the longest cell has rounds; one small shuffle per round.

@@ -1,7 +1,7 @@
-"""Rows of clients as integers of bounded norm: made as soon as rows are read, before anything is computed from them.
+"""Rows of clients as integers of bounded norm, created as soon as rows are read, before any computation on them.
 
-A row that is longer than the public norm is shortened to it, whatever its magnitude. What follows from a row is then a
-function of integers of `FEATURE_BITS` bits, so dot products of it are exact.
+A row that is longer than the public norm is shortened to it, for any magnitude. All that follows from a row is then a
+function of integers of `FEATURE_BITS` bits, so its dot products are exact.
 """
 
 import math
@@ -17,17 +17,17 @@ _TYPICAL_FEATURE = 64.0
 
 
 def row_norm(n_features: int, feature_norm: float | None) -> float:
-    """The largest L2 norm of a row, in feature units; by default that of features of 64 throughout.
+    """Returns the largest L2 norm of a row, in feature units; by default that of a row of 64s.
 
     Args:
       n_features: >= 1.
-      feature_norm: what the job says, in [1, 1e9], or None.
+      feature_norm: of the job, in [1, 1e9], or None.
     """
     return _TYPICAL_FEATURE * math.sqrt(n_features) if feature_norm is None else feature_norm
 
 
 def bound_features(points: NDArray[Any], feature_norm: float | None = None) -> NDArray[np.float32]:
-    """Rows as integers of L2 norm at most 2**FEATURE_BITS, truncated toward zero; each follows from its row alone.
+    """Returns rows as integers of L2 norm at most 2**FEATURE_BITS, truncated toward zero, each computed from its row alone.
 
     Args:
       points: shape (n_rows, n_features), feature units, finite, of any magnitude.
@@ -45,5 +45,5 @@ def bound_features(points: NDArray[Any], feature_norm: float | None = None) -> N
 
 
 def bounded_rows(points: NDArray[Any], labels: NDArray[np.int64], feature_norm: float | None = None) -> ClientRows:
-    """Rows of one client, bounded as `bound_features` does."""
+    """Returns the rows of one client, bounded as in `bound_features`."""
     return ClientRows.of(bound_features(points, feature_norm), labels)

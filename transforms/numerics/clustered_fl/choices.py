@@ -1,8 +1,8 @@
-"""The floor of a client: it trains a model of its own, and takes another only if its rows say that it does as well.
+"""Choices of a client that trains its own model, and takes another only if its rows show that it does as well.
 
 The server offers a model: the mean of all models, or that of a cluster of them. A client answers how many more of its
 rows the offer classifies correctly than its own model does, under Gaussian noise. One row moves that difference by at
-most 1, and a replaced one by at most 2. What follows from answers is post-processing.
+most 1, and a replaced one by at most 2. All that follows from answers is post-processing.
 """
 
 import math
@@ -18,11 +18,11 @@ from dapple_dp.transforms.numerics.clustered_fl.dp_sgd import Model
 from dapple_dp.transforms.numerics.clustered_fl.normal import normals
 
 _SHARES = (0.25, 0.75)
-"""Of the rounds: first the mean of all models is offered, then those of clusters, which show later."""
+"""Shares of the rounds: first the mean of all models is offered, then those of clusters, which show later."""
 
 
 def offer_rounds(rounds: int) -> tuple[int, ...]:
-    """Rounds after which models are offered; clients answer in the round that follows, so there must be one."""
+    """Returns the rounds after which models are offered; clients answer in the next round, so there must be one."""
     found = (math.ceil(share * rounds) for share in _SHARES)
     return tuple(sorted({number for number in found if number < rounds}))
 
@@ -30,7 +30,7 @@ def offer_rounds(rounds: int) -> tuple[int, ...]:
 def scores(
     model: Model, candidates: Sequence[NDArray[np.float64]], rows: ClientRows, *, by_loss: bool = False
 ) -> NDArray[np.int64]:
-    """Of each candidate its correct rows, or what bounded losses leave, shape (n_candidates,).
+    """Returns each candidate's number of correct rows, or sum of `Model.gains`, shape (n_candidates,).
 
     One row more adds from 0 to 1 to a score, or from 0 to 2**GAIN_BITS.
     """
@@ -53,16 +53,16 @@ def answer(
     stddev: float,
     stream: KeyStream,
 ) -> int:
-    """How many more rows an offered model classifies correctly, noisy and rounded.
+    """Returns how many more rows an offered model classifies correctly, noisy and rounded.
 
     Args:
       model: of both parameters.
-      own: of the client, shape (n_parameters,).
-      offer: likewise.
+      own: the client's parameters, shape (n_parameters,).
+      offer: the offered parameters, likewise.
       rows: of the client.
-      stddev: of the noise, in rows: the multiplier of the plan. A row more or less moves an answer by at most 1, as
-        it moves a step by at most a clipping norm; that a replaced row moves both by twice as much is for the account.
-      stream: names this call and nothing else.
+      stddev: of the noise, in rows: the multiplier of the plan. A row more or less moves an answer by at most 1, like
+        a step by at most a clipping norm; a replaced row moves both by twice as much, which the accountant counts.
+      stream: unique to this call.
     """
     right, own_right = scores(model, (offer, own), rows).tolist()
     return round(right - own_right + stddev * float(normals(stream, 1)[0]))
@@ -71,16 +71,16 @@ def answer(
 def takers(
     answers: NDArray[np.int64], n_rows: NDArray[np.int64], stddevs: NDArray[np.float64], *, one_group: bool = False
 ) -> NDArray[np.bool_]:
-    """Which clients take what they were offered: those whose expected gain is not negative, given all answers.
+    """Returns which clients take their offer: those whose expected gain, given all answers, is not negative.
 
-    The gains of clients, as shares of their rows, are taken for draws of one normal law, whose mean and variance follow
-    from the answers. So alike clients decide together, and a client for which the offer is far worse decides alone.
+    The gains of clients, as shares of their rows, are modeled as draws of one normal law with mean and variance
+    from the answers. So similar clients decide together, and a client with a far worse offer decides alone.
 
     Args:
       answers: shape (n_clients,), rows.
       n_rows: public, shape (n_clients,).
       stddevs: of the noise of answers, rows.
-      one_group: whether the offer stands for all clients: then nobody takes it unless they gain on average.
+      one_group: True if the offer is for all clients: then nobody takes it unless they gain on average.
 
     Source: Efron, Morris (1973), "Stein's estimation rule and its competitors: an empirical Bayes approach".
     """

@@ -1,6 +1,6 @@
 """Softmax regression, plain or under a hidden layer of tanh units: clipped gradients without a gradient per row.
 
-Rows are integers (`bounded_rows`), and so are weights and residuals: see `exact_layer` for why a row's part of a sum is
+Rows are integers (`bounded_rows`), like weights and residuals: `exact_layer` explains why a row's part of a sum is
 then a function of the row and the parameters alone.
 """
 
@@ -40,7 +40,7 @@ class DenseModel(NamedTuple):
 
     Attributes:
       widths: features, hidden units (none for softmax regression, else of one layer), classes; classes >= 2.
-      feature_norm: that bounds rows, >= 1; None for the default of `row_norm`.
+      feature_norm: bound on rows, >= 1; None for the default of `row_norm`.
     """
 
     widths: tuple[int, ...]
@@ -48,24 +48,24 @@ class DenseModel(NamedTuple):
 
     @property
     def feature_unit(self) -> float:
-        """What an integer feature is worth."""
+        """Value of an integer feature in feature units."""
         return row_norm(self.widths[0], self.feature_norm) * 2.0**-FEATURE_BITS
 
     @property
     def most_rows(self) -> int:
-        """Sums of this many rows fit int64."""
+        """Most rows whose sums fit int64."""
         return 1 << 26
 
     @property
     def rounding_share(self) -> float:
-        """None: sums are exact, and a row's part follows from the row alone."""
+        """Zero, since sums are exact, and a row's part depends on the row alone."""
         return 0.0
 
     def start(self, stream: KeyStream | None) -> NDArray[np.float64]:
-        """Gaussian weights; without a stream, zeros. Shape (n_parameters,).
+        """Returns Gaussian weights or, without a stream, zeros; shape (n_parameters,).
 
         Raises:
-          ValueError: if hidden units are to start at zero: those that start alike stay alike.
+          ValueError: if hidden units would start at zero, since units with equal starts stay equal.
         """
         sizes = list(itertools.pairwise(self.widths))
         if stream is not None:
@@ -77,7 +77,7 @@ class DenseModel(NamedTuple):
     def clipped_gradient_sum(
         self, parameters: NDArray[np.float64], features: NDArray[Any], labels: NDArray[np.int64], clipping_norm: float
     ) -> GradientUnits:
-        """As `Model.clipped_gradient_sum`.
+        """Implements `Model.clipped_gradient_sum`.
 
         The gradient of a layer is the outer product of (input, 1) and its residual, so a row's squared norm is the sum
         over layers of |residual|^2 (|input|^2 + 1), without approximation.
@@ -99,24 +99,24 @@ class DenseModel(NamedTuple):
         return GradientUnits(total, units)
 
     def predictions(self, parameters: NDArray[np.float64], features: NDArray[Any]) -> NDArray[np.int64]:
-        """Most probable classes, ties to the smallest, shape (n_rows,)."""
+        """Returns the most probable classes, ties to the smallest, shape (n_rows,)."""
         return np.argmax(self._forward(self._layers(parameters), features)[1], axis=1)
 
     def gains(
         self, parameters: NDArray[np.float64], features: NDArray[Any], labels: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """As `Model.gains`."""
+        """Implements `Model.gains`."""
         return gains_of(self._forward(self._layers(parameters), features)[1], labels)
 
     def _layers(self, parameters: NDArray[np.float64]) -> list[ExactLayer]:
-        """Weights (n_inputs, n_outputs) and intercepts (n_outputs,) of every layer, as integers."""
+        """Returns the weights (n_inputs, n_outputs) and intercepts (n_outputs,) of every layer, as integers."""
         bits = [FEATURE_BITS, *map(active_bits, self.widths[1:-1])]
         return [
             ExactLayer.of(layer[:-1], layer[-1], own) for layer, own in zip(self._split(parameters), bits, strict=True)
         ]
 
     def _split(self, parameters: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-        """Views, shape (n_inputs + 1, n_outputs) each: weights over intercepts."""
+        """Returns views of parameters, shape (n_inputs + 1, n_outputs) each: weights over intercepts."""
         layers, start = [], 0
         for n_inputs, n_outputs in itertools.pairwise(self.widths):
             stop = start + (n_inputs + 1) * n_outputs
@@ -127,7 +127,7 @@ class DenseModel(NamedTuple):
     def _forward(
         self, layers: list[ExactLayer], features: NDArray[Any]
     ) -> tuple[list[LayerInputs], NDArray[np.float64]]:
-        """What goes into every layer, and the logits."""
+        """Returns the inputs of every layer, and the logits."""
         inputs = [LayerInputs(features.astype(np.float64), FEATURE_BITS, self.feature_unit)]
         for layer in layers[:-1]:
             inputs.append(active_inputs(layer.outputs(inputs[-1])))
@@ -136,7 +136,7 @@ class DenseModel(NamedTuple):
 
 @functools.lru_cache(maxsize=16)
 def _gradient_units(model: DenseModel, clipping_norm: float) -> NDArray[np.float64]:
-    """What the integers of summed gradients are worth, shape (n_parameters,); read only."""
+    """Returns the values of the integers of summed gradients, shape (n_parameters,); read-only."""
     units = []
     for n_inputs, n_outputs, unit in zip(
         model.widths, model.widths[1:], (model.feature_unit, ACTIVE_UNIT), strict=False
@@ -149,7 +149,7 @@ def _gradient_units(model: DenseModel, clipping_norm: float) -> NDArray[np.float
 
 
 def layer_start(stream: KeyStream, n_inputs: int, n_outputs: int) -> NDArray[np.float64]:
-    """Gaussian weights of variance 2 / (n_inputs + n_outputs), zero intercepts, shape ((n_inputs + 1) * n_outputs,).
+    """Draws Gaussian weights of variance 2 / (n_inputs + n_outputs), zero intercepts; flat, n_outputs to each input.
 
     Source: Glorot, Bengio (2010), Equation 12.
     """
@@ -158,7 +158,7 @@ def layer_start(stream: KeyStream, n_inputs: int, n_outputs: int) -> NDArray[np.
 
 
 def _residuals(layers: list[ExactLayer], inputs: list[LayerInputs], last: Residuals) -> list[Residuals]:
-    """Residuals of every layer, from those of the logits back."""
+    """Returns the residuals of every layer, computed back from those of the logits."""
     if len(layers) == 1:
         return [last]
     active = inputs[-1]
@@ -168,6 +168,6 @@ def _residuals(layers: list[ExactLayer], inputs: list[LayerInputs], last: Residu
 def _clipping_factors(
     inputs: list[LayerInputs], residuals: list[Residuals], clipping_norm: float
 ) -> NDArray[np.float64]:
-    """Factors in (0, 1] that bring rows' gradients to at most `clipping_norm` on a real computer, shape (n_rows,)."""
+    """Returns factors in (0, 1] that shrink rows' gradients to `clipping_norm` in floating point, shape (n_rows,)."""
     norms = np.sqrt(sum(map(squared_norms, inputs, residuals)))
     return _NORM_MARGIN * clipping_norm / np.maximum(norms, clipping_norm)

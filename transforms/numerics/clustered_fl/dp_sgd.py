@@ -1,7 +1,7 @@
 """DP-SGD of one client: Poisson sampling, flat clipping, Gaussian noise, division by the expected batch.
 
-The sum that noise hides is exact: rows and clipped gradients are integers. A declared exception to the noise of the
-lattice stays: the noise is a floating-point Gaussian number from a keyed stream, rounded to the units of the sum.
+The sum that noise hides is exact: rows and clipped gradients are integers. A declared exception to the lattice noise
+remains: the noise is a floating-point Gaussian number from a keyed stream, rounded to the units of the sum.
 """
 
 import math
@@ -21,7 +21,7 @@ from dapple_dp.transforms.numerics.clustered_fl.moved_images import moved_images
 from dapple_dp.transforms.numerics.clustered_fl.normal import normals, sampled_positions
 
 LARGEST_MULTIPLIER = 2.0**13
-"""Of noise: no draw is beyond 8.6 stddevs, so noise stays below 2**53 units and has all of their digits."""
+"""Largest noise multiplier: no draw is beyond 8.6 stddevs, so noise stays below 2**53 units and keeps all digits."""
 _LARGEST_PARAMETER = 2.0**60
 _NOISE_WORDS = 1 << 17
 
@@ -30,28 +30,28 @@ class Model(Protocol):
     """A classifier whose clipped gradients can be added up.
 
     Attributes:
-      most_rows: that one client may have.
-      rounding_share: of the clipping norm; what one row more may move a sum beyond it.
+      most_rows: most rows that one client may have.
+      rounding_share: share of the clipping norm by which one row more may move a sum beyond it.
     """
 
     @property
     def most_rows(self) -> int:
-        """See the class."""
+        """Most rows that one client may have."""
         ...
 
     @property
     def rounding_share(self) -> float:
-        """See the class."""
+        """Share of the clipping norm by which one row more may move a sum beyond it."""
         ...
 
     def start(self, stream: KeyStream | None) -> NDArray[np.float64]:
-        """First parameters, shape (n_parameters,)."""
+        """Returns the first parameters, shape (n_parameters,)."""
         ...
 
     def clipped_gradient_sum(
         self, parameters: NDArray[np.float64], features: NDArray[Any], labels: NDArray[np.int64], clipping_norm: float
     ) -> GradientUnits:
-        """Sum over rows of the cross-entropy's gradient, each row's scaled down to L2 norm `clipping_norm`.
+        """Adds up the cross-entropy's gradients of rows, each scaled down to L2 norm `clipping_norm`.
 
         Args:
           parameters: shape (n_parameters,), at most 2**60 each.
@@ -65,23 +65,23 @@ class Model(Protocol):
         ...
 
     def predictions(self, parameters: NDArray[np.float64], features: NDArray[Any]) -> NDArray[np.int64]:
-        """Most probable classes of rows of `bound_features`, ties to the smallest, shape (n_rows,)."""
+        """Returns the most probable classes of rows of `bound_features`, ties to the smallest, shape (n_rows,)."""
         ...
 
     def gains(
         self, parameters: NDArray[np.float64], features: NDArray[Any], labels: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """What each row's loss leaves of its bound, from 0 to 2**GAIN_BITS, shape (n_rows,); see `gains_of`."""
+        """Returns how far each row's loss is below its bound, 0 to 2**GAIN_BITS, shape (n_rows,); see `gains_of`."""
         ...
 
 
 class Schedule(NamedTuple):
-    """Batches of a client's round; accounting and training both ask `schedule_of`.
+    """Batches of a client's round, for accounting and training.
 
     Attributes:
       n_steps: >= 0.
       rate: in (0, 1]; probability of a row to be in a batch, 1 for full batches.
-      expected_batch: > 0; what the noisy sum is divided by.
+      expected_batch: > 0; divisor of the noisy sum.
     """
 
     n_steps: int
@@ -111,12 +111,12 @@ class Sgd(NamedTuple):
 
 
 def schedule_of(training: TrainingParams, n_rows: int, *, first: bool) -> Schedule:
-    """K full batches, or K times ceil(N / b) Poisson-sampled ones of rate b / N.
+    """Returns K full batches, or K times ceil(N / b) Poisson-sampled ones of rate b / N.
 
     Args:
       training: of the client.
-      n_rows: N, declared in public.
-      first: whether this is the first round of R-DPCFL; its batches are full unless the training says otherwise.
+      n_rows: N, declared publicly.
+      first: True in the first round of R-DPCFL; its batches are full unless the training sets another size.
     """
     size = (training.first_batch_size or n_rows) if first else training.batch_size
     if size >= n_rows:
@@ -125,7 +125,7 @@ def schedule_of(training: TrainingParams, n_rows: int, *, first: bool) -> Schedu
 
 
 def model_of(shape: ModelShape) -> Model:
-    """The model of a shape."""
+    """Creates the model of a shape."""
     if shape.kind is ModelKind.CNN:
         return CnnModel(shape.n_features, shape.n_classes, shape.feature_norm)
     if shape.kind is ModelKind.RESNET:
@@ -142,17 +142,17 @@ def train(
     stream: KeyStream,
     anchor: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
-    """Parameters after the scheduled noisy steps; noise is added to an empty batch, too.
+    """Returns the parameters after the scheduled noisy steps; noise is added to an empty batch, too.
 
     Each step is a Gaussian mechanism of noise multiplier `sgd.noise_multiplier` on a Poisson-sampled batch. The
     pull to `anchor` uses no rows and follows the noise.
 
     Args:
-      model: what is trained.
-      parameters: where to start, shape (n_parameters,).
+      model: the model to train.
+      parameters: the start, shape (n_parameters,).
       rows: of the client, bounded.
       sgd: steps.
-      stream: names this call and nothing else.
+      stream: unique to this call.
       anchor: shape (n_parameters,), public; needed if `sgd.pull` is not 0.
 
     Returns:
@@ -177,7 +177,7 @@ def train(
 def _gradient_sum(
     model: Model, parameters: NDArray[np.float64], features: NDArray[Any], labels: NDArray[np.int64], sgd: Sgd
 ) -> GradientUnits:
-    """Of all copies of the rows; one row more or less moves it by at most `copies` times a clipped gradient."""
+    """Adds up the gradients of all copies; one row more or less moves the sum by at most `copies` clipped gradients."""
     found = model.clipped_gradient_sum(parameters, features, labels, sgd.clipping_norm)
     for copy in range(1, sgd.copies):
         moved = model.clipped_gradient_sum(parameters, moved_images(features, copy), labels, sgd.clipping_norm)
@@ -196,7 +196,7 @@ def _batches(
 
 
 def _stddev(model: Model, sgd: Sgd) -> float:
-    """Of the noise on a sum of clipped gradients; raises ValueError where it would be too large."""
+    """Returns the stddev of the noise on a sum of clipped gradients; raises ValueError if it is too large."""
     multiplier = sgd.noise_multiplier * sgd.copies
     if not multiplier <= LARGEST_MULTIPLIER:
         raise ValueError(
@@ -208,7 +208,7 @@ def _stddev(model: Model, sgd: Sgd) -> float:
 def _moved(
     parameters: NDArray[np.float64], direction: NDArray[np.float64], learning_rate: float
 ) -> NDArray[np.float64]:
-    """Parameters after a step against `direction`, whose memory is used, within the range of parameters."""
+    """Returns the parameters after a step against `direction`, whose memory is reused, within the parameters' range."""
     direction *= learning_rate
     moved = parameters - direction
     np.minimum(np.maximum(moved, -_LARGEST_PARAMETER, out=moved), _LARGEST_PARAMETER, out=moved)
@@ -216,7 +216,7 @@ def _moved(
 
 
 def _noise(stream: KeyStream, n_steps: int, size: int, stddev: float) -> Iterator[NDArray[np.float64]]:
-    """Noise of every step, shape (size,), drawn for many steps at a time."""
+    """Yields the noise of every step, shape (size,), drawn for many steps at a time."""
     at_once = max(1, _NOISE_WORDS // size)
     for first in range(0, n_steps, at_once):
         steps = min(at_once, n_steps - first)
@@ -224,7 +224,7 @@ def _noise(stream: KeyStream, n_steps: int, size: int, stddev: float) -> Iterato
 
 
 def _batch(rows: ClientRows, indices: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Rows of a batch; all of them without a copy."""
+    """Returns the rows of a batch; all of them without a copy."""
     if len(indices) == len(rows.labels):
         return rows.features, rows.labels
     return rows.features[indices], rows.labels[indices]

@@ -1,9 +1,9 @@
-"""A layer of weights as integers: its outputs, and sums of clipped gradients, are exact on a real computer.
+"""A layer with integer weights, whose outputs and sums of clipped gradients are exact in floating point.
 
-BLAS adds products in an order that follows from the shapes of its operands, so one row more may change the last bits of
+BLAS adds products in an order that depends on the shapes of its operands, so one row more may change the last bits of
 all other rows' results. Here every operand is an integer in float64 and every sum of products stays below 2**53, so no
-order matters: what is computed of a row is a function of the row and the parameters alone. What is not a sum (exp,
-tanh, roots, quotients) works element by element. A layer may have up to 100,000 inputs and outputs.
+order matters: results for a row depend on the row and the parameters alone. All other operations (exp,
+tanh, roots, quotients) work element by element. A layer may have up to 100,000 inputs and outputs.
 """
 
 import math
@@ -24,18 +24,18 @@ ACTIVE_UNIT = 2.0**-_ACTIVE_BITS
 """Outputs of hidden units are multiples of it."""
 _POWER_BITS = 36
 GAIN_BITS = 10
-"""The rest of a row's bounded loss is at most 2**GAIN_BITS units."""
+"""The gap between a row's loss and its bound is at most 2**GAIN_BITS units."""
 LARGEST_LOSS = 4.0
-"""Losses of rows are cut off here, nats; that of ten classes at random is 2.3."""
+"""Cap on the loss of a row, nats; the loss of ten classes at random is 2.3."""
 
 
 class LayerInputs(NamedTuple):
-    """What goes into a layer, for a block of rows.
+    """Inputs of a layer, for a block of rows.
 
     Attributes:
       values: integers, shape (n_rows, n_inputs); no row is longer than 2**bits, bits <= 26.
       bits: see `values`.
-      unit: in [2**-bits, 2**10]; what an integer is worth.
+      unit: in [2**-bits, 2**10]; value of an integer.
     """
 
     values: NDArray[np.float64]
@@ -48,7 +48,7 @@ class Residuals(NamedTuple):
 
     Attributes:
       values: integers, shape (n_rows, n_outputs); no row is longer than 1.5 * 2**_BACK_BITS.
-      unit: > 0; what an integer is worth.
+      unit: > 0; value of an integer.
     """
 
     values: NDArray[np.float64]
@@ -72,7 +72,7 @@ class ExactLayer(NamedTuple):
 
     @classmethod
     def of(cls, weights: NDArray[np.float64], intercepts: NDArray[np.float64], input_bits: int) -> "ExactLayer":
-        """Truncates weights to as many bits as products with inputs leave, counted from their norm.
+        """Truncates weights to the bits that products with inputs leave, relative to their norm.
 
         Args:
           weights: shape (n_inputs, n_outputs), each at most 2**64.
@@ -86,22 +86,22 @@ class ExactLayer(NamedTuple):
 
     @property
     def unit(self) -> float:
-        """What an integer weight is worth."""
+        """Value of an integer weight."""
         return math.ldexp(1.0, self.exponent + self.input_bits - EXACT_BITS)
 
     def outputs(self, inputs: LayerInputs) -> NDArray[np.float64]:
-        """Shape (n_rows, n_outputs)."""
+        """Returns the outputs, shape (n_rows, n_outputs)."""
         found = inputs.values @ self.weights
         found *= inputs.unit * self.unit
         found += self.intercepts
         return found
 
     def back(self, residuals: Residuals, slopes: NDArray[np.float64]) -> Residuals:
-        """Residuals of the layer below.
+        """Returns the residuals of the layer below.
 
         Args:
           residuals: of logits.
-          slopes: of the inputs by what goes into them, in [0, 1], shape (n_rows, n_inputs).
+          slopes: of the inputs by their own inputs, in [0, 1], shape (n_rows, n_inputs).
         """
         # sqrt(2) * 2**bits times the norm of the weights is at most sqrt(2) * 2**EXACT_BITS.
         bits = min(self.input_bits, RESIDUAL_BITS)
@@ -115,14 +115,14 @@ class GradientUnits(NamedTuple):
 
     Attributes:
       values: int64, shape (n_parameters,).
-      units: shape (n_parameters,), > 0; what each integer is worth.
+      units: shape (n_parameters,), > 0; value of each integer.
     """
 
     values: NDArray[np.int64]
     units: NDArray[np.float64]
 
     def plus_noise(self, noise: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The sum with noise that is rounded to the same units, so that no digit below them is left without noise.
+        """Returns the sum with noise rounded to the same units, so that no digit below them is left without noise.
 
         Args:
           noise: shape (n_parameters,); below 2**53 units, so that none of their digits is left without noise either.
@@ -135,7 +135,7 @@ class GradientUnits(NamedTuple):
 
 
 def clipped_unit(input_unit: float, clipping_norm: float) -> float:
-    """What an integer of a clipped residual is worth; its product with an integer input is worth `input_unit` times it.
+    """Returns the value of an integer of a clipped residual; times an input, it is worth `input_unit` times that.
 
     The outer product of the integers of a row is then at most 2**GRADIENT_BITS long.
 
@@ -152,7 +152,7 @@ def write_gradient(
     """Writes the sum over rows of the outer products of (inputs, 1) and clipped residuals, integers.
 
     Args:
-      layer: where to, shape (n_inputs + 1, n_outputs).
+      layer: target, shape (n_inputs + 1, n_outputs).
       inputs: of at most 2**16 rows.
       residuals: of the outputs.
       factors: shape (n_rows,); times a residual, truncated toward zero, they are integers of `clipped_unit`.
@@ -164,9 +164,9 @@ def write_gradient(
 
 
 def residuals_of(logits: NDArray[np.float64], labels: NDArray[np.int64]) -> Residuals:
-    """Probabilities less the indicators of the labels.
+    """Returns probabilities less the indicators of the labels.
 
-    The sums of exponentials are exact: those are rounded to multiples of 2**-36 before.
+    The sums of exponentials are exact, since these are rounded to multiples of 2**-36 before.
     """
     powers = _powers(logits)
     powers *= 2.0**RESIDUAL_BITS / powers.sum(axis=1, keepdims=True)
@@ -176,10 +176,10 @@ def residuals_of(logits: NDArray[np.float64], labels: NDArray[np.int64]) -> Resi
 
 
 def gains_of(logits: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """What each row's cross-entropy leaves of `LARGEST_LOSS`, in units of 2**-GAIN_BITS of it, truncated.
+    """Returns the gap between each row's cross-entropy and `LARGEST_LOSS`, in units of 2**-GAIN_BITS of it, truncated.
 
     A row's gain is a function of its logits and its label alone, from 0 to 2**GAIN_BITS; a loss that is beyond the
-    bound, or not a number, leaves nothing.
+    bound, or not a number, gives 0.
 
     Args:
       logits: shape (n_rows, n_classes).
@@ -193,14 +193,14 @@ def gains_of(logits: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[
 
 
 def _powers(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Exponentials over the largest of their row, as integers of 2**-36: that one is exactly 2**36."""
+    """Returns exponentials over the largest of their row, as integers of 2**-36; the largest is exactly 2**36."""
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     powers *= 2.0**_POWER_BITS
     return np.rint(powers, out=powers)
 
 
 def active_inputs(outputs: NDArray[np.float64]) -> LayerInputs:
-    """Tanh of the outputs of a layer as inputs of the next, rounded to multiples of 2**-16."""
+    """Returns the tanh of a layer's outputs as inputs of the next, rounded to multiples of 2**-16."""
     active = np.tanh(outputs)
     active *= 2.0**_ACTIVE_BITS
     np.rint(active, out=active)
@@ -208,15 +208,15 @@ def active_inputs(outputs: NDArray[np.float64]) -> LayerInputs:
 
 
 def active_bits(n_units: int) -> int:
-    """Bits of the norm of so many outputs of tanh, as `active_inputs` has them."""
+    """Returns the bits of the norm of so many outputs of tanh, as in `active_inputs`."""
     return _ACTIVE_BITS + ((n_units - 1).bit_length() + 1) // 2
 
 
 def squared_norms(inputs: LayerInputs, residuals: Residuals) -> NDArray[np.float64]:
-    """Of the gradients of rows by a layer's parameters: |residual|**2 (|input|**2 + 1), shape (n_rows,)."""
+    """Returns the squared norms of rows' gradients by a layer: |residual|**2 (|input|**2 + 1), shape (n_rows,)."""
     return _squared(residuals.values) * residuals.unit**2 * (_squared(inputs.values) * inputs.unit**2 + 1.0)
 
 
 def _squared(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Squared norms of rows of integers, exact."""
+    """Returns the exact squared norms of rows of integers."""
     return np.einsum("ij,ij->i", rows, rows)

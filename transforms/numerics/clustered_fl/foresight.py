@@ -1,8 +1,8 @@
-"""Whether clusters will be seen in first updates, simulated before any: from public numbers, without a client's row.
+"""Simulates whether clusters will show in first updates, before any, from public numbers and without clients' rows.
 
-The stand-in of an update is the mean clipped gradient of its cluster under the noise that the client will add. Where
-the means of two clusters are `ASSUMED_DISTANCE` apart is an assumption; if it is wrong, then accuracy suffers, and
-never privacy. On MNIST they lie .15 (rotated images) to .19 (shifted labels) of the clipping norm apart.
+The stand-in of an update is the mean clipped gradient of its cluster under the noise that the client will add. That
+the means of two clusters are `ASSUMED_DISTANCE` apart is an assumption; if it is wrong, accuracy suffers, but
+never privacy. On MNIST they are .15 (rotated images) to .19 (shifted labels) of the clipping norm apart.
 """
 
 from typing import NamedTuple
@@ -16,19 +16,19 @@ from dapple_dp.transforms.core.keystream import KeyStream, encode_label
 from dapple_dp.transforms.numerics.clustered_fl.update_clusters import cluster_updates
 
 ASSUMED_DISTANCE = 0.15
-"""Of the mean clipped gradients of two clusters at the common start, in clipping norms."""
+"""Distance of the mean clipped gradients of two clusters at the common start, in clipping norms."""
 N_RUNS = 10
 ENOUGH = 0.75
 """Share of simulated runs whose clusters must be the true ones, and be believed."""
 _MOST_CLIENTS = 64
-"""More make clusters no harder to see, and the simulation slow."""
+"""Most simulated clients; more wouldn't make clusters harder to see, and would slow the simulation."""
 
 
 class Foresight(NamedTuple):
-    """What a simulation says of the first updates.
+    """Result of a simulation of the first updates.
 
     Attributes:
-      share: of runs whose clusters were the true ones, and believed.
+      share: share of runs whose clusters were the true ones, and believed.
       separation: MSS, median over runs.
     """
 
@@ -37,7 +37,7 @@ class Foresight(NamedTuple):
 
     @property
     def enough(self) -> bool:
-        """Whether a full first batch pays."""
+        """True if a full first batch pays off."""
         return self.share >= ENOUGH
 
 
@@ -72,7 +72,7 @@ def foresee(
 def stand_ins(
     noise: NDArray[np.float64], truth: NDArray[np.int64], n_parameters: int, random: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Vectors whose products with each other are distributed as those of noisy updates, however many parameters.
+    """Draws vectors whose products with each other are distributed as those of noisy updates, for any parameters.
 
     Signal lies along a coordinate per cluster. All other coordinates are noise, so they are drawn as the triangular
     factor of its products.

@@ -2,8 +2,8 @@
 
 ResNet18: He, Zhang, Ren, Sun (2016), "Deep residual learning for image recognition", in the form for images of 224
 pixels: a convolution of 7 x 7, a pool, four stages of two blocks. Norms of batches would mix rows, so no row's gradient
-could be clipped on its own; norms of groups (Wu and He, 2018) take their place and have as many parameters. With a
-width of 64 and ten classes there are 11,181,642, the number that R-DPCFL names. `width` is that of the first stage.
+could be clipped separately; norms of groups (Wu and He, 2018) replace them and have as many parameters. With a
+width of 64 and ten classes there are 11,181,642, the number in R-DPCFL. `width` is that of the first stage.
 """
 
 import math
@@ -42,25 +42,25 @@ class CnnModel(JaxModel):
 
     @property
     def n_parameters(self) -> int:
-        """Of all layers."""
+        """Number of parameters of all layers."""
         return sum((n_inputs + 1) * n_outputs for n_inputs, n_outputs in self._layers())
 
     def start(self, stream: KeyStream | None) -> NDArray[np.float64]:
-        """Gaussian weights, as `JaxModel.start`."""
+        """Draws Gaussian weights; see `JaxModel.start`."""
         compiled(self)
         if stream is None:
             raise ValueError("stream must be given for filters, got None; filters must start apart.")
         return np.concatenate([layer_start(stream, *sizes) for sizes in self._layers()])
 
     def check(self) -> None:
-        """As `JaxModel.check`."""
+        """Implements `JaxModel.check`."""
         if math.isqrt(self.n_features) ** 2 != self.n_features:
             raise ConfigError(
                 f"the number of features must be a square for model cnn, got {self.n_features}; use model mlp."
             )
 
     def network(self, jax: Any) -> Callable[[Any, Any], Any]:
-        """As `JaxModel.network`."""
+        """Implements `JaxModel.network`."""
         side, layers = math.isqrt(self.n_features), self._layers()
 
         def logits(parameters: Any, row: Any) -> Any:
@@ -78,7 +78,7 @@ class CnnModel(JaxModel):
         return logits
 
     def _layers(self) -> tuple[tuple[int, int], ...]:
-        """Inputs and outputs of one filter or unit, per layer."""
+        """Returns inputs and outputs of one filter or unit, per layer."""
         first, second = CNN_CHANNELS
         dense = second * math.ceil(math.isqrt(self.n_features) / 4) ** 2
         return (CNN_KERNELS[0] ** 2, first), (first * CNN_KERNELS[1] ** 2, second), (dense, self.n_classes)
@@ -96,11 +96,11 @@ class ResNetModel(JaxModel):
 
     @property
     def n_parameters(self) -> int:
-        """Of all tensors."""
+        """Number of parameters of all tensors."""
         return sum(map(math.prod, self._shapes()))
 
     def start(self, stream: KeyStream | None) -> NDArray[np.float64]:
-        """Filters by He et al. (2015), norms that change nothing; as `JaxModel.start`."""
+        """Draws filters by He et al. (2015), with norms that change nothing; see `JaxModel.start`."""
         compiled(self)
         if stream is None:
             raise ValueError("stream must be given for filters, got None; filters must start apart.")
@@ -109,7 +109,7 @@ class ResNetModel(JaxModel):
         return np.concatenate([_tensor_start(stream, *each) for each in zip(shapes, before, strict=True)])
 
     def check(self) -> None:
-        """As `JaxModel.check`."""
+        """Implements `JaxModel.check`."""
         if image_channels(self.n_features) == 0:
             raise ConfigError(
                 f"the number of features must be a square, or three times one, for model resnet, got "
@@ -117,7 +117,7 @@ class ResNetModel(JaxModel):
             )
 
     def network(self, jax: Any) -> Callable[[Any, Any], Any]:
-        """As `JaxModel.network`."""
+        """Implements `JaxModel.network`."""
         shapes, channels = self._shapes(), image_channels(self.n_features)
         side = math.isqrt(self.n_features // channels)
 
@@ -133,12 +133,12 @@ class ResNetModel(JaxModel):
         return logits
 
     def _shapes(self) -> list[tuple[int, ...]]:
-        """Of all tensors."""
+        """Returns the shapes of all tensors."""
         return resnet_tensors(image_channels(self.n_features), self.width, self.n_classes)
 
 
 def _tensor_start(stream: KeyStream, shape: tuple[int, ...], before: tuple[int, ...]) -> NDArray[np.float64]:
-    """One tensor, flat: a vector after filters is the scale of a norm, another one a shift."""
+    """Draws one tensor, flat: a vector after filters is the scale of a norm, any other vector a shift."""
     if len(shape) == 4:
         return normals(stream, math.prod(shape)) * math.sqrt(2.0 / (shape[0] * shape[2] * shape[3]))
     if len(shape) == 2:
@@ -147,7 +147,7 @@ def _tensor_start(stream: KeyStream, shape: tuple[int, ...], before: tuple[int, 
 
 
 def _tensors(parameters: Any, shapes: list[tuple[int, ...]]) -> Iterator[Any]:
-    """Parameters in their shapes, one after the other."""
+    """Yields parameters in their shapes, one after the other."""
     start = 0
     for shape in shapes:
         stop = start + math.prod(shape)
@@ -156,7 +156,7 @@ def _tensors(parameters: Any, shapes: list[tuple[int, ...]]) -> Iterator[Any]:
 
 
 def _block(jax: Any, values: Any, tensors: Iterator[Any], *, narrows: bool) -> Any:
-    """Two convolutions and what goes past them; the first of a later stage halves the sides."""
+    """Applies two convolutions and the shortcut around them; the first block of a later stage halves the sides."""
     stride = 2 if narrows else 1
     inside = jax.nn.relu(_normed(jax, _convolved(jax, values, next(tensors), stride), tensors))
     inside = _normed(jax, _convolved(jax, inside, next(tensors), 1), tensors)
@@ -165,7 +165,7 @@ def _block(jax: Any, values: Any, tensors: Iterator[Any], *, narrows: bool) -> A
 
 
 def _convolved(jax: Any, values: Any, filters: Any, stride: int) -> Any:
-    """With zeros around, half a filter wide."""
+    """Applies a convolution, padded with zeros by half a filter."""
     around = filters.shape[-1] // 2
     return jax.lax.conv_general_dilated(
         values, filters, (stride, stride), [(around, around)] * 2, dimension_numbers=_LAYOUT
@@ -173,7 +173,7 @@ def _convolved(jax: Any, values: Any, filters: Any, stride: int) -> Any:
 
 
 def _normed(jax: Any, values: Any, tensors: Iterator[Any]) -> Any:
-    """Mean 0 and variance 1 within each group of channels of the image, then scaled and shifted by channel."""
+    """Normalizes each group of channels of the image to mean 0 and variance 1, then scales and shifts by channel."""
     _, channels, height, width = values.shape
     groups = values.reshape(min(_MOST_GROUPS, max(1, channels // 2)), -1)
     centered = groups - groups.mean(axis=1, keepdims=True)
@@ -183,6 +183,6 @@ def _normed(jax: Any, values: Any, tensors: Iterator[Any]) -> Any:
 
 
 def _pooled(jax: Any, values: Any) -> Any:
-    """Largest of 3 x 3, every other pixel."""
+    """Returns the maximum of 3 x 3 pixels, at every other pixel."""
     around = [(0, 0), (0, 0), (1, 1), (1, 1)]
     return jax.lax.reduce_window(values, -jax.numpy.inf, jax.lax.max, (1, 1, 3, 3), (1, 1, 2, 2), around)

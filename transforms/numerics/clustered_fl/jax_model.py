@@ -1,8 +1,8 @@
-"""Networks whose gradients JAX finds, row by row; it is imported on use (extra `jax`).
+"""Networks with gradients by JAX, row by row; JAX is imported on use (extra `jax`).
 
 Gradients come row by row from one compiled loop, in double precision on the CPU: the same instructions run on every
-row, wherever it is and however many there are. They are floating-point numbers all the same, so `rounding_share` pays
-for the case that every row's rounding to integers flips.
+row, for any position and number of rows. They are still floating-point numbers, so `rounding_share` covers
+the case that every row's rounding to integers flips.
 """
 
 import abc
@@ -33,7 +33,7 @@ class JaxModel(abc.ABC):
     Attributes:
       n_features: rows are images.
       n_classes: >= 2.
-      feature_norm: that bounds rows, >= 1; None for the default of `row_norm`.
+      feature_norm: bound on rows, >= 1; None for the default of `row_norm`.
     """
 
     n_features: int
@@ -43,20 +43,20 @@ class JaxModel(abc.ABC):
     @property
     @abc.abstractmethod
     def n_parameters(self) -> int:
-        """Of all tensors."""
+        """Number of parameters of all tensors."""
 
     @abc.abstractmethod
     def start(self, stream: KeyStream | None) -> NDArray[np.float64]:
-        """First parameters, shape (n_parameters,).
+        """Returns the first parameters, shape (n_parameters,).
 
         Raises:
           ConfigError: unless rows can be images and JAX is installed.
-          ValueError: without a stream: filters that start alike stay alike.
+          ValueError: without a stream, since filters with equal starts stay equal.
         """
 
     @abc.abstractmethod
     def network(self, jax: Any) -> Callable[[Any, Any], Any]:
-        """Logits, shape (n_classes,), of parameters and a row in feature units."""
+        """Returns a function for the logits, shape (n_classes,), of parameters and a row in feature units."""
 
     @abc.abstractmethod
     def check(self) -> None:
@@ -64,12 +64,12 @@ class JaxModel(abc.ABC):
 
     @property
     def most_rows(self) -> int:
-        """What `rounding_share` pays for."""
+        """Largest number of rows that `rounding_share` covers."""
         return 1 << 16
 
     @property
     def rounding_share(self) -> float:
-        """If one row more made each of `most_rows` others round to the next integer in every parameter."""
+        """Share for the case that one row more changes the rounding of all of `most_rows` others in every parameter."""
         return self.most_rows * math.sqrt(self.n_parameters) * 2.0**-GRADIENT_BITS
 
     @property
@@ -80,7 +80,7 @@ class JaxModel(abc.ABC):
     def clipped_gradient_sum(
         self, parameters: NDArray[np.float64], features: NDArray[Any], labels: NDArray[np.int64], clipping_norm: float
     ) -> GradientUnits:
-        """As `Model.clipped_gradient_sum`; a gradient that is not finite counts as zero."""
+        """Implements `Model.clipped_gradient_sum`; a gradient that isn't finite counts as zero."""
         unit, block = clipping_norm * 2.0**-GRADIENT_BITS, self.block_rows
         total = np.zeros(len(parameters), dtype=np.int64)
         for start in range(0, len(labels), block):
@@ -90,29 +90,29 @@ class JaxModel(abc.ABC):
         return GradientUnits(total, np.full(len(parameters), unit))
 
     def predictions(self, parameters: NDArray[np.float64], features: NDArray[Any]) -> NDArray[np.int64]:
-        """Most probable classes, ties to the smallest, shape (n_rows,)."""
+        """Returns the most probable classes, ties to the smallest, shape (n_rows,)."""
         return np.argmax(self.logits(parameters, features), axis=1)
 
     def gains(
         self, parameters: NDArray[np.float64], features: NDArray[Any], labels: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """As `Model.gains`."""
+        """Implements `Model.gains`."""
         return gains_of(self.logits(parameters, features), labels)
 
     def logits(self, parameters: NDArray[np.float64], features: NDArray[Any]) -> NDArray[np.float64]:
-        """Of rows of `bound_features`, shape (n_rows, n_classes)."""
+        """Returns the logits of rows of `bound_features`, shape (n_rows, n_classes)."""
         blocks, size = [np.empty((0, self.n_classes))], self.block_rows
         for start in range(0, len(features), size):
             blocks.append(compiled(self)[0](parameters, self.images(features[start : start + size])))
         return np.concatenate(blocks)
 
     def images(self, features: NDArray[Any]) -> NDArray[np.float64]:
-        """Rows in feature units."""
+        """Returns rows in feature units."""
         return features.astype(np.float64) * (row_norm(self.n_features, self.feature_norm) * 2.0**-FEATURE_BITS)
 
 
 def _clipped_units(gradients: NDArray[np.float64], clipping_norm: float, unit: float) -> NDArray[np.int64]:
-    """Gradients of rows, clipped and truncated toward zero to multiples of `unit`; zero for those not finite."""
+    """Clips gradients of rows and truncates them toward zero to multiples of `unit`; zero if not finite."""
     gradients = np.where(np.isfinite(gradients).all(axis=1, keepdims=True), gradients, 0.0)
     norms = np.linalg.norm(gradients, axis=1, keepdims=True)
     factors = _NORM_MARGIN * clipping_norm / np.maximum(norms, clipping_norm)
@@ -120,7 +120,7 @@ def _clipped_units(gradients: NDArray[np.float64], clipping_norm: float, unit: f
 
 
 def library() -> Any:
-    """JAX; raises ConfigError where it is not installed."""
+    """Imports JAX; raises ConfigError if it isn't installed."""
     try:
         import jax
     except ImportError as error:
@@ -132,7 +132,7 @@ def library() -> Any:
 
 @functools.cache
 def compiled(model: JaxModel) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Logits of rows, and gradients of single rows, both compiled."""
+    """Compiles the logits of rows, and gradients of single rows."""
     model.check()
     jax = library()
     network = model.network(jax)
@@ -162,5 +162,5 @@ def compiled(model: JaxModel) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 
 def _padded(rows: NDArray[Any], block: int) -> NDArray[Any]:
-    """Rows of zeros added up to a whole block."""
+    """Pads rows with zeros to a whole block."""
     return np.concatenate([rows, np.zeros((block - len(rows), *rows.shape[1:]), dtype=rows.dtype)])

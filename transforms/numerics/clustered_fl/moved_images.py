@@ -1,4 +1,4 @@
-"""Copies of images, each moved by at most a pixel: what the first round may learn of beside the images themselves.
+"""Copies of images, each moved by at most a pixel, for the first round to train on besides the images themselves.
 
 Source: Hoffer et al. (2019), "Augment your batch: better training with larger batches". Appendix H of R-DPCFL, which
 hints at augmentation in the first round, is not at hand.
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dapple_dp.schemas.errors import ConfigError
 
 MOVES = ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1))
-"""Pixels down and to the right, of every copy."""
+"""Moves of the copies: pixels down and to the right."""
 
 
 def check_images(n_features: int) -> None:
@@ -25,7 +25,7 @@ def check_images(n_features: int) -> None:
 
 
 def moved_images(features: NDArray[Any], copy: int) -> NDArray[Any]:
-    """Copy number `copy` of square images; zeros move in. No row gets longer, and integers stay integers.
+    """Returns copy number `copy` of square images; zeros move in. No row gets longer, and integers stay integers.
 
     Args:
       features: shape (n_rows, side * side); images row by row.
@@ -41,5 +41,5 @@ def moved_images(features: NDArray[Any], copy: int) -> NDArray[Any]:
 
 
 def _to(pixels: int, side: int) -> slice:
-    """Where pixels that move so far arrive; of the opposite move, where they come from."""
+    """Returns the target of pixels that move this far; for the opposite move, their origin."""
     return slice(max(pixels, 0), side + min(pixels, 0))

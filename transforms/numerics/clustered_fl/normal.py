@@ -15,13 +15,13 @@ _SPARE_STDDEVS = 6.0
 
 
 def uniforms(stream: KeyStream, n: int) -> NDArray[np.float64]:
-    """Multiples of 2**-53 uniform on (0, 1], shape (n,)."""
+    """Draws multiples of 2**-53 uniform on (0, 1], shape (n,)."""
     words = stream.uint64(n) >> np.uint64(11)
     return (words + np.uint64(1)).astype(np.float64) * 2.0**-53
 
 
 def normals(stream: KeyStream, n: int) -> NDArray[np.float64]:
-    """Independent standard normal numbers, shape (n,); none is beyond 8.6.
+    """Draws independent standard normal numbers, shape (n,); none is beyond 8.6.
 
     Source: Box, Muller (1958).
     """
@@ -35,18 +35,18 @@ def normals(stream: KeyStream, n: int) -> NDArray[np.float64]:
 
 
 def gumbels(stream: KeyStream, n: int) -> NDArray[np.float64]:
-    """Independent standard Gumbel numbers, shape (n,)."""
+    """Draws independent standard Gumbel numbers, shape (n,)."""
     with np.errstate(divide="ignore"):
         return -np.log(-np.log(uniforms(stream, n)))
 
 
 def sampled_positions(stream: KeyStream, rate: float, n: int) -> NDArray[np.int64]:
-    """Positions below `n` of which each is taken with probability `rate`, independently; ascending.
+    """Draws positions below `n`, each taken with probability `rate`, independently; ascending.
 
     Gaps between them are geometric, so that few draws serve many positions.
 
     Args:
-      stream: read on from where it stands.
+      stream: read from its current position.
       rate: in (0, 1].
       n: >= 0.
 

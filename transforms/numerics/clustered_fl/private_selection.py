@@ -1,4 +1,4 @@
-"""The exponential mechanism on what a client's rows say for each model: how many it classifies correctly, or more."""
+"""The exponential mechanism on scores of models by a client's rows: how many each classifies correctly, or more."""
 
 import math
 
@@ -10,7 +10,7 @@ from dapple_dp.transforms.numerics.clustered_fl.normal import gumbels
 
 
 def select(counts: NDArray[np.int64], epsilon: float, stream: KeyStream, most: int = 1) -> int:
-    """An index m, drawn with probability proportional to exp(epsilon * counts[m] / (2 most)).
+    """Draws an index m with probability proportional to exp(epsilon * counts[m] / (2 most)).
 
     One row more, less or replaced moves every count by at most `most`, so the draw is epsilon-DP and
     (epsilon^2 / 8)-zCDP. Gumbel noise of scale 2 most / epsilon and the largest sum draw the same law.
@@ -18,8 +18,8 @@ def select(counts: NDArray[np.int64], epsilon: float, stream: KeyStream, most: i
     Args:
       counts: shape (n_models,); n_models >= 1.
       epsilon: > 0; infinity selects the largest count, ties to the smallest index.
-      stream: names this call and nothing else.
-      most: >= 1; what a row adds to every count is from 0 to this.
+      stream: unique to this call.
+      most: >= 1; a row adds from 0 to this to every count.
 
     Source: McSherry, Talwar (2007); Rogers, Steinke (2021), "A better privacy analysis of the exponential mechanism".
     """

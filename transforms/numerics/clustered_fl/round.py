@@ -1,11 +1,11 @@
-"""One round of clustered federated learning: what a client does, how updates add up, what the server does.
+"""One round of clustered federated learning: the client's step, the sum of updates, and the server's step.
 
 R-DPCFL and its baselines are settings of the same three functions:
 
     state + rows -> client_step -> ClientUpdate -> RoundSums (exact) -> server_step -> next state
 
 Guarantee: a `ClientUpdate` is differentially private for the client's rows on its own (noisy steps, one selection);
-all that follows is post-processing. Events of a client are composed in `transforms/clustered_fl/silo_accounting.py`.
+all later steps are post-processing. Events of a client are composed in `transforms/clustered_fl/silo_accounting.py`.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ _SHARE_BITS = 20
 
 
 class Phase(enum.StrEnum):
-    """What clients do in a round.
+    """Steps of clients in a round.
 
     FIRST: (full) batches from the common start, updates kept apart. ASSIGNED: train the assigned model.
     SELECT: select a model in private, then train it.
@@ -63,7 +63,7 @@ class RoundSums(NamedTuple):
       values: int64, shape (n_slots, n_parameters); sums of updates per slot.
       senders: int64, shape (n_clients,); updates by client: 1 each when a round is complete.
       clusters: int64, shape (n_clients,); models that clients trained.
-      answers: int64, shape (n_clients,); to what clients were offered.
+      answers: int64, shape (n_clients,); answers of clients to their offers.
     """
 
     values: NDArray[np.int64]
@@ -73,12 +73,12 @@ class RoundSums(NamedTuple):
 
     @classmethod
     def zeros(cls, n_slots: int, n_parameters: int, n_clients: int) -> "RoundSums":
-        """Of no updates."""
+        """Creates sums of no updates."""
         shapes = ((n_slots, n_parameters), *[(n_clients,)] * 3)
         return cls(*(np.zeros(shape, dtype=np.int64) for shape in shapes))
 
     def plus(self, update: ClientUpdate) -> "RoundSums":
-        """With one more update; new arrays."""
+        """Returns the sums with one more update; new arrays."""
         copy = RoundSums(*(array.copy() for array in self))
         copy.values[update.slot] += update.values
         copy.senders[update.client] += 1
@@ -87,12 +87,12 @@ class RoundSums(NamedTuple):
         return copy
 
     def merge(self, other: "RoundSums") -> "RoundSums":
-        """Of both; new arrays."""
+        """Returns the sums of both; new arrays."""
         return RoundSums(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
 def initial_state(federation: Federation) -> FederatedState:
-    """The state before the first round; follows from public settings alone."""
+    """Returns the state before the first round, from public settings alone."""
     clustering, n_clients = federation.clustering, federation.n_clients
     algorithm = clustering.algorithm
     if algorithm in _PERSONAL:
@@ -117,7 +117,7 @@ def initial_state(federation: Federation) -> FederatedState:
 
 
 def phase_of(federation: Federation, state: FederatedState) -> Phase:
-    """What clients do in the round after `state`."""
+    """Returns the phase of the round after `state`."""
     algorithm, coming = federation.clustering.algorithm, state.round_number + 1
     if algorithm is FederatedAlgorithm.R_DPCFL and coming == 1:
         return Phase.FIRST
@@ -132,7 +132,7 @@ def phase_of(federation: Federation, state: FederatedState) -> Phase:
 
 
 def is_apart(federation: Federation, state: FederatedState) -> bool:
-    """Whether clients of R-DPCFL began with models of their own, and share one only where their rows say so."""
+    """Returns whether clients of R-DPCFL began with separate models, and share one only if their rows support it."""
     clustering = federation.clustering
     unsure = state.round_number > 0 and state.switch_round == 0
     keeps = clustering.when_scarce is not WhenScarce.ONE_MODEL
@@ -140,14 +140,14 @@ def is_apart(federation: Federation, state: FederatedState) -> bool:
 
 
 def slots_of(federation: Federation, state: FederatedState) -> int:
-    """Number of sums in the round after `state`: one per client if updates are kept apart, else one per model."""
+    """Returns the number of sums in the round after `state`: one per client if updates stay apart, else per model."""
     return federation.n_clients if phase_of(federation, state) is Phase.FIRST else len(state.models)
 
 
 def client_step(
     federation: Federation, state: FederatedState, rows: ClientRows, client: int, stream: KeyStream
 ) -> ClientUpdate:
-    """What a client sends in the round after `state`.
+    """Returns the update that a client sends in the round after `state`.
 
     Private randomness is bound to client, round, broadcast and rows: the same call sends the same update, and a
     call with other rows or another broadcast shares no noise with it.
@@ -155,7 +155,7 @@ def client_step(
     Args:
       federation: public settings.
       state: broadcast.
-      rows: of the client, bounded; there may be more or fewer than it declared, also none.
+      rows: of the client, bounded; there may be more or fewer than it declared, or none.
       client: index in `federation.silos`.
       stream: of the run, from its secret key; only substreams are used.
     """
@@ -183,7 +183,7 @@ def client_step(
 
 
 def steps_of(federation: Federation, silo: Silo, phase: Phase) -> Sgd:
-    """A client's noisy steps of one round."""
+    """Returns a client's noisy steps of one round."""
     training = federation.training
     return Sgd(
         schedule=schedule_of(training, silo.n_rows, first=phase is Phase.FIRST),
@@ -196,7 +196,7 @@ def steps_of(federation: Federation, silo: Silo, phase: Phase) -> Sgd:
 
 
 def server_step(federation: Federation, state: FederatedState, sums: RoundSums) -> FederatedState:
-    """The next state, a pure function of private updates and public settings.
+    """Returns the next state, a pure function of private updates and public settings.
 
     Raises:
       ProtocolError: unless every client sent exactly one update.
@@ -226,7 +226,7 @@ def server_step(federation: Federation, state: FederatedState, sums: RoundSums) 
 
 
 def _found_clusters(federation: Federation, state: FederatedState, sums: RoundSums) -> FederatedState:
-    """The state after the first round: a model per cluster of updates, or those of clusters that are not believed."""
+    """Returns the state after the first round: a model per cluster of updates, or others if clusters are unclear."""
     clustering, n_clients = federation.clustering, federation.n_clients
     updates = sums.values.astype(np.float64) * UPDATE_UNIT
     first = dataclasses.replace(
@@ -252,7 +252,7 @@ def _found_clusters(federation: Federation, state: FederatedState, sums: RoundSu
 
 
 def _with_offers(federation: Federation, state: FederatedState) -> FederatedState:
-    """The state with what clients are asked about in the next round: the mean of all models, or those of clusters.
+    """Returns the state with the offers of the next round: the mean of all models, or those of clusters.
 
     All models are private already, so offers cost nothing.
     """
@@ -278,7 +278,7 @@ def _with_offers(federation: Federation, state: FederatedState) -> FederatedStat
 def _answered(
     federation: Federation, before: FederatedState, state: FederatedState, answers: NDArray[np.int64]
 ) -> FederatedState:
-    """The state in which clients that take the same offer share a model, which starts as the mean of theirs."""
+    """Returns the state in which clients that take the same offer share a model, which starts as their mean."""
     asked = np.flatnonzero(before.offered >= 0)
     silos = [federation.silos[client] for client in asked]
     stddevs, n_rows = (np.array([getattr(each, name) for each in silos]) for name in ("choice_stddev", "n_rows"))
@@ -303,7 +303,7 @@ def _mixture(federation: Federation, updates: NDArray[np.float64]) -> Mixture:
 def _with_clusters(
     federation: Federation, state: FederatedState, models: NDArray[np.float64], mixture: Mixture
 ) -> FederatedState:
-    """The state with these models, shape (n_clusters, n_parameters), and clients drawn into their clusters."""
+    """Returns the state with these models, shape (n_clusters, n_parameters), and clients drawn into their clusters."""
     return dataclasses.replace(
         state,
         models=models,
@@ -314,22 +314,22 @@ def _with_clusters(
 
 
 def _switch_round(federation: Federation, separation: float) -> int:
-    """The last round of sampled clusters: as asked for, or by the overlap of the clusters."""
+    """Returns the last round of sampled clusters: as requested, or by the overlap of the clusters."""
     rounds = federation.training.rounds
     asked = federation.clustering.switch_round
     return switch_round(separation, rounds) if asked is None else min(asked, rounds)
 
 
 def _sampled(federation: Federation, responsibilities: NDArray[np.float64], coming: int) -> NDArray[np.int64]:
-    """Assignments of a round, drawn by responsibilities with public coins, shape (n_clients,)."""
-    # Rounded, so that the last bits of a mixture do not decide.
+    """Draws the assignments of a round by responsibilities with public coins, shape (n_clients,)."""
+    # Rounded, so that the last bits of a mixture don't matter.
     bounds = np.rint(np.cumsum(responsibilities, axis=1) * 2.0**_SHARE_BITS)
     draws = uniforms(_public_stream(federation, "assignments", coming), len(bounds)) * bounds[:, -1]
     return (draws[:, None] > bounds).sum(axis=1)
 
 
 def _selected(federation: Federation, state: FederatedState, rows: ClientRows, silo: Silo, stream: KeyStream) -> int:
-    """The model that the client selects by its counts of correct rows, or by what bounded losses leave."""
+    """Returns the model that the client selects by its scores: correct rows, or gaps of bounded losses."""
     model, by_loss = model_of(federation.shape), federation.clustering.select_by is SelectionScore.LOSS
     most = 1 << GAIN_BITS if by_loss else 1
     found = scores(model, list(state.models), rows, by_loss=by_loss)
@@ -348,12 +348,12 @@ def _first_models(federation: Federation, n_models: int) -> NDArray[np.float64]:
 
 
 def _public_stream(federation: Federation, *purpose: str | int) -> KeyStream:
-    """A stream that anyone can draw again."""
+    """Returns a stream that anyone can draw again."""
     return KeyStream(federation.public_seed, encode_label("clustered_fl", *purpose))
 
 
 def _true_cluster(silo: Silo) -> int:
-    """The oracle's knowledge."""
+    """Returns the cluster that the oracle knows."""
     if silo.true_cluster is None:
         raise ValueError(f"true_cluster of {silo.client_id} must be given for the oracle, got None; name the clusters.")
     return silo.true_cluster

@@ -49,26 +49,26 @@ class Mixture(NamedTuple):
 
 
 def overlap(separation: float) -> float:
-    """MPO: 2 Q(separation), in [0, 1]."""
+    """Returns the MPO, 2 Q(separation), in [0, 1]."""
     return math.erfc(separation / math.sqrt(2.0))
 
 
 def switch_round(separation: float, rounds: int) -> int:
-    """E_c: the last round of sampled clusters, int((1 - MPO) rounds / 2), at least the first round."""
+    """Returns E_c, the last round of sampled clusters: int((1 - MPO) rounds / 2), at least the first round."""
     return max(1, int((1.0 - overlap(separation)) * rounds / 2.0))
 
 
 def cluster_updates(
     updates: NDArray[np.float64], n_clusters: int, view: UpdateView, stream: KeyStream, *, search: bool = False
 ) -> Mixture:
-    """The mixture of `n_clusters`, or the best separated one of 2 to `n_clusters`.
+    """Returns the mixture of `n_clusters`, or the best separated one of 2 to `n_clusters`.
 
     Args:
       updates: shape (n_clients, n_parameters).
       n_clusters: >= 1; more than n_clients count as n_clients.
       view: what is clustered.
       stream: public.
-      search: whether smaller numbers are tried, too.
+      search: True to try smaller numbers, too.
     """
     largest = min(n_clusters, len(updates))
     numbers = range(min(2, largest), largest + 1) if search else (largest,)
@@ -79,9 +79,9 @@ def cluster_updates(
 def own_clusters(
     models: NDArray[np.float64], n_clusters: int, view: UpdateView, stream: KeyStream, *, search: bool = False
 ) -> tuple[NDArray[np.int64], float]:
-    """Clusters of clients by models that they trained apart, and their separation; by k-means of ten starts.
+    """Clusters clients by models that they trained apart, and returns the separation; by k-means of ten starts.
 
-    The noise of all clients is alike, and a mixture that gives each cluster a variance of its own is easily deceived by
+    The noise of all clients is similar, and a mixture with a separate variance for each cluster is easily misled by
     few of them.
 
     Args:
@@ -89,7 +89,7 @@ def own_clusters(
       n_clusters: >= 1; more than n_clients count as n_clients.
       view: what is clustered.
       stream: public.
-      search: whether smaller numbers from 2 on are tried, too.
+      search: True to try smaller numbers from 2 on, too.
 
     Returns:
       Shape (n_clients,); and the smallest distance of two means over twice the stddev around means, per coordinate,
@@ -110,9 +110,9 @@ def own_clusters(
 
 
 def project(updates: NDArray[np.float64], n_clusters: int, view: UpdateView) -> NDArray[np.float64]:
-    """Coordinates of updates, centered, shape (n_clients, n_dimensions), with a mean variance of 1 (or 0).
+    """Returns coordinates of updates, centered, shape (n_clients, n_dimensions), with a mean variance of 1 (or 0).
 
-    Principal components come from the Gram matrix of clients, which is small where the models are large.
+    Principal components come from the Gram matrix of clients, which is small even if the models are large.
     """
     centered = updates - updates.mean(axis=0)
     if view is not UpdateView.RAW:
@@ -129,7 +129,7 @@ def project(updates: NDArray[np.float64], n_clusters: int, view: UpdateView) -> 
 
 
 def fit_mixture(points: NDArray[np.float64], n_clusters: int, stream: KeyStream) -> Mixture:
-    """The likeliest spherical mixture of ten starts with k-means++ centers, single-threaded; one point is its own.
+    """Fits the likeliest spherical mixture of ten starts with k-means++ centers, single-threaded.
 
     Args:
       points: shape (n_points, n_dimensions), of mean variance 1.

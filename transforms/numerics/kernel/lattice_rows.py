@@ -1,4 +1,4 @@
-"""Rows of numbers as lattice integers by the compiled library: what `lattice.quantize` computes, bit for bit."""
+"""Quantizes rows by the compiled library, with the same integers as `lattice.quantize`, bit for bit."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ def lattice_rows(
 
     Returns:
       int32, shape (n_rows, n_features), and the indices of the rows in it that are zero, since they are so long that
-      NumPy must shrink them. None where NumPy must do all the work.
+      NumPy must shrink them. None if NumPy must do all the work.
     """
     found = library()
     if found is None or points.dtype not in (np.float32, np.float64) or points.ndim != 2 or not points.shape[1]:

@@ -1,6 +1,6 @@
-"""The compiled library beside this file, if it was built here from the sources beside it.
+"""The compiled library next to this file, if it was built here from the sources next to it.
 
-`setup.py` builds it where there is a C compiler. It has no part of Python's interface, so one library serves all
+`setup.py` builds it if there is a C compiler. It doesn't use Python's API, so one library serves all
 versions of Python.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 SWITCH = "DAPPLE_KERNEL"
-"""Variable that chooses among the ways to the same integers: `numpy`, `baseline`, `avx2` or `avx512`."""
+"""Variable that chooses an implementation with the same integers: `numpy`, `baseline`, `avx2` or `avx512`."""
 LEVELS = {"numpy": 0, "baseline": 1, "avx2": 3, "avx512": 4}
 _FOLDER = pathlib.Path(__file__).parent
 _NAME = "_rows.so"
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class Library(NamedTuple):
-    """A library that is loaded.
+    """A loaded library.
 
     Attributes:
       add_rows: `dapple_add_rows` of rows.c.
@@ -31,7 +31,7 @@ class Library(NamedTuple):
       scratch: numbers of its scratch space by number of features.
       add_scatter: `dapple_add_scatter` of scatter.c.
       scatter_scratch: numbers of its scratch space by number of features.
-      level: the vectors that it uses here, a value of `LEVELS` above 0.
+      level: vector instructions that it uses here, a value of `LEVELS` above 0.
     """
 
     add_rows: Callable[..., int]
@@ -44,11 +44,11 @@ class Library(NamedTuple):
 
     @classmethod
     def of(cls, path: pathlib.Path, most: int) -> "Library | None":
-        """Loads a library; None if it was built from other sources, or is none.
+        """Loads a library; returns None if it was built from other sources, or isn't a library.
 
         Args:
           path: of the library.
-          most: the level that it may use at most.
+          most: highest level that it may use.
         """
         try:
             found = ctypes.CDLL(str(path))
@@ -87,13 +87,13 @@ _ARGUMENTS: dict[str, list[Any]] = {
 
 
 def sources_digest() -> str:
-    """SHA-256 of the C sources, as `setup.py` gives it to the compiler."""
+    """Returns the SHA-256 of the C sources, as `setup.py` passes it to the compiler."""
     return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(_FOLDER.glob("*.c")))).hexdigest()
 
 
 @functools.cache
 def library() -> Library | None:
-    """The library of this process; None where NumPy does the work."""
+    """Returns the library of this process; None if NumPy does the work."""
     most = LEVELS.get(os.environ.get(SWITCH, ""), max(LEVELS.values()))
     found = Library.of(_FOLDER / _NAME, most) if most else None
     if found is None:

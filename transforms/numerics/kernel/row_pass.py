@@ -19,10 +19,10 @@ _NO_RADIUS = 2.0**31
 
 
 class CompiledPass(NamedTuple):
-    """Centers as the library reads them.
+    """Centers in the library's layout.
 
     Attributes:
-      library: that computes.
+      library: runs the pass.
       centers: integers as float64, C order, shape (n_centers, n_features).
       tiles: shape (n_tiles, n_features, lanes): 2 * 2**bits times the centers, zeros beyond the last one.
       bias: shape (n_tiles, lanes): the rest of each code, a very low one beyond the last center.
@@ -46,7 +46,7 @@ class CompiledPass(NamedTuple):
           norm: L2 norm of rows, at most; lattice units.
 
         Returns:
-          None where NumPy must do the work: there is no library, or a code could reach 2**53.
+          None if NumPy must do the work: there is no library, or a code could reach 2**53.
         """
         found = library()
         if found is None or not centers.size:
@@ -74,7 +74,7 @@ class CompiledPass(NamedTuple):
         shortens: bool = False,
         first_cells: NDArray[np.int64] | None = None,
     ) -> None:
-        """Adds rows as the `RowPass` of the core says; each is checked before it is given a label."""
+        """Adds rows like the `RowPass` of the core; each row is checked before it gets a label."""
         if not is_matrix(rows, np.int32, self.centers.shape[1]):
             raise refused_rows()
         self._check_cells(tally, len(rows), first_cells)
@@ -105,7 +105,7 @@ class CompiledPass(NamedTuple):
             raise refused_rows()
 
     def _check_cells(self, tally: Tally, n_rows: int, first_cells: NDArray[np.int64] | None) -> None:
-        """Refuses cells beyond the tally, since the library writes where it is asked to."""
+        """Refuses cells beyond the tally, since the library doesn't check where it writes."""
         size, n_features = self.centers.shape
         highest, fits = 0, any(is_matrix(tally.sums, np.int64, width) for width in (0, n_features))
         if first_cells is not None and len(first_cells):
@@ -119,7 +119,7 @@ class CompiledPass(NamedTuple):
 
 
 def add_outer(total: NDArray[np.int64], rows: NDArray[np.int32], norm: float) -> bool:
-    """Adds the outer products of rows, as `row_pass.add_outer` checked them; False where NumPy must do the work.
+    """Adds the outer products of rows, as checked by `row_pass.add_outer`; returns False if NumPy must do the work.
 
     Raises:
       LatticeOverflowError: if a row is longer than `norm`.
@@ -135,10 +135,10 @@ def add_outer(total: NDArray[np.int64], rows: NDArray[np.int32], norm: float) ->
 
 
 def start() -> bool:
-    """Has statistics of this process ask the compiled library first.
+    """Makes statistics of this process try the compiled library first.
 
     Returns:
-      Whether there is one, which adds rows up without the interpreter's lock, so that threads of one process serve.
+      True if there is a library. It adds up rows without the interpreter's lock, so that threads of one process help.
     """
     use(Kernel(CompiledPass.of, lattice_rows, add_outer))
     return library() is not None

@@ -12,7 +12,7 @@ PSEUDO_CLIENTS = 200
 
 
 def scatter_bound(rows: NDArray[np.float64], samples: NDArray[np.int64]) -> float:
-    """Median Frobenius norm of a pseudo-client's scatter.
+    """Returns the median Frobenius norm of a pseudo-client's scatter.
 
     Args:
       rows: shape (q, d), centered and clipped public rows, feature units.
@@ -25,21 +25,21 @@ def scatter_bound(rows: NDArray[np.float64], samples: NDArray[np.int64]) -> floa
 
 
 def histogram_bound(labels: NDArray[np.int64], samples: NDArray[np.int64], n_bins: int) -> float:
-    """Median L2 norm of a pseudo-client's relative histogram; `labels` (q,) are the bins of the public rows."""
+    """Returns the median L2 norm of a pseudo-client's relative histogram; `labels` (q,) are the bins of public rows."""
     return _median([float(np.linalg.norm(_counts(labels[sample], n_bins))) / samples.shape[1] for sample in samples])
 
 
 def sums_bound(
     rows: NDArray[np.float64], labels: NDArray[np.int64], samples: NDArray[np.int64], n_clusters: int
 ) -> float:
-    """Median L2 norm of a pseudo-client's stacked sums per cluster, in feature units (not divided by its rows)."""
+    """Returns the median L2 norm of a pseudo-client's stacked sums per cluster, feature units, not divided by rows."""
     return _median([float(np.linalg.norm(_sums(rows[sample], labels[sample], n_clusters))) for sample in samples])
 
 
 def means_bound(
     rows: NDArray[np.float64], labels: NDArray[np.int64], samples: NDArray[np.int64], n_clusters: int
 ) -> float:
-    """Median L2 norm of a pseudo-client's stacked means per cluster, in feature units."""
+    """Returns the median L2 norm of a pseudo-client's stacked means per cluster, in feature units."""
     norms = []
     for sample in samples:
         counts = np.maximum(_counts(labels[sample], n_clusters), 1.0)
@@ -48,7 +48,7 @@ def means_bound(
 
 
 def presence_bound(labels: NDArray[np.int64], samples: NDArray[np.int64], n_clusters: int) -> float:
-    """Median number of clusters in which a pseudo-client has rows."""
+    """Returns the median number of clusters in which a pseudo-client has rows."""
     return _median([float((_counts(labels[sample], n_clusters) > 0).sum()) for sample in samples])
 
 
@@ -61,12 +61,12 @@ def _sums(rows: NDArray[np.float64], labels: NDArray[np.int64], n_clusters: int)
 
 
 def _median(norms: list[float]) -> float:
-    """Median, kept above zero, in proportion to the largest norm, so that it can be a scale."""
+    """Returns the median, kept above zero in proportion to the largest norm, so that it can be a scale."""
     return max(float(np.median(norms)), 1e-9 * (max(norms) or 1.0))
 
 
 def squared_bound(centers: NDArray[np.float64], max_distance: float = math.inf) -> int:
-    """Squared distance at which costs are capped.
+    """Returns the squared distance at which costs are capped.
 
     No row of the clipping ball is farther from its nearest center than from the innermost one, and that is at most the
     clipping norm and this center's norm away: a cap there cuts nothing off.

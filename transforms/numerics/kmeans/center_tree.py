@@ -1,6 +1,6 @@
-"""The tree of released centers: Ward linkage, each center weighed by its noisy size. Post-processing, so it is free.
+"""The tree of released centers: Ward linkage, with noisy sizes as weights. Post-processing, so it costs nothing.
 
-Where a clustering has more clusters than the data, the tree says which of them belong together. To cut it answers
+If a clustering has more clusters than the data, the tree shows which of them belong together. Cutting it answers
 "which k" without another look at any row.
 """
 
@@ -15,11 +15,11 @@ CLEAR = 5.0
 rows is smaller in 95% of draws at 2 features and 20 centers, and smaller yet at more features or fewer centers."""
 
 LEAST_WEIGHT = 1.0
-"""Of a center whose noisy size is smaller."""
+"""Weight of a center whose noisy size is smaller."""
 
 
 def ward_tree(centers: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Merges of the two centers, or groups of centers, whose union costs least, until one group is left.
+    """Merges the two groups of centers whose union costs least, until one group is left.
 
     Args:
       centers: shape (k, d), finite, any unit.
@@ -28,7 +28,7 @@ def ward_tree(centers: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArr
     Returns:
       Shape (k - 1, 4), a linkage matrix of SciPy, which can draw and cut it: two nodes (k + i is the group of
       merge i), height, and number of centers in the union. The height is the root of twice what the merge adds to the
-      sum of squared distances. Heights ascend. Where all sizes are 1, it is SciPy's own Ward linkage.
+      sum of squared distances. Heights ascend. If all sizes are 1, it equals SciPy's Ward linkage.
 
     Source: Ward (1963), "Hierarchical grouping to optimize an objective function".
     """
@@ -63,7 +63,7 @@ def ward_tree(centers: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArr
 
 
 def union_sums(tree: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sum of the values of all centers in the union that each merge makes.
+    """Adds up the values of all centers in the union that each merge makes.
 
     Args:
       tree: shape (k - 1, 4), of `ward_tree`.
@@ -79,30 +79,30 @@ def union_sums(tree: NDArray[np.float64], values: NDArray[np.float64]) -> NDArra
 
 
 def weights_of(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What centers of these noisy sizes weigh, shape (k,)."""
+    """Returns the weights of centers of these noisy sizes, shape (k,)."""
     return np.maximum(np.nan_to_num(sizes, nan=0.0, posinf=0.0), LEAST_WEIGHT)
 
 
 def _costs(
     place: NDArray[np.float64], weight: float, places: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """What merging one group with each other one adds to the sum of squared distances, shape (k,)."""
+    """Returns the increase of the sum of squared distances for merging one group with each other one, shape (k,)."""
     return np.asarray(weight * weights / (weight + weights) * ((places - place) ** 2).sum(axis=1))
 
 
 def joined_below(centers: NDArray[np.float64], sizes: NDArray[np.float64], least: float) -> NDArray[np.int64]:
-    """Groups of centers with noisy sizes of at least `least`, as far as all of them together have that.
+    """Joins centers to groups with noisy sizes of at least `least`, as far as possible.
 
     While there is a smaller group, the smallest one joins the one with which its union costs least. So a small cluster
-    that lies far off joins its nearest relative alone, and not all that a cut of the tree would leave as one with it.
+    far away joins only its nearest neighbor, and not all centers that a cut of the tree would join.
 
     Args:
       centers: shape (k, d), finite, any unit.
-      sizes: shape (k,), noisy, finite; that of a group is the sum of its own.
+      sizes: shape (k,), noisy, finite; a group's size is their sum.
       least: in units of `sizes`.
 
     Returns:
-      Shape (k,): the lowest index of the centers that are one with each.
+      Shape (k,): the lowest index in the group of each center.
     """
     groups, counts, weights = np.arange(len(centers)), sizes.astype(float), weights_of(sizes)
     places = centers / max(float(np.abs(centers).max(initial=0.0)), 1e-300)
@@ -121,17 +121,17 @@ def joined_below(centers: NDArray[np.float64], sizes: NDArray[np.float64], least
 def noise_heights(
     tree: NDArray[np.float64], sizes: NDArray[np.float64], variances: NDArray[np.float64], n_features: int
 ) -> NDArray[np.float64]:
-    """Below which height a merge is what noise alone makes of two centers that are the same.
+    """Returns the heights below which noise alone explains the merge of two equal centers.
 
     Args:
       tree: shape (k - 1, 4), of `ward_tree`.
-      sizes: shape (k,), those it was made of.
-      variances: shape (k,): noise variance of a coordinate of each center; NaN where that is not known.
+      sizes: shape (k,), from which the tree was made.
+      variances: shape (k,): noise variance of a coordinate of each center; NaN if unknown.
       n_features: d.
 
     Returns:
       Shape (k - 1,): the height of two centers whose squared distance is two stddevs above its mean under noise
-      alone; NaN where the noise is not known.
+      alone; NaN if the noise is unknown.
     """
     n_clusters = len(sizes)
     weights = weights_of(sizes)
@@ -150,10 +150,10 @@ class Branch(NamedTuple):
     """A merge as it is drawn.
 
     Attributes:
-      places: of its two groups among the leaves, numbers that are whole for leaves.
-      ends: where each of the two begins: what its own merge cost, 0 for a leaf.
-      height: what this merge costs, as `CenterTree.rises`.
-      in_noise: whether noise alone may explain it.
+      places: positions of its two groups among the leaves; integers for leaves.
+      ends: start of each of the two: the cost of its own merge, 0 for a leaf.
+      height: cost of this merge, as in `CenterTree.rises`.
+      in_noise: True if noise alone may explain it.
     """
 
     places: tuple[float, float]
@@ -164,11 +164,11 @@ class Branch(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CenterTree:
-    """Merges of k released centers, and what noise says of them.
+    """Merges of k released centers, and the heights that noise reaches.
 
     Attributes:
       merges: shape (k - 1, 4), of `ward_tree`.
-      floors: shape (k - 1,): heights that noise alone reaches; NaN where the noise is not known.
+      floors: shape (k - 1,): heights that noise alone reaches; NaN if the noise is unknown.
       weight: of all centers together.
     """
 
@@ -180,7 +180,7 @@ class CenterTree:
     def of(
         cls, centers: NDArray[np.float64], sizes: NDArray[np.float64], variances: NDArray[np.float64] | None = None
     ) -> Self:
-        """The tree of centers.
+        """Creates the tree of centers.
 
         Args:
           centers: shape (k, d), finite, any unit.
@@ -200,16 +200,16 @@ class CenterTree:
 
     @property
     def in_noise(self) -> NDArray[np.bool_]:
-        """Which merges noise alone may explain, shape (k - 1,)."""
+        """Mask of the merges that noise alone may explain, shape (k - 1,)."""
         return self.merges[:, 2] <= np.nan_to_num(self.floors, nan=-1.0)
 
     @property
     def rises(self) -> NDArray[np.float64]:
-        """Root of what each merge adds to the mean squared distance of rows, shape (k - 1,), unit of the centers."""
+        """Root of each merge's increase of the mean squared distance of rows, shape (k - 1,), unit of the centers."""
         return np.asarray(self.merges[:, 2] / np.sqrt(2.0 * self.weight))
 
     def cut(self, n_groups: int) -> NDArray[np.int64]:
-        """Which centers belong together in this many groups, from 1 to k: the lowest index of each one's group."""
+        """Groups the centers into this many groups, from 1 to k: returns the lowest index in each one's group."""
         firsts, groups = np.arange(self.n_clusters + len(self.merges)), np.arange(self.n_clusters)
         for step, pair in enumerate(self.merges[: self.n_clusters - n_groups, :2].astype(int)):
             one, other = sorted(firsts[pair])
@@ -218,24 +218,24 @@ class CenterTree:
         return groups
 
     def gap(self, n_groups: int) -> float:
-        """By what the merge after this many groups costs more than the one before: the ratio of their costs."""
+        """Returns the ratio of the costs of the merge after this many groups and the one before."""
         heights = self._heights()[self.n_clusters - n_groups - 1 :][:2]
         return float((heights[1] / max(heights[0], 1e-300)) ** 2)
 
     def between(self, n_groups: int) -> float:
-        """A place among `rises` that lies between these two merges."""
+        """Returns a value of `rises` that lies between these two merges."""
         one, other = self.rises[self.n_clusters - n_groups - 1 :][:2]
         floor = self._heights()[self.n_clusters - n_groups - 1] / (2.0 * self.weight) ** 0.5
         return float(np.sqrt(max(one, floor, 1e-3 * other) * other))
 
     def widest_gap(self, least: float = CLEAR) -> int | None:
-        """The number of groups, from 2 to k - 1, after which the next merge costs most beside the one before.
+        """Returns the number of groups, from 2 to k - 1, after which the merge costs rise most.
 
         Args:
           least: factor of their costs below which no gap counts.
 
         Returns:
-          None where no gap counts, or every merge lies in the noise.
+          None if no gap counts, or every merge lies in the noise.
         """
         heights = self._heights()
         if len(heights) < 2 or self.in_noise.all():
@@ -244,14 +244,14 @@ class CenterTree:
         return found if self.gap(found) >= least else None
 
     def _heights(self) -> NDArray[np.float64]:
-        """Heights, where those in the noise count as much as noise reaches."""
+        """Returns the heights, with those in the noise raised to what noise reaches."""
         return np.asarray(np.maximum.accumulate(np.fmax(self.merges[:, 2], self.floors)))
 
     def branches(self, n_leaves: int) -> tuple[list[int], list[Branch]]:
-        """The last merges as they are drawn, so that none crosses another.
+        """Returns the last merges as they are drawn, so that none crosses another.
 
         Args:
-          n_leaves: groups of centers that are not drawn any further, from 1 to k.
+          n_leaves: groups of centers that are drawn as leaves, from 1 to k.
 
         Returns:
           The lowest index of the centers of each leaf, from the top, and the merges, lowest first.

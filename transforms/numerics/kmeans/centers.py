@@ -1,4 +1,4 @@
-"""From noisy sums and counts to centers, with guards for small counts and shrinkage to public information."""
+"""Computes centers from noisy sums and counts, with guards for small counts and shrinkage to public information."""
 
 import itertools
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ GUARD_STDDEVS = 2.0
 def unexplained(
     squared: NDArray[np.float64], expected: NDArray[np.float64], n_coordinates: int, stddevs: float = 2.0
 ) -> NDArray[np.float64]:
-    """What squared distances show beyond noise: their excess over the expected one and some of its stddevs.
+    """Returns the excess of squared distances over what noise explains: their expectation and some of its stddevs.
 
     Args:
       squared: shape (n,): squared distances.
       expected: shape (n,): their expectation by Gaussian noise alone, equal in every coordinate.
       n_coordinates: over which each distance sums.
-      stddevs: > 0; more where many distances are looked at.
+      stddevs: > 0; larger for many distances.
 
     Returns:
       shape (n,), possibly negative.
@@ -78,12 +78,12 @@ class NoisyMeans(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """What public data (or earlier releases) say of each center.
+    """Public data (or earlier releases) about each center.
 
     Attributes:
       means: shape (n_clusters, d), feature units.
       variances: shape (n_clusters,): expected squared error of each mean, feature units squared; infinite
-        where nothing is known and `means` are only a fallback.
+        if nothing is known and `means` are only a fallback.
       bias: squared bias that no amount of public data removes, feature units squared.
     """
 
@@ -93,13 +93,13 @@ class Prior(NamedTuple):
 
     @property
     def informative(self) -> bool:
-        """Whether every mean has a finite expected error."""
+        """True if every mean has a finite expected error."""
         return bool(np.isfinite(self.variances).all())
 
     def widened(self, noisy: NoisyMeans, stddevs: float = 2.0) -> "Prior":
-        """The prior with larger variances where noisy means lie farther off than their noise explains.
+        """Returns the prior with larger variances if noisy means are farther off than their noise explains.
 
-        `stddevs` are as of `unexplained`. There the public data do not speak for the cluster, and the distance shows
+        `stddevs` are as in `unexplained`. There the public data don't represent the cluster, and the distance shows
         how far they are off.
         """
         squared = ((noisy.means - self.means) ** 2).sum(axis=1)
@@ -107,20 +107,20 @@ class Prior(NamedTuple):
         return self._replace(variances=np.maximum(self.variances, beyond_noise))
 
     def updated(self, means: NDArray[np.float64], noisy: NoisyMeans) -> "Prior":
-        """The prior of the next round: `means`, which blended this prior with `noisy`."""
+        """Returns the prior of the next round: `means`, which blended this prior with `noisy`."""
         if not self.informative:
             return self._replace(means=means)
         return self._replace(means=means, variances=1.0 / (1.0 / self.variances + 1.0 / noisy.variances) + self.bias)
 
 
 def guarded_means(noisy: NoisyMeans, prior: Prior) -> NDArray[np.float64]:
-    """Noisy means where the count is above `GUARD_STDDEVS` noise stddevs, else prior means; shape (n_clusters, d)."""
+    """Returns noisy means for counts above `GUARD_STDDEVS` noise stddevs, else prior means; shape (n_clusters, d)."""
     trusted = noisy.counts > GUARD_STDDEVS * noisy.counts_stddev
     return np.where(trusted[:, None], noisy.means, prior.means)
 
 
 def printed_means(noisy: NoisyMeans, prior: Prior) -> NDArray[np.float64]:
-    """Noisy sums over noisy counts, whatever these are, shape (n_clusters, d); the prior's mean for a count of zero.
+    """Divides noisy sums by noisy counts of any sign, shape (n_clusters, d); the prior's mean for a count of zero.
 
     Source: Scott et al. (2025), Algorithm 1, line 24.
     """
@@ -129,7 +129,7 @@ def printed_means(noisy: NoisyMeans, prior: Prior) -> NDArray[np.float64]:
 
 
 def shrunken_means(noisy: NoisyMeans, prior: Prior) -> NDArray[np.float64]:
-    """Inverse-variance blend of noisy means and prior means, shape (n_clusters, d).
+    """Blends noisy means and prior means by inverse variance, shape (n_clusters, d).
 
     lambda = v_prior / (v_prior + v_noise) is the weight of the private mean: it goes to one as the noise
     vanishes and to zero as it grows.
@@ -141,7 +141,7 @@ def shrunken_means(noisy: NoisyMeans, prior: Prior) -> NDArray[np.float64]:
 def public_prior(
     rows: NDArray[np.float64], labels: NDArray[np.int64], weights: NDArray[np.float64], fallback: NDArray[np.float64]
 ) -> Prior:
-    """Mean of the public rows of each cluster, weighted by released weights.
+    """Returns the mean of the public rows of each cluster, weighted by released weights.
 
     Args:
       rows: shape (q, d), feature units.
@@ -167,16 +167,16 @@ def public_prior(
 
 
 def last_means(releases: Sequence[Release], n_clusters: int) -> NoisyMeans | None:
-    """Sums and counts of the last round that released both per cluster, in its own order of the clusters.
+    """Returns sums and counts of the last round that released both per cluster, in its order of the clusters.
 
-    Sums are measured from wherever the round measured them: the frame's center, or the centers before it.
+    Sums keep the round's origin: the frame's center, or the centers before it.
 
     Args:
       releases: of a run, in order, with their lattice units.
       n_clusters: of the run's model; at most as many as the round summed.
 
     Returns:
-      None where no round did.
+      None if no round did.
     """
     found = None
     for sums, counts in itertools.pairwise(releases):
@@ -187,5 +187,5 @@ def last_means(releases: Sequence[Release], n_clusters: int) -> NoisyMeans | Non
 
 
 def released_as(releases: Sequence[Release], role: Role) -> Release | None:
-    """The last release of a role; None where there is none."""
+    """Returns the last release of a role; None if there is none."""
     return next((each for each in reversed(releases) if meaning_of(each.plan.spec).role is role), None)

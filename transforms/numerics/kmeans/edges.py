@@ -1,7 +1,7 @@
-"""Released centers against the public bounds to which rows were clipped.
+"""Compares released centers with the public bounds to which rows were clipped.
 
-The mean of numbers that all lie inside of bounds lies at an end of them only if nearly all of these numbers do. Where
-that is no value that rows have often, such as 0, rows beyond the bounds were clipped to it.
+The mean of numbers that all lie inside of bounds lies at an end of them only if nearly all of these numbers do. If
+rows don't often have that value, as they do 0, rows beyond the bounds were clipped to it.
 """
 
 from typing import NamedTuple
@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 NEAR = 0.01
-"""A center this near to an end, as a share of the width between the ends, lies at it; noise comes on top."""
+"""Distance within which a center lies at an end, as a share of the width between the ends; noise comes on top."""
 BLURRED = 0.02
-"""A center whose noise is a larger share of that width is not judged."""
+"""Noise, as a share of that width, above which a center is not judged."""
 
 
 class Bounds(NamedTuple):
@@ -27,16 +27,16 @@ class Bounds(NamedTuple):
         return cls(np.full(n_features, -np.inf), np.full(n_features, np.inf))
 
     def inside(self, other: "Bounds") -> "Bounds":
-        """Both at once."""
+        """Returns the intersection of both bounds."""
         return Bounds(np.maximum(self.lower, other.lower), np.minimum(self.upper, other.upper))
 
 
 class AtEnds(NamedTuple):
-    """Which centers lie at an end, shape (k, d) each.
+    """Masks of centers that lie at an end, shape (k, d) each.
 
     Attributes:
-      judged: whether noise leaves it visible.
-      lower: whether a judged center lies at the lower end.
+      judged: True if noise doesn't hide it.
+      lower: True for a judged center at the lower end.
       upper: likewise.
     """
 
@@ -46,12 +46,12 @@ class AtEnds(NamedTuple):
 
 
 def at_ends(centers: NDArray[np.float64], bounds: Bounds, noise: NDArray[np.float64]) -> AtEnds:
-    """Centers at, or beyond, an end of their bounds.
+    """Finds centers at, or beyond, an end of their bounds.
 
     Args:
       centers: shape (k, d), feature units.
       bounds: of the rows behind them.
-      noise: shape (k,): noise stddev of one coordinate of each center, feature units; NaN where it is not known.
+      noise: shape (k,): noise stddev of one coordinate of each center, feature units; NaN if unknown.
     """
     width, blur = bounds.upper - bounds.lower, noise[:, None]
     with np.errstate(invalid="ignore"):
@@ -61,15 +61,15 @@ def at_ends(centers: NDArray[np.float64], bounds: Bounds, noise: NDArray[np.floa
 
 
 def at_sphere(offsets: NDArray[np.float64], radius: float, noise: NDArray[np.float64]) -> tuple[NDArray[np.bool_], ...]:
-    """Centers at, or beyond, the sphere of a ball to which rows were clipped.
+    """Finds centers at, or beyond, the sphere of a ball to which rows were clipped.
 
     Args:
       offsets: shape (k, d): centers less the middle of the ball, feature units.
       radius: of the ball, feature units.
-      noise: as of `at_ends`.
+      noise: as in `at_ends`.
 
     Returns:
-      judged, and at the sphere, shape (k,) each. Noise makes a center longer by what is known, which is taken off.
+      judged, and at the sphere, shape (k,) each. The known lengthening of a center by noise is subtracted.
     """
     with np.errstate(invalid="ignore"):
         judged = noise <= BLURRED * radius

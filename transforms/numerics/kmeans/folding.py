@@ -1,4 +1,4 @@
-"""Centers after a noisy update: moved at most so far, and brought back into the domain. All of it is free."""
+"""Postprocesses centers after a noisy update: limits their moves and brings them back into the domain, at no cost."""
 
 import numpy as np
 from numpy.typing import NDArray

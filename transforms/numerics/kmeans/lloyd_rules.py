@@ -22,7 +22,7 @@ MOST_ROUNDS = 7
 
 
 class Problem(NamedTuple):
-    """What the rules know: n_rows (None if it is not public), n_clusters, n_features, and the budget of the rounds.
+    """Inputs of the rules: n_rows (None if it is not public), n_clusters, n_features, and the budget of the rounds.
 
     Attributes:
       noise_multiplier: z, > 0.
@@ -37,12 +37,12 @@ class Problem(NamedTuple):
 
 
 def box_of(options: DPLloydConfig) -> Box:
-    """The box in which rows are clustered: the domain, or what bounds by column are mapped to; nobody else makes it."""
+    """Returns the box in which rows are clustered: the domain, or the range of mapped columns; made only here."""
     return Box(*options.interval)
 
 
 def radius(n_clusters: int, n_features: int, factor: float) -> float:
-    """`factor` times half the diagonal of a cube with 1/k of the domain's volume, half sides.
+    """Returns `factor` times half the diagonal of a cube with 1/k of the domain's volume, half sides.
 
     Source: Diaa et al. (2025), Equation 25.
     """
@@ -50,7 +50,7 @@ def radius(n_clusters: int, n_features: int, factor: float) -> float:
 
 
 def sums_weight(variant: LloydVariant, n_features: int) -> float:
-    """Share of the sums if that of the counts is 1.
+    """Returns the share of the sums if that of the counts is 1.
 
     Shares are 1 / noise multiplier^2 for Gaussian noise (Diaa et al., Equations 19 and 31), epsilons for Laplace
     noise (Su et al.: that of the counts is (4 d rho^2)^(1/3) times that of one coordinate).
@@ -63,13 +63,13 @@ def sums_weight(variant: LloydVariant, n_features: int) -> float:
 
 
 def n_rounds(variant: LloydVariant, problem: Problem, scaled_radius: float, fewest: int) -> int:
-    """Rounds whose error stays below `MEAN_SQUARED_ERROR` each, from `fewest` to `MOST_ROUNDS`.
+    """Returns the number of rounds whose error stays below `MEAN_SQUARED_ERROR` each, from `fewest` to `MOST_ROUNDS`.
 
     Args:
       variant: `fast`, `g` or `su`.
       problem: sizes and noise.
       scaled_radius: radius in half sides.
-      fewest: used as it is where n is not public: a number of rounds shows, so it cannot follow a private count.
+      fewest: used unchanged if n is not public: the number of rounds is visible, so it can't follow a private count.
 
     Source: Diaa et al. (2025), Equations 21 and 33; Su et al. (2016), Section 3.
     """

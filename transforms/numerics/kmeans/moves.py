@@ -1,4 +1,4 @@
-"""From a noisy relative sum and a noisy count to the move of a center, plain or shrunken by its known noise."""
+"""Computes moves of centers from noisy relative sums and counts, plain or shrunken by their known noise."""
 
 import math
 from typing import NamedTuple
@@ -9,28 +9,28 @@ from numpy.typing import NDArray
 from dapple_dp.transforms.numerics.kmeans.centers import unexplained
 
 _FEWEST_SHARE = 0.1
-"""Smallest count that a move is divided by, in shares of the mean count, unless `_FEWEST_STDDEVS` are less."""
+"""Smallest count to divide a move by, in shares of the mean count, unless `_FEWEST_STDDEVS` are less."""
 _FEWEST_STDDEVS = 3.0
-"""In noise stddevs of a count: a small cluster among many rows moves by its own count."""
+"""The same in noise stddevs of a count: a small cluster among many rows moves by its own count."""
 _NO_ROWS = 1e-9
 
 
 def divided(sums: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Noisy sums over noisy counts of any sign, shape of `sums`; a count of zero counts as a tiny one."""
+    """Divides noisy sums by noisy counts of any sign, shape of `sums`; a count of zero counts as a tiny one."""
     return sums / np.where(np.abs(counts) < _NO_ROWS, _NO_ROWS, counts)[:, None]
 
 
 def blended_counts(counts: NDArray[np.float64], stddev: float, n_rows: float) -> NDArray[np.float64]:
-    """Noisy counts pulled to equal ones as far as their noise asks for.
+    """Pulls noisy counts toward equal ones as far as their noise requires.
 
     Args:
       counts: shape (n_clusters,), may be negative.
       stddev: noise stddev of one count.
-      n_rows: > 0, public or noisy: what the counts add up to.
+      n_rows: > 0, public or noisy: sum of the counts.
 
     Returns:
-      shape (n_clusters,), from a tenth of the mean count, or three noise stddevs (and one row) where these are less,
-      to `n_rows`. Before the data are seen, shares of the rows are taken as uniform on the simplex: their stddev is
+      shape (n_clusters,), from a tenth of the mean count, or three noise stddevs (and one row) if these are less,
+      to `n_rows`. The prior of the shares of rows is uniform on the simplex: their stddev is
       sqrt((k - 1) / (k + 1)) / k.
     """
     n_clusters = len(counts)
@@ -42,7 +42,7 @@ def blended_counts(counts: NDArray[np.float64], stddev: float, n_rows: float) ->
 
 
 def shrunken(sums: NDArray[np.float64], counts: NDArray[np.float64], stddev: float) -> NDArray[np.float64]:
-    """Moves sums / counts, each shrunken by the factor max(0, 1 - v / |move|^2), shape of `sums`.
+    """Returns moves sums / counts, each shrunken by the factor max(0, 1 - v / |move|^2), shape of `sums`.
 
     Args:
       sums: shape (n_clusters, n_features), noisy relative sums.
@@ -59,12 +59,12 @@ def shrunken(sums: NDArray[np.float64], counts: NDArray[np.float64], stddev: flo
 
 
 class Blended(NamedTuple):
-    """Moves of centers, and what is left of their errors.
+    """Moves of centers, and their remaining errors.
 
     Attributes:
       moves: shape (n_clusters, n_features).
       errors: shape (2, n_clusters): expected squared error of the moved centers by noise, inside a subspace (or in all
-        directions) and across it; zero where no move has stood out of the noise yet.
+        directions) and across it; zero if no move has exceeded the noise yet.
     """
 
     moves: NDArray[np.float64]
@@ -78,18 +78,18 @@ def blended(
     basis: NDArray[np.float64] | None,
     errors: NDArray[np.float64] | None,
 ) -> Blended:
-    """Moves of centers that earlier rounds have moved: each round counts by its noise, as in a mean of all of them.
+    """Returns moves of centers that earlier rounds have moved: each round counts by its noise, as in a mean of all.
 
-    A center with an error moves by the share of it in error and noise together, so that noise averages out over rounds.
-    What a move shows beyond both, and two stddevs of them, counts as error. A center without one moves as `shrunken`
-    says. Inside a subspace and across it moves are taken apart.
+    A center with an error moves by that error's share in error and noise, so that noise averages out over rounds.
+    The part of a move beyond both, and two stddevs of them, counts as error. A center without one moves as in
+    `shrunken`. Moves inside a subspace and across it are separate.
 
     Args:
-      sums: shape (n_clusters, n_features), and so the others as of `shrunken`.
+      sums: shape (n_clusters, n_features); this and the others as in `shrunken`.
       counts: shape (n_clusters,).
       stddev: of one entry of `sums`.
       basis: orthonormal, shape (n_features, n_dims); None, or one of all directions, for one factor.
-      errors: that of `Blended` after the round before; None before the first one.
+      errors: from `Blended` after the previous round; None before the first one.
 
     Source: Efron and Morris (1973), empirical Bayes estimation, round by round.
     """
@@ -107,7 +107,7 @@ def blended(
 def _blended(
     sums: NDArray[np.float64], counts: NDArray[np.float64], stddev: float, errors: NDArray[np.float64], n_dims: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Moves, shape of `sums`, and the errors they leave, shape (n_clusters,); noise lies in `n_dims` directions."""
+    """Returns moves, shape of `sums`, and remaining errors, shape (n_clusters,); noise lies in `n_dims` directions."""
     moves = sums / counts[:, None]
     noise = np.maximum(n_dims * (stddev / counts) ** 2, np.finfo(np.float64).tiny)
     squared = (moves**2).sum(axis=1)
@@ -118,5 +118,5 @@ def _blended(
 
 
 def total_rows(counts: NDArray[np.float64], stddev: float) -> float:
-    """Number of rows by noisy counts, at least one noise stddev of their sum."""
+    """Returns the number of rows by noisy counts, at least one noise stddev of their sum."""
     return max(float(counts.sum()), stddev * math.sqrt(len(counts)), 1.0)

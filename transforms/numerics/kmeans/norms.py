@@ -9,11 +9,11 @@ _SIGNIFICANT_STDDEVS = 2.0
 
 
 def noisy_quantile(counts: NDArray[np.float64], stddev: float, quantile: float) -> float:
-    """Grid edge below which a share of the noisy counts is.
+    """Returns the grid edge below which a share of the noisy counts lies.
 
     Args:
       counts: shape (NORM_BINS,), released.
-      stddev: noise stddev of one count; bins under two of it are taken as empty.
+      stddev: noise stddev of one count; bins below two of it count as empty.
       quantile: in (0, 1).
 
     Returns:

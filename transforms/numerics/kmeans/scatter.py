@@ -1,4 +1,4 @@
-"""From a noisy scatter matrix to the subspace of the clusters."""
+"""Computes the subspace of the clusters from a noisy scatter matrix."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +9,7 @@ from dapple_dp.transforms.numerics.one_thread import one_thread
 
 
 def unpack_symmetric(triangle: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Symmetric matrix (d, d) from its upper triangle, row by row, shape (d * (d + 1) / 2,).
+    """Returns a symmetric matrix (d, d) from its upper triangle, row by row, shape (d * (d + 1) / 2,).
 
     Example:
       >>> unpack_symmetric(np.array([1.0, 2.0, 3.0]))
@@ -26,7 +26,7 @@ def unpack_symmetric(triangle: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def trace_of(triangle: NDArray[np.float64]) -> float:
-    """Trace of the matrix that `unpack_symmetric` makes."""
+    """Returns the trace of the matrix that `unpack_symmetric` makes."""
     n_features = int((np.sqrt(8 * len(triangle) + 1) - 1) / 2)
     lengths = np.arange(n_features, 0, -1)
     return float(triangle[np.cumsum(lengths) - lengths].sum())
@@ -44,7 +44,7 @@ def shrink_to_public(
 
     Returns:
       (1 - t) private + t public, t = v_noise / (v_noise + v_public). v_public is the sampling variance
-      (trace of the public scatter / d)^2 / q, or what the two differ by beyond the noise, if that is more. With
+      (trace of the public scatter / d)^2 / q, or the difference of the two beyond the noise, if that is more. With
       vanishing noise t goes to 0; with growing noise the private part fades out.
     """
     n_public, n_features = public_rows.shape
@@ -61,6 +61,6 @@ def shrink_to_public(
 
 
 def top_eigenvectors(matrix: NDArray[np.float64], n_dims: int) -> NDArray[np.float64]:
-    """Orthonormal basis (d, n_dims) of the leading eigenvectors of a symmetric matrix, largest eigenvalue last."""
+    """Returns an orthonormal basis (d, n_dims) of a symmetric matrix's top eigenvectors, largest eigenvalue last."""
     with one_thread():
         return np.linalg.eigh(matrix)[1][:, -n_dims:]

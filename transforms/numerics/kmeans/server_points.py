@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NEIGHBORS = 10
-"""Points over which weights are averaged in full space, at most; half of those of an average cluster, at most."""
+"""Most points over which weights are averaged in full space; at most half of those of an average cluster."""
 PLENTY = 30.0
 """Noise stddevs of a bin in the mean cluster from which on weak bins are distinguished from empty ones."""
 _EMPTY_SHARE = 0.01
@@ -14,17 +14,17 @@ _EMPTY_SHARE = 0.01
 
 
 def significant_weights(noisy: NDArray[np.float64], stddev: float) -> NDArray[np.float64]:
-    """Noisy weights with those under one noise stddev set to zero; shape (q,)."""
+    """Returns noisy weights, with those under one noise stddev set to zero; shape (q,)."""
     return np.where(noisy > stddev, noisy, 0.0)
 
 
 def weights_beyond_noise(
     noisy: NDArray[np.float64], stddev: float, n_rows: float, n_clusters: int
 ) -> NDArray[np.float64]:
-    """Noisy weights of bins with those that noise alone may explain set to zero; shape (q,).
+    """Returns noisy weights of bins, with those that noise alone may explain set to zero; shape (q,).
 
-    Where the mean cluster has at least `PLENTY` noise stddevs of a bin, the threshold is as high as it must be so that
-    empty bins add at most 1% of the rows, and at most 3.5 stddevs or 15% of that mean cluster; else one stddev.
+    If the mean cluster has at least `PLENTY` noise stddevs of a bin, the threshold is as high as needed for
+    empty bins to add at most 1% of the rows, and at most 3.5 stddevs or 15% of that mean cluster; else one stddev.
 
     Args:
       noisy: shape (q,), released.
@@ -42,21 +42,21 @@ def weights_beyond_noise(
 
 
 def printed_weights(noisy: NDArray[np.float64], _stddev: float) -> NDArray[np.float64]:
-    """Noisy weights, those below zero set to zero, since k-means takes none; shape (q,)."""
+    """Returns noisy weights with negative ones set to zero, since k-means takes none; shape (q,)."""
     return np.maximum(noisy, 0.0)
 
 
 def shrunken_weights(noisy: NDArray[np.float64], stddev: float) -> NDArray[np.float64]:
-    """Noisy weights blended with equal weights by the known noise, and never negative.
+    """Blends noisy weights with equal weights by the known noise; never negative.
 
     Args:
       noisy: shape (q,), released weights.
       stddev: noise stddev of each.
 
     Returns:
-      shape (q,): mean + t (noisy - mean) with t = signal / (signal + noise), the signal being what the spread
-      of the weights shows beyond the noise. With vanishing noise t goes to 1; with growing noise the private
-      weights fade out into the public points as they are.
+      shape (q,): mean + t (noisy - mean) with t = signal / (signal + noise), the signal being the spread
+      of the weights beyond the noise. With vanishing noise t goes to 1; with growing noise the private
+      weights fade out into equal ones.
 
     Source: Efron and Morris (1973), empirical Bayes estimation.
     """
@@ -69,7 +69,7 @@ def shrunken_weights(noisy: NDArray[np.float64], stddev: float) -> NDArray[np.fl
 def smoothed_weights(
     noisy: NDArray[np.float64], stddev: float, points: NDArray[np.float64], n_neighbors: int
 ) -> NDArray[np.float64]:
-    """`shrunken_weights` of the means over each point's neighbors: weights that differ little from one to the next.
+    """Applies `shrunken_weights` to means over each point's neighbors, so that weights vary smoothly.
 
     A mean of m bins has the m-th part of their noise variance, and rows lie near several points rather than at one.
 

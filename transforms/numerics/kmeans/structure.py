@@ -1,4 +1,4 @@
-"""Whether centers explain more of the rows than centers of one cloud would; from released numbers alone."""
+"""Tests, from released numbers alone, if centers explain more of the rows than centers of a single cloud would."""
 
 import itertools
 
@@ -9,13 +9,13 @@ from dapple_dp.transforms.numerics.kmeans.starts import seeding
 from dapple_dp.transforms.numerics.one_thread import one_thread
 
 _DRAWS = 1_000
-"""Rows of each cloud that stands for data without clusters."""
+"""Rows of each cloud that represents data without clusters."""
 _RESTARTS = 5
 MARGIN = 0.03
-"""Share of what clouds leave unexplained that centers must explain, to count as clusters."""
+"""Share of the variance that clouds leave unexplained which centers must explain to count as clusters."""
 
 CUT = 3.0
-"""Stddevs of rows around their centers below which two centers may share one cluster; halves of one are 1.6 apart."""
+"""Stddevs of rows around their centers below which two centers may share a cluster; halves of one are 1.6 apart."""
 
 
 def n_found(
@@ -25,7 +25,7 @@ def n_found(
     covariance: NDArray[np.float64],
     seed: int,
 ) -> int:
-    """How many clusters centers show: all of them, or else 3 or 2 groups of them; 1 where it is no more than one.
+    """Returns how many clusters centers show: all, or else 3 or 2 groups of them; 1 if there is no more than one.
 
     Args:
       centers: shape (k, d), feature units; k >= 2.
@@ -53,7 +53,7 @@ def cut_pairs(
     noise: NDArray[np.float64],
     covariance: NDArray[np.float64],
 ) -> list[tuple[int, int]]:
-    """Pairs of centers so near to each other, against the spread of rows around centers, as parts of one cluster are.
+    """Returns pairs of centers as near to each other, relative to the spread of rows, as parts of one cluster are.
 
     Args:
       centers: shape (k, d), feature units.
@@ -76,12 +76,12 @@ def cut_pairs(
 def explained(
     centers: NDArray[np.float64], sizes: NDArray[np.float64], noise: NDArray[np.float64], total: float
 ) -> float:
-    """Share of the variance of rows that lies between centers.
+    """Returns the share of the variance of rows that lies between centers.
 
     Args:
       centers: shape (k, d), feature units.
       sizes: shape (k,), >= 0, some above 0.
-      noise: shape (k, d): stddev of each coordinate; what it adds is taken off.
+      noise: shape (k, d): stddev of each coordinate; its contribution is subtracted.
       total: variance of rows around their mean, all coordinates together, > 0.
     """
     shares = sizes / sizes.sum()
@@ -90,13 +90,13 @@ def explained(
 
 
 def _variances(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of the rows along their principal directions, largest first; what is negative by noise counts as nothing."""
+    """Returns the variances of rows along their principal directions, largest first; negative ones count as zero."""
     with one_thread():
         return np.maximum(np.linalg.eigvalsh(covariance)[::-1], 0.0)
 
 
 def _explained_of_clouds(variances: NDArray[np.float64], n_clusters: int, seed: int) -> float:
-    """The largest share of variance that k centers explain of rows without clusters: a Gaussian and a uniform cloud.
+    """Returns the largest share of variance that k centers explain of a Gaussian or a uniform cloud without clusters.
 
     Args:
       variances: shape (d,), of the rows along their principal directions, largest first, >= 0.
@@ -116,7 +116,7 @@ def _explained_of_clouds(variances: NDArray[np.float64], n_clusters: int, seed: 
 
 
 def _of_cloud(rows: NDArray[np.float64], n_clusters: int, seed: int) -> float:
-    """Variance of rows, shape (n, d), between the centers of k-means."""
+    """Returns the variance of rows, shape (n, d), between the centers of k-means."""
     found = seeding.weighted_kmeans(rows, np.ones(len(rows)), n_clusters, _RESTARTS, seed)
     shares = np.bincount(found.labels, minlength=n_clusters) / len(rows)
     return float(shares @ ((found.centers - rows.mean(axis=0)) ** 2).sum(axis=1))

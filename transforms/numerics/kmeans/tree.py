@@ -1,7 +1,7 @@
-"""A binary tree over the data: level l asks on which side of the l-th public hyperplane a row is.
+"""A binary tree over the data: level l splits by the side of the l-th public hyperplane.
 
-Sides are decided on lattice integers, so the cell of a row is the same on every CPU. Noisy counts of cells, several
-levels at a time, say which nodes are kept and divided further.
+Sides are computed on lattice integers, so the cell of a row is the same on every CPU. Noisy counts of cells, several
+levels at a time, decide which nodes are kept and divided further.
 Source: Chang, Ghazi, Kumar, Manurangsi (2021), "Locally private k-means in one round", Section 5, for SimHash prefixes.
 """
 
@@ -24,7 +24,7 @@ _FIRST_LEAF = -2
 
 
 def widths(depth: int) -> tuple[int, ...]:
-    """Levels of each round of splits; they add up to `depth`."""
+    """Returns the levels of each round of splits; they add up to `depth`."""
     full, rest = divmod(depth, LEVELS_PER_ROUND)
     return (LEVELS_PER_ROUND,) * full + ((rest,) if rest else ())
 
@@ -41,7 +41,7 @@ class Hyperplanes(NamedTuple):
     offsets: NDArray[np.float64]
 
     def bits(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Side of each row, 0 or 1, shape (n_rows, depth); `rows` are integers at SUM_BITS in the clipping ball."""
+        """Returns the side of each row, 0 or 1, shape (n_rows, depth); `rows` are integers at SUM_BITS in the ball."""
         return (assignment.project(rows, self.projection) >= self.offsets).astype(np.int64)
 
 
@@ -50,10 +50,10 @@ class Tree(NamedTuple):
 
     Attributes:
       hyperplanes: one per level.
-      tables: for every round of splits so far, int64 of shape (n_nodes, 2**width): what becomes of each cell of an
+      tables: for every round of splits so far, int64 of shape (n_nodes, 2**width): the result for each cell of an
         open node: the number of an open node of the next round, -1 if it is dropped, or -2 - number of a leaf.
       size: public number of labels.
-      complete: whether rows are labeled by leaf, not by cell of an open node.
+      complete: True if rows are labeled by leaf, not by cell of an open node.
     """
 
     hyperplanes: Hyperplanes
@@ -62,7 +62,7 @@ class Tree(NamedTuple):
     complete: bool = False
 
     def labels(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Number of the leaf, or (open node * 2**width + cell) before the tree is complete; -1 for rows outside.
+        """Returns the leaf's number, or (open node * 2**width + cell) in an incomplete tree; -1 for rows outside.
 
         Args:
           rows: integers, shape (n_rows, n_features), at SUM_BITS.
@@ -80,7 +80,7 @@ class Tree(NamedTuple):
 
 
 def _codes(bits: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """The bits of each round of splits as one integer per row, first level highest."""
+    """Returns the bits of each round of splits as one integer per row, first level highest."""
     codes, start = [], 0
     for width in widths(bits.shape[1]):
         codes.append(bits[:, start : start + width] @ (1 << np.arange(width - 1, -1, -1)))
@@ -89,7 +89,7 @@ def _codes(bits: NDArray[np.int64]) -> list[NDArray[np.int64]]:
 
 
 class Rule(NamedTuple):
-    """When nodes are kept.
+    """Rule for keeping nodes.
 
     Attributes:
       keep: smallest noisy count of a node.
@@ -100,17 +100,17 @@ class Rule(NamedTuple):
     stddev: float
 
     def smallest(self, n_cells: int) -> float:
-        """Smallest noisy count of a node that is the sum of `n_cells` cells."""
+        """Returns the smallest noisy count of a node that is the sum of `n_cells` cells."""
         return max(self.keep, KEEP_STDDEVS * self.stddev * float(np.sqrt(n_cells)))
 
 
 class Nodes(NamedTuple):
-    """Nodes that one round of splits leaves.
+    """Nodes that remain after one round of splits.
 
     Attributes:
       owner: int64, shape (n_open, 2**width): node to which each cell belongs, -1 for cells that are dropped.
       counts: shape (n_nodes,): noisy counts.
-      divisible: shape (n_nodes,): whether the node is one cell, to be divided by the next round.
+      divisible: shape (n_nodes,): True if the node is one cell, which the next round may divide.
     """
 
     owner: NDArray[np.int64]
@@ -126,7 +126,7 @@ def divide(cells: NDArray[np.float64], rule: Rule) -> Nodes:
 
     Args:
       cells: shape (n_open, 2**width): noisy counts.
-      rule: when a node is kept.
+      rule: for keeping nodes.
     """
     n_open, n_cells = cells.shape
     owner = np.full((n_open, n_cells), _DROPPED, dtype=np.int64)
@@ -153,7 +153,7 @@ def divide(cells: NDArray[np.float64], rule: Rule) -> Nodes:
 
 
 def _claim(owner: NDArray[np.int64], nodes: NDArray[np.bool_], first: int) -> None:
-    """Gives the cells of the marked nodes to new nodes, numbered from `first`."""
+    """Assigns the cells of the marked nodes to new nodes, numbered from `first`."""
     numbers = np.full(nodes.shape, _DROPPED, dtype=np.int64)
     numbers[nodes] = first + np.arange(int(nodes.sum()))
     spread = np.repeat(numbers, owner.shape[1] // nodes.shape[1], axis=1)
@@ -161,7 +161,7 @@ def _claim(owner: NDArray[np.int64], nodes: NDArray[np.bool_], first: int) -> No
 
 
 class Fringe(NamedTuple):
-    """What a round of splits adds to a tree.
+    """Additions of a round of splits to a tree.
 
     Attributes:
       table: as in `Tree.tables`.
@@ -179,7 +179,7 @@ def settle(nodes: Nodes, rule: Rule, n_leaves: int, max_open: int) -> Fringe:
 
     Args:
       nodes: of this round.
-      rule: when a node is divided.
+      rule: for dividing nodes.
       n_leaves: leaves so far.
       max_open: public bound on open nodes, the largest noisy counts first; 0 in the last round.
     """
@@ -195,7 +195,7 @@ def settle(nodes: Nodes, rule: Rule, n_leaves: int, max_open: int) -> Fringe:
 
 
 def complete(tree: Tree, leaf_counts: NDArray[np.float64], max_leaves: int) -> Tree:
-    """The tree as a partition into its `max_leaves` largest leaves by noisy count, largest first."""
+    """Returns the tree as a partition into its `max_leaves` largest leaves by noisy count, largest first."""
     order = np.argsort(-leaf_counts, kind="stable")[:max_leaves]
     number = np.full(len(leaf_counts), _DROPPED, dtype=np.int64)
     number[order] = _FIRST_LEAF - np.arange(len(order))
@@ -206,7 +206,7 @@ def complete(tree: Tree, leaf_counts: NDArray[np.float64], max_leaves: int) -> T
 
 
 def spread_directions(n_dims: int, n_directions: int, seed: int) -> NDArray[np.float64]:
-    """Public unit vectors, shape (n_dims, n_directions): random orthonormal bases, one after the other."""
+    """Draws public unit vectors, shape (n_dims, n_directions): random orthonormal bases, one after the other."""
     rng = np.random.default_rng([seed, 4])
     n_bases = -(-n_directions // n_dims)
     bases = [np.linalg.qr(rng.normal(size=(n_dims, n_dims)))[0] for _ in range(n_bases)]
@@ -214,5 +214,5 @@ def spread_directions(n_dims: int, n_directions: int, seed: int) -> NDArray[np.f
 
 
 def spread_offsets(stddevs: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
-    """Public shifts of hyperplanes from the middle, uniform within one stddev of the data along each normal."""
+    """Draws public shifts of hyperplanes from the middle, uniform within one stddev of the data along each normal."""
     return np.random.default_rng([seed, 5]).uniform(-1.0, 1.0, len(stddevs)) * stddevs

@@ -1,8 +1,8 @@
-"""Who agrees on masks with whom: a circle in random order, each with its nearest on both sides.
+"""Neighbors that agree on masks: a circle in random order, in which each client is paired with its nearest.
 
 With all pairs the work of n clients is O(n^2); with k neighbors each it is O(n k), and k grows with log n. The
-guarantee is then statistical: it holds but for probabilities that `parameters` keeps below 2**-SECURITY_BITS and
-2**-CORRECTNESS_BITS, if at most the stated shares of clients collude with the aggregator or drop out, and who
+guarantee is then statistical: it holds except for probabilities that `parameters` keeps below 2**-SECURITY_BITS and
+2**-CORRECTNESS_BITS, if at most the stated shares of clients collude with the aggregator or drop out, and which ones
 does is independent of the order. The order follows from all public keys, so the party that sends keys last can try many
 and
 keep those whose order suits: of SECURITY_BITS, 40 pay for 2**40 tries, and 40 are left.
@@ -25,7 +25,7 @@ CORRECTNESS_BITS = 30
 
 
 class GraphParams(NamedTuple):
-    """Attributes: n_neighbors of each client, and `threshold`, the shares that give a neighbor's secret back."""
+    """Attributes: n_neighbors of each client, and `threshold`, the shares that reconstruct a neighbor's secret."""
 
     n_neighbors: int
     threshold: int
@@ -33,16 +33,16 @@ class GraphParams(NamedTuple):
 
 @functools.cache
 def parameters(n_clients: int, corrupt: float, dropout: float) -> GraphParams:
-    """The fewest neighbors that keep what is promised.
+    """Returns the fewest neighbors that satisfy the guarantees.
 
     Args:
       n_clients: n, >= 3.
-      corrupt: largest share of clients that pool what they know with the aggregator, in [0, 1).
+      corrupt: largest share of clients that collude with the aggregator, in [0, 1).
       dropout: largest share of clients that drop out in a round, in [0, 1).
 
     Returns:
       Neighbors k (even, or all n - 1) and threshold t such that, by union bounds over the clients,
-        t > k / 2, so that answers to two lists of who is present cannot both be complete,
+        t > k / 2, so that answers to two lists of present clients can't both be complete,
         no client has t or more corrupt neighbors (its secrets stay secret),
         no run of k / 2 clients on the circle is all corrupt or gone (honest survivors stay connected, so nothing
           but the sum of all of them is learned), each but with probability 2**-SECURITY_BITS in all;
@@ -68,7 +68,7 @@ def parameters(n_clients: int, corrupt: float, dropout: float) -> GraphParams:
 
 
 def _threshold(n_clients: int, n_corrupt: int, k: int) -> int:
-    """The least majority that corrupt neighbors of any client do not reach."""
+    """Returns the least majority that corrupt neighbors of any client do not reach."""
     from scipy import stats
 
     tail = stats.hypergeom(n_clients - 1, n_corrupt, k).sf(np.arange(k + 1) - 1) * n_clients
@@ -76,12 +76,12 @@ def _threshold(n_clients: int, n_corrupt: int, k: int) -> int:
 
 
 def _majority(n_neighbors: int) -> int:
-    """More than half, so that two answers about a client cannot both be complete; at least 2."""
+    """Returns more than half, so that two answers about a client can't both be complete; at least 2."""
     return max(n_neighbors // 2 + 1, 2)
 
 
 def _survivors_suffice(n_clients: int, n_gone: int, k: int, threshold: int) -> bool:
-    """Whether every client keeps `threshold` neighbors."""
+    """Returns whether every client keeps `threshold` neighbors."""
     from scipy import stats
 
     short = stats.hypergeom(n_clients - 1, n_gone, k).sf(k - threshold) * n_clients
@@ -89,12 +89,12 @@ def _survivors_suffice(n_clients: int, n_gone: int, k: int, threshold: int) -> b
 
 
 def circle(n_clients: int, n_neighbors: int, seed: bytes) -> NDArray[np.int64]:
-    """Neighbors of every client, shape (n_clients, n_neighbors), symmetric: i has j if and only if j has i.
+    """Returns the neighbors of every client, shape (n_clients, n_neighbors), symmetric: i has j if and only if j has i.
 
     Args:
       n_clients: n.
       n_neighbors: even and below n, or n - 1 for everyone.
-      seed: at least 16 public bytes, a digest of everybody's public keys: nobody chooses it but by trying keys.
+      seed: at least 16 public bytes, a digest of all public keys: nobody can choose it except by trying keys.
 
     Raises:
       ValueError: if n_neighbors is out of range.

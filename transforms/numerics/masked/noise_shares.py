@@ -1,10 +1,10 @@
-"""Noise that senders split among them: discrete Gaussian shares, and how close their sum is to one discrete Gaussian.
+"""Noise that senders split: discrete Gaussian shares, and the distance of their sum from one discrete Gaussian.
 
 Each sender adds a share of stddev s = sigma / sqrt(n), so that n of them have the variance of the plan. Sums of
-discrete Gaussians are no discrete Gaussian, but nearly one. Let X have stddev s and Y stddev t. Then the log-ratio of
+discrete Gaussians aren't discrete Gaussians, but nearly. Let X have stddev s and Y stddev t. Then the log-ratio of
 the law of X + Y and of the discrete Gaussian of variance s^2 + t^2 is at most 5 exp(-2 pi^2 / (1 / s^2 + 1 / t^2)) at
 every point. So it is paid from epsilon: twice, once for each of two neighbors, for every coordinate, and for every
-addition. With shares of `LEAST_STDDEV` or more this is below 1e-57 for a coordinate, however many shares there are.
+addition. With shares of `LEAST_STDDEV` or more this is below 1e-57 for a coordinate, for any number of shares.
 
 Retry safety: the same key, sender, path, law and statistic give the same share. Another statistic, by one unit in one
 coordinate of the round, has a share that is independent of it.
@@ -28,14 +28,14 @@ from dapple_dp.transforms.core import noise
 from dapple_dp.transforms.core.keystream import KeyStream, encode_label
 
 LEAST_STDDEV = 4.0
-"""Lattice units; smallest stddev of a share's coordinate."""
+"""Smallest stddev of a share's coordinate, lattice units."""
 MOST_SHARES = 1 << 31
-"""Shares and layers that a sum may have, at most: as many as rows."""
+"""Most shares and layers in a sum: as many as rows."""
 _LABEL = "dapple: a share of noise"
 
 
 def closeness(stddev: float, other: float) -> float:
-    """Bound on the log-ratio between the sum of two discrete Gaussians and the discrete Gaussian of its variance.
+    """Returns a bound on the log-ratio between the sum of two discrete Gaussians and the discrete Gaussian of its variance.
 
     Args:
       stddev: of the one, lattice units, at least 1/2.
@@ -47,7 +47,7 @@ def closeness(stddev: float, other: float) -> float:
 
 
 def closeness_epsilon(rounds: Sequence[RoundPlan]) -> float:
-    """What sums of shares cost beside single discrete Gaussians, off epsilon, however many shares there are.
+    """Returns the cost in epsilon of sums of shares over single discrete Gaussians, for any number of shares.
 
     Every addition of a share of `LEAST_STDDEV` or more to a sum of such shares costs the most where there are two.
     """
@@ -55,12 +55,12 @@ def closeness_epsilon(rounds: Sequence[RoundPlan]) -> float:
 
 
 def with_shares(epsilon: float, rounds: Sequence[RoundPlan]) -> float:
-    """Epsilon of rounds whose noise is a sum of shares of senders, from that of single discrete Gaussians."""
+    """Returns the epsilon of rounds whose noise is a sum of shares, from that of single discrete Gaussians."""
     return math.nextafter(epsilon + closeness_epsilon(rounds), math.inf)
 
 
 def check_divisible(rounds: Sequence[RoundPlan]) -> None:
-    """Refuses rounds whose noise senders cannot split.
+    """Refuses rounds whose noise senders can't split.
 
     Raises:
       ConfigError: if a release has Laplace noise.
@@ -75,7 +75,7 @@ def check_divisible(rounds: Sequence[RoundPlan]) -> None:
 
 
 def _share_of(plan: ReleasePlan, counted: int) -> ReleasePlan:
-    """The law of one share: `counted` of them have at least the variance of the release.
+    """Returns the law of one share: `counted` of them have at least the variance of the release.
 
     Raises:
       ProtocolError: if a coordinate's stddev would be below `LEAST_STDDEV`.
@@ -87,7 +87,7 @@ def _share_of(plan: ReleasePlan, counted: int) -> ReleasePlan:
 
 
 def _check_stddev(share: ReleasePlan, what: str, remedy: str) -> None:
-    """Stops at a law of shares whose sums would not be as close to one discrete Gaussian as is paid for."""
+    """Refuses a law of shares whose sums would be farther from one discrete Gaussian than is paid for."""
     if share.noise_scale * (math.sqrt(0.5) if share.spec.geometry is Geometry.SYMMETRIC else 1.0) < LEAST_STDDEV:
         raise ProtocolError(
             f"a share of noise must have a stddev of at least {LEAST_STDDEV:g} lattice units, got less for {what}; "
@@ -98,14 +98,14 @@ def _check_stddev(share: ReleasePlan, what: str, remedy: str) -> None:
 def draw_share(
     key: bytes, sender: bytes, round_plan: RoundPlan, statistic: NDArray[np.int64], counted: int
 ) -> NDArray[np.int64]:
-    """One sender's share of a round's noise: int64, shape (round_plan.size,), lattice units.
+    """Draws one sender's share of a round's noise: int64, shape (round_plan.size,), lattice units.
 
     Args:
       key: 32 bytes of the sender's party alone.
       sender: its name.
       round_plan: the planned noise of all shares that count.
-      statistic: int64, shape (round_plan.size,), what the share is added to.
-      counted: shares that have the planned variance together.
+      statistic: int64, shape (round_plan.size,), to which the share is added.
+      counted: number of shares that have the planned variance together.
 
     Raises:
       ProtocolError: if shares would be too small.
@@ -124,7 +124,7 @@ def draw_share(
 
 
 def stated(releases: Sequence[Release], counted: int, n_present: int) -> tuple[Release, ...]:
-    """Releases whose plans state the noise of all shares in them, of which the account counts `counted`."""
+    """Returns releases whose plans state the noise of all shares in them, of which the accountant counts `counted`."""
     factor = math.sqrt(n_present / counted)
     plans = (dataclasses.replace(each.plan, noise_multiplier=each.plan.noise_multiplier * factor) for each in releases)
     return tuple(dataclasses.replace(each, plan=plan) for each, plan in zip(releases, plans, strict=True))

@@ -1,13 +1,13 @@
-"""Masks that each two clients agree on: no common secret, and clients may drop out after they have shared.
+"""Masks that pairs of clients agree on: no common secret, and clients may drop out after they have shared.
 
-A client's message is its statistic, plus a mask from a seed of its own, plus or minus a mask per neighbor: these
-cancel in the sum. Own seeds and the keys behind pairwise masks are Shamir-shared among the neighbors. For who is
-present the neighbors hand out shares of the seed; for who has gone, shares of the key; never both.
+A client's message is its statistic, plus a mask from its own seed, plus or minus a mask per neighbor: these
+cancel in the sum. Own seeds and the keys behind pairwise masks are Shamir-shared among the neighbors. For clients that
+are present the neighbors hand out shares of the seed; for those that are gone, shares of the key; never both.
 
-    advertise -> share -> mask -> (who is present) -> reveal -> total
+    advertise -> share -> mask -> (list of senders) -> reveal -> total
 
 The collector of shares is in the clients' role, apart from the aggregator: it learns the total of the masks and the
-noised sum. If both pool what they know they learn the sum without noise, but no client's statistic. Everything a
+noised sum. If the two collude, they learn the sum without noise, but no client's statistic. Everything a
 client draws is derived from its own secret, the context and its message, so that a retry repeats its bytes.
 
 Source: Bonawitz et al. (2017), "Practical secure aggregation for privacy-preserving machine learning", Figure 4;
@@ -41,15 +41,15 @@ _TAG_BYTES = 16
 def recovered(
     answers: Mapping[int, Answers], threshold: int, is_secret: Callable[[bytes, int], bool]
 ) -> dict[int, bytes]:
-    """Secrets by owner, 32 bytes each.
+    """Reconstructs secrets by owner, 32 bytes each.
 
     Args:
       answers: by owner, sorted by holder.
       threshold: shares that give a secret back.
-      is_secret: whether bytes are the secret of an owner.
+      is_secret: (bytes, owner) -> whether they are the owner's secret.
 
     Raises:
-      ProtocolError: if an owner has too few shares, or no shares next to each other give its secret.
+      ProtocolError: if an owner has too few shares, or no successive shares give its secret.
     """
     if any(len(each) < threshold for each in answers.values()):
         raise NotYetError(
@@ -64,12 +64,12 @@ def recovered(
 
 
 def is_residues(share: NDArray[np.int64]) -> bool:
-    """Whether numbers can be a share."""
+    """Returns whether numbers can be a share."""
     return share.shape == (shamir.N_LIMBS,) and bool(((share >= 0) & (share < shamir.PRIME)).all())
 
 
 def _combined(chosen: list[Answers]) -> list[bytes]:
-    """Secrets from shares of as many owners; none if those of any do not fit together."""
+    """Reconstructs secrets from shares of as many owners; none if any of the shares don't fit together."""
     points = np.array([[holder + 1 for holder, _ in answers] for answers in chosen])
     try:
         secrets = shamir.combine(points, np.array([[share for _, share in answers] for answers in chosen]))
@@ -79,10 +79,10 @@ def _combined(chosen: list[Answers]) -> list[bytes]:
 
 
 def _secret(answers: Answers, threshold: int, owner: int, is_secret: Callable[[bytes, int], bool]) -> bytes:
-    """The secret of an owner from the first of its shares that fit together, a wrong one among them left out.
+    """Reconstructs the secret of an owner from the first of its shares that fit together, leaving out wrong ones.
 
     Raises:
-      ProtocolError: if no shares next to each other give the secret that its owner has shared.
+      ProtocolError: if no successive shares give the secret that its owner has shared.
     """
     for first in range(len(answers)):
         chosen = [answers[(first + step) % len(answers)] for step in range(threshold)]
@@ -95,7 +95,7 @@ def _secret(answers: Answers, threshold: int, owner: int, is_secret: Callable[[b
 
 
 class PublicKeys(NamedTuple):
-    """What a client advertises: one key for masks, one for letters to its neighbors, 32 bytes each."""
+    """Public keys that a client advertises: one for masks, one for letters to its neighbors, 32 bytes each."""
 
     mask: bytes
     letters: bytes
@@ -117,8 +117,8 @@ class Revealed(NamedTuple):
     """A share that a neighbor hands out.
 
     Attributes:
-      owner: whose secret is shared.
-      holder: who hands it out.
+      owner: the client whose secret is shared.
+      holder: the client that hands it out.
       present: True for a share of the owner's seed, False for one of its key.
       share: int64, shape (shamir.N_LIMBS,).
     """
@@ -144,29 +144,29 @@ class PairwiseClient:
         self.number, self._context = number, context
         self._stream = KeyStream(secret, encode_label("pairwise", context))
         self._mask_key = self._stream.substream(b"mask").uint64(4).tobytes()
-        # Making such an object costs as much as agreeing on a secret, so there is one for all neighbors.
+        # Creating such an object costs as much as agreeing on a secret, so there is one for all neighbors.
         self._mask_private = X25519PrivateKey.from_private_bytes(self._mask_key)
         letter_key = self._stream.substream(b"letters").uint64(4).tobytes()
         self._letter_private = X25519PrivateKey.from_private_bytes(letter_key)
         self._answered: frozenset[int] | None = None
 
     def advertise(self) -> PublicKeys:
-        """The client's public keys."""
+        """Returns the client's public keys."""
         private = (self._mask_private, self._letter_private)
         return PublicKeys(*(each.public_key().public_bytes_raw() for each in private))
 
     def _seed(self, statistic: NDArray[np.int64]) -> bytes:
-        """Seed of the client's own mask: another statistic has another one."""
+        """Returns the seed of the client's own mask; it differs for every statistic."""
         digest = hashlib.sha256(statistic.astype("<i8").tobytes()).digest()
         return self._stream.substream(encode_label("seed", digest)).uint64(4).tobytes()
 
     def share(self, neighbors: Sequence[Neighbor], threshold: int, statistic: NDArray[np.int64]) -> dict[int, bytes]:
-        """One sealed letter per neighbor with its shares of this client's key and seed.
+        """Returns one sealed letter per neighbor with its shares of this client's key and seed.
 
         Args:
           neighbors: of this client, in the order of the circle.
           threshold: shares that give a secret back.
-          statistic: int64, what the client is going to send.
+          statistic: int64, which the client will send.
         """
         seed = self._seed(statistic)
         secrets = np.frombuffer(self._mask_key + seed, dtype=np.uint8).reshape(2, _KEY_BYTES)
@@ -177,10 +177,10 @@ class PairwiseClient:
         return {each.number: self._seal(each, text) for each, text in zip(neighbors, texts, strict=True)}
 
     def mask(self, neighbors: Iterable[Neighbor], statistic: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The message: int64, shape of `statistic`.
+        """Masks a statistic: returns the message, int64, shape of `statistic`.
 
         Args:
-          neighbors: those of this client's that have shared, the same for everybody.
+          neighbors: this client's neighbors that have shared, the same for everybody.
           statistic: int64, shape (size,).
         """
         total = statistic.view(np.uint64) + _words(self._seed(statistic), len(statistic))
@@ -189,23 +189,23 @@ class PairwiseClient:
         return total.view(np.int64)
 
     def tag(self, statistic: NDArray[np.int64]) -> bytes:
-        """What goes with the message of `statistic`, so that a wrong seed of its mask is noticed: 16 bytes.
+        """Returns the tag of the message of `statistic`, 16 bytes, which reveals a wrong seed of its mask.
 
-        A seed has 256 random bits, so its digest says nothing of it.
+        A seed has 256 random bits, so its digest reveals nothing of it.
         """
         return seed_tag(self._seed(statistic), self.number, self._context)
 
     def reveal(self, letters: Mapping[int, tuple[Neighbor, bytes]], present: frozenset[int]) -> list[Revealed]:
-        """Shares of the seeds of neighbors that are present and of the keys of those that are not.
+        """Returns shares of the seeds of neighbors that are present, and of the keys of those that are not.
 
-        A letter that was changed on its way, or is none, is left out: its sender has other neighbors.
+        A letter that was changed on its way, or isn't valid, is left out: its sender has other neighbors.
 
         Args:
-          letters: by number of the sender: who it is, and the letter to this client.
+          letters: by number of the sender: the neighbor, and its letter to this client.
           present: numbers of all clients whose messages were added up; final.
 
         Raises:
-          ProtocolError: if another list of who is present was answered before.
+          ProtocolError: if another list of those present was answered before.
         """
         if self._answered not in (None, present):
             raise ProtocolError("a round must have one list of who is present, got a second one; it stays unanswered.")
@@ -220,18 +220,18 @@ class PairwiseClient:
         return answers
 
     def _agreed(self, neighbor: Neighbor) -> bytes:
-        """What both ends know and nobody else: seed of their pairwise mask."""
+        """Returns the seed of the pairwise mask with a neighbor, which nobody else knows."""
         return agreed_seed(self._mask_private, neighbor.keys.mask, (self.number, neighbor.number), self._context)
 
     def _seal(self, neighbor: Neighbor, text: bytes) -> bytes:
-        """A letter to a neighbor; its salt, and so its key, depends on the text, so that a nonce will do for all."""
+        """Seals a letter to a neighbor; its salt, and so its key, depends on the text, so that the nonce can be constant."""
         label = encode_label("letter", self._context, self.number, neighbor.number)
         salt = self._stream.substream(encode_label("salt", label, text)).uint64(4).tobytes()
         key = _derived(self._letter_private, neighbor.keys.letters, label + salt)
         return salt + ChaCha20Poly1305(key).encrypt(_NONCE, text, label)
 
     def _open(self, neighbor: Neighbor, letter: bytes) -> bytes | None:
-        """The text of a letter from a neighbor; None if it was changed, or holds something else than shares."""
+        """Opens a letter from a neighbor; None if it was changed, or holds something else than shares."""
         label = encode_label("letter", self._context, neighbor.number, self.number)
         key = _derived(self._letter_private, neighbor.keys.letters, label + letter[:_KEY_BYTES])
         try:
@@ -249,7 +249,7 @@ class SharedRound(NamedTuple):
       neighbors: by number, those of everybody who has shared, among those who have.
       threshold: shares that give a secret back.
       context: of the round.
-      tags: by number, those that came with the messages of who is present.
+      tags: by number, from the messages of those present.
     """
 
     keys: Mapping[int, PublicKeys]
@@ -259,7 +259,7 @@ class SharedRound(NamedTuple):
     tags: Mapping[int, bytes]
 
     def is_secret(self, secret: bytes, owner: int) -> bool:
-        """Whether it is the seed whose tag came with the message; of an absent owner, the key that it advertised."""
+        """Returns whether it is the seed of the message's tag or, for an absent owner, the key that it advertised."""
         if owner in self.tags:
             return seed_tag(secret, owner, self.context) == self.tags[owner]
         return public_key(secret) == self.keys[owner].mask
@@ -268,7 +268,7 @@ class SharedRound(NamedTuple):
 def total_mask(
     revealed: Iterable[Revealed], shared: SharedRound, present: frozenset[int], size: int
 ) -> NDArray[np.int64]:
-    """What masks add to the sum of the messages of those present, from the shares that were handed out.
+    """Returns the part of masks in the sum of the messages of those present, from the shares that were handed out.
 
     Args:
       revealed: shares, in any order.
@@ -296,13 +296,13 @@ def total_mask(
 
 
 def _is_share(answer: Revealed, shared: SharedRound, present: frozenset[int]) -> bool:
-    """Whether an answer can be a share: from a neighbor of the owner that is present, and of residues."""
+    """Returns whether an answer can be a share: from a present neighbor of the owner, and of residues."""
     known = answer.owner in shared.keys and answer.holder in present and answer.holder in shared.neighbors[answer.owner]
     return known and is_residues(answer.share)
 
 
 def _secrets(revealed: Iterable[Revealed], shared: SharedRound, present: frozenset[int]) -> dict[int, bytes]:
-    """Seed of everybody present, key of everybody who has gone with a neighbor left."""
+    """Returns the seed of everybody present, and the key of everybody missing who has a neighbor left."""
     shares: dict[int, dict[int, NDArray[np.int64]]] = {owner: {} for owner in shared.keys}
     for answer in revealed:
         if not _is_share(answer, shared, present):
@@ -318,18 +318,18 @@ def _secrets(revealed: Iterable[Revealed], shared: SharedRound, present: frozens
 
 
 def seed_tag(seed: bytes, number: int, context: bytes) -> bytes:
-    """What shows that a seed is that of a client in a round: 16 bytes."""
+    """Returns the tag that ties a seed to a client in a round, 16 bytes."""
     return hashlib.blake2b(encode_label("tag of a seed", context, number, seed), digest_size=_TAG_BYTES).digest()
 
 
 def agreed_seed(own: X25519PrivateKey, other_public: bytes, numbers: tuple[int, int], context: bytes) -> bytes:
-    """Seed of the pairwise mask of two clients, the same from either end."""
+    """Returns the seed of the pairwise mask of two clients, the same from either end."""
     low, high = sorted(numbers)
     return _derived(own, other_public, encode_label("pair", context, low, high))
 
 
 def _derived(own: X25519PrivateKey, other_public: bytes, label: bytes) -> bytes:
-    """X25519, then HKDF."""
+    """Derives a key by X25519, then HKDF."""
     shared = own.exchange(X25519PublicKey.from_public_bytes(other_public))
     return HKDF(algorithm=hashes.SHA256(), length=_KEY_BYTES, salt=None, info=label).derive(shared)
 
@@ -339,6 +339,6 @@ def _words(seed: bytes, size: int) -> NDArray[np.uint64]:
 
 
 def _signed(seed: bytes, own: int, other: int, size: int) -> NDArray[np.uint64]:
-    """What client `own` adds for the mask that it shares with `other`; the two add up to zero."""
+    """Returns the words that client `own` adds for the mask that it shares with `other`; the two add up to zero."""
     words = _words(seed, size)
     return words if own < other else np.zeros(size, dtype=np.uint64) - words

@@ -1,8 +1,8 @@
-"""Public keys as they arrive from parties that nobody controls: signatures under them, and what is sealed to them.
+"""Public keys of parties: signatures that they verify, and texts that are sealed to them.
 
-A party signs by Ed25519 (RFC 8032) that bytes are its own; the signature is the same for the same bytes. What is
-sealed to a public key only its owner can read, so that modes of files and stores do not matter: X25519 with a key of
-the one message, HKDF-SHA256, ChaCha20-Poly1305. The key of a message follows from a secret of its sender and from the
+A party signs bytes by Ed25519 (RFC 8032); the signature is the same for the same bytes. A text that is
+sealed to a public key can be read by its owner only, so modes of files and stores don't matter: X25519 with a key of
+the single message, HKDF-SHA256, ChaCha20-Poly1305. The key of a message follows from a secret of its sender and the
 message, so the same message is sealed by the same bytes again, and another one by another key.
 """
 
@@ -33,14 +33,14 @@ _LOW_ORDER = frozenset(
         "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
     )
 )
-"""Points whose order divides 8, without the bit of the sign: anybody can sign for them."""
+"""Points whose order divides 8, without the sign bit; anybody can sign for them."""
 KEY_BYTES = 32
 _PROBE = X25519PrivateKey.from_private_bytes(bytes(range(KEY_BYTES)))
-"""Any private key: every one is a multiple of the curve's cofactor, so it takes each point of low order to zero."""
+"""A private key; each one is a multiple of the curve's cofactor, so it takes each point of low order to zero."""
 
 
 def is_sound(key: bytes) -> bool:
-    """Whether a key can be agreed with: 32 bytes, and no point of low order, with which all secrets are zero.
+    """Returns whether a key allows an agreement: 32 bytes, and not of low order, for which all secrets are zero.
 
     Source: RFC 7748, Section 6.1.
     """
@@ -54,12 +54,12 @@ def is_sound(key: bytes) -> bool:
 
 
 def public_part(private: bytes) -> bytes:
-    """The public key, 32 bytes, of a private one: 32 random bytes."""
+    """Returns the public key, 32 bytes, of a private one of 32 random bytes."""
     return Ed25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
 def sign(private: bytes, text: bytes) -> bytes:
-    """The signature of a text, 64 bytes.
+    """Returns the signature of a text, 64 bytes.
 
     Args:
       private: 32 bytes of the party alone.
@@ -69,7 +69,7 @@ def sign(private: bytes, text: bytes) -> bytes:
 
 
 def is_signed(public: bytes, text: bytes, signature: bytes) -> bool:
-    """Whether the owner of a public key has signed a text."""
+    """Returns whether the owner of a public key has signed a text."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, text)
     except (InvalidSignature, ValueError):
@@ -78,7 +78,7 @@ def is_signed(public: bytes, text: bytes, signature: bytes) -> bool:
 
 
 def only_owner_signs(public: bytes) -> bool:
-    """Whether a public key has 32 bytes and is no point of low order, for which anybody can sign.
+    """Returns whether a public key has 32 bytes and isn't a point of low order, for which anybody can sign.
 
     Source: RFC 8032, Section 8.
     """
@@ -86,29 +86,29 @@ def only_owner_signs(public: bytes) -> bool:
 
 
 def private_key(secret: bytes, nonce: bytes, purpose: str) -> bytes:
-    """A party's private key in a run.
+    """Derives a party's private key in a run.
 
     Args:
       secret: 32 bytes of the party alone.
       nonce: of the run.
-      purpose: what is sealed to it.
+      purpose: kind of texts that are sealed to it.
     """
     return hmac.new(secret, encode_label("dapple: opens what is sealed", purpose, nonce), hashlib.sha256).digest()
 
 
 def public_key(private: bytes) -> bytes:
-    """The public key of a private one."""
+    """Returns the public key of a private one."""
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
 def seal(text: bytes, receiver: bytes, secret: bytes, label: bytes) -> bytes:
-    """A text for one receiver.
+    """Seals a text for one receiver.
 
     Args:
       text: of any length.
       receiver: its public key, a sound one.
       secret: 32 bytes of the sender alone.
-      label: what the text is, known to both.
+      label: identifies the text, known to both.
     """
     own = hmac.new(secret, encode_label("dapple: seals", receiver, label, text), hashlib.sha256).digest()
     public = public_key(own)
@@ -116,7 +116,7 @@ def seal(text: bytes, receiver: bytes, secret: bytes, label: bytes) -> bytes:
 
 
 def unseal(sealed: bytes, private: bytes, label: bytes) -> bytes | None:
-    """The text; None if it was changed, is for another party, or is none."""
+    """Opens a sealed text; None if it was changed, is for another party, or isn't sealed."""
     public, rest = sealed[:KEY_BYTES], sealed[KEY_BYTES:]
     try:
         key = _agreed(private, public, public, public_key(private))
@@ -126,7 +126,7 @@ def unseal(sealed: bytes, private: bytes, label: bytes) -> bytes | None:
 
 
 def _agreed(own: bytes, other: bytes, sender: bytes, receiver: bytes) -> bytes:
-    """The key of one message; raises ValueError for a point of low order."""
+    """Returns the key of one message; raises ValueError for a point of low order."""
     shared = X25519PrivateKey.from_private_bytes(own).exchange(X25519PublicKey.from_public_bytes(other))
     info = encode_label("dapple: sealed", sender, receiver)
     return HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=None, info=info).derive(shared)

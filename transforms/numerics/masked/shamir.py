@@ -1,7 +1,7 @@
 """Shamir's secret sharing of 32-byte secrets, exact and vectorized: limbs of 30 bits over the prime 2**31 - 1.
 
-Any `threshold` shares give the secret back; fewer say nothing of it, whatever the limbs, because each limb has
-coefficients of its own. Source: Shamir (1979), "How to share a secret".
+Any `threshold` shares reconstruct the secret; fewer reveal nothing of it, for any limbs, because each limb has
+its own coefficients. Source: Shamir (1979), "How to share a secret".
 """
 
 import numpy as np
@@ -20,13 +20,13 @@ _LIMB_BITS = 30
 def split(
     secrets: NDArray[np.uint8], points: NDArray[np.int64], threshold: int, stream: KeyStream
 ) -> NDArray[np.int64]:
-    """Shares of secrets at points.
+    """Splits secrets into shares at points.
 
     Args:
       secrets: shape (n, SECRET_BYTES).
-      points: shape (n, n_shares), in [1, PRIME), distinct in each row: where the shares of a secret are taken.
-      threshold: >= 1 and at most n_shares: shares that give a secret back.
-      stream: random coefficients; read on from where it stands. Its secrecy is that of all secrets.
+      points: shape (n, n_shares), in [1, PRIME), distinct in each row: points of the shares of a secret.
+      threshold: >= 1 and at most n_shares: number of shares that reconstruct a secret.
+      stream: random coefficients, read from its current position. All secrets are only as secret as it is.
 
     Returns:
       Shape (n, n_shares, N_LIMBS), values in [0, PRIME).
@@ -46,7 +46,7 @@ def split(
 
 
 def combine(points: NDArray[np.int64], shares: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Secrets from shares, by interpolation at zero.
+    """Reconstructs secrets from shares, by interpolation at zero.
 
     Args:
       points: shape (n, threshold), distinct in each row.
@@ -56,7 +56,7 @@ def combine(points: NDArray[np.int64], shares: NDArray[np.int64]) -> NDArray[np.
       Shape (n, SECRET_BYTES).
 
     Raises:
-      ValueError: if a point is out of range, or the shares are not those of a secret.
+      ValueError: if a point is out of range, or the shares aren't those of a secret.
     """
     _check_points(points)
     weights = _weights_at_zero(points)
@@ -73,7 +73,7 @@ def _check_points(points: NDArray[np.int64]) -> None:
 
 
 def _weights_at_zero(points: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Lagrange weights: products of x_j / (x_j - x_i) over the other points, shape of `points`."""
+    """Returns the Lagrange weights: products of x_j / (x_j - x_i) over the other points, shape of `points`."""
     above, below = np.ones_like(points), np.ones_like(points)
     for place in range(points.shape[1]):
         other = points[:, place : place + 1]
@@ -84,7 +84,7 @@ def _weights_at_zero(points: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _inverse(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """values**(PRIME - 2), Fermat's inverse."""
+    """Returns values**(PRIME - 2), Fermat's inverse."""
     result, power, exponent = np.ones_like(values), values, PRIME - 2
     while exponent:
         if exponent & 1:
@@ -95,7 +95,7 @@ def _inverse(values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _limbs(secrets: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Secrets as limbs, lowest bits first, shape (n, N_LIMBS)."""
+    """Splits secrets into limbs, lowest bits first, shape (n, N_LIMBS)."""
     bits = np.unpackbits(secrets, axis=1, bitorder="little")
     padded = np.zeros((len(secrets), N_LIMBS * _LIMB_BITS), dtype=np.int64)
     padded[:, : bits.shape[1]] = bits
@@ -103,7 +103,7 @@ def _limbs(secrets: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def _raw(limbs: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Inverse of `_limbs`; refuses limbs that no secret has."""
+    """Inverts `_limbs`; refuses limbs that no secret has."""
     bits = (limbs[:, :, None] >> np.arange(_LIMB_BITS + 1)) & 1
     flat = bits[:, :, :_LIMB_BITS].reshape(len(limbs), N_LIMBS * _LIMB_BITS)
     if bits[:, :, _LIMB_BITS].any() or flat[:, 8 * SECRET_BYTES :].any():

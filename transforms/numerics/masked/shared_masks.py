@@ -1,13 +1,13 @@
 """Masks of messages from a secret that all clients share: uniform on Z_2^64, one message per mask.
 
 A mask is the ChaCha20 keystream under a key of its round and a nonce that is the keyed digest (tag) of sender and
-message. So the same message is masked again by the same bytes, and a message that differs in one unit, or comes
-from another sender, has a mask of its own: of n messages two share one with probability below n**2 / 2**97, and of
+message. So the same message gets the same mask again, and a message that differs in one unit, or comes
+from another sender, gets another mask: of n messages two share one with probability below n**2 / 2**97, and of
 m attempts of one sender at a message of at most 2**20 bytes with one below m**2 / 2**88. To anyone without the
 secret, masked messages and their sums are uniform and independent of the data.
 
 A tag is BLAKE2b of sender and Poly1305 of the message, both under secret keys of the round: the universal hash is
-never shown itself, so that its key serves for all messages.
+never shown, so that its key can serve for all messages.
 
 Source: Diaa, Humphries, Kerschbaum (2025), "FastLloyd", Figure 1, for the protocol; Rogaway, Shrimpton (2006), "A
 provable-security treatment of the key-wrap problem", for nonces made from the message; Bernstein (2005), "The
@@ -27,7 +27,7 @@ from dapple_dp.schemas.masked.exchange import MaskedMessages
 from dapple_dp.transforms.core.keystream import KeyStream, encode_label
 
 TAG_BYTES = 12
-"""A tag is the nonce of its message's mask."""
+"""Length of a tag, which is the nonce of its message's mask."""
 SENDER_BYTES = 16
 """Length of a sender's pseudonym in one round."""
 
@@ -60,14 +60,14 @@ class RoundMasks:
         raise TypeError("RoundMasks must not be pickled or copied, secrets stay out of the graph; build it in setup().")
 
     def pseudonym(self, sender: bytes) -> bytes:
-        """What the aggregator calls a sender in this round; it distinguishes senders and no more."""
+        """Returns the aggregator's name for a sender in this round; it distinguishes senders and reveals nothing else."""
         return hashlib.blake2b(sender, key=self._sender_key, digest_size=SENDER_BYTES, person=_SENDER_PERSON).digest()
 
     def mask(self, senders: Sequence[bytes], statistics: NDArray[np.int64]) -> MaskedMessages:
         """Masks one message per sender.
 
         Args:
-          senders: who sends, n_messages different names of any length.
+          senders: n_messages different names of any length.
           statistics: int64, shape (n_messages, size).
         """
         names = tuple(map(self.pseudonym, senders))
@@ -77,7 +77,7 @@ class RoundMasks:
         return MaskedMessages(names, tags, (statistics.view(np.uint64) + masks).view(np.int64))
 
     def total(self, tags: Sequence[bytes], size: int) -> NDArray[np.int64]:
-        """Sum of the masks of the messages with these tags, int64, shape (size,)."""
+        """Returns the sum of the masks of the messages with these tags, int64, shape (size,)."""
         sums = np.zeros(size, dtype=np.uint64)
         batch = max(1, _BATCH_BYTES // (8 * max(size, 1)))
         masks = np.empty((min(batch, len(tags)), size), dtype="<u8")
@@ -88,7 +88,7 @@ class RoundMasks:
         return sums.view(np.int64)
 
     def _tag(self, pseudonym: bytes, statistic: NDArray[np.int64]) -> bytes:
-        """Keyed digest of a message and its sender."""
+        """Returns the keyed digest of a message and its sender."""
         hashed = Poly1305.generate_tag(self._hash_key, statistic.astype("<i8", copy=False).tobytes())
         return hashlib.blake2b(
             pseudonym + hashed, key=self._tag_key, digest_size=TAG_BYTES, person=_TAG_PERSON
@@ -103,5 +103,5 @@ class RoundMasks:
 
 
 def message_bytes(size: int) -> int:
-    """Bytes that a client sends in a round: its statistic, its pseudonym and its tag."""
+    """Returns the bytes that a client sends in a round: its statistic, its pseudonym and its tag."""
     return 8 * size + SENDER_BYTES + TAG_BYTES

@@ -1,1 +1,1 @@
-"""Reports of one client, and what is computed from many."""
+"""Reports of single clients, and results computed from many."""

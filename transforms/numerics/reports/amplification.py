@@ -1,4 +1,4 @@
-"""What shuffling adds to the privacy of reports: epsilon of a batch from the epsilon of one report, and back."""
+"""Privacy amplification by shuffling: epsilon of a batch from the epsilon of one report, and back."""
 
 import enum
 import functools
@@ -15,7 +15,7 @@ _TOLERANCE = 1.0 / 256.0
 
 
 class Amplification(enum.StrEnum):
-    """What a batch adds to the privacy of one report, and who proved it.
+    """Arguments by which a batch adds to the privacy of one report.
 
     NONE: nothing; the promise is that of one report.
     CLONES: the closed form of Feldman, McMillan, Talwar (2022).
@@ -28,7 +28,7 @@ class Amplification(enum.StrEnum):
 
 
 def shuffled_epsilon(local_epsilon: float, n_reports: int, delta: float) -> float:
-    """Epsilon, at `delta`, of n shuffled reports that are each `local_epsilon`-private, for replacing one of them.
+    """Returns epsilon, at `delta`, of n shuffled reports that are each `local_epsilon`-private, for replacing one.
 
     Args:
       local_epsilon: > 0.
@@ -36,7 +36,7 @@ def shuffled_epsilon(local_epsilon: float, n_reports: int, delta: float) -> floa
       delta: in (0, 1).
 
     Returns:
-      The closed form where it holds, and nowhere more than `local_epsilon`.
+      The closed form where it holds, and never more than `local_epsilon`.
 
     Source: Feldman, McMillan, Talwar (2022), "Hiding among the clones", Theorem III.1, which holds while
     local_epsilon <= log(n / (16 log(2 / delta))).
@@ -49,7 +49,7 @@ def shuffled_epsilon(local_epsilon: float, n_reports: int, delta: float) -> floa
 
 
 def check_guarantee(parameters: ReportParameters) -> None:
-    """Refuses a guarantee that its reports do not give, so that nobody need trust who wrote it down.
+    """Refuses a guarantee that its reports do not give, so that nobody has to trust its author.
 
     Raises:
       ConfigError: if the epsilon is less than what a report, or a shuffled batch of the least size, spends.
@@ -66,7 +66,7 @@ def check_guarantee(parameters: ReportParameters) -> None:
 
 
 def amplification_of(parameters: ReportParameters) -> Amplification | None:
-    """By what argument reports keep the promise of their parameters; None if they do not."""
+    """Returns the argument by which reports satisfy the guarantee of their parameters; None if they don't."""
     guarantee = parameters.guarantee
     if guarantee.local_epsilon <= guarantee.epsilon:
         return Amplification.NONE
@@ -82,20 +82,20 @@ def amplification_of(parameters: ReportParameters) -> Amplification | None:
 
 @functools.lru_cache(maxsize=256)
 def _is_certified(choice: SubsetChoice, epsilon: float, n_reports: int, delta: float) -> bool:
-    """Whether the blanket of n shuffled reports by this one choice keeps (epsilon, delta); never wrongly true."""
+    """Returns whether the blanket of n shuffled reports by this one choice keeps (epsilon, delta); never wrongly true."""
     return blanket_keeps(choice, epsilon, n_reports, delta)
 
 
 def local_epsilon_for(
     epsilon: float, delta: float, n_reports: int, most: float, choice_of: Callable[[float], SubsetChoice] | None = None
 ) -> float:
-    """An epsilon of one report, as large as can be shown, for which a shuffled batch keeps (epsilon, delta).
+    """Returns the largest provable epsilon of one report for which a shuffled batch keeps (epsilon, delta).
 
     Args:
       epsilon: > 0, of the batch.
       delta: in (0, 1).
       n_reports: guaranteed to be in every batch.
-      most: of one report, at most.
+      most: largest epsilon of one report.
       choice_of: the one choice of a report by its epsilon; None if reports make several.
 
     Raises:
@@ -125,7 +125,7 @@ def _keeps(
 
 
 def _largest(keeps: Callable[[float], bool], lower: float, upper: float, tolerance: float) -> float:
-    """Nearly the largest number in a range that keeps a promise, or `lower` if none was found."""
+    """Returns nearly the largest number in a range that keeps a promise, or `lower` if none was found."""
     if upper <= lower:
         return lower
     if keeps(upper):
@@ -139,5 +139,5 @@ def _largest(keeps: Callable[[float], bool], lower: float, upper: float, toleran
 
 
 def _largest_amplified(n_reports: int, delta: float) -> float:
-    """Local epsilon up to which the theorem holds; negative if for none."""
+    """Returns the local epsilon up to which the theorem holds; negative if it never does."""
     return math.log(n_reports / (16.0 * math.log(2.0 / delta)))

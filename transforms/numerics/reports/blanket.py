@@ -1,7 +1,7 @@
-"""What a shuffled batch of identical choices spends, by their privacy blanket: a bound in integers, rounded upwards.
+"""Bounds the spending of a shuffled batch of identical choices by their privacy blanket, in integers rounded upwards.
 
-Standard library only, so that a device can verify it. Every inequality stands in docs/guarantee.md. The law of a choice
-is a mixture: with probability gamma, the blanket, it is uniform whatever the point is. So some of the other reports
+Standard library only, so that a device can verify it. Every inequality is in docs/guarantee.md. The law of a choice
+is a mixture: with probability gamma, the blanket, it is uniform for every point. So some of the other reports
 hide the one that neighbors replace.
 """
 
@@ -26,13 +26,13 @@ _LEAST_BLOCK = 0.5
 
 
 def blanket_delta(choice: SubsetChoice, epsilon: float, n_reports: int, delta: float) -> Fraction:
-    """An upper bound on delta, at `epsilon`, of n shuffled reports by one choice each, for replacing one client.
+    """Returns an upper bound on delta, at `epsilon`, of n shuffled reports by one choice each, for replacing one client.
 
     Args:
-      choice: of all reports; the orders by which clients look positions up may be any.
+      choice: of all reports; the orders in which clients look up positions may be any.
       epsilon: > 0, at most `MOST_STATED_EPSILON`.
       n_reports: >= 1; the bound holds for more reports, too.
-      delta: in (0, 1), about which the bound shall be sharp; the bound holds whatever it is.
+      delta: in (0, 1), near which the bound shall be sharp; the bound holds for any value.
 
     Returns:
       The bound; 1 where favored things are not the likelier ones, epsilon is below 1e-9, or `delta` below 1e-15.
@@ -48,7 +48,7 @@ def blanket_delta(choice: SubsetChoice, epsilon: float, n_reports: int, delta: f
 
 
 def blanket_keeps(choice: SubsetChoice, epsilon: float, n_reports: int, delta: float) -> bool:
-    """Whether `blanket_delta` is at most `delta`; stops as soon as it is seen not to be."""
+    """Returns whether `blanket_delta` is at most `delta`; stops as soon as it can't be."""
     total = Fraction(0)
     return all((total := total + term) <= delta for term in _terms(choice, epsilon, n_reports, delta))
 
@@ -68,7 +68,7 @@ class _Precision(NamedTuple):
 
 
 class _Gains(NamedTuple):
-    """What one hiding or hidden report adds to the odds of the one point less e^epsilon times those of the other.
+    """Contributions of one hiding or hidden report to the odds of the one point less e^epsilon times those of the other.
 
     Attributes:
       first: of a codeword that only the first point favors, in units of `unit`; the largest.
@@ -86,7 +86,7 @@ class _Gains(NamedTuple):
 
     @classmethod
     def of(cls, choice: SubsetChoice, epsilon: float) -> Self:
-        """Gains for two points whose favored sets overlap as little as they can, which is the worst case."""
+        """Returns the gains for two points whose favored sets overlap as little as possible, which is the worst case."""
         likely = choice.threshold * (choice.size - choice.near)
         unlikely = (WORD - choice.threshold) * choice.near
         one = 1 << _SCALE_BITS
@@ -111,7 +111,7 @@ class _Masses(NamedTuple):
 
 
 def _terms(choice: SubsetChoice, epsilon: float, n_reports: int, delta: float) -> Iterator[Fraction]:
-    """Bounds on the parts of delta, by blocks of the number of hiding reports: more of them hide no worse."""
+    """Yields bounds on the parts of delta, by blocks of the number of hiding reports: more of them hide no worse."""
     if choice.ratio <= 1 or epsilon < _LEAST_EPSILON or delta < _LEAST_DELTA:
         yield Fraction(1)
         return
@@ -127,7 +127,7 @@ def _terms(choice: SubsetChoice, epsilon: float, n_reports: int, delta: float) -
 
 
 def _blocks(others: _Masses, precision: _Precision) -> list[tuple[int, int]]:
-    """Least number and mass of blocks of numbers, the largest numbers first; they cover all but `others.below`."""
+    """Returns least number and mass of blocks of numbers, largest numbers first; they cover all but `others.below`."""
     mean = others.first + max(range(len(others.masses)), key=others.masses.__getitem__)
     spread = math.sqrt(mean)
     width = max(1, int(max(_LEAST_BLOCK * spread, _LOSS_PER_BLOCK * mean / (precision.bits - _CUT_BITS + 1))))
@@ -141,7 +141,7 @@ def _blocks(others: _Masses, precision: _Precision) -> list[tuple[int, int]]:
 
 
 def _divergence(n_mixed: int, gains: _Gains, precision: _Precision) -> Fraction:
-    """Divergence of two batches of one report and `n_mixed` - 1 uniform ones: E[max(0, sum of gains)] / n_mixed."""
+    """Returns the divergence of batches of one report and `n_mixed` - 1 uniform ones: E[max(0, sum of gains)] / n_mixed."""
     if gains.first <= 0:
         return Fraction(0)
     differing = _binomial(n_mixed, gains.differing, precision)
@@ -170,20 +170,20 @@ def _scaled(total: int, n_mixed: int, gains: _Gains, precision: _Precision) -> F
 
 
 def _least_winning(count: int, n_mixed: int, gains: _Gains) -> int:
-    """The least number of first ones among `count` differing reports for which the sum of gains is positive."""
+    """Returns the least number of first ones among `count` differing reports for which the sum of gains is positive."""
     short = -(gains.second * count + gains.other * (n_mixed - count))
     return short // (gains.first - gains.second) + 1
 
 
 def _at_most(count: int, heads: int, precision: _Precision) -> int:
-    """Hoeffding's bound on the probability of this many heads, which keeps rounded tiny chances from growing."""
+    """Returns Hoeffding's bound on the probability of this many heads, which keeps rounded tiny chances from growing."""
     # 0.7 is below 1 / (2 log 2).
     excess = max(0, 2 * heads - count)
     return (precision.one >> (7 * excess**2 // (10 * count) if count else 0)) + 1
 
 
 def _tail(count: int, least: int, chance: int, n_mixed: int, gains: _Gains, weight: tuple[_Precision, int]) -> int:
-    """Upper bound on the sum over heads >= `least` of chance times sum of gains, for `count` fair coins.
+    """Returns an upper bound on the sum over heads >= `least` of chance times sum of gains, for `count` fair coins.
 
     Args:
       count: coins.
@@ -191,7 +191,7 @@ def _tail(count: int, least: int, chance: int, n_mixed: int, gains: _Gains, weig
       chance: upper bound on the probability of `least` heads.
       n_mixed: all reports.
       gains: of one report.
-      weight: the probability of `count`, by which it is seen what is negligible.
+      weight: the precision, and the probability of `count`, which decide what is negligible.
     """
     precision, mass = weight
     step = gains.first - gains.second
@@ -215,7 +215,7 @@ def _tail(count: int, least: int, chance: int, n_mixed: int, gains: _Gains, weig
 
 
 def _binomial(n_trials: int, chance: Fraction, precision: _Precision) -> _Masses:
-    """Upper bounds on binomial probabilities, from the mode until they are negligible."""
+    """Returns upper bounds on binomial probabilities, from the mode until they are negligible."""
     if chance == 1 or n_trials == 0:
         return _Masses(n_trials, [precision.one], 0, 0)
     mode = (n_trials + 1) * chance.numerator // chance.denominator
@@ -233,7 +233,7 @@ def _binomial(n_trials: int, chance: Fraction, precision: _Precision) -> _Masses
 
 
 def _fall(room: int, taken: int, odds: tuple[int, int], precision: _Precision) -> tuple[list[int], int]:
-    """Weights relative to the mode on one side of it, rounded upwards, and a bound on the sum of those left out.
+    """Returns weights relative to the mode on one side of it, rounded upwards, and a bound on the sum of all others.
 
     Args:
       room: steps to the end of the range.

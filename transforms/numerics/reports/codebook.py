@@ -1,6 +1,6 @@
-"""Public randomness of reports: what encoder and decoder both derive from the public key and a report's nonce.
+"""Public randomness of reports: encoder and decoder derive it from the public key and a report's nonce.
 
-None of it depends on data, so it decides accuracy and never privacy. Everything is integers, so that an encoder in
+None of it depends on data, so it affects accuracy and never privacy. Everything is integers, so that an encoder in
 another language can be compared byte for byte; docs/report-format.md says the same in prose.
 """
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dapple_dp.transforms.numerics.tables.partition import mix
 
 LEAST_WIDTH = 64
-"""Signs in a codeword, at least: fewer would make scores of few features less than Gaussian."""
+"""Fewest signs in a codeword: fewer would make scores of few features less than Gaussian."""
 _WORD_BITS = 64
 _DENSE_WIDTH = 256
 _STEP = np.uint64(0x9E3779B97F4A7C15)
@@ -21,12 +21,12 @@ _EMPTY_SHARE = 3
 
 
 def code_width(n_dims: int) -> int:
-    """Signs in a codeword of vectors with `n_dims` coordinates: the next power of two, at least `LEAST_WIDTH`."""
+    """Returns the signs in a codeword of vectors with `n_dims` coordinates: the next power of two, or `LEAST_WIDTH`."""
     return max(LEAST_WIDTH, 1 << (n_dims - 1).bit_length())
 
 
 def roots(key: bytes, nonces: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Where the stream of each nonce starts, shape (n,).
+    """Returns the start of the stream of each nonce, shape (n,).
 
     Args:
       key: 16 public bytes.
@@ -37,7 +37,7 @@ def roots(key: bytes, nonces: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def words(starts: NDArray[np.uint64], positions: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Words of streams at positions; the arguments broadcast.
+    """Returns words of streams at positions; the arguments broadcast.
 
     Source: Steele, Lea, Flood (2014), "Fast splittable pseudorandom number generators", SplitMix64.
     """
@@ -45,7 +45,7 @@ def words(starts: NDArray[np.uint64], positions: NDArray[np.uint64]) -> NDArray[
 
 
 def draw_subsets(starts: NDArray[np.uint64], depth: int, even: bool = False) -> NDArray[np.int64]:
-    """The subset of levels of each report as a bit mask, shape (n,).
+    """Returns the subset of levels of each report as a bit mask, shape (n,).
 
     If `even`, all of them are equally likely. Otherwise, with probability 3 / (3 + depth) the mask is 0, else it is
     uniform among those whose highest bit is that of a level, and the level is uniform. (To within 2**-32, by the
@@ -61,7 +61,7 @@ def draw_subsets(starts: NDArray[np.uint64], depth: int, even: bool = False) -> 
 
 
 def subset_shares(depth: int, even: bool = False) -> NDArray[np.float64]:
-    """Probability of each mask, shape (2**depth,)."""
+    """Returns the probability of each mask, shape (2**depth,)."""
     if even:
         return np.full(1 << depth, 1.0 / (1 << depth))
     masks = np.arange(1 << depth)
@@ -70,18 +70,18 @@ def subset_shares(depth: int, even: bool = False) -> NDArray[np.float64]:
 
 
 def rotation_signs(starts: NDArray[np.uint64], width: int) -> NDArray[np.float64]:
-    """Signs by which coordinates are multiplied before or after the Hadamard matrix, shape (n, width), -1 or 1."""
+    """Returns the signs for coordinates before or after the Hadamard matrix, shape (n, width), -1 or 1."""
     n_words = width // _WORD_BITS
     positions: NDArray[np.uint64] = np.arange(1, n_words + 1, dtype=np.uint64)
     return np.asarray(1.0 - 2.0 * _bits(words(starts[:, None], positions)), dtype=np.float64)
 
 
 def codeword_bits(starts: NDArray[np.uint64], indices: NDArray[np.integer], width: int) -> NDArray[np.uint8]:
-    """Codewords before rotation, shape (n, m, width), bits; bit 1 stands for the sign -1.
+    """Returns codewords before rotation, shape (n, m, width), bits; bit 1 stands for the sign -1.
 
     Args:
       starts: shape (n,).
-      indices: shape (n, m) or (1, m): which codewords of each report.
+      indices: shape (n, m) or (1, m): indices of each report's codewords.
       width: of `code_width`.
     """
     n_words = width // _WORD_BITS
@@ -91,7 +91,7 @@ def codeword_bits(starts: NDArray[np.uint64], indices: NDArray[np.integer], widt
 
 
 def rotated(bits: NDArray[np.uint8], signs: NDArray[np.float64], n_dims: int) -> NDArray[np.float64]:
-    """Codewords as vectors, shape (n, n_dims): integers of mean 0 and variance `width`.
+    """Returns codewords as vectors, shape (n, n_dims): integers of mean 0 and variance `width`.
 
     Args:
       bits: shape (n, width).
@@ -102,7 +102,7 @@ def rotated(bits: NDArray[np.uint8], signs: NDArray[np.float64], n_dims: int) ->
 
 
 def rotate(vectors: NDArray[np.float64], signs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Vectors seen in the frame of the unrotated codewords, shape (n, width); exact.
+    """Returns vectors in the frame of the unrotated codewords, shape (n, width); exact.
 
     Args:
       vectors: shape (n, n_dims), integers of norm at most 2**21.
@@ -114,7 +114,7 @@ def rotate(vectors: NDArray[np.float64], signs: NDArray[np.float64]) -> NDArray[
 
 
 def walsh_hadamard(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Products of rows with Sylvester's matrix: entry (i, j) is -1 to the number of bits that i and j share.
+    """Multiplies rows by Sylvester's matrix: entry (i, j) is -1 to the number of bits that i and j share.
 
     Args:
       rows: shape (n, width), width a power of two; integers whose absolute values add up to less than 2**53 stay
@@ -141,7 +141,7 @@ def _sylvester(width: int) -> NDArray[np.float64]:
 
 
 def planes(key: bytes, depth: int, n_features: int) -> NDArray[np.int64]:
-    """Normals of the hyperplanes of a tree, shape (depth, n_features): sums of eight signed bytes, about Gaussian.
+    """Returns normals of a tree's hyperplanes, shape (depth, n_features): sums of eight signed bytes, about Gaussian.
 
     Source: Charikar (2002), SimHash.
     """
@@ -153,7 +153,7 @@ def planes(key: bytes, depth: int, n_features: int) -> NDArray[np.int64]:
 
 
 def sides(lattice: NDArray[np.float64], normals: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Sides of hyperplanes as bit masks, shape (n,): bit i is 1 where the product with normal i is >= 0.
+    """Returns sides of hyperplanes as bit masks, shape (n,): bit i is 1 where the product with normal i is >= 0.
 
     Args:
       lattice: points, shape (n, n_features), integers.
@@ -163,6 +163,6 @@ def sides(lattice: NDArray[np.float64], normals: NDArray[np.int64]) -> NDArray[n
 
 
 def _bits(drawn: NDArray[np.uint64]) -> NDArray[np.uint8]:
-    """Bits of words, lowest first; the last axis of words becomes one of bits."""
+    """Returns the bits of words, lowest first; the last axis of words becomes one of bits."""
     raw = np.ascontiguousarray(drawn, dtype="<u8").view(np.uint8)
     return np.unpackbits(raw, axis=-1, bitorder="little")

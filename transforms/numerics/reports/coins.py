@@ -1,4 +1,4 @@
-"""Private coins of reports, and the one data-independent draw that a report's privacy rests on.
+"""Private coins of reports, and the one data-independent draw on which a report's privacy rests.
 
 Needs NumPy and the standard library.
 """
@@ -21,7 +21,7 @@ class Coins(Protocol):
     """Private random words, uniform, independent of each other and of everything else."""
 
     def words(self, purpose: int, n_words: int) -> NDArray[np.uint64]:
-        """Shape (n_reports, n_words); words of different purposes are independent. Ask once per purpose."""
+        """Returns words, shape (n_reports, n_words); those of different purposes are independent. Ask once per purpose."""
         ...
 
 
@@ -29,14 +29,14 @@ class SystemCoins:
     """Coins of the operating system, for a device; every call draws new ones.
 
     Args:
-      n_reports: how many reports they are for.
+      n_reports: number of reports that they are for.
     """
 
     def __init__(self, n_reports: int):
         self._n_reports = n_reports
 
     def words(self, purpose: int, n_words: int) -> NDArray[np.uint64]:
-        """Random words of the system's generator, shape (n_reports, n_words)."""
+        """Draws random words of the system's generator, shape (n_reports, n_words)."""
         raw = secrets.token_bytes(8 * self._n_reports * n_words)
         return np.frombuffer(raw, dtype="<u8").astype(np.uint64).reshape(self._n_reports, n_words)
 
@@ -52,14 +52,14 @@ class KeyedCoins:
         self._seeds = seeds
 
     def words(self, purpose: int, n_words: int) -> NDArray[np.uint64]:
-        """The stream of SHAKE-256 of seed and purpose."""
+        """Returns the stream of SHAKE-256 of seed and purpose."""
         label = purpose.to_bytes(8, "little")
         raw = b"".join(hashlib.shake_256(seed + label).digest(8 * n_words) for seed in self._seeds)
         return np.frombuffer(raw, dtype="<u8").astype(np.uint64).reshape(len(self._seeds), n_words)
 
 
 def positions(choice: SubsetChoice, coins: Coins, purpose: int) -> NDArray[np.int64]:
-    """Places in an order of all things, favored ones first, shape (n,); independent of the data.
+    """Draws places in an order of all things, favored ones first, shape (n,); independent of the data.
 
     Exactly: a favored place has probability threshold / (2**64 near), another one
     (2**64 - threshold) / (2**64 (size - near)).
@@ -77,7 +77,7 @@ def positions(choice: SubsetChoice, coins: Coins, purpose: int) -> NDArray[np.in
 
 
 def _residues(drawn: NDArray[np.uint64], bounds: NDArray[np.uint64], coins: Coins, purpose: int) -> NDArray[np.uint64]:
-    """Uniform integers below the bounds, by rejection: from the first word below the last whole multiple."""
+    """Draws uniform integers below the bounds, by rejection: from the first word below the last whole multiple."""
     largest = np.uint64(WORD - 1)
     excess = (largest % bounds + np.uint64(1)) % bounds
     accepted = drawn <= (largest - excess)[:, None]

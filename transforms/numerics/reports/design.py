@@ -1,4 +1,4 @@
-"""From a job to the public parameters of its collection of reports."""
+"""Computes the public parameters of a collection of reports from its job."""
 
 import math
 
@@ -17,25 +17,25 @@ from dapple_dp.transforms.numerics.reports.sums import LIFTED
 
 _MORE_LEVELS = 3
 _MANY_FEATURES = 8
-"""With few, centers are not nearly orthogonal, and hyperplanes cut clusters."""
+"""Features below which centers are not nearly orthogonal, and hyperplanes cut clusters."""
 _MORE_LEAVES = 2
-"""Where levels cost nothing: four centers of a hundred share a leaf of 2**(log2 k + 5), on average."""
+"""Additional levels if they cost nothing: four centers of a hundred share a leaf of 2**(log2 k + 5), on average."""
 _STRONG_SIGNAL = 4.0
 
 
 def design(
     config: EncodeConfig, features: tuple[str, ...], key: bytes, encoding: str | None = None
 ) -> ReportParameters:
-    """Public parameters of a new collection.
+    """Returns the public parameters of a new collection.
 
     Args:
       config: the job.
       features: names, in the order of the coordinates.
       key: 16 public random bytes.
-      encoding: how columns become features, or None.
+      encoding: of columns as features, or None.
 
     Raises:
-      ConfigError: if the budget cannot be spent so.
+      ConfigError: if the budget can't be spent this way.
     """
     guarantee = _guarantee(config)
     variant, epsilon = _variant(config, len(features)), guarantee.local_epsilon
@@ -58,7 +58,7 @@ def design(
 
 
 def _guarantee(config: EncodeConfig) -> ReportGuarantee:
-    """What the job promises."""
+    """Returns the guarantee of the job."""
     privacy, reports = config.privacy, config.reports
     shuffled = reports.mode is ReportMode.SHUFFLE and privacy.delta is not None
     delta = float(privacy.delta or 0.0) if shuffled else 0.0
@@ -71,7 +71,7 @@ def _guarantee(config: EncodeConfig) -> ReportGuarantee:
 
 
 def _variant(config: EncodeConfig, n_features: int) -> ReportVariant:
-    """The variant that is given; else `leaves` where it was measured to be better, with many features in mode local."""
+    """Returns the given variant; by default `leaves` in mode local with many features, where it measured better."""
     reports = config.reports
     if reports.variant is not None:
         return reports.variant
@@ -80,10 +80,10 @@ def _variant(config: EncodeConfig, n_features: int) -> ReportVariant:
 
 
 def _depth(config: EncodeConfig, parameters: ReportParameters) -> int:
-    """Levels of the tree: none where reports have none, else as given or by the signal that is to be expected.
+    """Returns the levels of the tree: none if reports have none, else as given or by the expected signal.
 
     Source: Chang et al. (2021), Appendix D, for ceil(log2 k) + 3 levels; three more keep more pairs of centers apart
-    and cost a third more noise, which pays where there is little noise.
+    and cost a third more noise, which pays off if there is little noise.
     """
     if parameters.variant is ReportVariant.POINTS or config.reports.mode is ReportMode.SHUFFLE:
         return 0

@@ -1,9 +1,9 @@
-"""The encoder of private reports: what runs on a device, and what the `encode` job runs over a lake.
+"""The encoder of private reports: runs on a device, and in the `encode` job.
 
 Needs NumPy and the standard library. A report is a nonce, which is public and reveals nothing, and an index, which is
 chosen by `SubsetChoice`: a data-dependent order of all indices and a data-independent position in it. So the
-probability of an index is one of two known rationals, whatever the point is, and the privacy loss is at most epsilon
-exactly, for every input, NaN, infinity and any tie included.
+probability of an index is one of two known rationals, for every point, and the privacy loss is at most epsilon
+exactly, for every input, including NaN, infinity and any tie.
 """
 
 import secrets
@@ -42,17 +42,17 @@ class Reports(NamedTuple):
     codewords: NDArray[np.uint8]
 
     def take(self, rows: NDArray[np.int64] | slice) -> "Reports":
-        """Some of the reports."""
+        """Returns some of the reports."""
         return Reports(self.nonces[rows], self.indices[rows], self.codewords[rows])
 
     def blocks(self) -> Iterator["Reports"]:
-        """All of them in order, some thousands at a time."""
+        """Yields all reports in order, some thousands at a time."""
         for start in range(0, len(self.nonces), _BLOCK_REPORTS):
             yield self.take(slice(start, start + _BLOCK_REPORTS))
 
 
 def encode_point(point: Sequence[float] | NDArray[np.float64], parameters: ReportParameters) -> Reports:
-    """The one report of a device: private coins and nonce come from the operating system."""
+    """Encodes the one report of a device; private coins and nonce come from the operating system."""
     nonce = np.array([secrets.randbits(64)], dtype=np.uint64)
     return encode(np.asarray(point, dtype=np.float64)[None], parameters, nonce, SystemCoins(1))
 
@@ -60,19 +60,19 @@ def encode_point(point: Sequence[float] | NDArray[np.float64], parameters: Repor
 def encode(
     points: NDArray[np.floating], parameters: ReportParameters, nonces: NDArray[np.uint64], coins: Coins
 ) -> Reports:
-    """Reports of many clients, one point each.
+    """Encodes reports of many clients, one point each.
 
     Args:
       points: shape (n, n_features), feature units, any values: they are clipped to the radius, NaN counts as 0.
       parameters: public.
-      nonces: shape (n,), public, drawn without a look at the points.
+      nonces: shape (n,), public, drawn independently of the points.
       coins: private; used for these points only.
 
     Returns:
       One report per point, in order. Guarantee: the law of each satisfies local_epsilon for any two points.
 
     Raises:
-      ConfigError: if the points have another width than the parameters, or these promise too much.
+      ConfigError: if the points have another width than the parameters, or these guarantee too much.
     """
     if points.ndim != 2 or points.shape[1] != parameters.n_features:
         raise ConfigError(
@@ -96,27 +96,27 @@ def encode(
 
 
 def lattice_points(points: NDArray[np.floating], radius: float, bits: int = SUM_BITS) -> NDArray[np.float64]:
-    """Points as integers of norm at most 2**bits, which stands for the radius; any input gives some such point."""
+    """Returns points as integers of norm at most 2**bits, which stands for the radius; any input gives such a point."""
     finite = np.nan_to_num(points.astype(np.float64), nan=0.0, posinf=_LARGEST, neginf=-_LARGEST)
     return quantize(finite, Lattice(np.zeros(points.shape[1]), radius), bits)
 
 
 def lift(lattice: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Points with two more coordinates: one that makes all norms equal, and one that counts; shape (n, d + 2)."""
+    """Adds two coordinates to points: one that makes all norms equal, and one that counts; shape (n, d + 2)."""
     squared = np.einsum("ij,ij->i", lattice, lattice)
     rest = np.floor(np.sqrt(np.maximum(float(SUM_UNITS) ** 2 - squared, 0.0)))
     return np.column_stack([lattice, rest, np.full(len(lattice), float(COUNT_UNITS))])
 
 
 def tree_codes(lattice: NDArray[np.float64], parameters: ReportParameters) -> NDArray[np.int64]:
-    """Leaf of the complete tree that each point is in, shape (n,): bit i is the side of hyperplane i."""
+    """Returns the leaf of the complete tree for each point, shape (n,): bit i is the side of hyperplane i."""
     return codebook.sides(lattice, codebook.planes(parameters.key, parameters.depth, parameters.n_features))
 
 
 def _signed_vectors(
     lattice: NDArray[np.float64], parameters: ReportParameters, starts: NDArray[np.uint64]
 ) -> NDArray[np.float64]:
-    """Lifted points times the sign of their subset of levels, shape (n, d + 2)."""
+    """Returns lifted points times the sign of their subset of levels, shape (n, d + 2)."""
     subsets = codebook.draw_subsets(starts, parameters.depth, parameters.even_subsets)
     shared = np.bitwise_count(subsets & tree_codes(lattice, parameters))
     return lift(lattice) * (1.0 - 2.0 * (shared & 1))[:, None]
@@ -125,7 +125,7 @@ def _signed_vectors(
 def _nearest_codewords(
     vectors: NDArray[np.float64], parameters: ReportParameters, starts: NDArray[np.uint64], ranks: NDArray[np.int64]
 ) -> NDArray[np.uint16]:
-    """Index of the public codeword at each rank of nearness."""
+    """Returns the index of the public codeword at each rank of nearness."""
     size = parameters.choices[-1][0].size
     nearest = np.empty(len(vectors), dtype=np.uint16)
     for rows, rotated in _rotated_blocks(vectors, starts, size):
@@ -137,7 +137,7 @@ def _nearest_codewords(
 def _rotated_blocks(
     vectors: NDArray[np.float64], starts: NDArray[np.uint64], size: int
 ) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-    """Vectors as their `size` codewords see them, so many at a time that the codewords stay in the cache."""
+    """Yields vectors in the frame of their `size` codewords, so few at a time that the codewords stay in the cache."""
     width = codebook.code_width(vectors.shape[1])
     step = max(1, _BLOCK_BITS // (size * width))
     for start in range(0, len(vectors), step):
@@ -146,7 +146,7 @@ def _rotated_blocks(
 
 
 def _at_rank(rotated: NDArray[np.float64], bits: NDArray[np.uint8], ranks: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Index of the codeword with the given rank by dot product, the largest first, ties to the lowest index.
+    """Returns the index of the codeword with the given rank by dot product, the largest first, ties to the lowest index.
 
     Args:
       rotated: shape (n, width), integers.
@@ -169,7 +169,7 @@ def _private_codewords(
     ranks: NDArray[np.int64],
     coins: Coins,
 ) -> Reports:
-    """As `_nearest_codewords`, with codewords of the client's own coins, of which the one that is found is sent."""
+    """Chooses as `_nearest_codewords` among codewords of the client's own coins, and sends the chosen one."""
     size, width = parameters.choices[-1][0].size, codebook.code_width(vectors.shape[1])
     drawn = coins.words(_PURPOSE_CODEWORDS, size * width // 64)
     raw = np.ascontiguousarray(drawn, dtype="<u8").view(np.uint8).reshape(len(vectors), size, width // 8)

@@ -1,4 +1,4 @@
-"""Which codewords a report favors, and what the favored ones have in common: constants of encoder and decoder."""
+"""Favored codewords of a report, and their moments: constants of encoder and decoder."""
 
 import functools
 import math
@@ -12,7 +12,7 @@ from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.reports.parameters import SubsetChoice
 
 MOST_EPSILON = 8.0
-"""Beyond this epsilon of one report the number of codewords would grow past what a small device can rank."""
+"""Largest epsilon of one report: beyond it, codewords would be more than a small device can rank."""
 _BITS = ((2.0, 6), (4.0, 8), (MOST_EPSILON, 10))
 _LEAST_EFFICIENCY = 0.95
 _GRID = np.linspace(-9.0, 9.0, 1801)
@@ -20,7 +20,7 @@ _WIDEST_SCORE = 6.0
 
 
 class CodewordMoments(NamedTuple):
-    """What a report's codeword, scaled to variance 1, says of the unit vector v that was encoded.
+    """Moments of a report's codeword, scaled to variance 1, for the encoded unit vector v.
 
     Attributes:
       mean: its expectation is `mean` * v.
@@ -36,7 +36,7 @@ class CodewordMoments(NamedTuple):
 
 
 def codeword_choice(epsilon: float) -> SubsetChoice:
-    """The choice among 2**6, 2**8 or 2**10 codewords that a report with this privacy loss makes.
+    """Returns the choice among 2**6, 2**8 or 2**10 codewords for a report with this privacy loss.
 
     The favored codewords are the fewest whose mean keeps 95% of the squared mean that is possible: a little
     variance buys a much larger excess, and with it a sharper view of the directions that matter.
@@ -61,7 +61,7 @@ def codeword_choice(epsilon: float) -> SubsetChoice:
 
 
 def bit_choices(epsilon: float, histogram_share: float) -> tuple[tuple[SubsetChoice, float], ...]:
-    """Randomized response for the two bits of the paper's variant, and the privacy loss of each.
+    """Returns randomized response for the two bits of the paper's variant, and the privacy loss of each.
 
     Args:
       epsilon: > 0, of both.
@@ -76,7 +76,7 @@ def bit_choices(epsilon: float, histogram_share: float) -> tuple[tuple[SubsetCho
 
 @functools.cache
 def codeword_moments(choice: SubsetChoice) -> CodewordMoments:
-    """Moments for codewords of independent Gaussian products with v; those of random signs differ by about 1 / width.
+    """Returns moments for codewords of independent Gaussian products with v; random signs differ by about 1 / width.
 
     Example:
       >>> moments = codeword_moments(SubsetChoice.at_most(64, 22, 1.0))
@@ -98,11 +98,11 @@ def codeword_moments(choice: SubsetChoice) -> CodewordMoments:
 
 @functools.cache
 def log_score_ratios(choice: SubsetChoice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Log likelihood ratio of a report's codeword by its product with v, against a codeword that knows nothing of v.
+    """Returns the log likelihood ratio of a codeword by its product with v, against one that is independent of v.
 
     Returns:
       Products, ascending, and the log ratio at each; it rises from that of the least to that of the most likely
-      codewords. Across v a codeword says nothing.
+      codewords. Across v a codeword carries no information.
     """
     densities = _order_densities(choice.size)
     favored = choice.threshold / 2.0**64
@@ -115,14 +115,14 @@ def log_score_ratios(choice: SubsetChoice) -> tuple[NDArray[np.float64], NDArray
 
 
 def _order_moments(size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """First and second moments of the largest, second largest, ... of `size` standard normals, by quadrature."""
+    """Returns first and second moments of the largest, second largest, ... of `size` standard normals, by quadrature."""
     masses = _order_densities(size) * (_GRID[1] - _GRID[0])
     return masses @ _GRID, masses @ _GRID**2
 
 
 @functools.cache
 def _order_densities(size: int) -> NDArray[np.float64]:
-    """Densities of the largest, second largest, ... of `size` standard normals on the grid, shape (size, n)."""
+    """Returns densities of the largest, second largest, ... of `size` standard normals on the grid, shape (size, n)."""
     below = np.array([0.5 * math.erfc(-value / math.sqrt(2.0)) for value in _GRID])
     log_density = -0.5 * _GRID**2 - 0.5 * math.log(2.0 * math.pi)
     log_below, log_above = np.log(below), np.log(below[::-1])

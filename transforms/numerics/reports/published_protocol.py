@@ -23,7 +23,7 @@ _PURPOSE_SIGN = 3
 
 
 def draw_cells(starts: NDArray[np.uint64], depth: int) -> NDArray[np.int64]:
-    """Level and subset of each report, shape (n,): 2**level + subset, the level uniform, the subset too.
+    """Returns level and subset of each report, shape (n,): 2**level + subset, both uniform.
 
     The sign (-1)^|subset & code| is the public random variable Z of the node `code` at that level: any two nodes of
     a level have independent signs.
@@ -42,14 +42,14 @@ def encode(
     lies: tuple[NDArray[np.int64], NDArray[np.int64]],
     coins: Coins,
 ) -> NDArray[np.uint16]:
-    """Two bits per report: histogram bit plus twice the vector bit; a bit of 1 stands for the sign -1.
+    """Encodes two bits per report: histogram bit plus twice the vector bit; a bit of 1 stands for the sign -1.
 
     Args:
       lattice: points, shape (n, n_features), integers of norm at most 2**20.
       codes: leaf of the complete tree, shape (n,).
       depth: levels.
       starts: of the streams of the nonces.
-      lies: per bit, whether it is to be turned round, shape (n,), drawn without a look at the points.
+      lies: per bit, 1 to flip it, shape (n,), drawn independently of the points.
       coins: private, for rounding a point to the sphere.
     """
     cells = draw_cells(starts, depth)
@@ -63,7 +63,7 @@ def encode(
 
 
 def statistics(indices: NDArray[np.uint16], starts: NDArray[np.uint64], n_features: int) -> NDArray[np.float64]:
-    """What a report adds to its cell, shape (n, 1 + n_features): the histogram sign, and the direction times its sign.
+    """Returns each report's addition to its cell, shape (n, 1 + n_features): histogram sign, signed direction.
 
     Directions have 2**16 lattice units.
     """
@@ -75,7 +75,7 @@ def statistics(indices: NDArray[np.uint16], starts: NDArray[np.uint64], n_featur
 
 
 def sphere_norm(epsilon: float, n_features: int) -> float:
-    """Norm of the unbiased estimate of a vector by its direction and bit.
+    """Returns the norm of the unbiased estimate of a vector by its direction and bit.
 
     Source: Duchi, Jordan, Wainwright (2013); the constant makes the estimate unbiased: the mean of |u_1| on the sphere
     is Gamma(d / 2) / (sqrt(pi) Gamma((d + 1) / 2)).
@@ -85,12 +85,12 @@ def sphere_norm(epsilon: float, n_features: int) -> float:
 
 
 def _raw_directions(starts: NDArray[np.uint64], n_features: int) -> NDArray[np.float64]:
-    """Public directions of any length, shape (n, n_features), integers."""
+    """Returns public directions of any length, shape (n, n_features), integers."""
     width = codebook.code_width(n_features)
     bits = codebook.codeword_bits(starts, np.zeros((len(starts), 1), dtype=np.int64), width)[:, 0]
     return codebook.rotated(bits, codebook.rotation_signs(starts, width), n_features)
 
 
 def _level_size(cells: NDArray[np.int64]) -> NDArray[np.int64]:
-    """2**level of each cell."""
+    """Returns 2**level of each cell."""
     return np.int64(1) << (np.frexp(cells.astype(np.float64))[1] - 1).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Sufficient statistics of reports: exact, mergeable, as large for ten reports as for a billion."""
+"""Sufficient statistics of reports: exact, mergeable, and of a size that doesn't depend on the number of reports."""
 
 from typing import NamedTuple, Self
 
@@ -11,7 +11,7 @@ from dapple_dp.transforms.numerics.reports import codebook, published_protocol
 from dapple_dp.transforms.numerics.reports.encoder import Reports
 
 LIFTED = 2
-"""Coordinates of a lifted point beyond its features."""
+"""Additional coordinates of a lifted point."""
 
 
 class DecodedCenters(NamedTuple):
@@ -22,7 +22,7 @@ class DecodedCenters(NamedTuple):
 
 
 def in_ball(points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Points at their nearest place in the unit ball."""
+    """Projects points onto the unit ball."""
     return points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1.0)
 
 
@@ -30,7 +30,7 @@ class ReportSums(NamedTuple):
     """Sums over reports; every entry is an integer.
 
     Attributes:
-      n_reports: how many.
+      n_reports: number of reports.
       cells: int64, shape (n_cells, n_dims): codewords by the mask of their subset of levels (at most 2**depth
         rows), or for the paper's variant histogram sign and direction by level and subset.
       moments: int64, shape (n_dims, n_dims): sum of codeword times codeword; no rows for the paper's variant.
@@ -42,7 +42,7 @@ class ReportSums(NamedTuple):
 
     @classmethod
     def zeros(cls, parameters: ReportParameters) -> Self:
-        """The neutral element."""
+        """Creates the neutral element."""
         if parameters.variant is ReportVariant.PAPER:
             cells = np.zeros((2 << parameters.depth, 1 + parameters.n_features), dtype=np.int64)
             return cls(0, cells, np.zeros((0, 0), dtype=np.int64))
@@ -51,19 +51,19 @@ class ReportSums(NamedTuple):
 
     @classmethod
     def of(cls, reports: Reports, parameters: ReportParameters) -> "ReportSums":
-        """Sums of some reports; their nonces are distinct."""
+        """Adds up some reports with distinct nonces."""
         total = ReportSums.zeros(parameters)
         for block in reports.blocks():
             _add_block(total, block, parameters)
         return total._replace(n_reports=len(reports.nonces))
 
     def merge(self, other: "ReportSums") -> "ReportSums":
-        """The sums of both, new ones."""
+        """Returns the sums of both, in new arrays."""
         return ReportSums(self.n_reports + other.n_reports, self.cells + other.cells, self.moments + other.moments)
 
 
 def codewords(reports: Reports, parameters: ReportParameters) -> NDArray[np.float64]:
-    """What reports say, as vectors of shape (n, n_features + 2), integers of variance `code_width`."""
+    """Returns the codewords of reports as vectors of shape (n, n_features + 2), integers of variance `code_width`."""
     starts, n_dims = codebook.roots(parameters.key, reports.nonces), parameters.n_features + LIFTED
     width = codebook.code_width(n_dims)
     if parameters.variant is ReportVariant.PRIVUNIT:

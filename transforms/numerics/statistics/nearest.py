@@ -1,6 +1,6 @@
-"""Nearest center of every row for a model that is known: exact integers, no clipping, any finite magnitude.
+"""Nearest center of every row for a known model: exact integers, no clipping, any finite magnitude.
 
-The frame is made from the centers alone, so a row's label depends on that row and the model and on nothing else.
+The frame depends on the centers alone, so a row's label depends on that row and the model only.
 Nothing is released here, so there is no sensitivity to bound, and rows are rounded to the nearest lattice point.
 """
 
@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 from dapple_dp.transforms.core.statistics import lattice
 
 CENTER_BITS = 22
-"""The centered centers lie within 2**CENTER_BITS units, up to rounding."""
+"""Bits of the centered centers, which lie within 2**CENTER_BITS units, up to rounding."""
 ROW_BITS = 26
-"""Rows up to 2**ROW_BITS units from the origin share the lattice of the centers; rows beyond it get a unit each."""
+"""Bits of rows: up to 2**ROW_BITS units from the origin they share the centers' lattice; others get separate units."""
 _FINEST_EXPONENT = -900
 _ROUNDING = 2.0 ** (ROW_BITS - 12)
-"""Bound on what rounding adds to a norm, units: sqrt(n_features) / 2, for up to 2**30 features."""
+"""Bound on the increase of a norm by rounding, units: sqrt(n_features) / 2, for up to 2**30 features."""
 
 
 class NearestRows(NamedTuple):
-    """What a model says of some rows.
+    """Nearest centers of some rows.
 
     Attributes:
       labels: int64, shape (n_rows,): index of the nearest center; ties go to the lowest index.
@@ -34,9 +34,9 @@ class NearestRows(NamedTuple):
 
 
 class NearestCenters(NamedTuple):
-    """A model on a lattice of its own; a lattice unit is 2**exponent feature units.
+    """A model on its own lattice; a lattice unit is 2**exponent feature units.
 
-    With every |center| <= 2**22 units and |row| <= 2**26 units, plus what rounding adds, each partial sum of a score
+    With every |center| <= 2**22 units and |row| <= 2**26 units, plus rounding, each partial sum of a score
     2 <row, center> - |center|**2 stays below 2**50 and each squared norm below 2**53: all are exact in float64, for
     any number of features.
 
@@ -56,7 +56,7 @@ class NearestCenters(NamedTuple):
 
     @classmethod
     def of(cls, centers: NDArray[np.float64]) -> Self:
-        """The frame of a model.
+        """Creates the frame of a model.
 
         Args:
           centers: shape (n_clusters, n_features), feature units, finite; both at least 1.
@@ -70,7 +70,7 @@ class NearestCenters(NamedTuple):
         integers, exponents = _scaled(quarters)
         norms, powers = np.frexp(np.sqrt(lattice.squared_norms(integers)))
         ends = np.where(norms > 0, powers + exponents + 2, _FINEST_EXPONENT + CENTER_BITS)
-        # A model of one point has no scale; with the finest unit every row gets a unit of its own.
+        # A model of one point has no scale; with the finest unit every row gets a separate unit.
         exponent = max(int(ends.max()) - CENTER_BITS, _FINEST_EXPONENT)
         units = np.rint(quarters * 2.0 ** (2 - exponent))
         squared = lattice.squared_norms(units)
@@ -85,7 +85,7 @@ class NearestCenters(NamedTuple):
         return len(self.centers)
 
     def labels(self, points: NDArray[np.floating]) -> NDArray[np.int64]:
-        """Index of the nearest center of each row, shape (n_rows,).
+        """Returns the index of the nearest center of each row, shape (n_rows,).
 
         Args:
           points: shape (n_rows, n_features), feature units, finite; any magnitude.
@@ -94,7 +94,7 @@ class NearestCenters(NamedTuple):
         return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
     def rows(self, points: NDArray[np.floating]) -> NearestRows:
-        """Labels and squared distances; a distance is right to about seven digits, or to 2**-48 of the largest center.
+        """Returns labels and squared distances; right to about seven digits, or to 2**-48 of the largest center.
 
         Args:
           points: shape (n_rows, n_features), feature units, finite; any magnitude.
@@ -106,7 +106,7 @@ class NearestCenters(NamedTuple):
         return NearestRows(np.concatenate(labels), np.concatenate(squared))
 
     def distances(self, points: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Distances of rows to all centers, shape (n_rows, n_clusters), feature units; right to about fifteen digits.
+        """Returns distances of rows to all centers, shape (n_rows, n_clusters), feature units, to about fifteen digits.
 
         Rows and centers are subtracted before anything is squared, so that no digits are lost far from zero.
 
@@ -125,7 +125,7 @@ class NearestCenters(NamedTuple):
     def _blocks(
         self, points: NDArray[np.floating]
     ) -> Iterator[tuple[NDArray[np.floating], NDArray[np.int64], NDArray[np.int64]]]:
-        """Blocks of rows, their labels, and exponents of powers of two that bound their distances, feature units."""
+        """Yields blocks of rows, their labels, and exponents of powers of two that bound their distances, feature units."""
         slack = np.sqrt(points.shape[1]) + 1.0
         for block in lattice.row_blocks(points):
             rows, own = self._quantized(block)
@@ -141,9 +141,9 @@ class NearestCenters(NamedTuple):
             yield block, labels, bound
 
     def _quantized(self, block: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Centered rows in lattice units, rounded, and their squared norms; both exact where these are <= 4**ROW_BITS.
+        """Returns rounded centered rows in lattice units, and squared norms; both exact if these are <= 4**ROW_BITS.
 
-        Every partial sum of a squared norm is at most the norm, so one beyond the limit is seen to be beyond it.
+        Every partial sum of a squared norm is at most the norm, so one beyond the limit is always detected.
         """
         with np.errstate(over="ignore"):
             rows = np.subtract(block, self.origin, dtype=np.float64)
@@ -152,7 +152,7 @@ class NearestCenters(NamedTuple):
             return rows, lattice.squared_norms(rows)
 
     def _far(self, points: NDArray[np.floating]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Labels and bounds of rows too far out for the lattice: each is scaled by a power of two of its own."""
+        """Returns labels and bounds of rows too far out for the lattice, each scaled by its own power of two."""
         rows, exponents = _scaled(np.multiply(points, 0.25, dtype=np.float64) - 0.25 * self.origin)
         exponents += 2
         shrink = np.ldexp(1.0, self.exponent - exponents)
@@ -161,19 +161,19 @@ class NearestCenters(NamedTuple):
 
 
 def _scaled(vectors: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Each vector as integers of L2 norm at most 2**ROW_BITS, up to rounding, and the exponent of its unit."""
+    """Returns each vector as integers of L2 norm at most 2**ROW_BITS, up to rounding, and the exponent of its unit."""
     exponents = np.maximum(_norm_exponents(vectors) - ROW_BITS, _FINEST_EXPONENT - 2)
     return np.rint(vectors * np.ldexp(1.0, -exponents)[:, None]), exponents
 
 
 def _norm_exponents(vectors: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Exponents of powers of two that bound the L2 norms of finite vectors, up to sqrt(n_features) too large."""
+    """Returns exponents of powers of two that bound the L2 norms of finite vectors, up to sqrt(n_features) too large."""
     half_digits = (int(vectors.shape[1] - 1).bit_length() + 1) // 2
     return np.frexp(np.abs(vectors).max(axis=1))[1].astype(np.int64) + half_digits
 
 
 def _lengths(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """L2 norms of finite vectors, shape (n,), each scaled by a power of two so that no square overflows."""
+    """Returns L2 norms of finite vectors, shape (n,), each scaled by a power of two so that no square overflows."""
     exponents = np.frexp(np.abs(vectors).max(axis=1))[1]
     vectors = np.ldexp(vectors, -exponents[:, None])
     with np.errstate(over="ignore"):
@@ -186,7 +186,7 @@ def squared_distances(
     labels: NDArray[np.int64],
     bound: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float64]:
-    """Squared distances of rows to given centers, the same for a row in any block.
+    """Returns squared distances of rows to given centers, the same for a row in any block.
 
     Differences are rounded to integers below 2**ROW_BITS, so their squares add up exactly.
 

@@ -1,7 +1,7 @@
-"""Who counts in a window of an epoch: a client's own history decides, and nothing of other clients.
+"""Participation of clients in the windows of an epoch: each client's own history decides, and no other client's.
 
-Clients are known by keyed digests, as 32 hex digits. A client that was counted stays counted, even if its rows have
-been erased since: a job that forgets it would count it more often than was planned.
+Clients are identified by keyed digests, as 32 hex digits. A client that was counted stays counted, even if its rows have
+been erased since: a job that forgot it would count it more often than planned.
 """
 
 from typing import NamedTuple, Self
@@ -15,13 +15,13 @@ Digests = NDArray[np.bytes_]
 
 
 class Rule(NamedTuple):
-    """How often a client counts.
+    """Limits on how often a client counts.
 
     Attributes:
-      max_windows: at most, >= 1.
-      min_separation: from one window to the next, at least, >= 1.
-      reach: how many windows are read again, the present one included, >= 1.
-      binds: whether `max_windows` can be reached at all; else nobody is remembered for it.
+      max_windows: most windows in which it counts, >= 1.
+      min_separation: least distance of these windows, >= 1.
+      reach: number of windows that are read again, including the present one, >= 1.
+      binds: True if `max_windows` can be reached at all; otherwise nobody is remembered for it.
     """
 
     max_windows: int
@@ -36,7 +36,7 @@ class Counted(NamedTuple):
     Attributes:
       digests: shape (n,), 32 hex digits each.
       windows: int64, shape (n,): numbers of windows, or LONG_AGO.
-      times: int64, shape (n,): 1, or of LONG_AGO how many windows it stands for.
+      times: int64, shape (n,): 1, or for LONG_AGO the number of windows that it stands for.
     """
 
     digests: Digests
@@ -45,21 +45,21 @@ class Counted(NamedTuple):
 
     @classmethod
     def nobody(cls) -> Self:
-        """Before the first window."""
+        """Returns the list before the first window."""
         return cls(np.zeros(0, dtype="S32"), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
     def of(self, window: int) -> Digests:
-        """Those who counted in a window, sorted."""
+        """Returns the clients that counted in a window, sorted."""
         found: Digests = self.digests[self.windows == window]
         return found
 
     def with_window(self, present: Digests, window: int, rule: Rule) -> "Counted":
-        """After one window more.
+        """Returns the list after one more window.
 
         Args:
-          present: of all clients with a row in it, in any order and number.
+          present: digests of all clients with a row in it, in any order and number.
           window: its number.
-          rule: how often a client counts.
+          rule: limits on how often a client counts.
 
         """
         close = self.digests[self.windows > window - rule.min_separation]
@@ -73,7 +73,7 @@ class Counted(NamedTuple):
         )._after(window, rule)
 
     def _after(self, window: int, rule: Rule) -> "Counted":
-        """Only what this window and later ones ask for: who counted in the last ones, and how often everybody did."""
+        """Keeps what later windows need: the clients of the last windows, and how often each client counted."""
         is_asked_for = self.windows > window - max(rule.min_separation, rule.reach)
         old, places = np.unique(self.digests[~is_asked_for], return_inverse=True)
         times = np.bincount(places, weights=self.times[~is_asked_for], minlength=len(old)).astype(np.int64)

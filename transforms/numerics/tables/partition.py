@@ -1,7 +1,7 @@
-"""Which shard a client belongs to, and where the row groups of a shard are cut.
+"""Assigns clients to shards, and cuts shards into row groups.
 
-Digests of client ids are 64 bits, the same on every machine, and not secret. Two clients of equal digest only share
-a shard; whether rows belong to one client is decided by the ids themselves.
+Digests of client ids are 64 bits, the same on every machine, and not secret. Two clients with equal digests only share
+a shard; the ids themselves decide which rows belong to one client.
 """
 
 from typing import NamedTuple
@@ -44,7 +44,7 @@ def mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def digests_of_strings(offsets: NDArray[np.integer], raw: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Digests of byte strings that are concatenated.
+    """Computes digests of concatenated byte strings.
 
     Args:
       offsets: shape (n + 1,): string i is bytes[offsets[i]:offsets[i + 1]].
@@ -69,7 +69,7 @@ def digests_of_strings(offsets: NDArray[np.integer], raw: NDArray[np.uint8]) -> 
 
 
 def shard_of(digests: NDArray[np.uint64], n_shards: int) -> NDArray[np.int64]:
-    """Shard of each client, in [0, n_shards), by the upper half of its digest.
+    """Returns the shard of each client, in [0, n_shards), by the upper half of its digest.
 
     Args:
       digests: uint64, shape (n,).
@@ -84,7 +84,7 @@ def shard_of(digests: NDArray[np.uint64], n_shards: int) -> NDArray[np.int64]:
 
 
 class RowGroups(NamedTuple):
-    """Where a shard is cut.
+    """Cuts of a shard.
 
     Attributes:
       cuts: int64, shape (n_row_groups + 1,): row group i holds the rows cuts[i]:cuts[i + 1].
@@ -97,7 +97,7 @@ class RowGroups(NamedTuple):
 
 
 def row_groups(offsets: NDArray[np.int64], max_rows: int) -> RowGroups:
-    """Row groups of whole clients; a client of more than `max_rows` rows gets a run of its own.
+    """Returns row groups of whole clients; a client of more than `max_rows` rows gets a separate run.
 
     Args:
       offsets: int64, shape (n_clients + 1,), increasing from 0: rows offsets[i]:offsets[i + 1] are client i's.

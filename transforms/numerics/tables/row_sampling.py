@@ -1,4 +1,4 @@
-"""At most this many rows per client, by a keyed hash of what a row holds and not of where it is; rows in one order."""
+"""Samples at most so many rows per client by a keyed hash of a row's content, not of its place; orders rows."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ def sample_rows(
     max_rows: int,
     key: bytes,
 ) -> NDArray[np.int64]:
-    """Rows that stay when no client may have more than `max_rows`.
+    """Returns the rows that stay if no client may have more than `max_rows`.
 
     One row added or removed changes the sample by at most 2 rows: one leaves, another takes its place.
 
@@ -41,7 +41,7 @@ def sample_rows(
 
 
 def bounded_rows(clients: NDArray[np.int64], ranks: NDArray[np.uint64], max_rows: int) -> NDArray[np.int64]:
-    """The rows of lowest rank of each client, at most `max_rows` of them.
+    """Returns the rows of lowest rank of each client, at most `max_rows` of them.
 
     The lowest of all are among the lowest of each part, so parts may be bounded first.
 
@@ -62,7 +62,7 @@ def bounded_rows(clients: NDArray[np.int64], ranks: NDArray[np.uint64], max_rows
 
 
 def _row_digests(points: NDArray[np.floating], seeds: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Digests of rows, shape (n_rows,), starting from the seeds; the loop runs over features."""
+    """Returns digests of rows, shape (n_rows,), starting from the seeds; the loop runs over features."""
     digests = seeds
     for column in points.T:
         # Adding zero makes the two zeros one.
@@ -71,7 +71,7 @@ def _row_digests(points: NDArray[np.floating], seeds: NDArray[np.uint64]) -> NDA
 
 
 def _position_in_run(*keys: NDArray) -> NDArray[np.int64]:
-    """Position of each element in its run of equal keys."""
+    """Returns the position of each element in its run of equal keys."""
     n_rows = len(keys[0])
     index = np.arange(n_rows)
     starts = np.ones(n_rows, dtype=np.bool_)
@@ -80,13 +80,13 @@ def _position_in_run(*keys: NDArray) -> NDArray[np.int64]:
 
 
 def order_of_rows(points: NDArray[np.floating]) -> NDArray[np.int64]:
-    """An order that follows from what rows hold: sums of floats in it are the same wherever the rows came from.
+    """Returns an order that depends on rows' contents only, so that sums of floats don't depend on the rows' source.
 
     Args:
       points: shape (n_rows, n_features), finite, n_features >= 1.
 
     Returns:
-      Indices, shape (n_rows,), by the last feature first; only equal rows keep the order in which they came.
+      Indices, shape (n_rows,), by the last feature first; equal rows keep their order.
 
     Example:
       >>> order_of_rows(np.array([[2.0], [1.0]])).tolist()

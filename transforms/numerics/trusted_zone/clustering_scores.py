@@ -1,4 +1,4 @@
-"""Scores of a clustering, from what was added up over rows; None where a score is not defined.
+"""Scores of a clustering, from sums over rows; None if a score is not defined.
 
 They agree with scikit-learn's functions of the same names on the same labels.
 """
@@ -15,12 +15,12 @@ from dapple_dp.transforms.numerics.tables.row_sampling import order_of_rows
 
 
 def finite(value: float) -> float | None:
-    """The value, or None for NaN and infinities, which JSON cannot hold."""
+    """Returns the value, or None for NaN and infinities, which JSON can't hold."""
     return float(value) if math.isfinite(value) else None
 
 
 def adjusted_rand(table: NDArray[np.int64]) -> float:
-    """Rand index of two partitions, corrected for chance; 1 where they agree.
+    """Returns the Rand index of two partitions, corrected for chance; 1 if they agree.
 
     Args:
       table: shape (n_classes, n_clusters): rows per class and cluster.
@@ -41,7 +41,7 @@ def adjusted_rand(table: NDArray[np.int64]) -> float:
 
 
 def fowlkes_mallows(table: NDArray[np.int64]) -> float:
-    """Geometric mean of pairwise precision and recall; 0 where no pair is together in both partitions.
+    """Returns the geometric mean of pairwise precision and recall; 0 if no pair is together in both partitions.
 
     Args:
       table: shape (n_classes, n_clusters): rows per class and cluster.
@@ -53,7 +53,7 @@ def fowlkes_mallows(table: NDArray[np.int64]) -> float:
 
 
 def _pairs(table: NDArray[np.int64]) -> tuple[int, int, int, int]:
-    """Pairs of rows that share class and cluster, class, cluster, and all pairs; Python integers do not overflow."""
+    """Counts pairs of rows that share class and cluster, class, cluster, and all pairs; Python integers don't overflow."""
     cells = table.astype(object)
     parts = (cells.ravel(), cells.sum(axis=1), cells.sum(axis=0), [cells.sum()])
     both, classes, clusters, pairs = (sum(int(count) * (int(count) - 1) // 2 for count in part) for part in parts)
@@ -63,7 +63,7 @@ def _pairs(table: NDArray[np.int64]) -> tuple[int, int, int, int]:
 def davies_bouldin(
     sizes: NDArray[np.int64], means: NDArray[np.float64], distances: NDArray[np.float64]
 ) -> float | None:
-    """Mean over clusters of the worst ratio of widths to the distance between means; lower is better.
+    """Returns the mean over clusters of the worst ratio of widths to the distance between means; lower is better.
 
     Args:
       sizes: shape (n_clusters,); empty clusters do not count.
@@ -89,7 +89,7 @@ def davies_bouldin(
 def calinski_harabasz(
     sizes: NDArray[np.int64], means: NDArray[np.float64], mean: NDArray[np.float64], squared: NDArray[np.float64]
 ) -> float | None:
-    """Ratio of dispersion between and within clusters, each per degree of freedom; higher is better.
+    """Returns the ratio of dispersion between and within clusters, each per degree of freedom; higher is better.
 
     Args:
       sizes: shape (n_clusters,); empty clusters do not count.
@@ -115,14 +115,14 @@ def calinski_harabasz(
 
 
 def _comparable(sizes: NDArray[np.int64]) -> bool:
-    """Whether there are at least two clusters with rows, and one of several rows."""
+    """Returns whether there are at least two clusters with rows, and one of several rows."""
     return 2 <= int((sizes > 0).sum()) < int(sizes.sum())
 
 
 def silhouette(points: NDArray[np.float64], labels: NDArray[np.int64]) -> float | None:
-    """Mean silhouette of rows by Euclidean distance, in [-1, 1]; quadratic in their number.
+    """Returns the mean silhouette of rows by Euclidean distance, in [-1, 1]; quadratic in their number.
 
-    The same rows in any order give the same bits: they are put in an order that follows from what they hold.
+    The same rows in any order give the same bits, since they are sorted by content.
 
     Args:
       points: shape (n_rows, n_features), feature units.
@@ -148,10 +148,10 @@ def silhouette(points: NDArray[np.float64], labels: NDArray[np.int64]) -> float 
 
 
 def matched_error(centers: NDArray[np.float64], reference: NDArray[np.float64]) -> tuple[float, int]:
-    """Mean squared distance between matched centers, feature units squared, and the number of pairs.
+    """Returns the mean squared distance between matched centers, feature units squared, and the number of pairs.
 
-    Centers are matched one to one so that the sum of squared distances is least (Hungarian method); where there are
-    more of one kind, those that fit worst stay alone.
+    Centers are matched one to one so that the sum of squared distances is least (Hungarian method); if there are
+    more of one kind, those that fit worst stay unmatched.
 
     Args:
       centers: shape (n, n_features), feature units.

@@ -1,4 +1,4 @@
-"""What an evaluation adds up over rows: sufficient statistics that merge exactly, in any order."""
+"""Sums of an evaluation over rows: sufficient statistics that merge exactly, in any order."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Self
@@ -15,11 +15,11 @@ from dapple_dp.transforms.numerics.trusted_zone.exact_sum import ExactSum
 MOST_CLASSES = 10_000
 """Most distinct values of a column of classes."""
 _FINEST = -900
-"""Rows are not rounded to less than 2**_FINEST."""
+"""Exponent of the finest unit to which rows are rounded."""
 
 
 class ModelCost(NamedTuple):
-    """Rows per cluster and what they cost.
+    """Rows per cluster and their cost.
 
     Attributes:
       sizes: int64, shape (n_clusters,).
@@ -31,16 +31,16 @@ class ModelCost(NamedTuple):
 
     @classmethod
     def zeros(cls, n_clusters: int) -> Self:
-        """The neutral element."""
+        """Creates the neutral element."""
         return cls(np.zeros(n_clusters, dtype=np.int64), ExactSum.zeros())
 
     @classmethod
     def of(cls, rows: NearestRows, n_clusters: int) -> Self:
-        """That of some rows."""
+        """Computes the cost of some rows."""
         return cls(np.bincount(rows.labels, minlength=n_clusters), ExactSum.of(rows.squared))
 
     def merge(self, other: "ModelCost") -> "ModelCost":
-        """That of both."""
+        """Returns the cost of both."""
         return ModelCost(self.sizes + other.sizes, self.squared.merge(other.squared))
 
     @property
@@ -55,7 +55,7 @@ class ModelCost(NamedTuple):
 
 
 def model_cost(points: NDArray[np.floating], model: NearestCenters) -> ModelCost:
-    """Exact sizes and cost of some rows, as `NearestCenters.rows` takes them, under one model.
+    """Returns exact sizes and cost of some rows, as for `NearestCenters.rows`, under one model.
 
     The cost agrees with exact arithmetic to about seven digits per row; those of any split of the rows merge to the
     same value.
@@ -64,7 +64,7 @@ def model_cost(points: NDArray[np.floating], model: NearestCenters) -> ModelCost
 
 
 class MeanSums(NamedTuple):
-    """What the means of clusters are computed from.
+    """Sums from which the means of clusters are computed.
 
     Attributes:
       sizes: int64, shape (n_clusters,).
@@ -76,7 +76,7 @@ class MeanSums(NamedTuple):
 
     @classmethod
     def of(cls, points: NDArray[np.floating], model: NearestCenters) -> Self:
-        """That of some rows, rounded to 2**-42 of the model's radius, which halves the time of adding them up.
+        """Computes sums of some rows, rounded to 2**-42 of the model's radius, which halves the time.
 
         Args:
           points: shape (n_rows, n_features), feature units, finite.
@@ -89,11 +89,11 @@ class MeanSums(NamedTuple):
         return cls(sizes, ExactSum.grouped(rounded, labels, model.n_clusters))
 
     def merge(self, other: "MeanSums") -> "MeanSums":
-        """That of both."""
+        """Returns the sums of both."""
         return MeanSums(self.sizes + other.sizes, self.offsets.merge(other.offsets))
 
     def means(self, model: NearestCenters) -> NDArray[np.float64]:
-        """Means, shape (n_clusters, n_features); an empty cluster keeps its center."""
+        """Returns the means, shape (n_clusters, n_features); an empty cluster keeps its center."""
         means = model.origin + self.offsets.over(self.sizes[:, None])
         return np.where(self.sizes[:, None] > 0, means, model.centers)
 
@@ -109,7 +109,7 @@ class Contingency(NamedTuple):
 
     @classmethod
     def of(cls, classes: Sequence[str], codes: NDArray[np.int64], labels: NDArray[np.int64], n_clusters: int) -> Self:
-        """That of some rows.
+        """Counts some rows.
 
         Args:
           classes: distinct names.
@@ -122,14 +122,14 @@ class Contingency(NamedTuple):
         return cls(dict(zip(classes, cells.reshape(len(classes), n_clusters), strict=True)))._checked()
 
     def merge(self, other: "Contingency") -> "Contingency":
-        """That of both."""
+        """Returns the counts of both."""
         counts = dict(self.counts)
         for name, row in other.counts.items():
             counts[name] = counts[name] + row if name in counts else row
         return Contingency(counts)._checked()
 
     def _checked(self) -> Self:
-        """Itself; raises InputError for what can be no column of classes."""
+        """Returns itself; raises InputError if the column can't be one of classes."""
         if len(self.counts) > MOST_CLASSES:
             raise InputError(
                 f"evaluate.label must name a column of at most {MOST_CLASSES} distinct values, got more; "
@@ -139,7 +139,7 @@ class Contingency(NamedTuple):
 
     @property
     def table(self) -> NDArray[np.int64]:
-        """Shape (n_classes, n_clusters); classes sorted by name."""
+        """Table of shape (n_classes, n_clusters); classes sorted by name."""
         return np.array([self.counts[name] for name in sorted(self.counts)], dtype=np.int64)
 
 
@@ -147,7 +147,7 @@ class RowSample(NamedTuple):
     """The rows of lowest rank among those seen so far.
 
     Attributes:
-      size: of the sample, at most.
+      size: largest size of the sample.
       ranks: uint64, shape (n,), ascending.
       points: float64, shape (n, n_features), feature units.
       labels: int64, shape (n,): clusters.
@@ -160,24 +160,24 @@ class RowSample(NamedTuple):
 
     @classmethod
     def zeros(cls, size: int, n_features: int) -> Self:
-        """The neutral element."""
+        """Creates the neutral element."""
         return cls(size, np.zeros(0, dtype=np.uint64), np.zeros((0, n_features)), np.zeros(0, dtype=np.int64))
 
     @classmethod
     def of(cls, size: int, ranks: NDArray[np.uint64], points: NDArray[np.floating], labels: NDArray[np.int64]) -> Self:
-        """That of some rows."""
+        """Samples some rows."""
         lowest = np.argsort(ranks, kind="stable")[:size]
         return cls(size, ranks[lowest], points[lowest].astype(np.float64), labels[lowest])
 
     def merge(self, other: "RowSample") -> "RowSample":
-        """That of both."""
+        """Returns the sample of both."""
         ranks = np.concatenate([self.ranks, other.ranks])
         points = np.concatenate([self.points, other.points])
         return RowSample.of(self.size, ranks, points, np.concatenate([self.labels, other.labels]))
 
 
 def row_ranks(file_digest: int, places: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Ranks of rows of a file, uint64, shape (n_rows,): scattered evenly, and all different within a file.
+    """Returns ranks of rows of a file, uint64, shape (n_rows,): scattered evenly, and all different within a file.
 
     Args:
       file_digest: in [0, 2**64).
@@ -203,7 +203,7 @@ class ClusteringSums(NamedTuple):
 
     @classmethod
     def zeros(cls, model: NearestCenters, sample_rows: int) -> Self:
-        """The neutral element."""
+        """Creates the neutral element."""
         shape = model.centers.shape
         sample = RowSample.zeros(sample_rows, shape[1])
         return cls(ModelCost.zeros(shape[0]), ExactSum.zeros(shape), Contingency({}), sample)
@@ -217,7 +217,7 @@ class ClusteringSums(NamedTuple):
         model: NearestCenters,
         sample_rows: int,
     ) -> Self:
-        """That of some rows.
+        """Computes the sums of some rows.
 
         Args:
           points: shape (n_rows, n_features), feature units, finite.
@@ -235,7 +235,7 @@ class ClusteringSums(NamedTuple):
         )
 
     def merge(self, other: "ClusteringSums") -> "ClusteringSums":
-        """That of both."""
+        """Returns the sums of both."""
         return ClusteringSums(
             self.cost.merge(other.cost),
             self.offsets.merge(other.offsets),
@@ -244,16 +244,16 @@ class ClusteringSums(NamedTuple):
         )
 
     def means(self, model: NearestCenters) -> NDArray[np.float64]:
-        """Mean of the rows of each cluster, shape (n_clusters, n_features); NaN for an empty one."""
+        """Returns the mean of the rows of each cluster, shape (n_clusters, n_features); NaN for an empty one."""
         return model.origin + self.offsets.over(self.cost.sizes[:, None])
 
     def mean(self, model: NearestCenters) -> NDArray[np.float64]:
-        """Mean of all rows, shape (n_features,)."""
+        """Returns the mean of all rows, shape (n_features,)."""
         return model.origin + self.offsets.total().over(self.cost.n_rows)
 
 
 def _offsets(points: NDArray[np.floating], model: NearestCenters) -> NDArray[np.float64]:
-    """Rows less the model's origin."""
+    """Subtracts the model's origin from rows."""
     with np.errstate(over="ignore"):
         return np.subtract(points, model.origin, dtype=np.float64)
 
@@ -263,7 +263,7 @@ def scatter(points: NDArray[np.floating], model: NearestCenters, means: NDArray[
 
     Args:
       points: shape (n_rows, n_features), feature units, finite.
-      model: decides on the clusters.
+      model: assigns rows to clusters.
       means: shape (n_clusters, n_features): of all rows of each cluster.
 
     Returns:

@@ -16,7 +16,7 @@ class Band(NamedTuple):
 
 
 def confidence_band(values: NDArray[np.float64], confidence: float = 0.95) -> Band:
-    """Student's interval of the mean.
+    """Returns Student's interval of the mean.
 
     Args:
       values: shape (n,), n >= 1; of one value the interval is unbounded.
@@ -35,7 +35,7 @@ def confidence_band(values: NDArray[np.float64], confidence: float = 0.95) -> Ba
 
 
 def area_under(epsilons: NDArray[np.float64], costs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Area under cost against epsilon by the trapezoid rule.
+    """Returns the area under cost against epsilon by the trapezoid rule.
 
     Args:
       epsilons: shape (n,), ascending.
@@ -48,7 +48,7 @@ def area_under(epsilons: NDArray[np.float64], costs: NDArray[np.float64]) -> NDA
 
 
 def on_front(epsilons: NDArray[np.float64], costs: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Points that no other one beats: none has both a lower-or-equal epsilon and cost, one of them lower.
+    """Marks points that no other one beats: none has both a lower-or-equal epsilon and cost, one of them lower.
 
     Args:
       epsilons: shape (n,).

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dapple_dp.transforms.core.statistics.lattice import BLOCK_ROWS
 
 LIMB_BITS = 24
-"""A number is cut into integers of at most this many bits, so that 2**31 of them fit into int64."""
+"""Most bits of the integers into which a number is cut, so that 2**31 of them fit int64."""
 _LOWEST_PLACE = -40
 """Parts of numbers below 2**(LIMB_BITS * _LOWEST_PLACE), about 1e-289, count as zero."""
 
@@ -28,12 +28,12 @@ class ExactSum(NamedTuple):
 
     @classmethod
     def zeros(cls, shape: tuple[int, ...] = ()) -> Self:
-        """The neutral element."""
+        """Creates the neutral element."""
         return cls({}, np.zeros(shape, dtype=np.int64))
 
     @classmethod
     def of(cls, values: NDArray[np.float64]) -> Self:
-        """Sum over the first axis.
+        """Adds up values over the first axis.
 
         Args:
           values: shape (n, ...), no NaN, n < 2**29.
@@ -48,7 +48,7 @@ class ExactSum(NamedTuple):
 
     @classmethod
     def grouped(cls, values: NDArray[np.float64], labels: NDArray[np.int64], n_groups: int) -> "ExactSum":
-        """Sums per group.
+        """Adds up values per group.
 
         Args:
           values: shape (n, n_columns), no NaN, n < 2**29.
@@ -69,14 +69,14 @@ class ExactSum(NamedTuple):
         return total
 
     def merge(self, other: "ExactSum") -> "ExactSum":
-        """The sum of two, a new one."""
+        """Returns the sum of two, in new arrays."""
         limbs = dict(self.limbs)
         for place, limb in other.limbs.items():
             limbs[place] = np.asarray(limbs[place] + limb) if place in limbs else limb
         return ExactSum(limbs, np.asarray(self.infinite + other.infinite))
 
     def total(self) -> "ExactSum":
-        """The sum over the first axis."""
+        """Returns the sum over the first axis."""
         return ExactSum(
             {place: _int64(limb.sum(axis=0)) for place, limb in self.limbs.items()}, self.infinite.sum(axis=0)
         )
@@ -91,7 +91,7 @@ class ExactSum(NamedTuple):
         return np.asarray(total, dtype=object), LIMB_BITS * lowest
 
     def over(self, counts: NDArray[np.int64] | int) -> NDArray[np.float64]:
-        """The sum divided by counts, rounded once; infinite where a term was or the quotient is too large.
+        """Divides the sum by counts, rounded once; infinite if a term was or the quotient is too large.
 
         Args:
           counts: that broadcast to the sum's shape; where they are 0 the result is NaN.
@@ -110,7 +110,7 @@ class ExactSum(NamedTuple):
 
 
 def _limbs(values: NDArray[np.float64]) -> Iterator[tuple[int, NDArray[np.float64]]]:
-    """Integers, in float64, that make up finite values, by place from the highest on; places of zeros are left out."""
+    """Yields integers, in float64, that make up finite values, by place from the highest on; skips places of zeros."""
     rest = values
     while (place := _highest_place(rest)) >= _LOWEST_PLACE:
         limb = np.trunc(rest * 2.0 ** (-LIMB_BITS * place))
@@ -124,7 +124,7 @@ def _highest_place(values: NDArray[np.float64]) -> int:
 
 
 def _int64(sums: NDArray) -> NDArray[np.int64]:
-    """Integers, as an array also where they are one."""
+    """Returns integers as an array, even if they are one number."""
     return np.asarray(sums).astype(np.int64)
 
 

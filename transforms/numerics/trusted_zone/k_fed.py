@@ -1,4 +1,4 @@
-"""k-FED: every client clusters its own rows, the server clusters the clients' centers. Not private.
+"""k-FED: every client clusters its own rows, and the server clusters the clients' centers. Not private.
 
 Source: Dennis, Li, Smith (2021), "Heterogeneity for the win: one-shot federated clustering", Algorithms 1 and 2;
 Awasthi, Sheffet (2012) for the local algorithm.
@@ -18,7 +18,7 @@ _SERVER_RESTARTS = 20
 
 
 class LocalCenters(NamedTuple):
-    """What one client sends: `centers` (k', d) and the number of its rows nearest to each, `sizes` (k',)."""
+    """Message of one client: `centers` (k', d) and the number of its rows nearest to each, `sizes` (k',)."""
 
     centers: NDArray[np.float64]
     sizes: NDArray[np.int64]
@@ -28,8 +28,8 @@ def local_centers(points: NDArray[np.floating], n_clusters: int, restarts: int, 
     """Clusters one client's rows: k-means in their principal subspace, cores by the one-third rule, then Lloyd.
 
     Args:
-      points: shape (n_rows, n_features), n_rows >= 1, in an order of no matter.
-      n_clusters: k'; fewer where the client has fewer distinct rows.
+      points: shape (n_rows, n_features), n_rows >= 1, in any order.
+      n_clusters: k'; fewer if the client has fewer distinct rows.
       restarts: of k-means.
       seed: public.
 
@@ -53,9 +53,9 @@ def local_centers(points: NDArray[np.floating], n_clusters: int, restarts: int, 
 def _core_means(
     rows: NDArray[np.float64], projected: NDArray[np.float64], rough: seeding.Clustering
 ) -> NDArray[np.float64]:
-    """Mean of the rows clearly nearest to each center that has rows: at most a third of the distance to any other.
+    """Returns means of rows clearly nearest to each center with rows: at most a third of the distance to any other.
 
-    Where these are a minority, clusters overlap, and they say less of the center than all of its rows do.
+    If these are a minority, clusters overlap, and all rows of a center locate it better.
     """
     squared = np.stack([((projected - center) ** 2).sum(axis=1) for center in rough.centers], axis=1)
     own = squared[np.arange(len(rows)), rough.labels]
@@ -72,11 +72,11 @@ def _core_means(
 def merged_centers(clients: list[LocalCenters], n_clusters: int, seed: int) -> NDArray[np.float64]:
     """Clusters the clients' centers, weighted by rows.
 
-    The paper's start, farthest-first from one client's centers, is as bad as that client's local minimum; so the
+    The paper's start, farthest-first from one client's centers, is as bad as that client's local minimum. So the
     cheapest of it and of k-means++ starts is returned.
 
     Args:
-      clients: at least one, with at least `n_clusters` centers together, in an order of no matter.
+      clients: at least one, with at least `n_clusters` centers together, in any order.
       n_clusters: >= 1.
       seed: public.
 
@@ -96,7 +96,7 @@ def merged_centers(clients: list[LocalCenters], n_clusters: int, seed: int) -> N
 
 
 def _farthest_first(points: NDArray[np.float64], n_first: int, n_clusters: int) -> NDArray[np.float64]:
-    """The first `n_first` points, then again and again the point farthest from those chosen."""
+    """Chooses the first `n_first` points, then repeatedly the point farthest from those chosen."""
     chosen = list(range(n_first))
     distances = np.min([((points - points[index]) ** 2).sum(axis=1) for index in chosen], axis=0)
     while len(chosen) < n_clusters:

@@ -1,1 +1,1 @@
-"""What releases of a series say together: matching, drift, memory, windows."""
+"""Combines releases of a series: matching, drift, memory, windows."""

@@ -1,7 +1,7 @@
-"""How far two releases of the same clusters lie apart, in units of their known noise.
+"""Distances between two releases of the same clusters, in units of their known noise.
 
-Everything here is computed from releases, whose noise is known. A score is standard normal where nothing but noise
-moved; it knows nothing of how much means of other rows differ by chance.
+All results are computed from releases, whose noise is known. A score is standard normal if nothing but noise
+moved the means; it ignores how much means of other rows differ by chance.
 """
 
 import numpy as np
@@ -10,26 +10,26 @@ from numpy.typing import NDArray
 from dapple_dp.transforms.numerics.kmeans.centers import NoisyMeans
 
 FEWEST_STDDEVS = 5.0
-"""A count below this many noise stddevs makes no mean whose noise is known: errors of a quotient are of first order."""
+"""Noise stddevs of a count below which its mean has unknown noise, since errors of quotients are of first order."""
 
 
 def mean_scores(
     differences: NDArray[np.float64], before: NoisyMeans, after: NoisyMeans
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Differences of noisy means against the noise of both.
+    """Compares differences of noisy means with the noise of both.
 
     A mean sum / count has, to first order, noise of covariance (s^2 I + c^2 m m^T) / count^2, with s and c the noise
-    stddevs of sums and counts and m the mean, from where the sum is measured. The squared length of a difference
+    stddevs of sums and counts and m the mean, from the origin of the sum. The squared length of a difference
     in these units follows chi-squared with a degree of freedom per feature; its cube root is almost normal.
 
     Args:
-      differences: shape (k, d), feature units: noisy means after less those before, cluster by cluster.
+      differences: shape (k, d), feature units: noisy means after minus those before, cluster by cluster.
       before: sums and counts of those before.
       after: of those after.
 
     Returns:
-      scores, shape (k,), standard normal where both means are equal but for noise, NaN where a count is too small for
-      its noise; and, shape (k,), how far noise alone would move them: the root of the expected squared distance.
+      scores, shape (k,), standard normal if both means are equal except for noise, NaN if a count is too small for
+      its noise; and, shape (k,), the move by noise alone: the root of the expected squared distance.
 
     Source: Wilson, Hilferty (1931), "The distribution of chi-square".
     """
@@ -48,12 +48,12 @@ def mean_scores(
 
 
 def _variance(noisy: NoisyMeans) -> NDArray[np.float64]:
-    """Variance of each coordinate by the noise of the sums, shape (k,)."""
+    """Returns the variance of each coordinate by the noise of the sums, shape (k,)."""
     return (noisy.sums_stddev / noisy.safe_counts) ** 2
 
 
 def _by_counts(noisy: NoisyMeans) -> NDArray[np.float64]:
-    """How far one stddev of the count's noise moves each mean, shape (k, d)."""
+    """Returns the move of each mean by one stddev of the count's noise, shape (k, d)."""
     return noisy.means * (noisy.counts_stddev / noisy.safe_counts)[:, None]
 
 
@@ -62,7 +62,7 @@ def _is_known(noisy: NoisyMeans) -> NDArray[np.bool_]:
 
 
 def cube_root_normal(squared: NDArray[np.float64], freedom: int) -> NDArray[np.float64]:
-    """Chi-squared numbers as numbers that are almost standard normal.
+    """Transforms chi-squared numbers to almost standard normal ones.
 
     Args:
       squared: of any shape, at least 0.
@@ -75,7 +75,7 @@ def cube_root_normal(squared: NDArray[np.float64], freedom: int) -> NDArray[np.f
 def size_scores(
     before: NDArray[np.float64], after: NDArray[np.float64], stddevs: tuple[float, float]
 ) -> NDArray[np.float64]:
-    """Changes of noisy sizes over the stddev of the noise of both, shape (k,).
+    """Returns changes of noisy sizes over the stddev of the noise of both, shape (k,).
 
     Args:
       before: shape (k,), noisy.

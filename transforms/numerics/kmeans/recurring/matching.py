@@ -1,4 +1,4 @@
-"""Numbers of clusters that last: new centers take over the numbers of the old centers they fit best."""
+"""Stable numbers of clusters: new centers take over the numbers of the old centers that they fit best."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,10 +11,10 @@ class Matching(NamedTuple):
     """New centers in the order of their numbers.
 
     Attributes:
-      rows: shape (k,): which of the new centers comes at each place.
+      rows: shape (k,): index of the new center at each place.
       numbers: k numbers, ascending.
-      previous: shape (k,): the old center at each place, -1 for a cluster that is new.
-      next_number: the least number that no cluster, of now or before, has had.
+      previous: shape (k,): index of the old center at each place, -1 for a new cluster.
+      next_number: the least number that no present or earlier cluster has had.
     """
 
     rows: NDArray[np.int64]
@@ -28,8 +28,8 @@ def match_centers(
 ) -> Matching:
     """Matches new centers to old ones so that the sum of squared distances is least (Hungarian method).
 
-    Where there are more new centers than old ones, those that fit worst are new clusters and get numbers never used;
-    where there are fewer, numbers of earlier centers go out of use.
+    If there are more new centers than old ones, those that fit worst are new clusters and get unused numbers;
+    if there are fewer, numbers of earlier centers are dropped.
 
     Args:
       centers: shape (k, n_features), feature units.

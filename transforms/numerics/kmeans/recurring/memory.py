@@ -1,7 +1,7 @@
-"""What the runs of a series say of each cluster together: a decayed sum of noisy sums and counts, and its drift.
+"""Combines the runs of a series for each cluster: a decayed sum of noisy sums and counts, and its drift.
 
-All of it is post-processing of releases, whose noise is known. A run measured its sums from where the centers were
-then, so they are brought to one place by the noisy counts; their noise moves with them.
+All of it is post-processing of releases, whose noise is known. A run measured its sums from its centers at the time,
+so sums are moved to one origin by the noisy counts; their noise moves with them.
 """
 
 import dataclasses
@@ -16,15 +16,15 @@ from dapple_dp.transforms.numerics.kmeans.recurring.drift import FEWEST_STDDEVS,
 from dapple_dp.transforms.numerics.kmeans.recurring.windows import mixing
 
 KEPT_LENGTHS = 8
-"""Runs that are older than this many lengths of the memory are forgotten: their weight is below exp(-8)."""
+"""Age, in lengths of the memory, from which on runs are forgotten: their weight is below exp(-8)."""
 
 
 def memory_of(noisy: NoisyMeans, means: NDArray[np.float64]) -> Memory:
-    """What one run alone released.
+    """Returns the memory of one run.
 
     Args:
       noisy: its last sums and counts.
-      means: shape (k, d), feature units: where these put the centers.
+      means: shape (k, d), feature units: the centers by these.
     """
     return Memory(
         origins=(means - noisy.means)[None],
@@ -36,17 +36,17 @@ def memory_of(noisy: NoisyMeans, means: NDArray[np.float64]) -> Memory:
 
 
 def most_runs(length: int) -> int:
-    """How many runs a memory of this length holds."""
+    """Returns how many runs a memory of this length holds."""
     return KEPT_LENGTHS * length
 
 
 def recalled(memory: Memory, length: float, weights: Sequence[int] = (1,)) -> "Recalled":
-    """What the runs of a memory say together.
+    """Combines the runs of a memory.
 
     Args:
       memory: of the series.
       length: in runs, at least 1: a run weighs (1 - 1 / length)^age.
-      weights: by which each run added the statistics of those before it, see `windows`; by default it added none.
+      weights: with which each run added the statistics of earlier ones, see `windows`; by default it added none.
     """
     decayed = (1.0 - 1.0 / length) ** np.arange(len(memory))[::-1]
     mixed = mixing(weights, len(memory))
@@ -78,8 +78,8 @@ class Recalled:
       means: shape (k, d), feature units.
       counts: shape (k,): decayed; may be negative.
       counts_stddev: noise stddev of one of them.
-      shares: shape (n, k): what a mean takes of the sum of each run.
-      noise_shares: shape (n, k): as `shares`, where runs are made of each other's noise.
+      shares: shape (n, k): weight of each run's sum in a mean.
+      noise_shares: shape (n, k): as `shares`, for the noise, which runs have in common.
       noise_offsets: shape (n, k, d), feature units.
     """
 
@@ -92,11 +92,11 @@ class Recalled:
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """Whether a count is large enough for its noise that the noise of the mean is known, shape (k,)."""
+        """Mask of counts that are large enough for the noise of the mean to be known, shape (k,)."""
         return self.counts >= FEWEST_STDDEVS * self.counts_stddev
 
     def variances(self, memory: Memory) -> NDArray[np.float64]:
-        """Expected squared error of each mean by noise alone, shape (k,), feature units squared."""
+        """Returns the expected squared error of each mean by noise alone, shape (k,), feature units squared."""
         n_features = self.means.shape[1]
         by_sums = n_features * (memory.sums_stddevs**2 @ self.noise_shares**2)
         by_counts = np.einsum("n,nkd->k", memory.counts_stddevs**2, self.noise_offsets**2)
@@ -106,7 +106,7 @@ class Recalled:
 def drift_scores(
     memory: Memory, long: float, short: float, spread: float, weights: Sequence[int] = (1,)
 ) -> NDArray[np.float64]:
-    """How far a short memory is from a long one, against noise and chance.
+    """Returns the distance of a short memory from a long one, compared with noise and chance.
 
     Both recall the same runs, so the noise that they share cancels; what is left has, to first order, covariance
     a I + sum over runs of b b^T. Other rows have another mean by chance: rows within `spread` of a center have a
@@ -116,12 +116,12 @@ def drift_scores(
       memory: of the series.
       long: length of the long memory, in runs.
       short: length of the short one.
-      spread: feature units: how far a row that counts may be from where its sum is measured.
+      spread: feature units: largest distance of a counted row from the origin of its sum.
       weights: see `recalled`.
 
     Returns:
-      shape (k,): standard normal at most, where only noise and chance moved the means (Wilson, Hilferty 1931); NaN
-      where a count is too small for its noise.
+      shape (k,): standard normal at most, if only noise and chance moved the means (Wilson, Hilferty 1931); NaN
+      if a count is too small for its noise.
     """
     slow, fast = recalled(memory, long, weights), recalled(memory, short, weights)
     shares, n_features = fast.shares - slow.shares, slow.means.shape[1]

@@ -1,7 +1,7 @@
-"""Windows with correlated noise: what each one adds of those before it, and how releases are taken apart again.
+"""Windows with correlated noise: weighted sums over earlier windows, and how to solve for single windows.
 
 A window releases a weighted sum of its own exact statistic and those of the windows before it, with fresh noise.
-Anyone who has all releases so far solves for the single windows: the noise of these is correlated so that it cancels in
+Anyone with all releases so far can solve for the single windows: their noise is correlated so that it cancels in
 sums over many windows. Weights are integers, so that the weighted sum is exact.
 
 Source: Fichtenberger, Henzinger, Upadhyay (2022), "Constant matters: Fine-grained complexity of differentially private
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 
 def epoch_sensitivity(column: Sequence[int], units: int) -> int:
-    """How far one privacy unit moves all releases of an epoch together, in L2.
+    """Returns the most by which one privacy unit moves all releases of an epoch together, in L2.
 
     It moves each release by an integer times its statistic. So the squares add up.
 
     Args:
       column: of these integers, see `stated_sensitivity.worst_column`; the weights of the ages for a
         unit that counts in one window.
-      units: how far it moves the statistic of a window, lattice units.
+      units: the most by which it moves the statistic of a window, lattice units.
 
     Returns:
       Lattice units, rounded up.
@@ -32,20 +32,20 @@ def epoch_sensitivity(column: Sequence[int], units: int) -> int:
 
 
 def own_part(noisy: NDArray[np.float64], earlier: NDArray[np.float64], weights: Sequence[int]) -> NDArray[np.float64]:
-    """A window's own noisy statistic, solved for.
+    """Solves for a window's own noisy statistic.
 
     Args:
-      noisy: what the window released, any shape.
+      noisy: release of the window, any shape.
       earlier: shape (n, *noisy.shape): own parts of the windows before it, the youngest first; those that are missing
         began before the epoch.
-      weights: of the ages.
+      weights: by age.
     """
     rest = sum((weight * part for weight, part in zip(weights[1:], earlier, strict=False)), start=np.zeros_like(noisy))
     return np.asarray((noisy - rest) / weights[0])
 
 
 def _series(weights: Sequence[int], n_windows: int) -> NDArray[np.float64]:
-    """What the own part of a window has of the noise of itself and of each window before it, by age, shape (n,)."""
+    """Returns the weights of the own part's noise, of its window and of each earlier one, by age, shape (n,)."""
     series = np.zeros(n_windows)
     for age in range(n_windows):
         seen = min(len(weights) - 1, age)
@@ -55,11 +55,11 @@ def _series(weights: Sequence[int], n_windows: int) -> NDArray[np.float64]:
 
 
 def remembered_noise(weights: Sequence[int], column: Sequence[int], length: int, n_windows: int) -> float:
-    """Noise of a remembered count over what one unit that counts in every window would add to it.
+    """Returns the noise of a remembered count over the amount that a unit in every window would add to it.
 
     Args:
-      weights: of the ages; (1,) for windows that add nothing of each other.
-      column: what noise pays for, see `epoch_sensitivity`.
+      weights: by age; (1,) for independent windows.
+      column: moves that the noise covers, see `epoch_sensitivity`.
       length: of the memory, in windows.
       n_windows: of the epoch.
 
@@ -78,11 +78,11 @@ def remembered_noise(weights: Sequence[int], column: Sequence[int], length: int,
 
 
 def mixing(weights: Sequence[int], n_windows: int) -> NDArray[np.float64]:
-    """How the own parts of successive windows are made of their noises.
+    """Returns the matrix that makes own parts of successive windows from their noises.
 
     Returns:
-      Shape (n, n), lower triangular: row t has what own part t takes of the noise of each window, in units of what it
-      would take if windows added nothing of each other.
+      Shape (n, n), lower triangular: row t has the weight of each window's noise in own part t, in units of its weight
+      for independent windows.
     """
     series = _series(weights, n_windows)
     rows = np.arange(n_windows)
@@ -91,10 +91,10 @@ def mixing(weights: Sequence[int], n_windows: int) -> NDArray[np.float64]:
 
 
 def own_noise(weights: Sequence[int], n_windows: int) -> NDArray[np.float64]:
-    """Noise stddev of the own part of each of successive windows: norms of the rows of `mixing`, without the matrix.
+    """Returns the noise stddev of the own part of successive windows: norms of the rows of `mixing`, computed directly.
 
     Returns:
-      Shape (n,), ascending from 1, in units of what it would be if windows added nothing of each other.
+      Shape (n,), ascending from 1, in units of the noise of independent windows.
 
     Example:
       >>> own_noise((4, 2), 3).round(3).tolist()

@@ -1,1 +1,1 @@
-"""Where centers start: grids, seeding and packed spheres."""
+"""Starts of centers: grids, seeding and packed spheres."""

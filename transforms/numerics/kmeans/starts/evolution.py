@@ -1,6 +1,6 @@
-"""Generations of candidates: public draws, of which those near to many rows have offspring.
+"""Generations of candidates: public draws, of which those near many rows have offspring.
 
-Everything here is post-processing of released histograms; its seeds are public.
+All of it is post-processing of released histograms; its seeds are public.
 Source: after Humphries, Lin, Yekhanin (2026), "PE-means" (arXiv 2606.00342).
 """
 
@@ -10,17 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 SPREAD = math.sqrt(1.5)
-"""Deviations of the first generation in those of the rows, which are shortened before they are measured."""
+"""Deviations of the first generation, in those of the rows, which are shortened before they are measured."""
 KEPT = 0.8
-"""Share of its way from the middle that a candidate hands down: offspring would otherwise drift outwards."""
+"""Part of a candidate's distance from the middle that offspring inherit; otherwise they would drift outwards."""
 MUTATION = 0.3
-"""Deviations of the first mutations in those of the rows."""
+"""Deviations of the first mutations, in those of the rows."""
 COOLING = 0.6
-"""By which the deviation of mutations falls from one generation to the next."""
+"""Factor for the deviation of mutations from one generation to the next."""
 
 
 def first(deviations: NDArray[np.float64], n_points: int, seed: int) -> NDArray[np.float64]:
-    """The first generation, shape (n_points, n_dims).
+    """Draws the first generation, shape (n_points, n_dims).
 
     Args:
       deviations: shape (n_dims,), of the rows along each direction, any unit.
@@ -31,7 +31,7 @@ def first(deviations: NDArray[np.float64], n_points: int, seed: int) -> NDArray[
 
 
 def anywhere(half_side: float, n_features: int, n_points: int, seed: int) -> NDArray[np.float64]:
-    """Points of a box around the origin, shape (n_points, n_features), any of them as likely: for what lies far off.
+    """Draws points uniformly in a box around the origin, shape (n_points, n_features), for clusters far off.
 
     Args:
       half_side: of the box, any unit.
@@ -52,16 +52,16 @@ def following(
     *,
     elite: bool = False,
 ) -> NDArray[np.float64]:
-    """The next generation: parents drawn by their weights, moved at random; shape (n_points, n_dims).
+    """Draws the next generation: parents by their weights, moved at random; shape (n_points, n_dims).
 
     Args:
       points: shape (n, n_dims), measured from the middle of the rows.
-      weights: shape (n,), >= 0, released; all alike if none is positive.
+      weights: shape (n,), >= 0, released; equal weights are used if none is positive.
       deviations: shape (n_dims,), of the rows along each direction.
       seed: public.
       step: of this generation, from 1.
       n_points: >= 1.
-      elite: whether the heaviest candidates stay as they are, at most half of all, and parents are drawn by the roots
+      elite: True to keep the heaviest candidates unchanged, at most half of all, and to draw parents by the roots
         of their weights, so that small clusters have offspring, too.
     """
     rng = np.random.default_rng([seed, 6, step])

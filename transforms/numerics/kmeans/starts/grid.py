@@ -12,11 +12,11 @@ from dapple_dp.transforms.core.statistics.assignment import Projection
 MAX_CELLS = 1 << 14
 """Cells of the largest grid."""
 UNKNOWN_ROWS_CELLS = 1 << 12
-"""Cells kept ready where the number of rows is not public and a noisy one decides how many are used."""
+"""Cells reserved if the number of rows is not public and a noisy one decides how many are used."""
 ROWS_PER_NOISE = 10.0
-"""Noise stddevs of a cell for which one degree of freedom of a grid pays."""
+"""Noise stddevs of a cell for which one degree of freedom of a grid pays off."""
 SPREAD = 2.0
-"""A grid along a direction reaches this many standard deviations to both sides."""
+"""Standard deviations that a grid along a direction reaches to both sides."""
 
 
 class Grid(NamedTuple):
@@ -26,7 +26,7 @@ class Grid(NamedTuple):
       shape: cells along each direction.
       half_widths: integers, shape (n_directions,), lattice units at SUM_BITS: extent to both sides of the origin.
       origin: integers, shape (n_directions,): projected origin.
-      projection: None where directions are the features.
+      projection: None if directions are the features.
     """
 
     shape: tuple[int, ...]
@@ -40,7 +40,7 @@ class Grid(NamedTuple):
         return math.prod(self.shape)
 
     def labels(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Cell of each row, shape (n_rows,).
+        """Returns the cell of each row, shape (n_rows,).
 
         Args:
           rows: integers, shape (n_rows, n_features), at SUM_BITS, L2 norm at most 2**SUM_BITS.
@@ -53,13 +53,13 @@ class Grid(NamedTuple):
         return np.ravel_multi_index(tuple(inside.T), self.shape).astype(np.int64)
 
     def midpoints(self) -> NDArray[np.float64]:
-        """Middles of the cells relative to the origin, shape (size, n_directions), lattice units."""
+        """Returns the middles of the cells relative to the origin, shape (size, n_directions), lattice units."""
         places = np.stack(np.unravel_index(np.arange(self.size), self.shape), axis=1)
         return ((places + 0.5) / np.array(self.shape) * 2.0 - 1.0) * self.half_widths
 
 
 def n_cells(n_rows: float, n_clusters: int, n_directions: int, noise_multiplier: float, most: int = MAX_CELLS) -> int:
-    """Cells for which the error of position and the noise of the counts are in balance.
+    """Returns the number of cells that balances the error of position and the noise of the counts.
 
     Args:
       n_rows: public or noisy.
@@ -76,18 +76,18 @@ def n_cells(n_rows: float, n_clusters: int, n_directions: int, noise_multiplier:
 
 
 def cube_shape(cells: int, n_directions: int) -> tuple[int, ...]:
-    """About `cells` cells, as many along every direction, at least 2."""
+    """Returns a shape of about `cells` cells, as many along every direction, at least 2."""
     return (max(2, round(cells ** (1.0 / n_directions))),) * n_directions
 
 
 def aligned_shape(
     extents: NDArray[np.float64], n_rows: float, n_clusters: int, noise_multiplier: float, most: int
 ) -> tuple[int, ...]:
-    """Cells along directions of falling extent: about cubes, and no direction that would get only one.
+    """Returns the cells along directions of falling extent: about cubes; drops directions that would get only one.
 
     Args:
       extents: shape (n_directions,), > 0, falling.
-      n_rows: as of `n_cells`, and so the others.
+      n_rows: this and the others as in `n_cells`.
       n_clusters: k.
       noise_multiplier: of the histogram.
       most: limit.

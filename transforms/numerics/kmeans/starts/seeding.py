@@ -1,7 +1,7 @@
-"""Clustering of public or released points on the server, and the public randomness it needs.
+"""Clustering of public or released points on the server, with its public randomness.
 
-Everything here is post-processing: its seeds are public and reproduce a run, they never reach the noise. Functions
-import scikit-learn when they run, which is after the first rounds: its import would keep these, and workers, waiting.
+All of it is post-processing: its seeds are public and reproduce a run, and never reach the noise. Functions
+import scikit-learn when they run, after the first rounds, which would otherwise wait for the import, as would workers.
 """
 
 from typing import NamedTuple
@@ -22,14 +22,14 @@ class Clustering(NamedTuple):
 def weighted_kmeans(
     points: NDArray[np.float64], weights: NDArray[np.float64], n_clusters: int, restarts: int, seed: int
 ) -> Clustering:
-    """Best of `restarts` k-means runs, single-threaded.
+    """Returns the best of `restarts` k-means runs, single-threaded.
 
     Args:
       points: shape (n_points, n_dims), n_points >= n_clusters.
       weights: shape (n_points,), >= 0; if fewer than n_clusters distinct points have a positive one, all are
         topped up with a tiny weight.
       n_clusters: >= 1.
-      restarts: >= 1; one restart lands in a bad minimum in about a quarter of all runs.
+      restarts: >= 1; a single one ends in a bad minimum in about a quarter of all runs.
       seed: public.
 
     Returns:
@@ -47,15 +47,15 @@ def weighted_kmeans(
 def best_starts(
     points: NDArray[np.float64], n_clusters: int, restarts: int, kept: int, seed: int
 ) -> list[NDArray[np.float64]]:
-    """Centers of the cheapest of many k-means runs, cheapest first.
+    """Returns the centers of the cheapest of many k-means runs, cheapest first.
 
-    Starts are drawn by places: rows in another order give other centers.
+    Starts are drawn by index: rows in another order give other centers.
 
     Args:
       points: shape (n_points, n_dims), n_points >= n_clusters.
       n_clusters: >= 1.
       restarts: runs, >= 1.
-      kept: of them, from 1 to restarts.
+      kept: number of runs to return, from 1 to restarts.
       seed: public.
     """
     from sklearn.cluster import KMeans
@@ -69,7 +69,7 @@ def best_starts(
 def clustering_costs(
     points: NDArray[np.float64], weights: NDArray[np.float64], most: int, restarts: int, seed: int
 ) -> NDArray[np.float64]:
-    """Weighted k-means cost per unit of weight for 1, 2, ..., `most` clusters; shape (most,), never rising.
+    """Returns the weighted k-means cost per unit of weight for 1, 2, ..., `most` clusters; shape (most,), never rising.
 
     Args:
       points: shape (n_points, n_dims), n_points >= most.
@@ -87,7 +87,7 @@ def clustering_costs(
 
 
 def elbow(costs: NDArray[np.float64]) -> int:
-    """The number of clusters at the elbow: where the curve lies farthest below its chord.
+    """Returns the number of clusters at the elbow, where the curve is farthest below its chord.
 
     Args:
       costs: shape (k_max,), k_max >= 1: for 1, 2, ... clusters, never rising.
@@ -106,13 +106,13 @@ def elbow(costs: NDArray[np.float64]) -> int:
 
 
 def plus_plus(points: NDArray[np.float64], n_clusters: int, seed: int) -> NDArray[np.float64]:
-    """Points chosen by k-means++, shape (n_clusters, n_dims).
+    """Chooses points by k-means++, shape (n_clusters, n_dims).
 
     Source: Arthur, Vassilvitskii (2007).
     """
     from sklearn.cluster import kmeans_plusplus
 
-    # scikit-learn's distances lose the digits of rows far from zero.
+    # scikit-learn's distances lose digits for rows far from zero.
     centered = points - points.mean(axis=0)
     with one_thread():
         chosen = kmeans_plusplus(centered, n_clusters, random_state=seed % 2**32)[1]
@@ -120,12 +120,12 @@ def plus_plus(points: NDArray[np.float64], n_clusters: int, seed: int) -> NDArra
 
 
 def pseudo_clients(n_points: int, client_rows: int, n_clients: int, seed: int) -> NDArray[np.int64]:
-    """Indices of bootstrapped pseudo-clients, shape (n_clients, client_rows), each row in [0, n_points)."""
+    """Draws indices of bootstrapped pseudo-clients, shape (n_clients, client_rows), each row in [0, n_points)."""
     return np.random.default_rng([seed, 1]).integers(0, n_points, (n_clients, client_rows))
 
 
 def weighted_clients(weights: NDArray[np.float64], client_rows: int, n_clients: int, seed: int) -> NDArray[np.int64]:
-    """Indices of pseudo-clients, shape (n_clients, client_rows), each row drawn by `weights`, shape (n,), >= 0."""
+    """Draws indices of pseudo-clients, shape (n_clients, client_rows), each row by `weights`, shape (n,), >= 0."""
     if n_clients == 0:
         return np.zeros((0, client_rows), dtype=np.int64)
     rng = np.random.default_rng([seed, 1])
@@ -139,7 +139,7 @@ def halve(candidates: NDArray[np.bool_], seed: int, step: int) -> NDArray[np.boo
 
 
 def points_in_ball(n_points: int, n_features: int, radius: float, seed: int) -> NDArray[np.float64]:
-    """Public points, uniform in the ball around the origin; shape (n_points, n_features), feature units.
+    """Draws public points uniformly in the ball around the origin; shape (n_points, n_features), feature units.
 
     They stand in for server data where there are none; they carry no information about any data.
     """

@@ -1,4 +1,4 @@
-"""Centers that know no data: spread over a cube, far from its sides and from each other.
+"""Centers that depend on no data: spread over a cube, far from its sides and from each other.
 
 Source: Su, Cao, Li, Bertino, Lyu, Jin (2017), "Differentially private k-means clustering and a hybrid approach to
 private optimization", Section 4.1.
@@ -18,7 +18,7 @@ _FEW = 16
 
 @functools.lru_cache(maxsize=64)
 def pack(n_centers: int, n_features: int, half_side: float, seed: int) -> NDArray[np.float64]:
-    """Centers in a cube with the largest radius for which random placement succeeds.
+    """Places centers in a cube with the largest radius for which random placement succeeds.
 
     A radius r is feasible if centers at least r from the sides and 2 r from each other are found within
     `ATTEMPTS` random points each; the largest one is found by bisection.
@@ -46,9 +46,9 @@ def pack(n_centers: int, n_features: int, half_side: float, seed: int) -> NDArra
 
 
 def _place(n_centers: int, n_features: int, half_side: float, radius: float, seed: int) -> NDArray[np.float64]:
-    """As many centers as can be placed with this radius, in the order in which they are found.
+    """Places as many centers as possible with this radius, in the order in which they are found.
 
-    Points are drawn from the cube that keeps its distance from the sides: what rejection would leave.
+    Points are drawn from the smaller cube that keeps the distance from the sides, as if by rejection.
     """
     rng = np.random.default_rng([seed, 4])
     inner = half_side - radius
@@ -63,9 +63,9 @@ def _place(n_centers: int, n_features: int, half_side: float, radius: float, see
 
 
 def _first_apart(tried: NDArray[np.float64], placed: NDArray[np.float64], squared: float) -> int | None:
-    """Index of the first point whose squared distances to all centers are large enough, or None.
+    """Returns the index of the first point whose squared distances to all centers are large enough, or None.
 
-    A few points are compared first, since one of them is mostly found; a point that is too near one center is
+    A few points are compared first, since one of them usually fits; a point that is too near one center is
     compared to no other.
     """
     for start, stop in itertools.pairwise((0, _FEW, len(tried))):

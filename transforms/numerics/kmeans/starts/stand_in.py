@@ -24,20 +24,20 @@ class StandIn(NamedTuple):
     weights: NDArray[np.float64]
 
     def draw(self, rng: np.random.Generator, n_rows: int) -> NDArray[np.float64]:
-        """Rows, shape (n_rows, d)."""
+        """Draws rows, shape (n_rows, d)."""
         labels = rng.choice(len(self.means), n_rows, p=self.weights)
         return self.means[labels] + rng.normal(size=(n_rows, len(self.stddevs))) * self.stddevs
 
 
 def fitted(points: NDArray[np.float64], n_clusters: int, *, full: bool) -> StandIn:
-    """The mixture of the clusters that k-means finds in public points.
+    """Fits the mixture of the clusters that k-means finds in public points.
 
-    Means of few points are too far apart by their own noise, which is taken off their distance to the middle.
+    Means of few points are too far apart due to their own noise, which is subtracted from their distance to the middle.
 
     Args:
       points: shape (q, d), q >= n_clusters, feature units.
       n_clusters: >= 1.
-      full: whether clusters are looked for in full space, or in the subspace of as many leading directions.
+      full: True to cluster in full space, False in the subspace of as many leading directions.
 
     Source: James, Stein (1961), for the shrinkage of means.
     """

@@ -1,1 +1,1 @@
-"""From sums of reports to centers."""
+"""Computes centers from sums of reports."""

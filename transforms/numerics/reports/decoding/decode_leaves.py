@@ -1,9 +1,9 @@
-"""From sums of reports to centers where clusters stand out as single leaves: counts, first and second moments at once.
+"""Decodes centers if clusters stand out as single leaves, from counts, first and second moments at once.
 
 Reports of variant `leaves` spread evenly over all subsets of levels, so all leaves of the complete tree have the same
 noise, a third of that in variant `nested` at six levels. A center is where the leaves of its cluster and the second
-moments of all codewords agree best: the sums of leaves say which direction is whose, and the second moments, which
-need no tree, hold about a third of the information on the directions. Everything here is post-processing of private
+moments of all codewords agree best: the sums of leaves assign directions to clusters, and the second moments, which
+need no tree, hold about a third of the information on the directions. All of it is post-processing of private
 reports.
 """
 
@@ -22,27 +22,27 @@ from dapple_dp.transforms.numerics.reports.sums import DecodedCenters, ReportSum
 
 _STEPS = 30
 _START_STDDEVS = 9.0
-"""A leaf is a start point if its energy along the principal directions is so many stddevs above that of noise."""
+"""Stddevs above that of noise at which a leaf's energy along the principal directions makes it a start point."""
 _LEAF_STDDEVS = 5.0
-"""A leaf belongs to a cluster if its sum reaches this many noise stddevs along the center."""
+"""Noise stddevs along a center that a leaf's sum must reach to belong to its cluster."""
 _LEAST_SHARE = 0.05
-"""Of an average cluster; the smallest weight of a cluster."""
+"""Smallest weight of a cluster, as a share of an average one."""
 _ENOUGH = 0.5
-"""Share of all reports that must be found in such leaves; with fewer, clusters are spread, and the tree does better."""
+"""Share of all reports that must be in such leaves; with fewer, clusters are spread, and the tree does better."""
 
 _DOUBT = 2.0
 """Noise that stands out as leaves makes more reports be found than there are; centers shrink by twice its square."""
 
 
 class LeafView(NamedTuple):
-    """What reports say of leaves and of directions.
+    """Leaves and directions as reports show them.
 
     Attributes:
       sums: estimated sums of lifted unit vectors by leaf, shape (2**depth, n_dims).
       variance: of the noise of a coordinate of these.
       second: estimated mean of v v^T over all lifted unit vectors v, shape (n_dims, n_dims).
       precision: one over the noise variance of an entry of `second` off the diagonal.
-      n_reports: how many.
+      n_reports: number of reports.
     """
 
     sums: NDArray[np.float64]
@@ -53,7 +53,7 @@ class LeafView(NamedTuple):
 
     @classmethod
     def of(cls, sums: ReportSums, parameters: ReportParameters) -> "LeafView":
-        """The view of a collection of variant `leaves` with at least one report."""
+        """Creates the view of a collection of variant `leaves` with at least one report."""
         masks, variance = decode_tree.subset_sums(sums, parameters)
         moments = codeword_moments(parameters.choices[-1][0])
         n_dims, n_reports = len(sums.moments), max(sums.n_reports, 1)
@@ -73,7 +73,7 @@ class _Fit(NamedTuple):
 
 
 def decode(sums: ReportSums, parameters: ReportParameters, seed: int) -> DecodedCenters:
-    """Centers of reports of any variant with a tree.
+    """Decodes centers of reports of any variant with a tree.
 
     Args:
       sums: of at least one report.
@@ -89,7 +89,7 @@ def decode(sums: ReportSums, parameters: ReportParameters, seed: int) -> Decoded
 
 
 def _centers(view: LeafView, fit: _Fit) -> DecodedCenters:
-    """Centers at what noise leaves of unit vectors, on average."""
+    """Returns the centers with the average shrinkage of unit vectors by noise undone or applied."""
     kept = 1.0 / np.sqrt(1.0 + fit.directions.shape[1] / fit.precisions)
     found = float(fit.sizes.sum()) / view.n_reports
     doubt = max(0.0, 1.0 - _DOUBT * max(0.0, found - 1.0) ** 2)
@@ -97,7 +97,7 @@ def _centers(view: LeafView, fit: _Fit) -> DecodedCenters:
 
 
 def _start(view: LeafView, n_clusters: int, seed: int) -> NDArray[np.float64]:
-    """First directions, shape (n_clusters, n_dims): k-means of the leaves that stand out along principal directions."""
+    """Returns first directions, shape (n_clusters, n_dims): k-means of leaves that stand out along principal ones."""
     principal = np.linalg.eigh(view.second)[1][:, ::-1][:, :n_clusters]
     along = view.sums @ principal
     n_kept = principal.shape[1]
@@ -114,7 +114,7 @@ def _start(view: LeafView, n_clusters: int, seed: int) -> NDArray[np.float64]:
 
 
 def _fitted(view: LeafView, directions: NDArray[np.float64]) -> _Fit:
-    """Directions after some steps towards where first and second moments are likeliest, shares of leaves in turn."""
+    """Moves directions to where first and second moments are likeliest, alternating with shares of leaves."""
     n_clusters = len(directions)
     sizes: NDArray[np.float64] = np.zeros(n_clusters)
     precisions: NDArray[np.float64] = np.zeros(n_clusters)
@@ -134,7 +134,7 @@ def _fitted(view: LeafView, directions: NDArray[np.float64]) -> _Fit:
 
 
 def _owned(view: LeafView, directions: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The cluster of every leaf, and its reports as far as they stand out; every cluster has one leaf at least."""
+    """Returns the cluster of every leaf, and its significant reports; every cluster has at least one leaf."""
     along = view.sums @ directions.T
     owners = along.argmax(axis=1)
     best = along.max(axis=1)

@@ -1,8 +1,8 @@
-"""From reports without levels to centers: principal directions, then a mixture of what codewords look like there.
+"""Decodes centers from reports without levels: principal directions, then a mixture of codewords along them.
 
 A first pass over the reports sums their second moments, whose directions span the centers; a second one keeps every
 report's coordinates along these few directions, up to `MOST_POINTS`; expectation maximization on them finds the
-clusters; a third pass sums codewords by cluster in all dimensions. Everything here is post-processing of private
+clusters; a third pass sums codewords by cluster in all dimensions. All of it is post-processing of private
 reports.
 """
 
@@ -21,7 +21,7 @@ from dapple_dp.transforms.numerics.reports.sums import LIFTED, DecodedCenters, R
 from dapple_dp.transforms.numerics.tables.partition import mix
 
 MOST_POINTS = 1 << 20
-"""Reports whose coordinates are kept; more do not make the centers better by much, and memory stays flat."""
+"""Most reports whose coordinates are kept; more would hardly improve centers, and memory stays flat."""
 _START_POINTS = 20_000
 _SAMPLE_POINTS = 200_000
 _STARTS = 4
@@ -47,7 +47,7 @@ class CodewordMixture(NamedTuple):
 
 
 def principal_directions(sums: ReportSums, parameters: ReportParameters) -> NDArray[np.float64]:
-    """Directions that hold the signal, shape (n_dims, n_clusters), orthonormal."""
+    """Returns directions that hold the signal, shape (n_dims, n_clusters), orthonormal."""
     n_dims = len(sums.moments)
     vectors = np.linalg.eigh(sums.moments / max(sums.n_reports, 1))[1][:, ::-1]
     kept = max(len(Spectrum.of(sums, parameters).powers), min(parameters.n_clusters, n_dims))
@@ -55,12 +55,12 @@ def principal_directions(sums: ReportSums, parameters: ReportParameters) -> NDAr
 
 
 def scrambled(nonces: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Nonces in another order, for a sample of reports that is not one of neighbors."""
+    """Returns nonces in another order, so that a sample of reports isn't one of neighbors."""
     return mix(nonces)
 
 
 def project(reports: Reports, parameters: ReportParameters, directions: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Codewords of variance 1 along directions, shape (n, r)."""
+    """Projects codewords of variance 1 onto directions, shape (n, r)."""
     scale = np.sqrt(codebook.code_width(len(directions)))
     parts = [np.zeros((0, directions.shape[1]), dtype=np.float32)]
     for block in reports.blocks():
@@ -69,7 +69,7 @@ def project(reports: Reports, parameters: ReportParameters, directions: NDArray[
 
 
 class SoftSums(NamedTuple):
-    """Codewords summed by cluster, each shared out by how likely it is of each; integers.
+    """Codewords summed by cluster, each shared by its likelihood for each; integers.
 
     Attributes:
       totals: int64, shape (n_clusters,): shares of 2**16 units.
@@ -83,7 +83,7 @@ class SoftSums(NamedTuple):
     def of(
         cls, reports: Reports, parameters: ReportParameters, directions: NDArray[np.float64], mixture: CodewordMixture
     ) -> "SoftSums":
-        """Sums of some reports."""
+        """Adds up some reports."""
         n_dims = len(directions)
         total = cls(np.zeros(parameters.n_clusters, np.int64), np.zeros((parameters.n_clusters, n_dims), np.int64))
         scale = np.sqrt(codebook.code_width(n_dims))
@@ -94,11 +94,11 @@ class SoftSums(NamedTuple):
         return total
 
     def merge(self, other: "SoftSums") -> "SoftSums":
-        """The sums of both, new ones."""
+        """Returns the sums of both, in new arrays."""
         return SoftSums(self.totals + other.totals, self.sums + other.sums)
 
     def centers(self, parameters: ReportParameters, n_reports: int) -> DecodedCenters:
-        """Centers in all dimensions."""
+        """Returns centers in all dimensions."""
         mean = codeword_moments(parameters.choices[-1][0]).mean * np.sqrt(codebook.code_width(self.sums.shape[1]))
         lifted = self.sums / (mean * np.maximum(self.totals, 1)[:, None])
         shares = self.totals / max(int(self.totals.sum()), 1)
@@ -106,7 +106,7 @@ class SoftSums(NamedTuple):
 
 
 def fit_mixture(points: NDArray[np.float32], parameters: ReportParameters, seed: int) -> CodewordMixture:
-    """The likeliest of several runs of expectation maximization on a sample, finished on all points.
+    """Returns the likeliest of several runs of expectation maximization on a sample, finished on all points.
 
     Args:
       points: shape (n, r), of `project`; in any fixed order that is independent of the data.
@@ -130,7 +130,7 @@ def fit_mixture(points: NDArray[np.float32], parameters: ReportParameters, seed:
 def _maximized(
     points: NDArray[np.float32], mixture: CodewordMixture, parameters: ReportParameters, steps: int
 ) -> CodewordMixture:
-    """Some steps of expectation maximization."""
+    """Runs some steps of expectation maximization."""
     mean = codeword_moments(parameters.choices[-1][0]).mean
     for _ in range(steps):
         totals, sums, log_likelihood = np.zeros(len(mixture.means)), np.zeros_like(mixture.means), 0.0
@@ -148,7 +148,7 @@ def _maximized(
 def _shares(
     points: NDArray[np.float64], mixture: CodewordMixture, parameters: ReportParameters
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """How likely each point is of each cluster, shape (n, n_clusters), and its log likelihood up to a constant."""
+    """Returns each point's probabilities of clusters, shape (n, n_clusters), and its log likelihood up to a constant."""
     scores, log_ratios = log_score_ratios(parameters.choices[-1][0])
     units = mixture.means / np.maximum(np.linalg.norm(mixture.means, axis=1, keepdims=True), 1e-12)
     odds = np.exp(np.interp(points @ units.T, scores, log_ratios)) * mixture.weights

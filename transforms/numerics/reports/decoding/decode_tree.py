@@ -1,6 +1,6 @@
-"""From sums of reports to centers: the tree of prefixes, its leaves, k-means on them, shrinkage by known noise.
+"""Decodes centers from sums of reports: the tree of prefixes, its leaves, k-means on them, shrinkage by known noise.
 
-Everything here is post-processing of private reports.
+All of it is post-processing of private reports.
 """
 
 from typing import NamedTuple
@@ -17,22 +17,22 @@ from dapple_dp.transforms.numerics.reports.mechanism import codeword_moments
 from dapple_dp.transforms.numerics.reports.sums import LIFTED, DecodedCenters, ReportSums, in_ball
 
 BRANCH_FACTOR = 1.5
-"""A node is split while it holds at least this many times the reports of a cluster of average size (Appendix D)."""
+"""Factor of the reports of an average cluster from which on a node is split (Appendix D)."""
 RESTARTS = 20
 _SHARP_VIEW = 0.7
 """Share of the signal that the released second moments must explain before counts are taken from it."""
 _LEAST_SHARE = 0.25
-"""No mean is taken over fewer reports than this share of a cluster of average size."""
+"""Least share of an average cluster's reports over which a mean is taken."""
 LIFTED_NORM = float(np.hypot(1.0, COUNT_UNITS / SUM_UNITS))
 COUNT_COORDINATE = COUNT_UNITS / SUM_UNITS / LIFTED_NORM
 
 
 class Spectrum(NamedTuple):
-    """What the second moments of codewords say of the second moment of lifted points.
+    """Second moment of lifted points, estimated from the second moments of codewords.
 
     Attributes:
       directions: shape (n_dims, r): of the signal, orthonormal.
-      powers: shape (r,): signal along each, as far as its direction can be trusted.
+      powers: shape (r,): signal along each, as far as its direction is reliable.
       rest: signal per direction outside of them; all add up to 1, the squared norm of a lifted point.
     """
 
@@ -42,7 +42,7 @@ class Spectrum(NamedTuple):
 
     @classmethod
     def of(cls, sums: ReportSums, parameters: ReportParameters) -> "Spectrum":
-        """Spectrum of the directions that stand out of the noise, at most one per cluster.
+        """Returns the spectrum of the directions that exceed the noise, at most one per cluster.
 
         Source: Baik, Ben Arous, Peche (2005) and Paul (2007) for eigenvalues and eigenvectors of spiked covariances.
         """
@@ -62,13 +62,13 @@ class Spectrum(NamedTuple):
 
     @property
     def sharp(self) -> bool:
-        """Whether the directions hold nearly all of the signal."""
+        """True if the directions hold nearly all of the signal."""
         return float(self.powers.sum()) >= _SHARP_VIEW
 
     def filtered(
         self, sums: NDArray[np.float64], counts: NDArray[np.float64], variances: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Sums of vectors shrunk in every direction by what noise and signal are known to be (Wiener).
+        """Shrinks sums of vectors in every direction by the known noise and signal (Wiener).
 
         Args:
           sums: shape (n, n_dims).
@@ -90,7 +90,7 @@ class Leaf(NamedTuple):
 
 
 def decode_tree(sums: ReportSums, parameters: ReportParameters, seed: int) -> DecodedCenters:
-    """Centers of nested reports.
+    """Decodes centers of nested reports.
 
     Args:
       sums: of at least one report.
@@ -104,7 +104,7 @@ def decode_tree(sums: ReportSums, parameters: ReportParameters, seed: int) -> De
     spectrum = Spectrum.of(sums, parameters)
     masks, variance = subset_sums(sums, parameters)
     nodes = [node_sums(masks, level) for level in range(depth + 1)]
-    # All nodes have about the noise variance of the deepest ones, whatever their level.
+    # All nodes have about the noise variance of the deepest ones, at any level.
     even = parameters.even_subsets
     node_variance = variance * _union_variance([Leaf(depth, 0)], depth, even)
     counts = [_counts(level, spectrum, typical, node_variance) for level in nodes]
@@ -124,7 +124,7 @@ def decode_tree(sums: ReportSums, parameters: ReportParameters, seed: int) -> De
 
 
 def _decode_paper(sums: ReportSums, parameters: ReportParameters, seed: int) -> DecodedCenters:
-    """Centers of the paper's reports: k-means of the leaves' own noisy means.
+    """Decodes centers of the paper's reports: k-means of the leaves' own noisy means.
 
     Source: Chang et al. (2021), Algorithms 6 and 8, Appendix D.
     """
@@ -147,10 +147,10 @@ def _decode_paper(sums: ReportSums, parameters: ReportParameters, seed: int) -> 
 
 
 def subset_sums(sums: ReportSums, parameters: ReportParameters) -> tuple[NDArray[np.float64], float]:
-    """Unbiased sums of sign times lifted unit vector over all reports, by mask; shape (2**depth, n_dims).
+    """Returns unbiased sums of sign times lifted unit vector over all reports, by mask; shape (2**depth, n_dims).
 
     Returns:
-      The sums, and n_reports / mean**2: noise variance of a coordinate, but for the share of its mask.
+      The sums, and n_reports / mean**2: noise variance of a coordinate, apart from the share of its mask.
     """
     mean = codeword_moments(parameters.choices[-1][0]).mean
     scale = mean * np.sqrt(codebook.code_width(sums.cells.shape[1]))
@@ -159,15 +159,15 @@ def subset_sums(sums: ReportSums, parameters: ReportParameters) -> tuple[NDArray
 
 
 def node_sums(masks: NDArray[np.float64], level: int) -> NDArray[np.float64]:
-    """Sums of vectors of every node of a level, shape (2**level, n_dims), from sums by mask."""
+    """Returns sums of vectors of every node of a level, shape (2**level, n_dims), from sums by mask."""
     return codebook.walsh_hadamard(np.ascontiguousarray(masks[: 1 << level].T)).T / (1 << level)
 
 
 def find_leaves(counts: list[NDArray[np.float64]], n_reports: int, n_clusters: int) -> list[Leaf]:
-    """Leaves of the tree that splits large nodes, level by level from the root down.
+    """Returns the leaves of the tree that splits large nodes, level by level from the root down.
 
     Args:
-      counts: by level, shape (2**level,); that of the root is not looked at.
+      counts: by level, shape (2**level,); that of the root is ignored.
       n_reports: of the root.
       n_clusters: >= 1.
 
@@ -186,7 +186,7 @@ def find_leaves(counts: list[NDArray[np.float64]], n_reports: int, n_clusters: i
 def cluster_leaves(
     points: NDArray[np.float64], weights: NDArray[np.float64], n_clusters: int, seed: int
 ) -> NDArray[np.int64]:
-    """Cluster of every leaf, shape (n_leaves,); leaves without weight go with the nearest center."""
+    """Returns the cluster of every leaf, shape (n_leaves,); leaves without weight join the nearest center."""
     distinct, labels = np.unique(points, axis=0, return_inverse=True)
     if len(distinct) <= n_clusters:
         return labels.astype(np.int64)
@@ -194,19 +194,19 @@ def cluster_leaves(
 
 
 def features_of(lifted: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Points in the unit ball from noisy means of lifted unit vectors, none of which can be longer than 1."""
+    """Returns points in the unit ball from noisy means of lifted unit vectors, none of which can be longer than 1."""
     return in_ball(in_ball(lifted)[:, :-LIFTED] * LIFTED_NORM)
 
 
 def _counts(nodes: NDArray[np.float64], spectrum: Spectrum, typical: float, variance: float) -> NDArray[np.float64]:
-    """Reports in every node of a level, by the coordinate that counts."""
+    """Returns the reports in every node of a level, by the coordinate that counts."""
     if spectrum.sharp:
         nodes = spectrum.filtered(nodes, np.full(len(nodes), typical), np.full(len(nodes), variance))
     return nodes[:, -1] / COUNT_COORDINATE
 
 
 def _union_variance(leaves: list[Leaf], depth: int, even: bool = False) -> float:
-    """Noise variance of a sum over some leaves, in units of n_reports / mean**2.
+    """Returns the noise variance of a sum over some leaves, in units of n_reports / mean**2.
 
     Noise of different masks is independent; a union of leaves is a signed sum of masks.
     """
