@@ -181,7 +181,7 @@ def copy_chunk(element: tuple[str, Chunk], client: TopicClient, columns: Message
     Args:
       element: folder and part.
       client: of the topic.
-      columns: what is taken from each message.
+      columns: parts to take from each message.
     """
     folder, chunk = element
     table = table_of(messages(client, chunk.partition, chunk.first, chunk.end), columns)
@@ -202,7 +202,7 @@ class CopyMessages(beam.PTransform):
     Attributes:
       places: of the records of the windows.
       client: of the topic.
-      columns: what is taken from each message.
+      columns: parts to take from each message.
 
     Privacy: none, the files are as private as the messages. Cost: every message is read once; a worker holds one
     part of a window.

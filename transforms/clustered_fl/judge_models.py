@@ -1,7 +1,7 @@
 """Accuracy of clients' models on labeled rows: exact counts, for the trusted zone.
 
 Input element: `ShardRef`. Output: a file with (client, correct rows, rows). Nothing here is private in the sense of a
-guarantee; a page that shows it must say so.
+guarantee; a page that shows the result must state that.
 """
 
 import dataclasses

@@ -37,7 +37,7 @@ class ClientPart(NamedTuple):
     Attributes:
       client: id as text.
       kind: of the id.
-      shard: where the rows are.
+      shard: of the rows.
       n_rows: number of rows.
       n_features: their number of features.
       group: public group of the client, as text; empty without groups.

@@ -2,9 +2,9 @@
 
     clients + state -> DP-SGD per client -> private updates -> exact sum per slot -> server step -> next state
 
-Input element: `ClientGroup`. Output element: the next `FederatedState`, exactly one. Guarantee: what a client sends is
-private on its own, for its own rows, before it leaves the DoFn; nobody else is trusted. So the noise of these rounds
-is a declared exception to the one noise stage: it is drawn where the client is, by `TrainPrivately`, in a stream that
+Input element: `ClientGroup`. Output element: the next `FederatedState`, exactly one. Guarantee: a client's update is
+private by itself, for the client's rows, before it leaves the DoFn; no one else is trusted. So the rounds' noise
+is a declared exception to the one noise stage: it is drawn at the client, by `TrainPrivately`, in a stream that
 follows from run key, client, round and the client's rows.
 """
 

@@ -2,7 +2,7 @@
 
 It reads no data. Neighbors differ by one added or removed unit. Releases are composed as privacy loss distributions by
 `dp_accounting`, as if Gaussian noise were continuous; `discretization.py` bounds what drawing it on the lattice costs.
-`dp_accounting` and `scipy` load slowly, so they are imported only where something is composed.
+`dp_accounting` and `scipy` load slowly, so they are imported only to compose something.
 """
 
 import collections

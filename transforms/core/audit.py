@@ -33,7 +33,7 @@ class Audit:
     """Follows one run, and compares it with its plan at the end.
 
     Args:
-      promise: the job's plan and where its outputs may go.
+      promise: the job's plan and the zone of its outputs.
       also: objects of the engine that are known by identity.
 
     Attributes:
@@ -236,7 +236,7 @@ def composed(rounds: tuple[RoundPlan, ...], promise: Promise) -> tuple[float | N
 
 
 def _spent(plan: PromisedPlan, rounds: tuple[RoundPlan, ...]) -> tuple[float | None, float | None]:
-    """Composes some rounds of a plan, whatever the plan says of them, and returns epsilon and delta."""
+    """Composes some rounds of a plan, ignoring what the plan states, and returns epsilon and delta."""
     if plan.epsilon is None or plan.delta is None:
         return None, None
     if not 0.0 < plan.delta < 1.0:

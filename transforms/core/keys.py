@@ -30,7 +30,7 @@ def run_place(uri: str, run: str, nonce: bytes) -> str:
     """Returns the place of the key that draws in one run; only `pipelines/run/run_keys.py` calls this.
 
     Args:
-      uri: where the stored key is.
+      uri: place of the stored key.
       run: the run's id.
       nonce: at least 16 random bytes, used in no other run; ValueError if shorter.
     """

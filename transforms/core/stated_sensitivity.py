@@ -253,8 +253,8 @@ def asks_l1(statistic: Any) -> bool:
 def misshapen(statistic: str | None, plan: RoundPlan, n_features: int, n_clusters: int | None = None) -> str | None:
     """Describes the first release whose shape is not that of its part of the statistic; None if all fit.
 
-    Parts of a vector are told apart by their sizes alone. A plan of other shapes could have the same size in total, and
-    its counts would get a part of the sums. By these rules the size of a vector says where each of its parts begins.
+    Parts of a vector are distinguished by their sizes alone. A plan of other shapes could have the same total size, and
+    its counts would get a part of the sums. By these rules the size of a vector determines where each part begins.
 
     Args:
       statistic: "module:name" of the round's statistic.

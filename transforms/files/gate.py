@@ -268,7 +268,7 @@ def checked_pages(file: "RowsFile", row_group: int, names: Collection[str], refu
       file: open.
       row_group: its number.
       names: of the columns that are read.
-      refusal: for a file whose pages are not as its footer says, that cannot be unpacked, or of which few bytes would
+      refusal: for a file whose pages differ from its footer, that can't be unpacked, or of which few bytes would
         fill the memory.
     """
     group = row_groups(file, refusal)[row_group]

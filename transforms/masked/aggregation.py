@@ -24,7 +24,7 @@ from dapple_dp.transforms.privacy.key_files import KeyFile
 
 
 def all_arrive(messages: MaskedMessages) -> MaskedMessages:
-    """Passes on all messages: nobody drops out."""
+    """Passes on all messages, without dropouts."""
     return messages
 
 

@@ -176,7 +176,7 @@ def _place_of(shard: ShardRef, root: str) -> bytes:
 
     Args:
       shard: not the empty one.
-      root: place of the party's rows; empty if a path stands for itself.
+      root: place of the party's rows; empty if paths are used as they are.
     """
     return encode_label(_below(shard.path, root), shard.row_group)
 
@@ -310,7 +310,7 @@ class SenderStatistics(ClientsStep):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class WithShares(beam.PTransform):
-    """(names, statistics) of senders → the same, with shares of the noise where senders split it, as `AddNoiseShares`.
+    """(names, statistics) of senders → the same, with shares of the noise if senders split it, as `AddNoiseShares`.
 
     Attributes:
       plan: of the round.
@@ -341,7 +341,7 @@ class UploadMessages(ClientsStep):
     """`ShardRef`s and one state → `MaskedMessages`: one message per client and shard, or per shard.
 
     Windowing: global. Privacy: messages are uniform to anyone without the secret. Cost: one pass over the needed
-    columns, and a draw of noise per message where senders split it.
+    columns, and a draw of noise per message if senders split it.
     """
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:

@@ -219,7 +219,7 @@ class Exchange:
         return messages_from_table(gate.table_of(content, table_refusal(path), messages_form(plan)), plan)
 
     def sound_messages(self, index: int, private: bytes) -> list[str]:
-        """Returns the paths of messages that can be added up; invalid files are left out and stop nobody else."""
+        """Returns the paths of messages that can be added up; leaves out invalid files, so that they can't block others."""
         found = []
         for path in self.message_files(index):
             with self.leaving_out(path):
@@ -258,7 +258,7 @@ class Exchange:
 
         Args:
           index: of the round.
-          plan: of the round, as the reader knows it; None to believe `plan.json`.
+          plan: of the round, from the reader's job; None to use that of `plan.json`.
 
         Raises:
           ProtocolError: if the round isn't closed, or the file isn't its sum.

@@ -191,7 +191,7 @@ class _PinnedFn(LeanFn):
 class PinnedStatistics(ClientsStep):
     """A pipeline and one state → (names of senders, their statistics), as `SenderStatistics` gave them.
 
-    Attributes: as of `ClientsStep`, and
+    Attributes: as in `ClientsStep`, and
       kept: state in which they are pinned.
 
     Windowing: global. Privacy: none, statistics are exact. Cost: no pass over rows.
@@ -222,7 +222,7 @@ class AdvertiseKeys(ClientsStep):
 class ListedStatistics(ClientsStep):
     """(names of senders, statistics), one state and one `Correspondence` → the same with shares of the noise.
 
-    Attributes: as of `ClientsStep`, and
+    Attributes: as in `ClientsStep`, and
       listed: PCollection of one element: the keys.
 
     Windowing: global. Privacy: none, statistics are exact or have one share of the noise. Cost: no shuffle.
@@ -241,7 +241,7 @@ class ListedStatistics(ClientsStep):
 class SealLetters(ListedStatistics):
     """(names of senders, statistics), one state and one `Correspondence` → lists of `Letter`.
 
-    Attributes: as of `ListedStatistics`.
+    Attributes: as in `ListedStatistics`.
 
     Windowing: global. Privacy: letters are sealed for neighbors; fewer than the threshold reveal nothing. Cost:
     one key agreement per letter.
@@ -256,7 +256,7 @@ class SealLetters(ListedStatistics):
 class MaskPairwise(ListedStatistics):
     """(names of senders, statistics), one state and one `Correspondence` → `MaskedMessages` of those who have shared.
 
-    Attributes, windowing: as of `SealLetters`; the letters must be listed, too. Privacy: messages are uniform to
+    Attributes, windowing: as in `SealLetters`; the letters must be listed, too. Privacy: messages are uniform to
     anyone without a threshold of shares. Cost: two key agreements per neighbor of each sender.
     """
 
@@ -297,7 +297,7 @@ class HandOutShares(beam.PTransform):
 class UnmaskPairwise(UnmaskReleases):
     """`MaskedReleases` → the round's releases, by shares that clients have handed out.
 
-    Attributes: as of `UnmaskReleases`, and
+    Attributes: as in `UnmaskReleases`, and
       listed: PCollection of one element: keys and letters.
       handed: PCollection of `HandedOut`.
 

@@ -65,7 +65,7 @@ class _RevealFn(PairwiseFn):
 class PairwiseReleases(ClientsStep):
     """`ShardRef`s and one state → the releases of a round, by pairwise masks with recovery of dropouts.
 
-    Attributes: as of `ClientsStep`, and
+    Attributes: as in `ClientsStep`, and
       key_uri: place of the key of the aggregator's noise stage.
       deliver: applied to batches of messages in transit.
 

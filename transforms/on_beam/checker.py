@@ -38,7 +38,7 @@ def check_graph(pipeline: beam.Pipeline, promise: Promise) -> GraphPrivacy:
 
     Args:
       pipeline: complete, not run yet.
-      promise: the job's plan and where its outputs may go.
+      promise: the job's plan and the zone of its outputs.
 
     Returns:
       The spending of the graph's own noise stages.

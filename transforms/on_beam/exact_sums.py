@@ -78,7 +78,7 @@ class _GatherBranchesFn(LeanFn):
 
 
 class TotalFn(LeanFn):
-    """Unpacks the total; refuses the sum of one branch, which nobody may noise on its own."""
+    """Unpacks the total; refuses the sum of one branch, which must not get noise separately."""
 
     def process(self, keyed: tuple[Any, Any]) -> Iterator[Any]:
         """Yields the total; raises PrivacyFlowError for the sum of a branch."""

@@ -15,7 +15,7 @@ from dapple_dp.transforms.core.audited_types import AUDITED_TYPES
 from dapple_dp.transforms.core.known_objects import name_of
 
 NEIGHBOR_TESTS = 200
-"""Runs of a neighbor test, each with a random stream of its own."""
+"""Runs of a neighbor test, each with a separate random stream."""
 
 NeighborTest = Callable[[np.random.Generator], tuple[float, float]]
 

@@ -1,4 +1,4 @@
-"""The privacy filter: decides whether one more run fits a data set's limit, whatever earlier releases led to it.
+"""The privacy filter: decides whether one more run fits a data set's limit, however earlier releases led to it.
 
 Recurring runs are composed *fully adaptively*: the next mechanism, and its noise, may depend on all
 releases so far. Composing privacy loss distributions and stopping where the curve reaches its limit is not a valid
@@ -10,7 +10,7 @@ and each part has its own filter:
    a time that the analyst controls and that the filter bounds; exp(-loss) is a martingale, so by convexity no strategy
    does better than to use up the time: composition is exact, as if everything had been fixed beforehand.
 2. All other runs: the sums of their stated epsilons and deltas are compared with the part of the limit that was set
-   aside for them. Their loss is bounded by the sum of epsilons whatever the strategy, but with a probability of at most
+   aside for them. Their loss is bounded by the sum of epsilons for any strategy, except with a probability of at most
    the sum of deltas, so both parts add up.
 
 If nothing is left for the first part, runs of Gaussian releases are charged to the second. The cost of discrete instead

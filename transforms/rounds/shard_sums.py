@@ -47,7 +47,7 @@ class ShardSums:
     """`RowReader` that caches rows between rounds and uses all allowed cores.
 
     Attributes:
-      contract: how shards are read.
+      contract: reads shards.
       limits: of the workers.
     """
 
@@ -91,7 +91,7 @@ class ShardReader:
     """Turns shards into parts of a round's statistic.
 
     Attributes:
-      contract: how shards are read.
+      contract: reads shards.
       identity: digest of the contract.
       round: the round.
       state: the broadcast.

@@ -38,7 +38,7 @@ class FileSeal(NamedTuple):
       size: bytes.
       changed: time of the last change, from the filesystem; empty if it gives none.
       footer: digest of the Parquet footer, or of the end of another file; empty in the listing of an object store,
-        where it costs a request per file.
+        since it would cost a request per file.
       content: SHA-256 of all bytes, from the manifest of a prepared folder; empty for other files.
     """
 

@@ -159,7 +159,7 @@ def _refuse_packed_twin(file: str, texts: dict[str, str], setting: str) -> None:
     Args:
       file: its path.
       texts: earlier paths, by the path of the uncompressed file; this one is added.
-      setting: what the path of the data is called.
+      setting: name of the path of the data in messages.
     """
     plain = file[:-3] if file.lower().endswith(".gz") else file
     if texts.setdefault(plain, file) != file:
@@ -197,7 +197,7 @@ def _refuse_copy(below: str, file: str, setting: str) -> None:
     Args:
       below: the file's path below that of the data, which may be such a folder itself; a store has no folders.
       file: its path.
-      setting: what the path of the data is called.
+      setting: name of the path of the data in messages.
     """
     if any(parsed(part) for part in below.split("/")[:-1]):
         raise InputError(
@@ -224,7 +224,7 @@ def _refuse_linked_table(file: str, folders: set[str], setting: str) -> None:
     Args:
       file: its path, on a local disk.
       folders: folders that were checked; the file's is added.
-      setting: what the path of the data is called.
+      setting: name of the path of the data in messages.
     """
     folder = os.path.dirname(local_path(file))
     if folder not in folders:
@@ -305,7 +305,7 @@ def _local_entries(folder: str, leads: Callable[[str], bool]) -> Iterator[Listed
     """Yields files in a local folder at any depth, through links, and a `_Gap` for anything unreachable.
 
     Args:
-      folder: where to begin.
+      folder: start of the search.
       leads: path of a folder -> whether to search it.
 
     Raises:

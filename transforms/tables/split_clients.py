@@ -100,7 +100,7 @@ def any_split(shards: Iterable[ShardRef], client_id: str) -> bool:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class FindSplitClients(beam.PTransform):
-    """`ShardRef`s → one bool: whether a client id occurs in more than one shard; stops at ids of several kinds.
+    """`ShardRef`s → one bool, True if a client id occurs in more than one shard; stops at ids of several kinds.
 
     Ids are compared by 64-bit digests, so that a split client is never missed. Two of a million clients seem to be
     one with probability 3e-8, which costs a needless shuffle and nothing else.

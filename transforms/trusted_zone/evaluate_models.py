@@ -69,7 +69,7 @@ class EvaluateModels(beam.PTransform):
     Attributes:
       models: PCollection of (key, centers), centers float64 of shape (n_clusters, n_features), feature units; keys
         are distinct strings, integers or tuples of them.
-      contract: how shards are read.
+      contract: reads shards.
 
     Windowing: global. Privacy: none, the output is as private as the input. Cost: one pass over the features for all
     models, one shuffle of a few hundred bytes per model and bundle.

@@ -146,7 +146,7 @@ class ClusterPooledRows(beam.PTransform):
     same for all files and orders of rows.
 
     Attributes:
-      contract: how shards are read.
+      contract: reads shards.
       n_clusters: >= 1.
       seed: public.
 

@@ -64,8 +64,8 @@ def group_sums(
       block: rows.
       n_groups: number of groups.
       width: size of a vector; 0 to count only.
-      vectors: what rows add, and to which group.
-      by_client: gives each client groups of its own.
+      vectors: gives the vectors that rows add, and their groups.
+      by_client: True for separate groups of each client.
 
     Returns:
       Exact sums, shape (n_cells, width), and counts, shape (n_cells,). A cell is a group, or client * n_groups + group.

@@ -105,7 +105,7 @@ def row_gain(
 ) -> NDArray[np.int64]:
     """Adds up how much nearer rows are to `after` than to `before`, in squared distances.
 
-    The cap is on the difference, not on either side: rows that are as far from both add nothing, whatever they cost.
+    The cap is on the difference, not on either side: rows that are as far from both add nothing, at any cost.
 
     Args:
       block: rows.

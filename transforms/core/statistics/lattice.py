@@ -17,7 +17,7 @@ from dapple_dp.schemas.errors import LatticeOverflowError
 SUM_BITS = 20
 """The clipping norm (or one row, for counts) is 2**SUM_BITS units in sums, counts and assignments."""
 OUTER_BITS = 16
-"""The clipping norm is 2**OUTER_BITS units where outer products are formed."""
+"""The clipping norm is 2**OUTER_BITS units in outer products."""
 SUM_UNITS = 1 << SUM_BITS
 OUTER_UNITS = 1 << OUTER_BITS
 EXACT_LIMIT = float(1 << 53)
@@ -186,7 +186,7 @@ def add_by_group(sums: NDArray[Any], rows: NDArray[Any], groups: NDArray[np.int6
 def clip_l2(
     vectors: NDArray[np.float64], limit: float, *, rescale: float | NDArray[np.float64] = 1.0
 ) -> NDArray[np.float64]:
-    """Scales integer vectors by `rescale`, less where needed, so that the truncated L2 norm is at most `limit`.
+    """Scales integer vectors by `rescale`, or less if needed, so that the truncated L2 norm is at most `limit`.
 
     Args:
       vectors: shape (n, size), integers; every squared norm below 2**53.

@@ -60,7 +60,7 @@ class RowPass(Protocol):
           radius: leaves rows farther from their center out of `sums` and `inside`; None for no radius.
           shortens: adds the differences of such rows from their center, shortened to the radius, to `sums`, and counts
             them in `outside`.
-          first_cells: shape (n_rows,): the cell of a row's first center, where each client has cells of its own.
+          first_cells: shape (n_rows,): the cell of a row's first center, if clients have separate cells.
 
         Raises:
           LatticeOverflowError: if a row is longer than the norm that the pass was prepared for.
@@ -71,10 +71,10 @@ class Kernel(NamedTuple):
     """Functions of a kernel.
 
     Attributes:
-      row_pass: (centers, L2 norm of rows at most, lattice units) -> the pass, or None where NumPy must do the work.
+      row_pass: (centers, L2 norm of rows at most, lattice units) -> the pass, or None if NumPy must do the work.
       lattice_rows: (rows, center, scale, norm, box) -> `lattice.quantize` of them as int32, and the indices of those
-        that NumPy must shrink; None where it must do all the work.
-      add_outer: as `add_outer` below; False where NumPy must do the work.
+        that NumPy must shrink; None if it must do all the work.
+      add_outer: as `add_outer` below; False if NumPy must do the work.
     """
 
     row_pass: Callable[[NDArray[np.float64], float], RowPass | None]

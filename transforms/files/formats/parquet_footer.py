@@ -214,7 +214,7 @@ class Reader:
 
 
 def footer_of(file: BinaryIO | pa.NativeFile) -> bytes:
-    """Returns the footer of an open file; without one, raises MalformedError, which says what the file is instead."""
+    """Returns the footer of an open file; without one, raises MalformedError, which names the format that was found."""
     size = file.seek(0, 2)
     file.seek(max(size - 8, 0))
     tail = bytes(file.read(8))

@@ -1,1 +1,1 @@
-"""Kinds of places where files are, each a `Store`."""
+"""Kinds of places for files, each a `Store`."""

@@ -1,4 +1,4 @@
-"""Counters of a process for the operator, with a flag for each that says if it may leave the operator's hands.
+"""Counters of a process for the operator, each with a flag that shows if it is for the operator only.
 
 A number that depends on rows is exact and so private: numbers of rows and bytes, and the time that they took. Others
 are the same for every input: the phases of a run, and its requests for the output.

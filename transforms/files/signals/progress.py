@@ -70,7 +70,7 @@ class Progress:
             _LOGGER.info("%s", line)
 
     def step(self, text: str) -> None:
-        """Logs a line of a job that knows more than its passes; only once, whatever bundles there are."""
+        """Logs a line of a job that knows more than its passes; only once, for any number of bundles."""
         with self._lock:
             is_new = self._pipelines == 1 and text != self._step
             self._step = text

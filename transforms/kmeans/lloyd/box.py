@@ -154,7 +154,7 @@ def lattice_radius(frame: Frame, radius: float) -> int:
 def lattice_centers(frame: Frame, centers: NDArray[np.float64]) -> NDArray[np.float64]:
     """Converts centers, measured from the middle of the domain in feature units, to truncated lattice integers.
 
-    Centers far outside the domain (none with post-processing) are moved to where arithmetic is exact.
+    Centers far outside the domain (none with post-processing) are moved inward until arithmetic is exact.
     """
     norms = np.linalg.norm(centers, axis=1, keepdims=True) / frame.lattice.unit(lattice.SUM_BITS)
     nearer = np.minimum(1.0, (MAX_CENTER_NORM - 1.0) / np.maximum(norms, 1.0))

@@ -1,6 +1,6 @@
 """The round that evaluates the final centers: their noisy cost and the noisy sizes of their clusters.
 
-It is the last round of a job that has a `quality` section, whatever its algorithm, and spends a share of its budget.
+It is the last round of a job with a `quality` section, for any algorithm, and spends a share of its budget.
 """
 
 import dataclasses

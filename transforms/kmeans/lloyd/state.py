@@ -90,7 +90,7 @@ class MeansState:
       settings: public parameters.
       server: shape (q, d), feature units: the public server points as they were read.
       frame: public frame of the run.
-      samples: shape (n_clients, client_rows): bootstrapped pseudo-clients; empty where rows are units.
+      samples: shape (n_clients, client_rows): bootstrapped pseudo-clients; empty if rows are units.
       bounds: of the next round.
       n_rows: public or noisy number of rows; None before it is known.
       assigner: assigns the rows of the next round.

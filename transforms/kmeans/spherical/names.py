@@ -3,9 +3,9 @@
 This post-processes two releases: noisy sizes of clusters, and noisy counts for each cluster and term. Both count
 rows, with a total weight of 1 for a unit's rows: a row weighs 1 at unit record, and 1 / R for a client of R rows. A
 row has a term if it is among the first `names.most_per_row` different known terms of its list, and then counts with
-all of its weight, whatever other terms it has. A name is false if n <= h * N: rows of the cluster that have the term
+all of its weight, regardless of its other terms. A name is false if n <= h * N: rows of the cluster that have the term
 weigh n, all that have it weigh N, and the rows of the cluster weigh a share h of all. At most `FALSE_NAMES` false
-ones are expected in a whole run, whatever the rows are:
+ones are expected in a whole run, for any rows:
 
 - Given sizes, count - g * (counts of the term) has mean n - g * N and noise of stddev * sqrt((1 - g)^2 + (k - 1) * g^2)
   for any g that follows from sizes alone, since counts have a noise of their own. If g >= h then this mean is at most 0
@@ -125,7 +125,7 @@ def largest_shares(sizes: NDArray[np.float64], stddev: float) -> NDArray[np.floa
     """Returns the largest share of all units that each cluster may have by noisy sizes; exceeded with small odds.
 
     A share h is possible if size - h * (sum of sizes), of mean 0 where h is true, is above -z times its stddev. Each of
-    k clusters may get `MOST_NAMES` false names where its share is larger, so z is such that `OF_SHARES` of
+    k clusters may get `MOST_NAMES` false names if its share is larger, so z is such that `OF_SHARES` of
     `FALSE_NAMES` are expected of that. Source: Fieller (1954), "Some problems in interval estimation".
 
     Args:

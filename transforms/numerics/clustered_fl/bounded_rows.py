@@ -27,7 +27,7 @@ def row_norm(n_features: int, feature_norm: float | None) -> float:
 
 
 def bound_features(points: NDArray[Any], feature_norm: float | None = None) -> NDArray[np.float32]:
-    """Returns rows as integers of L2 norm at most 2**FEATURE_BITS, truncated toward zero, each computed from its row alone.
+    """Returns rows as integers of L2 norm at most 2**FEATURE_BITS, truncated toward zero; each from its row alone.
 
     Args:
       points: shape (n_rows, n_features), feature units, finite, of any magnitude.

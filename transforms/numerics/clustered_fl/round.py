@@ -4,7 +4,7 @@ R-DPCFL and its baselines are settings of the same three functions:
 
     state + rows -> client_step -> ClientUpdate -> RoundSums (exact) -> server_step -> next state
 
-Guarantee: a `ClientUpdate` is differentially private for the client's rows on its own (noisy steps, one selection);
+Guarantee: a `ClientUpdate` is differentially private for the client's rows by itself (noisy steps, one selection);
 all later steps are post-processing. Events of a client are composed in `transforms/clustered_fl/silo_accounting.py`.
 """
 

@@ -66,7 +66,7 @@ def cluster_updates(
     Args:
       updates: shape (n_clients, n_parameters).
       n_clusters: >= 1; more than n_clients count as n_clients.
-      view: what is clustered.
+      view: coordinates to cluster.
       stream: public.
       search: True to try smaller numbers, too.
     """
@@ -87,7 +87,7 @@ def own_clusters(
     Args:
       models: shape (n_clients, n_parameters), two clients or more.
       n_clusters: >= 1; more than n_clients count as n_clients.
-      view: what is clustered.
+      view: coordinates to cluster.
       stream: public.
       search: True to try smaller numbers from 2 on, too.
 

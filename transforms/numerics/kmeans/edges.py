@@ -16,7 +16,7 @@ BLURRED = 0.02
 
 
 class Bounds(NamedTuple):
-    """Ends of each feature, shape (d,), feature units; infinite where a feature has none."""
+    """Ends of each feature, shape (d,), feature units; infinite if a feature has none."""
 
     lower: NDArray[np.float64]
     upper: NDArray[np.float64]

@@ -35,7 +35,7 @@ _LABEL = "dapple: a share of noise"
 
 
 def closeness(stddev: float, other: float) -> float:
-    """Returns a bound on the log-ratio between the sum of two discrete Gaussians and the discrete Gaussian of its variance.
+    """Returns a bound on the log-ratio of the sum of two discrete Gaussians and one discrete Gaussian of its variance.
 
     Args:
       stddev: of the one, lattice units, at least 1/2.
@@ -49,7 +49,7 @@ def closeness(stddev: float, other: float) -> float:
 def closeness_epsilon(rounds: Sequence[RoundPlan]) -> float:
     """Returns the cost in epsilon of sums of shares over single discrete Gaussians, for any number of shares.
 
-    Every addition of a share of `LEAST_STDDEV` or more to a sum of such shares costs the most where there are two.
+    Every addition of a share of `LEAST_STDDEV` or more to a sum of such shares costs the most if there are two.
     """
     return 2.0 * sum(each.size for each in rounds) * MOST_SHARES * closeness(LEAST_STDDEV, LEAST_STDDEV)
 

@@ -224,7 +224,7 @@ class PairwiseClient:
         return agreed_seed(self._mask_private, neighbor.keys.mask, (self.number, neighbor.number), self._context)
 
     def _seal(self, neighbor: Neighbor, text: bytes) -> bytes:
-        """Seals a letter to a neighbor; its salt, and so its key, depends on the text, so that the nonce can be constant."""
+        """Seals a letter to a neighbor; its salt, and so its key, depends on the text, so the nonce can be constant."""
         label = encode_label("letter", self._context, self.number, neighbor.number)
         salt = self._stream.substream(encode_label("salt", label, text)).uint64(4).tobytes()
         key = _derived(self._letter_private, neighbor.keys.letters, label + salt)

@@ -60,7 +60,7 @@ class RoundMasks:
         raise TypeError("RoundMasks must not be pickled or copied, secrets stay out of the graph; build it in setup().")
 
     def pseudonym(self, sender: bytes) -> bytes:
-        """Returns the aggregator's name for a sender in this round; it distinguishes senders and reveals nothing else."""
+        """Returns the aggregator's name for a sender in this round; it distinguishes senders, but reveals no more."""
         return hashlib.blake2b(sender, key=self._sender_key, digest_size=SENDER_BYTES, person=_SENDER_PERSON).digest()
 
     def mask(self, senders: Sequence[bytes], statistics: NDArray[np.int64]) -> MaskedMessages:

@@ -82,7 +82,7 @@ def amplification_of(parameters: ReportParameters) -> Amplification | None:
 
 @functools.lru_cache(maxsize=256)
 def _is_certified(choice: SubsetChoice, epsilon: float, n_reports: int, delta: float) -> bool:
-    """Returns whether the blanket of n shuffled reports by this one choice keeps (epsilon, delta); never wrongly true."""
+    """Returns whether the blanket of n shuffled reports by this choice keeps (epsilon, delta); never wrongly true."""
     return blanket_keeps(choice, epsilon, n_reports, delta)
 
 

@@ -18,7 +18,7 @@ _GUARD_BITS = 64
 _CUT_BITS = 26
 """Masses below delta / 2**26 are bounded by a geometric series and not summed."""
 _MOST_HIDING = 8_000
-"""Other reports among the codewords that one of two points favors, on average: more would take seconds to sum over."""
+"""Most other reports, on average, among the codewords that one of two points favors: more would take seconds to sum."""
 _MOST_REPORTS = 10**8
 _LEAST_EPSILON, _LEAST_DELTA = 1e-9, 1e-15
 _LOSS_PER_BLOCK = 0.1
@@ -26,7 +26,7 @@ _LEAST_BLOCK = 0.5
 
 
 def blanket_delta(choice: SubsetChoice, epsilon: float, n_reports: int, delta: float) -> Fraction:
-    """Returns an upper bound on delta, at `epsilon`, of n shuffled reports by one choice each, for replacing one client.
+    """Returns an upper bound on delta, at `epsilon`, of n shuffled reports by one choice each, for replacing a client.
 
     Args:
       choice: of all reports; the orders in which clients look up positions may be any.
@@ -35,7 +35,7 @@ def blanket_delta(choice: SubsetChoice, epsilon: float, n_reports: int, delta: f
       delta: in (0, 1), near which the bound shall be sharp; the bound holds for any value.
 
     Returns:
-      The bound; 1 where favored things are not the likelier ones, epsilon is below 1e-9, or `delta` below 1e-15.
+      The bound; 1 if favored things aren't the likelier ones, epsilon is below 1e-9, or `delta` below 1e-15.
 
     Source: Balle, Bell, Gascon, Nissim (2019), "The privacy blanket of the shuffle model", lemma 5.3.
 
@@ -62,13 +62,13 @@ class _Precision(NamedTuple):
 
     @classmethod
     def for_delta(cls, delta: float) -> Self:
-        """Enough digits for a sum that is about `delta`."""
+        """Returns enough digits for a sum that is about `delta`."""
         cut_bits = _CUT_BITS - math.frexp(delta)[1]
         return cls(1 << (cut_bits + _GUARD_BITS), 1 << _GUARD_BITS, cut_bits)
 
 
 class _Gains(NamedTuple):
-    """Contributions of one hiding or hidden report to the odds of the one point less e^epsilon times those of the other.
+    """Additions of one hiding or hidden report to the odds of one point less e^epsilon times those of the other.
 
     Attributes:
       first: of a codeword that only the first point favors, in units of `unit`; the largest.
@@ -86,7 +86,7 @@ class _Gains(NamedTuple):
 
     @classmethod
     def of(cls, choice: SubsetChoice, epsilon: float) -> Self:
-        """Returns the gains for two points whose favored sets overlap as little as possible, which is the worst case."""
+        """Returns the gains for two points whose favored sets overlap as little as possible, the worst case."""
         likely = choice.threshold * (choice.size - choice.near)
         unlikely = (WORD - choice.threshold) * choice.near
         one = 1 << _SCALE_BITS
@@ -141,7 +141,7 @@ def _blocks(others: _Masses, precision: _Precision) -> list[tuple[int, int]]:
 
 
 def _divergence(n_mixed: int, gains: _Gains, precision: _Precision) -> Fraction:
-    """Returns the divergence of batches of one report and `n_mixed` - 1 uniform ones: E[max(0, sum of gains)] / n_mixed."""
+    """Returns the divergence of a report with `n_mixed` - 1 uniform ones: E[max(0, sum of gains)] / n_mixed."""
     if gains.first <= 0:
         return Fraction(0)
     differing = _binomial(n_mixed, gains.differing, precision)
@@ -176,7 +176,7 @@ def _least_winning(count: int, n_mixed: int, gains: _Gains) -> int:
 
 
 def _at_most(count: int, heads: int, precision: _Precision) -> int:
-    """Returns Hoeffding's bound on the probability of this many heads, which keeps rounded tiny chances from growing."""
+    """Returns Hoeffding's bound on the probability of this many heads; keeps rounded tiny chances from growing."""
     # 0.7 is below 1 / (2 log 2).
     excess = max(0, 2 * heads - count)
     return (precision.one >> (7 * excess**2 // (10 * count) if count else 0)) + 1

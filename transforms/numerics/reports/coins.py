@@ -21,7 +21,7 @@ class Coins(Protocol):
     """Private random words, uniform, independent of each other and of everything else."""
 
     def words(self, purpose: int, n_words: int) -> NDArray[np.uint64]:
-        """Returns words, shape (n_reports, n_words); those of different purposes are independent. Ask once per purpose."""
+        """Returns words, shape (n_reports, n_words); different purposes have independent ones. Ask once per purpose."""
         ...
 
 

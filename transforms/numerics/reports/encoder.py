@@ -146,7 +146,7 @@ def _rotated_blocks(
 
 
 def _at_rank(rotated: NDArray[np.float64], bits: NDArray[np.uint8], ranks: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the index of the codeword with the given rank by dot product, the largest first, ties to the lowest index.
+    """Returns the index of the codeword with the given rank by dot product, largest first, ties to the lowest index.
 
     Args:
       rotated: shape (n, width), integers.

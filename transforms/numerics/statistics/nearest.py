@@ -125,7 +125,7 @@ class NearestCenters(NamedTuple):
     def _blocks(
         self, points: NDArray[np.floating]
     ) -> Iterator[tuple[NDArray[np.floating], NDArray[np.int64], NDArray[np.int64]]]:
-        """Yields blocks of rows, their labels, and exponents of powers of two that bound their distances, feature units."""
+        """Yields blocks of rows, their labels, and exponents of powers of two that bound their distances."""
         slack = np.sqrt(points.shape[1]) + 1.0
         for block in lattice.row_blocks(points):
             rows, own = self._quantized(block)
@@ -167,7 +167,7 @@ def _scaled(vectors: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[
 
 
 def _norm_exponents(vectors: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Returns exponents of powers of two that bound the L2 norms of finite vectors, up to sqrt(n_features) too large."""
+    """Returns exponents of powers of two that bound L2 norms of finite vectors, up to sqrt(n_features) too large."""
     half_digits = (int(vectors.shape[1] - 1).bit_length() + 1) // 2
     return np.frexp(np.abs(vectors).max(axis=1))[1].astype(np.int64) + half_digits
 
@@ -192,7 +192,7 @@ def squared_distances(
 
     Args:
       points: shape (n_rows, n_features), feature units, finite.
-      centers: shape (n_clusters, n_features), feature units, finite where a row refers to them.
+      centers: shape (n_clusters, n_features), feature units, finite if a row refers to them.
       labels: shape (n_rows,), in [0, n_clusters).
       bound: shape (n_rows,): distances are at most 2**bound, feature units; None to find bounds.
 

@@ -1,6 +1,6 @@
 """Participation of clients in the windows of an epoch: each client's own history decides, and no other client's.
 
-Clients are identified by keyed digests, as 32 hex digits. A client that was counted stays counted, even if its rows have
+Clients are identified by keyed digests of 32 hex digits. A client that was counted stays counted, even if its rows have
 been erased since: a job that forgot it would count it more often than planned.
 """
 

@@ -53,7 +53,7 @@ def fowlkes_mallows(table: NDArray[np.int64]) -> float:
 
 
 def _pairs(table: NDArray[np.int64]) -> tuple[int, int, int, int]:
-    """Counts pairs of rows that share class and cluster, class, cluster, and all pairs; Python integers don't overflow."""
+    """Counts pairs of rows that share class and cluster, class, cluster, and all pairs, as Python integers."""
     cells = table.astype(object)
     parts = (cells.ravel(), cells.sum(axis=1), cells.sum(axis=0), [cells.sum()])
     both, classes, clusters, pairs = (sum(int(count) * (int(count) - 1) // 2 for count in part) for part in parts)

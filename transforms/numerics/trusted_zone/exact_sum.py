@@ -94,7 +94,7 @@ class ExactSum(NamedTuple):
         """Divides the sum by counts, rounded once; infinite if a term was or the quotient is too large.
 
         Args:
-          counts: that broadcast to the sum's shape; where they are 0 the result is NaN.
+          counts: broadcast to the sum's shape; a count of 0 gives NaN.
         """
         integers, exponent = self.integers
         unit = Fraction(2) ** exponent

@@ -45,7 +45,7 @@ def own_part(noisy: NDArray[np.float64], earlier: NDArray[np.float64], weights: 
 
 
 def _series(weights: Sequence[int], n_windows: int) -> NDArray[np.float64]:
-    """Returns the weights of the own part's noise, of its window and of each earlier one, by age, shape (n,)."""
+    """Returns the weights of a window's and earlier windows' noise in its own part, by age, shape (n,)."""
     series = np.zeros(n_windows)
     for age in range(n_windows):
         seen = min(len(weights) - 1, age)

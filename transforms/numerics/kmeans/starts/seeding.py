@@ -141,7 +141,7 @@ def halve(candidates: NDArray[np.bool_], seed: int, step: int) -> NDArray[np.boo
 def points_in_ball(n_points: int, n_features: int, radius: float, seed: int) -> NDArray[np.float64]:
     """Draws public points uniformly in the ball around the origin; shape (n_points, n_features), feature units.
 
-    They stand in for server data where there are none; they carry no information about any data.
+    They replace missing server data, and carry no information about any data.
     """
     rng = np.random.default_rng([seed, 3])
     directions = rng.normal(size=(n_points, n_features))

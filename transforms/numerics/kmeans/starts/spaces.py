@@ -26,7 +26,7 @@ def prefers_full_space(points: NDArray[np.float64], n_clusters: int) -> bool:
     """Returns whether centers found in full space are nearer to held-out points than those found in the subspace.
 
     The subspace has as many dimensions as there are clusters. With no more features than that it equals full space,
-    and the answer is no: the outer product still shows if rows are clipped. It is also no with too few points for folds.
+    and the answer is no: the outer product still shows if rows are clipped. With too few points for folds it is no.
 
     Args:
       points: shape (q, d), public, feature units.

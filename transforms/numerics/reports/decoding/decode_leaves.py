@@ -1,7 +1,7 @@
 """Decodes centers if clusters stand out as single leaves, from counts, first and second moments at once.
 
 Reports of variant `leaves` spread evenly over all subsets of levels, so all leaves of the complete tree have the same
-noise, a third of that in variant `nested` at six levels. A center is where the leaves of its cluster and the second
+noise, a third of that in variant `nested` at six levels. A center is at the point where the leaves of its cluster and the second
 moments of all codewords agree best: the sums of leaves assign directions to clusters, and the second moments, which
 need no tree, hold about a third of the information on the directions. All of it is post-processing of private
 reports.
@@ -89,7 +89,7 @@ def decode(sums: ReportSums, parameters: ReportParameters, seed: int) -> Decoded
 
 
 def _centers(view: LeafView, fit: _Fit) -> DecodedCenters:
-    """Returns the centers with the average shrinkage of unit vectors by noise undone or applied."""
+    """Returns centers, shortened to the part of unit vectors that noise leaves on average."""
     kept = 1.0 / np.sqrt(1.0 + fit.directions.shape[1] / fit.precisions)
     found = float(fit.sizes.sum()) / view.n_reports
     doubt = max(0.0, 1.0 - _DOUBT * max(0.0, found - 1.0) ** 2)
@@ -114,7 +114,7 @@ def _start(view: LeafView, n_clusters: int, seed: int) -> NDArray[np.float64]:
 
 
 def _fitted(view: LeafView, directions: NDArray[np.float64]) -> _Fit:
-    """Moves directions to where first and second moments are likeliest, alternating with shares of leaves."""
+    """Moves directions to the likeliest first and second moments, alternating with shares of leaves."""
     n_clusters = len(directions)
     sizes: NDArray[np.float64] = np.zeros(n_clusters)
     precisions: NDArray[np.float64] = np.zeros(n_clusters)

@@ -148,7 +148,7 @@ def _maximized(
 def _shares(
     points: NDArray[np.float64], mixture: CodewordMixture, parameters: ReportParameters
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns each point's probabilities of clusters, shape (n, n_clusters), and its log likelihood up to a constant."""
+    """Returns each point's probabilities of clusters, shape (n, n_clusters), and log likelihood up to a constant."""
     scores, log_ratios = log_score_ratios(parameters.choices[-1][0])
     units = mixture.means / np.maximum(np.linalg.norm(mixture.means, axis=1, keepdims=True), 1e-12)
     odds = np.exp(np.interp(points @ units.T, scores, log_ratios)) * mixture.weights
