@@ -219,7 +219,7 @@ class Exchange:
         return messages_from_table(gate.table_of(content, table_refusal(path), messages_form(plan)), plan)
 
     def sound_messages(self, index: int, private: bytes) -> list[str]:
-        """Returns the paths of messages that can be added up; leaves out invalid files, so that they can't block others."""
+        """Returns the paths of messages that can be added up; leaves out invalid files, so they block no others."""
         found = []
         for path in self.message_files(index):
             with self.leaving_out(path):

@@ -2,7 +2,7 @@
 
     shards + broadcast -> statistic per shard -> exact sum -> noise -> releases -> server step -> next broadcast
 
-A protocol defines the releases of a round. An `Aggregation` adds up its statistics and draws the noise: `Central` in the
+A protocol defines a round's releases. An `Aggregation` adds up its statistics and draws the noise: `Central` in the
 trusted pipeline, `transforms/masked/aggregation.py` from masked messages. There are no others: the graph checker
 refuses stages that are not listed, and none can be registered.
 

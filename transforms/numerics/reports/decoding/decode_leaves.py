@@ -1,7 +1,7 @@
 """Decodes centers if clusters stand out as single leaves, from counts, first and second moments at once.
 
 Reports of variant `leaves` spread evenly over all subsets of levels, so all leaves of the complete tree have the same
-noise, a third of that in variant `nested` at six levels. A center is at the point where the leaves of its cluster and the second
+noise, a third of that in variant `nested` at six levels. A center is where the leaves of its cluster and the second
 moments of all codewords agree best: the sums of leaves assign directions to clusters, and the second moments, which
 need no tree, hold about a third of the information on the directions. All of it is post-processing of private
 reports.
