@@ -141,7 +141,7 @@ def _blocks(others: _Masses, precision: _Precision) -> list[tuple[int, int]]:
 
 
 def _divergence(n_mixed: int, gains: _Gains, precision: _Precision) -> Fraction:
-    """Returns the divergence of a report with `n_mixed` - 1 uniform ones: E[max(0, sum of gains)] / n_mixed."""
+    """Returns E[max(0, sum of gains)] / n_mixed, the divergence of batches of a report and n_mixed - 1 uniform ones."""
     if gains.first <= 0:
         return Fraction(0)
     differing = _binomial(n_mixed, gains.differing, precision)
