@@ -129,7 +129,7 @@ def project(updates: NDArray[np.float64], n_clusters: int, view: UpdateView) -> 
 
 
 def fit_mixture(points: NDArray[np.float64], n_clusters: int, stream: KeyStream) -> Mixture:
-    """Fits the likeliest spherical mixture of ten starts with k-means++ centers, single-threaded.
+    """Fits the likeliest spherical mixture of ten k-means++ starts, single-threaded; a lone point is its own mixture.
 
     Args:
       points: shape (n_points, n_dimensions), of mean variance 1.

@@ -115,7 +115,7 @@ def log_score_ratios(choice: SubsetChoice) -> tuple[NDArray[np.float64], NDArray
 
 
 def _order_moments(size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns first and second moments of the largest, second largest, ... of `size` normals, by quadrature."""
+    """Returns first two moments of the largest, second largest, ... of `size` standard normals, by quadrature."""
     masses = _order_densities(size) * (_GRID[1] - _GRID[0])
     return masses @ _GRID, masses @ _GRID**2
 
