@@ -239,7 +239,7 @@ def test_histograms_sums_and_counts(width, kind):
                 sums_within(partition.size, ONE, ONE),
             )
             check(case, rows, extreme_rows(width))
-    partition = partitions(width)["a third"]
+    partition = partitions(width)["centers"]
     for relative, norm in ((True, l2), (False, l1)):
         statistic = of_clients(by_client.histogram, frame, partition, 0.3, relative=relative)
         check(Case(statistic, lambda moved, norm=norm: norm(moved) <= ONE), several, extreme_clients(width))
