@@ -60,6 +60,7 @@ class Algorithm(Choice):
     CENTRAL_TREE = "central_tree"
     WINDOWS = "windows"
     SPHERICAL = "spherical"
+    K_PROTOTYPES = "k_prototypes", Tier.EXPERIMENTAL
 
 
 class PooledAlgorithm(Choice):
