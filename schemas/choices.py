@@ -60,7 +60,6 @@ class Algorithm(Choice):
     CENTRAL_TREE = "central_tree"
     WINDOWS = "windows"
     SPHERICAL = "spherical"
-    K_PROTOTYPES = "k_prototypes", Tier.EXPERIMENTAL
 
 
 class PooledAlgorithm(Choice):

@@ -23,14 +23,12 @@ from dapple_dp.schemas.settings import rejection, yaml_text
 if TYPE_CHECKING:
     from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
     from dapple_dp.schemas.kmeans.medians_config import DPMediansFit
-    from dapple_dp.schemas.kmeans.prototypes_config import KPrototypesFit
     from dapple_dp.schemas.kmeans.spherical_config import SphericalFit
     from dapple_dp.schemas.kmeans.tree_config import CentralTreeFit
     from dapple_dp.schemas.kmeans.windows_config import WindowsFit
 
     FitConfig: TypeAlias = (
-        "FedDPKMeansFit | CentralTreeFit | WindowsFit | SphericalFit | KPrototypesFit | DPMediansFit | DPLloydFit | "
-        "ServerStartFit"
+        "FedDPKMeansFit | CentralTreeFit | WindowsFit | SphericalFit | DPMediansFit | DPLloydFit | ServerStartFit"
     )
 else:
     FitConfig = AnyFit
@@ -121,7 +119,6 @@ class _Fits(Mapping[str, type[AnyFit]]):
         Algorithm.CENTRAL_TREE: "tree_config:CentralTreeFit",
         Algorithm.WINDOWS: "windows_config:WindowsFit",
         Algorithm.SPHERICAL: "spherical_config:SphericalFit",
-        Algorithm.K_PROTOTYPES: "prototypes_config:KPrototypesFit",
         Algorithm.DP_MEDIANS: "medians_config:DPMediansFit",
         Algorithm.DP_LLOYD: "lloyd_config:DPLloydFit",
         Algorithm.SERVER_KMEANSPP: "fit_config:ServerStartFit",
@@ -149,7 +146,6 @@ OWN_SECTIONS: Mapping[str, str] = {
     "dp_lloyd": Algorithm.DP_LLOYD,
     "spherical": Algorithm.SPHERICAL,
     "names": Algorithm.SPHERICAL,
-    "k_prototypes": Algorithm.K_PROTOTYPES,
     "tree": Algorithm.CENTRAL_TREE,
 }
 """Algorithm of each section that isn't common to all; the main one, if several have it."""

@@ -25,13 +25,6 @@ JOBS: Mapping[Algorithm, Mapping[str, Any]] = {
         "spherical": {"steps": 4},
         "justification": {"privacy.unit": "made for tests"},
     },
-    Algorithm.K_PROTOTYPES: {
-        "data__features": ["a", "b", "c"],
-        "server_data": "none",
-        "clipping": {},
-        "k_prototypes": {"domain": {"a": [-8, 8]}},
-        "encode": {name: {"kind": "one_hot", "vocabulary": ["x", "y"]} for name in ("b", "c")},
-    },
     Algorithm.SERVER_KMEANSPP: {"lloyd": {"steps": 2}},
     Algorithm.SERVER_LLOYDS: {"lloyd": {"steps": 2}},
     Algorithm.SPHERE_PACKING: {"lloyd": {"steps": 2}},
@@ -45,11 +38,8 @@ JOBS: Mapping[Algorithm, Mapping[str, Any]] = {
     | _IN_A_BOX,
 }
 """What `tests.scenes.lake.job` changes for an algorithm."""
-ALONE = tuple(each for each in JOBS if each not in (Algorithm.WINDOWS, Algorithm.K_PROTOTYPES))
-"""Algorithms of jobs that follow no other run, and read the column `x` of a lake.
-
-Rows with codes are in `tests/pipeline/kmeans/test_k_prototypes_fit.py`.
-"""
+ALONE = tuple(each for each in JOBS if each is not Algorithm.WINDOWS)
+"""Algorithms of jobs that follow no other run."""
 OF_THEIR_OWN = tuple(each for each in ALONE if protocol_of(each).rounds is not lloyd.rounds)
 """Those that are more than Lloyd rounds."""
 

@@ -19,7 +19,6 @@ PROTOCOLS = {
     Algorithm.DP_LLOYD: "lloyd_starts:PROTOCOL",
     Algorithm.DP_MEDIANS: "median_starts:PROTOCOL",
     Algorithm.SPHERICAL: "spherical.rounds:PROTOCOL",
-    Algorithm.K_PROTOTYPES: "k_prototypes.rounds:PROTOCOL",
     Algorithm.WINDOWS: "windows.rounds:PROTOCOL",
     Algorithm.SERVER_KMEANSPP: "server_starts:SERVER_KMEANSPP",
     Algorithm.SERVER_LLOYDS: "server_starts:SERVER_LLOYDS",

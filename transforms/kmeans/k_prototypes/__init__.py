@@ -1,1 +1,0 @@
-"""k-prototypes under noise: clusters of rows that have numbers and codes."""

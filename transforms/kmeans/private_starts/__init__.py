@@ -1,1 +1,0 @@
-"""Starts of DP-Lloyd that release something: the rounds of another algorithm, and how its last state is left."""
