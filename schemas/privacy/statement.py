@@ -18,7 +18,6 @@ from dapple_dp.schemas.settings.json_schema import FILE_CONTENT, check_content
 
 NEIGHBORING_RELATION = "add_or_remove_one"
 _MOVED = "add or remove one unit"
-_MOVED_IN_WINDOW = f"{_MOVED} in one window; all others keep their windows, and what of them is late"
 _Spent = Annotated[float, Field(ge=0.0)]
 _ACTORS: dict[Trust | ReportMode, str] = {
     Trust.CENTRAL: "the pipeline is the trusted aggregator",
@@ -93,13 +92,12 @@ class PrivacyStatement:
       events: one row per release: path, mechanism, sensitivity, noise multiplier.
       trust: "central": the pipeline is the trusted aggregator; "masked": it adds up masked messages;
         "local" and "shuffle": each report is private on its own, or once shuffled.
-      extended: types on which it rests besides Dapple's own, as `privacy.json` lists them.
-      masked: of trust "masked": scheme, who adds noise, bytes of a message by round, who plays the roles, and, where
-        several parties do, what one unit is among them; of a window of an epoch what each role keeps of earlier ones.
-      epoch: of a window of an epoch: epsilon and delta are those of all its windows together.
-      window: of a stream: start and end of its event times; None elsewhere.
-      chosen: space, shares and Lloyd rounds that public data chose for `privacy.shares: auto`; None elsewhere.
-      engine: "InProcess" of rounds that ran in one process, without a graph to check; None of those that ran on Beam.
+      extended: types besides Dapple's own that the guarantee relies on, in the form of `privacy.json`.
+      masked: for trust "masked": scheme, who adds noise, bytes of a message by round, who plays the roles; with several
+        parties, the unit among them; for a window of an epoch, what each role keeps of earlier windows.
+      epoch: for a window of an epoch; epsilon and delta then cover all of its windows together.
+      chosen: space, shares and Lloyd rounds that `privacy.shares: auto` chose from public data; None otherwise.
+      engine: "InProcess" if the rounds ran in one process, without a graph to check; None if they ran on Beam.
     """
 
     unit: PrivacyUnit
@@ -111,7 +109,6 @@ class PrivacyStatement:
     masked: dict[str, Any] | None = None
     extended: tuple[dict[str, Any], ...] = ()
     epoch: dict[str, Any] | None = None
-    window: str | None = None
     chosen: dict[str, Any] | None = None
     engine: Literal[Runner.IN_PROCESS] | None = None
 
@@ -153,9 +150,7 @@ class PrivacyStatement:
 
     @property
     def covers(self) -> str | None:
-        """What epsilon and delta are of, in words, where that is more than one run; None where it is the run."""
-        if self.window is not None:
-            return f"the window {self.window}, and all windows of the stream together"
+        """Description of the windows that epsilon and delta cover; None if they cover just this run."""
         if self.epoch is None:
             return None
         return f"all {self.epoch['windows']:,} windows of epoch {self.epoch['name']} together"
@@ -231,14 +226,13 @@ class PrivacyStatement:
     def neighbors(self) -> str:
         """Description of how neighboring data sets differ in one unit."""
         zeroed = self.neighboring_relation == ZEROED_OUT
-        moved = _MOVED if self.window is None else _MOVED_IN_WINDOW
-        return "one unit is left out of its sender's statistic; who sends is public" if zeroed else moved
+        return "one unit is left out of its sender's statistic; who sends is public" if zeroed else _MOVED
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of `privacy.json`."""
         lists = {"events": list(self.events), "extended": list(self.extended)}
         content = dataclasses.asdict(self) | lists | {"covers": self.covers}
-        for name in ("masked", "extended", "epoch", "window", "chosen", "covers", "engine"):
+        for name in ("masked", "extended", "epoch", "chosen", "covers", "engine"):
             if not content[name]:
                 del content[name]
         return content

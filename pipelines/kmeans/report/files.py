@@ -290,7 +290,7 @@ def _model(planned: PlannedFit, stated: PrivacyStatement) -> dict[str, Any]:
         actors=who,
         release=f"{_one_of(stated)}, published once.{follows} {repeated(planned.config.ledger, schedule)}",
         source="One snapshot of the data, read by one run."
-        if stated.epoch is None and stated.window is None
+        if stated.epoch is None
         else "Rows of one window; further windows follow.",
     )
 

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import warnings
+from types import SimpleNamespace
 
 import apache_beam as beam
 import numpy as np
@@ -19,6 +20,7 @@ import pytest
 from apache_beam.internal import pickler
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.testing import test_stream
 from apache_beam.utils import proto_utils
 
 from dapple_dp import DPKMeans, PrivacyWarning
@@ -247,7 +249,7 @@ def blocks_of(transform, made):
     if contract.by_client:
         found = [(client, [points for other, points in found if other == client]) for client in dict(found)]
     put.start_bundle()
-    whole = [block for each in found for block in put.process(each, beam.window.GlobalWindow())]
+    whole = [block for each in found for block in put.process(each)]
     return [*whole, *(each.value for each in put.finish_bundle())], rows.BlockSums(contract)
 
 
@@ -360,6 +362,30 @@ def test_ids_that_are_equal_are_one_client(one, other):
     read = rows.ReadFn(transform._planned.contract)
     (left, _), (right, _) = (next(read.process((each, batch(POINTS[:2])))) for each in (one, other))
     assert (type(left), left) == (type(right), right)
+
+
+def windowed(pipeline):
+    return pipeline | beam.Create(elements(POINTS)) | beam.WindowInto(beam.window.FixedWindows(60))
+
+
+def triggered(pipeline):
+    early = beam.trigger.Repeatedly(beam.trigger.AfterCount(1))
+    mode = beam.trigger.AccumulationMode.ACCUMULATING
+    return (
+        pipeline
+        | beam.Create(elements(POINTS))
+        | beam.WindowInto(beam.window.GlobalWindows(), trigger=early, accumulation_mode=mode)
+    )
+
+
+def unbounded(pipeline):
+    return pipeline | test_stream.TestStream().add_elements(elements(POINTS)).advance_watermark_to_infinity()
+
+
+@pytest.mark.parametrize("made", [windowed, triggered, unbounded])
+def test_rows_of_several_panes_are_refused(made):
+    with pytest.raises(ConfigError, match="rows must be bounded and in the global window with its default trigger"):
+        made(beam.Pipeline(options=beam_options(()))) | KMeans(3, **BOUNDED)
 
 
 def test_more_rounds_than_flink_can_plan_are_refused():
@@ -548,15 +574,14 @@ def louder(self, found):
     )
     rounds = (self.planned.rounds[0]._replace(plan=quiet), *self.planned.rounds[1:])
     return honest(
-        kmeans._PrivateRounds(planned=dataclasses.replace(self.planned, rounds=rounds), key_source=self.key_source),
-        found,
+        SimpleNamespace(planned=dataclasses.replace(self.planned, rounds=rounds), key_source=self.key_source), found
     )
 
 
 def shorter(self, found):
     """A round left out."""
     planned = dataclasses.replace(self.planned, rounds=self.planned.rounds[:-1])
-    return honest(kmeans._PrivateRounds(planned=planned, key_source=self.key_source), found)
+    return honest(SimpleNamespace(planned=planned, key_source=self.key_source), found)
 
 
 honest = kmeans._PrivateRounds.expand

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 from apache_beam.internal import pickler
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.transforms.core import keys
@@ -95,12 +97,13 @@ def test_a_deleted_key_is_gone_and_may_be_deleted_again(uri):
     key_files.delete_key(uri)
 
 
-def test_the_key_of_a_window_is_its_own_and_that_of_no_run():
-    kept = bytes(range(32))
-    found = {keys.window_key(kept, *interval) for interval in ((0, 60), (60, 120), (0, 120), (-60, 0))}
-    assert len(found | {kept, keys._derived(kept, b"salt")}) == 6
-    assert {len(each) for each in found} == {32}
-    assert keys.window_key(bytes(32), 0, 60) not in found
+def test_a_key_of_a_run_is_one_block_of_hkdf_under_the_kept_key(uri):
+    key_files.create_key(uri)
+    kept, place = key_files.read_key(uri), keys.run_place(uri, "run", bytes(range(32)))
+    assert (keys.is_run_place(place), keys.is_run_place(uri)) == (True, False)
+    salt = bytes.fromhex(place.partition("#run=")[2])
+    info = keys.encode_label("dapple: key of a run", salt)
+    assert key_files.read_key(place) == HKDFExpand(SHA256(), 32, info).derive(kept)
 
 
 def test_a_pickled_stage_finds_its_key_in_a_process_that_has_imported_nothing(uri):
