@@ -33,7 +33,6 @@ from dapple_dp.transforms.kmeans.feddp_kmeans.state import FedDPState
 from dapple_dp.transforms.kmeans.lloyd import rounds as lloyd
 from dapple_dp.transforms.kmeans.lloyd.specs import counting_mechanism, histogram_of, vector_spec
 from dapple_dp.transforms.kmeans.lloyd.state import ClippingBounds
-from dapple_dp.transforms.numerics.kmeans.starts import seeding
 
 SPACING = 100.0
 """Distance of moved components, in units of their largest diameter."""
@@ -234,6 +233,12 @@ def _diameter_step(state: _State, releases: Releases, *, parts: Parts) -> _State
     return state.kept(kept, (release,), frame=frame, bounds=ClippingBounds.of_row(frame.lattice.clipping_norm))
 
 
+def halve(candidates: NDArray[np.bool_], seed: int, step: int) -> NDArray[np.bool_]:
+    """Keeps each candidate with probability 1/2; shape (n_points,)."""
+    coins = np.random.default_rng([seed, 2, step]).random(len(candidates)) < 0.5
+    return candidates & coins
+
+
 def _thinning_step(state: _State, releases: Releases, *, parts: Parts, step: int) -> _State:
     """Freezes heavy server points, and keeps each of the light ones with probability 1/2 (Algorithm 4)."""
     release, settings = releases[0].with_unit(1.0 / lattice.SUM_UNITS), state.settings
@@ -241,7 +246,7 @@ def _thinning_step(state: _State, releases: Releases, *, parts: Parts, step: int
     n_rows = max(float(settings.public_rows or weights.sum()), 2.0)
     threshold = 2.0 * math.log(n_rows) / (settings.epsilon * parts.thinning_share)
     frozen = state.frozen | (state.active & (weights > threshold))
-    halved = frozen | seeding.halve(state.active & ~frozen, settings.seed, step)
+    halved = frozen | halve(state.active & ~frozen, settings.seed, step)
     active = at_least(frozen if step == parts.thinning - 1 else halved, weights, settings.n_clusters)
     return feddp_server.await_histogram(state.kept(active, (release,), frozen=frozen))
 

@@ -117,3 +117,19 @@ def test_a_third_is_enough_and_a_little_more_is_not():
     # distances (3, 9) kept, (4, 8) not, (9, 3) kept, (8, 4) not, (100, 112) not
     assert clear.labels(np.array([[3.0], [4.0], [9.0], [8.0], [-100.0]])).tolist() == [0, -1, 1, -1, -1]
     assert algorithm_5.ClearRows(np.array([[0.0]]), None).labels(np.array([[3.0]])).tolist() == [0]
+
+
+def test_halve_keeps_about_half_of_the_candidates_and_nothing_else():
+    candidates = np.arange(20000) % 2 == 0
+    kept = algorithm_5.halve(candidates, 0, 0)
+    assert not kept[~candidates].any()
+    # 10,000 coins: stddev 50, a fair coin fails with probability 1e-9
+    assert abs(int(kept.sum()) - 5000) < 300
+
+
+def test_halve_tosses_new_coins_in_every_step_and_for_every_seed():
+    everything = np.ones(1000, dtype=bool)
+    first = algorithm_5.halve(everything, 0, 0)
+    np.testing.assert_array_equal(first, algorithm_5.halve(everything, 0, 0))
+    assert not np.array_equal(first, algorithm_5.halve(everything, 0, 1))
+    assert not np.array_equal(first, algorithm_5.halve(everything, 1, 0))

@@ -71,22 +71,6 @@ def test_pseudo_clients_are_rows_of_the_server():
     assert not np.array_equal(found, seeding.pseudo_clients(5, 7, 200, 1))
 
 
-def test_halve_keeps_about_half_of_the_candidates_and_nothing_else():
-    candidates = np.arange(20000) % 2 == 0
-    kept = seeding.halve(candidates, 0, 0)
-    assert not kept[~candidates].any()
-    # 10,000 coins: stddev 50, a fair coin fails with probability 1e-9
-    assert abs(int(kept.sum()) - 5000) < 300
-
-
-def test_halve_tosses_new_coins_in_every_step_and_for_every_seed():
-    everything = np.ones(1000, dtype=bool)
-    first = seeding.halve(everything, 0, 0)
-    np.testing.assert_array_equal(first, seeding.halve(everything, 0, 0))
-    assert not np.array_equal(first, seeding.halve(everything, 0, 1))
-    assert not np.array_equal(first, seeding.halve(everything, 1, 0))
-
-
 @pytest.mark.parametrize("n_features", [1, 2, 5])
 def test_points_in_ball_are_uniform_in_it(n_features):
     points = seeding.points_in_ball(4000, n_features, 3.0, 0)

@@ -132,12 +132,6 @@ def weighted_clients(weights: NDArray[np.float64], client_rows: int, n_clients: 
     return rng.choice(len(weights), (n_clients, client_rows), p=weights / weights.sum())
 
 
-def halve(candidates: NDArray[np.bool_], seed: int, step: int) -> NDArray[np.bool_]:
-    """Keeps each candidate with probability 1/2; shape (n_points,)."""
-    coins = np.random.default_rng([seed, 2, step]).random(len(candidates)) < 0.5
-    return candidates & coins
-
-
 def points_in_ball(n_points: int, n_features: int, radius: float, seed: int) -> NDArray[np.float64]:
     """Draws public points uniformly in the ball around the origin; shape (n_points, n_features), feature units.
 
