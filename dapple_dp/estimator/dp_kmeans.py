@@ -33,7 +33,7 @@ from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.schemas.errors import ConfigError, InputError, PrivacyWarning
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
 from dapple_dp.schemas.settings.section import is_number, python_scalar
-from dapple_dp.schemas.settings.yaml_text import check_text
+from dapple_dp.schemas.settings.yaml_text import path_text
 from dapple_dp.schemas.tables.data_section import MOST_WIDTH
 from dapple_dp.schemas.tables.encoded_column import FilledColumn
 from dapple_dp.transforms.numerics.kmeans.center_tree import union_sums, ward_tree
@@ -424,7 +424,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         check_is_fitted(self)
         return Report(self._run.report())
 
-    def save(self, folder: str) -> None:
+    def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes the output folder of `dapple fit`, for `load`, `dapple assign` and other jobs on a model.
 
         You may share the folder under the guarantee of the fit: it contains no row, and no exact number of rows.
@@ -441,11 +441,10 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         if self._groups is not None:
             raise ConfigError("a cut is not saved by itself; save the model that you cut, and cut it again after load.")
         with in_parameters():
-            check_text(folder, "folder")
-            write_run(self._run, folder)
+            write_run(self._run, path_text(folder, "folder"))
 
     @classmethod
-    def load(cls, folder: str) -> Self:
+    def load(cls, folder: str | os.PathLike[str]) -> Self:
         """Loads a fitted estimator from the output folder of `save` or `dapple fit`.
 
         Number of clusters, algorithm, epsilon, delta and unit are those of the fit; others are the defaults.
@@ -459,7 +458,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         from dapple_dp.estimator.run_files import read_run
 
         with in_parameters():
-            run = read_run(folder)
+            run = read_run(path_text(folder, "folder"))
         found = cls(
             len(run.centers),
             algorithm=run.algorithm,

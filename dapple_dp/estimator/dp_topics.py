@@ -164,7 +164,7 @@ class DPTopics(DPKMeans):
         return Encoder.learn((_TERMS,), {_TERMS: section}).encode(pa.table({_TERMS: terms}), "terms")
 
     @classmethod
-    def load(cls, folder: str) -> Self:
+    def load(cls, folder: str | os.PathLike[str]) -> Self:
         """Refuses to load: use `DPKMeans.load` for the folder, and read its file of names as a table."""
         raise ConfigError(f"DPTopics must be fitted, got {folder!r}; DPKMeans.load reads what save has written.")
 

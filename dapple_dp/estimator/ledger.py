@@ -9,6 +9,7 @@ from dapple_dp.estimator.job_of_parameters import in_parameters
 from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.schemas.errors import ConfigError, DappleError, LedgerRefusedError, one_line
 from dapple_dp.schemas.privacy.ledger_place import ledger_place
+from dapple_dp.schemas.settings.yaml_text import path_text
 
 if TYPE_CHECKING:
     from dapple_dp.pipelines.ledger.remaining import Balance
@@ -31,11 +32,7 @@ class Ledger:
     path: str
 
     def __init__(self, path: str | os.PathLike[str]):
-        given = os.fspath(path) if isinstance(path, str | os.PathLike) else None
-        if not isinstance(given, str) or not given:
-            got = "nothing" if given == "" else f"a {type(path).__name__}"
-            raise ConfigError(f"path must name a file or a postgresql:// URL, got {got}; give a text or a Path.")
-        object.__setattr__(self, "path", ledger_place(given))
+        object.__setattr__(self, "path", ledger_place(path_text(path, "path")))
 
     def limit(self, name: str, *, epsilon: float, delta: float, unit: str | None = None) -> Self:
         """Sets the budget of all fits and jobs on a data set, past ones included; replaces an earlier limit.

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dapple_dp.schemas.choices import InvalidRows
 from dapple_dp.schemas.errors import ConfigError, DappleError, InputError
 from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE
+from dapple_dp.schemas.settings.yaml_text import path_text
 from dapple_dp.schemas.tables.encoded_column import EncodedColumn, FilledColumn, OneHotColumn
 from dapple_dp.schemas.tables.encoder import Encoder
 from dapple_dp.schemas.tables.terms_column import TermsVector
@@ -241,7 +242,7 @@ class DappleModelHandler(ModelHandler[Any, PredictionResult, ServedModel]):
 
     def __init__(
         self,
-        model: str,
+        model: str | os.PathLike[str],
         *,
         on_invalid_rows: str = "fail",
         min_batch_size: int | None = None,
@@ -256,7 +257,7 @@ class DappleModelHandler(ModelHandler[Any, PredictionResult, ServedModel]):
         if on_invalid_rows not in tuple(InvalidRows):
             raise ConfigError(f"on_invalid_rows must be fail or drop, got {on_invalid_rows!r}; choose one of them.")
         self._on_invalid_rows = InvalidRows(on_invalid_rows)
-        self._model = ServedModel.read(_folder_of(model))
+        self._model = ServedModel.read(_folder_of(path_text(model, "model")))
         self._wanted = self._model.saved.folder
 
     def load_model(self) -> ServedModel:

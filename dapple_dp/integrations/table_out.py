@@ -7,6 +7,7 @@ of the run's `run.json`. All rows of a run are added in one commit of the table,
 import contextlib
 import hashlib
 import importlib
+import os
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, NamedTuple
 
@@ -20,6 +21,7 @@ from dapple_dp.schemas.errors import ConfigError, RunnerError, what_installs
 from dapple_dp.schemas.settings import json_schema
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE, RunManifest
+from dapple_dp.schemas.settings.yaml_text import path_text
 from dapple_dp.schemas.tables.columns import plain
 from dapple_dp.transforms.files import gate
 from dapple_dp.transforms.files.gate import TableForm
@@ -64,7 +66,9 @@ class WrittenRows(NamedTuple):
         return bool(found)
 
 
-def write_delta(run: str, path: str, storage_options: Mapping[str, str] | None = None) -> int:
+def write_delta(
+    run: str | os.PathLike[str], path: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None
+) -> int:
     """Adds the centers of a fit, or the assignments of an `assign`, to a Delta table; a second call adds nothing.
 
     Args:
@@ -81,6 +85,7 @@ def write_delta(run: str, path: str, storage_options: Mapping[str, str] | None =
       RunnerError: if the rows can't be written, for example because another writer was faster.
     """
     deltalake = _library("deltalake", TableFormat.DELTA)
+    path = path_text(path, "path")
     if "%" in path:
         raise ConfigError(f"path must be without '%' for a Delta table, got {path}; rename the folder.")
     rows = read_rows(run)
@@ -102,7 +107,7 @@ def write_delta(run: str, path: str, storage_options: Mapping[str, str] | None =
     return int(rows.table.num_rows)
 
 
-def write_iceberg(run: str, table: Any) -> int:
+def write_iceberg(run: str | os.PathLike[str], table: Any) -> int:
     """Adds a run's rows to an Iceberg table, like `write_delta` for a Delta table.
 
     Args:
@@ -128,7 +133,7 @@ def write_iceberg(run: str, table: Any) -> int:
     return int(rows.table.num_rows)
 
 
-def read_rows(run: str) -> WrittenRows:
+def read_rows(run: str | os.PathLike[str]) -> WrittenRows:
     """Reads the rows of a finished job, and checks each file against the manifest.
 
     Args:
@@ -137,6 +142,7 @@ def read_rows(run: str) -> WrittenRows:
     Raises:
       ConfigError: if it isn't one, a file was changed, or a column has a name that the table reserves.
     """
+    run = path_text(run, "run")
     rule = f"run must be the output folder of a finished fit, decode or assign, with {MANIFEST}"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="check the path")
     raw = gate.read_bytes(join(run, MANIFEST), refusal)

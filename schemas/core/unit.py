@@ -17,7 +17,7 @@ class Rows:
     kind: ClassVar[PrivacyUnit] = PrivacyUnit.RECORD
     word: ClassVar[str] = "row"
     words: ClassVar[str] = "rows"
-    protects: ClassVar[str] = "rows; if one person has several rows, pass groups="
+    protects: ClassVar[str] = "rows; if one person has several rows, use unit client"
     whole: ClassVar[str] = "one row"
     by_id: ClassVar[str] = "one row"
     present: ClassVar[str] = "a row"

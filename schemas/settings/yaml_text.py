@@ -4,6 +4,7 @@ PyYAML parses scalars by YAML 1.1, where 1:30 is 90, 010 is 8, 1_000 is 1000, `n
 Here they are what people expect: numbers are decimal, except for 0x1f and 0o17, and dates are strings.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -168,6 +169,16 @@ def check_text(text: str, setting: str) -> None:
     """Refuses a lone surrogate, which Python makes of a file name that isn't UTF-8; raises ConfigError."""
     if is_torn(text):
         raise ConfigError(f"{setting} must be text in UTF-8, got {text}; rename that file or folder, or correct it.")
+
+
+def path_text(path: object, setting: str) -> str:
+    """Returns a path as text; raises ConfigError unless it is a path or text, not empty and in UTF-8."""
+    given = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(given, str) or not given:
+        got = "nothing" if given == "" else f"a {type(path).__name__}"
+        raise ConfigError(f"{setting} must be a path, got {got}; give a text or a Path.")
+    check_text(given, setting)
+    return given
 
 
 def _problem(error: Exception) -> str:

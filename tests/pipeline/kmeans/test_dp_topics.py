@@ -59,8 +59,8 @@ def test_terms_may_be_iterators():
 def test_topics_without_a_vocabulary_have_no_names(tmp_path):
     found = topics(vocabulary=None, unit="record", reason="each text is of another person").fit(POINTS)
     assert found.names_ == [[], [], []]
-    found.save(str(tmp_path / "out"))
-    np.testing.assert_array_equal(DPKMeans.load(str(tmp_path / "out")).cluster_centers_, found.cluster_centers_)
+    found.save(tmp_path / "out")
+    np.testing.assert_array_equal(DPKMeans.load(tmp_path / "out").cluster_centers_, found.cluster_centers_)
 
 
 @pytest.mark.parametrize(

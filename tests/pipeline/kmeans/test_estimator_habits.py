@@ -288,18 +288,18 @@ def test_centers_come_back_in_the_units_of_the_columns(fitted):
 
 def test_a_saved_model_is_loaded_as_it_was(fitted, tmp_path):
     model, rows = fitted
-    model.save(str(tmp_path / "model"))
-    found = DPKMeans.load(str(tmp_path / "model"))
+    model.save(tmp_path / "model")
+    found = DPKMeans.load(tmp_path / "model")
     np.testing.assert_array_equal(found.cluster_centers_, model.cluster_centers_)
     np.testing.assert_array_equal(found.transform(rows), model.transform(rows))
     assert found.feature_names_in_.tolist() == ["age", "hours"]
     assert (found.privacy_, found.algorithm_) == (model.privacy_, "dp_lloyd")
     assert json.loads((tmp_path / "model" / "privacy.json").read_text())["algorithm"] == "dp_lloyd"
     with pytest.raises(ConfigError, match="must be a new or empty folder"):
-        model.save(str(tmp_path / "model"))
+        model.save(tmp_path / "model")
     (tmp_path / "model" / "privacy.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"privacy\.json in .* must be the file that fit wrote"):
-        DPKMeans.load(str(tmp_path / "model"))
+        DPKMeans.load(tmp_path / "model")
 
 
 def test_the_kept_state_holds_no_rows_and_no_number_of_them(fitted):
@@ -338,8 +338,8 @@ def test_missing_values_are_filled_in_fit_predict_and_a_saved_model(tmp_path):
     np.testing.assert_allclose(model.cluster_centers_[order][:, 2], [0, 0, 1, 1], atol=0.1)
     labels = model.predict(named(rows))
     np.testing.assert_array_equal(model.cluster_centers_[labels][:, 2] > 0.5, np.isnan(rows[:, 1]))
-    model.save(str(tmp_path / "model"))
-    found = DPKMeans.load(str(tmp_path / "model"))
+    model.save(tmp_path / "model")
+    found = DPKMeans.load(tmp_path / "model")
     np.testing.assert_array_equal(found.predict(named(rows)), labels)
     assert found.n_features_in_ == 2
     with pytest.raises(InputError, match="must be finite, got NaN or infinity in column 'age'"):

@@ -47,13 +47,13 @@ def test_an_unknown_algorithm_is_answered_by_their_names(algorithm, bounds):
 @pytest.mark.filterwarnings("ignore::dapple_dp.schemas.errors.PrivacyWarning")
 def test_save_and_load_name_their_folder(tmp_path):
     fitted = model().fit(ROWS)
-    fitted.save(str(tmp_path / "model"))
+    fitted.save(tmp_path / "model")
     (tmp_path / "file").touch()
     for place in ("model", "file/model"):
         with pytest.raises(ConfigError, match=r"^folder must be a"):
-            fitted.save(str(tmp_path / place))
+            fitted.save(tmp_path / place)
     with pytest.raises(ConfigError, match=r"^folder must be the output folder of a finished fit") as error:
-        DPKMeans.load(str(tmp_path / "nowhere"))
+        DPKMeans.load(tmp_path / "nowhere")
     assert "recurring" not in str(error.value)
 
 

@@ -77,9 +77,9 @@ def test_a_fit_shows_its_report_its_guarantee_and_its_clusters(kind, tmp_path):
     model, rows, more, _ = fits(kind)
     shown = _shown(model.fit(rows, **more), tmp_path / "page.html")
     assert _shown(pickle.loads(pickle.dumps(model)), tmp_path / "again.html") == shown
-    model.save(str(tmp_path / "saved"))
-    assert _shown(DPKMeans.load(str(tmp_path / "saved")), tmp_path / "loaded.html") == shown
-    DPKMeans.load(str(tmp_path / "saved")).save(str(tmp_path / "copy"))
+    model.save(tmp_path / "saved")
+    assert _shown(DPKMeans.load(tmp_path / "saved"), tmp_path / "loaded.html") == shown
+    DPKMeans.load(tmp_path / "saved").save(tmp_path / "copy")
     assert (tmp_path / "copy" / REPORT_FILE).read_text() == shown[0]
 
 
@@ -98,14 +98,14 @@ def _shown(model, path):
 
 
 def test_a_page_that_was_changed_or_is_not_there_is_not_shown(fitted, tmp_path):
-    fitted.save(str(tmp_path / "saved"))
-    loaded = DPKMeans.load(str(tmp_path / "saved"))
+    fitted.save(tmp_path / "saved")
+    loaded = DPKMeans.load(tmp_path / "saved")
     del loaded._run.files[REPORT_FILE]
     with pytest.raises(ConfigError, match=r"has no report\.html, so there is no report to show"):
         loaded.report()
     (tmp_path / "saved" / REPORT_FILE).write_text("another page")
     with pytest.raises(ConfigError, match=r"report\.html in .* must be the file that fit wrote, got another"):
-        DPKMeans.load(str(tmp_path / "saved"))
+        DPKMeans.load(tmp_path / "saved")
 
 
 def test_a_folder_of_the_command_shows_its_own_page(tmp_path):
@@ -114,7 +114,7 @@ def test_a_folder_of_the_command_shows_its_own_page(tmp_path):
     job |= {"privacy": BUDGET | {"unit": "record"}, "dp_lloyd": {"domain": [0, 99]}}
     done = lake.run_job(job, tmp_path)
     assert done.code == 0, done.err
-    model = DPKMeans.load(str(tmp_path / "out"))
+    model = DPKMeans.load(tmp_path / "out")
     model.report().save(tmp_path / "page.html")
     assert (tmp_path / "page.html").read_bytes() == (tmp_path / "out" / REPORT_FILE).read_bytes()
     assert model.privacy_.facts["checked"] == "the graph that Beam ran, before any row was read"

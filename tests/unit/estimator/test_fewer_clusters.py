@@ -75,7 +75,7 @@ def test_a_cut_leaves_the_model_alone_and_cuts_again(model, rows):
 
 
 def test_a_cut_groups_rows_as_assign_does(model, rows, tmp_path):
-    model.save(str(tmp_path / "model"))
+    model.save(tmp_path / "model")
     job = {"model": str(tmp_path / "model"), "data": {"path": str(tmp_path / "rows.csv"), "features": ["x0", "x1"]}}
     np.savetxt(tmp_path / "rows.csv", rows[::10], fmt="%.17g", delimiter=",", header="x0,x1", comments="")
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job | {"assign": {"level": 3}}))
@@ -102,9 +102,9 @@ def test_a_cut_is_an_estimator(model, rows):
 
 def test_a_cut_is_not_saved_as_what_a_fit_released(model, tmp_path):
     with pytest.raises(ConfigError, match=r"save the model that you cut, and cut it again after load"):
-        model.cut(3).save(str(tmp_path / "model"))
-    model.save(str(tmp_path / "model"))
-    loaded = DPKMeans.load(str(tmp_path / "model"))
+        model.cut(3).save(tmp_path / "model")
+    model.save(tmp_path / "model")
+    loaded = DPKMeans.load(tmp_path / "model")
     np.testing.assert_allclose(loaded.cut(3).cluster_centers_, model.cut(3).cluster_centers_)
 
 

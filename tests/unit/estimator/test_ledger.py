@@ -141,7 +141,7 @@ def test_wrong_limits_are_refused_and_make_no_file(tmp_path, given, message):
 
 @pytest.mark.parametrize("place", [None, 7, b"budget.sqlite", ""])
 def test_what_names_no_place_is_refused(place):
-    with pytest.raises(ConfigError, match="path must name a file"):
+    with pytest.raises(ConfigError, match="path must be a path"):
         Ledger(place)
 
 

@@ -18,7 +18,7 @@ ROWS = PrivacyStatement(
 
 def test_a_label_of_rows_asks_for_the_person_behind_them():
     lines = str(ROWS).splitlines()
-    assert lines[0] == "protects rows; if one person has several rows, pass groups="
+    assert lines[0] == "protects rows; if one person has several rows, use unit client"
     assert "epsilon 1, delta 1e-06" in lines
 
 

@@ -225,6 +225,6 @@ def test_keys_pass_by(scalar):
 
 def test_what_cannot_be_served_is_refused_at_once(tmp_path, scalar):
     with pytest.raises(ConfigError, match="must be the output folder of a finished fit"):
-        DappleModelHandler(str(tmp_path))
+        DappleModelHandler(tmp_path)
     with pytest.raises(ConfigError, match="on_invalid_rows must be fail or drop, got 'skip'"):
         DappleModelHandler(scalar, on_invalid_rows="skip")
