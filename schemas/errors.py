@@ -13,7 +13,7 @@ DISTRIBUTION = "dapple-dp"
 
 def what_installs(extra: str) -> str:
     """Returns the pip command that installs the libraries of an extra, which works for a local wheel, too."""
-    found = (each.partition(";") for each in importlib.metadata.requires(DISTRIBUTION) or ())
+    found = (require.partition(";") for require in importlib.metadata.requires(DISTRIBUTION) or ())
     wanted = [need.strip() for need, _, marker in found if marker.replace("'", '"').strip() == f'extra == "{extra}"']
     return f"pip install {' '.join(map(repr, wanted))}"
 

@@ -69,8 +69,8 @@ def _as_arrow(groups: Any) -> pa.ChunkedArray:
         raise TypeError("a matrix")
     if isinstance(groups, str | bytes | dict | set | frozenset) or not isinstance(groups, Collection | np.ndarray):
         raise TypeError("no sequence")
-    values = [None if is_missing(each) else each for each in groups]
-    return pa.chunked_array([pa.array(values, _type_of([each for each in values if each is not None]))])
+    values = [None if is_missing(group) else group for group in groups]
+    return pa.chunked_array([pa.array(values, _type_of([value for value in values if value is not None]))])
 
 
 def _plain(ids: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -80,7 +80,7 @@ def _plain(ids: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _type_of(values: list[Any]) -> pa.DataType:
     """Returns the common type of all ids; raises TypeError for a mixture, InputError for integers beyond 64 bits."""
-    kinds = {_kind_of(each) for each in values}
+    kinds = {_kind_of(value) for value in values}
     if len(kinds) > 1:
         raise TypeError("a mixture")
     kind = next(iter(kinds), pa.null())

@@ -509,13 +509,13 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         check_is_fitted(self)
         encoder = self._run.encoder
         columns = () if encoder is None else encoder.columns
-        may_miss = {each.column for each in columns if isinstance(each, FilledColumn)}
+        may_miss = {column.column for column in columns if isinstance(column, FilledColumn)}
         points = checked_points(self, X, reset=False, may_miss=may_miss)
         return (
             points
             if encoder is None
             else encoder.encode(
-                pa.table(dict(zip((each.column for each in encoder.columns), points.T, strict=True))), "X"
+                pa.table(dict(zip((column.column for column in encoder.columns), points.T, strict=True))), "X"
             )
         )
 

@@ -209,9 +209,9 @@ class DPTopics(DPKMeans):
 def _listed(terms: Sequence[Sequence[str]]) -> pa.Array:
     """Converts lists of strings to an Arrow array."""
     try:
-        rows = [each if isinstance(each, str) else list(each) for each in terms]
+        rows = [term if isinstance(term, str) else list(term) for term in terms]
         # Arrow would split a string into letters.
-        if isinstance(terms, str) or any(isinstance(each, str) for each in rows):
+        if isinstance(terms, str) or any(isinstance(row, str) for row in rows):
             raise TypeError("a string")
         return pa.array(rows, pa.list_(pa.string()))
     except (TypeError, ValueError, pa.ArrowException):

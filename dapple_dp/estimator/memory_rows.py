@@ -96,12 +96,12 @@ def matched_server(
         )
     if names is None or found is None:
         return _as_wide(server, int(getattr(holder, "n_features_in_", 0)))
-    others = [str(each) for each in (*names, *found) if (each in names) != (each in found)]
+    others = [str(name) for name in (*names, *found) if (name in names) != (name in found)]
     if others:
         raise InputError(
             f"server_data must have the columns of X, got {others[0]!r} in one of them only; rename or drop columns."
         )
-    return server[:, [list(found).index(each) for each in names]]
+    return server[:, [list(found).index(name) for name in names]]
 
 
 def _as_wide(server: NDArray[np.floating], n_features: int) -> NDArray[np.floating]:

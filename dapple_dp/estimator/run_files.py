@@ -89,7 +89,7 @@ def read_run(folder: str) -> ReleasedRun:
         raise ConfigError(
             f"{previous.folder} must be a fit of plain columns, got an encode section; use the assign job."
         )
-    columns = saved.feature_names if saved.encoder is None else tuple(each.column for each in saved.encoder.columns)
+    columns = saved.feature_names if saved.encoder is None else tuple(column.column for column in saved.encoder.columns)
     width = len(columns)
     made = {made_names(width), tuple(f"{POINT}[{index}]" for index in range(width))}
     return ReleasedRun(
@@ -107,9 +107,9 @@ def read_run(folder: str) -> ReleasedRun:
 
 def _is_bounded(encoder: Encoder) -> bool:
     """Returns whether all columns are unscaled, or scaled from bounds to [-1, 1], with or without fill values."""
-    columns = [each.inner if isinstance(each, FilledColumn) else each for each in encoder.columns]
+    columns = [column.inner if isinstance(column, FilledColumn) else column for column in encoder.columns]
     return all(
-        (isinstance(each, BoundedColumn) and each.low == -1.0 and each.weight == 1.0)
-        or each == ScaledColumn(column=each.column)
-        for each in columns
+        (isinstance(column, BoundedColumn) and column.low == -1.0 and column.weight == 1.0)
+        or column == ScaledColumn(column=column.column)
+        for column in columns
     )

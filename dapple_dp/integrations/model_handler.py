@@ -49,7 +49,7 @@ class RowFeatures(NamedTuple):
         """Creates the conversion for a model."""
         n_features = len(model.feature_names)
         if model.encoder is not None:
-            return cls(tuple(each.column for each in model.encoder.columns), None, n_features, model.encoder)
+            return cls(tuple(column.column for column in model.encoder.columns), None, n_features, model.encoder)
         first = _LISTED.fullmatch(model.feature_names[0])
         base = None if first is None else first[1]
         listed = base is not None and model.feature_names == tuple(f"{base}[{index}]" for index in range(n_features))
@@ -104,11 +104,11 @@ class RowFeatures(NamedTuple):
         named = [_named(row) or {} for row in rows]
         columns = {each.column: _column([row.get(each.column) for row in named], each) for each in encoder.columns}
         points = encoder.encode(pa.table(columns), _WHERE)
-        for each in encoder.columns:
-            if isinstance(each, FilledColumn):
+        for column in encoder.columns:
+            if isinstance(column, FilledColumn):
                 # A value that is present but not a number is invalid, not missing.
-                own = [encoder.column_of(index) is each for index in range(self.n_features)]
-                points[np.ix_([not _is_fit(row.get(each.column)) for row in named], own)] = np.nan
+                own = [encoder.column_of(index) is column for index in range(self.n_features)]
+                points[np.ix_([not _is_fit(row.get(column.column)) for row in named], own)] = np.nan
         return points
 
     def _refused(self, index: int) -> InputError:

@@ -116,7 +116,7 @@ def judge(
         run_graph(add, options, TRUSTED_ZONE)
     counts = gate.read_json(path, list[tuple[str, int, int]], gate.staged_refusal(path))
     STORE.delete(path)
-    return tuple(Judged(*each) for each in counts)
+    return tuple(Judged(*count) for count in counts)
 
 
 def _build_judgment(

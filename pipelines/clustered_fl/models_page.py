@@ -129,7 +129,7 @@ def _accuracy(view: FederationView) -> tuple[Section, ...]:
     """The section on accuracy by group of clients; empty without evaluation."""
     if not view.judged:
         return ()
-    names = [each.client_id for each in view.federation.silos]
+    names = [silo.client_id for silo in view.federation.silos]
     place = {name: index for index, name in enumerate(names)}
     by_group: dict[str, list[Judged]] = collections.defaultdict(list)
     for each in view.judged:

@@ -56,7 +56,7 @@ def job_page(name: str, run: Callable[..., Any]) -> Command:
     written = " ".join(text if required else f"[{text}]" for text, required in named)
     form = f"dapple {spelled(name)} {written} [--verbose] [Beam flags]"
     page = job_command(name, form, word.flags, _VERBOSE, help=f"{word.line}.", callback=run)
-    runners = ", ".join(each for each in word.runners if each.tier is Tier.SUPPORTED)
+    runners = ", ".join(runner for runner in word.runners if runner.tier is Tier.SUPPORTED)
     example, others = textwrap.indent(word.example.rstrip(), "  "), ", ".join(Runner.tiers())
     page.after = _AFTER.format(name=name, example=example, runners=runners, others=others)
     return page

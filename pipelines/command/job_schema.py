@@ -27,7 +27,7 @@ def job_schema(name: str) -> dict[str, Any]:
     """
     word = WORDS[name]
     head: dict[str, Any] = {"$schema": _DIALECT, "title": f"Settings of dapple {name}", "description": f"{word.line}."}
-    head |= {TIER_KEY: str(word.tier), "x-runners": {str(each): str(each.tier) for each in word.runners}}
+    head |= {TIER_KEY: str(word.tier), "x-runners": {str(runner): str(runner.tier) for runner in word.runners}}
     return head | (_section(word) if word.section else _alternatives(word))
 
 

@@ -144,7 +144,7 @@ def _summary(words: list[str]) -> dict[str, Any] | None:
     if name in WORDS and not any(word in _HELP for word in words):
         refuse_early(name, WORDS[name], rest)
     if name == "plan":
-        flags = [flag for each in command.commands["plan"].params for flag in each.opts]
+        flags = [flag for param in command.commands["plan"].params for flag in param.opts]
         refuse_settings("fit", rest, flags)
     with contextlib.suppress(click.exceptions.Exit), one_sentence(), command.make_context("dapple", words) as context:
         found = command.invoke(context)
@@ -160,8 +160,8 @@ def overview(words: Sequence[str] = ()) -> Overview:
     asked = [name] if name in COMMANDS else COMMANDS
     pages = [job_page(name, functools.partial(_run_job, name, rest)) for name in WORDS if name in asked]
     tools = [_tool(name) for name in TOOLS if name in asked]
-    for each in tools:
-        each.help = f"{TOOLS[str(each.name)]}."
+    for tool in tools:
+        tool.help = f"{TOOLS[str(tool.name)]}."
     return Overview([*pages, *tools])
 
 

@@ -308,7 +308,7 @@ def _is_staged(folder: RunFolder, digest: str) -> bool:
         return False
     files = json_schema.parse_as(staged, RunManifest, _refusal(folder.path(MANIFEST))).files
     places = (folder.staging, folder.output)
-    return all(any(_is(_read(join(at, name)), each) for at in places) for name, each in files.items())
+    return all(any(_is(_read(join(at, name)), file) for at in places) for name, file in files.items())
 
 
 def _read(path: str) -> bytes | None:

@@ -160,8 +160,8 @@ def _notice(wrong: Mapping[str, Sequence[str]]) -> str:
     """Lists wrong statements in outputs of earlier versions, a line each; epsilon and delta are not affected."""
     runs: dict[str, list[str]] = {}
     for run_id, statements in wrong.items():
-        for each in statements:
-            runs.setdefault(each, []).append(run_id)
+        for statement in statements:
+            runs.setdefault(statement, []).append(run_id)
     lines = [f"  {each} ({_named(found)})\n" for each, found in runs.items()]
     return "".join(("Wrong in outputs of earlier versions; see CHANGELOG.md:\n", *lines)) if lines else ""
 
@@ -227,7 +227,7 @@ def _gaussian_charge(dataset: str, delta: float, limit: Limit, epsilon: float = 
 
 def _verify(entries: Sequence[LedgerEntry], head: str | None, outputs: str | None) -> dict[str, Any]:
     """Confirms the chain, which reading has checked, a known earlier entry (`head`), and all outputs."""
-    if head is not None and all(each.digest != head for each in entries):
+    if head is not None and all(entry.digest != head for entry in entries):
         raise LedgerRefusedError(
             f"the ledger must hold the entry {head}, got none of that digest; it was replaced or cut since."
         )
@@ -256,10 +256,10 @@ def _check_outputs(entries: Sequence[LedgerEntry], folder: str) -> int:
 def _rows(entries: Sequence[LedgerEntry], form: str) -> str:
     """Formats all entries, a line each."""
     if form == "jsonl":
-        rows = [dict(zip(COLUMNS, each.row, strict=True)) | {"content": each.body} for each in entries]
+        rows = [dict(zip(COLUMNS, entry.row, strict=True)) | {"content": entry.body} for entry in entries]
         return "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows(each.row for each in entries)
+    writer.writerows(entry.row for entry in entries)
     return text.getvalue()

@@ -261,7 +261,7 @@ class _Rows:
         heads = connection.execute("SELECT format, length, digest FROM dapple.head").fetchall()
         check_format(heads[0][0] if heads else None)
         rows = connection.execute(f"SELECT {', '.join(COLUMNS)} FROM dapple.entries ORDER BY sequence").fetchall()
-        self.entries: Sequence[LedgerEntry] = checked_entries(rows, [(each[1], each[2]) for each in heads])
+        self.entries: Sequence[LedgerEntry] = checked_entries(rows, [(head[1], head[2]) for head in heads])
 
     def append(self, entry: LedgerEntry) -> None:
         values = (*entry.row, self._nonce)

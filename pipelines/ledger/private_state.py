@@ -105,7 +105,7 @@ def check_published(entries: Sequence[LedgerEntry], manifest: VerifiedManifest, 
     if status.committed.get(State.MANIFEST, digest) != digest:
         raise refusal.because("one with another digest there")
     head = None if manifest.ledger is None else manifest.ledger.head
-    if head is not None and all(each.digest != head for each in entries):
+    if head is not None and all(entry.digest != head for entry in entries):
         raise refusal.because("one that has seen an entry that the ledger lacks")
 
 

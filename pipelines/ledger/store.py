@@ -303,7 +303,7 @@ class _Book:
 
     def _reservation(self, run: str) -> int:
         """Number of a run's last reservation entry; 0 if it has none."""
-        of_run = (each for each in reversed(self.entries) if (each.run, each.kind) == (run, EntryKind.RESERVE))
+        of_run = (entry for entry in reversed(self.entries) if (entry.run, entry.kind) == (run, EntryKind.RESERVE))
         return next((each.sequence for each in of_run), 0)
 
     def free_name(self, run: str) -> str:
@@ -343,7 +343,7 @@ def check_total(epsilon: float, delta: float, flag: str = "") -> None:
 
 def limits_of(entries: Sequence[LedgerEntry]) -> dict[str, Limit]:
     """Returns the latest limit of every data set."""
-    return {each.dataset: check_content(each.body, Limit) for each in entries if each.kind == EntryKind.LIMIT}
+    return {entry.dataset: check_content(entry.body, Limit) for entry in entries if entry.kind == EntryKind.LIMIT}
 
 
 def charges_of(entries: Sequence[LedgerEntry], dataset: str) -> list[Charge]:

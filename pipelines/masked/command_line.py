@@ -72,4 +72,4 @@ _ACTIONS = [
     _action("enroll", _JOB, "make the state of a party, and print its folder", _CONFIG, _CLIENT),
     _action("forget", f"{_JOB} [--exchange EXCHANGE]", "destroy what was sent", _CONFIG, _CLIENT, _EXCHANGE),
 ]
-PARTY = _Party("party", OR.join(each.form for each in _ACTIONS), commands=_ACTIONS, no_args_is_help=False)
+PARTY = _Party("party", OR.join(action.form for action in _ACTIONS), commands=_ACTIONS, no_args_is_help=False)

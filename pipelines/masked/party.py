@@ -51,8 +51,8 @@ def forget(config: str, client: str, exchange: str) -> str:
         check_stores({"--exchange": exchange})
         parties = signing_parties(masked.parties, masked.identity_uri, client)
         runs = [party.of_run(Exchange(absolute(exchange), parties).plan().nonce)]
-    for each in runs:
-        each.end()
+    for run in runs:
+        run.end()
     return f"{len(runs)}\n"
 
 

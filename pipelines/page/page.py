@@ -280,13 +280,13 @@ class Page:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Texts of all warnings on the page."""
-        blocks = (block for each in self.sections for block in each.blocks)
+        blocks = (block for section in self.sections for block in section.blocks)
         return tuple(block.text for block in blocks if isinstance(block, Notice) and block.level is Level.WARNING)
 
     @property
     def all_tags(self) -> tuple[str, ...]:
         """Tags with the number of warnings; "no warnings" appears only if the page has a section on its checks."""
-        if not self.warnings and all(each.name != "warnings" for each in self.sections):
+        if not self.warnings and all(section.name != "warnings" for section in self.sections):
             return self.tags
         number = len(self.warnings)
         return (*self.tags, f"{number or 'no'} warning{'s' if number != 1 else ''}")

@@ -99,7 +99,7 @@ def _epsilons(text: str) -> list[float]:
         numbers = [float(part) for part in parts]
     except ValueError:
         numbers = []
-    if not 0 < len(numbers) <= _MOST_EPSILONS or not all(0.0 < each < math.inf for each in numbers):
+    if not 0 < len(numbers) <= _MOST_EPSILONS or not all(0.0 < number < math.inf for number in numbers):
         raise ConfigError(
             f"--epsilons must be 1 to {_MOST_EPSILONS} finite numbers above 0, got {text!r}; write 0.1,0.5,1,3."
         )
@@ -196,7 +196,7 @@ _TOOLS = (
         Flag("--abandon", "also what a run could still take up", is_flag=True),
     ),
 )
-TOOLS: Mapping[str, Tool] = {str(each.name): each for each in _TOOLS}
+TOOLS: Mapping[str, Tool] = {str(tool.name): tool for tool in _TOOLS}
 
 
 def check_flags(given: Mapping[str, Any]) -> SimpleNamespace:

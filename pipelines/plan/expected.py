@@ -294,7 +294,7 @@ def _at(expected: Expected, epsilon: float, *, in_stream: bool) -> dict[str, Any
     ledger = other.config.ledger
     budget = None if ledger is None else Budget.of(ledger, other.charge(in_stream=in_stream))
     columns = against_bounds(other)
-    shares = [each["noise"] / (each["upper"] - each["lower"]) for each in columns]
+    shares = [column["noise"] / (column["upper"] - column["lower"]) for column in columns]
     return {
         "epsilon": epsilon,
         "cost": other.simulated.mean,
@@ -395,7 +395,7 @@ def _compare(config: FitConfig) -> None:
 def _assumed(config: FitConfig, given: SimpleNamespace) -> int:
     """Assumed number of privacy units, from the flag, the job, or a round default; never from the data."""
     flag = UNITS[config.privacy.unit].words
-    for other in {each.words for each in UNITS.values()} - {flag}:
+    for other in {unit.words for unit in UNITS.values()} - {flag}:
         if getattr(given, other) is not None:
             raise ConfigError(
                 f"--{other} must be left out for privacy.unit {config.privacy.unit}, got {getattr(given, other)}; give "

@@ -76,7 +76,7 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
         )
     states = None if given.ledger is None else run_states(Ledger(given.ledger).entries())
     going = () if given.flink_master is None else on_flink.running_jobs(given.flink_master)
-    every = [_with_jobs(each, going) for each in _leftovers(given.folder, states)]
+    every = [_with_jobs(leftover, going) for leftover in _leftovers(given.folder, states)]
     found = [each for each in every if each.hours >= given.hours]
     stopped = _stopped(given, [job for job in going if any(_stops(each, job, given) for each in found)])
     deleted = [each.path for each in found if each.goes(given) and _removed(each.path)]

@@ -58,7 +58,7 @@ def _release(each: dict[str, Any], *, encoded: bool) -> str:
 
 def _follows(releases: list[dict[str, Any]]) -> list[str]:
     """Notes that some noise is only known during the run."""
-    if all(each["fixed"] for each in releases):
+    if all(release["fixed"] for release in releases):
         return []
     return ["In the simulation: the run itself decides, since the bound of the sum follows from earlier releases."]
 
@@ -79,11 +79,11 @@ def _noise(summary: dict[str, Any]) -> list[str]:
 
 def _against_bounds(columns: list[dict[str, Any]]) -> list[str]:
     """Noise of a center coordinate and the bounds of its column; a single line if all columns are alike."""
-    kinds = {(each["noise"], each["lower"], each["upper"]) for each in columns}
+    kinds = {(column["noise"], column["lower"], column["upper"]) for column in columns}
     if len(kinds) == 1:
         return [f"A coordinate of a center of average size moves by about {_column(columns[0])}."]
     more = [f"  and {len(columns) - _MOST_COLUMNS} more columns"] if len(columns) > _MOST_COLUMNS else []
-    lines = (f"  {each['column']}: {_column(each)}" for each in columns[:_MOST_COLUMNS])
+    lines = (f"  {column['column']}: {_column(column)}" for column in columns[:_MOST_COLUMNS])
     return ["A center of average size moves by about, in the unit of each column:", *lines, *more]
 
 
@@ -153,7 +153,7 @@ def _accuracy(found: dict[str, Any] | None) -> list[str]:
 
 def _listed(title: str, entries: list[str]) -> list[str]:
     """A list with its title; empty for an empty list."""
-    return ["", title, *(f"- {each}" for each in entries)] if entries else []
+    return ["", title, *(f"- {entry}" for entry in entries)] if entries else []
 
 
 def _at_epsilons(found: Sequence[dict[str, Any]], unit: str) -> list[str]:

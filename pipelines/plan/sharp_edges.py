@@ -145,4 +145,4 @@ EDGES = (
 
 def edges_of(job: FitConfig) -> tuple[SharpEdge, ...]:
     """Lists the sharp edges of a job, in the order of the table."""
-    return tuple(each for each in EDGES if each.applies(job))
+    return tuple(edge for edge in EDGES if edge.applies(job))

@@ -73,7 +73,7 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
         _ask(questions)
     proposal = _without_constants(given, proposal)
     _choose_rows(given, found, proposal, asking)
-    missing = any(each.place[each.name] is None for each in questions)
+    missing = any(question.place[question.name] is None for question in questions)
     text = job_text(given, proposal, found.csv)
     if not missing:
         load_config(text)
@@ -298,8 +298,8 @@ def _ask(questions: Sequence[_Question]) -> None:
             "Bounds are public: answer from what you know without looking at the rows. If you do not know, then press "
             "Enter, and fill it in later. A column that is the same everywhere has equal ends, such as 5,5.\n"
         )
-    for each in questions:
-        while not _is_answered(each):
+    for question in questions:
+        while not _is_answered(question):
             pass
 
 

@@ -193,7 +193,7 @@ def _check_spent(account: AccountFile, manifest: VerifiedManifest, rounds: tuple
 
 def _counted(releases: Sequence[Release], asked: AskedFit, events: Sequence[dict[str, Any]]) -> list[float]:
     """Noise multipliers used in the account; for split noise, at most those released."""
-    found = [each.plan.noise_multiplier for each in releases]
+    found = [release.plan.noise_multiplier for release in releases]
     if asked.noised_twice:
         return [each / math.sqrt(2.0) for each in found]
     if not asked.noise_is_split:
@@ -205,8 +205,8 @@ def _counted(releases: Sequence[Release], asked: AskedFit, events: Sequence[dict
 def _rounds(releases: Sequence[Release], multipliers: Sequence[float]) -> tuple[RoundPlan, ...]:
     """Groups releases, in order, into rounds of a plan with these noise multipliers."""
     plans = (
-        (each.path.rpartition("/")[0], dataclasses.replace(each.plan, noise_multiplier=multiplier))
-        for each, multiplier in zip(releases, multipliers, strict=True)
+        (release.path.rpartition("/")[0], dataclasses.replace(release.plan, noise_multiplier=multiplier))
+        for release, multiplier in zip(releases, multipliers, strict=True)
     )
     grouped = itertools.groupby(plans, key=lambda each: each[0])
     return tuple(RoundPlan(path=path, releases=tuple(plan for _, plan in group)) for path, group in grouped)

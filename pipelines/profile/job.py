@@ -205,7 +205,7 @@ def _manifest(planned: PlannedProfile, model: SavedModel, fingerprint: str) -> d
 
 def deployment_yaml(config: ProfileConfig, plan: ProfilePlan) -> bytes:
     """The registry entry of a run."""
-    numbers = ", ".join(sorted({each.path.split("/")[1] for each in plan.events}))
+    numbers = ", ".join(sorted({event.path.split("/")[1] for event in plan.events}))
     description = (
         f"Noisy {numbers} of {len(plan.numeric) + len(plan.categorical)} columns in each of the {plan.n_clusters} "
         "clusters of a released model."
@@ -228,7 +228,7 @@ def deployment_yaml(config: ProfileConfig, plan: ProfilePlan) -> bytes:
 
 def _privacy_loss(plan: ProfilePlan) -> dict[str, object]:
     counted = f", of which {plan.unit_rows} count," if plan.by_client else ""
-    by_threshold = any(each.law is ProfileLaw.GAUSSIAN_THRESHOLD for each in plan.events)
+    by_threshold = any(event.law is ProfileLaw.GAUSSIAN_THRESHOLD for event in plan.events)
     named = "; the odds of naming a value of one unit are part of delta" if by_threshold else ""
     return {
         "privacy_unit": str(plan.unit),
@@ -256,7 +256,7 @@ def _model(config: ProfileConfig) -> dict[str, object]:
 
 
 def _implementation(plan: ProfilePlan) -> dict[str, object]:
-    laws = sorted({_NOISE[each.law] for each in plan.events})
+    laws = sorted({_NOISE[event.law] for event in plan.events})
     rows = f", and each client's rows to {plan.unit_rows}" if plan.by_client else ""
     sampled = "; sampling is not counted on" if plan.rate < 1.0 else ""
     means = "A mean is the noisy sum over the noisy count, inside its bounds. " if plan.numeric else ""

@@ -92,7 +92,7 @@ class ProfileView:
 
     def stddevs(self, clusters: list[dict[str, Any]], column: str | None, statistic: Statistic) -> list[float]:
         """Noise stddevs of a statistic in the given clusters; raises KeyError for a statistic without one."""
-        return [self.noise[each["cluster"], column, str(statistic)] for each in clusters]
+        return [self.noise[cluster["cluster"], column, str(statistic)] for cluster in clusters]
 
     @property
     def sized_by(self) -> Statistic:
@@ -111,13 +111,13 @@ class ProfileView:
     @property
     def small(self) -> list[int]:
         """Numbers of the clusters whose noisy size is below two noise stddevs."""
-        sizes = {each["cluster"]: self.size(each) for each in self.clusters}
+        sizes = {cluster["cluster"]: self.size(cluster) for cluster in self.clusters}
         return [number for number, (size, stddev) in sizes.items() if size < 2.0 * stddev]
 
     @property
     def found(self) -> list[dict[str, Any]]:
         """Clusters that can be distinguished from empty ones."""
-        return [each for each in self.clusters if each["cluster"] not in self.small]
+        return [cluster for cluster in self.clusters if cluster["cluster"] not in self.small]
 
 
 def render(view: ProfileView) -> Drawn:
@@ -207,7 +207,7 @@ def _checked(view: ProfileView) -> list[tuple[str, str, Badge]]:
     small = ""
     high = "".join(map(sentence, of_epsilon(view.config.privacy.epsilon)))
     delta = "".join(map(sentence, of_delta(view.config.privacy.delta, view.config)))
-    total = sum(view.size(each)[0] for each in view.clusters)
+    total = sum(view.size(cluster)[0] for cluster in view.clusters)
     if not delta and plan.delta * max(total, 1.0) > 1.0:
         delta = f"Delta {plan.delta:.3g} is larger than 1 / the noisy number of {view.units} ({total:,.0f}); lower it."
     if view.small:
@@ -282,7 +282,7 @@ def _mean_plot(view: ProfileView, index: int, column: str) -> Block:
 
 
 def _mean_table(view: ProfileView, column: str) -> Table:
-    keys = ["mean", *(f"p{each}" for each in _percentiles(view, column))]
+    keys = ["mean", *(f"p{percentile}" for percentile in _percentiles(view, column))]
     shown = [each for each in view.found if column in each["numeric"]]
     lines = [fixed([float(each["numeric"][column].get(key, np.nan)) for each in shown]) for key in keys]
     noise = view.stddevs(shown, column, Statistic.MEAN)

@@ -37,7 +37,7 @@ class NotSubmittedError(Exception):
 
     def __init__(self, graph: Any):
         super().__init__()
-        self.n_steps = sum(not each.subtransforms for each in graph.components.transforms.values())
+        self.n_steps = sum(not transform.subtransforms for transform in graph.components.transforms.values())
         self.n_bytes = graph.ByteSize()
 
 

@@ -124,7 +124,7 @@ def check_rounds(
     Raises:
       PrivacyFlowError: with the name of the round.
     """
-    if contract.participation is not None or any(each.shares is not None for each in promise.plans):
+    if contract.participation is not None or any(plan.shares is not None for plan in promise.plans):
         _refuse("windows of clients or shares of noise")
     if promise.zone is not Zone.PUBLIC or promise.chunk is not None or promise.stages is not None:
         _refuse("a part of a run")

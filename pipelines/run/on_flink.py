@@ -86,10 +86,10 @@ def stop(master: str, jobs: Sequence[FlinkJob]) -> None:
     Raises:
       RunnerError: if Flink doesn't answer, or a job doesn't end.
     """
-    for each in jobs:
-        cancel(master, each)
-    end, ids = time.monotonic() + _SECONDS, {each.id for each in jobs}
-    while left := [each for each in running_jobs(master) if each.id in ids]:
+    for job in jobs:
+        cancel(master, job)
+    end, ids = time.monotonic() + _SECONDS, {job.id for job in jobs}
+    while left := [job for job in running_jobs(master) if job.id in ids]:
         if time.monotonic() > end:
             raise RunnerError(f"{left[0].name} must end when it is canceled, got one that goes on; look there.")
         time.sleep(_LOOK_SECONDS)

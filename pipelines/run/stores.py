@@ -74,7 +74,7 @@ def _texts(value: object, name: str) -> Iterator[tuple[str, str]]:
     elif isinstance(value, pydantic.BaseModel):
         yield from _texts(dict(value), name)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        yield from _texts({each.name: getattr(value, each.name) for each in dataclasses.fields(value)}, name)
+        yield from _texts({field.name: getattr(value, field.name) for field in dataclasses.fields(value)}, name)
     elif isinstance(value, tuple | list | set | frozenset):
         for each in value:
             yield from _texts(each, name)

@@ -196,7 +196,7 @@ def _find(source: Source, setting: str) -> FileList:
     files.check_csv()
     MEASURES.add(INPUT_FILES, value=len(files))
     if MEASURES.listener is not None:
-        MEASURES.add(INPUT_BYTES, value=sum(FileSeal.of_text(each.seal).size for each in files))
+        MEASURES.add(INPUT_BYTES, value=sum(FileSeal.of_text(file.seal).size for file in files))
     return files
 
 

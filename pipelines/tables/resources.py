@@ -54,7 +54,7 @@ def check_room(listed: OneListing | None, folder: str) -> None:
     """
     if listed is None or not is_local(folder):
         return
-    if sum(FileSeal.of_text(each.seal).size for each in listed.files) > machine.free_disk(folder, left=False):
+    if sum(FileSeal.of_text(file.seal).size for file in listed.files) > machine.free_disk(folder, left=False):
         raise RunnerError(
             "the disk of --output must have room for a copy of the rows that is grouped by client, got too little; "
             "make room, or put --output on a larger disk."

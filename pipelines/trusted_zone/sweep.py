@@ -104,17 +104,17 @@ def build(
     """
     shards = root | "List" >> ListShards(source=rows.source, contract=rows.contract)
     _ = shards | "CheckRows" >> CheckRows()
-    private = tuple(Cell(each.number, _own_rounds(each), each.fit.initial) for each in cells if each.fit is not None)
+    private = tuple(Cell(cell.number, _own_rounds(cell), cell.fit.initial) for cell in cells if cell.fit is not None)
     models = []
     if private:
         ran = shards | "Cells" >> RunCells(cells=private, contract=rows.contract, key_uri=key_uri)
         models.append(ran | "Centers" >> beam.MapTuple(_centers))
-    for each in cells:
-        if isinstance(each.cell.config, PooledFitConfig):
-            found = pooled_fit.centers(shards, each.cell.config, rows.contract, f"Cell{each.number}")
-            models.append(found | f"Number{each.number}" >> beam.Map(_numbered, each.number))
+    for cell in cells:
+        if isinstance(cell.cell.config, PooledFitConfig):
+            found = pooled_fit.centers(shards, cell.cell.config, rows.contract, f"Cell{cell.number}")
+            models.append(found | f"Number{cell.number}" >> beam.Map(_numbered, cell.number))
     everything = models | "AllModels" >> beam.Flatten(pipeline=root)
-    names = {each.number: _cell_row(each) for each in cells}
+    names = {cell.number: _cell_row(cell) for cell in cells}
     if scored is None:
         costs = shards | "Evaluate" >> EvaluateModels(models=everything, contract=rows.contract)
         write = _write_part
@@ -128,7 +128,7 @@ def build(
 
 def promise(cells: Sequence[PlannedCell]) -> Promise:
     """Promise that the graph of several cells must keep: the plan of each cell."""
-    fits = [(each.fit.promise.plans[0], _own_rounds(each)) for each in cells if each.fit is not None]
+    fits = [(cell.fit.promise.plans[0], _own_rounds(cell)) for cell in cells if cell.fit is not None]
     plans = tuple(dataclasses.replace(plan, rounds=tuple(each.plan for each in own)) for plan, own in fits)
     return Promise(zone=Zone.TRUSTED, plans=plans)
 
@@ -242,7 +242,7 @@ def execute(config: SweepConfig, options: PipelineOptions, output: str, run_id: 
 
 
 def _reservation(cells: Sequence[PlannedCell], ledger: str | None, name: str) -> Reservation | None:
-    fits = [each.fit for each in cells if each.fit is not None]
+    fits = [cell.fit for cell in cells if cell.fit is not None]
     if ledger is None or not fits:
         return None
     return Reservation(ledger=ledger, charge=_charge(fits), run=name, again=True)

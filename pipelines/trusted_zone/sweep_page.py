@@ -126,7 +126,7 @@ def _page(config: SweepConfig, curves: dict[tuple[str, str], list[Point]], drawn
         title=f"Sweep over {name}" if name else "Sweep",
         lead="What private clusterings of the same rows cost, computed from these rows without noise. This page is as "
         "private as the rows: keep it in the trusted zone.",
-        tags=(str(_BADGE), *(plural(len(each), word) for word, each in numbers.items())),
+        tags=(str(_BADGE), *(plural(len(number), word) for word, number in numbers.items())),
         label=None,
         sections=(_costs(curves, drawn), _areas(curves), _front(curves), _reading(config)),
         stamp=RunStamp.today("", config.digest, name),
@@ -203,7 +203,7 @@ def _reading(config: SweepConfig) -> Section:
             badge=None,
             pairs=(
                 ("Methods", ", ".join(config.options.methods)),
-                ("Epsilons", ", ".join(f"{each:g}" for each in config.options.epsilons)),
+                ("Epsilons", ", ".join(f"{epsilon:g}" for epsilon in config.options.epsilons)),
                 ("Digest of all cells", config.digest),
                 *versions().items(),
             ),

@@ -29,7 +29,7 @@ def table_of(messages: Iterable[bytes | None], columns: MessageColumns | PackedC
         layout, fields = struct.Struct(f"<{''.join(kind for _, kind in columns.fields)}"), _packed_schema(columns)
         rows = [layout.unpack(each) if each is not None and len(each) == layout.size else None for each in messages]
     else:
-        rows, fields = [_row(each, columns) for each in messages], _schema(columns)
+        rows, fields = [_row(message, columns) for message in messages], _schema(columns)
     broken = (None,) * len(fields)
     values = zip(*(broken if row is None else row for row in rows), strict=True) if rows else [()] * len(fields)
     arrays = [pa.array(column, type=field.type) for field, column in zip(fields, values, strict=True)]

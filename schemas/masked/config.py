@@ -41,7 +41,7 @@ def _check_key(key: str) -> str:
 
 def _check_list(parties: dict[str, str]) -> dict[str, str]:
     """Validates the keys of aggregator, collector and at least one client, all different."""
-    missing = next((each for each in OFFICES if each not in parties), None)
+    missing = next((office for office in OFFICES if office not in parties), None)
     if missing is not None or len(parties) <= len(OFFICES):
         raise rejection.broken_rule("the keys of aggregator, collector and clients", f"none of {missing or 'a client'}")
     odd = next((name for name in parties if not _NAME.fullmatch(name)), None)

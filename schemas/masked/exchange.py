@@ -136,7 +136,7 @@ class _RoundContent(FileContent):
 
     def plan(self) -> RoundPlan:
         """Returns the plan of the round; raises MalformedError if its vector is longer than a message can be."""
-        found = RoundPlan(path=self.path, releases=tuple(each.plan() for each in self.releases))
+        found = RoundPlan(path=self.path, releases=tuple(release.plan() for release in self.releases))
         if found.size > _MOST_WORDS:
             raise MalformedError(f"more than {_MOST_WORDS} words in a round")
         return found
@@ -257,7 +257,7 @@ def messages_from_table(table: pa.Table, plan: RoundPlan) -> MaskedMessages:
       ProtocolError: if the rows aren't messages of that round.
     """
     values: list[bytes] = table.column("values").to_pylist() if table.schema.equals(MESSAGE_SCHEMA) else [b""]
-    if {len(each) for each in values} - {8 * plan.size} or set(table.column("round").to_pylist()) - {plan.path}:
+    if {len(value) for value in values} - {8 * plan.size} or set(table.column("round").to_pylist()) - {plan.path}:
         raise ProtocolError(
             f"messages of round {plan.path} must hold {plan.size} words each, got others; remove such files."
         )
@@ -283,9 +283,9 @@ def sum_from_table(table: pa.Table, plan: RoundPlan) -> MaskedReleases:
     if row is None or not sound or None in row["senders"] or None in row["tags"]:
         raise ProtocolError(f"the sum of round {plan.path} must hold {plan.size} words, got another; ask for it again.")
     values = np.frombuffer(row["values"], dtype="<i8").astype(np.int64)
-    ends = np.cumsum([each.spec.size for each in plan.releases])
+    ends = np.cumsum([release.spec.size for release in plan.releases])
     releases = tuple(
-        Release(path=f"{plan.path}/{each.spec.name}", plan=each, values=part.reshape(each.spec.shape))
-        for each, part in zip(plan.releases, np.split(values, ends[:-1]), strict=True)
+        Release(path=f"{plan.path}/{release.spec.name}", plan=release, values=part.reshape(release.spec.shape))
+        for release, part in zip(plan.releases, np.split(values, ends[:-1]), strict=True)
     )
     return MaskedReleases(releases, tuple(row["senders"]), tuple(row["tags"]))

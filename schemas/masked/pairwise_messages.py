@@ -106,7 +106,7 @@ def pinned_from_table(table: pa.Table, size: int) -> tuple[list[bytes], NDArray[
       ProtocolError: if the table has other columns, or statistics of another size.
     """
     values: list[bytes] = table.column("values").to_pylist() if table.schema.equals(PINNED_SCHEMA) else [b""]
-    if {len(each) for each in values} - {8 * size}:
+    if {len(value) for value in values} - {8 * size}:
         raise ProtocolError(f"pinned statistics must have {size} words, got others; open a new run.")
     statistics = np.frombuffer(b"".join(values), dtype="<i8").astype(np.int64).reshape(len(values), size)
     return table.column("sender").to_pylist(), statistics

@@ -109,7 +109,7 @@ class Charge:
     @property
     def correction(self) -> str | None:
         """Describes how `epsilon` is wrong, if an earlier version charged it too low; None otherwise."""
-        relative = [] if self.corrections >= 1 else [each for each in self.events if _is_relative(each)]
+        relative = [] if self.corrections >= 1 else [event for event in self.events if _is_relative(event)]
         if any(each["shape"][-1] > _safe_features(each) for each in relative):
             return "its epsilon is too small: a row changed what thousands of others added (sharp edge edge-wide-rows)"
         if relative:
@@ -123,8 +123,8 @@ class Charge:
     def is_gaussian(self) -> bool:
         """True if there are events, and all of them are Gaussian noise with a known multiplier."""
         return bool(self.events) and all(
-            each.get("mechanism") == str(Mechanism.DISCRETE_GAUSSIAN) and each.get("noise_multiplier", 0.0) > 0.0
-            for each in self.events
+            event.get("mechanism") == str(Mechanism.DISCRETE_GAUSSIAN) and event.get("noise_multiplier", 0.0) > 0.0
+            for event in self.events
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -187,7 +187,7 @@ class ProfilePlan:
     @property
     def sums(self) -> tuple[ProfileEvent, ...]:
         """Events that noise exact sums, in the order of their coordinates in the joint vector."""
-        return tuple(each for each in self.events if _is_sum(each))
+        return tuple(event for event in self.events if _is_sum(event))
 
     @property
     def size(self) -> int:

@@ -56,7 +56,7 @@ def sentence(error: pydantic.ValidationError, model: Model, within: str = "") ->
       One sentence; the message of a validator's own ValueError is returned unchanged.
     """
     details, prefix = error.errors(include_url=False), f"{within}." if within else ""
-    unknown = [each["loc"] for each in details if _is_unknown(each, model)]
+    unknown = [detail["loc"] for detail in details if _is_unknown(detail, model)]
     if unknown:
         return prefix + _unknown_setting(unknown[0], model, prefix)
     first = details[0]

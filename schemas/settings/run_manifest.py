@@ -83,7 +83,7 @@ class _PublicFrame(OpenContent):
 
 def _has_weights(epoch: dict[str, Any]) -> dict[str, Any]:
     weights, index = epoch.get("weights"), epoch.get("index")
-    if not (isinstance(weights, list) and weights and all(type(each) is int and each > 0 for each in weights)):
+    if not (isinstance(weights, list) and weights and all(type(weight) is int and weight > 0 for weight in weights)):
         raise ValueError("weights must be positive integers")
     if type(index) is not int or not 0 <= index < 1 << 16:
         raise ValueError("the index must be that of a window")

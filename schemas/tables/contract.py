@@ -78,7 +78,7 @@ class TableContract:
                 f"features must be given if and only if feature_list is not, got {self.features!r} and "
                 f"{self.feature_list!r}; give one of the two."
             )
-        if self.encoder is not None and tuple(each.column for each in self.encoder.columns) != self.features:
+        if self.encoder is not None and tuple(column.column for column in self.encoder.columns) != self.features:
             raise ValueError(
                 f"encoder must be of the columns in features, {self.features!r}, got another; learn it for them."
             )
@@ -157,7 +157,7 @@ class TableContract:
     @property
     def types(self) -> dict[str, pa.DataType]:
         """`columns`, with the types by which files without types are read."""
-        encoded = {} if self.encoder is None else {each.column: each.read_as for each in self.encoder.columns}
+        encoded = {} if self.encoder is None else {column.column: column.read_as for column in self.encoder.columns}
         features = {name: encoded.get(name, pa.float64()) for name in self.features}
         if self.feature_list is not None:
             features[self.feature_list] = pa.list_(pa.float64())

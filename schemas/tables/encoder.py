@@ -117,7 +117,7 @@ class Encoder:
     @property
     def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Smallest and largest values of the features in any row, shape (n_features,) each; infinite if unbounded."""
-        ends = [each for column in self.columns for each in column.ends]
+        ends = [end for column in self.columns for end in column.ends]
         return np.array([low for low, _ in ends]), np.array([high for _, high in ends])
 
     @property

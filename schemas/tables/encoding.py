@@ -266,8 +266,8 @@ def _check_encodings(
 def with_vocabularies(encodings: Mapping[str, ColumnEncoding], read: Callable[[str, str], str]) -> Encodings:
     """Returns the section with the terms of its files; arguments and errors as in `VocabularySection.with_words`."""
     return {
-        column: each.with_words(read, f"encode.{column}") if isinstance(each, Terms) else each
-        for column, each in encodings.items()
+        column: encoding.with_words(read, f"encode.{column}") if isinstance(encoding, Terms) else encoding
+        for column, encoding in encodings.items()
     }
 
 

@@ -50,7 +50,7 @@ class FeaturePatterns:
         """
         names = tuple(names)
         for setting, patterns in (("features", self.features), ("except", self.excepted)):
-            lost = next((each for each in patterns if not any(_matches(each, name) for name in names)), None)
+            lost = next((pattern for pattern in patterns if not any(_matches(pattern, name) for name in names)), None)
             if lost is not None:
                 raise ConfigError(
                     f"data.{setting} must match columns of {where}, got {lost!r}, which matches none of them; correct "
@@ -87,7 +87,7 @@ class FeaturePatterns:
 
 
 def _any(patterns: tuple[str, ...], name: str) -> bool:
-    return any(_matches(each, name) for each in patterns)
+    return any(_matches(pattern, name) for pattern in patterns)
 
 
 def _matches(pattern: str, name: str) -> bool:

@@ -60,7 +60,7 @@ class PreparedManifest(FileContent):
         """Returns the text of `manifest.json`."""
         marks = {"layout": LAYOUT, "files_digest": _files_digest(self)}
         content = with_number(self.model_dump(mode="json", exclude={"files"}) | marks)
-        content["files"] = [each._asdict() for each in self.files]
+        content["files"] = [file._asdict() for file in self.files]
         return json.dumps(content, indent=2, sort_keys=True)
 
     @classmethod
@@ -94,7 +94,7 @@ class PreparedManifest(FileContent):
         Raises:
           InputError: if it doesn't.
         """
-        if sizes != {each.name: each.n_bytes for each in self.files}:
+        if sizes != {file.name: file.n_bytes for file in self.files}:
             raise InputError(f"{where} must hold the files of its manifest, got others; run prepare again.")
 
 
@@ -105,7 +105,7 @@ class _Content(PreparedManifest):
 
 
 def _files_digest(manifest: PreparedManifest) -> str:
-    return hashlib.sha256(json.dumps([list(each) for each in manifest.files]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([list(file) for file in manifest.files]).encode()).hexdigest()
 
 
 def encode_runs(runs: list[int]) -> bytes:

@@ -34,8 +34,8 @@ _NEAREST = "transforms/numerics/statistics/nearest.py"
 EQUIVALENT: dict[str, str] = {
     f"{_NEAREST}:NearestCenters.of: lattice.check_product(2.0 ** ROW_BITS + _ROUNDING, "
     "2.0 ** ROW_BITS + _ROUNDING) => pass": _CONSTANTS,
-    "schemas/privacy/charge.py:Charge.is_gaussian: each.get('noise_multiplier', 0.0) => "
-    "each.get('noise_multiplier', -1.0)": _NO_MULTIPLIER,
+    "schemas/privacy/charge.py:Charge.is_gaussian: event.get('noise_multiplier', 0.0) => "
+    "event.get('noise_multiplier', -1.0)": _NO_MULTIPLIER,
     f"{_STATISTICS}/clients.py:outer_product: stretches[0] => stretches[-1]": _ONE_CLIENT,
     f"{_STATISTICS}/clients.py:mean_sums_and_counts.clip: {_STACKED}, 1.0) => {_STACKED}, 2.0)": (_TINY),
     f"{_STATISTICS}/differences.py:_difference_sums.differences: -1 => -2": _LEFT_OUT,

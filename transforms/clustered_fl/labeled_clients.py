@@ -115,7 +115,7 @@ def _one_group(groups: pa.ChunkedArray, shard: ShardRef, contract: LabeledContra
 
 
 def _write_parts(parts: list, path: str) -> None:
-    rows = [each._asdict() | {"shard": dataclasses.asdict(each.shard)} for each in sorted(parts)]
+    rows = [part._asdict() | {"shard": dataclasses.asdict(part.shard)} for part in sorted(parts)]
     write_bytes(path, json.dumps(rows).encode())
 
 

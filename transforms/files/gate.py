@@ -272,11 +272,11 @@ def checked_pages(file: "RowsFile", row_group: int, names: Collection[str], refu
         fill the memory.
     """
     group = row_groups(file, refusal)[row_group]
-    chunks = [each for each in group.chunks if each.leaf.name in names]
+    chunks = [chunk for chunk in group.chunks if chunk.leaf.name in names]
     with refusal.covers():
-        found = sum_of(_pages_of(file, row_group, group, each) for each in chunks)
-        values = sum(8 * each.n_values for each in chunks)
-        stored = sum(each.n_bytes for each in group.chunks)
+        found = sum_of(_pages_of(file, row_group, group, chunk) for chunk in chunks)
+        values = sum(8 * chunk.n_values for chunk in chunks)
+        stored = sum(chunk.n_bytes for chunk in group.chunks)
         if max(values, found.n_bytes, 4 * found.held) > max(_MOST_GROUP_BYTES, _MOST_RATIO * stored):
             raise MalformedError("few bytes that would take more than 2 GiB, and 100 times as much as on disk")
         return found
@@ -318,12 +318,12 @@ def arrays_of(content: bytes, refusal: Refusal) -> dict[str, NDArray[Any]]:
     """
     with refusal.covers(), zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = archive.infolist()
-        names = [each.filename for each in members]
+        names = [member.filename for member in members]
         if len(members) > MOST_ARRAYS or len(set(names)) < len(names):
             raise MalformedError("too many arrays, or one twice")
-        if any(each.compress_type != zipfile.ZIP_STORED for each in members):
+        if any(member.compress_type != zipfile.ZIP_STORED for member in members):
             raise MalformedError("compressed arrays")
-        if sum(each.file_size for each in members) > len(content):
+        if sum(member.file_size for member in members) > len(content):
             raise MalformedError("arrays that overlap")
         arrays = {_array_name(name): _array(archive.read(name)) for name in names}
         found = arrays.pop(NAME, np.empty(0))

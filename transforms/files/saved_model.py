@@ -53,7 +53,7 @@ class SavedModel:
           ConfigError: if the data section names other features than the model has.
         """
         n_features = self.centers.shape[1]
-        wanted = self.feature_names if self.encoder is None else tuple(each.column for each in self.encoder.columns)
+        wanted = self.feature_names if self.encoder is None else tuple(column.column for column in self.encoder.columns)
         if isinstance(data.features, str):
             found = tuple(f"{data.features}[{index}]" for index in range(n_features))
         else:

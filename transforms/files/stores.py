@@ -183,7 +183,7 @@ def opening_ahead(paths: Iterable[str]) -> Iterator[None]:
     Args:
       paths: in the order of the requests.
     """
-    remote = [each for each in paths if not is_local(each)]
+    remote = [path for path in paths if not is_local(path)]
     if len(remote) < 2:
         yield
         return

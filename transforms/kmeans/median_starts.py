@@ -39,7 +39,7 @@ def warm_state(config: DPMediansFit, centers: NDArray[np.float64]) -> MedianStat
 def round_specs(config: DPMediansFit, n_features: int, n_bins: int) -> tuple[RoundSpec, ...]:
     """Returns every release of a job, before calibration; arguments as in `lloyd_starts`."""
     specs = lloyd_starts.round_specs(config.start, n_features, n_bins)
-    start = [each for each in specs if not each.path.startswith(_MEANS)]
+    start = [spec for spec in specs if not spec.path.startswith(_MEANS)]
     spent = math.fsum(release.share for each in start for release in each.releases)
     return (*start, *dp_medians.round_specs(config, n_features, 1.0 - spent))
 

@@ -101,7 +101,7 @@ def simulate_rounds(
             found = loop.simulate(initial, timed, [rows], key, factor=n_units / simulated, variance=variance)
             model = found.model()
             costs.append(mean_cost(rows.points, model.centers))
-            units.append([each.lattice_unit for each in model.releases])
+            units.append([release.lattice_unit for release in model.releases])
     points = rows.points.astype(np.float64)
     best = seeding.weighted_kmeans(points, np.ones(len(points)), min(n_clusters, len(points)), 1, seed).centers
     return SimulatedFit(np.array(costs), mean_cost(points, best), model, sum(seconds) / draws, np.array(units))

@@ -54,8 +54,8 @@ class SumMessagesFn(beam.CombineFn):
     def merge_accumulators(self, accumulators: Iterable[_Accumulator]) -> _Accumulator:
         """Adds up into a new accumulator."""
         total = self.create_accumulator()
-        for each in accumulators:
-            total.add(each.values, each.senders, each.tags)
+        for accumulator in accumulators:
+            total.add(accumulator.values, accumulator.senders, accumulator.tags)
         return total
 
     def extract_output(self, accumulator: _Accumulator) -> MaskedSum:

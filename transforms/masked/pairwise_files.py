@@ -84,7 +84,7 @@ class PairwiseExchange(Exchange):
     def sound_messages(self, index: int, private: bytes) -> list[str]:
         """Returns the paths of messages that can be added up; with pairwise masks, only of senders who have shared."""
         if self.plan().pairwise is not None:
-            shared = {each.sender for each in self.letters(index)}
+            shared = {letter.sender for letter in self.letters(index)}
             names = enumerate(each.sender for each in self.keys(index))
             self._shared = {name: number.to_bytes(8, "big") for number, name in names if number in shared}
         return super().sound_messages(index, private)
@@ -127,7 +127,7 @@ class PairwiseExchange(Exchange):
 
     def check_present(self, index: int, senders: Sequence[bytes]) -> None:
         """Raises ProtocolError if a message is from a sender who hasn't shared, since its mask couldn't be removed."""
-        shared = {each.sender.to_bytes(8, "big") for each in self.letters(index)}
+        shared = {letter.sender.to_bytes(8, "big") for letter in self.letters(index)}
         if not shared.issuperset(senders):
             raise ProtocolError("messages must be of senders whose letters are listed, got another; remove it.")
 
@@ -135,7 +135,7 @@ class PairwiseExchange(Exchange):
         """Refuses a file with senders who haven't shared or who belong to another client."""
         super()._check_senders(index, path, senders)
         if self._shared is not None:
-            own = {self._shared.get(each.sender) for each in self.own_keys(index, self._client(path))}
+            own = {self._shared.get(key.sender) for key in self.own_keys(index, self._client(path))}
             if not own.issuperset(senders):
                 raise ProtocolError(
                     f"{path} must have messages of its client's own senders whose letters are listed, got others; take "

@@ -90,7 +90,7 @@ class Correspondence(NamedTuple):
         Raises:
           ProtocolError: if a listed key differs from an own sender's or allows no agreement, or there are too few.
         """
-        listed = {each.sender: each for each in keys}
+        listed = {key.sender: key for key in keys}
         if not all(is_sound(each.mask) and is_sound(each.letters) for each in listed.values()):
             raise ProtocolError("keys that are listed must be such as can be agreed with, got others; open a new run.")
         if any(listed.get(each.sender, each) != each for each in own):

@@ -274,14 +274,14 @@ class PartyState:
     def end_others(self, begun: RunState) -> None:
         """Ends all runs that have come to their last round when another one begins."""
         if not files_in(begun.folder):
-            for each in self.runs():
-                if each.is_last():
-                    each.end()
+            for run in self.runs():
+                if run.is_last():
+                    run.end()
 
     def runs(self) -> list[RunState]:
         """Returns all runs with stored state."""
         folders = {file.path.rpartition("/")[0] for file in STORE.list(join(self.folder, _RUN))}
-        return [RunState(folder=each) for each in sorted(folders)]
+        return [RunState(folder=folder) for folder in sorted(folders)]
 
 
 _REFUSAL = Refusal(

@@ -214,13 +214,13 @@ def with_epsilon(charge: Charge, epsilon: float) -> Charge:
 
 def most_spent(limit: Limit, charges: Sequence[Charge]) -> Spent:
     """Returns the spending of the partition that was charged most."""
-    sums = [total(limit, [each for each in charges if _touches(each, scope)]) for scope in _scopes(charges)]
+    sums = [total(limit, [charge for charge in charges if _touches(charge, scope)]) for scope in _scopes(charges)]
     return max(sums, key=lambda spent: spent_epsilon(limit, spent), default=Spent())
 
 
 def _scopes(charges: Sequence[Charge]) -> list[str | None]:
     """Returns the partitions with charges; None stands for the whole if nothing was declared."""
-    declared = {_values(each.scope) for each in charges if each.scope is not None}
+    declared = {_values(charge.scope) for charge in charges if charge.scope is not None}
     return [*sorted(declared)] if declared else [None]
 
 

@@ -51,7 +51,7 @@ def calibrate(config: ProfileConfig, n_clusters: int) -> ProfilePlan:
     if epsilon > MOST_EPSILON:
         raise ConfigError(f"privacy.epsilon must be at most {MOST_EPSILON:g}, got {epsilon:g}; lower it.")
     plan = _calibrated(uncalibrated(config, n_clusters, ProfileLaw.GAUSSIAN))
-    trees = [each.noise_multiplier for each in plan.events if each.path.startswith("profile/percentiles/")]
+    trees = [event.noise_multiplier for event in plan.events if event.path.startswith("profile/percentiles/")]
     lowest, highest = _GAUSSIAN_TREES
     if all(lowest <= multiplier <= highest for multiplier in trees):
         return plan
@@ -60,8 +60,8 @@ def calibrate(config: ProfileConfig, n_clusters: int) -> ProfilePlan:
 
 def _calibrated(plan: ProfilePlan) -> ProfilePlan:
     """Returns the plan with the noise of each event."""
-    total = sum(each.share for each in plan.events)
-    keys = tuple((each.law, (each.share / total) ** 0.5) for each in plan.events)
+    total = sum(event.share for event in plan.events)
+    keys = tuple((event.law, (event.share / total) ** 0.5) for event in plan.events)
     return dataclasses.replace(
         plan,
         events=tuple(map(_with_noise, plan.events, _normalized_stddevs(keys, plan.epsilon, plan.delta))),
@@ -113,6 +113,6 @@ def statement(plan: ProfilePlan) -> PrivacyStatement:
         neighboring_relation=NEIGHBORING_RELATION,
         epsilon=plan.epsilon,
         delta=plan.delta,
-        events=tuple(each.to_json() for each in plan.events),
+        events=tuple(event.to_json() for event in plan.events),
         trust=Trust.CENTRAL,
     )

@@ -55,7 +55,7 @@ def _sums(plan: ProfilePlan, by_path: dict[str, list[Noised]], path: str) -> NDA
 
 
 def _sizes(plan: ProfilePlan, by_path: dict[str, list[Noised]]) -> Iterator[_Row]:
-    released = {each.path for each in plan.events}
+    released = {event.path for event in plan.events}
     for path, statistic in ((COUNT, Statistic.COUNT), (CLIENTS, Statistic.CLIENTS)):
         if path not in released:
             continue

@@ -94,7 +94,7 @@ class _KeepPointsFn(beam.CombineFn):
         return self._bounded([*accumulator, element])
 
     def merge_accumulators(self, accumulators: Iterable[list]) -> list:
-        return self._bounded([part for each in accumulators for part in each])
+        return self._bounded([part for accumulator in accumulators for part in accumulator])
 
     def extract_output(self, accumulator: list) -> np.ndarray:
         return _lowest(accumulator)[1]

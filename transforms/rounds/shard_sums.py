@@ -148,7 +148,7 @@ class ShardReader:
     ) -> Iterator[ClientBlock]:
         """Yields rows as lattice integers at `bits`, and caches them."""
         frame: Frame = self.state.frame
-        rows = (each._replace(points=_quantized(each.points, frame, bits)) for each in blocks)
+        rows = (block._replace(points=_quantized(block.points, frame, bits)) for block in blocks)
         return cache.filled(self._key(shard, bits), rows)
 
     def _blocks(self, shard: ShardRef) -> Iterator[ClientBlock]:
@@ -183,7 +183,7 @@ def sum_shards(reader: ShardReader, shards: Sequence[ShardRef]) -> NDArray[np.in
     # NumPy takes the interpreter's lock again after every few microseconds, so its threads would only wait.
     n_threads = min(reader.limits.cores, len(shards)) if row_pass.start() else 1
     waiting = _Waiting(shards)
-    with opening_ahead(each.file for each in shards if reader.opens(each)):
+    with opening_ahead(shard.file for shard in shards if reader.opens(shard)):
         if n_threads < 2:
             return _drained(reader, waiting)
         with concurrent.futures.ThreadPoolExecutor(n_threads - 1) as pool:

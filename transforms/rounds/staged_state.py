@@ -120,6 +120,6 @@ def _arrays(staged: StagedArrays) -> dict[str, NDArray[Any]]:
     if hashlib.sha256(content).hexdigest() != staged.digest:
         raise refusal.because("other ones")
     arrays = gate.arrays_of(content, refusal)
-    for each in arrays.values():
-        each.flags.writeable = False
+    for array in arrays.values():
+        array.flags.writeable = False
     return arrays

@@ -91,7 +91,7 @@ def _node(value: Any, raw: bytearray) -> Any:
     if isinstance(value, enum.Enum):
         return {"type": type_name(kind), "member": value.name}
     if dataclasses.is_dataclass(value):
-        fields = {each.name: _node(getattr(value, each.name), raw) for each in dataclasses.fields(value)}
+        fields = {field.name: _node(getattr(value, field.name), raw) for field in dataclasses.fields(value)}
         return {"type": type_name(kind), "fields": fields}
     if isinstance(value, tuple | list):
         return {"type": type_name(kind), "items": [_node(each, raw) for each in value]}
@@ -144,7 +144,7 @@ def _collect(value: Any, sections: dict[str, pydantic.BaseModel]) -> None:
         sections[_section_name(value)] = value
         inside = (each for _, each in value)
     elif dataclasses.is_dataclass(value):
-        inside = (getattr(value, each.name) for each in dataclasses.fields(value))
+        inside = (getattr(value, field.name) for field in dataclasses.fields(value))
     elif isinstance(value, tuple | list):
         inside = value
     for each in inside:

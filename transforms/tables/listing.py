@@ -236,8 +236,8 @@ def write_listing(files: Iterable[ListedFile], path: str) -> Listing:
     """Writes a listing of these files, a line each."""
     digest = hashlib.sha256()
     with STORE.create(path) as target:
-        for each in files:
-            line = json.dumps(list(each)).encode() + b"\n"
+        for file in files:
+            line = json.dumps(list(file)).encode() + b"\n"
             digest.update(line)
             target.write(line)
     return Listing(path, digest.hexdigest())

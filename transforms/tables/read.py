@@ -95,10 +95,10 @@ def _whole_file(file: CsvFile, listed: ListedFile, seal: FileSeal, contract: Tab
 
 def _checked_size(file: RowsFile, group: RowGroup, contract: TableContract, where: str) -> int:
     """Returns the values of a list column of unknown width; refuses few bytes that would fill the memory."""
-    chunks = [file.as_unpacked(each) for each in group.chunks] if isinstance(file, PackedFile) else group.chunks
-    n_values = sum(each.n_values for each in chunks if each.path.startswith(f"{contract.feature_list}."))
+    chunks = [file.as_unpacked(chunk) for chunk in group.chunks] if isinstance(file, PackedFile) else group.chunks
+    n_values = sum(chunk.n_values for chunk in chunks if chunk.path.startswith(f"{contract.feature_list}."))
     decoded = 8 * max(group.n_rows * (contract.n_features or 0), n_values)
-    if decoded > max(_BOMB_BYTES, _BOMB_RATIO * sum(each.n_bytes for each in chunks)):
+    if decoded > max(_BOMB_BYTES, _BOMB_RATIO * sum(chunk.n_bytes for chunk in chunks)):
         raise _bomb(where)
     return n_values if contract.n_features is None else 0
 

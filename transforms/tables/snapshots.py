@@ -266,7 +266,7 @@ def _iceberg_nullable(table: Any, schema: Any, files: Iterable[_DataFile], data:
     pairs = {(field.field_id, field.name) for schema in table.schemas().values() for field in schema.fields}
     times = collections.Counter(number for number, _ in pairs)
     moved = {field.name for field in schema.fields if times[field.field_id] > 1}
-    folders = itertools.chain.from_iterable(each.partition for each in files)
+    folders = itertools.chain.from_iterable(file.partition for file in files)
     return _nullable(schema.as_arrow(), {*valued, *moved, *folders})
 
 

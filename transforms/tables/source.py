@@ -75,7 +75,7 @@ class Source:
             yield from side_by_side(_state, self.files)
         elif manifest is not None and not self.partitions and self.one_of is None:
             folder = self.path.rstrip("/")
-            yield from side_by_side(_state, (join(folder, each.name) for each in manifest.files))
+            yield from side_by_side(_state, (join(folder, file.name) for file in manifest.files))
         else:
             yield from find_files(self.path, self.partitions, one_of=self.one_of)
 
@@ -90,7 +90,7 @@ class Source:
 
 def list_files(path: str, partitions: dict[str, str], setting: str = "data.path") -> list[str]:
     """Returns `find_files` as sorted paths."""
-    return sorted({each.path for each in find_files(path, partitions, setting)})
+    return sorted({file.path for file in find_files(path, partitions, setting)})
 
 
 def find_files(

@@ -50,7 +50,7 @@ class _LocalCentersFn(LeanFn):
 
 
 def _merged(clients: list, n_clusters: int, seed: int) -> np.ndarray:
-    found = sum(len(each.centers) for each in clients)
+    found = sum(len(client.centers) for client in clients)
     if found < n_clusters:
         raise InputError(
             f"n_clusters must be at most the number of centers that clients find, got {n_clusters}; "

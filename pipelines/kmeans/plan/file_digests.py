@@ -81,9 +81,9 @@ def _batches(files: Iterator[ListedFile]) -> Iterator[list[ListedFile]]:
     """Groups small files, since handing one to a thread takes as long as reading it; large files stay alone."""
     batch: list[ListedFile] = []
     n_bytes = 0
-    for each in files:
-        batch.append(each)
-        n_bytes += FileSeal.of_text(each.seal).size
+    for file in files:
+        batch.append(file)
+        n_bytes += FileSeal.of_text(file.seal).size
         if n_bytes >= _BATCH_BYTES or len(batch) == _BATCH_FILES:
             yield batch
             batch, n_bytes = [], 0

@@ -47,15 +47,15 @@ class Replay:
         names = [each.plan.path.rpartition("/")[2] for each in rounds]
         movements = [_movement(name, *pair) for name, pair in zip(names, itertools.pairwise(states), strict=True)]
         n_centers = 0 if states[-1].centers is None else len(states[-1].centers)
-        moved = (each for each in movements if each is not None and len(each.distances) == n_centers)
+        moved = (movement for movement in movements if movement is not None and len(movement.distances) == n_centers)
         return cls(state=states[-1], movements=tuple(moved))
 
     def reordered(self, rows: Sequence[int]) -> "Replay":
         """Returns a copy with the clusters of every movement in another order."""
         order = list(rows)
         movements = tuple(
-            dataclasses.replace(each, distances=each.distances[order], noise=each.noise[order])
-            for each in self.movements
+            dataclasses.replace(movement, distances=movement.distances[order], noise=movement.noise[order])
+            for movement in self.movements
         )
         return dataclasses.replace(self, movements=movements)
 

@@ -114,7 +114,7 @@ def choose_shares(config: FitConfig, server: NDArray[np.float64], protocol: Roun
                 worlds.append(World.of(config, server, number))
                 for each, found in zip(left, costs, strict=True):
                     found.append(_cost(each, worlds[-1], number, protocol))
-            order = np.argsort([np.mean(each) for each in costs], kind="stable")[:kept]
+            order = np.argsort([np.mean(cost) for cost in costs], kind="stable")[:kept]
             left, costs = [left[each] for each in order], [costs[each] for each in order]
     if not np.isfinite(costs[0]).all():
         raise ConfigError(

@@ -194,11 +194,11 @@ def movement_lines(movements: Sequence[Movement], clusters: NDArray[np.int64], u
     """Distances that each of several rounds moved the centers, in this unit."""
     figure = Figure(320)
     chart = figure.chart()
-    distances = np.array([each.distances for each in movements])
+    distances = np.array([movement.distances for movement in movements])
     steps = np.arange(len(movements))
     for way in distances[:, clusters].T:
         chart.line(steps, way, Look(MUTED, 0.8, opacity=0.6))
-    noise = np.sqrt(np.mean(np.array([each.noise for each in movements]) ** 2, axis=1))
+    noise = np.sqrt(np.mean(np.array([movement.noise for movement in movements]) ** 2, axis=1))
     chart.line(steps, np.sqrt(np.mean(distances**2, axis=1)), Look(ACCENT, 2.5, marker="o"), "moved", radius=3.0)
     chart.line(steps, noise, Look(WARM, 2.0, "6 4"), "noise alone")
     every = max(1, len(movements) // 8)
@@ -254,7 +254,7 @@ def _words(tree: CenterTree, names: Sequence[str], groups: int | None) -> str:
         return "No gap between merges stands out, so the tree advises no smaller number of clusters."
     found = tree.cut(groups)
     members = [[names[int(each)] for each in np.flatnonzero(found == first)] for first in np.unique(found)]
-    joined = [", ".join(each) for each in members if len(each) > 1]
+    joined = [", ".join(member) for member in members if len(member) > 1]
     together = f" Together are then: {'; '.join(joined)}." if len(joined) <= _MOST_NAMED else ""
     return (
         f"The widest gap (dashed line) leaves {plural(groups, 'cluster')}: the next merge costs "
@@ -279,8 +279,8 @@ def dendrogram(tree: CenterTree, names: Sequence[str], groups: int | None, shown
     chart.x.log = True
     label_rows(chart, [names[index] for index in order])
     low = float(tree.rises[tree.rises > 0.0].min(initial=1.0)) / 2.0
-    _add_branches(chart, [each for each in branches if not each.in_noise], low, Look(INK, 1.4))
-    _add_branches(chart, [each for each in branches if each.in_noise], low, Look(MUTED, 1.2, "3 3"))
+    _add_branches(chart, [branch for branch in branches if not branch.in_noise], low, Look(INK, 1.4))
+    _add_branches(chart, [branch for branch in branches if branch.in_noise], low, Look(MUTED, 1.2, "3 3"))
     if groups is not None:
         chart.upright(tree.between(groups), Look(WARM, 1.4, "5 4"))
     chart.x.label, chart.y.label = f"root of what a merge adds to the cost, {unit}", "cluster"
@@ -292,10 +292,10 @@ def _add_branches(chart: Chart, branches: Sequence[Branch], low: float, look: Lo
     if not branches:
         return
     along = [
-        ((end, each.height), (place, place))
-        for each in branches
-        for end, place in zip(each.ends, each.places, strict=True)
+        ((end, branch.height), (place, place))
+        for branch in branches
+        for end, place in zip(branch.ends, branch.places, strict=True)
     ]
-    across = [((each.height, each.height), each.places) for each in branches]
+    across = [((branch.height, branch.height), branch.places) for branch in branches]
     x, y = (np.array(ends) for ends in zip(*along, *across, strict=True))
     chart.stems(np.maximum(x, low), y, look)

@@ -303,8 +303,8 @@ def _one_of(stated: PrivacyStatement) -> str:
 
 def _implementation(planned: PlannedFit, stated: PrivacyStatement) -> dict[str, Any]:
     plan, config = planned.plan, planned.config
-    releases = [each for part in plan.rounds for each in part.releases]
-    mechanisms = " and ".join(sorted({_NOISE[each.spec.mechanism] for each in releases}))
+    releases = [release for part in plan.rounds for release in part.releases]
+    mechanisms = " and ".join(sorted({_NOISE[release.spec.mechanism] for release in releases}))
     encoded = (
         "" if planned.contract.encoder is None else "; encodings are written in the job or learned from public data"
     )
@@ -336,7 +336,7 @@ def _shares(planned: PlannedFit) -> str:
 
 def _computed(planned: PlannedFit, releases: Sequence[ReleasePlan]) -> str:
     """Describes the post-processing: the content of the releases, and the public facts used with them."""
-    says = "; ".join(dict.fromkeys(meaning_of(each.spec).tells for each in releases))
+    says = "; ".join(dict.fromkeys(meaning_of(release.spec).tells for release in releases))
     public = ["the settings of the job"]
     public += ["the server data"] if planned.config.server_data is not None else []
     public += [] if planned.previous is None else [f"the release of run {planned.previous.run_id}"]

@@ -94,13 +94,13 @@ class FitView:
     def size_noise(self) -> str:
         """Two noise stddevs of a noisy size, or their range, as text."""
         ends = self.size_stddevs.min(), self.size_stddevs.max()
-        low, high = ("unknown" if math.isnan(each) else at_most(2.0 * each) for each in ends)
+        low, high = ("unknown" if math.isnan(end) else at_most(2.0 * end) for end in ends)
         return low if low == high else f"{low} to {high}"
 
     @property
     def in_two_stddevs(self) -> str:
         """Share of noise within two stddevs, in words: 95.4% for Gaussian and 94.1% for Laplace noise."""
-        laplace = any(each.plan.spec.mechanism is Mechanism.DISCRETE_LAPLACE for each in self.releases)
+        laplace = any(release.plan.spec.mechanism is Mechanism.DISCRETE_LAPLACE for release in self.releases)
         return "18 of 20 cases" if laplace else "19 of 20 cases"
 
     @property

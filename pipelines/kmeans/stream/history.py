@@ -86,7 +86,7 @@ class History:
     @property
     def x(self) -> NDArray[np.float64]:
         """Indices of the windows, shape (n,)."""
-        return np.array([each.index for each in self.windows], dtype=np.float64)
+        return np.array([window.index for window in self.windows], dtype=np.float64)
 
     def largest(self, most: int) -> list[int]:
         """Numbers of the clusters with the largest noisy sizes in the last window, ascending."""
@@ -95,13 +95,13 @@ class History:
 
     def values(self, field: str, number: int) -> NDArray[np.float64]:
         """Values of a field for one cluster in each window, shape (n,); NaN if unknown."""
-        found = [getattr(each, field).get(number) for each in self.windows]
+        found = [getattr(window, field).get(number) for window in self.windows]
         return np.array([np.nan if value is None else value for value in found], dtype=np.float64)
 
     def path(self, number: int) -> NDArray[np.float64]:
         """Center of a cluster in each window, shape (n, d), feature units; NaN if the window has no such cluster."""
         unknown = np.full(len(self.features), np.nan)
-        return np.stack([each.centers.get(number, unknown) for each in self.windows])
+        return np.stack([window.centers.get(number, unknown) for window in self.windows])
 
     def in_units(self, number: int, feature: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Coordinate of a center in each window and its noise stddev, both in the unit of the column.
@@ -115,14 +115,14 @@ class History:
     @property
     def overall(self) -> "History":
         """The whole epoch so far: every `every`th window and the last one."""
-        return self._part([each.index % self.every == 0 or each is self.last for each in self.windows])
+        return self._part([window.index % self.every == 0 or window is self.last for window in self.windows])
 
     @property
     def recent(self) -> "History | None":
         """The last `LAST` windows; None if all windows are shown anyway."""
         if self.every == 1:
             return None
-        return self._part([each.index > self.last.index - LAST for each in self.windows])
+        return self._part([window.index > self.last.index - LAST for window in self.windows])
 
     def _part(self, kept: list[bool]) -> "History":
         windows = tuple(itertools.compress(self.windows, kept))

@@ -183,7 +183,7 @@ def _drift(history: History) -> list[Block]:
         text = f"Clusters that drift in the last window: {', '.join(map(str, drifting))}."
     level = Level.GOOD if seen and not drifting else Level.NOTE
     blocks: list[Block] = [Notice(level=level, text=text, badge=Badge.RELEASED)]
-    if any(score is not None for each in history.windows for score in each.scores.values()):
+    if any(score is not None for window in history.windows for score in window.scores.values()):
         blocks += [
             plot(
                 f"drift{end}",
@@ -217,13 +217,13 @@ def _budget(history: History, left: str, rest: int) -> Section:
 def _table(history: History, unit: str) -> Section:
     rows = tuple(
         (
-            each.date,
-            f"{sum(each.sizes.values()):,.0f}",
+            window.date,
+            f"{sum(window.sizes.values()):,.0f}",
             f"{2.0 * stddev:,.4g}",
-            _largest(each.noise),
-            _largest(each.scores),
+            _largest(window.noise),
+            _largest(window.scores),
         )
-        for each, stddev in zip(reversed(history.windows), reversed(history.size_stddevs.tolist()), strict=True)
+        for window, stddev in zip(reversed(history.windows), reversed(history.size_stddevs.tolist()), strict=True)
     )
     table = Table(
         title="Windows",

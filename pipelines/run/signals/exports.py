@@ -115,7 +115,7 @@ def prometheus_text(
 
 def _outermost(runs: list[RunMeasures]) -> tuple[str, str]:
     """Job and id of the outermost run in progress."""
-    found = next((each for each in runs if each.ended is None), None)
+    found = next((run for run in runs if run.ended is None), None)
     return ("", "") if found is None else (found.job, found.run_id)
 
 
@@ -135,7 +135,7 @@ def _number(value: float) -> str:
 def _for_operator(code: int | None) -> dict[str, Any]:
     """All metrics: those of each run, and those outside of runs."""
     outside = _plain(MEASURES.outside.samples)
-    return {"written": int(time.time()), "exit_code": code, "runs": [_run(each) for each in MEASURES.runs]} | outside
+    return {"written": int(time.time()), "exit_code": code, "runs": [_run(run) for run in MEASURES.runs]} | outside
 
 
 def _run(found: RunMeasures) -> dict[str, Any]:

@@ -89,9 +89,9 @@ class Memory:
         if remainder or not size or list(zip(ages, clusters, strict=True)) != expected:
             raise MalformedError("other clusters or runs")
         vectors = (_vectors(table.column(name), n_features) for name in ("origin", "noisy_sum"))
-        origins, sums = (each.reshape(size, len(numbers), n_features)[::-1] for each in vectors)
+        origins, sums = (vector.reshape(size, len(numbers), n_features)[::-1] for vector in vectors)
         scalars = (table.column(name).to_numpy() for name in ("noisy_count", "sum_stddev", "count_stddev"))
-        counts, sums_stddevs, counts_stddevs = (each.reshape(size, len(numbers))[::-1] for each in scalars)
+        counts, sums_stddevs, counts_stddevs = (scalar.reshape(size, len(numbers))[::-1] for scalar in scalars)
         stddevs = np.stack([sums_stddevs, counts_stddevs])
         if not (np.isfinite(counts).all() and np.isfinite(stddevs).all() and (stddevs > 0.0).all()):
             raise MalformedError("noise of no size")

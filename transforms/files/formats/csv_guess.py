@@ -86,11 +86,11 @@ def look(source: Any, name: str, given: CsvConfig) -> Look | Undecided:
     texts, arrow = file.first_texts(_LOOKED_BYTES, _WORDS)
     cells = {column: _Cells.of(texts[column]) for column in texts.column_names if column}
     open_ones = "decimal" not in given.model_fields_set
-    readings = [each for each in _readings() if open_ones or each.decimal == given.decimal]
+    readings = [reading for reading in _readings() if open_ones or reading.decimal == given.decimal]
     marks = _marks(cells, readings)
     if isinstance(marks, Undecided):
         return marks
-    types = {column: _type(each, marks, arrow.field(column).type) for column, each in cells.items()}
+    types = {column: _type(cell, marks, arrow.field(column).type) for column, cell in cells.items()}
     numbers = [column for column, kind in types.items() if pa.types.is_floating(kind) or pa.types.is_integer(kind)]
     words = {word for column in numbers for word in cells[column].words} | set(given.null_values)
     settings = {
@@ -152,8 +152,8 @@ def _marks(cells: Mapping[str, _Cells], readings: Sequence[CsvForm]) -> CsvForm 
     """Returns the reading in which most cells of every column are numbers; the plainest if several agree."""
     counts = {
         column: good
-        for column, each in cells.items()
-        if any(map(each.are_most, good := [each.n_good(reading) for reading in readings]))
+        for column, cell in cells.items()
+        if any(map(cell.are_most, good := [cell.n_good(reading) for reading in readings]))
     }
     best = [place for place in range(len(readings)) if all(good[place] == max(good) for good in counts.values())]
     decimals = {readings[place].decimal for place in best}

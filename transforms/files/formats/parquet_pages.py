@@ -45,8 +45,8 @@ class Pages(NamedTuple):
 def sum_of(pages: Iterable[Pages]) -> Pages:
     """Returns the memory for several columns that are read at once."""
     held = n_bytes = longest = 0
-    for each in pages:
-        held, n_bytes, longest = held + each.held, n_bytes + each.n_bytes, longest + each.longest
+    for page in pages:
+        held, n_bytes, longest = held + page.held, n_bytes + page.n_bytes, longest + page.longest
     return Pages(held, n_bytes, longest)
 
 
@@ -72,7 +72,7 @@ def check_apart(chunks: Iterable[Chunk], end: int) -> None:
       end: offset at which the pages of the file end.
     """
     last = 0
-    for start, n_bytes in sorted((each.start, each.n_bytes) for each in chunks if each.n_values):
+    for start, n_bytes in sorted((chunk.start, chunk.n_bytes) for chunk in chunks if chunk.n_values):
         if start < last or start + n_bytes > end:
             raise MalformedError("columns that are not in it, or several in one place")
         last = start + n_bytes

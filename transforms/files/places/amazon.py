@@ -131,7 +131,7 @@ class _AmazonStore:
                 # It drops a trailing one, too; the object whose name has none comes first.
                 found.setdefault(each["path"], each)
         except obstore.exceptions.InvalidPathError:
-            found = {each["path"]: each for each in _pages_with_odd_names(bucket, start)}
+            found = {name["path"]: name for name in _pages_with_odd_names(bucket, start)}
         for each in found.values():
             path = f"{_SCHEME}{bucket}/{each['path']}"
             # An empty object may be the mark of a folder, whose name has lost its slash.

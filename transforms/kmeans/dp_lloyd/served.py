@@ -94,8 +94,8 @@ def _reach(rows: NDArray[np.float64], k: int, seed: int) -> float:
     """Returns the distance from most rows to the nearest center that k-means finds without them."""
     fold = np.arange(len(rows)) % _FOLDS
     squared = np.zeros(len(rows))
-    for each in range(_FOLDS):
-        kept = rows[fold != each]
+    for index in range(_FOLDS):
+        kept = rows[fold != index]
         centers = seeding.weighted_kmeans(kept, np.ones(len(kept)), k, _RESTARTS, seed).centers
-        squared[fold == each] = NearestCenters.of(centers).rows(rows[fold == each]).squared
+        squared[fold == index] = NearestCenters.of(centers).rows(rows[fold == index]).squared
     return math.sqrt(float(np.quantile(squared, _REACH)))

@@ -80,7 +80,7 @@ def samples_rows(config: FitConfig) -> bool:
 
 def _for_sampled_rows(spec: RoundSpec) -> RoundSpec:
     """Returns the round if one added row may replace another, so that neighbors differ by a row more and a row less."""
-    releases = tuple(dataclasses.replace(each, sensitivity=_replacing(each)) for each in spec.releases)
+    releases = tuple(dataclasses.replace(release, sensitivity=_replacing(release)) for release in spec.releases)
     return dataclasses.replace(spec, releases=releases)
 
 

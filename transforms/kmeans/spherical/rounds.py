@@ -62,7 +62,7 @@ def rounds(config: SphericalFit, plan: PrivacyPlan) -> tuple[Round, ...]:
     bits = lattice.SUM_BITS if config.names is None else None
     *steps, last = plan.rounds
     return (
-        *(Round(each, sums_statistic, sums_step, bits) for each in steps),
+        *(Round(step, sums_statistic, sums_step, bits) for step in steps),
         Round(last, names_statistic, names_step, bits),
     )
 

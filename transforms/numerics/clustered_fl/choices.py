@@ -37,11 +37,11 @@ def scores(
     found = np.zeros(len(candidates), dtype=np.int64)
     for start in range(0, len(rows.labels), BLOCK_ROWS):
         block, labels = rows.features[start : start + BLOCK_ROWS], rows.labels[start : start + BLOCK_ROWS]
-        for index, each in enumerate(candidates):
+        for index, candidate in enumerate(candidates):
             if by_loss:
-                found[index] += int(model.gains(each, block, labels).sum())
+                found[index] += int(model.gains(candidate, block, labels).sum())
             else:
-                found[index] += int((model.predictions(each, block) == labels).sum())
+                found[index] += int((model.predictions(candidate, block) == labels).sum())
     return found
 
 

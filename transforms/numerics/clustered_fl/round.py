@@ -281,7 +281,7 @@ def _answered(
     """Returns the state in which clients that take the same offer share a model, which starts as their mean."""
     asked = np.flatnonzero(before.offered >= 0)
     silos = [federation.silos[client] for client in asked]
-    stddevs, n_rows = (np.array([getattr(each, name) for each in silos]) for name in ("choice_stddev", "n_rows"))
+    stddevs, n_rows = (np.array([getattr(silo, name) for silo in silos]) for name in ("choice_stddev", "n_rows"))
     one_group = before.round_number == federation.clustering.offer_rounds[0]
     taken = asked[takers(answers[asked], n_rows, stddevs, one_group=one_group)]
     groups = state.assignments.copy()

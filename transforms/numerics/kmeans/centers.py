@@ -188,4 +188,4 @@ def last_means(releases: Sequence[Release], n_clusters: int) -> NoisyMeans | Non
 
 def released_as(releases: Sequence[Release], role: Role) -> Release | None:
     """Returns the last release of a role; None if there is none."""
-    return next((each for each in reversed(releases) if meaning_of(each.plan.spec).role is role), None)
+    return next((release for release in reversed(releases) if meaning_of(release.plan.spec).role is role), None)

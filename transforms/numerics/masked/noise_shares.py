@@ -127,4 +127,4 @@ def stated(releases: Sequence[Release], counted: int, n_present: int) -> tuple[R
     """Returns releases whose plans state the noise of all shares in them, of which the accountant counts `counted`."""
     factor = math.sqrt(n_present / counted)
     plans = (dataclasses.replace(each.plan, noise_multiplier=each.plan.noise_multiplier * factor) for each in releases)
-    return tuple(dataclasses.replace(each, plan=plan) for each, plan in zip(releases, plans, strict=True))
+    return tuple(dataclasses.replace(release, plan=plan) for release, plan in zip(releases, plans, strict=True))

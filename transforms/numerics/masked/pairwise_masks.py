@@ -51,13 +51,13 @@ def recovered(
     Raises:
       ProtocolError: if an owner has too few shares, or no successive shares give its secret.
     """
-    if any(len(each) < threshold for each in answers.values()):
+    if any(len(answer) < threshold for answer in answers.values()):
         raise NotYetError(
             f"at least {threshold} neighbors of every client must hand out shares, got fewer; wait for more of them."
         )
     if not answers:
         return {}
-    found = _combined([each[:threshold] for each in answers.values()])
+    found = _combined([answer[:threshold] for answer in answers.values()])
     secrets = dict(zip(answers, found, strict=False))
     wrong = [owner for owner in answers if owner not in secrets or not is_secret(secrets[owner], owner)]
     return secrets | {owner: _secret(answers[owner], threshold, owner, is_secret) for owner in wrong}

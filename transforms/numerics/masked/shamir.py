@@ -40,8 +40,8 @@ def split(
     _check_points(points)
     coefficients = stream.residues(PRIME, n * N_LIMBS * (threshold - 1)).reshape(threshold - 1, n, 1, N_LIMBS)
     shares = np.zeros((n, n_shares, N_LIMBS), dtype=np.int64)
-    for each in coefficients:
-        shares = (shares + each) * points[:, :, None] % PRIME
+    for coefficient in coefficients:
+        shares = (shares + coefficient) * points[:, :, None] % PRIME
     return (shares + _limbs(secrets)[:, None, :]) % PRIME
 
 

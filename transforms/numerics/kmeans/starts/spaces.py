@@ -61,8 +61,8 @@ def _prefers(raw: bytes, n_features: int, n_clusters: int) -> bool:
     with one_thread():
         for _ in range(REPEATS):
             fold = rng.permutation(len(points)) % FOLDS
-            for each in range(FOLDS):
-                held = fold == each
+            for index in range(FOLDS):
+                held = fold == index
                 gains[held] += _gains(points[~held], points[held], n_clusters)
             # Most data are clear after the first folds, and a small job waits for the result.
             if _lead(gains) <= 0.0:
@@ -87,5 +87,5 @@ def _held_out(
 ) -> NDArray[np.float64]:
     """Returns squared distances of held-out points to means of clusters that k-means finds in a view of the others."""
     labels = seeding.weighted_kmeans(view, np.ones(len(view)), n_clusters, RESTARTS, 0).labels
-    means = (points[labels == each].mean(axis=0) for each in np.unique(labels))
+    means = (points[labels == label].mean(axis=0) for label in np.unique(labels))
     return np.min([((held - mean) ** 2).sum(axis=1) for mean in means], axis=0)
