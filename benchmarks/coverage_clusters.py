@@ -51,8 +51,8 @@ def of_starts(seed: int) -> Found:
     costs = [_cost(rows, centers) for centers in (view.result.model.centers, kinds.MEANS)]
     if costs[0] > FAILED * costs[1]:
         said = report_warnings.warnings(view, report_warnings.run_checks(view))
-        told = any(each.level is Level.WARNING for each in said)
-        return {"failed starts reported": (int(told), 1)}
+        warned = any(each.level is Level.WARNING for each in said)
+        return {"failed starts reported": (int(warned), 1)}
     if costs[0] > GOOD * costs[1]:
         return {}  # It has found the clusters, but not where they are.
     return {"clusters denied": (int(bool(assumptions.of_clouds(view))), 1)}

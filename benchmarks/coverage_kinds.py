@@ -172,22 +172,22 @@ def of_rows(job: Job, rows: Rows, key: bytes) -> tuple[Found, ClusterModel]:
     return within(model, *truth_of(before, rows)), model
 
 
-def told_of(view: FitView, rows: Rows) -> Found:
+def outstanding_of(view: FitView, rows: Rows) -> Found:
     """How many features by which a page says that clusters stand out are false: on the other side of the mean."""
     labels, there, centers = nearest(rows, view.result.model.centers), view.summary.found, view.summary.centers
     own = [rows[labels == index] for index in range(len(there))]
     truth = np.stack([part.mean(axis=0) if len(part) else center for part, center in zip(own, centers, strict=True)])
     offsets = truth - truth[there].mean(axis=0)
-    told = [(index, *each) for index in np.flatnonzero(there) for each in view.summary.outstanding(int(index), 3)]
-    false = sum(offsets[index, feature] * sign <= 0.0 for index, feature, sign in told)
-    return {"false features": (int(false), len(told))}
+    named = [(index, *each) for index in np.flatnonzero(there) for each in view.summary.outstanding(int(index), 3)]
+    false = sum(offsets[index, feature] * sign <= 0.0 for index, feature, sign in named)
+    return {"false features": (int(false), len(named))}
 
 
 def fitted(algorithm: str, seed: int, /, **more: Any) -> Found:
     """A fit at record level: its intervals, and what its page says."""
     job, rows = job_of(algorithm, **more), mixture(seed)
     found, model = of_rows(job, rows, key_of("record", algorithm, seed))
-    return found | told_of(job.view(model), rows)
+    return found | outstanding_of(job.view(model), rows)
 
 
 _JOBS: dict[str, Job] = {}
@@ -238,7 +238,7 @@ def of_clients(algorithm: str, seed: int, /, **more: Any) -> Found:
         moved = exact[: sums.values.size].reshape(sums.values.shape)[:k] * sums.lattice_unit
         middle = model.noisy_means - sums.decoded[:k] / np.maximum(model.noisy_sizes, counts.stddev)[:, None]
         means = middle + moved / np.maximum(sizes, 1e-9)[:, None]
-    return within(model, sizes, means) | told_of(job.view(model), block.points)
+    return within(model, sizes, means) | outstanding_of(job.view(model), block.points)
 
 
 TREE: dict[str, Any] = {"tree": {"radius": 1.0, "center": [0.5] * N_FEATURES}}
@@ -256,7 +256,7 @@ def of_trees(unit: str, seed: int) -> Found:
     members = (labels[:, None] == np.arange(model.n_clusters)).T.astype(np.float64)
     sizes = members @ weights
     means = members @ parts / np.maximum(sizes, 1e-9)[:, None] + job.fit.initial.frame.lattice.center
-    return within(model, sizes, means) | told_of(job.view(model), block.points)
+    return within(model, sizes, means) | outstanding_of(job.view(model), block.points)
 
 
 WIDE = 24

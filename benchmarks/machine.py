@@ -34,10 +34,10 @@ def heading(title: str) -> list[str]:
 def write(lines: Sequence[str], out: Path) -> None:
     """Writes results, with the wall and CPU seconds since `begin` in their head."""
     wall, cpu = (now - then for now, then in zip(_clocks(), _begun, strict=True))
-    told = []
+    timed = []
     for line in lines:
-        told += [line, f"- took: {wall:.1f} s, {cpu:.1f} s of CPU"] if line.startswith(_COMMIT) else [line]
-    out.write_text("\n".join(told).rstrip() + "\n")
+        timed += [line, f"- took: {wall:.1f} s, {cpu:.1f} s of CPU"] if line.startswith(_COMMIT) else [line]
+    out.write_text("\n".join(timed).rstrip() + "\n")
 
 
 def begin() -> None:

@@ -219,7 +219,7 @@ def client_stream(desk: Desk, name: str) -> Digests:
 
 
 def _stream(desk: Desk, name: str, start: str, settings: Settings, contract: Settings) -> Digests:
-    """An epoch with a new ledger, and rolls of its own."""
+    """An epoch with a new ledger, and client lists of its own."""
     ledger = (desk.folder / name.replace("stream", "days")).with_suffix(".sqlite")
     ledger.unlink(missing_ok=True)
     shutil.rmtree(f"{ledger}.rolls", ignore_errors=True)

@@ -34,8 +34,8 @@ def cells(found: Results, systems: Sequence[str], marks: dict[str, str]) -> Iter
                 means = {each: interval(ratios[name, each]) for each in systems if (name, each) in ratios}
                 apart = "apart" if means[best][2] < means[US][1] else "overlap"
                 fair = min((each for each in standing if each in means), key=lambda each: means[each][0], default=US)
-                told = f"{marked([best], marks)[0]} {means[best][0]:.4g} | {apart} | {fair} | {means[fair][0]:.4g}"
-                yield f"| {name} | {epsilon:g} | {means[US][0]:.4g} | {told} |"
+                scored = f"{marked([best], marks)[0]} {means[best][0]:.4g} | {apart} | {fair} | {means[fair][0]:.4g}"
+                yield f"| {name} | {epsilon:g} | {means[US][0]:.4g} | {scored} |"
 
 
 def why(found: Results, staged: Results, systems: Sequence[str], marks: dict[str, str]) -> Iterator[str]:

@@ -38,12 +38,12 @@ _HOW_CELLS = (
 
 def lines(systems: dict[str, ModuleType], options: Any) -> list[str]:
     """Markdown lines of the whole page."""
-    told = list(verdicts.measured(systems, options.attacks or verdicts.attacks(), options))
-    marks = marks_of(told)
+    scored = list(verdicts.measured(systems, options.attacks or verdicts.attacks(), options))
+    marks = marks_of(scored)
     found = list(cells.measured(systems, options))
     staged = cells.measured({US: systems[US]} if US in systems else {}, options, stages.DOORS)
     ranked = [name for name, each in systems.items() if each.CLAIM is not None]
-    page = [*machine.heading("The arena"), *_systems(systems, found), *_sets(found), *_commands(found, told)]
+    page = [*machine.heading("The arena"), *_systems(systems, found), *_sets(found), *_commands(found, scored)]
     page += ["## Ranks by regime", "", _HOW_RANKED, ""]
     for epsilon in options.epsilons:
         page += [*ranks.regime_table(found, ranked, epsilon, marks), ""]
@@ -53,13 +53,13 @@ def lines(systems: dict[str, ModuleType], options: Any) -> list[str]:
     page += ["## Cells that Dapple loses", "", *lost.cells(found, ranked, marks), ""]
     page += ["### Why", "", *lost.why(found, list(staged), ranked, marks), ""]
     page += ["## Cells without an answer", "", *missing(found), ""]
-    return [*page, "## Claimed and refuted", "", *claims(told)]
+    return [*page, "## Claimed and refuted", "", *claims(scored)]
 
 
-def marks_of(told: Results) -> dict[str, str]:
+def marks_of(scored: Results) -> dict[str, str]:
     """Marks of systems whose claim of one run is refuted."""
     found: dict[str, str] = {}
-    for verdict in told:
+    for verdict in scored:
         if verdict["attack"] in OF_TWO_RUNS or not _is_refuted(verdict):
             continue
         rows = {pair.case: pair.with_canary[-1] for pair in verdicts.loaded(verdict["attack"]).PAIRS}
@@ -82,10 +82,10 @@ def _is_refuted(verdict: dict[str, Any]) -> bool:
 def _systems(systems: dict[str, ModuleType], found: Results) -> Iterator[str]:
     yield from ("## Systems", "", "| system | from | claims | as it was run | draws of a cell |", "| --- " * 5 + "|")
     for each in systems.values():
-        told = environments.settings_of(each)
-        drawn = collections.Counter((one["name"], one["epsilon"]) for one in found if one["system"] == told.title)
+        scored = environments.settings_of(each)
+        drawn = collections.Counter((one["name"], one["epsilon"]) for one in found if one["system"] == scored.title)
         draws = " to ".join(dict.fromkeys(str(end(drawn.values())) for end in (min, max))) if drawn else "-"
-        yield f"| {told.title} | {told.source} | {each.CLAIM or 'nothing'} | {told.what} | {draws} |"
+        yield f"| {scored.title} | {scored.source} | {each.CLAIM or 'nothing'} | {scored.what} | {draws} |"
     yield ""
 
 
@@ -98,14 +98,14 @@ def _sets(found: Results) -> Iterator[str]:
     yield from ("", f"Sets with more than {sets.MOST_ROWS:,} rows are sub-sampled to as many.", "")
 
 
-def _commands(found: Results, told: Results) -> Iterator[str]:
+def _commands(found: Results, scored: Results) -> Iterator[str]:
     yield from ("## Commands", "", "Environments, then all cells, then all attacks; each goes on where it was stopped:")
     yield from ("", "```console", "python -m benchmarks.arena build", "python -m benchmarks.arena cells --data data")
     yield from ("python -m benchmarks.arena attacks", "python -m benchmarks.arena stages --data data", "```", "")
     asked = [
         f"cells {each['system']} --sets {each['name']} --epsilons {each['epsilon']:g} --data data" for each in found
     ]
-    asked += [f"attacks {each['system']} --attacks {each['attack']}" for each in told]
+    asked += [f"attacks {each['system']} --attacks {each['attack']}" for each in scored]
     yield from ("<details><summary>One for each cell of the tables below</summary>", "", "```console")
     yield from (f"python -m benchmarks.arena {words}" for words in dict.fromkeys(asked))
     yield from ("```", "", "</details>", "")

@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks import data
 from benchmarks.arena import environments
-from benchmarks.arena.attacks.neighbors import Asked, Fits, Told
+from benchmarks.arena.attacks.neighbors import Asked, Fits, Scored
 from benchmarks.arena.cells import Kept, digest
 
 FAILURE = 1e-3
@@ -43,7 +43,7 @@ def loaded(name: str) -> ModuleType:
     return importlib.import_module(f"benchmarks.arena.attacks.{name}")
 
 
-def bound_of(told: Told) -> float:
+def bound_of(scored: Scored) -> float:
     """The lower bound on epsilon that scores give: score, threshold and direction from a third of the runs.
 
     The choice needs no confidence, so it is made at one that few runs can reach; only what is counted on the rest has
@@ -51,19 +51,22 @@ def bound_of(told: Told) -> float:
     """
     from tests.scenes import audit
 
-    pairs = [*zip(told.without, told.with_canary, strict=True), *zip(-told.with_canary, -told.without, strict=True)]
-    n_choice = told.without.shape[1] // 3
-    found = [audit._best_threshold(low[:n_choice], high[:n_choice], told.delta, CHOICE) for low, high in pairs]
+    pairs = [
+        *zip(scored.without, scored.with_canary, strict=True),
+        *zip(-scored.with_canary, -scored.without, strict=True),
+    ]
+    n_choice = scored.without.shape[1] // 3
+    found = [audit._best_threshold(low[:n_choice], high[:n_choice], scored.delta, CHOICE) for low, high in pairs]
     index = int(np.argmax([bound for bound, _ in found]))
     low, high = (scores[n_choice:] for scores in pairs[index])
     hits, alarms = (np.array([np.count_nonzero(scores >= found[index][1])]) for scores in (high, low))
-    return float(audit.epsilon_lower_bounds(hits, alarms, len(low), told.delta, FAILURE / COMPARISONS)[0])
+    return float(audit.epsilon_lower_bounds(hits, alarms, len(low), scored.delta, FAILURE / COMPARISONS)[0])
 
 
-def most_of(told: Told) -> float:
+def most_of(scored: Scored) -> float:
     """The bound that as many runs give if the test that is chosen never errs: no epsilon above it can be shown."""
-    n_runs = told.without.shape[1]
-    apart = told._replace(without=np.zeros((1, n_runs)), with_canary=np.ones((1, n_runs)))
+    n_runs = scored.without.shape[1]
+    apart = scored._replace(without=np.zeros((1, n_runs)), with_canary=np.ones((1, n_runs)))
     return bound_of(apart)
 
 
@@ -111,13 +114,13 @@ def _verdicts(system: ModuleType, asked: dict[str, list[Asked]], home: Path) -> 
 
 def _verdict(system: ModuleType, name: str, asked: Sequence[Asked], fits: list[Fits]) -> dict[str, Any]:
     """What an attack found."""
-    told = list(loaded(name).told(system, asked, fits))
+    scored = list(loaded(name).scored(system, asked, fits))
     found = [
         {"case": each.case, "claim": each.claim, "bound": round(bound_of(each), 2), "most": round(most_of(each), 2)}
-        for each in told
+        for each in scored
     ]
     errors = sorted({str(error) for each in fits for error in each["error"] if str(error)})
     return {"system": system.TITLE, "attack": name, "cases": found, "errors": errors[:3]} | {
-        "runs": max((each.without.shape[1] for each in told), default=len(fits[0]["seconds"])),
+        "runs": max((each.without.shape[1] for each in scored), default=len(fits[0]["seconds"])),
         "seconds": round(float(sum(np.sum(each["seconds"]) for each in fits)), 1),
     }

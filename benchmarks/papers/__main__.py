@@ -44,8 +44,8 @@ def table(times: Mapping[str, float]) -> list[str]:
         cells = [name, each.paper, each.shows, f"`{each.command}`", each.result or "-", str(times.get(name, "-"))]
         lines.append(f"| {' | '.join(cells)} |")
     total = sum(times.values())
-    told = f"{len(times)} with a known time, {total:.0f} s ({total / 60:.0f} minutes) together."
-    return [*lines, "", f"{len(FIGURES)} commands; {told}"]
+    timed = f"{len(times)} with a known time, {total:.0f} s ({total / 60:.0f} minutes) together."
+    return [*lines, "", f"{len(FIGURES)} commands; {timed}"]
 
 
 if __name__ == "__main__":

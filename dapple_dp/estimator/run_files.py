@@ -17,7 +17,7 @@ from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE, RELEASES_FILE, RunManifest
 from dapple_dp.schemas.tables.encoded_column import BoundedColumn, FilledColumn, ScaledColumn
 from dapple_dp.schemas.tables.encoder import Encoder
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.file_bytes import table_bytes
 from dapple_dp.transforms.files.stores import join
 
@@ -38,7 +38,7 @@ def _files(run: ReleasedRun) -> dict[str, bytes]:
 
 def _raw(folder: str, name: str) -> bytes:
     rule = f"{folder} must be the output folder of a finished private fit, with {name}"
-    return gate.read_bytes(join(folder, name), Refusal(kind=ConfigError, rule=rule, remedy="check the path"))
+    return untrusted.read_bytes(join(folder, name), Refusal(kind=ConfigError, rule=rule, remedy="check the path"))
 
 
 def _content(raw: bytes, name: str) -> dict[str, Any]:

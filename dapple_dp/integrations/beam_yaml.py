@@ -29,10 +29,10 @@ from dapple_dp.schemas.settings.json_schema import NumberedContent
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE
 from dapple_dp.schemas.trusted_zone.job_configs import CLUSTER
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.file_bytes import write_bytes
-from dapple_dp.transforms.files.gate import TableForm
 from dapple_dp.transforms.files.stores import STORE, join
+from dapple_dp.transforms.files.untrusted import TableForm
 
 
 class Center(NamedTuple):
@@ -84,7 +84,7 @@ class _JobFn(beam.DoFn):
             return False
         rule = f"output must be new, or hold run {self._run_id} of the same settings"
         refusal = Refusal(kind=ConfigError, rule=rule, remedy="choose another output and another run_id")
-        found = gate.read_json(path, _RunName, refusal)
+        found = untrusted.read_json(path, _RunName, refusal)
         wanted = (self._run_id, config_digest(WORDS[self._word].loaded(self._settings)))
         if (found.run_id, found.config_digest) != wanted:
             raise refusal.because(f"another run in {self._output}")
@@ -102,7 +102,7 @@ class _JobFn(beam.DoFn):
         if self._word == "encode":
             return [ReportsFolder(join(self._output, REPORTS_FOLDER), self._run_id)]
         path = join(self._output, CENTERS_FILE)
-        table = gate.read_table(path, gate.staged_refusal(path), TableForm.by_size()).select(Center._fields)
+        table = untrusted.read_table(path, untrusted.staged_refusal(path), TableForm.by_size()).select(Center._fields)
         return [Center(**row) for row in table.to_pylist()]
 
 

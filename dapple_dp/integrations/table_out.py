@@ -23,9 +23,9 @@ from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE, RunManifest
 from dapple_dp.schemas.settings.yaml_text import path_text
 from dapple_dp.schemas.tables.columns import plain
-from dapple_dp.transforms.files import gate
-from dapple_dp.transforms.files.gate import TableForm
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.stores import join
+from dapple_dp.transforms.files.untrusted import TableForm
 
 RUN_ID, RUN_DIGEST = "run_id", "run_digest"
 
@@ -145,7 +145,7 @@ def read_rows(run: str | os.PathLike[str]) -> WrittenRows:
     run = path_text(run, "run")
     rule = f"run must be the output folder of a finished fit, decode or assign, with {MANIFEST}"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="check the path")
-    raw = gate.read_bytes(join(run, MANIFEST), refusal)
+    raw = untrusted.read_bytes(join(run, MANIFEST), refusal)
     manifest, digest = json_schema.parse_as(raw, _Named, refusal), hashlib.sha256(raw).hexdigest()
     assigned = sorted(name for name in manifest.files if name.startswith(f"{ASSIGNMENTS}/"))
     names = [CENTERS_FILE] if CENTERS_FILE in manifest.files else assigned
@@ -164,10 +164,10 @@ def read_rows(run: str | os.PathLike[str]) -> WrittenRows:
 
 
 def _file(run: str, name: str, manifest: RunManifest, refusal: Refusal) -> pa.Table:
-    content = gate.read_bytes(join(run, name), refusal)
+    content = untrusted.read_bytes(join(run, name), refusal)
     if hashlib.sha256(content).hexdigest() != manifest.files[name]:
         raise ConfigError(f"{name} in {run} must be the file that the job wrote, got another; run the job again.")
-    return gate.table_of(content, refusal, TableForm.by_size()).replace_schema_metadata(None)
+    return untrusted.table_of(content, refusal, TableForm.by_size()).replace_schema_metadata(None)
 
 
 def _storable(column: pa.ChunkedArray) -> pa.ChunkedArray:

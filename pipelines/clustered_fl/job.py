@@ -56,7 +56,7 @@ from dapple_dp.schemas.privacy.statement import KEY_STREAM, computational
 from dapple_dp.schemas.settings.digest import config_digest
 from dapple_dp.transforms.clustered_fl.judge_models import ClientModels, JudgeModels
 from dapple_dp.transforms.clustered_fl.rounds import FederatedProtocol, TrainingSetup
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.file_bytes import table_bytes
 from dapple_dp.transforms.files.stores import STORE, join
 from dapple_dp.transforms.privacy.key_files import key_digest
@@ -114,7 +114,7 @@ def judge(
     with staged_listing(evaluation_source(evaluation.path, evaluation.csv), folder) as source:
         add = functools.partial(_build_judgment, planned=planned, used=used, source=source, path=path)
         run_graph(add, options, TRUSTED_ZONE)
-    counts = gate.read_json(path, list[tuple[str, int, int]], gate.staged_refusal(path))
+    counts = untrusted.read_json(path, list[tuple[str, int, int]], untrusted.staged_refusal(path))
     STORE.delete(path)
     return tuple(Judged(*count) for count in counts)
 

@@ -30,7 +30,7 @@ from dapple_dp.schemas.settings import json_schema
 from dapple_dp.schemas.settings.json_schema import NumberedContent
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.settings.run_manifest import ChargedManifest, RunManifest
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.stores import STORE, join
 
 SPEC = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
@@ -86,7 +86,7 @@ def lineage_event(
     """
     rule = f"run must be the output folder of a finished job, with {MANIFEST}"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="check the path")
-    manifest = gate.read_json(join(run, MANIFEST), _Finished, refusal)
+    manifest = untrusted.read_json(join(run, MANIFEST), _Finished, refusal)
     facet = _facet(run, manifest, refusal) | {
         "ledgerEntry": None if ledger is None else _entry(ledger, manifest.run_id)
     }
@@ -218,7 +218,7 @@ def _facet(run: str, manifest: _Finished, refusal: Refusal) -> dict[str, Any]:
     if PRIVACY_FILE not in manifest.files:
         nothing = dict.fromkeys(("epsilon", "delta", "unit", "neighboringRelation", "trust"))
         return names | {"private": False} | nothing
-    raw = gate.read_bytes(join(run, PRIVACY_FILE), refusal)
+    raw = untrusted.read_bytes(join(run, PRIVACY_FILE), refusal)
     if hashlib.sha256(raw).hexdigest() != manifest.files[PRIVACY_FILE]:
         raise ConfigError(f"{PRIVACY_FILE} in {run} must be the file that the job wrote, got another; run it again.")
     stated = json_schema.parse_as(raw, _Stated, refusal)

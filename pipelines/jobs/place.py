@@ -39,7 +39,7 @@ from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.settings.digest import config_digest
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.settings.run_manifest import ChargedManifest, Spent
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.claims import alone_at
 from dapple_dp.transforms.files.stores import STORE, join
 
@@ -152,11 +152,11 @@ class Place:
         path, run = join(self._options.output, MANIFEST), self._options.run_id
         if not STORE.exists(path):
             return None
-        found = gate.read_json(path, ChargedManifest, _not_of_run(path))
+        found = untrusted.read_json(path, ChargedManifest, _not_of_run(path))
         if (found.run_id, found.config_digest) != (run, digest):
             return None
         path = join(self._options.output, PRIVACY_FILE)
-        spent = gate.read_json(path, Spent, _not_of_run(path))
+        spent = untrusted.read_json(path, Spent, _not_of_run(path))
         _LOGGER.info("run %s is complete: nothing is read or charged", run)
         return self.summary | {"epsilon": spent.epsilon, "delta": spent.delta}
 

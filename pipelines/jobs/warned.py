@@ -9,7 +9,7 @@ from dapple_dp.pipelines.run.folder import MANIFEST, REPORT_FILE
 from dapple_dp.schemas.errors import InputError
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.settings.run_manifest import ReportManifest
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.stores import STORE, join
 
 _LOGGER = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ def _of_report(path: str) -> dict[str, int | None]:
     """Reads the number of warnings from a manifest; {} without a manifest or a report."""
     refusal = Refusal(kind=InputError, rule=f"{path} must be a manifest", remedy="run again")
     try:
-        found = gate.read_json(path, ReportManifest, refusal) if STORE.exists(path) else None
+        found = untrusted.read_json(path, ReportManifest, refusal) if STORE.exists(path) else None
     except Exception as error:  # noqa: BLE001 - the run is published and paid
         _LOGGER.warning("the number of warnings could not be read: %s", describe_unexpected(error))
         return {"warnings": None}

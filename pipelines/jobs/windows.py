@@ -15,7 +15,7 @@ from dapple_dp.schemas.errors import InputError
 from dapple_dp.schemas.settings.calendar import Calendar
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.settings.run_manifest import WindowManifest
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.stores import STORE, join
 
 _LOGGER = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ def _check_own(path: str, date: str) -> None:
     """Refuses a manifest that wasn't written for this window; the id of a window's run ends with its date."""
     rule = f"{path} must be the manifest of the window of {date}"
     refusal = Refusal(kind=InputError, rule=rule, remedy="restore it, or remove the folder if it was copied there")
-    if not gate.read_json(path, WindowManifest, refusal).run_id.endswith(f"-{date}"):
+    if not untrusted.read_json(path, WindowManifest, refusal).run_id.endswith(f"-{date}"):
         raise refusal.because("that of another run")
 
 

@@ -40,7 +40,7 @@ from dapple_dp.schemas.privacy.ledger_entry import RunStatus
 from dapple_dp.schemas.settings import json_schema
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.settings.run_manifest import RELEASED_FILES, RELEASES_FILE, RunManifest
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.signals.measures import MEASURES, TAKEN_UP
 from dapple_dp.transforms.files.stores import STORE, join
 from dapple_dp.transforms.privacy.key_files import kept_key, key_digest
@@ -314,7 +314,7 @@ def _is_staged(folder: RunFolder, digest: str) -> bool:
 def _read(path: str) -> bytes | None:
     """Reads a file; returns None if it doesn't exist or can't be read."""
     try:
-        return gate.read_bytes(path, _refusal(path)) if STORE.exists(path) else None
+        return untrusted.read_bytes(path, _refusal(path)) if STORE.exists(path) else None
     except (OSError, LedgerRefusedError):
         return None
 

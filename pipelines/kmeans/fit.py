@@ -35,11 +35,11 @@ from dapple_dp.schemas.privacy.release_table import RELEASE_SCHEMA
 from dapple_dp.schemas.privacy.statement import PrivacyStatement
 from dapple_dp.schemas.settings.digest import config_digest
 from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE, RELEASED_FILES
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.file_bytes import table_bytes, write_bytes
-from dapple_dp.transforms.files.gate import TableForm
 from dapple_dp.transforms.files.signals.measures import MEASURES, ROUNDS
 from dapple_dp.transforms.files.stores import join
+from dapple_dp.transforms.files.untrusted import TableForm
 from dapple_dp.transforms.on_beam.round import Aggregation, Central
 from dapple_dp.transforms.privacy.key_files import KeyFile
 from dapple_dp.transforms.rounds.row_cache import NO_LIMITS, WorkerLimits
@@ -122,7 +122,7 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
             if rows.contract.participation is not None:
                 from dapple_dp.pipelines.ledger.private_state import State
 
-                account.leaves({State.ROLL: rows.contract.participation.digest})
+                account.leaves({State.CLIENT_LIST: rows.contract.participation.digest})
             job = dataclasses.replace(planned, source=rows.source, contract=rows.contract, initial=initial)
             if config.trust is Trust.MASKED:
                 job = dataclasses.replace(job, contract=message_contract(job))
@@ -155,7 +155,7 @@ def read_release(planned: PlannedFit, folder: str, drawn: Drawn) -> FitResult:
     """Reads the released files of a run and compares them to the previous run; rewrites the centers if needed."""
     paths = [join(folder, name) for name in RELEASED_FILES]
     tables = [
-        gate.read_table(path, gate.staged_refusal(path), TableForm.by_size(schema))
+        untrusted.read_table(path, untrusted.staged_refusal(path), TableForm.by_size(schema))
         for path, schema in zip(paths, (None, RELEASE_SCHEMA), strict=True)
     ]
     model, drift, remembered = model_from_tables(*tables), None, None

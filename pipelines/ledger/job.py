@@ -14,7 +14,7 @@ from typing import Any
 from dapple_dp.pipelines.ledger.postgres import RIGHTS
 from dapple_dp.pipelines.ledger.private_state import check_published, digest_of
 from dapple_dp.pipelines.ledger.remaining import balance
-from dapple_dp.pipelines.ledger.store import ROLLS, Ledger, charges_of, check_total, limits_of
+from dapple_dp.pipelines.ledger.store import CLIENT_LISTS, Ledger, charges_of, check_total, limits_of
 from dapple_dp.pipelines.run.folder import MANIFEST
 from dapple_dp.schemas.core.plan import Mechanism, PrivacyUnit
 from dapple_dp.schemas.errors import ConfigError, LedgerRefusedError, one_line
@@ -26,7 +26,7 @@ from dapple_dp.schemas.privacy.wrong_statements import wrong_statements
 from dapple_dp.schemas.settings import json_schema
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.settings.run_manifest import VerifiedManifest
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.file_bytes import write_bytes
 from dapple_dp.transforms.privacy import ledger_filter
 
@@ -107,13 +107,13 @@ def _runs_that_fit(dataset: str, limit: Limit, held: Sequence[Charge]) -> list[d
 def _copy(book: Ledger, other: Ledger) -> dict[str, Any]:
     """Moves all entries to another ledger; prints what isn't copied, and what to do next."""
     entries = book.copy_to(other)
-    rolls = "the folder that `state` names" if book.folder is None else f"{book.folder}{ROLLS}"
+    lists = "the folder that `state` names" if book.folder is None else f"{book.folder}{CLIENT_LISTS}"
     waiting = [run for run, status in run_states(entries).items() if status.word == "reserved"]
     begun = f"Charged and not complete: {_named(waiting)}. Resume them with the new ledger.\n" if waiting else ""
     sys.stdout.write(
         f"{len(entries)} entries of {book.path} are in {other.path}, with the same digests.\n"
         f"{book.path} is closed and takes no more charges. Name {other.path} in all jobs.\n{begun}"
-        f"Not copied: rolls of clients ({rolls}), kept keys, outputs, and the folders OUTPUT.partial-RUN_ID of runs "
+        f"Not copied: client lists ({lists}), kept keys, outputs, and the folders OUTPUT.partial-RUN_ID of runs "
         "that go on.\n"
     )
     return {"ledger": book.path, "to": other.path, "entries": len(entries), "head": entries[-1].digest}
@@ -245,7 +245,7 @@ def _check_outputs(entries: Sequence[LedgerEntry], folder: str) -> int:
             path = os.path.join(place, MANIFEST)
             kind, remedy = LedgerRefusedError, "the ledger was replaced or restored since, or is another run's"
             refusal = Refusal(kind=kind, rule=f"{path} must be of a run that this ledger holds", remedy=remedy)
-            raw = gate.read_bytes(path, refusal)
+            raw = untrusted.read_bytes(path, refusal)
             manifest = json_schema.parse_as(raw, VerifiedManifest, refusal)
             if manifest.ledger is not None:
                 check_published(entries, manifest, digest_of(raw), refusal)

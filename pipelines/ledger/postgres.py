@@ -177,7 +177,7 @@ class PostgresDatabase:
     def _commit(self, connection: "Connection") -> None:
         """Commits; raises LedgerUnavailableError if a required standby doesn't confirm in time."""
         warnings: list[str | None] = []
-        connection.add_notice_handler(lambda told: warnings.append(told.sqlstate))
+        connection.add_notice_handler(lambda notice: warnings.append(notice.sqlstate))
         # No server setting limits the wait for standbys, so cancel it; the server then warns.
         limit = threading.Timer(WAIT_SECONDS, connection.cancel_safe)
         limit.start()

@@ -13,17 +13,17 @@ from dapple_dp.pipelines.ledger.store import Ledger
 from dapple_dp.schemas.privacy.ledger_entry import LedgerEntry, RunStatus, run_states
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.settings.run_manifest import VerifiedManifest
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 
 
 class State(enum.StrEnum):
     """State that a window leaves; the value is its key in the ledger's commit.
 
-    ROLL: the clients that have been counted. OFFSETS: the messages of a topic that the window had. MANIFEST: its
+    CLIENT_LIST: the clients that have been counted. OFFSETS: the messages of a topic that the window had. MANIFEST: its
     release, with the sums that it remembers.
     """
 
-    ROLL = "roll"
+    CLIENT_LIST = "roll"
     OFFSETS = "offsets"
     MANIFEST = "manifest"
 
@@ -70,7 +70,7 @@ class Register:
         Raises:
           DappleError: of the refusal's kind, if the file is missing or differs from the window's commit.
         """
-        content = gate.read_bytes(path, refusal)
+        content = untrusted.read_bytes(path, refusal)
         self.check(state, index, digest_of(content), refusal, may_be_open=may_be_open)
         return content
 

@@ -28,7 +28,7 @@ from dapple_dp.schemas.privacy.ledger_place import is_on_server, ledger_place
 from dapple_dp.schemas.settings.json_schema import check_content
 from dapple_dp.transforms.privacy import ledger_filter
 
-ROLLS = ".rolls"
+CLIENT_LISTS = ".rolls"
 """Suffix of a ledger file's name for the folder of its client lists."""
 _LOGGER = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ from dapple_dp.schemas.masked.pairwise_messages import Leg
 from dapple_dp.schemas.privacy.charge import alike
 from dapple_dp.schemas.privacy.release_table import releases_to_table
 from dapple_dp.schemas.settings.json_schema import parse_as
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.file_bytes import files_in, table_bytes, write_once
 from dapple_dp.transforms.files.stores import STORE, join
 from dapple_dp.transforms.masked.clients import Masking, broadcast_digest, check_present
@@ -163,7 +163,7 @@ class ClientsRole:
         path = join(self.released, SETTINGS)
         keys: tuple[str, ...] = ()
         if STORE.exists(path):
-            raw = gate.read_bytes(path, table_refusal(path), _MOST_SETTINGS_BYTES)
+            raw = untrusted.read_bytes(path, table_refusal(path), _MOST_SETTINGS_BYTES)
             if hashlib.sha256(raw).hexdigest() == plan.settings:
                 keys = tuple(
                     differing(shared_content(self.planned), parse_as(raw, dict[str, Any], table_refusal(path)))

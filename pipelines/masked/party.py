@@ -109,8 +109,8 @@ def _differences(one: tuple[str, dict[str, Any]], other: tuple[str, dict[str, An
     """Yields each setting that differs, with its values if they are short."""
     for name in differing(one[1], other[1]):
         values = [_value(settings, name) for _, settings in (one, other)]
-        told = [f"{value} in {path}" for value, (path, _) in zip(values, (one, other), strict=True)]
-        yield f"{name} ({', '.join(told)})" if None not in values else f"{name} ({one[0]}, {other[0]})"
+        shown = [f"{value} in {path}" for value, (path, _) in zip(values, (one, other), strict=True)]
+        yield f"{name} ({', '.join(shown)})" if None not in values else f"{name} ({one[0]}, {other[0]})"
 
 
 def _value(settings: Any, name: str) -> str | None:

@@ -32,7 +32,7 @@ from dapple_dp.schemas.masked.pairwise_messages import HandedOut, sent_from_tabl
 from dapple_dp.schemas.privacy.release_table import releases_to_table
 from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE, RELEASES_FILE
 from dapple_dp.transforms.core.keystream import encode_label
-from dapple_dp.transforms.files import gate, stores
+from dapple_dp.transforms.files import stores, untrusted
 from dapple_dp.transforms.files.file_bytes import make_folder, table_bytes, write_bytes
 from dapple_dp.transforms.files.stores import STORE, join
 from dapple_dp.transforms.masked.clients import UnmaskReleases, broadcast_digest, check_present
@@ -62,7 +62,7 @@ def _handed(
         with signed.leaving_out(file):
             content = _opened(file, signed.handed_out(index, file), own, path)
             if content is not None:
-                table = gate.table_of(content, table_refusal(file), sent_form(HandedOut, path))
+                table = untrusted.table_of(content, table_refusal(file), sent_form(HandedOut, path))
                 found += sent_from_table(table, HandedOut, path)
     return found
 

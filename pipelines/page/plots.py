@@ -150,8 +150,8 @@ def noisy_bars(names: Sequence[str], sizes: NDArray[np.float64], stddevs: NDArra
     figure = Figure(90 + 19 * len(names))
     chart = figure.chart()
     rows = np.arange(len(names))
-    told = sizes >= 2.0 * stddevs
-    for color, which in ((ACCENT, told), (MUTED, ~told)):
+    visible = sizes >= 2.0 * stddevs
+    for color, which in ((ACCENT, visible), (MUTED, ~visible)):
         ends = np.stack([np.zeros(int(which.sum())), sizes[which]], axis=1)
         chart.boxes(np.sort(ends, axis=1), rows[which, None] + np.array([-0.33, 0.33]), fill(color))
     chart.stems(_around(sizes, 2.0 * stddevs), _twice(rows), WHISKERS, cap=3.0)

@@ -44,10 +44,10 @@ from dapple_dp.schemas.settings.json_schema import NumberedFile
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.settings.run_manifest import RELEASES_FILE, AccountFile, AskedFit, VerifiedManifest
 from dapple_dp.transforms.core import accounting
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.file_bytes import write_bytes
-from dapple_dp.transforms.files.gate import TableForm
 from dapple_dp.transforms.files.stores import STORE, is_local, join
+from dapple_dp.transforms.files.untrusted import TableForm
 from dapple_dp.transforms.privacy.key_files import key_digest
 
 SIGNATURE_FILE = "signature.json"
@@ -89,7 +89,7 @@ class RunCopy:
             )
         refusal = _refusal(MANIFEST, "be what a run wrote")
         _check_no_link(folder, MANIFEST)
-        raw = gate.read_bytes(join(folder, MANIFEST), refusal)
+        raw = untrusted.read_bytes(join(folder, MANIFEST), refusal)
         manifest = json_schema.parse_as(raw, VerifiedManifest, refusal)
         if manifest_digest(json_schema.parse_as(raw, dict[str, Any], refusal)) != manifest.manifest_digest:
             raise refusal.because("a changed one")
@@ -104,7 +104,7 @@ class RunCopy:
         listed = self.manifest.files
         for name in sorted(listed):
             _check_no_link(self.folder, name)
-            if gate.digest(self.path(name), _refusal(name, "be there")) != listed[name]:
+            if untrusted.digest(self.path(name), _refusal(name, "be there")) != listed[name]:
                 raise _refusal(name, "be as the run wrote it").because("a changed one")
         known = {*listed, MANIFEST, SIGNATURE_FILE}
         for name in itertools.islice(_names(self.folder), _MOST_FILES):
@@ -117,7 +117,7 @@ class RunCopy:
     def content(self, name: str) -> bytes:
         """Reads a file and verifies its digest."""
         refusal = _refusal(name, "be as the run wrote it")
-        raw = gate.read_bytes(self.path(name), refusal)
+        raw = untrusted.read_bytes(self.path(name), refusal)
         if hashlib.sha256(raw).hexdigest() != self.manifest.files.get(name):
             raise refusal.because("a changed one")
         return raw
@@ -167,7 +167,7 @@ def check_account(copy: RunCopy) -> AccountFile | None:
         return None
     account = json_schema.parse_as(copy.content(PRIVACY_FILE), AccountFile, _refusal(PRIVACY_FILE, "be a guarantee"))
     refusal = _refusal(RELEASES_FILE, "be the releases of a run")
-    table = gate.table_of(copy.content(RELEASES_FILE), refusal, TableForm.by_size(RELEASE_SCHEMA))
+    table = untrusted.table_of(copy.content(RELEASES_FILE), refusal, TableForm.by_size(RELEASE_SCHEMA))
     releases = releases_from_table(table)
     with refusal.covers():
         rounds = _rounds(releases, _counted(releases, manifest.settings, account.events))
@@ -241,7 +241,7 @@ def _check_signature(copy: RunCopy, key: str | None) -> str | None:
     if key is None and not STORE.exists(path):
         return None
     _check_no_link(copy.folder, SIGNATURE_FILE)
-    raw = gate.read_bytes(path, _refusal(SIGNATURE_FILE, "be there where --key asks for it"))
+    raw = untrusted.read_bytes(path, _refusal(SIGNATURE_FILE, "be there where --key asks for it"))
     return check(copy.raw, raw, key)
 
 
@@ -346,7 +346,7 @@ def _private_key(path: str) -> Ed25519PrivateKey:
         remedy="make one with `openssl genpkey -algorithm ed25519`",
     )
     with refusal.covers():
-        key = serialization.load_pem_private_key(gate.read_bytes(path, refusal, _MOST_BYTES), password=None)
+        key = serialization.load_pem_private_key(untrusted.read_bytes(path, refusal, _MOST_BYTES), password=None)
     if not isinstance(key, Ed25519PrivateKey):
         raise refusal.because("a key of another kind")
     return key
@@ -359,7 +359,7 @@ def _public_key(path: str) -> Ed25519PublicKey:
         remedy="get it with `openssl pkey -in PRIVATE -pubout`",
     )
     with refusal.covers():
-        key = serialization.load_pem_public_key(gate.read_bytes(path, refusal, _MOST_BYTES))
+        key = serialization.load_pem_public_key(untrusted.read_bytes(path, refusal, _MOST_BYTES))
     if not isinstance(key, Ed25519PublicKey):
         raise refusal.because("a key of another kind")
     return key

@@ -39,10 +39,10 @@ from dapple_dp.schemas.profile.config import ProfileConfig, load_profile_config
 from dapple_dp.schemas.profile.plan import PROFILE_FILE, ProfileLaw, ProfilePlan, ProfileResult
 from dapple_dp.schemas.settings.digest import config_digest
 from dapple_dp.schemas.tables.prepared_layout import PreparedManifest
-from dapple_dp.transforms.files import gate, row_spill
-from dapple_dp.transforms.files.gate import TableForm
+from dapple_dp.transforms.files import row_spill, untrusted
 from dapple_dp.transforms.files.saved_model import SavedModel, load_model
 from dapple_dp.transforms.files.stores import STORE, join
+from dapple_dp.transforms.files.untrusted import TableForm
 from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
 from dapple_dp.transforms.profile.accounting import calibrate, statement
 from dapple_dp.transforms.profile.measure_clusters import MeasureClusters
@@ -158,7 +158,7 @@ def _work(run: Run[ProfileConfig], found: tuple[PlannedProfile, SavedModel]) -> 
         raise ConfigError(
             f"--output must be a folder that workers and launcher share, got {folder}; choose another place."
         )
-    table = gate.read_table(path, gate.staged_refusal(path), TableForm.by_size())
+    table = untrusted.read_table(path, untrusted.staged_refusal(path), TableForm.by_size())
     return ProfileResult(table, statement(planned.params.plan), fingerprint)
 
 

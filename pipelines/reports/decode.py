@@ -44,10 +44,10 @@ from dapple_dp.schemas.reports.config import DecodeConfig, load_decode_config
 from dapple_dp.schemas.reports.parameters import ReportParameters, ReportVariant
 from dapple_dp.schemas.settings.digest import config_digest
 from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.file_bytes import table_bytes, write_bytes
-from dapple_dp.transforms.files.gate import TableForm
 from dapple_dp.transforms.files.stores import STORE, join
+from dapple_dp.transforms.files.untrusted import TableForm
 from dapple_dp.transforms.numerics.kmeans.edges import at_sphere
 from dapple_dp.transforms.numerics.reports.mechanism import codeword_moments
 from dapple_dp.transforms.reports.batches import ReadReports
@@ -135,12 +135,12 @@ def decode_reports(run: Run[Any], job: PlannedDecode) -> DecodedBatch:
     found = join(folder, _FOUND)
     if not STORE.exists(found):
         return DecodedBatch(n_reports=0, model=None)
-    n_reports = gate.read_json(found, int, gate.staged_refusal(found))
+    n_reports = untrusted.read_json(found, int, untrusted.staged_refusal(found))
     STORE.delete(found)
     centers = join(folder, CENTERS_FILE)
     if not STORE.exists(centers):
         return DecodedBatch(n_reports=n_reports, model=None)
-    table = gate.read_table(centers, gate.staged_refusal(centers), TableForm.by_size())
+    table = untrusted.read_table(centers, untrusted.staged_refusal(centers), TableForm.by_size())
     model = model_from_tables(table, releases_to_table([]))
     return DecodedBatch(n_reports=n_reports, model=model)
 

@@ -31,7 +31,7 @@ from dapple_dp.schemas.reports.parameters import (
 from dapple_dp.schemas.reports.rows import REPORTS_FOLDER
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.tables.contract import TableContract
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.file_bytes import WrittenFile
 from dapple_dp.transforms.files.stores import STORE, join
 from dapple_dp.transforms.numerics.reports.design import design
@@ -80,7 +80,7 @@ def _plan_encode(config: EncodeConfig) -> PlannedEncode:
 def _agreed(wanted: ReportParameters, path: str) -> ReportParameters:
     """Reads existing parameters; they must match the job except for their key."""
     refusal = Refusal(kind=ConfigError, rule="reports.parameters must be a readable file", remedy="check the path")
-    found = ReportParameters.from_json(gate.read_bytes(path, refusal, MOST_PARAMETER_BYTES), path)
+    found = ReportParameters.from_json(untrusted.read_bytes(path, refusal, MOST_PARAMETER_BYTES), path)
     if dataclasses.replace(wanted, key=found.key) != found:
         raise ConfigError(
             f"reports.parameters must agree with the job, got {path} of another one; correct the job or leave it out."

@@ -11,7 +11,7 @@ from dapple_dp.schemas.reports.parameters import MOST_PARAMETER_BYTES, ReportPar
 from dapple_dp.schemas.reports.rows import PARAMETERS_FILE, REPORTS_FOLDER
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.settings.run_manifest import CollectionManifest, ShuffledManifest
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.stores import STORE, join
 from dapple_dp.transforms.numerics.reports.amplification import check_guarantee
 from dapple_dp.transforms.tables.source import find_files, list_files
@@ -48,7 +48,7 @@ def find_reports(config: CollectedReports, folder: str, setting: str) -> ReportS
     where = config.reports.parameters or join(folder, PARAMETERS_FILE)
     rule = f"{setting} must be a folder with {PARAMETERS_FILE}"
     remedy = "give the output folder of encode, or reports.parameters"
-    content = gate.read_bytes(where, Refusal(kind=ConfigError, rule=rule, remedy=remedy), MOST_PARAMETER_BYTES)
+    content = untrusted.read_bytes(where, Refusal(kind=ConfigError, rule=rule, remedy=remedy), MOST_PARAMETER_BYTES)
     path = inside if STORE.exists(inside) else folder
     parameters = ReportParameters.from_json(content, where)
     with parameters_refusal(where).covers():
@@ -83,7 +83,7 @@ def check_shuffled(source: ReportSource, digest: str) -> None:
         if STORE.exists(path):
             _check_collection(path, digest)
         return
-    manifest = gate.read_json(path, ShuffledManifest, refusal)
+    manifest = untrusted.read_json(path, ShuffledManifest, refusal)
     if not manifest.shuffled or manifest.parameters_digest != digest:
         raise refusal.because("reports that no shuffler wrote")
     listed = {os.path.basename(name) for name in manifest.files if name.startswith(f"{REPORTS_FOLDER}/")}
@@ -99,7 +99,7 @@ def _check_collection(path: str, digest: str) -> None:
     """Refuses parameters that differ from those in the manifest of the reports."""
     rule = f"reports.path must hold reports of the collection in {path}"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="use the parameters file that encode wrote with them")
-    if gate.read_json(path, CollectionManifest, refusal).parameters_digest != digest:
+    if untrusted.read_json(path, CollectionManifest, refusal).parameters_digest != digest:
         raise refusal.because("parameters of another one")
 
 

@@ -52,7 +52,7 @@ from dapple_dp.schemas.reports.windows import (
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.settings.run_manifest import CollectionManifest
 from dapple_dp.transforms.arrivals.consume import TopicClient
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.stores import STORE, is_local, join, local_path
 from dapple_dp.transforms.reports.decode import DecodedBatch
 
@@ -125,7 +125,7 @@ def _digest_of_others(run: Run[WindowedDecode]) -> str | None:
         return None
     rule = f"{path} must be the manifest of a window"
     refusal = Refusal(kind=InputError, rule=rule, remedy="restore it, or choose another --output")
-    return gate.read_json(path, CollectionManifest, refusal).parameters_digest
+    return untrusted.read_json(path, CollectionManifest, refusal).parameters_digest
 
 
 def _write(run: Run[WindowedDecode], due: Due, released: Released) -> Outcome:
@@ -167,7 +167,7 @@ def _check_same(window: DecodeWindow, source: ReportSource) -> None:
         return
     rule = f"{own} must be the parameters of all windows"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="decode this collection by a job of its own")
-    found = ReportParameters.from_json(gate.read_bytes(own, refusal, MOST_PARAMETER_BYTES), own)
+    found = ReportParameters.from_json(untrusted.read_bytes(own, refusal, MOST_PARAMETER_BYTES), own)
     if report_outputs.digest(found) != digest:
         raise refusal.because("those of another collection")
 

@@ -18,7 +18,7 @@ from dapple_dp.schemas.settings.json_schema import NumberedFile
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.settings.run_manifest import RELEASED_FILES
 from dapple_dp.transforms.core import known_objects
-from dapple_dp.transforms.files import gate, new_file
+from dapple_dp.transforms.files import new_file, untrusted
 from dapple_dp.transforms.files.claims import Claim, UnderWayError, is_locked, locked
 from dapple_dp.transforms.files.file_bytes import read_bytes, remove_files, write_bytes
 from dapple_dp.transforms.files.stores import STORE, is_local, join
@@ -181,7 +181,7 @@ class RunFolder:
             (new_file.put_in_place if self._local else write_bytes)(path, content)
         rule = f"{path} must be the file that the interrupted run wrote"
         refusal = Refusal(kind=ConfigError, rule=rule, remedy="start over with another --run_id")
-        self._began = gate.read_json(path, _Began, refusal).versions
+        self._began = untrusted.read_json(path, _Began, refusal).versions
         tell_others(self.run_id, self._began)
 
     def clear(self, *, keep_rounds: bool = False) -> None:

@@ -162,14 +162,14 @@ def follow(master: str, name: str, rounds: Rounds) -> Iterator[None]:
 
 def _follow(master: str, name: str, rounds: Rounds, over: threading.Event) -> None:
     """Polls until the job is over; ignores failures, since the job doesn't depend on it."""
-    told, reached, began = "", 0, time.monotonic()
+    logged, reached, began = "", 0, time.monotonic()
     while not over.wait(_FOLLOW_SECONDS):
         with contextlib.suppress(RunnerError, KeyError, TypeError):
             job = next((each for each in running_jobs(master) if each.name == name), None)
             if job is None:
                 continue
-            if job.id != told:
-                told = job.id
+            if job.id != logged:
+                logged = job.id
                 _LOGGER.info("its id on Flink is %s, its page %s/#/job/running/%s", job.id, _root(master), job.id)
             tasks = [(str(each["name"]), str(each["status"])) for each in _ask(master, f"jobs/{job.id}")["vertices"]]
             now = rounds.reached(tasks)

@@ -27,7 +27,7 @@ from dapple_dp.pipelines.run.stores import check_stores
 from dapple_dp.schemas.choices import Runner
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.settings.refusal import Refusal
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.places.beam import set_options
 from dapple_dp.transforms.files.stores import is_local
 
@@ -167,7 +167,7 @@ def read_text(path: str) -> str:
       ConfigError: if it can't be read as UTF-8 text.
     """
     refusal = Refusal(kind=ConfigError, rule="--config must be a readable YAML file", remedy="check the path")
-    return gate.read_text(path, refusal)
+    return untrusted.read_text(path, refusal)
 
 
 def beam_options(flags: Sequence[str]) -> PipelineOptions:

@@ -25,7 +25,7 @@ from dapple_dp.schemas.errors import ConfigError, DappleError
 from dapple_dp.schemas.settings import json_schema
 from dapple_dp.schemas.settings.refusal import MalformedError, Refusal
 from dapple_dp.schemas.settings.run_manifest import RunManifest
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.checkpoint import (
     MANIFEST_FILE,
     Arrays,
@@ -317,7 +317,7 @@ def sealed_manifest(folder: RunFolder) -> dict[str, Any]:
     """Reads the manifest of a sealed run; raises ConfigError if it is invalid."""
     rule = f"{folder.path(MANIFEST)} must be the manifest of the interrupted run"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="start over with another --run_id")
-    content = gate.read_bytes(folder.path(MANIFEST), refusal)
+    content = untrusted.read_bytes(folder.path(MANIFEST), refusal)
     json_schema.parse_as(content, RunManifest, refusal)
     return json_schema.parse_as(content, dict[str, Any], refusal)
 

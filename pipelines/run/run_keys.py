@@ -23,7 +23,7 @@ from dapple_dp.schemas.errors import ConfigError, PrivacyFlowError
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.transforms.core import keys
 from dapple_dp.transforms.core.loop import RunKey
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.stores import STORE, is_local, join
 from dapple_dp.transforms.privacy import key_files
 
@@ -146,7 +146,7 @@ def resumed_nonce(folder: str, run: str, *, begun: bool) -> RunNonce:
     path = join(folder, NONCE_FILE)
     rule, remedy = f"{path} must be the nonce of the interrupted run", "restore it, or start over with another --run_id"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy=remedy)
-    found = gate.read_bytes(path, refusal, keys.NONCE_BYTES) if STORE.exists(path) else b""
+    found = untrusted.read_bytes(path, refusal, keys.NONCE_BYTES) if STORE.exists(path) else b""
     if len(found) != keys.NONCE_BYTES and begun:
         raise refusal.because(f"{len(found)} bytes")
     if len(found) != keys.NONCE_BYTES:

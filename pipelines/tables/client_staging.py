@@ -24,7 +24,7 @@ from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.tables.contract import TableContract
 from dapple_dp.schemas.tables.data_section import DataConfig
 from dapple_dp.schemas.tables.prepared_layout import PreparedManifest
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.file_bytes import remove_files, write_bytes
 from dapple_dp.transforms.files.stores import STORE, is_local, join
 from dapple_dp.transforms.tables.read import CheckRows, ListShards
@@ -32,7 +32,7 @@ from dapple_dp.transforms.tables.source import Source
 from dapple_dp.transforms.tables.staging_names import copy_folder
 
 if TYPE_CHECKING:
-    from dapple_dp.transforms.tables.split_clients import RollParams
+    from dapple_dp.transforms.tables.split_clients import ClientListParams
 
 _LOGGER = logging.getLogger(__name__)
 _ANSWER = "split.json"
@@ -73,7 +73,7 @@ def staged_by_client(rows: JobRows, options: PipelineOptions, key_uri: str, fold
                 return
             check_room(rows.source.listed, copy)
             _group(listed, options, key_uri, copy)
-        windows = None if rows.roll is None else rows.roll.windows
+        windows = None if rows.client_list is None else rows.client_list.windows
         with staged_listing(grouped_source(copy, windows), copy) as source:
             yield dataclasses.replace(listed, source=source, contract=listed.contract.encoded(), counted=True)
     finally:
@@ -105,7 +105,7 @@ def _group(rows: JobRows, options: PipelineOptions, key_uri: str, copy: str) -> 
         folder=copy,
         max_rows=rows.data.max_rows_per_client,
         key_uri=key_uri,
-        windows=None if rows.roll is None else rows.roll.windows,
+        windows=None if rows.client_list is None else rows.client_list.windows,
     )
     prepare.group(rows.source, options, grouping)
 
@@ -133,22 +133,22 @@ def _any_split(rows: JobRows, options: PipelineOptions, folder: str) -> bool:
         with reported():
             return any_split(LocalRows(rows.source).shards(contract), str(contract.client_id))
     path = join(folder, _ANSWER)
-    params = None if rows.roll is None else rows.roll.params(folder)
+    params = None if rows.client_list is None else rows.client_list.params(folder)
     add = functools.partial(_build_inspection, source=rows.source, contract=contract, path=path, params=params)
     run_graph(add, options, TRUSTED_ZONE)
-    split = gate.read_json(path, bool, gate.staged_refusal(path))
+    split = untrusted.read_json(path, bool, untrusted.staged_refusal(path))
     STORE.delete(path)
     return split
 
 
 def _with_participation(rows: JobRows, folder: str) -> TableContract:
     """Returns the contract for the rows; if clients count only in some windows, with the updated client list."""
-    participation = None if rows.roll is None else rows.roll.called(folder)
+    participation = None if rows.client_list is None else rows.client_list.called(folder)
     return dataclasses.replace(rows.contract, participation=participation)
 
 
 def _build_inspection(
-    root: beam.Pipeline, source: Source, contract: TableContract, path: str, params: "RollParams | None"
+    root: beam.Pipeline, source: Source, contract: TableContract, path: str, params: "ClientListParams | None"
 ) -> None:
     from dapple_dp.transforms.files.private_sink import PrivateSink
     from dapple_dp.transforms.tables.split_clients import CallRoll, FindSplitClients

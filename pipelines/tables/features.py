@@ -10,7 +10,7 @@ from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.settings import rejection
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.tables.data_section import DataConfig
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.tables import hive
 from dapple_dp.transforms.tables.on_launcher import first_schema
 from dapple_dp.transforms.tables.source import Source
@@ -49,4 +49,4 @@ def with_features(settings: _Settings, listed: Source | None = None) -> _Setting
 def _text(path: str, setting: str) -> str:
     """Reads a public text file named in a setting; raises ConfigError if that fails."""
     refusal = Refusal(kind=ConfigError, rule=f"{setting} must be a text file in UTF-8", remedy="check the path")
-    return gate.read_text(path, refusal)
+    return untrusted.read_text(path, refusal)

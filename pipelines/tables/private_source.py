@@ -24,7 +24,7 @@ from dapple_dp.transforms.tables.shard_rows import n_listed
 from dapple_dp.transforms.tables.source import Source, find_files
 
 if TYPE_CHECKING:
-    from dapple_dp.pipelines.tables.epoch_roll import EpochRoll
+    from dapple_dp.pipelines.tables.epoch_clients import EpochClientList
 
 LISTING_FILE = "files.jsonl"
 """Listing in a private staging folder; deleted before anything is published."""
@@ -40,14 +40,14 @@ class JobRows:
       source: listed files of the rows; for a table, the files of one snapshot.
       contract: contract for reading them; by client if clients must be whole.
       counted: whether they were counted, before invalid ones were dropped.
-      roll: client list of an epoch whose clients count only in some windows; None if all rows count.
+      client_list: client list of an epoch whose clients count only in some windows; None if all rows count.
     """
 
     data: DataConfig
     source: Source
     contract: TableContract
     counted: bool = False
-    roll: "EpochRoll | None" = None
+    client_list: "EpochClientList | None" = None
 
 
 class PublicInput(NamedTuple):

@@ -12,7 +12,7 @@ from dapple_dp.pipelines.trusted_zone.trusted_folder import model_manifest, run_
 from dapple_dp.schemas.core.plan import Zone
 from dapple_dp.schemas.trusted_zone.job_configs import EvaluateConfig, load_evaluate_config
 from dapple_dp.schemas.trusted_zone.metrics import METRICS_FILE, NOT_PRIVATE, Metrics
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.saved_model import SavedModel, load_model, read_reference
 from dapple_dp.transforms.files.stores import join
 from dapple_dp.transforms.tables.read import ListShards
@@ -48,7 +48,7 @@ def _work(run: Run[EvaluateConfig], model: SavedModel) -> Metrics:
     params = _score_params(config, model)
     run_on_rows(run, build, params=params, centers=model.centers)
     path = join(folder, METRICS_FILE)
-    return Metrics.from_json(gate.read_bytes(path, gate.staged_refusal(path)))
+    return Metrics.from_json(untrusted.read_bytes(path, untrusted.staged_refusal(path)))
 
 
 def _plan(run: Run[EvaluateConfig]) -> SavedModel:

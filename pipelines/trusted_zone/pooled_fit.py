@@ -25,11 +25,11 @@ from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE
 from dapple_dp.schemas.tables.contract import TableContract
 from dapple_dp.schemas.tables.encoder import Encoder
 from dapple_dp.schemas.trusted_zone.metrics import NOT_PRIVATE, NOT_PRIVATE_METADATA
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.file_bytes import table_bytes, write_bytes
-from dapple_dp.transforms.files.gate import TableForm
 from dapple_dp.transforms.files.private_sink import PrivateSink
 from dapple_dp.transforms.files.stores import join
+from dapple_dp.transforms.files.untrusted import TableForm
 from dapple_dp.transforms.kmeans.dp_lloyd.state import LloydState
 from dapple_dp.transforms.tables.read import CheckRows, ListShards
 from dapple_dp.transforms.tables.source import Source
@@ -113,7 +113,9 @@ def _work(run: Run[PooledFitConfig], config: PooledFitConfig) -> Encoder | None:
 def _write(run: Run[PooledFitConfig], config: PooledFitConfig, encoder: Encoder | None) -> Outcome:
     run.folder.adopt(CENTERS_FILE)
     path = run.folder.path(CENTERS_FILE)
-    centers_table = gate.read_table(path, gate.staged_refusal(path), TableForm.by_size(n_rows=config.n_clusters))
+    centers_table = untrusted.read_table(
+        path, untrusted.staged_refusal(path), TableForm.by_size(n_rows=config.n_clusters)
+    )
     return Outcome(UNPROTECTED, _manifest(config, encoder, centers_table.schema.field("center").type.list_size))
 
 

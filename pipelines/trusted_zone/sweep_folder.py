@@ -21,11 +21,11 @@ from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.trusted_zone.metrics import NOT_PRIVATE
 from dapple_dp.schemas.trusted_zone.sweep_config import SweepConfig
 from dapple_dp.schemas.trusted_zone.sweep_results import POINT_SCHEMA, cell_schema
-from dapple_dp.transforms.files import gate, new_file
+from dapple_dp.transforms.files import new_file, untrusted
 from dapple_dp.transforms.files.claims import locked
 from dapple_dp.transforms.files.file_bytes import table_bytes, write_bytes
-from dapple_dp.transforms.files.gate import TableForm
 from dapple_dp.transforms.files.stores import scheme_of
+from dapple_dp.transforms.files.untrusted import TableForm
 from dapple_dp.transforms.numerics.trusted_zone.curves import Band, area_under, confidence_band, on_front
 
 Curve = tuple[str, str]
@@ -138,7 +138,9 @@ class SweepFolder:
 
     def done(self) -> pa.Table:
         """Reads the finished cells."""
-        tables = [gate.read_table(path, _part_refusal(path), TableForm.by_size(self._schema)) for path in self._parts()]
+        tables = [
+            untrusted.read_table(path, _part_refusal(path), TableForm.by_size(self._schema)) for path in self._parts()
+        ]
         return pa.concat_tables([self._schema.empty_table(), *tables])
 
     def finish(self) -> int | None:
@@ -169,7 +171,7 @@ class _State(NumberedContent):
 def _cells_digest(path: str) -> str | None:
     rule = "--output must be a new folder or one of the same sweep"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="choose another one")
-    return gate.read_json(path, _State, refusal).cells_digest if os.path.exists(path) else None
+    return untrusted.read_json(path, _State, refusal).cells_digest if os.path.exists(path) else None
 
 
 def _part_refusal(path: str) -> Refusal:

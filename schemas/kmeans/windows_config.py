@@ -120,8 +120,8 @@ class WindowsFit(DPLloydFit):
 
     state: Text | None = Field(
         default=None,
-        description="at privacy unit client: a folder on a local disk for the rolls of clients who counted, which are "
-        "private; by default LEDGER.rolls beside the ledger's file, and none if the ledger is on a server",
+        description="at privacy unit client: a folder on a local disk for the client lists of the windows, which are "
+        "private; by default LEDGER.rolls beside the ledger's file; required if the ledger is on a server",
     )
 
     @property
@@ -184,7 +184,7 @@ class WindowsFit(DPLloydFit):
         if self.state is None and by_client and on_server:
             raise ConfigError(
                 "state must be given with a ledger on a server, got nothing; give a folder on a local disk, where "
-                "rolls of clients stay from window to window."
+                "client lists stay from window to window."
             )
         if self.state is not None and (not by_client or "://" in self.state):
             raise ConfigError(

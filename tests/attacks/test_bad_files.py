@@ -28,7 +28,7 @@ from dapple_dp.schemas.settings import json_text, rejection, yaml_text
 from dapple_dp.schemas.settings.digest import config_digest
 from dapple_dp.schemas.settings.refusal import MalformedError, Refusal
 from dapple_dp.schemas.tables.encoder import Encoder
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.checkpoint import Checkpoint, CheckpointFolder, RunBinding
 from dapple_dp.transforms.privacy.key_files import key_digest
 from tests.fuzz import mutations
@@ -281,7 +281,7 @@ def _saved(save: object, array: np.ndarray) -> bytes:
 )
 def test_arrays_that_unpack_to_more_than_they_are(content):
     with within(AT_ONCE), pytest.raises(InputError, match="the file must be good, got"):
-        gate.arrays_of(content, REFUSAL)
+        untrusted.arrays_of(content, REFUSAL)
 
 
 @pytest.mark.parametrize("name", ["config", "model", "manifest", "parameters", "plan", "checkpoint", "lake", "arrays"])
@@ -360,14 +360,14 @@ def test_a_footer_that_contradicts_itself(tmp_path):
 
 def test_a_dictionary_that_repeats_a_long_value(monkeypatch):
     """A megabyte a hundred thousand times is a small file."""
-    monkeypatch.setattr(gate, "_MOST_TABLE_BYTES", 1 << 26)
+    monkeypatch.setattr(untrusted, "_MOST_TABLE_BYTES", 1 << 26)
     column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(1000, np.int32)), pa.array(["x" * (1 << 20)]))
     with io.BytesIO() as file:
         pq.write_table(pa.table({"a": column.cast(pa.string())}), file)
         content = file.getvalue()
     assert len(content) < 1 << 22
     with within(AT_ONCE), pytest.raises(InputError, match="more values than such a file can hold"):
-        gate.table_of(content, REFUSAL, gate.TableForm.by_size())
+        untrusted.table_of(content, REFUSAL, untrusted.TableForm.by_size())
 
 
 @pytest.mark.parametrize(

@@ -494,7 +494,7 @@ ALLOWED = {
     # Types, and what was written just now.
     "pipelines/tables/prepare.py": {"Source", "read_manifest"},
     "pipelines/tables/client_staging.py": {"Source"},
-    # A type: files that the gate has listed, whose bytes are hashed.
+    # A type: files that `PrivateSource` has listed, whose bytes are hashed.
     "pipelines/kmeans/plan/fingerprint.py": {"Source", "FileList"},
     "pipelines/kmeans/plan/file_digests.py": {"FileList"},
     # Reports, which are private on their own.

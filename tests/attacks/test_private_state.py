@@ -38,7 +38,7 @@ _GIVEN = "what a user gives: settings, rows, models, keys of signatures"
 _HANDED = "does what its caller says"
 PLACES = {
     _HANDED: (
-        *("transforms/files/file_bytes.py", "transforms/files/new_file.py", "transforms/files/gate.py"),
+        *("transforms/files/file_bytes.py", "transforms/files/new_file.py", "transforms/files/untrusted.py"),
         *("transforms/files/formats/arrays_file.py", "transforms/files/stores.py", "schemas/settings/yaml_text.py"),
         *("transforms/files/places/amazon.py", "transforms/files/places/beam.py", "transforms/files/local_store.py"),
     ),
@@ -82,7 +82,7 @@ PLACES = {
     "the register itself": (REGISTER,),
     "the ledger": ("pipelines/ledger/store.py", "pipelines/ledger/sqlite_file.py", "pipelines/ledger/postgres.py"),
     "writes and reads what the register knows": (
-        *("pipelines/tables/epoch_roll.py", "pipelines/tables/arrivals/records.py"),
+        *("pipelines/tables/epoch_clients.py", "pipelines/tables/arrivals/records.py"),
         "pipelines/kmeans/plan/previous_run.py",
     ),
     "writes to no file that stays": (
@@ -94,7 +94,7 @@ PLACES = {
 }
 """Files of the product that write or read files, by why what lasts there needs no register, or has one."""
 REGISTERED = {
-    "pipelines/tables/epoch_roll.py": {"before": "_register", "called": "gate.staged_refusal"},
+    "pipelines/tables/epoch_clients.py": {"before": "_register", "called": "untrusted.staged_refusal"},
     "pipelines/tables/arrivals/records.py": {"_raw": "register"},
     "pipelines/kmeans/plan/previous_run.py": {"load_previous": "manifest=digest_of(raw)", "_file": "manifest.files"},
 }
@@ -144,9 +144,9 @@ def test_nobody_else_finds_private_state(name):
     assert all(path.startswith(NAMES[name]) for path in paths)
 
 
-def test_the_name_of_rolls_is_used_by_the_roll_and_named_by_a_copy_of_the_ledger():
-    users = {path for path, _ in sources() if "ROLLS" in (ROOT / path).read_text()}
-    assert users == {NAMES[".rolls"], "pipelines/tables/epoch_roll.py", "pipelines/ledger/job.py"}
+def test_the_name_of_client_lists_is_used_by_the_client_list_and_named_by_a_copy_of_the_ledger():
+    users = {path for path, _ in sources() if "CLIENT_LISTS" in (ROOT / path).read_text()}
+    assert users == {NAMES[".rolls"], "pipelines/tables/epoch_clients.py", "pipelines/ledger/job.py"}
 
 
 # Records of offsets, without a broker.

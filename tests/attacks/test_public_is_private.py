@@ -252,7 +252,7 @@ def test_a_model_whose_centers_are_private_rows(place, job):
 
 
 def job_with(**settings) -> SimpleNamespace:
-    """The settings of some job, as the gate looks at them."""
+    """The settings of some job, as the check looks at them."""
     return SimpleNamespace(**settings)
 
 

@@ -48,7 +48,7 @@ from dapple_dp.schemas.tables.contract import TableContract
 from dapple_dp.schemas.tables.data_section import DataConfig
 from dapple_dp.schemas.tables.prepared_layout import PreparedFile, PreparedManifest
 from dapple_dp.transforms.arrivals.consume import record_refusal
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.checkpoint import Checkpoint, CheckpointFolder, RunBinding, read_state
 from dapple_dp.transforms.files.file_bytes import table_bytes
 from dapple_dp.transforms.files.formats.arrays_file import arrays_to_bytes
@@ -62,7 +62,7 @@ from dapple_dp.transforms.numerics.kmeans.recurring.memory import memory_of
 from dapple_dp.transforms.numerics.masked.public_keys import public_part
 from dapple_dp.transforms.numerics.tables.participation import Counted
 from dapple_dp.transforms.reports.batches import _read as read_reports
-from dapple_dp.transforms.tables.counted_clients import SALT_BYTES, Roll
+from dapple_dp.transforms.tables.counted_clients import SALT_BYTES, ClientList
 from dapple_dp.transforms.tables.file_seal import seal_of
 from dapple_dp.transforms.tables.listing import ListedFile
 from dapple_dp.transforms.tables.on_launcher import first_look
@@ -204,8 +204,8 @@ def _exchange(folder: pathlib.Path) -> None:
     exchange.close_round(0, MaskedReleases((release,), (b"12345678",), (b"tag1",)))
 
 
-def _table(path: pathlib.Path, form: gate.TableForm) -> pa.Table:
-    return gate.read_table(str(path), table_refusal(str(path)), form)
+def _table(path: pathlib.Path, form: untrusted.TableForm) -> pa.Table:
+    return untrusted.read_table(str(path), table_refusal(str(path)), form)
 
 
 def _read_exchange(folder: pathlib.Path) -> object:
@@ -366,16 +366,16 @@ def _of_centers(folder: pathlib.Path) -> object:
     return read_reference(str(folder / "centers.parquet"), 4)
 
 
-def _roll(folder: pathlib.Path) -> None:
+def _client_list(folder: pathlib.Path) -> None:
     digests = np.array([b"0" * 32, b"1" * 32], dtype="S32")
     counted = Counted(digests, np.array([0, 1]), np.array([1, 2]))
-    content = Roll(facts={"index": 1}, salt=bytes(range(SALT_BYTES)), kind="", counted=counted).to_bytes()
-    (folder / "roll.npz").write_bytes(content)
+    content = ClientList(facts={"index": 1}, salt=bytes(range(SALT_BYTES)), kind="", counted=counted).to_bytes()
+    (folder / "clients.npz").write_bytes(content)
 
 
-def _of_roll(folder: pathlib.Path) -> object:
-    refusal = gate.staged_refusal("roll")
-    return Roll.from_bytes(gate.read_bytes(str(folder / "roll.npz"), refusal), {"index": 1}, refusal)
+def _of_client_list(folder: pathlib.Path) -> object:
+    refusal = untrusted.staged_refusal("client list")
+    return ClientList.from_bytes(untrusted.read_bytes(str(folder / "clients.npz"), refusal), {"index": 1}, refusal)
 
 
 def _offsets(folder: pathlib.Path) -> None:
@@ -394,7 +394,7 @@ def _offsets(folder: pathlib.Path) -> None:
 
 def _of_offsets(folder: pathlib.Path) -> object:
     path = str(folder / "offsets.json")
-    return gate.read_json(path, WindowOffsets, record_refusal(path))
+    return untrusted.read_json(path, WindowOffsets, record_refusal(path))
 
 
 FORMATS = {
@@ -422,7 +422,7 @@ FORMATS = {
     "packed lake": Format("l.parquet", _packed_lake, _read_lake),
     "csv": Format("rows.csv", _csv, _read_csv),
     "packed csv": Format("rows.csv.gz", _packed_csv, _read_packed_csv),
-    "roll": Format("roll.npz", _roll, _of_roll),
+    "client list": Format("clients.npz", _client_list, _of_client_list),
     "offsets": Format("offsets.json", _offsets, _of_offsets, mutations.JSON),
     "ledger": Format("l.sqlite", _ledger, _read_ledger),
 }

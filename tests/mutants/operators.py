@@ -152,7 +152,7 @@ def _inside(node: ast.AST, shown: ast.AST, where: _Where) -> Iterator[tuple[_Edi
         if field in ("annotation", "returns", "decorator_list", "type_params", "ctx", "ops", "op"):
             continue
         for place, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
-            if isinstance(child, ast.AST) and not _is_told(child):
+            if isinstance(child, ast.AST) and not _is_message(child):
                 yield from _child(node, field, place, child, shown, where)
 
 
@@ -182,7 +182,7 @@ def _within(owner: ast.AST, field: str, child: ast.stmt, where: _Where) -> _Wher
     return _Where(scope, (child.lineno, max(last, child.lineno)), function)
 
 
-def _is_told(node: ast.AST) -> bool:
+def _is_message(node: ast.AST) -> bool:
     """Whether a node only informs people, or is a hint."""
     if isinstance(node, (ast.Import, ast.ImportFrom, ast.JoinedStr)):
         return True

@@ -213,7 +213,7 @@ class FreeRounds(Fit):
 
 
 class Stream(_Charged):
-    """The second window of an epoch, whose clients are counted by a roll beside the ledger."""
+    """The second window of an epoch, whose clients are counted by a client list beside the ledger."""
 
     ledger = "ledger.sqlite"
     output, run = f"january/{epochs.DATES[1]}", f"january-{epochs.DATES[1]}"

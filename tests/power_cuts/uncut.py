@@ -29,7 +29,7 @@ REASONS: dict[str, dict[str, str]] = {
     "pipelines/run/signals/exports.py": dict.fromkeys(("os.open", "os.replace", "os.unlink"), _TOLD),
     "pipelines/tables/arrivals/landing.py": dict.fromkeys(("STORE.delete", "os.rmdir"), _CLEARED),
     "pipelines/tables/client_staging.py": {"shutil.rmtree": _CLEARED} | dict.fromkeys(OF_STORES, _STORE),
-    "pipelines/tables/epoch_roll.py": {"os.unlink": _CLEARED, "new_file.make_folders": _FOLDER},
+    "pipelines/tables/epoch_clients.py": {"os.unlink": _CLEARED, "new_file.make_folders": _FOLDER},
     "pipelines/trusted_zone/sweep.py": {"write_bytes": "a part with scores, written as parts without them are"},
     "pipelines/trusted_zone/sweep_folder.py": dict.fromkeys(("shutil.rmtree", "os.remove", "os.rmdir"), _CLEARED),
     "transforms/arrivals/consume.py": {"write_bytes": _STORE},

@@ -77,7 +77,7 @@ def task_managers(cluster, job):
     return {each["taskmanager-id"] for part in found for each in part} - {"(unassigned)"}
 
 
-def check_rounds_are_told(log, n_rounds, n_jobs):
+def check_rounds_are_logged(log, n_rounds, n_jobs):
     """A job has its id and page, and rounds of its own while it runs, in order; at its end all of them are told.
 
     A job may be over before a look sees one of its rounds, and a short one before any look sees it.
@@ -134,7 +134,7 @@ class TestFlink(Conformance):
         settings = lake.job(bench.split, bench.server, "record", key_uri=bench.key_uri, algorithm=algorithm)
         settings |= {"dp_lloyd": {"domain": [-8, 8], "init": "sphere_packing", "steps": steps}}
         settings |= {"clipping": {"norm": "domain", "center": "none"}}
-        check_rounds_are_told(self._check(bench, shared, "fit", settings, n_jobs), steps, n_jobs)
+        check_rounds_are_logged(self._check(bench, shared, "fit", settings, n_jobs), steps, n_jobs)
 
     def test_topics_of_terms(self, bench, shared, tmp_path):
         """Rows of a public vocabulary and their names, by clients: 13 rounds in two jobs, and two that group."""

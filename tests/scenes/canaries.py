@@ -253,8 +253,10 @@ def _rows(state: Any, reach: float) -> NDArray[np.float64]:
     rows = state.frame.lattice.center + directions() * (reach * state.frame.lattice.clipping_norm)
     in_domain = isinstance(state, LloydState | WindowState)
     rows = np.concatenate([rows, _domain_rows(state, reach)]) if in_domain else rows
-    rivals = getattr(state, "rivals", None)
-    return rows if rivals is None else np.concatenate([rows, state.frame.lattice.center + rivals * state.unit])
+    alternatives = getattr(state, "alternatives", None)
+    return (
+        rows if alternatives is None else np.concatenate([rows, state.frame.lattice.center + alternatives * state.unit])
+    )
 
 
 def _domain_rows(state: LloydState | WindowState, reach: float) -> NDArray[np.float64]:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from dapple_dp.pipelines.ledger.store import Ledger
 from dapple_dp.schemas.privacy.charge import Limit
 from dapple_dp.schemas.settings.run_manifest import RELEASES_FILE
-from dapple_dp.transforms.files import gate
-from dapple_dp.transforms.tables.counted_clients import Roll
+from dapple_dp.transforms.files import untrusted
+from dapple_dp.transforms.tables.counted_clients import ClientList
 from tests.scenes import lake, ledgers
 from tests.scenes.brokers import CATCH_UP
 
@@ -92,20 +92,20 @@ class Place:
         words = (word, "--config", str(self.folder / f"{name}.yaml"), "--output", str(self.folder / name))
         return lake.run_command(*words, "--run_id", name)
 
-    def rolls(self) -> list[pathlib.Path]:
+    def lists(self) -> list[pathlib.Path]:
         """Files of the private state."""
         return sorted(pathlib.Path(f"{self.ledger.path}.rolls").glob("*/*"))
 
-    def roll(self) -> Roll:
-        """The last roll."""
-        content = self.rolls()[-1].read_bytes()
-        refusal = gate.staged_refusal("roll")
-        facts = json.loads(gate.arrays_of(content, refusal)["facts"].tobytes())
-        return Roll.from_bytes(content, facts, refusal)
+    def last_list(self) -> ClientList:
+        """The last client list."""
+        content = self.lists()[-1].read_bytes()
+        refusal = untrusted.staged_refusal("client list")
+        facts = json.loads(untrusted.arrays_of(content, refusal)["facts"].tobytes())
+        return ClientList.from_bytes(content, facts, refusal)
 
     def n_counted(self, index: int) -> int:
-        """How many clients counted in a window that the last roll still knows."""
-        return len(self.roll().counted.of(index))
+        """How many clients counted in a window that the last client list still knows."""
+        return len(self.last_list().counted.of(index))
 
     def json(self, index: int, file: str) -> Any:
         """A released file of a window."""

@@ -98,9 +98,9 @@ def test_the_comparison_with_server_rows_keeps_its_claim(unit):
     job = canaries.lloyd_config(unit, init="candidates", served=True)
     target = canaries.audited(job, "server")
     (state,) = target.states
-    found, _ = np.split(state.rivals, 2)
+    found, _ = np.split(state.alternatives, 2)
     # Where both sides are in the same places, no row distinguishes them.
-    target = target._replace(states=(dataclasses.replace(state, rivals=np.concatenate([found, -found])),))
+    target = target._replace(states=(dataclasses.replace(state, alternatives=np.concatenate([found, -found])),))
     bounds = canaries.lower_bounds(target, canaries.neighbors_of(unit, job, target))
     assert 0.5 * target.claim <= min(bounds) <= max(bounds) <= target.claim
 
@@ -152,7 +152,7 @@ def test_an_epoch_of_clients_keeps_its_claim():
 
 
 def test_an_epoch_that_pays_for_fewer_windows_than_a_client_has_is_caught():
-    """Noise for half of what two windows move: one that is planned for one window, or a roll that nobody calls."""
+    """Noise for half of what two windows move: planned for one window, or with a client list that nobody asks."""
     target, job = canaries.epoch_audited("client"), canaries.lloyd_config("client")
     pair = canaries.neighbors_of("client", job, target)
     assert max(canaries.lower_bounds(canaries.with_sensitivity(target, 0.5), pair)) > target.claim

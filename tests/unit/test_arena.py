@@ -57,14 +57,14 @@ def test_a_leak_is_refuted_and_fair_noise_is_not():
     for rows, places in zip((pair.without, pair.with_canary), centers, strict=True):
         gaps = ((rows[None, :, None] - places[:, None]) ** 2).sum(axis=3).min(axis=2).sum(axis=1)
         whole.append({"centers": places, "inertia": gaps})
-    [leaking] = neighbors.told_of_pairs(SYSTEM, [pair], whole, attributes._scores)
-    [fair] = neighbors.told_of_pairs(SYSTEM, [pair], whole, neighbors.of_centers)
+    [leaking] = neighbors.scored_pairs(SYSTEM, [pair], whole, attributes._scores)
+    [fair] = neighbors.scored_pairs(SYSTEM, [pair], whole, neighbors.of_centers)
     assert verdicts.bound_of(leaking) > leaking.claim
     assert verdicts.bound_of(fair) <= fair.claim
 
 
 def test_few_runs_that_are_wholly_apart_refute():
-    apart = neighbors.Told("x", 0.5, 0.0, np.zeros((2, 40)), np.stack([np.zeros(40), np.ones(40)]))
+    apart = neighbors.Scored("x", 0.5, 0.0, np.zeros((2, 40)), np.stack([np.zeros(40), np.ones(40)]))
     assert verdicts.bound_of(apart) > apart.claim
     assert (
         verdicts.most_of(apart)
@@ -84,8 +84,8 @@ def test_scores_by_hand():
 def test_a_missing_center_has_scores():
     pair = neighbors.added("x", neighbors.middle(), [1.0, 1.0])
     fits = {"centers": np.array([[[0.5, 0.5], [np.nan, np.nan]], np.full((2, 2), np.nan)])}
-    [told] = neighbors.told_of_pairs(SYSTEM, [pair], [fits, fits], neighbors.of_centers)
-    assert np.isfinite(told.without).all()
+    [scored] = neighbors.scored_pairs(SYSTEM, [pair], [fits, fits], neighbors.of_centers)
+    assert np.isfinite(scored.without).all()
 
 
 def test_work_is_kept_by_what_decides_it(tmp_path):
@@ -223,27 +223,27 @@ def test_a_verdict_says_what_is_refuted():
         {"case": "x", "claim": 1.0, "bound": 0.5, "most": 3.0},
         {"case": "y", "claim": 1.0, "bound": 2.5, "most": 3.0},
     ]
-    told = {"system": "s", "attack": "a", "cases": cases, "errors": [], "runs": 5}
-    assert "**refuted** (y" in page.verdict_line(told)
-    assert "not refuted (x" in page.verdict_line(told | {"cases": cases[:1]})
-    assert "no release: NaN" in page.verdict_line(told | {"cases": [], "errors": ["NaN"]})
+    scored = {"system": "s", "attack": "a", "cases": cases, "errors": [], "runs": 5}
+    assert "**refuted** (y" in page.verdict_line(scored)
+    assert "not refuted (x" in page.verdict_line(scored | {"cases": cases[:1]})
+    assert "no release: NaN" in page.verdict_line(scored | {"cases": [], "errors": ["NaN"]})
 
 
 def test_marks_tell_rows_in_the_box_from_those_beyond_it():
-    def told(system, attack, case, bound):
+    def scored(system, attack, case, bound):
         return {"system": system, "attack": attack, "cases": [{"case": case, "claim": 0.5, "bound": bound}]}
 
     corner, beyond = (each.case for each in far_neighbors.PAIRS[:2])
     found = [
-        told("a", "huge_row", "of 1e6", 0.6),
-        told("b", "not_finite", "NaN", 0.6),
-        told("b", "far_neighbors", corner, 0.6),
-        told("b", "huge_row", "of 1e6", 0.6),
-        told("c", "far_neighbors", beyond, 0.4),
-        told("d", "same_key", "at a corner", 9.0),
+        scored("a", "huge_row", "of 1e6", 0.6),
+        scored("b", "not_finite", "NaN", 0.6),
+        scored("b", "far_neighbors", corner, 0.6),
+        scored("b", "huge_row", "of 1e6", 0.6),
+        scored("c", "far_neighbors", beyond, 0.4),
+        scored("d", "same_key", "at a corner", 9.0),
     ]
     assert page.marks_of(found) == {"a": ranks.BEYOND, "b": ranks.REFUTED}
-    assert page.marks_of([told("c", "far_neighbors", beyond, 0.6)]) == {"c": ranks.BEYOND}
+    assert page.marks_of([scored("c", "far_neighbors", beyond, 0.6)]) == {"c": ranks.BEYOND}
 
 
 def test_a_small_arena_from_end_to_end(tmp_path):

@@ -17,7 +17,7 @@ from dapple_dp.schemas.arrivals.topic import MessageColumns, PackedColumns, Topi
 from dapple_dp.schemas.errors import ConfigError, InputError, UnavailableError, what_installs
 from dapple_dp.schemas.settings import json_schema
 from dapple_dp.schemas.settings.refusal import Refusal
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.file_bytes import table_bytes, write_bytes
 from dapple_dp.transforms.files.private_sink import PrivateSink
 from dapple_dp.transforms.files.stores import is_local, join, local_path
@@ -60,7 +60,7 @@ class TopicClient(NamedTuple):
         if self.properties:
             rule = f"{self.properties} must be a readable file of client properties"
             refusal = Refusal(kind=ConfigError, rule=rule, remedy="check the path")
-            given = client_properties(gate.read_text(self.properties, refusal, _MOST_PROPERTY_BYTES))
+            given = client_properties(untrusted.read_text(self.properties, refusal, _MOST_PROPERTY_BYTES))
         return {**given, "bootstrap.servers": self.servers, "log_level": 0}
 
     def silent(self) -> UnavailableError:
@@ -168,7 +168,7 @@ def chunks_of(place: RecordPlace) -> Iterator[tuple[str, Chunk]]:
       InputError: if the record is not that of the launcher.
     """
     refusal = record_refusal(place.path)
-    content = gate.read_bytes(place.path, refusal)
+    content = untrusted.read_bytes(place.path, refusal)
     if hashlib.sha256(content).hexdigest() != place.digest:
         raise refusal.because("another one")
     record = json_schema.parse_as(content, WindowOffsets, refusal)

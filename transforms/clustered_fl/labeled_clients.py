@@ -21,7 +21,7 @@ from dapple_dp.schemas.clustered_fl.records import ClientRows
 from dapple_dp.schemas.errors import InputError, PrivacyFlowError
 from dapple_dp.schemas.tables.columns import group_by_client, plain
 from dapple_dp.schemas.tables.shard import EMPTY_SHARD, ShardRef
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.file_bytes import write_bytes
 from dapple_dp.transforms.files.stores import join
 from dapple_dp.transforms.numerics.clustered_fl.bounded_rows import bound_features
@@ -141,8 +141,8 @@ class InspectClients(beam.PTransform):
 
 def read_parts(path: str) -> list[ClientPart]:
     """Reads the parts that `InspectClients` wrote; raises InputError for another file."""
-    refusal = gate.staged_refusal(path)
-    found = gate.read_json(path, list[dict[str, Any]], refusal)
+    refusal = untrusted.staged_refusal(path)
+    found = untrusted.read_json(path, list[dict[str, Any]], refusal)
     with refusal.covers():
         return [ClientPart(**row | {"shard": ShardRef(**row["shard"])}) for row in found]
 

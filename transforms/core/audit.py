@@ -197,8 +197,8 @@ def check_round(round_: Any, plan: PromisedPlan | None, contracts: Sequence[Any]
     moves = moves_of(round_.statistic, contracts, plan.unit)
     if moves is None:
         raise refused(
-            "read windows by the roll of their epoch at unit client, and only there, got others",
-            "ask the roll for the contract",
+            "read windows by the client list of their epoch at unit client, and only there, got others",
+            "ask the client list for the contract",
         )
     name = name_of(innermost(round_.statistic))
     fault = understatement(name, round_.plan, replaces=plan.replaces, moves=moves, l1=asks_l1(round_.statistic))

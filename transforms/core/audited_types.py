@@ -93,7 +93,7 @@ _VALUES = _types(
     ("dapple_dp.transforms.clustered_fl.labeled_clients", "ClientGroup"),
     ("dapple_dp.transforms.numerics.tables.participation", "Rule"),
     ("dapple_dp.transforms.tables.group_clients", "SamplingParams Windows"),
-    ("dapple_dp.transforms.tables.split_clients", "RollParams"),
+    ("dapple_dp.transforms.tables.split_clients", "ClientListParams"),
     ("dapple_dp.transforms.masked.party_state", "RunState"),
     ("dapple_dp.transforms.masked.sealing", "Sealing"),
     ("dapple_dp.transforms.masked.signing", "Parties"),

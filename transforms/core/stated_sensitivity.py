@@ -205,13 +205,13 @@ def moves_of(statistic: Any, contracts: Sequence[Any], unit: PrivacyUnit | None)
     weights = weights_of(statistic)
     if weights is not None and not (min(weights, default=0) > 0 and list(weights) == sorted(weights, reverse=True)):
         return None  # `worst_column` holds for positive weights that descend.
-    rolls = [contract.participation for contract in contracts if contract.participation is not None]
+    parts = [contract.participation for contract in contracts if contract.participation is not None]
     if weights is None or unit is not PrivacyUnit.CLIENT:
         weights = weights or (1,)
-        return Moves(weights, n_moved(weights, 1)) if not rolls else None
-    if not rolls or len(rolls) < len(contracts):
+        return Moves(weights, n_moved(weights, 1)) if not parts else None
+    if not parts or len(parts) < len(contracts):
         return None
-    times, separation = max(roll.max_windows for roll in rolls), min(roll.min_separation for roll in rolls)
+    times, separation = max(part.max_windows for part in parts), min(part.min_separation for part in parts)
     return Moves(worst_column(weights, times, separation), n_moved(weights, times))
 
 

@@ -19,7 +19,7 @@ from dapple_dp.schemas.errors import ConfigError, InputError, PrivacyFlowError
 from dapple_dp.schemas.settings.format_number import with_number
 from dapple_dp.schemas.settings.json_schema import FILE_CONTENT, FileContent, OpenContent
 from dapple_dp.schemas.settings.refusal import Refusal
-from dapple_dp.transforms.files import gate, new_file, stores
+from dapple_dp.transforms.files import new_file, stores, untrusted
 from dapple_dp.transforms.files.file_bytes import files_in, read_bytes, write_bytes
 from dapple_dp.transforms.files.formats.arrays_file import arrays_to_bytes
 from dapple_dp.transforms.files.stores import STORE, join
@@ -121,7 +121,7 @@ class Checkpoint:
 def read_state(path: str) -> dict[str, NDArray]:
     """Reads arrays that a pipeline wrote for the launcher; raises InputError for another file."""
     rule = f"{path} must be the arrays that the last rounds wrote"
-    return gate.read_arrays(path, Refusal(kind=InputError, rule=rule, remedy=_REMEDY))
+    return untrusted.read_arrays(path, Refusal(kind=InputError, rule=rule, remedy=_REMEDY))
 
 
 class CheckpointFolder:
@@ -165,7 +165,7 @@ class CheckpointFolder:
         manifest = self._manifest()
         if manifest is None:
             return None
-        content = gate.read_bytes(self._path(manifest.arrays.file), self.refusal)
+        content = untrusted.read_bytes(self._path(manifest.arrays.file), self.refusal)
         if hashlib.sha256(content).hexdigest() != manifest.arrays.sha256:
             raise self.refusal.because("other arrays")
         if manifest.arrays.file != _arrays_name(manifest.rounds):
@@ -176,7 +176,7 @@ class CheckpointFolder:
             plan=manifest.plan,
             events=manifest.events,
             extended=tuple(manifest.extended),
-            arrays=gate.arrays_of(content, self.refusal),
+            arrays=untrusted.arrays_of(content, self.refusal),
         )
 
     def older_version(self) -> str | None:
@@ -184,7 +184,7 @@ class CheckpointFolder:
         path = self._path(MANIFEST_FILE)
         if not STORE.exists(path):
             return None
-        return _WRITERS.get(gate.read_json(path, _Number, self.refusal).format)
+        return _WRITERS.get(untrusted.read_json(path, _Number, self.refusal).format)
 
     def rounds(self) -> int:
         """Returns the number of recorded rounds; raises InputError for another file."""
@@ -207,7 +207,7 @@ class CheckpointFolder:
 
     def _manifest(self) -> _Content | None:
         path = self._path(MANIFEST_FILE)
-        return gate.read_json(path, _Content, self.refusal) if STORE.exists(path) else None
+        return untrusted.read_json(path, _Content, self.refusal) if STORE.exists(path) else None
 
 
 def _arrays_name(rounds: int) -> str:

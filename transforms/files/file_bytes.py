@@ -12,7 +12,7 @@ from dapple_dp.schemas.errors import ConfigError, ProtocolError
 from dapple_dp.schemas.settings.format_number import FORMAT, METADATA
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.settings.run_manifest import Digest, FileName
-from dapple_dp.transforms.files import gate, new_file
+from dapple_dp.transforms.files import new_file, untrusted
 from dapple_dp.transforms.files.stores import STORE, ListedFile, is_local, join
 
 LISTING_FILE = "files.json"
@@ -24,7 +24,7 @@ def write_bytes(path: str, content: bytes) -> None:
 
 
 def read_bytes(path: str) -> bytes:
-    """Reads a whole file to be hashed or compared; files whose content is parsed are read by `gate`."""
+    """Reads a whole file to be hashed or compared; files whose content is parsed are read by `untrusted`."""
     return STORE.get(path)
 
 
@@ -78,7 +78,7 @@ def write_once(path: str, content: bytes, *, private: bool = False) -> None:
     except FileExistsError:
         rule, remedy = f"{path} must be written once", "a mask covers one message only"
         refusal = Refusal(kind=ProtocolError, rule=rule, remedy=remedy)
-        if gate.read_bytes(path, refusal, len(content)) != content:
+        if untrusted.read_bytes(path, refusal, len(content)) != content:
             raise refusal.because("other content for it") from None
 
 
@@ -118,6 +118,6 @@ def written_files(folder: str) -> list[WrittenFile]:
     listing = join(folder, LISTING_FILE)
     rule = "--output must be a folder that workers and launcher share"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="choose another place")
-    found = gate.read_json(listing, list[tuple[FileName, Digest]], refusal)
+    found = untrusted.read_json(listing, list[tuple[FileName, Digest]], refusal)
     STORE.delete(listing)
     return [WrittenFile(*entry) for entry in found]

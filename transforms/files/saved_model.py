@@ -16,9 +16,9 @@ from dapple_dp.schemas.tables.contract import TableContract
 from dapple_dp.schemas.tables.data_section import DataConfig
 from dapple_dp.schemas.tables.encoded_column import FilledColumn
 from dapple_dp.schemas.tables.encoder import Encoder
-from dapple_dp.transforms.files import gate
-from dapple_dp.transforms.files.gate import TableForm
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.stores import STORE, join
+from dapple_dp.transforms.files.untrusted import TableForm
 
 MANIFEST = "run.json"
 _SIZE = "noisy_size"
@@ -136,10 +136,10 @@ def _numbers(table: pa.Table) -> tuple[int, ...]:
 def _files(folder: str, setting: str, foreign: Refusal) -> tuple[ModelManifest, bytes, bytes]:
     rule = f"{setting} must be the output folder of a finished fit, with {MANIFEST} and {CENTERS_FILE}"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="check the path")
-    raw = gate.read_bytes(join(folder, MANIFEST), refusal)
+    raw = untrusted.read_bytes(join(folder, MANIFEST), refusal)
     json_schema.parse_as(raw, RunManifest, refusal)
     manifest = json_schema.parse_as(raw, ModelManifest, foreign)
-    return manifest, raw, gate.read_bytes(join(folder, CENTERS_FILE), refusal)
+    return manifest, raw, untrusted.read_bytes(join(folder, CENTERS_FILE), refusal)
 
 
 def read_reference(path: str, n_features: int) -> NDArray[np.float64]:
@@ -156,7 +156,7 @@ def read_reference(path: str, n_features: int) -> NDArray[np.float64]:
     inside = join(path, CENTERS_FILE)
     rule = "evaluate.reference must be a Parquet file or the output folder of a fit"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="check the path")
-    content = gate.read_bytes(inside if STORE.exists(inside) else path, refusal)
+    content = untrusted.read_bytes(inside if STORE.exists(inside) else path, refusal)
     centers, *_ = _centers(content, path, "evaluate.reference", foreign=True)
     if centers.shape[1] != n_features:
         raise ConfigError(
@@ -172,7 +172,7 @@ def _centers(
     """Reads the matrix in the column `center` of a Parquet file, by number, with the numbers and noisy sizes."""
     rule = f"{setting} must hold finite centers of one width in a list column 'center' of {path}"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="give a file with such centers")
-    table = gate.table_of(content, refusal, TableForm.by_size(), foreign=foreign)
+    table = untrusted.table_of(content, refusal, TableForm.by_size(), foreign=foreign)
     try:
         with refusal.covers():
             numbers = _numbers(table)

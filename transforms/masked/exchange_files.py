@@ -42,7 +42,7 @@ from dapple_dp.schemas.settings import json_schema, json_text
 from dapple_dp.schemas.settings.format_number import with_number
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.transforms.core.keystream import encode_label
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.file_bytes import files_in, table_bytes, write_once
 from dapple_dp.transforms.files.stores import STORE, StoredFile, is_away, join
 from dapple_dp.transforms.masked.party_state import RunState
@@ -216,7 +216,7 @@ class Exchange:
                 "file; remove it or have it sent again."
             )
         plan = self.plan().rounds[index]
-        return messages_from_table(gate.table_of(content, table_refusal(path), messages_form(plan)), plan)
+        return messages_from_table(untrusted.table_of(content, table_refusal(path), messages_form(plan)), plan)
 
     def sound_messages(self, index: int, private: bytes) -> list[str]:
         """Returns the paths of messages that can be added up; leaves out invalid files, so they block no others."""
@@ -268,7 +268,7 @@ class Exchange:
         path = self._path(self._round(index), _SUM)
         content = self._raw(path, table_refusal(path), AGGREGATOR, "sum", index)
         plan = plan or self.plan().rounds[index]
-        found = sum_from_table(gate.table_of(content, table_refusal(path), sum_form(plan)), plan)
+        found = sum_from_table(untrusted.table_of(content, table_refusal(path), sum_form(plan)), plan)
         return found, hashlib.sha256(content).hexdigest()
 
     def countersign(self, index: int, client: str, shown: str) -> None:
@@ -368,7 +368,7 @@ class Exchange:
         """
         if self.parties is not None and party != self.parties.own and STORE.exists(path):
             what = self._signed(party, kind, index)
-            there = self.parties.verified(gate.read_bytes(path, _refusal(path)), what, path)
+            there = self.parties.verified(untrusted.read_bytes(path, _refusal(path)), what, path)
             if there == content:
                 return
         write_once(path, self._final(path, content, party, kind, index))
@@ -384,10 +384,10 @@ class Exchange:
         party: str,
         kind: str,
         index: int | None = None,
-        most_bytes: int = gate.MOST_BYTES,
+        most_bytes: int = untrusted.MOST_BYTES,
     ) -> bytes:
         """Reads the content of a file; with parties, verifies the party's signature."""
-        raw = gate.read_bytes(path, refusal, most_bytes)
+        raw = untrusted.read_bytes(path, refusal, most_bytes)
         return raw if self.parties is None else self.parties.verified(raw, self._signed(party, kind, index), path)
 
     def _json(
@@ -421,7 +421,7 @@ def read_releases(path: str, plan: RoundPlan) -> tuple[Release, ...]:
     """Reads the releases of a round; raises ProtocolError if they can't be read."""
     refusal = table_refusal(path)
     with refusal.covers():
-        return releases_from_table(gate.read_table(path, refusal, releases_form(plan)))
+        return releases_from_table(untrusted.read_table(path, refusal, releases_form(plan)))
 
 
 def table_refusal(path: str) -> Refusal:

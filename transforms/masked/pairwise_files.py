@@ -24,7 +24,7 @@ from dapple_dp.schemas.masked.pairwise_messages import (
     sent_to_table,
 )
 from dapple_dp.schemas.privacy.noise_shares import ShareLaw
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.file_bytes import table_bytes
 from dapple_dp.transforms.files.stores import STORE
 from dapple_dp.transforms.masked.exchange_files import Exchange, table_refusal
@@ -158,7 +158,7 @@ class PairwiseExchange(Exchange):
 
     def _sent_in(self, path: str, kind: type[Sent], party: str, what: str, index: int) -> list[Sent]:
         content, round_path = self._raw(path, table_refusal(path), party, what, index), self._name(index)
-        table = gate.table_of(content, table_refusal(path), sent_form(kind, round_path))
+        table = untrusted.table_of(content, table_refusal(path), sent_form(kind, round_path))
         return sent_from_table(table, kind, round_path)
 
     def _close(self, index: int, leg: Leg, rows: Sequence[Sent], kind: type[Sent]) -> None:

@@ -25,7 +25,7 @@ from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.tables.contract import TableContract
 from dapple_dp.transforms.core.keystream import KeyStream, encode_label
 from dapple_dp.transforms.core.round import Round
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.file_bytes import table_bytes
 from dapple_dp.transforms.masked.clients import ClientsStep, Masking, SecretFn, UnmaskReleases, WithShares, unmasked
 from dapple_dp.transforms.masked.pairwise_lists import Correspondence, Roster, number_listed, sender_of
@@ -184,7 +184,7 @@ class _PinnedFn(LeanFn):
     def process(self, path: str, _: Any) -> Iterator[tuple[list[bytes], NDArray[np.int64]]]:
         """Yields (names of senders, their statistics), all at once."""
         size = self._round.plan.size
-        yield pinned_from_table(gate.table_of(self._kept.pinned(path), _PINNED, pinned_form(size)), size)
+        yield pinned_from_table(untrusted.table_of(self._kept.pinned(path), _PINNED, pinned_form(size)), size)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

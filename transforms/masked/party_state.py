@@ -25,7 +25,7 @@ from dapple_dp.schemas.settings.format_number import with_number
 from dapple_dp.schemas.settings.json_schema import NumberedFile, parse_as
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.transforms.core.keystream import encode_label
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.file_bytes import files_in, make_folder, write_once
 from dapple_dp.transforms.files.stores import STORE, is_local, join
 from dapple_dp.transforms.masked.sealing import Sealing, open_own
@@ -80,7 +80,7 @@ class RunState:
         """
         self._check_goes_on()
         path = self._path(round_path, leg) + SENT
-        return gate.read_bytes(path, _REFUSAL) if STORE.exists(path) else None
+        return untrusted.read_bytes(path, _REFUSAL) if STORE.exists(path) else None
 
     def first(self, round_path: str, leg: str, content: bytes) -> bytes:
         """Returns the content to send in a leg of a round: this one, or an earlier decision; durable on return.
@@ -120,7 +120,7 @@ class RunState:
         path = self._pin(round_path)
         if not STORE.exists(path + _PIN_KEY):
             raise _REFUSAL.because("none")
-        sealed = gate.read_bytes(path + _PINNED, _REFUSAL)
+        sealed = untrusted.read_bytes(path + _PINNED, _REFUSAL)
         content = open_own(sealed, path + _PIN_KEY, _PURPOSE, _label(round_path))
         if content is None:
             raise _REFUSAL.because("another file")
@@ -173,7 +173,7 @@ class RunState:
         try:
             self._write(path, content)
         except ProtocolError:
-            return gate.read_bytes(path, _REFUSAL)
+            return untrusted.read_bytes(path, _REFUSAL)
         return content
 
     def _write(self, path: str, content: bytes) -> None:
@@ -227,7 +227,7 @@ class PartyState:
         refusal = Refusal(kind=ConfigError, rule=rule, remedy=remedy)
         content = b"{}"
         if STORE.exists(path := join(found.folder, _FORMAT)):
-            content = gate.read_bytes(path, refusal)
+            content = untrusted.read_bytes(path, refusal)
         parse_as(content, NumberedFile, refusal)
         return found
 

@@ -16,7 +16,7 @@ from dapple_dp.schemas.masked.pairwise_messages import (
     schema_of,
 )
 from dapple_dp.schemas.privacy.release_table import RELEASE_SCHEMA
-from dapple_dp.transforms.files.gate import TableForm
+from dapple_dp.transforms.files.untrusted import TableForm
 
 _ROW_BYTES = 1 << 9
 """Upper bound on the bytes of a row's names, keys and shares."""

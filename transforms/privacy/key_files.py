@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.transforms.core.keys import KEY_BYTES, KeySource
-from dapple_dp.transforms.files import gate, new_file
+from dapple_dp.transforms.files import new_file, untrusted
 from dapple_dp.transforms.files.stores import STORE, is_local
 
 KEY_LABEL = b"dapple: which key this is"
@@ -37,7 +37,7 @@ class KeyFile(KeySource):
                 raise ConfigError(f"{rule} a file of mode 0600, got one that others may read; chmod 600 {uri}.")
         except OSError as error:
             raise refusal.because(uri) from error
-        return gate.read_bytes(uri, refusal, _MOST_READ)
+        return untrusted.read_bytes(uri, refusal, _MOST_READ)
 
 
 def create_key(uri: str, setting: str = "key_uri") -> None:

@@ -17,7 +17,7 @@ from dapple_dp.schemas.errors import InputError
 from dapple_dp.schemas.settings.format_number import with_number
 from dapple_dp.schemas.settings.json_schema import NumberedFile
 from dapple_dp.schemas.settings.refusal import Refusal
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 
 FORMAT_VERSION = 2
 _MOST_CACHE_BYTES = 1 << 12
@@ -43,7 +43,7 @@ def load(request: dict[str, Any]) -> tuple[float, float] | None:
     """Returns the stored level and its spending, finite numbers > 0, unchecked otherwise; None if unreadable."""
     try:
         path = str(_path(digest(request)))
-        found = gate.read_json(path, _Content, _REFUSAL, _MOST_CACHE_BYTES)
+        found = untrusted.read_json(path, _Content, _REFUSAL, _MOST_CACHE_BYTES)
     except (InputError, RuntimeError):
         return None
     return found.level, found.epsilon

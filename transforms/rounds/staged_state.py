@@ -17,7 +17,7 @@ from dapple_dp.schemas.errors import InputError
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.transforms.core.round import Releases, Round
 from dapple_dp.transforms.core.statistics.assignment import Assigner
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.file_bytes import write_bytes
 from dapple_dp.transforms.files.formats.arrays_file import arrays_to_bytes
 from dapple_dp.transforms.files.stores import join
@@ -116,10 +116,10 @@ def _arrays(staged: StagedArrays) -> dict[str, NDArray[Any]]:
     """Reads the arrays of a file, once per process; raises InputError if the file has changed."""
     rule = "the public points in the staging folder must stay as the launcher wrote them"
     refusal = Refusal(kind=InputError, rule=rule, remedy="use a folder that workers and launcher share")
-    content = gate.read_bytes(staged.path, refusal)
+    content = untrusted.read_bytes(staged.path, refusal)
     if hashlib.sha256(content).hexdigest() != staged.digest:
         raise refusal.because("other ones")
-    arrays = gate.arrays_of(content, refusal)
+    arrays = untrusted.arrays_of(content, refusal)
     for array in arrays.values():
         array.flags.writeable = False
     return arrays

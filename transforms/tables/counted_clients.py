@@ -21,7 +21,7 @@ from dapple_dp.schemas.errors import PrivacyFlowError
 from dapple_dp.schemas.settings import json_schema
 from dapple_dp.schemas.settings.refusal import MalformedError, Refusal
 from dapple_dp.schemas.tables.participation import Participation
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.formats.arrays_file import arrays_to_bytes
 from dapple_dp.transforms.numerics.tables.participation import LONG_AGO, Counted
 from dapple_dp.transforms.tables import client_ids, hive
@@ -31,7 +31,7 @@ _DIGEST_BYTES = 16
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Roll:
+class ClientList:
     """The clients that counted in an epoch, up to one of its windows.
 
     Attributes:
@@ -68,7 +68,7 @@ class Roll:
           facts: facts that it must have.
           refusal: for another file.
         """
-        arrays = gate.arrays_of(content, refusal)
+        arrays = untrusted.arrays_of(content, refusal)
         with refusal.covers():
             if json_schema.parse_as(arrays["facts"].tobytes(), dict[str, Any], refusal) != facts:
                 raise MalformedError("that of another window")
@@ -117,10 +117,10 @@ def counted_block(block: ClientBlock, path: str, participation: Participation) -
         raise PrivacyFlowError(
             f"rows of {path} must be those of clients in a window of the epoch, got others; nothing was released."
         )
-    roll = _read(participation.path, participation.digest)
+    client_list = _read(participation.path, participation.digest)
     window = participation.index - participation.dates.index(date)
     ids = client_ids.canonical(pa.chunked_array([block.clients]))
-    return _only(block, np.isin(salted_digests(ids, roll.salt), roll.counted.of(window)))
+    return _only(block, np.isin(salted_digests(ids, client_list.salt), client_list.counted.of(window)))
 
 
 def _only(block: ClientBlock, keeps: NDArray[np.bool_]) -> ClientBlock:
@@ -131,10 +131,10 @@ def _only(block: ClientBlock, keeps: NDArray[np.bool_]) -> ClientBlock:
 
 
 @functools.lru_cache(maxsize=2)
-def _read(path: str, digest: str) -> Roll:
-    refusal = gate.staged_refusal(path)
-    content = gate.read_bytes(path, refusal)
+def _read(path: str, digest: str) -> ClientList:
+    refusal = untrusted.staged_refusal(path)
+    content = untrusted.read_bytes(path, refusal)
     if hashlib.sha256(content).hexdigest() != digest:
         raise refusal.because("another one")
-    facts = json_schema.parse_as(gate.arrays_of(content, refusal)["facts"].tobytes(), dict[str, Any], refusal)
-    return Roll.from_bytes(content, facts, refusal)
+    facts = json_schema.parse_as(untrusted.arrays_of(content, refusal)["facts"].tobytes(), dict[str, Any], refusal)
+    return ClientList.from_bytes(content, facts, refusal)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from dapple_dp.schemas.errors import InputError
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.settings.yaml_text import is_torn
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.formats.csv_file import ENDINGS, CsvFile, is_csv
 from dapple_dp.transforms.files.stores import STORE, OpenedFile, StoredFile, is_local, local_path, open_store
 
@@ -83,19 +83,19 @@ def open_parquet(path: str) -> "Iterator[RowsFile]":
     Raises:
       InputError: if it isn't a regular file, or isn't Parquet.
     """
-    with _opened(path, path) as (opened, _), gate.parquet_of(opened.source, _no_parquet(path)) as file:
+    with _opened(path, path) as (opened, _), untrusted.parquet_of(opened.source, _no_parquet(path)) as file:
         yield file
 
 
 @contextlib.contextmanager
-def open_sealed(file: str, seal: str, name: str, csv: str = "") -> Iterator[tuple[gate.RowFile, FileSeal]]:
+def open_sealed(file: str, seal: str, name: str, csv: str = "") -> Iterator[tuple[untrusted.RowFile, FileSeal]]:
     """Opens a file that was listed; as `open_listed`, without the bytes."""
     with open_listed(file, seal, name, csv) as (parsed, found, _):
         yield parsed, found
 
 
 @contextlib.contextmanager
-def open_listed(file: str, seal: str, name: str, csv: str) -> Iterator[tuple[gate.RowFile, FileSeal, Any]]:
+def open_listed(file: str, seal: str, name: str, csv: str) -> Iterator[tuple[untrusted.RowFile, FileSeal, Any]]:
     """Opens a file that was listed, and compares it with its seal before it is read.
 
     It is compared once more afterwards, unless all of its bytes were in memory for the first comparison.
@@ -113,7 +113,7 @@ def open_listed(file: str, seal: str, name: str, csv: str) -> Iterator[tuple[gat
       InputError: if it is another file, or has changed.
     """
     with open_bytes(file, seal, name) as (source, found):
-        parsed = gate.rows_of(source, name, refusal_of(name), csv)
+        parsed = untrusted.rows_of(source, name, refusal_of(name), csv)
         with contextlib.nullcontext() if isinstance(parsed, CsvFile) else parsed:
             yield parsed, found, source
 

@@ -15,9 +15,9 @@ from dapple_dp.schemas.tables.columns import find, is_numeric, is_text, plain
 from dapple_dp.schemas.tables.contract import TableContract
 from dapple_dp.schemas.tables.data_section import CsvConfig
 from dapple_dp.schemas.tables.shard import ShardRef
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.formats.csv_file import CsvFile, is_csv
-from dapple_dp.transforms.files.gate import RowFile
+from dapple_dp.transforms.files.untrusted import RowFile
 from dapple_dp.transforms.tables import hive
 from dapple_dp.transforms.tables.file_seal import open_bytes, open_listed, open_sealed, refusal_of
 from dapple_dp.transforms.tables.listing import FileList
@@ -120,10 +120,10 @@ def first_look(source: Source, csv: CsvConfig | None = None) -> "Look | Undecide
         schema = file.schema_arrow
         once = [field for field in schema if schema.names.count(field.name) == 1]
         types = {field.name: field.type for field in once if is_text(field.type) or is_numeric(field.type)}
-        groups = gate.row_groups(file, refusal_of(path)) if types else []
+        groups = untrusted.row_groups(file, refusal_of(path)) if types else []
         if not groups:
             return csv_guess.Look(schema=schema, rows=schema.empty_table())
-        pages = gate.checked_pages(file, 0, types, no_pages(f"{path}, row group 0"))
+        pages = untrusted.checked_pages(file, 0, types, no_pages(f"{path}, row group 0"))
         shard = ShardRef(path, 0, groups[0].n_rows, widest=pages.longest)
         rows = next(batches_of(file, shard, types), schema.empty_table())
         holes = (name for name in rows.column_names if is_numeric(rows[name].type) and _has_hole(rows[name]))
@@ -240,7 +240,7 @@ class ServerFiles(NamedTuple):
     def _files(self, check: Callable[[pa.Schema, str], None], types: Types) -> Iterator[tuple[RowFile, list[ShardRef]]]:
         """Yields every file with its row groups, after a check of its schema."""
         for name, content in self.contents:
-            file = gate.rows_of(pa.BufferReader(content), name, refusal_of(name), self.csv)
+            file = untrusted.rows_of(pa.BufferReader(content), name, refusal_of(name), self.csv)
             if not isinstance(file, CsvFile) and not n_listed(file):
                 continue
             check(with_folders(schema_of(file, types), name, types), name)
@@ -248,8 +248,8 @@ class ServerFiles(NamedTuple):
                 yield file, [ShardRef(name, 0, 0)]
                 continue
             shards = []
-            for index, group in enumerate(gate.row_groups(file, refusal_of(name))):
-                pages = gate.checked_pages(file, index, types, no_pages(f"{name}, row group {index}"))
+            for index, group in enumerate(untrusted.row_groups(file, refusal_of(name))):
+                pages = untrusted.checked_pages(file, index, types, no_pages(f"{name}, row group {index}"))
                 shards.append(ShardRef(name, index, group.n_rows, widest=pages.longest))
             yield file, shards
 

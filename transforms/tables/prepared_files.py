@@ -19,7 +19,7 @@ from dapple_dp.schemas.tables.prepared_layout import (
     PreparedManifest,
     encode_runs,
 )
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.stores import STORE, is_local, join
 
 ROW_GROUP_ROWS = 1 << 16
@@ -129,7 +129,7 @@ def read_manifest(folder: str) -> PreparedManifest | None:
     try:
         if not STORE.exists(path):
             return None
-        manifest = PreparedManifest.from_json(gate.read_bytes(path, _unreadable(path)), path)
+        manifest = PreparedManifest.from_json(untrusted.read_bytes(path, _unreadable(path)), path)
         found = list(STORE.list(folder.rstrip("/") + "/"))
     except OSError as error:
         raise _unreadable(path).because() from error

@@ -14,7 +14,7 @@ from dapple_dp.schemas.tables.contract import TableContract
 from dapple_dp.schemas.tables.prepared_layout import decode_runs
 from dapple_dp.schemas.tables.shard import EMPTY_SHARD, ShardRef
 from dapple_dp.transforms.core.statistics import lattice
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.formats.csv_file import CsvFile
 from dapple_dp.transforms.files.formats.packed_rows import PackedFile, RowsFile
 from dapple_dp.transforms.files.formats.parquet_footer import RowGroup
@@ -64,7 +64,7 @@ def _list_row_groups(
         if isinstance(file, CsvFile):
             yield from _whole_file(file, listed, seal, contract)
             return
-        groups = gate.row_groups(file, refusal_of(path))
+        groups = untrusted.row_groups(file, refusal_of(path))
         names = {*contract.columns, *others} | ({contract.client_id} if contract.client_id else set())
         first, nulls = 0, fields_as_text(absent)
         for run in decode_runs(file.metadata.metadata, len(groups), path):
@@ -74,7 +74,7 @@ def _list_row_groups(
                 where = f"{path}, row group {index}"
                 n_values += _checked_size(file, groups[index], contract, where)
                 if not file.is_stream:  # Otherwise the reader of the rows checks their pages.
-                    widest = max(widest, gate.checked_pages(file, index, names, no_pages(where)).longest)
+                    widest = max(widest, untrusted.checked_pages(file, index, names, no_pages(where)).longest)
             if n_rows:
                 n_bytes = 8 * n_values + CLIENT_ID_BYTES * n_rows
                 PROGRESS.found(n_rows, n_bytes)

@@ -17,10 +17,10 @@ from dapple_dp.schemas.tables import columns
 from dapple_dp.schemas.tables.columns import find
 from dapple_dp.schemas.tables.contract import TableContract
 from dapple_dp.schemas.tables.shard import EMPTY_SHARD, ShardRef
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.formats.csv_file import CsvFile, is_csv
-from dapple_dp.transforms.files.gate import RowFile
 from dapple_dp.transforms.files.signals.progress import PROGRESS
+from dapple_dp.transforms.files.untrusted import RowFile
 from dapple_dp.transforms.tables import hive
 from dapple_dp.transforms.tables.file_seal import open_sealed
 
@@ -112,7 +112,7 @@ def _with_pages(file: "RowsFile", shard: ShardRef, stored: list[str]) -> ShardRe
         return shard
     where = shard_name(shard)
     refusal = Refusal(kind=InputError, rule=f"{where} must be readable", remedy="write the file again, or leave it out")
-    found = [gate.checked_pages(file, index, stored, refusal).longest for index in shard.row_groups]
+    found = [untrusted.checked_pages(file, index, stored, refusal).longest for index in shard.row_groups]
     return dataclasses.replace(shard, widest=max(found, default=0))
 
 
@@ -273,7 +273,7 @@ def read_row_group(file: "RowsFile", row_group: int, where: str, names: Sequence
       InputError: if it can't be read, or would fill the memory.
     """
     refusal = Refusal(kind=InputError, rule=f"{where} must be readable", remedy="check the file or leave it out")
-    pages = gate.checked_pages(file, row_group, names, refusal)
+    pages = untrusted.checked_pages(file, row_group, names, refusal)
     n_rows = n_listed(file, [row_group])
     if n_rows * pages.longest > _MOST_TEXT_BYTES:
         raise refusal.because("values of more than 2 GiB")

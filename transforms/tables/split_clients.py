@@ -17,14 +17,14 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from dapple_dp.schemas.tables.shard import EMPTY_SHARD, ShardRef
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.file_bytes import write_bytes
 from dapple_dp.transforms.numerics.tables import partition
 from dapple_dp.transforms.numerics.tables.participation import Rule
 from dapple_dp.transforms.on_beam.workers import LeanFn
 from dapple_dp.transforms.tables import client_ids, hive
 from dapple_dp.transforms.tables.client_ids import IdKind
-from dapple_dp.transforms.tables.counted_clients import Roll, distinct_digests
+from dapple_dp.transforms.tables.counted_clients import ClientList, distinct_digests
 from dapple_dp.transforms.tables.shard_rows import read_columns
 
 _BUCKETS = 1024
@@ -128,7 +128,7 @@ class FindSplitClients(beam.PTransform):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RollParams:
+class ClientListParams:
     """Parameters of the client list of a window.
 
     Attributes:
@@ -153,20 +153,20 @@ class RollParams:
     path: str
     to: dict[str, Any]
 
-    def roll_before(self) -> Roll:
+    def list_before(self) -> ClientList:
         """Reads the client list of the previous window, on a worker."""
-        refusal = gate.staged_refusal(self.before)
-        return Roll.from_bytes(gate.read_bytes(self.before, refusal), self.facts, refusal)
+        refusal = untrusted.staged_refusal(self.before)
+        return ClientList.from_bytes(untrusted.read_bytes(self.before, refusal), self.facts, refusal)
 
 
 class _PresentFn(LeanFn):
     """Yields digests of the clients of a shard in the window; nothing for other shards."""
 
-    def __init__(self, params: RollParams):
+    def __init__(self, params: ClientListParams):
         self._params = params
 
     def setup(self) -> None:
-        self._salt = self._params.roll_before().salt
+        self._salt = self._params.list_before().salt
 
     def process(self, shard: ShardRef) -> Iterator[tuple[int, tuple[str, np.ndarray]]]:
         """Yields the kind of the ids, and digests; those of the empty shard have no kind."""
@@ -178,19 +178,19 @@ class _PresentFn(LeanFn):
             yield 0, distinct_digests(column, self._salt)
 
 
-def _write_roll(grouped: tuple[int, Iterable[tuple[str, np.ndarray]]], params: RollParams) -> None:
+def _write_client_list(grouped: tuple[int, Iterable[tuple[str, np.ndarray]]], params: ClientListParams) -> None:
     """Writes the client list after the window; raises InputError for ids of several kinds in any windows."""
-    before, found = params.roll_before(), list(grouped[1])
+    before, found = params.list_before(), list(grouped[1])
     kinds = {IdKind(kind) for kind in {before.kind, *(kind for kind, _ in found)} if kind}
     client_ids.check_one_kind(kinds, params.client_id)
     present = np.concatenate([digests for _, digests in found])
-    roll = Roll(
+    client_list = ClientList(
         facts=params.to,
         salt=before.salt,
         kind=next(iter(kinds), ""),
         counted=before.counted.with_window(present, params.window, params.rule),
     )
-    write_bytes(params.path, roll.to_bytes())
+    write_bytes(params.path, client_list.to_bytes())
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -206,9 +206,9 @@ class CallRoll(beam.PTransform):
     bytes per client and shard; one worker holds the list.
     """
 
-    params: RollParams
+    params: ClientListParams
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Collects digests and writes the file."""
         present = shards | "Present" >> beam.ParDo(_PresentFn(self.params)) | "Together" >> beam.GroupByKey()
-        return present | "Roll" >> beam.Map(_write_roll, self.params)
+        return present | "ClientList" >> beam.Map(_write_client_list, self.params)

@@ -15,12 +15,12 @@ def asked(system, runs):
     return neighbors.asked_of_pairs(PAIRS, runs)
 
 
-def told(system, asked, fits):
+def scored(system, asked, fits):
     """Attributes that one neighbor alone has, since all fits of the other ended with an error, have no score."""
     common = []
     for low, high in zip(fits[::2], fits[1::2], strict=True):
         common += [{name: each[name] for name in sorted(low.keys() & high.keys())} for each in (low, high)]
-    return neighbors.told_of_pairs(system, PAIRS, common, _scores)
+    return neighbors.scored_pairs(system, PAIRS, common, _scores)
 
 
 def _scores(pair, fits):

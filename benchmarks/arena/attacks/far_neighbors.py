@@ -38,5 +38,5 @@ def asked(system, runs):
     return fewer(neighbors.asked_of_pairs(PAIRS, runs))
 
 
-def told(system, asked, fits):
-    return neighbors.told_of_pairs(system, PAIRS, fits, neighbors.of_centers)
+def scored(system, asked, fits):
+    return neighbors.scored_pairs(system, PAIRS, fits, neighbors.of_centers)

@@ -25,7 +25,7 @@ class Asked(NamedTuple):
     job: Job
 
 
-class Told(NamedTuple):
+class Scored(NamedTuple):
     """Scores of one comparison, shape (n_scores, n_runs) each, and what was claimed of all that a run publishes."""
 
     case: str
@@ -78,13 +78,13 @@ def asked_of_pairs(pairs: Sequence[Pair], runs: int, seeded: bool = True, **sett
     return found
 
 
-def told_of_pairs(
+def scored_pairs(
     system: ModuleType, pairs: Sequence[Pair], fits: Sequence[Fits], scores: Callable[[Pair, Fits], NDArray[np.float64]]
-) -> Iterator[Told]:
+) -> Iterator[Scored]:
     """A comparison a pair; fits that ended with an error score lowest, on both sides alike."""
     for pair, low, high in zip(pairs, fits[::2], fits[1::2], strict=True):
         found = [np.nan_to_num(scores(pair, each), nan=-1e9, posinf=1e9, neginf=-1e9) for each in (low, high)]
-        yield Told(pair.case, pair.epsilon, delta_of(system, len(pair.without)), *found)
+        yield Scored(pair.case, pair.epsilon, delta_of(system, len(pair.without)), *found)
 
 
 def of_centers(pair: Pair, fits: Fits) -> NDArray[np.float64]:

@@ -27,7 +27,7 @@ def asked(system, runs):
     ]
 
 
-def told(system, asked, fits):
+def scored(system, asked, fits):
     """Means of the scores of all answers to a block."""
     found = []
     for side in (0, 1):
@@ -38,4 +38,4 @@ def told(system, asked, fits):
         scores = np.where(answered, scores, 0.0).reshape(len(scores), -1, block).sum(axis=2)
         found.append(scores / np.maximum(answered.reshape(-1, block).sum(axis=1), 1))
     delta = neighbors.delta_of(system, len(PAIR.without))
-    return [neighbors.Told(PAIR.case, PAIR.epsilon, delta, *found)]
+    return [neighbors.Scored(PAIR.case, PAIR.epsilon, delta, *found)]

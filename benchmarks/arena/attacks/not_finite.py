@@ -19,12 +19,12 @@ def asked(system, runs):
     return neighbors.asked_of_pairs(PAIRS, n_runs, door="job")
 
 
-def told(system, asked, fits):
+def scored(system, asked, fits):
     """Comparisons of what was released; none where the row is refused in every fit."""
     for index, pair in enumerate(PAIRS):
         low, high = fits[2 * index : 2 * index + 2]
         if not all(str(error) for error in high["error"]):
-            yield from neighbors.told_of_pairs(system, [pair], [low, high], _scores)
+            yield from neighbors.scored_pairs(system, [pair], [low, high], _scores)
 
 
 def _scores(pair, fits):

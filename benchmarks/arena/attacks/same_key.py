@@ -23,10 +23,10 @@ def asked(system, runs):
     return [*same, *again]
 
 
-def told(system, asked, fits):
+def scored(system, asked, fits):
     found = []
     for first, second in ((fits[0], fits[2]), (fits[1], fits[3])):
         moves = np.nan_to_num(np.abs(first["centers"] - second["centers"]).sum(axis=(1, 2)), nan=9.0)
         found.append(np.stack([moves, moves > 0.0]))
     delta = 2 * neighbors.delta_of(system, len(PAIR.without))
-    return [neighbors.Told(PAIR.case, 2 * PAIR.epsilon, delta, *found)]
+    return [neighbors.Scored(PAIR.case, 2 * PAIR.epsilon, delta, *found)]

@@ -18,9 +18,9 @@ def asked(system, runs):
     return [*found, *own]
 
 
-def told(system, asked, fits):
+def scored(system, asked, fits):
     def scores(pair, each):
         same = [(each["centers"] == other["centers"][0]).all(axis=(1, 2)).astype(float) for other in fits[2:]]
         return np.stack([same[1] - same[0]])
 
-    return neighbors.told_of_pairs(system, PAIRS, fits[:2], scores)
+    return neighbors.scored_pairs(system, PAIRS, fits[:2], scores)

@@ -19,7 +19,7 @@ from dapple_dp.pipelines.run.graph import run_graph
 from dapple_dp.pipelines.run.options import shuffles_in_memory
 from dapple_dp.pipelines.tables.client_staging import private_folder
 from dapple_dp.schemas.core.plan import TRUSTED_ZONE
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.file_bytes import write_bytes
 from dapple_dp.transforms.files.private_sink import PrivateSink
 from dapple_dp.transforms.files.stores import AT_ONCE, join
@@ -125,9 +125,9 @@ def _staged_digests(place: str) -> Iterator[str]:
     """Reads the digests that `_build` wrote, in the order of the listing; raises InputError if some are missing."""
     for block in itertools.count():
         path = f"{place}-{block}"
-        content = gate.read_bytes(path, gate.staged_refusal(path), DIGEST_BYTES * FILES_IN_BLOCK)
+        content = untrusted.read_bytes(path, untrusted.staged_refusal(path), DIGEST_BYTES * FILES_IN_BLOCK)
         for start in range(0, DIGEST_BYTES * FILES_IN_BLOCK, DIGEST_BYTES):
             digest = content[start : start + DIGEST_BYTES]
             if len(digest) != DIGEST_BYTES:
-                raise gate.staged_refusal(path).because("fewer digests than files")
+                raise untrusted.staged_refusal(path).because("fewer digests than files")
             yield digest.hex()

@@ -18,7 +18,7 @@ from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.tables.columns import find
 from dapple_dp.schemas.tables.contract import TableContract
 from dapple_dp.schemas.tables.prepared_layout import MANIFEST_FILE, PreparedManifest
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.stores import is_local, join
 from dapple_dp.transforms.privacy.key_files import read_key
 from dapple_dp.transforms.tables import hive
@@ -109,8 +109,8 @@ def _public(planned: PlannedFit) -> Iterator[tuple[str, str]]:
     """Digests of a job's input besides its rows; those of a window's private state are verified."""
     if planned.server is not None:
         yield "server", planned.server.digest
-    if planned.roll is not None:
-        yield "roll", planned.roll.digest_before()
+    if planned.client_list is not None:
+        yield "roll", planned.client_list.digest_before()
     if planned.previous is not None:
         yield "previous", planned.previous.saved.digest
 
@@ -123,7 +123,7 @@ def _manifest(source: Source) -> Iterator[bytes]:
     path = join(source.path.rstrip("/"), MANIFEST_FILE)
     rule, remedy = f"{path} must stay as it was when the job listed its files", "run the job again"
     refusal = Refusal(kind=InputError, rule=rule, remedy=remedy)
-    content = gate.read_bytes(path, refusal)
+    content = untrusted.read_bytes(path, refusal)
     if PreparedManifest.from_json(content, path) != listed:
         raise refusal.because("another one")
     yield _entry(resolve_path(path), hashlib.sha256(content).hexdigest())

@@ -24,7 +24,7 @@ from dapple_dp.transforms.tables.source import Source
 
 if TYPE_CHECKING:
     from dapple_dp.pipelines.kmeans.plan.previous_run import PreviousRun
-    from dapple_dp.pipelines.tables.epoch_roll import EpochRoll
+    from dapple_dp.pipelines.tables.epoch_clients import EpochClientList
     from dapple_dp.schemas.kmeans.recurring.drift import Drift
     from dapple_dp.schemas.kmeans.recurring.remembered import Remembered
     from dapple_dp.transforms.rounds.memory_rows import PublicRows
@@ -44,7 +44,7 @@ class PlannedFit:
       previous: earlier run that this one follows; None if it follows none.
       server: digests of the server files; None without any.
       chosen: resolved value of `privacy.shares: auto`; None if the setting isn't auto.
-      roll: client list of the windows' participation; None if all rows count.
+      client_list: client list of the windows' participation; None if all rows count.
     """
 
     config: FitConfig
@@ -56,7 +56,7 @@ class PlannedFit:
     previous: "PreviousRun | None" = None
     server: ServerDigests | None = None
     chosen: dict[str, Any] | None = None
-    roll: "EpochRoll | None" = None
+    client_list: "EpochClientList | None" = None
 
     @property
     def rows(self) -> JobRows:
@@ -66,7 +66,7 @@ class PlannedFit:
             data=config.data,
             source=self.source,
             contract=self.contract,
-            roll=self.roll,
+            client_list=self.client_list,
         )
 
     @property
@@ -194,21 +194,21 @@ def plan_fit(config: FitConfig, source: Source, public: PublicFacts) -> PlannedF
         previous=public.previous,
         server=public.server,
         chosen=fit.chosen,
-        roll=_roll_of(config),
+        client_list=_client_list_of(config),
     )
 
 
-def _roll_of(config: FitConfig) -> "EpochRoll | None":
+def _client_list_of(config: FitConfig) -> "EpochClientList | None":
     """The windows' client list, for windows at client level; None if all rows count."""
     if config.algorithm is not Algorithm.WINDOWS or config.privacy.unit is PrivacyUnit.RECORD:
         return None
-    from dapple_dp.pipelines.tables.epoch_roll import EpochRoll
+    from dapple_dp.pipelines.tables.epoch_clients import EpochClientList
     from dapple_dp.schemas.kmeans.windows_config import WindowsFit
     from dapple_dp.transforms.numerics.tables.participation import Rule
 
     assert isinstance(config, WindowsFit)
     epoch, (column, dates) = config.epoch, config.folders
-    return EpochRoll(
+    return EpochClientList(
         facts=epoch.model_dump(exclude={"window"}, exclude_none=True) | {"dataset": str(config.data.name)},
         column=column,
         dates=dates,

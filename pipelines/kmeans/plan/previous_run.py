@@ -19,10 +19,10 @@ from dapple_dp.schemas.settings.refusal import MalformedError, Refusal
 from dapple_dp.schemas.settings.run_manifest import RELEASES_FILE, PreviousManifest, PrivacyFile
 from dapple_dp.schemas.tables.encoder import Encoder
 from dapple_dp.transforms.core.statistics.frame import Frame
-from dapple_dp.transforms.files import gate
-from dapple_dp.transforms.files.gate import TableForm
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.saved_model import MANIFEST, SavedModel, read_model
 from dapple_dp.transforms.files.stores import join
+from dapple_dp.transforms.files.untrusted import TableForm
 
 _PRIVACY = "privacy.json"
 _SETTING = "recurring.previous"
@@ -154,8 +154,8 @@ def load_previous(folder: str) -> PreviousRun:
     manifest = json_schema.parse_as(raw, PreviousManifest, refusal)
     releases, privacy = (_file(saved.folder, manifest, name) for name in (RELEASES_FILE, _PRIVACY))
     tables = (
-        gate.table_of(centers, refusal, TableForm.by_size(n_rows=len(saved.centers))),
-        gate.table_of(releases, refusal, TableForm.by_size(RELEASE_SCHEMA)),
+        untrusted.table_of(centers, refusal, TableForm.by_size(n_rows=len(saved.centers))),
+        untrusted.table_of(releases, refusal, TableForm.by_size(RELEASE_SCHEMA)),
     )
     with refusal.covers():
         run = _run_of(saved, manifest, model_from_tables(*tables), json_schema.parse_as(privacy, PrivacyFile, refusal))
@@ -180,7 +180,7 @@ def memory_from(content: bytes, numbers: tuple[int, ...], n_features: int, folde
     """
     rule = f"{MEMORY_FILE} in {folder} must be the file that fit wrote"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="fit again")
-    table = gate.table_of(content, refusal, _memory_form(n_features))
+    table = untrusted.table_of(content, refusal, _memory_form(n_features))
     with refusal.covers():
         return Memory.from_table(table, numbers, n_features)
 
@@ -211,7 +211,7 @@ def _run_of(saved: SavedModel, manifest: PreviousManifest, model: ClusterModel, 
 def _file(folder: str, manifest: PreviousManifest, name: str) -> bytes:
     """Reads a file that the manifest lists, and verifies its digest."""
     rule = f"{_SETTING} must be the output folder of a finished private fit, with {name}"
-    content = gate.read_bytes(join(folder, name), Refusal(kind=ConfigError, rule=rule, remedy="check the path"))
+    content = untrusted.read_bytes(join(folder, name), Refusal(kind=ConfigError, rule=rule, remedy="check the path"))
     if manifest.files.get(name) != hashlib.sha256(content).hexdigest():
         raise ConfigError(f"{name} in {folder} must be the file that fit wrote, got another; fit again.")
     return content

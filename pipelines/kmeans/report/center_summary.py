@@ -100,8 +100,8 @@ class CenterSummary:
         judges = self.found if self.found.sum() > 1 else np.ones_like(self.found)
         parts = judges / judges.sum()
         mixed = np.where(np.arange(self.n_clusters) == index, 1.0, 0.0) - parts
-        told = mixed != 0.0  # Drop zero weights, since 0 times infinite (unknown) noise would be NaN.
-        noise = np.sqrt(mixed[told] ** 2 @ self.noise[told] ** 2)
+        known = mixed != 0.0  # Drop zero weights, since 0 times infinite (unknown) noise would be NaN.
+        noise = np.sqrt(mixed[known] ** 2 @ self.noise[known] ** 2)
         sure = statistics.NormalDist().inv_cdf(1.0 - _FALSE / (2.0 * self.centers.size))
         values = self.standardized[index]
         offsets = self.centers[index] - parts @ self.centers

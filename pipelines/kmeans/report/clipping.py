@@ -126,7 +126,7 @@ def of_ends(view: FitView) -> list[Notice] | None:
 def _of_nearly_all(clipped: list[str], empty: list[str], n_features: int) -> list[Notice]:
     """Notices on columns in which nearly all centers are at an end of the range."""
     wide = Level.WARNING if 2 * len(empty) >= n_features > 1 else Level.NOTE
-    told = (
+    checks = (
         (Level.WARNING, clipped, f"nearly all rows have that value, {_CUT}"),
         (
             wide,
@@ -141,7 +141,7 @@ def _of_nearly_all(clipped: list[str], empty: list[str], n_features: int) -> lis
             f"{words}.",
             badge=Badge.RELEASED,
         )
-        for level, columns, words in told
+        for level, columns, words in checks
         if columns
     ]
 

@@ -15,9 +15,9 @@ from dapple_dp.schemas.settings.format_number import NAME, check_number
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE, ModelManifest, Spent
 from dapple_dp.schemas.tables.encoder import Encoder
-from dapple_dp.transforms.files import gate
-from dapple_dp.transforms.files.gate import TableForm
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.stores import join
+from dapple_dp.transforms.files.untrusted import TableForm
 from dapple_dp.transforms.numerics.kmeans.recurring.windows import own_noise
 
 LAST = 50
@@ -164,12 +164,12 @@ def read_history(config: StreamConfig, output: str, done: int) -> History:
     indices, every = thinned(done)
     folder = join(output, config.calendar.date(done - 1))
     path, refusal = _found(folder, "run.json")
-    manifest = gate.read_json(path, ModelManifest, refusal)
+    manifest = untrusted.read_json(path, ModelManifest, refusal)
     features = tuple(manifest.features)
     with refusal.covers():
         starts, units = _units(manifest)
     path, refusal = _found(folder, "privacy.json")
-    spent = gate.read_json(path, Spent, refusal)
+    spent = untrusted.read_json(path, Spent, refusal)
     windows = tuple(
         _window(join(output, config.calendar.date(index)), index, config.calendar.date(index), len(features))
         for index in indices
@@ -211,12 +211,12 @@ def _found(folder: str, name: str) -> tuple[str, Refusal]:
 def _window(folder: str, index: int, date: str, n_features: int) -> ShownWindow:
     """Reads the window in a folder."""
     path, refusal = _found(folder, CENTERS_FILE)
-    table = gate.read_table(path, refusal, TableForm.by_size())
+    table = untrusted.read_table(path, refusal, TableForm.by_size())
     with refusal.covers():
         numbers, sizes, lists = (table.column(name).to_pylist() for name in ("cluster", "noisy_size", "center"))
         centers = np.array(lists, dtype=np.float64).reshape(len(numbers), n_features)
     path, refusal = _found(folder, DRIFT_FILE)
-    drift = gate.read_json(path, dict[str, Any], refusal)
+    drift = untrusted.read_json(path, dict[str, Any], refusal)
     with refusal.covers():
         check_number(drift.get(NAME))
         clusters = drift["memory"]["clusters"]
@@ -238,7 +238,7 @@ def _size_stddevs(config: StreamConfig, folder: str, done: int) -> NDArray[np.fl
     little, since it is computed from the windows before it.
     """
     path, refusal = _found(folder, MEMORY_FILE)
-    table = gate.read_table(path, refusal, TableForm.by_size(MEMORY_SCHEMA))
+    table = untrusted.read_table(path, refusal, TableForm.by_size(MEMORY_SCHEMA))
     with refusal.covers():
         stddev = float(table.column("count_stddev")[0].as_py())
     return stddev * own_noise(config.template.weights, done)

@@ -103,11 +103,11 @@ def prometheus_text(
     if code is not None:
         lines += [*_head("dapple_exit_code", Kind.GAUGE, "How the command ended."), f"dapple_exit_code {code}"]
     shown = sorted((metric, label) for metric, label in samples if private or not metric.private)
-    told: Metric | None = None
+    previous: Metric | None = None
     for metric, label in shown:
-        if metric != told:
+        if metric != previous:
             lines += _head(metric.name, metric.kind, metric.help)
-            told = metric
+            previous = metric
         labels = _labels({metric.label: label}) if metric.label else ""
         lines.append(f"{metric.name}{labels} {_number(samples[metric, label])}")
     return "\n".join(lines) + "\n"

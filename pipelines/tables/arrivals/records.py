@@ -19,7 +19,7 @@ from dapple_dp.schemas.settings import json_schema
 from dapple_dp.schemas.settings.calendar import index_of
 from dapple_dp.schemas.settings.format_number import FORMAT
 from dapple_dp.transforms.arrivals.consume import TopicClient, record_refusal
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.file_bytes import write_once
 from dapple_dp.transforms.files.stores import STORE, join
 
@@ -134,7 +134,7 @@ class Records:
         path = self.path(date)
         refusal = record_refusal(path)
         if self.register is None:
-            return gate.read_bytes(path, refusal)
+            return untrusted.read_bytes(path, refusal)
         return self.register.read(State.OFFSETS, self._index(date), path, refusal, may_be_open=True)
 
     def _index(self, date: str) -> int:

@@ -19,7 +19,7 @@ OPTIONAL = (
         "transforms.kmeans.simulated_fit",
         "transforms.numerics.kmeans.recurring",
     ),
-    *("pipelines.tables.prepare", "pipelines.tables.epoch_roll", "transforms.tables.snapshots"),
+    *("pipelines.tables.prepare", "pipelines.tables.epoch_clients", "transforms.tables.snapshots"),
     *("transforms.tables.counted_clients", "pipelines.jobs.lineage", "pipelines.run.on_flink", "pipelines.plan"),
     *("pipelines.profile", "schemas.profile", "schemas.reports", "schemas.clustered_fl", "schemas.trusted_zone"),
     *(f"transforms.kmeans.{name}" for name in Algorithm if name is not Algorithm.DP_LLOYD),

@@ -1,4 +1,4 @@
-"""Epochs at client level: who counts is enforced where rows are read, by a roll that nothing turns back."""
+"""Epochs at client level: who counts is enforced where rows are read, by a client list that nothing turns back."""
 
 import dataclasses
 import functools
@@ -27,7 +27,7 @@ from dapple_dp.transforms.kmeans.windows import rounds as rounds
 from dapple_dp.transforms.kmeans.windows import server as server
 from dapple_dp.transforms.numerics.kmeans.recurring.windows import epoch_sensitivity
 from dapple_dp.transforms.numerics.tables.participation import Counted, Rule
-from dapple_dp.transforms.tables.counted_clients import Roll, counted_block, salted_digests
+from dapple_dp.transforms.tables.counted_clients import ClientList, counted_block, salted_digests
 from tests.scenes import lake
 from tests.scenes.epochs import CONTRACT, DATES, Place
 
@@ -49,11 +49,11 @@ def place(tmp_path_factory):
 
 def test_clients_count_by_the_contract(place):
     """In windows 0 and 2 of the six, not in 1 and 3; those who come first in window 3 count there."""
-    roll = place.roll()
-    assert roll.facts["index"] == 3
-    assert sorted(set(roll.counted.windows.tolist())) == [-1, 2, 3]
+    last = place.last_list()
+    assert last.facts["index"] == 3
+    assert sorted(set(last.counted.windows.tolist())) == [-1, 2, 3]
     assert [place.n_counted(window) for window in (2, 3)] == [90, 10]
-    assert int(roll.counted.times.sum()) == 2 * 90 + 10
+    assert int(last.counted.times.sum()) == 2 * 90 + 10
 
 
 def test_rows_that_do_not_count_are_not_released(place):
@@ -75,13 +75,13 @@ def test_the_promise_is_that_of_the_epoch(place):
 
 
 def test_the_state_is_private_and_does_not_grow(place):
-    """Two rolls, beside the ledger and for its owner only; no id, no digest and no path of them is released."""
-    assert [path.stat().st_mode & 0o777 for path in place.rolls()] == [0o600, 0o600]
-    assert {path.parent.stat().st_mode & 0o777 for path in place.rolls()} == {0o700}
+    """Two client lists, beside the ledger and for its owner only; no id, no digest and no path of them is released."""
+    assert [path.stat().st_mode & 0o777 for path in place.lists()] == [0o600, 0o600]
+    assert {path.parent.stat().st_mode & 0o777 for path in place.lists()} == {0o700}
     released = b"".join(path.read_bytes() for path in (place.folder / "january").rglob("*") if path.is_file())
-    roll = place.roll()
+    last = place.last_list()
     assert b".rolls" not in released
-    assert not [each for each in roll.counted.digests.tolist() if each in released]
+    assert not [each for each in last.counted.digests.tolist() if each in released]
     assert not list((place.folder / "january").rglob("*.npz"))
 
 
@@ -142,70 +142,70 @@ def test_another_width_of_the_ids_is_the_same_client(copied):
 
 
 @pytest.mark.parametrize("attack", ["gone", "older", "cut", "of another contract"])
-def test_a_roll_that_is_not_the_last_one_is_refused(copied, attack):
-    """A lost roll, or an older one in its place, would have clients counted again."""
+def test_a_client_list_that_is_not_the_last_one_is_refused(copied, attack):
+    """A lost client list, or an older one in its place, would have clients counted again."""
     copied.write(DATES[1], range(30))
-    (path,) = copied.rolls()
-    roll = copied.roll()
+    (path,) = copied.lists()
+    last = copied.last_list()
     if attack == "gone":
         path.unlink()
     elif attack == "cut":
         path.write_bytes(path.read_bytes()[:-100])
     else:
         facts = {"older": {"index": -1}, "of another contract": {"max_windows": 9}}[attack]
-        path.write_bytes(dataclasses.replace(roll, facts=roll.facts | facts).to_bytes())
+        path.write_bytes(dataclasses.replace(last, facts=last.facts | facts).to_bytes())
     outcome = copied.release(DATES[1])
     assert outcome.code == 3, outcome.err
-    assert "must be the roll of the window before" in outcome.lines[-1]
+    assert "must be the client list of the previous window" in outcome.lines[-1]
     assert not (copied.folder / "january" / DATES[1]).exists()
 
 
-def other_roll(copied, tmp_path_factory):
+def other_list(copied, tmp_path_factory):
     """That of another ledger's epoch: same names, calendar and contract, and other clients."""
     other = Place(tmp_path_factory.mktemp("other"), start=False)
     shutil.copytree(copied.folder / "start", other.folder / "start")
     other.write(DATES[0], range(27, 200))
     assert other.release(DATES[0]).code == 0
-    (path,) = other.rolls()
+    (path,) = other.lists()
     return path.read_bytes()
 
 
-def forgetful_roll(copied, _):
-    """The last roll, from which someone has taken clients out; it says of itself what the last one says."""
-    roll = copied.roll()
-    fewer = Counted(*(each[:3] for each in roll.counted))
-    return dataclasses.replace(roll, counted=fewer).to_bytes()
+def forgetful_list(copied, _):
+    """The last client list, from which someone has taken clients out; it says of itself what the last one says."""
+    last = copied.last_list()
+    fewer = Counted(*(each[:3] for each in last.counted))
+    return dataclasses.replace(last, counted=fewer).to_bytes()
 
 
-@pytest.mark.parametrize("forge", [other_roll, forgetful_roll])
-def test_a_roll_of_other_content_is_refused(copied, tmp_path_factory, forge):
+@pytest.mark.parametrize("forge", [other_list, forgetful_list])
+def test_a_client_list_of_other_content_is_refused(copied, tmp_path_factory, forge):
     """Its facts fit, and clients that counted in the window before would count again."""
     copied.write(DATES[1], range(30))
-    (path,) = copied.rolls()
+    (path,) = copied.lists()
     own = path.read_bytes()
     path.write_bytes(forge(copied, tmp_path_factory))
     outcome = copied.release(DATES[1])
     assert outcome.code == 3, outcome.err
-    assert "must be the roll of the window before" in outcome.lines[-1]
+    assert "must be the client list of the previous window" in outcome.lines[-1]
     assert not (copied.folder / "january" / DATES[1]).exists()
     path.write_bytes(own)
     assert copied.release(DATES[1]).code == 0
     assert copied.n_counted(1) == 0
 
 
-def test_the_commit_of_a_window_names_its_roll(copied):
+def test_the_commit_of_a_window_names_its_client_list(copied):
     assert copied.release(DATES[2]).code == 0
     commits = [each for each in Ledger(copied.ledger.path).entries() if each.kind == "commit"]
-    kept = [hashlib.sha256(path.read_bytes()).hexdigest() for path in copied.rolls()]
+    kept = [hashlib.sha256(path.read_bytes()).hexdigest() for path in copied.lists()]
     assert [each.body["roll"] for each in commits][-2:] == kept
     assert len({each.body["roll"] for each in commits}) == 3
-    facts = copied.roll().facts
+    facts = copied.last_list().facts
     reserve = next(each for each in Ledger(copied.ledger.path).entries() if each.kind == "reserve")
     assert (facts["dataset"], facts["begun"]) == ("visits", reserve.body["nonce"])
 
 
-def test_a_window_whose_commit_names_no_roll_has_no_next_one(copied, monkeypatch):
-    """As of a ledger whose epoch began before rolls were known by content."""
+def test_a_window_whose_commit_names_no_client_list_has_no_next_one(copied, monkeypatch):
+    """As of a ledger whose epoch began before client lists were known by content."""
     with monkeypatch.context() as patched:
         commit = Ledger.commit
         patched.setattr(
@@ -247,8 +247,8 @@ def config_of(place, **stream):
     return stream_config(place.settings | {"stream": place.stream | stream})
 
 
-def with_roll(tables, rule):
-    """Of every window the rows of clients that count, by the words of the roll; tables are (clients, rows)."""
+def with_client_list(tables, rule):
+    """Of every window the rows of clients that count, by the words of the client list; tables are (clients, rows)."""
     counted, found = Counted.nobody(), []
     for window, (clients, points) in enumerate(tables):
         digests = np.array([b"%032x" % each for each in clients], dtype="S32")
@@ -264,7 +264,7 @@ def released(job, tables, weights, anchors):
     """Exact vectors of the windows of an epoch; `anchors` gives the centers of each window."""
     epoch, memory, found = job.template.epoch, None, []
     rule = Rule(epoch.times, epoch.separation, len(weights), True)
-    blocks = with_roll(tables, rule)
+    blocks = with_client_list(tables, rule)
     for index in range(len(tables)):
         state = server.initial_state(job.template.at(index), anchors[index], memory)
         total = np.zeros(15, dtype=np.int64)
@@ -337,8 +337,8 @@ def test_neighbors_over_a_whole_epoch(place, habit, times, separation, band):
         assert closest > 0.9
 
 
-def test_without_a_roll_a_daily_client_moves_more_than_is_stated(place):
-    """The test above would notice: all windows count where nobody calls a roll."""
+def test_without_a_client_list_a_daily_client_moves_more_than_is_stated(place):
+    """The test above would notice: all windows count where nobody asks a client list."""
     job = config_of(place, windows=8, band=2, max_windows=2, min_separation=2)
     weights, stated = job.template.weights, epoch_sensitivity(rounds.column_of(job.template), 1 << 26)
     free = config_of(place, windows=8, band=2, max_windows=8, min_separation=1)
@@ -355,10 +355,10 @@ def test_without_a_roll_a_daily_client_moves_more_than_is_stated(place):
 
 def contract_with(**changes):
     participation = Participation(
-        column="dt", dates=DATES[:2], index=1, max_windows=2, min_separation=2, path="roll", digest="0" * 64
+        column="dt", dates=DATES[:2], index=1, max_windows=2, min_separation=2, path="clients", digest="0" * 64
     )
-    roll = None if changes.get("roll", True) is None else dataclasses.replace(participation, **changes)
-    return TableContract(feature_list="x", n_features=4, client_id="c", by_client=True, participation=roll)
+    listed = None if changes.get("listed", True) is None else dataclasses.replace(participation, **changes)
+    return TableContract(feature_list="x", n_features=4, client_id="c", by_client=True, participation=listed)
 
 
 @pytest.mark.parametrize(
@@ -376,13 +376,13 @@ def test_a_plan_for_another_contract_is_refused(place, changes, is_enough):
 @pytest.mark.parametrize(
     ("contracts", "unit"),
     [
-        ([contract_with(roll=None)], PrivacyUnit.CLIENT),
-        ([contract_with(), contract_with(roll=None)], PrivacyUnit.CLIENT),
+        ([contract_with(listed=None)], PrivacyUnit.CLIENT),
+        ([contract_with(), contract_with(listed=None)], PrivacyUnit.CLIENT),
         ([contract_with()], PrivacyUnit.RECORD),
     ],
 )
 @pytest.mark.parametrize("weights", [(16, 6), (1,)])
-def test_windows_without_a_roll_are_refused(contracts, unit, weights):
+def test_windows_without_a_client_list_are_refused(contracts, unit, weights):
     """A release that adds up nothing of other windows is one of many that a client moves, too."""
     statistic = functools.partial(rounds.window_statistic, weights=weights)
     assert moves_of(statistic, contracts, unit) is None
@@ -416,7 +416,7 @@ def roll_file(folder, clients, window=1):
     salt = bytes(range(32))
     digests = salted_digests(pa.array(clients, pa.int64()), salt)
     counted = Counted.nobody().with_window(digests, window, Rule(2, 2, 2))
-    content = Roll(facts={"index": window}, salt=salt, kind="integers", counted=counted).to_bytes()
+    content = ClientList(facts={"index": window}, salt=salt, kind="integers", counted=counted).to_bytes()
     path = folder / "called.npz"
     path.write_bytes(content)
     return str(path), content
@@ -454,7 +454,7 @@ def test_rows_of_no_window_are_not_read(tmp_path, path):
         counted_block(block_of([4]), path, participation_of(*roll_file(tmp_path, [4])))
 
 
-def test_a_roll_that_was_exchanged_meanwhile_is_not_believed(tmp_path):
+def test_a_client_list_that_was_exchanged_meanwhile_is_not_believed(tmp_path):
     participation = participation_of(*roll_file(tmp_path, [4]), digest="1" * 64)
     with pytest.raises(InputError, match="must be the file that this run wrote, got another one"):
         counted_block(block_of([4]), f"lake/dt={DATES[1]}/a.parquet", participation)
@@ -525,4 +525,4 @@ def test_a_short_memory_goes_on_beyond_its_weights(tmp_path, unit):
             [place.counts(index) / 900 for index in range(6)], [16, 20, 22, 23, 23, 23], atol=0.5
         )
     else:
-        assert place.roll().facts["index"] == 5
+        assert place.last_list().facts["index"] == 5

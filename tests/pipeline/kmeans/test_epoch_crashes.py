@@ -13,10 +13,10 @@ from tests.scenes.epochs import DATES, Place
 
 ZERO, FIRST, SECOND = bytes(range(64, 96)), bytes(range(32)), bytes(range(32, 64))
 """What the window before, the first and the second attempt draw where they draw a key, a nonce or a salt."""
-STORE, FOLDER, ROLL = (
+STORE, FOLDER, LISTS = (
     "dapple_dp.pipelines.ledger.store:",
     "dapple_dp.pipelines.run.folder:RunFolder.",
-    "dapple_dp.pipelines.tables.epoch_roll:",
+    "dapple_dp.pipelines.tables.epoch_clients:",
 )
 COMMON = [
     Point(STORE + "Ledger.reserve"),
@@ -36,12 +36,12 @@ COMMON = [
     Point("dapple_dp.pipelines.kmeans.stream.job:write_page"),
 ]
 OF_ROLLS = [
-    Point(ROLL + "EpochRoll.params"),
-    Point("dapple_dp.transforms.tables.counted_clients:Roll.to_bytes"),
-    Point(ROLL + "EpochRoll.called"),
+    Point(LISTS + "EpochClientList.params"),
+    Point("dapple_dp.transforms.tables.counted_clients:ClientList.to_bytes"),
+    Point(LISTS + "EpochClientList.called"),
     Point("dapple_dp.transforms.files.new_file:create", after=True, call=2),
     Point("dapple_dp.transforms.files.new_file:put_in_place", after=True),
-    Point(ROLL + "EpochRoll.called", after=True),
+    Point(LISTS + "EpochClientList.called", after=True),
     Point("dapple_dp.pipelines.tables.prepare:group"),
     Point("dapple_dp.pipelines.tables.prepare:group", after=True),
 ]
@@ -102,7 +102,7 @@ def test_a_killed_window_is_charged_once_and_ends_with_the_same_bytes(begun_plac
     assert "2 of 6, from 2026-01-01" in (tmp_path / "january" / "index.html").read_text()
     assert not list((tmp_path / "january").glob("*.partial-*"))
     if unit == "client":
-        assert [path.name for path in place.rolls()] == ["00000.npz", "00001.npz"]
+        assert [path.name for path in place.lists()] == ["00000.npz", "00001.npz"]
         assert [place.n_counted(window) for window in (0, 1)] == [30, 60]
     assert crashes.run(words, line, key=SECOND) == 0
     assert json.loads(pathlib.Path(line).read_text())["released"] == []

@@ -22,7 +22,7 @@ from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.schemas.kmeans.fit_config import validated
 from dapple_dp.schemas.kmeans.model import model_from_tables
 from dapple_dp.schemas.settings.format_number import with_number
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.saved_model import SavedModel, load_model
 from dapple_dp.transforms.numerics.kmeans.centers import last_means
 from dapple_dp.transforms.tables import file_seal
@@ -79,7 +79,7 @@ def test_public_files_are_read_once(series, monkeypatch):
 
         return count
 
-    monkeypatch.setattr(gate, "_opened", counted(gate._opened))
+    monkeypatch.setattr(untrusted, "_opened", counted(untrusted._opened))
     monkeypatch.setattr(file_seal, "open_bytes", counted(file_seal.open_bytes))
     assert series.follow("counted").code == 0
     public = {path: count for path, count in opened.items() if path.startswith(("first/", "server"))}

@@ -476,7 +476,7 @@ def test_copies_go_both_ways_and_say_what_they_leave(server, tmp_path):
     for one, other in ((ledger.path, url), (url, back)):
         copied = run_command("ledger", "copy", "--ledger", one, "--to", other)
         assert copied.code == 0, copied.err
-        assert "Not copied: rolls of clients" in copied.out
+        assert "Not copied: client lists" in copied.out
         assert json.loads(copied.out.splitlines()[-1])["head"] == head
     assert Ledger(back).entries() == Ledger(url).entries()[:-1] == ledger.entries()[:-1]
     Ledger(back).reserve("b", charge(1.0), {})
@@ -528,8 +528,8 @@ def test_a_server_is_run_by_nobody(server: PostgresServer):
     assert os.stat(server.folder / "data").st_uid != 0
 
 
-def test_an_epoch_at_client_level_keeps_its_rolls_where_the_job_says(server, tmp_path):
-    """Two windows of a stream, charged once; a roll that was put in place of the last one is refused."""
+def test_an_epoch_at_client_level_keeps_its_client_lists_where_the_job_says(server, tmp_path):
+    """Two windows of a stream, charged once; a client list that was put in place of the last one is refused."""
     place = epochs.Place(tmp_path)
     place.ledger = Ledger(server.database())
     place.ledger.set_limit("visits", Limit(epsilon=50.0, delta=1e-4))
@@ -540,9 +540,9 @@ def test_an_epoch_at_client_level_keeps_its_rolls_where_the_job_says(server, tmp
     place.job["state"] = str(tmp_path / "private")
     done = place.release(epochs.DATES[1])
     assert done.code == 0, done.err
-    rolls = sorted((tmp_path / "private").glob("*/*"))
-    assert len(rolls) == 2
+    lists = sorted((tmp_path / "private").glob("*/*"))
+    assert len(lists) == 2
     assert len([each for each in kinds(place.ledger) if each == "commit"]) == 2
-    rolls[-1].write_bytes(rolls[0].read_bytes())
+    lists[-1].write_bytes(lists[0].read_bytes())
     changed = place.release(epochs.DATES[2])
     assert (changed.code, "another one than the ledger's commit" in changed.err) == (3, True)

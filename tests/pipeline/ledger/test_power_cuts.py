@@ -46,7 +46,7 @@ def of_fit(folder: pathlib.Path, **settings) -> Machine:
 
 
 def of_window(folder: pathlib.Path) -> Machine:
-    """The second window of an epoch, whose clients are counted by a roll beside the ledger."""
+    """The second window of an epoch, whose clients are counted by a client list beside the ledger."""
     place = epochs.Place(folder)
     place.write(DATES[0], range(30))
     place.write(DATES[1], range(20, 60))

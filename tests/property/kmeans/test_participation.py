@@ -42,7 +42,7 @@ def counted_windows(present, rule):
 
 
 @hypothesis.given(present=presences(), contract=contracts)
-def test_a_roll_counts_by_the_words_of_the_contract(present, contract):
+def test_a_client_list_counts_by_the_words_of_the_contract(present, contract):
     """A client that comes twice within a window is there once; all windows that are read again are known."""
     rule, counted = rule_of(contract), Counted.nobody()
     expected = counted_windows(present, rule)
@@ -81,7 +81,7 @@ def test_a_client_whose_rows_are_erased_counts_no_more_often(contract):
 
 
 @hypothesis.given(contract=contracts)
-def test_a_roll_does_not_grow_with_windows(contract):
+def test_a_client_list_does_not_grow_with_windows(contract):
     rule, counted, sizes = rule_of(contract, 400), Counted.nobody(), []
     everybody = np.array([digest(each) for each in range(20)], dtype="S32")
     for window in range(60):

@@ -21,7 +21,7 @@ from dapple_dp.schemas.errors import ConfigError, InputError, StoreAwayError
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.tables.contract import TableContract
 from dapple_dp.schemas.tables.shard import ShardRef
-from dapple_dp.transforms.files import file_bytes, gate, stores
+from dapple_dp.transforms.files import file_bytes, stores, untrusted
 from dapple_dp.transforms.files.places import amazon
 from dapple_dp.transforms.files.stores import STORE
 from dapple_dp.transforms.tables import file_seal, shard_rows
@@ -84,7 +84,7 @@ def put(name: str, content: bytes, when: datetime.datetime | None = None) -> str
 
 
 def gates(path: str) -> bytes:
-    return gate.read_bytes(path, gate.staged_refusal(path))
+    return untrusted.read_bytes(path, untrusted.staged_refusal(path))
 
 
 def shard_of(path: str) -> ShardRef:
@@ -305,7 +305,7 @@ def test_few_bytes_of_a_large_object_that_would_fill_the_memory_are_refused(stor
     batches.close()
     with pytest.raises(InputError, match="texts of more than 2 GiB"):
         read_columns(shard, {"s": pa.string()})
-    monkeypatch.setattr(gate, "_MOST_GROUP_BYTES", 1 << 15)
+    monkeypatch.setattr(untrusted, "_MOST_GROUP_BYTES", 1 << 15)
     for read in (read_columns, lambda *given: list(read_batches(*given))):
         with pytest.raises(InputError, match="few bytes that would take more than 2 GiB"):
             read(shard, {"s": pa.string()})
@@ -434,7 +434,7 @@ def test_a_longer_object_than_may_be_is_refused(store, monkeypatch):
     monkeypatch.setattr(amazon, "_END_BYTES", 64)
     path = put("long", b"m" * 10_000)
     with pytest.raises(InputError, match="more than 9999 bytes"):
-        gate.read_bytes(path, gate.staged_refusal(path), 9999)
+        untrusted.read_bytes(path, untrusted.staged_refusal(path), 9999)
     assert gates(path) == b"m" * 10_000
 
 
@@ -531,7 +531,7 @@ def test_without_credentials_a_file_cannot_be_read_and_nobody_waits(store, monke
     refusal = Refusal(kind=InputError, rule="rows must be there", remedy="look")
     store.asked.clear()
     with pytest.raises(InputError, match="rows must be there"):
-        gate.read_bytes(path, refusal)
+        untrusted.read_bytes(path, refusal)
     assert not store.asked
 
 

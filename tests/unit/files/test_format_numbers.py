@@ -15,7 +15,7 @@ from dapple_dp.schemas.errors import ConfigError, InputError, LedgerRefusedError
 from dapple_dp.schemas.settings.format_number import FORMAT, check_number, with_number
 from dapple_dp.schemas.settings.json_schema import NumberedFile, parse_as
 from dapple_dp.schemas.settings.refusal import OtherFormatError, Refusal
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.file_bytes import table_bytes
 from dapple_dp.transforms.files.formats.arrays_file import arrays_to_bytes
 from dapple_dp.transforms.masked.party_state import PartyState
@@ -74,8 +74,8 @@ UNNUMBERED = {
         "pipelines/plan/verify.py:_sign",
         "pipelines/run/folder.py:_stage",
         "pipelines/tables/arrivals/records.py:cut",
-        "pipelines/tables/epoch_roll.py:params",
-        "pipelines/tables/epoch_roll.py:_keep",
+        "pipelines/tables/epoch_clients.py:params",
+        "pipelines/tables/epoch_clients.py:_keep",
         "pipelines/trusted_zone/sweep_folder.py:_write_atomically",
         "dapple_dp/estimator/run_files.py:write_run",
     ),
@@ -207,18 +207,18 @@ def test_a_table_of_another_number_is_refused(tmp_path):
     for metadata in (None, {"dapple.format": "2"}):
         pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "a.parquet")
         with pytest.raises(InputError, match=ADVICE):
-            gate.read_table(str(tmp_path / "a.parquet"), REFUSAL, gate.TableForm.by_size())
+            untrusted.read_table(str(tmp_path / "a.parquet"), REFUSAL, untrusted.TableForm.by_size())
     (tmp_path / "a.parquet").write_bytes(table_bytes(table))
-    assert gate.read_table(str(tmp_path / "a.parquet"), REFUSAL, gate.TableForm.by_size()).equals(table)
+    assert untrusted.read_table(str(tmp_path / "a.parquet"), REFUSAL, untrusted.TableForm.by_size()).equals(table)
 
 
 def test_arrays_of_another_number_are_refused(tmp_path):
     for number in ({}, {"format": np.array(2)}, {"format": np.array([1, 1])}):
         np.savez(tmp_path / "a.npz", a=np.ones(2), **number)
         with pytest.raises(InputError, match=ADVICE):
-            gate.read_arrays(str(tmp_path / "a.npz"), REFUSAL)
+            untrusted.read_arrays(str(tmp_path / "a.npz"), REFUSAL)
     (tmp_path / "a.npz").write_bytes(arrays_to_bytes({"a": np.ones(2)}))
-    assert list(gate.read_arrays(str(tmp_path / "a.npz"), REFUSAL)) == ["a"]
+    assert list(untrusted.read_arrays(str(tmp_path / "a.npz"), REFUSAL)) == ["a"]
 
 
 @pytest.mark.parametrize("number", [0, 2])

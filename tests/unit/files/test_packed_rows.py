@@ -11,7 +11,7 @@ import pytest
 from dapple_dp.schemas.errors import InputError
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.tables.contract import TableContract
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.formats import packed_rows
 from dapple_dp.transforms.files.formats.packed_rows import METADATA, PackedFile
 from dapple_dp.transforms.tables.file_seal import seal_of
@@ -42,7 +42,7 @@ def matrix(table: pa.Table) -> np.ndarray:
 @pytest.mark.parametrize("kind", [np.float64, np.float32, ">f8"])
 def test_rows_are_those_that_were_packed(kind):
     points = POINTS.astype(kind)
-    file = gate.parquet_of(written(points), REFUSAL)
+    file = untrusted.parquet_of(written(points), REFUSAL)
     assert isinstance(file, PackedFile)
     whole = file.read()
     assert matrix(whole).tobytes() == points.astype(points.dtype.newbyteorder("<")).tobytes()
@@ -55,7 +55,7 @@ def test_rows_are_those_that_were_packed(kind):
 
 
 def test_columns_come_as_they_are_asked_for():
-    file = gate.parquet_of(written(POINTS), REFUSAL)
+    file = untrusted.parquet_of(written(POINTS), REFUSAL)
     assert file.read(["id"])["id"].to_pylist() == IDS
     assert file.read(["id"]).column_names == ["id"]
     assert next(file.iter_batches(2, row_groups=[1], columns=["x"]))["x"].to_pylist() == [[7.0, 8.0, 9.0]]
@@ -76,7 +76,7 @@ LIES = (
 @pytest.mark.parametrize("lie", LIES, ids=str)
 def test_a_file_that_lies_about_its_packing_is_refused(lie):
     with pytest.raises(InputError, match="must be a good one"):
-        gate.parquet_of(written(POINTS, **lie), REFUSAL)
+        untrusted.parquet_of(written(POINTS, **lie), REFUSAL)
 
 
 def rows_of(path, file: io.BytesIO) -> list:

@@ -14,11 +14,11 @@ import pytest
 from dapple_dp.schemas.errors import InputError
 from dapple_dp.schemas.settings.refusal import MalformedError, Refusal
 from dapple_dp.schemas.tables.contract import TableContract
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.formats import parquet_pages
 from dapple_dp.transforms.files.formats.parquet_footer import Chunk, footer_of, row_groups
 from dapple_dp.transforms.files.formats.parquet_pages import Pages, pages_of
-from dapple_dp.transforms.files.gate import TableForm
+from dapple_dp.transforms.files.untrusted import TableForm
 from dapple_dp.transforms.tables import shard_rows
 from dapple_dp.transforms.tables.file_seal import seal_of
 from dapple_dp.transforms.tables.listing import ListedFile
@@ -101,7 +101,7 @@ def test_footers_and_pages_are_read_as_arrow_reads_them(options):
 def test_a_file_without_rows_and_one_without_pages():
     content = written({"a": pa.array([], pa.float64())})
     assert pages(content) == Pages()
-    assert gate.table_of(content, REFUSAL, BY_SIZE, foreign=True).num_rows == 0
+    assert untrusted.table_of(content, REFUSAL, BY_SIZE, foreign=True).num_rows == 0
     (group,) = row_groups(footer_of(io.BytesIO(written({"a": [1.0]}))), ())
     assert group == (1, [])
 
@@ -132,9 +132,9 @@ def test_other_footers_are_refused(footer):
 def test_a_footer_of_more_than_16_mebibytes_is_refused():
     content = b"PAR1" + bytes((1 << 24) + 1) + ((1 << 24) + 1).to_bytes(4, "little") + b"PAR1"
     with pytest.raises(InputError, match="got a footer of more than 16 MiB"):
-        gate.table_of(content, REFUSAL, BY_SIZE)
+        untrusted.table_of(content, REFUSAL, BY_SIZE)
     with pytest.raises(InputError, match="got a footer of more than 16 MiB"):
-        gate.parquet_of(pa.BufferReader(content), REFUSAL)
+        untrusted.parquet_of(pa.BufferReader(content), REFUSAL)
 
 
 def test_long_statistics_do_no_harm(tmp_path):
@@ -223,28 +223,28 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_few_bytes_of_a_table_that_would_fill_the_memory_are_refused(name, monkeypatch):
-    monkeypatch.setattr(gate, "_LEAST_TABLE_BYTES", 1 << 20)
+    monkeypatch.setattr(untrusted, "_LEAST_TABLE_BYTES", 1 << 20)
     options = {}
     if name == "texts of one encoding":
         options = {"use_dictionary": False, "column_encoding": {"a": "DELTA_BYTE_ARRAY"}}
     content = written(BOMBS[name](), **options)
     assert len(content) < 1 << 14
     with pytest.raises(InputError, match="more values than such a file can hold"):
-        gate.table_of(content, REFUSAL, TableForm.by_size(), foreign=True)
+        untrusted.table_of(content, REFUSAL, TableForm.by_size(), foreign=True)
 
 
 def test_columns_of_another_schema_are_refused_before_they_are_read(monkeypatch):
-    monkeypatch.setattr(gate, "_bounded_table", lambda *_: pytest.fail("read"))
+    monkeypatch.setattr(untrusted, "_bounded_table", lambda *_: pytest.fail("read"))
     content = written({"a": repeated(b"x", 4)})
     with pytest.raises(InputError, match="got other columns"):
-        gate.table_of(content, REFUSAL, TableForm(schema=pa.schema([("a", pa.float64())])), foreign=True)
+        untrusted.table_of(content, REFUSAL, TableForm(schema=pa.schema([("a", pa.float64())])), foreign=True)
 
 
 def test_ordinary_tables_are_read():
     n = 100_000
     table = pa.table({"a": np.zeros(n), "s": ["x"] * n, "l": [[1.0]] * n, "n": pa.nulls(n), "e": [[]] * n})
     for options in ({}, {"use_dictionary": False, "compression": "none"}, {"data_page_version": "2.0"}):
-        found = gate.table_of(written(table, **options), REFUSAL, BY_SIZE, foreign=True)
+        found = untrusted.table_of(written(table, **options), REFUSAL, BY_SIZE, foreign=True)
         assert found.num_rows == n
 
 
@@ -268,7 +268,7 @@ def test_clients_of_long_names_that_repeat_are_read_in_parts(tmp_path, monkeypat
 
 @pytest.mark.parametrize("reader", ["listing", "server", "reports"])
 def test_few_bytes_of_a_row_group_that_would_fill_the_memory_are_refused(tmp_path, monkeypatch, reader):
-    monkeypatch.setattr(gate, "_MOST_GROUP_BYTES", 1 << 22)
+    monkeypatch.setattr(untrusted, "_MOST_GROUP_BYTES", 1 << 22)
     monkeypatch.setattr("dapple_dp.transforms.tables.read._BOMB_BYTES", 1 << 22)
     path = tmp_path / "x.parquet"
     path.write_bytes(written({"a": np.zeros(1 << 20)}, use_dictionary=False))
@@ -283,7 +283,7 @@ def test_few_bytes_of_a_row_group_that_would_fill_the_memory_are_refused(tmp_pat
 
 
 def opened(path):
-    return gate.parquet_of(pa.OSFile(str(path)), REFUSAL)
+    return untrusted.parquet_of(pa.OSFile(str(path)), REFUSAL)
 
 
 def test_a_list_that_has_more_numbers_than_its_footer_says(tmp_path):
@@ -298,7 +298,7 @@ def test_a_list_that_has_more_numbers_than_its_footer_says(tmp_path):
 
 
 def test_columns_that_nobody_reads_are_not_looked_at(tmp_path, monkeypatch):
-    monkeypatch.setattr(gate, "_MOST_GROUP_BYTES", 1 << 20)
+    monkeypatch.setattr(untrusted, "_MOST_GROUP_BYTES", 1 << 20)
     path = tmp_path / "x.parquet"
     path.write_bytes(written({"a": np.zeros(1000), "b": repeated(b"x" * (8 << 20), 1000)}))
     (block,) = read(path, features=("a",), n_features=1)
@@ -314,9 +314,9 @@ def test_the_memory_of_a_bomb_is_bounded(tmp_path):
     code = (
         "import resource, sys\nfrom dapple_dp.schemas.errors import InputError\n"
         "from dapple_dp.schemas.settings.refusal import Refusal\n"
-        "from dapple_dp.transforms.files import gate\nresource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))\n"
-        "try: gate.table_of(open(sys.argv[1], 'rb').read(), Refusal(kind=InputError, rule='a', remedy='b'), "
-        "gate.TableForm.by_size())\n"
+        "from dapple_dp.transforms.files import untrusted\nresource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))\n"
+        "try: untrusted.table_of(open(sys.argv[1], 'rb').read(), Refusal(kind=InputError, rule='a', remedy='b'), "
+        "untrusted.TableForm.by_size())\n"
         "except InputError: print(next(each for each in open('/proc/self/status') if each.startswith('VmHWM')))\n"
     )
     words = [sys.executable, "-c", code, str(tmp_path / "x.parquet")]

@@ -149,13 +149,13 @@ def test_statistics_of_a_fine_round(unit, module):
 @UNITS
 def test_the_statistic_of_server_rows_is_by_how_much_they_are_nearer(unit, module):
     found, of_server = ASSIGNER.centers, ASSIGNER.centers + UNIT // 4
-    rivals = np.concatenate([found, of_server])
-    given = state(unit, rivals=rivals, served=types.SimpleNamespace(reach=float(UNIT)))
+    alternatives = np.concatenate([found, of_server])
+    given = state(unit, alternatives=alternatives, served=types.SimpleNamespace(reach=float(UNIT)))
     given.unit = 1.0
     gain = module.gain(BLOCK, FRAME, found, of_server, UNIT**2 // 2)
     same(lloyd_rounds.server_statistic(BLOCK, given), gain)
     assert gain[0] != 0
-    same(lloyd_rounds.server_statistic(BLOCK, state(unit, rivals=None)), [0])
+    same(lloyd_rounds.server_statistic(BLOCK, state(unit, alternatives=None)), [0])
 
 
 def test_bounds_of_clients_in_lloyd_are_those_of_the_state(monkeypatch):

@@ -38,9 +38,9 @@ from dapple_dp.schemas.masked.pairwise_messages import (
 )
 from dapple_dp.schemas.privacy.release_table import RELEASE_SCHEMA, releases_from_table, releases_to_table
 from dapple_dp.schemas.settings.format_number import METADATA
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.file_bytes import table_bytes
-from dapple_dp.transforms.files.gate import TableForm
+from dapple_dp.transforms.files.untrusted import TableForm
 from dapple_dp.transforms.masked.exchange_files import table_refusal
 from dapple_dp.transforms.masked.table_forms import messages_form, pinned_form, releases_form, sent_form, sum_form
 from dapple_dp.transforms.numerics.masked.shamir import SHARE_BYTES
@@ -70,7 +70,7 @@ def ids(n: int, length: int = 8) -> list[bytes]:
 
 
 def read(table: pa.Table, form: TableForm) -> pa.Table:
-    return gate.table_of(table_bytes(table), REFUSAL, form)
+    return untrusted.table_of(table_bytes(table), REFUSAL, form)
 
 
 @pytest.mark.parametrize(("n", "size"), [(1, 1), (1, 3), (3000, 1), (3000, 7), (2, 200_000), (0, 5), (70_000, 2)])
@@ -154,9 +154,9 @@ BOMBS = {
 def test_rows_that_no_party_sends_are_refused_before_arrow_sees_them(name, monkeypatch):
     content, form = BOMBS[name]()
     assert len(content) < 1 << 17
-    monkeypatch.setattr(gate, "_bounded_table", lambda *_: pytest.fail("unpacked"))
+    monkeypatch.setattr(untrusted, "_bounded_table", lambda *_: pytest.fail("unpacked"))
     with pytest.raises(ProtocolError, match=r"more (rows|values) than such a file can hold"):
-        gate.table_of(content, REFUSAL, form)
+        untrusted.table_of(content, REFUSAL, form)
 
 
 def test_other_columns_and_groups_without_rows_are_refused_before_arrow_sees_them(monkeypatch):
@@ -167,13 +167,13 @@ def test_other_columns_and_groups_without_rows_are_refused_before_arrow_sees_the
     )
     for schema in (many, inside, pa.schema([])):
         with pytest.raises(ProtocolError, match="got other columns"):
-            gate.table_of(table_bytes(schema.empty_table()), REFUSAL, messages_form(PLAN))
+            untrusted.table_of(table_bytes(schema.empty_table()), REFUSAL, messages_form(PLAN))
     file = io.BytesIO()
     with pq.ParquetWriter(file, MESSAGE_SCHEMA) as writer:
         for _ in range(2000):
             writer.write_table(MESSAGE_SCHEMA.empty_table())
     with pytest.raises(ProtocolError, match="more rows than such a file can hold"):
-        gate.table_of(file.getvalue(), REFUSAL, messages_form(PLAN))
+        untrusted.table_of(file.getvalue(), REFUSAL, messages_form(PLAN))
 
 
 BY_SIZE = {
@@ -193,7 +193,7 @@ BY_SIZE = {
 
 
 def test_no_table_is_read_without_a_limit_and_by_its_size_only_where_nothing_else_is_known():
-    for function in (gate.read_table, gate.table_of):
+    for function in (untrusted.read_table, untrusted.table_of):
         assert inspect.signature(function).parameters["form"].default is inspect.Parameter.empty
     found = set()
     for package in ("dapple_dp", "pipelines", "schemas", "transforms"):

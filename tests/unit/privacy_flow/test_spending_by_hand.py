@@ -294,7 +294,7 @@ def shadowed():
         ({"plan": dataclasses.replace(PLAN, path="other")}, {}, ROWS, "belong to a round of the plan, got other"),
         ({"statistic": functools.partial(means_statistic, weights=(2, 1))}, {}, ROWS, "which one unit moves by"),
         ({"statistic": functools.partial(means_statistic, weights=(2, 1))}, {"unit": PrivacyUnit.CLIENT}, CLIENTS,
-         "read windows by the roll of their epoch"),
+         "read windows by the client list of their epoch"),
         ({}, {"replaces": True}, ROWS, "state the sensitivity of its statistic, got 1048576 lattice units for sums"),
         ({}, {"unit": PrivacyUnit.CLIENT}, ROWS, "read rows by client, got single rows"),
         ({"statistic": shadowed()}, {}, ROWS, "got a partial application with an attribute of its own"),

@@ -113,7 +113,7 @@ def calls_in(path):
 
 
 def test_noise_of_rounds_is_drawn_in_two_places_and_by_keys_of_one():
-    """The noise stage for Beam, whose keys the gate checks in the graph, and the loop."""
+    """The noise stage for Beam, whose keys `run_keys` checks in the graph, and the loop."""
     drawing = {module_of(path) for path in source_files() if "draw_release" in names_in(path)}
     assert drawing == {
         "dapple_dp.transforms.core.noise",

@@ -14,7 +14,7 @@ from dapple_dp.schemas.errors import InputError
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.tables.contract import TableContract
 from dapple_dp.schemas.tables.shard import ShardRef
-from dapple_dp.transforms.files import gate
+from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.formats import packed_rows
 from dapple_dp.transforms.reports import batches
 from dapple_dp.transforms.tables import shard_rows
@@ -37,7 +37,7 @@ READERS = {
     "server": lambda path: ServerFiles.at(str(path)).points(SCALARS),
     "server rows": lambda path: ServerFiles.at(str(path)).rows(SCALARS.types),
     "row group": lambda path: row_group(path),
-    "table": lambda path: gate.table_of(path.read_bytes(), REFUSAL, gate.TableForm.by_size(), foreign=True),
+    "table": lambda path: untrusted.table_of(path.read_bytes(), REFUSAL, untrusted.TableForm.by_size(), foreign=True),
 }
 
 
@@ -149,7 +149,7 @@ def test_all_that_decodes_rows_compares_them():
     # A packed file hands on what it reads to the callers in `shard_rows`.
     assert found == {
         "transforms/tables/shard_rows.py",
-        "transforms/files/gate.py",
+        "transforms/files/untrusted.py",
         "transforms/files/formats/packed_rows.py",
     }
 

@@ -1,4 +1,4 @@
-"""Arrays as a numpy file with the number of the format; `dapple_dp.transforms.files.gate` reads them."""
+"""Arrays as a numpy file with the number of the format; `dapple_dp.transforms.files.untrusted` reads them."""
 
 import io
 from collections.abc import Mapping

@@ -81,16 +81,16 @@ class CsvFile:
         self._start, header = found.end(), found[2]
         outside = re.sub(quoted, b"", header)
         self._delimiter = given or found[1] or max(DELIMITERS, key=outside.count)
-        self._is_told = bool(given or found[1])
+        self._is_given = bool(given or found[1])
         self._end = b"\r" if found[3] == b"\r" else b"\n"
         rows = _ROWS.replace(b"DELIMITER", re.escape(self._delimiter)).replace(b"END", re.escape(self._end))
         self._rows = re.compile(rows.replace(b"QUOTE", self._quote)) if self._quote else None
         self.names = self._checked_names(header)
 
     @property
-    def is_told(self) -> bool:
+    def is_given(self) -> bool:
         """True if the form or the file's first line states the delimiter."""
-        return self._is_told
+        return self._is_given
 
     @property
     def delimiter(self) -> str:

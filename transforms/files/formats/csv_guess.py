@@ -216,7 +216,7 @@ def _encoding(raw: bytes) -> str | Undecided | None:
 def _delimited(source: Any, name: str, form: CsvForm) -> CsvFile | Undecided:
     """Opens the file with the delimiter that gives all first rows as many fields as there are names."""
     usual = CsvFile(source, name, form)
-    if usual.is_told:
+    if usual.is_given:
         return usual
     fits: list[CsvFile] = []
     for sign in DELIMITERS:

@@ -28,7 +28,7 @@ class Progress:
         self._lock = threading.Lock()
         self._pipelines = self._rows = self._done = self._passes = 0
         self._began: float | None = None
-        self._told = clock()
+        self._shown = clock()
         self._step = ""
 
     @contextlib.contextmanager
@@ -80,7 +80,7 @@ class Progress:
     def _forget(self) -> None:
         self._rows = self._done = self._passes = 0
         self._began = None
-        self._told = self._clock()
+        self._shown = self._clock()
         self._step = ""
 
     def _line(self) -> str:
@@ -88,9 +88,9 @@ class Progress:
         now = self._clock()
         if self._pipelines != 1 or self._began is None or not 0 < self._done < self._rows:
             return ""
-        if now - self._told < self._seconds:
+        if now - self._shown < self._seconds:
             return ""
-        self._told = now
+        self._shown = now
         left = (now - self._began) * (self._rows - self._done) / self._done
         share = 100 * self._done // self._rows
         return f"pass {self._passes + 1} over the rows: {share}% read, {duration(left)} left of it"

@@ -87,9 +87,9 @@ class CandidateState(LloydState):
       step: number of released histograms.
       inner: lattice units: radius of the inner cells of a fine round; None if cells are not split.
       served: start from public server rows; None without them.
-      heirs: shape (HEIRS k, d), feature units, from the middle of the domain: centers of weighted server points.
+      server_centers: shape (SERVER_CENTERS k, d), feature units, from the middle of the domain: of weighted points.
       prior: prior of the centers from server rows, updated by rounds; None if they started from candidates.
-      rivals: as `centers`, two for each cluster: first those of the candidates, then those of the server rows.
+      alternatives: as `centers`, two for each cluster: first those of the candidates, then those of the server rows.
     """
 
     candidates: Assigner | None = None
@@ -97,8 +97,8 @@ class CandidateState(LloydState):
     step: int = 0
     inner: int | None = None
     served: ServerStart | None = None
-    heirs: NDArray[np.float64] | None = None
-    rivals: NDArray[np.float64] | None = None
+    server_centers: NDArray[np.float64] | None = None
+    alternatives: NDArray[np.float64] | None = None
     prior: Prior | None = None
 
     @property
@@ -288,7 +288,7 @@ def _with_candidates(state: CandidateState, points: NDArray[np.float64]) -> Cand
     """
     projection = state.directions
     if state.served is not None:
-        of_server = state.served.points if state.heirs is None else state.heirs
+        of_server = state.served.points if state.server_centers is None else state.server_centers
         mean = dp_lloyd_starts.known_mean(state) * state.unit
         points = np.vstack([points, (of_server - mean) @ projection.basis])
     norms = np.linalg.norm(points, axis=1, keepdims=True)
@@ -308,7 +308,7 @@ def candidates_step(state: CandidateState, releases: Releases) -> CandidateState
     n_drawn = n_used(settings, state.n_features, n_rows)
     state = dataclasses.replace(state, step=step, releases=(*state.releases, release))
     if step == 1:
-        state = _with_heirs(state, release.decoded[n_drawn : len(points)], release.stddev)
+        state = _with_server_centers(state, release.decoded[n_drawn : len(points)], release.stddev)
     if step < HISTOGRAMS and state.deviations is not None:
         elite = n_drawn > PER_CLUSTER * settings.n_clusters
         seed, deviations = settings.seed, state.deviations
@@ -317,20 +317,22 @@ def candidates_step(state: CandidateState, releases: Releases) -> CandidateState
     fine = fine_rounds(settings, state.n_features) > 0
     n_centers = n_fine(settings, state.n_features, n_rows) if fine else settings.n_clusters
     state = dataclasses.replace(state, centers=_lifted(state, points, weights, n_centers))
-    if state.rivals is None:
+    if state.alternatives is None:
         return state
     found = _lifted(state, points, weights, settings.n_clusters)
-    return dataclasses.replace(state, rivals=np.vstack([found, state.rivals]))
+    return dataclasses.replace(state, alternatives=np.vstack([found, state.alternatives]))
 
 
-def _with_heirs(state: CandidateState, counts: NDArray[np.float64], stddev: float) -> CandidateState:
+def _with_server_centers(state: CandidateState, counts: NDArray[np.float64], stddev: float) -> CandidateState:
     """Returns the state with centers of server points, weighted by the first histogram, if there are some."""
     if state.served is None:
         return state
     k, seed, basis = state.settings.n_clusters, state.settings.seed, state.directions.basis
-    heirs = state.served.prior(counts, stddev, basis, min(served.HEIRS * k, len(counts)), seed).means
+    server_centers = state.served.prior(counts, stddev, basis, min(served.SERVER_CENTERS * k, len(counts)), seed).means
     prior = state.served.prior(counts, stddev, basis, k, seed)
-    return dataclasses.replace(state, heirs=heirs, rivals=lattice_centers(state.frame, prior.means), prior=prior)
+    return dataclasses.replace(
+        state, server_centers=server_centers, alternatives=lattice_centers(state.frame, prior.means), prior=prior
+    )
 
 
 def _lifted(
@@ -416,9 +418,11 @@ def server_step(state: CandidateState, releases: Releases) -> CandidateState:
     Most rows are about as near to both starts, so the cap on differences is small, and so is the noise.
     """
     release = releases[0].with_unit(gain_bound(state) * state.unit**2 / lattice.SUM_UNITS)
-    after = dataclasses.replace(state, rivals=None, heirs=None, prior=None, releases=(*state.releases, release))
-    if state.rivals is None or state.served is None or release.decoded[0] <= -IN_DOUBT * release.stddev:
+    after = dataclasses.replace(
+        state, alternatives=None, server_centers=None, prior=None, releases=(*state.releases, release)
+    )
+    if state.alternatives is None or state.served is None or release.decoded[0] <= -IN_DOUBT * release.stddev:
         return after
-    of_server = state.rivals[state.settings.n_clusters :]
+    of_server = state.alternatives[state.settings.n_clusters :]
     radius = lattice_radius(state.frame, state.served.reach)
     return dataclasses.replace(after, centers=of_server, radius=radius, prior=state.prior)

@@ -234,9 +234,9 @@ def relative_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int6
 
 def server_statistic(block: ClientBlock, state: CandidateState) -> NDArray[np.int64]:
     """Adds up how much closer rows are to server rows' centers than to the candidates', squared and capped."""
-    if state.rivals is None:
+    if state.alternatives is None:
         return np.zeros(1, dtype=np.int64)
-    found, of_server = np.split(state.rivals, 2)
+    found, of_server = np.split(state.alternatives, 2)
     return of_unit(state.privacy_unit).gain(block, state.frame, found, of_server, candidates.gain_bound(state))
 
 

@@ -22,7 +22,7 @@ from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
 
 PER_CLUSTER = 30
 """Most server points for each cluster in the first histogram; more rows are replaced by as many means."""
-HEIRS = 2
+SERVER_CENTERS = 2
 """Centers of weighted server points for each cluster that join the later histograms."""
 _FOLDS = 4
 _REACH = 0.95

@@ -113,5 +113,5 @@ def names_step(state: SphericalState, releases: Releases) -> SphericalState:
     """Handles sizes and, with names, cells of clusters and terms: stores them with their units."""
     limits = state.settings.limits
     units = (1.0 / lattice.SUM_UNITS, 1.0 if limits is None else 1.0 / limits.cell_units)
-    told = tuple(release.with_unit(unit) for release, unit in zip(releases, units, strict=False))
-    return dataclasses.replace(state, sizes=told[0].decoded, releases=(*state.releases, *told))
+    released = tuple(release.with_unit(unit) for release, unit in zip(releases, units, strict=False))
+    return dataclasses.replace(state, sizes=released[0].decoded, releases=(*state.releases, *released))

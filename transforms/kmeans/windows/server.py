@@ -56,8 +56,8 @@ def window_step(state: WindowState, releases: Releases, *, weights: Sequence[int
       weights: of the windows, by age.
       index: of the window in its epoch, from 0.
     """
-    told, noise = _with_units(state, releases), float(own_noise(tuple(weights), index + 1)[-1])
-    return dataclasses.replace(state, noisy=own_means(state, told, weights), own_noise=noise, releases=told)
+    released, noise = _with_units(state, releases), float(own_noise(tuple(weights), index + 1)[-1])
+    return dataclasses.replace(state, noisy=own_means(state, released, weights), own_noise=noise, releases=released)
 
 
 def own_means(state: WindowState, releases: Releases, weights: Sequence[int]) -> NoisyMeans:

@@ -1,4 +1,4 @@
-"""No code of the packages opens or parses a file around `transforms/files/gate.py`, but for the places listed here."""
+"""No code of the packages opens or parses a file around `files/untrusted.py`, but for the places listed here."""
 
 import ast
 import functools
@@ -77,11 +77,11 @@ VERBS = (
 METHODS = {"read_bytes", "read_text", "model_validate_json", "validate_json", "parse_raw", "parse_file", "fromfile"}
 
 ALLOWED = {
-    ("transforms/files/gate.py", "*"): "the gate itself",
-    ("schemas/settings/yaml_text.py", "yaml.load"): "the gate's parser of YAML",
-    ("schemas/settings/json_text.py", "json.loads"): "the gate's parser of JSON",
-    ("schemas/settings/json_schema.py", "dapple_dp.schemas.settings.json_text.parse"): "the gate's check of JSON",
-    ("schemas/settings/json_schema.py", ".validate_json"): "the gate's check of JSON",
+    ("transforms/files/untrusted.py", "*"): "the module itself",
+    ("schemas/settings/yaml_text.py", "yaml.load"): "the parser of YAML",
+    ("schemas/settings/json_text.py", "json.loads"): "the parser of JSON",
+    ("schemas/settings/json_schema.py", "dapple_dp.schemas.settings.json_text.parse"): "the check of JSON",
+    ("schemas/settings/json_schema.py", ".validate_json"): "the check of JSON",
     (
         "schemas/reports/parameters.py",
         "dapple_dp.schemas.settings.json_text.parse",
@@ -95,15 +95,18 @@ ALLOWED = {
         "schemas/kmeans/model.py",
         "dapple_dp.schemas.settings.json_text.parse",
     ): "metadata of a table, whose costs may be infinite",
-    ("transforms/files/formats/csv_file.py", "pyarrow.csv.read_csv"): "what the gate hands on, in blocks",
-    ("transforms/files/formats/packed_rows.py", "pyarrow.parquet.ParquetFile"): "the class of what the gate hands on",
-    ("transforms/files/formats/packed_rows.py", "pyarrow.OSFile"): "asks whether what the gate opens is on a disk",
-    ("transforms/files/formats/csv_file.py", "csv.reader"): "the first row of what the gate hands on",
+    ("transforms/files/formats/csv_file.py", "pyarrow.csv.read_csv"): "what `untrusted` hands on, in blocks",
+    (
+        "transforms/files/formats/packed_rows.py",
+        "pyarrow.parquet.ParquetFile",
+    ): "the class of what `untrusted` hands on",
+    ("transforms/files/formats/packed_rows.py", "pyarrow.OSFile"): "asks whether what `untrusted` opens is on a disk",
+    ("transforms/files/formats/csv_file.py", "csv.reader"): "the first row of what `untrusted` hands on",
     ("transforms/files/file_bytes.py", "dapple_dp.transforms.files.stores.STORE.get"): "bytes that are compared only",
     ("transforms/files/new_file.py", "os.open"): "writes a new file, or flushes one",
     ("transforms/files/new_file.py", "os.fdopen"): "writes a new file",
-    ("transforms/tables/file_seal.py", "dapple_dp.transforms.files.stores.open_store"): "hands bytes to the gate",
-    ("transforms/tables/file_seal.py", "pyarrow.OSFile"): "hands bytes of a regular file to the gate",
+    ("transforms/tables/file_seal.py", "dapple_dp.transforms.files.stores.open_store"): "hands bytes to `untrusted`",
+    ("transforms/tables/file_seal.py", "pyarrow.OSFile"): "hands bytes of a regular file to `untrusted`",
     ("transforms/tables/listing.py", "dapple_dp.transforms.files.stores.STORE.open"): "lines whose digest is compared",
     ("transforms/tables/listing.py", "json.loads"): "lines whose digest is compared",
     ("transforms/tables/listing.py", "sqlite3.connect"): "a database of this process",
@@ -125,7 +128,7 @@ ALLOWED = {
     (
         "transforms/rounds/state_arrays.py",
         "dapple_dp.schemas.settings.json_text.parse",
-    ): "a tree among arrays of the gate",
+    ): "a tree among arrays that `untrusted` read",
     ("pipelines/run/folder.py", "os.open"): "locks a folder",
     ("pipelines/run/signals/exports.py", "os.open"): "writes a new file",
     ("pipelines/run/signals/exports.py", "os.fdopen"): "writes a new file",
@@ -254,7 +257,7 @@ def test_a_planted_opener_is_found(source):
     "source",
     [
         "import json\njson.dumps(1)",
-        "from dapple_dp.transforms.files import gate\ngate.read_json(path, Kind, refusal)",
+        "from dapple_dp.transforms.files import untrusted\nuntrusted.read_json(path, Kind, refusal)",
         "def open(path): ...\nopen(path)",
         "folder.open()",
         "import numpy as np\nnp.savez(file)",

@@ -1,4 +1,4 @@
-"""Attacks on the gate of keys: new jobs, stages and modules that go around `pipelines/run/run_keys.py` are found."""
+"""Attacks on the checks of keys: new jobs, stages and modules that go around `pipelines/run/run_keys.py` are found."""
 
 import ast
 import importlib
@@ -58,14 +58,14 @@ READERS = {
     "dapple_dp.pipelines.kmeans.account": {"kept_key", "key_digest"},
     "dapple_dp.pipelines.kmeans.fit_rounds": {"key_digest"},
     "dapple_dp.pipelines.kmeans.free_run": {"create_key", "delete_key"},
-    # Of places only, which their callers have from the gate.
+    # Of places only, which their callers have from `run_keys`.
     "dapple_dp.pipelines.kmeans.plan.fingerprint": {"read_key"},
-    # Of the place of a run that is over, as the gate makes it: the input is compared, and nothing is drawn.
+    # Of the place of a run that is over, as `run_keys` makes it: the input is compared, and nothing is drawn.
     "dapple_dp.pipelines.plan.verify": {"key_digest"},
     "dapple_dp.pipelines.clustered_fl.planned": {"key_digest", "read_key"},
     "dapple_dp.pipelines.clustered_fl.job": {"key_digest"},
     "dapple_dp.pipelines.ledger.spending": {"key_digest"},
-    # Made and checked only: what draws is at a place of the gate's, another one in each translation of a graph.
+    # Made and checked only: what draws is at a place of `run_keys`, another one in each translation of a graph.
     "dapple_dp.beam.launch_keys": {"create_key", "read_key"},
     # A label, which is no key: `RunKey.mac` makes the digest of the key that draws.
     "dapple_dp.pipelines.kmeans.fit_in_memory": {"KEY_LABEL"},
@@ -79,7 +79,7 @@ READERS = {
     "dapple_dp.transforms.masked.signing": {"read_key"},
     "dapple_dp.transforms.privacy.key_files": {"KEY_BYTES"},
 }
-"""Modules that make or read keys. A module that joins them must be shown to take its places from the gate."""
+"""Modules that make or read keys. A module that joins them must be shown to take its places from `run_keys`."""
 HANDED = {"KeyFile", "KeySource"}
 """What a graph holds instead of a key; `HeldKeyFn` alone reads it."""
 
@@ -158,7 +158,7 @@ SEALING = {
 
 
 def test_keys_are_read_by_functions_that_hold_them_and_say_so():
-    """No DoFn may have a `setup` of its own that reads a key past `HeldKeyFn`, where the gate looks."""
+    """No DoFn may have a `setup` of its own that reads a key past `HeldKeyFn`, where `run_keys` looks."""
     for module in MODULES:
         if module.parts[0] == "transforms" and name_of(module) not in {*KEYS, *SEALING}:
             assert not imported_from_keys(module) - HANDED, module

@@ -1,6 +1,6 @@
 """Client lists of an epoch at client level: private state beside the epoch's ledger, or in `state`.
 
-The client list (roll) of a window is computed from the previous one and from the ids in the window. It is durable
+The client list of a window is computed from the previous one and from the ids in the window. It is durable
 before noise is drawn. Until the window is committed it can be computed again, so the previous list is kept that long.
 Losing a list ends the epoch, since clients would be counted again. A list is verified by its digest, see `Register`.
 """
@@ -13,24 +13,24 @@ import secrets
 from typing import Any
 
 from dapple_dp.pipelines.ledger.private_state import Register, State, digest_of
-from dapple_dp.pipelines.ledger.store import ROLLS, Ledger
+from dapple_dp.pipelines.ledger.store import CLIENT_LISTS, Ledger
 from dapple_dp.schemas.errors import LedgerRefusedError
 from dapple_dp.schemas.privacy.charge import canonical
 from dapple_dp.schemas.privacy.ledger_entry import RunStatus
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.schemas.tables.participation import Participation
-from dapple_dp.transforms.files import gate, new_file
+from dapple_dp.transforms.files import new_file, untrusted
 from dapple_dp.transforms.files.file_bytes import write_bytes
 from dapple_dp.transforms.numerics.tables.participation import Counted, Rule
-from dapple_dp.transforms.tables.counted_clients import SALT_BYTES, Roll
+from dapple_dp.transforms.tables.counted_clients import SALT_BYTES, ClientList
 from dapple_dp.transforms.tables.group_clients import Windows
-from dapple_dp.transforms.tables.split_clients import RollParams
+from dapple_dp.transforms.tables.split_clients import ClientListParams
 
 _BEFORE, _CALLED = "before.npz", "called.npz"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class EpochRoll:
+class EpochClientList:
     """Client lists of one epoch, and the window of a run.
 
     Attributes:
@@ -66,24 +66,24 @@ class EpochRoll:
         """
         runs = self._runs()
         if self.index == 0:
-            return Roll(
+            return ClientList(
                 facts=self._facts(-1, runs), salt=secrets.token_bytes(SALT_BYTES), kind="", counted=Counted.nobody()
             ).to_bytes()
         path = self._path(self.index - 1)
         refusal = Refusal(
             kind=LedgerRefusedError,
-            rule=f"{path} must be the roll of the window before of epoch {self.facts['name']}",
+            rule=f"{path} must be the client list of the previous window of epoch {self.facts['name']}",
             remedy="restore it, or begin an epoch of another name, since clients would count again",
         )
-        content = self._register.read(State.ROLL, self.index - 1, path, refusal)
-        Roll.from_bytes(content, self._facts(self.index - 1, runs), refusal)
+        content = self._register.read(State.CLIENT_LIST, self.index - 1, path, refusal)
+        ClientList.from_bytes(content, self._facts(self.index - 1, runs), refusal)
         return content
 
     def digest_before(self) -> str:
         """SHA-256 of the previous client list; empty for the first window."""
         return digest_of(self.before()) if self.index else ""
 
-    def params(self, copy: str) -> RollParams:
+    def params(self, copy: str) -> ClientListParams:
         """Returns the parameters by which workers compute the list, and writes their input to a private shared folder.
 
         Args:
@@ -91,7 +91,7 @@ class EpochRoll:
         """
         runs = self._runs()
         write_bytes(os.path.join(copy, _BEFORE), self.before())
-        return RollParams(
+        return ClientListParams(
             client_id=self.client_id,
             column=self.column,
             date=self.dates[0],
@@ -110,8 +110,8 @@ class EpochRoll:
           copy: folder given to `params`.
         """
         path = os.path.join(copy, _CALLED)
-        content = gate.read_bytes(path, gate.staged_refusal(path))
-        Roll.from_bytes(content, self._facts(self.index, self._runs()), gate.staged_refusal(path))
+        content = untrusted.read_bytes(path, untrusted.staged_refusal(path))
+        ClientList.from_bytes(content, self._facts(self.index, self._runs()), untrusted.staged_refusal(path))
         self._keep(content)
         return Participation(
             column=self.column,
@@ -140,7 +140,7 @@ class EpochRoll:
     @property
     def _folder(self) -> str:
         name = canonical({"dataset": self.facts["dataset"], "epoch": self.facts["name"]})
-        place = self.state or f"{Ledger(self.ledger).folder}{ROLLS}"
+        place = self.state or f"{Ledger(self.ledger).folder}{CLIENT_LISTS}"
         return os.path.join(place, hashlib.sha256(name.encode()).hexdigest()[:32])
 
     def _runs(self) -> dict[int, RunStatus]:

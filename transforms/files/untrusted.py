@@ -2,7 +2,7 @@
 
 A file that is a pipe or a device, too long, nested too deeply, or not of its schema is refused before it costs time
 or memory. Any error of a parser becomes the one that the caller has chosen.
-`tests/unit/files/test_gate_is_passed.py` finds code that opens files elsewhere.
+`tests/unit/files/test_untrusted_files.py` finds code that opens files elsewhere.
 """
 
 import dataclasses
