@@ -28,10 +28,10 @@ class Choice(enum.StrEnum):
 
     def __new__(cls, word: str, tier: Tier = Tier.SUPPORTED) -> "Choice":
         """Creates a member that equals `word` and has a tier."""
-        found = str.__new__(cls, word)
-        found._value_ = word
-        found.tier = tier
-        return found
+        result = str.__new__(cls, word)
+        result._value_ = word
+        result.tier = tier
+        return result
 
     @classmethod
     def tiers(cls) -> dict[str, str]:
@@ -41,10 +41,10 @@ class Choice(enum.StrEnum):
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:
         """Returns the JSON Schema of the words, with their tiers under `TIERS_KEY`."""
-        found = handler(core)
+        result = handler(core)
         if cls.tiers():
-            handler.resolve_ref_schema(found)[TIERS_KEY] = cls.tiers()
-        return found
+            handler.resolve_ref_schema(result)[TIERS_KEY] = cls.tiers()
+        return result
 
 
 class Algorithm(Choice):

@@ -557,7 +557,7 @@ FAULTS = (
     Fault(
         "topic: windows need not join",
         "pipelines/tables/arrivals/records.py",
-        "if before is not None and any(each.first != before.ends.get(each.partition, 0) for each in found.ranges):",
+        "if before is not None and any(each.first != before.ends.get(each.partition, 0) for each in result.ranges):",
         "if False:",
         "tests/unit/arrivals/test_cuts.py",
     ),

@@ -459,18 +459,18 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
 
         with in_parameters():
             run = read_run(path_text(folder, "folder"))
-        found = cls(
+        result = cls(
             len(run.centers),
             algorithm=run.algorithm,
             epsilon=run.privacy.epsilon,
             delta=run.privacy.delta,
             unit=str(run.privacy.unit),
         )
-        found.n_features_in_ = run.centers.shape[1] if run.encoder is None else len(run.encoder.columns)
+        result.n_features_in_ = run.centers.shape[1] if run.encoder is None else len(run.encoder.columns)
         if run.names is not None:
-            found.feature_names_in_ = np.array(run.names, dtype=object)
-        found._take(run)
-        return found
+            result.feature_names_in_ = np.array(run.names, dtype=object)
+        result._take(run)
+        return result
 
     @property
     def _n_features_out(self) -> int:
@@ -596,9 +596,9 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
 
     def __sklearn_clone__(self) -> Any:
         """Returns a clone that counts its fits together with those of this estimator."""
-        found = super().__sklearn_clone__()
-        found._fits = self.__dict__.setdefault("_fits", _Fits())
-        return found
+        result = super().__sklearn_clone__()
+        result._fits = self.__dict__.setdefault("_fits", _Fits())
+        return result
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

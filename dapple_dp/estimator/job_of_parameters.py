@@ -119,16 +119,16 @@ def missing_of(missing: Any) -> Any:
         raise ConfigError(
             f"missing must be a mapping of columns to a number or to fill and indicator, got {missing!r}."
         )
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for column, entry in missing.items():
         place = python_scalar(column)
         name = made_name(place) if isinstance(place, int) and not isinstance(place, bool) else str(column)
-        found[name] = (
+        result[name] = (
             {key: python_scalar(value) for key, value in entry.items()}
             if isinstance(entry, Mapping)
             else {"fill": python_scalar(entry)}
         )
-    return found
+    return result
 
 
 @contextlib.contextmanager

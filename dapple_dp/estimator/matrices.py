@@ -181,15 +181,15 @@ def _is_number(value: Any) -> bool:
 
 def _of_objects(values: NDArray[Any]) -> NDArray[np.float64]:
     """Converts objects that are numbers or missing, of any shape, to floats; raises _NoNumbersError for others."""
-    found = np.empty(values.shape)
+    result = np.empty(values.shape)
     for index, value in enumerate(values.flat):
         if not _is_number(value):
             raise _NoNumbersError
         try:
-            found.flat[index] = np.nan if is_missing(value) else float(value)
+            result.flat[index] = np.nan if is_missing(value) else float(value)
         except (OverflowError, ValueError):
-            found.flat[index] = np.inf
-    return found
+            result.flat[index] = np.inf
+    return result
 
 
 def _of_array(X: Any, name: str) -> NDArray[Any]:

@@ -37,14 +37,14 @@ def _alternatives(word: Word) -> dict[str, Any]:
     union: Any = kinds[0]
     for each in kinds[1:]:
         union = union | each
-    found = pydantic.TypeAdapter(union).json_schema()
-    _write_as_fits_are(found.get("$defs", {}))
-    if {kind.__name__ for kind in _BOUND_BY_THEMSELVES} <= found.get("$defs", {}).keys():
-        found["$defs"][_AUTO] = _auto(found["$defs"])
-        found["anyOf"].append({"$ref": f"#/$defs/{_AUTO}"})
+    result = pydantic.TypeAdapter(union).json_schema()
+    _write_as_fits_are(result.get("$defs", {}))
+    if {kind.__name__ for kind in _BOUND_BY_THEMSELVES} <= result.get("$defs", {}).keys():
+        result["$defs"][_AUTO] = _auto(result["$defs"])
+        result["anyOf"].append({"$ref": f"#/$defs/{_AUTO}"})
     for kind, more in word.more.items():
-        found.get("$defs", {}).get(kind, found)["properties"] |= more
-    return found
+        result.get("$defs", {}).get(kind, result)["properties"] |= more
+    return result
 
 
 def _write_as_fits_are(kinds: dict[str, Any]) -> None:

@@ -147,10 +147,10 @@ def _summary(words: list[str]) -> dict[str, Any] | None:
         flags = [flag for param in command.commands["plan"].params for flag in param.opts]
         refuse_settings("fit", rest, flags)
     with contextlib.suppress(click.exceptions.Exit), one_sentence(), command.make_context("dapple", words) as context:
-        found = command.invoke(context)
-        if not isinstance(found, str):
-            return found
-        sys.stdout.write(found)
+        result = command.invoke(context)
+        if not isinstance(result, str):
+            return result
+        sys.stdout.write(result)
     return None
 
 
@@ -215,8 +215,8 @@ def _schema(job: str) -> str:
 
 def _near(got: str, known: Iterable[str]) -> str:
     """Suggests the nearest known word, as a remedy."""
-    found = difflib.get_close_matches(got, list(known), n=1)
-    return f"did you mean {found[0]}?" if found else _REMEDY
+    matches = difflib.get_close_matches(got, list(known), n=1)
+    return f"did you mean {matches[0]}?" if matches else _REMEDY
 
 
 def schedule_folder() -> pathlib.Path:

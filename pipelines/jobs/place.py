@@ -135,10 +135,10 @@ class Place:
         status = Ledger(self._settings.ledger).status(run)
         if status is None or status.state == "void":
             return None
-        found = self.in_place(config_digest(self._settings))
-        if found is not None and status.state == "reserved":
+        result = self.in_place(config_digest(self._settings))
+        if result is not None and status.state == "reserved":
             Ledger(self._settings.ledger).commit(run, {})
-        return found
+        return result
 
     def in_place(self, digest: str) -> Summary | None:
         """Returns the summary of this run if its output exists; None if there is no output, or that of another run.

@@ -168,8 +168,8 @@ def _audited_type(name: str) -> type:
             kind = getattr(kind, part)
     if kind is None:
         raise MalformedError("a state of types that no round has")
-    found: type = kind
-    return found
+    result: type = kind
+    return result
 
 
 _HOUSE = ("dapple_dp.schemas.", "dapple_dp.transforms.")

@@ -75,10 +75,10 @@ class FreeRun(Place):
 
     def complete(self) -> Summary | None:
         """Returns the summary of this run if its output is in place, as after a stop at the very end."""
-        found = self.in_place(config_digest(self._config))
-        if found is not None:
+        result = self.in_place(config_digest(self._config))
+        if result is not None:
             clear_copy(self.folder.staging)  # An earlier deletion may be lost after a power cut.
-        return found
+        return result
 
     @contextlib.contextmanager
     def opened(self, reservation: Reservation | None) -> Iterator[None]:

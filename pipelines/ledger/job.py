@@ -90,18 +90,18 @@ def _runs_that_fit(dataset: str, limit: Limit, held: Sequence[Charge]) -> list[d
     """Counts the runs that fit a limit: Gaussian ones at usual epsilons, and ones like the last run."""
     delta = min(_USUAL_DELTA, limit.delta)
     charges = [_gaussian_charge(dataset, delta, limit, epsilon) for epsilon in _USUAL_EPSILONS]
-    found = [
+    result = [
         {"epsilon": charge.epsilon, "delta": charge.delta, "runs": ledger_filter.how_many(limit, held, charge)}
         for charge in (*charges, *held[-1:])
     ]
-    usual = ", ".join(f"{each['runs']:,} at epsilon {each['epsilon']:g}" for each in found[: len(charges)])
+    usual = ", ".join(f"{each['runs']:,} at epsilon {each['epsilon']:g}" for each in result[: len(charges)])
     sys.stdout.write(f"{dataset}: room for this many runs of one Gaussian release, delta {delta:g} each: {usual}\n")
     if held:
         sys.stdout.write(
-            f"{dataset}: room for {found[-1]['runs']:,} more runs like the last one, {held[-1].job} with epsilon "
+            f"{dataset}: room for {result[-1]['runs']:,} more runs like the last one, {held[-1].job} with epsilon "
             f"{held[-1].epsilon:.6g}\n"
         )
-    return found
+    return result
 
 
 def _copy(book: Ledger, other: Ledger) -> dict[str, Any]:

@@ -155,12 +155,12 @@ class Ledger:
 
     def windows(self, dataset: str, epoch: str) -> dict[int, RunStatus]:
         """Returns the status of an epoch's runs by window number, without void ones."""
-        found = {}
+        result = {}
         for status in run_states(self.entries()).values():
             about = status.charge.epoch
             if status.state != "void" and about and (status.charge.dataset, about["name"]) == (dataset, epoch):
-                found[int(about["index"])] = status
-        return found
+                result[int(about["index"])] = status
+        return result
 
     def entries(self) -> tuple[LedgerEntry, ...]:
         """Returns all entries after verifying the chain.

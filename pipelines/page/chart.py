@@ -88,13 +88,13 @@ def label(text: str, x: float, y: float, color: str = INK, anchor: str = "start"
     """A text centered vertically at `y`; line feeds start new lines."""
     style = f"font-size: {number(size)}px; text-anchor: {anchor}; fill: {color}"
     lines = ["".join(letter if letter.isprintable() else "?" for letter in line) for line in text.split("\n")]
-    found = element("text", style, x=x, y=y + 0.35 * size - 0.5 * LINE * size * (len(lines) - 1))
-    found.text = lines[0]
+    result = element("text", style, x=x, y=y + 0.35 * size - 0.5 * LINE * size * (len(lines) - 1))
+    result.text = lines[0]
     for line in lines[1:]:
         part = element("tspan", x=x, dy=LINE * size)
         part.text = line
-        found.append(part)
-    return found
+        result.append(part)
+    return result
 
 
 def path(x: NDArray[np.float64], y: NDArray[np.float64], *, closed: bool = False) -> str:

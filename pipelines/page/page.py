@@ -223,15 +223,15 @@ class Section:
     @property
     def plots(self) -> tuple[tuple[Plot, ...], ...]:
         """Plots in two columns of similar heights, each in order; one column for a single plot."""
-        found = [block for block in self.blocks if isinstance(block, Plot)]
-        if len(found) < 2:
-            return ((found[0],),) if found else ()
-        sides = itertools.product((True, False), repeat=min(len(found), 12) - 1)
-        best = min(sides, key=lambda side: abs(sum(_signed_heights(found, (True, *side)))))
-        lefts = (True, *best, *(False,) * (len(found) - len(best) - 1))
+        blocks = [block for block in self.blocks if isinstance(block, Plot)]
+        if len(blocks) < 2:
+            return ((blocks[0],),) if blocks else ()
+        sides = itertools.product((True, False), repeat=min(len(blocks), 12) - 1)
+        best = min(sides, key=lambda side: abs(sum(_signed_heights(blocks, (True, *side)))))
+        lefts = (True, *best, *(False,) * (len(blocks) - len(best) - 1))
         return (
-            tuple(each for each, left in zip(found, lefts, strict=True) if left),
-            tuple(each for each, left in zip(found, lefts, strict=True) if not left),
+            tuple(each for each, left in zip(blocks, lefts, strict=True) if left),
+            tuple(each for each, left in zip(blocks, lefts, strict=True) if not left),
         )
 
 
@@ -315,15 +315,15 @@ def _environment() -> "jinja2.Environment":
     """The templates; loaded on demand, since fits in memory need no Jinja."""
     import jinja2
 
-    found = jinja2.Environment(
+    environment = jinja2.Environment(
         # Located by file, since another package named `pipelines` may be on the path.
         loader=jinja2.FileSystemLoader(pathlib.Path(__file__).with_name("templates")),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {"unbroken": _unbroken, "breakable": _breakable}
-    return found
+    environment.filters |= {"unbroken": _unbroken, "breakable": _breakable}
+    return environment
 
 
 def _unbroken(text: str) -> str:

@@ -116,9 +116,9 @@ def _labels(chart: Chart, view: View, cell: tuple[float, float, float, float]) -
 
 def _upward(text: str, x: float, y: float) -> Element:
     """A text that runs from bottom to top."""
-    found = label(text, x, y, MUTED, "middle")
-    found.set("transform", f"rotate(-90 {number(x)} {number(y)})")
-    return found
+    result = label(text, x, y, MUTED, "middle")
+    result.set("transform", f"rotate(-90 {number(x)} {number(y)})")
+    return result
 
 
 def inline_svg(figure: Figure, name: str, title: str, description: str) -> str:

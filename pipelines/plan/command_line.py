@@ -83,13 +83,13 @@ def by_column(flag: str, texts: Sequence[str], kind: Callable[[str], Any]) -> di
     Raises:
       ConfigError: if a column is named twice, or a value is invalid.
     """
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for text in texts:
         name, _, value = text.rpartition("=")
-        if name in found:
+        if name in result:
             raise ConfigError(f"{flag} must be given once for {quoted(name) if name else 'all columns'}, got it again.")
-        found[name] = kind(value)
-    return found
+        result[name] = kind(value)
+    return result
 
 
 def _epsilons(text: str) -> list[float]:
@@ -201,20 +201,20 @@ TOOLS: Mapping[str, Tool] = {str(tool.name): tool for tool in _TOOLS}
 
 def check_flags(given: Mapping[str, Any]) -> SimpleNamespace:
     """Parses and validates the flags of a command; raises ConfigError if one is invalid."""
-    found = SimpleNamespace(**given)
-    if isinstance(getattr(found, "domain", None), tuple):
-        found.columns = by_column("--domain", found.domain, KINDS["domain"])
-        found.domain = found.columns.pop("", None)
-    if isinstance(getattr(found, "missing", None), tuple):
-        found.missing = by_column("--missing", found.missing, fill_of)
+    namespace = SimpleNamespace(**given)
+    if isinstance(getattr(namespace, "domain", None), tuple):
+        namespace.columns = by_column("--domain", namespace.domain, KINDS["domain"])
+        namespace.domain = namespace.columns.pop("", None)
+    if isinstance(getattr(namespace, "missing", None), tuple):
+        namespace.missing = by_column("--missing", namespace.missing, fill_of)
     for flag, kind in KINDS.items():
-        if isinstance(getattr(found, flag, None), str):
-            setattr(found, flag, kind(getattr(found, flag)))
-    if isinstance(getattr(found, "epsilons", None), str):
-        found.epsilons = _epsilons(found.epsilons)
-    check_stores(vars(found))
+        if isinstance(getattr(namespace, flag, None), str):
+            setattr(namespace, flag, kind(getattr(namespace, flag)))
+    if isinstance(getattr(namespace, "epsilons", None), str):
+        namespace.epsilons = _epsilons(namespace.epsilons)
+    check_stores(vars(namespace))
     for flag in ("hours", "accuracy"):
-        value = getattr(found, flag, None)
+        value = getattr(namespace, flag, None)
         if value is not None and not 0.0 <= value < float("inf"):
             raise ConfigError(f"--{flag} must be a finite number of at least 0, got {value}; give another.")
-    return found
+    return namespace

@@ -101,14 +101,14 @@ def _looked(given: SimpleNamespace, asking: bool) -> Look:
     source = private_source(SimpleNamespace(data=DataConfig(path=given.data, features="any")))
     while True:
         known = {name: value for name in _CSV_FLAGS if (value := getattr(given, name)) is not None}
-        found = first_look(source, CsvConfig(**known))
-        if isinstance(found, Look):
-            return found
-        readings = ", ".join(f"{found.flag} {_shell(value)} ({meaning})" for value, meaning in found.answers.items())
+        result = first_look(source, CsvConfig(**known))
+        if isinstance(result, Look):
+            return result
+        readings = ", ".join(f"{result.flag} {_shell(value)} ({meaning})" for value, meaning in result.answers.items())
         if not asking:
-            raise ConfigError(f"--data must be clear, got a file that isn't: {found.why}; add {readings}.")
-        _say(f"{found.why[0].upper()}{found.why[1:]}: {readings}.\n")
-        setattr(given, found.flag.removeprefix("--"), _typed(f"Value of {found.flag}: ", found.answers))
+            raise ConfigError(f"--data must be clear, got a file that isn't: {result.why}; add {readings}.")
+        _say(f"{result.why[0].upper()}{result.why[1:]}: {readings}.\n")
+        setattr(given, result.flag.removeprefix("--"), _typed(f"Value of {result.flag}: ", result.answers))
 
 
 def _choose_unit(given: SimpleNamespace, found: Look, asking: bool) -> None:

@@ -193,13 +193,13 @@ def _check_spent(account: AccountFile, manifest: VerifiedManifest, rounds: tuple
 
 def _counted(releases: Sequence[Release], asked: AskedFit, events: Sequence[dict[str, Any]]) -> list[float]:
     """Noise multipliers used in the account; for split noise, at most those released."""
-    found = [release.plan.noise_multiplier for release in releases]
+    result = [release.plan.noise_multiplier for release in releases]
     if asked.noised_twice:
-        return [each / math.sqrt(2.0) for each in found]
+        return [each / math.sqrt(2.0) for each in result]
     if not asked.noise_is_split:
-        return found
+        return result
     stated = [float(event["noise_multiplier"]) for event in events]
-    return [min(pair) for pair in zip(found, stated, strict=True)]
+    return [min(pair) for pair in zip(result, stated, strict=True)]
 
 
 def _rounds(releases: Sequence[Release], multipliers: Sequence[float]) -> tuple[RoundPlan, ...]:

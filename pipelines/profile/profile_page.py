@@ -83,12 +83,12 @@ class ProfileView:
     @functools.cached_property
     def noise(self) -> dict[tuple[int, str | None, str], float]:
         """Noise stddevs by cluster, column and statistic; the largest for counts, none for percentiles."""
-        found: dict[tuple[int, str | None, str], float] = {}
+        result: dict[tuple[int, str | None, str], float] = {}
         for row in self.table.to_pylist():
             key = row["cluster"], row["column"], row["statistic"]
             if row["noise_stddev"] is not None:
-                found[key] = max(found.get(key, 0.0), row["noise_stddev"])
-        return found
+                result[key] = max(result.get(key, 0.0), row["noise_stddev"])
+        return result
 
     def stddevs(self, clusters: list[dict[str, Any]], column: str | None, statistic: Statistic) -> list[float]:
         """Noise stddevs of a statistic in the given clusters; raises KeyError for a statistic without one."""

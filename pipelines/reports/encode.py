@@ -80,12 +80,12 @@ def _plan_encode(config: EncodeConfig) -> PlannedEncode:
 def _agreed(wanted: ReportParameters, path: str) -> ReportParameters:
     """Reads existing parameters; they must match the job except for their key."""
     refusal = Refusal(kind=ConfigError, rule="reports.parameters must be a readable file", remedy="check the path")
-    found = ReportParameters.from_json(untrusted.read_bytes(path, refusal, MOST_PARAMETER_BYTES), path)
-    if dataclasses.replace(wanted, key=found.key) != found:
+    parameters = ReportParameters.from_json(untrusted.read_bytes(path, refusal, MOST_PARAMETER_BYTES), path)
+    if dataclasses.replace(wanted, key=parameters.key) != parameters:
         raise ConfigError(
             f"reports.parameters must agree with the job, got {path} of another one; correct the job or leave it out."
         )
-    return found
+    return parameters
 
 
 def build(root: beam.Pipeline, job: PlannedEncode, key_uri: str, folder: str, spill_folder: str | None) -> None:

@@ -167,8 +167,8 @@ def _check_same(window: DecodeWindow, source: ReportSource) -> None:
         return
     rule = f"{own} must be the parameters of all windows"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="decode this collection by a job of its own")
-    found = ReportParameters.from_json(untrusted.read_bytes(own, refusal, MOST_PARAMETER_BYTES), own)
-    if report_outputs.digest(found) != digest:
+    parameters = ReportParameters.from_json(untrusted.read_bytes(own, refusal, MOST_PARAMETER_BYTES), own)
+    if report_outputs.digest(parameters) != digest:
         raise refusal.because("those of another collection")
 
 

@@ -92,7 +92,7 @@ def run_graph(build: Callable[[beam.Pipeline], None], options: PipelineOptions, 
         pipeline = beam.Pipeline(options=options)
         try:
             build(pipeline)
-            found = check_graph(pipeline, promise)
+            result = check_graph(pipeline, promise)
             run_keys.check_held_keys(pipeline)
             if is_dry_run(options):
                 raise NotSubmittedError(_translated(pipeline, options))
@@ -103,7 +103,7 @@ def run_graph(build: Callable[[beam.Pipeline], None], options: PipelineOptions, 
         finally:
             # Beam doesn't remove it in a notebook.
             shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
-        return found
+        return result
 
 
 def _translated(pipeline: beam.Pipeline, options: PipelineOptions) -> Any:

@@ -137,8 +137,8 @@ class Rounds(NamedTuple):
           tasks: name and state of each task.
         """
         begun = [name for name, state in tasks if state in _BEGUN]
-        found = [place for place, label in enumerate(self.labels) if any(f"Rounds/{label}/" in each for each in begun)]
-        return self.first + found[-1] if found else 0
+        places = [place for place, label in enumerate(self.labels) if any(f"Rounds/{label}/" in each for each in begun)]
+        return self.first + places[-1] if places else 0
 
 
 @contextlib.contextmanager
@@ -181,8 +181,8 @@ def _follow(master: str, name: str, rounds: Rounds, over: threading.Event) -> No
 
 
 def _overview(master: str) -> Sequence[Any]:
-    found: Sequence[Any] = _ask(master, "jobs/overview")["jobs"]
-    return found
+    result: Sequence[Any] = _ask(master, "jobs/overview")["jobs"]
+    return result
 
 
 def _ask(master: str, path: str, method: str = "GET") -> dict[str, Any]:

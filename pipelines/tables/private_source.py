@@ -212,15 +212,15 @@ def rows_on(data: DataConfig, column: str, date: str, most: int) -> int:
     Raises:
       InputError: if a file can't be read.
     """
-    found, there = 0, find_files(data.path, data.partition_values(), one_of=(column, (date,)))
+    result, there = 0, find_files(data.path, data.partition_values(), one_of=(column, (date,)))
     files = FileList.of(there, _DATA, csv=data.csv_form.text)
     files.check_csv()
     for path, real, seal, csv in files:
         with open_sealed(real, seal, path, csv) as (file, _):
-            found += file.count_rows() if isinstance(file, CsvFile) else n_listed(file)
-        if found >= most:
+            result += file.count_rows() if isinstance(file, CsvFile) else n_listed(file)
+        if result >= most:
             break
-    return found
+    return result
 
 
 def _check_apart(private: FileList, public: PublicInput, path: str) -> None:

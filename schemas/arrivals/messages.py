@@ -66,10 +66,10 @@ def _row(message: bytes | None, columns: MessageColumns) -> tuple[Any, ...] | No
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError("no number")
-    found = float(value)
-    if not math.isfinite(found):
+    result = float(value)
+    if not math.isfinite(result):
         raise OverflowError("no finite number")
-    return found
+    return result
 
 
 def _listed(value: object) -> list[object]:

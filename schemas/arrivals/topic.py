@@ -109,15 +109,15 @@ def client_properties(text: str) -> dict[str, str]:
     Raises:
       ConfigError: for any other line or property; values are never quoted, since they may be passwords.
     """
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         name, equals, value = (part.strip() for part in line.partition("="))
         if not name or name.startswith("#"):
             continue
-        if not equals or not _PROPERTY.fullmatch(name) or name.startswith(_PROGRAMS) or name in found:
+        if not equals or not _PROPERTY.fullmatch(name) or name.startswith(_PROGRAMS) or name in result:
             raise ConfigError(
                 f"the file of client properties must hold lines NAME=VALUE with names like security.protocol, each "
                 f"once, got another line {number}; correct it."
             )
-        found[name] = value
-    return found
+        result[name] = value
+    return result

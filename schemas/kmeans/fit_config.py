@@ -128,8 +128,8 @@ class _Fits(Mapping[str, type[AnyFit]]):
 
     def __getitem__(self, algorithm: str) -> "type[FitConfig]":
         module, _, name = self._PLACES[algorithm].partition(":")
-        found: type[FitConfig] = getattr(importlib.import_module(f"dapple_dp.schemas.kmeans.{module}"), name)
-        return found
+        result: type[FitConfig] = getattr(importlib.import_module(f"dapple_dp.schemas.kmeans.{module}"), name)
+        return result
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._PLACES)

@@ -81,8 +81,8 @@ class ClusterModel:
     @property
     def size_stddev(self) -> float:
         """Stddev of the noise of every size; NaN if sizes differ in it, or if it is unknown."""
-        found = self.size_stddevs
-        return float(found[0]) if len(found) and (found == found[0]).all() else float("nan")
+        stddevs = self.size_stddevs
+        return float(stddevs[0]) if len(stddevs) and (stddevs == stddevs[0]).all() else float("nan")
 
     @property
     def n_clusters(self) -> int:

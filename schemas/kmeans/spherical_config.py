@@ -105,12 +105,12 @@ class SphericalFit(AnyFit):
 
     def with_files(self, read: Callable[[str, str], str]) -> Self:
         """Returns the job with the terms of its vocabulary file; raises ConfigError if they are wrong or too many."""
-        found = super().with_files(read)
-        if found.names is None:
-            return found
-        found = found.model_copy(update={"names": found.names.with_words(read, "names")})
-        found._check_cells()
-        return found
+        result = super().with_files(read)
+        if result.names is None:
+            return result
+        result = result.model_copy(update={"names": result.names.with_words(read, "names")})
+        result._check_cells()
+        return result
 
     def _check_cells(self) -> None:
         n_terms = 0 if self.names is None or self.names.words is None else len(self.names.words)

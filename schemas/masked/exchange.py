@@ -238,9 +238,9 @@ class ExchangePlan:
 
 
 def _release_to_json(plan: ReleasePlan) -> dict[str, Any]:
-    found = plan.spec.law | {"noise_multiplier": plan.noise_multiplier}
-    del found["windows"]  # No window of an epoch is masked.
-    return found
+    result = plan.spec.law | {"noise_multiplier": plan.noise_multiplier}
+    del result["windows"]  # No window of an epoch is masked.
+    return result
 
 
 def messages_to_table(messages: MaskedMessages, plan: RoundPlan) -> pa.Table:

@@ -174,13 +174,13 @@ def run_states(entries: Sequence[LedgerEntry]) -> dict[str, RunStatus]:
     Raises:
       LedgerRefusedError: if an entry can't follow the previous one of the same run.
     """
-    found: dict[str, RunStatus] = {}
+    result: dict[str, RunStatus] = {}
     for place, entry in enumerate(entries):
         if place and entries[place - 1].kind == EntryKind.MOVED:
             raise _refusal(entry.sequence).because("one after the ledger was moved")
         if entry.kind in (EntryKind.LIMIT, EntryKind.MOVED):
             continue
-        before = found.get(entry.run)
+        before = result.get(entry.run)
         with _refusal(entry.sequence).covers():
             kind = EntryKind(entry.kind)
         if kind not in _FOLLOWS[before.kind if before else None] and not _repeats(before, kind, entry.body):
@@ -188,8 +188,8 @@ def run_states(entries: Sequence[LedgerEntry]) -> dict[str, RunStatus]:
                 f"entry {entry.sequence} of the ledger must not be {kind} on run {entry.run}, which is "
                 f"{before.state if before else 'unknown'}; choose another run_id."
             )
-        found[entry.run] = _after(before, kind, entry.body)
-    return found
+        result[entry.run] = _after(before, kind, entry.body)
+    return result
 
 
 def moved_to(entries: Sequence[LedgerEntry]) -> str | None:

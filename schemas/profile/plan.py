@@ -292,11 +292,11 @@ def _percentiles(config: ProfileConfig, n_clusters: int, law: ProfileLaw) -> _Gr
 
 def _histograms(config: ProfileConfig, n_clusters: int) -> _Group:
     """Returns the counts of values, after the selection of values if the vocabulary isn't public."""
-    found: _Group = config.profile.shares.histograms, []
+    result: _Group = config.profile.shares.histograms, []
     for name, column in config.profile.categorical.items():
         shape = None if column.values is None else (n_clusters, len(column.values))
         cells = config.unit_rows if shape is None else min(config.unit_rows, math.prod(shape))
         if shape is None:
-            found[1].append((selection_path(name), ProfileLaw.GAUSSIAN_THRESHOLD, None, math.sqrt(cells)))
-        found[1].append((histogram_path(name), ProfileLaw.GAUSSIAN, shape, math.sqrt(cells)))
-    return found
+            result[1].append((selection_path(name), ProfileLaw.GAUSSIAN_THRESHOLD, None, math.sqrt(cells)))
+        result[1].append((histogram_path(name), ProfileLaw.GAUSSIAN, shape, math.sqrt(cells)))
+    return result

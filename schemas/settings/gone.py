@@ -97,12 +97,12 @@ def with_defaults(content: Mapping[str, Any], within: str = "") -> dict[str, Any
       content: settings of a section or a job.
       within: name of the section; empty for a job.
     """
-    found = {
+    result = {
         name: with_defaults(value, name) if isinstance(value, Mapping) else value for name, value in content.items()
     }
     for name, gone in GONE.items():
         section, _, leaf = name.rpartition(".")
-        here = section == within and gone.beside in content and leaf not in found
+        here = section == within and gone.beside in content and leaf not in result
         if here and gone.where in (None, content[gone.beside]):
-            found[leaf] = gone.default
-    return found
+            result[leaf] = gone.default
+    return result

@@ -66,7 +66,7 @@ def check_content(content: object, kind: type[_Content]) -> _Content:
 
 def _validated(text: bytes | str, kind: type[_Content]) -> _Content:
     try:
-        found: _Content = _adapter(cast(Any, kind)).validate_json(text)
+        result: _Content = _adapter(cast(Any, kind)).validate_json(text)
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(map(str, first["loc"]))
@@ -74,7 +74,7 @@ def _validated(text: bytes | str, kind: type[_Content]) -> _Content:
             found_number = None if first["type"] == "missing" else first["input"]
             check_number(found_number, getattr(kind, "format_number", FORMAT))
         raise MalformedError(f"another content at {place[:_LONGEST_NAME]!r}" if place else "another content") from error
-    return found
+    return result
 
 
 def parse_as(

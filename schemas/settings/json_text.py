@@ -42,7 +42,7 @@ def parse(content: bytes | str, most_bytes: int = MOST_BYTES, *, finite: bool = 
         raise MalformedError(f"more than {most_bytes} bytes")
     _check_depth(raw)
     try:
-        found = json.loads(
+        result = json.loads(
             raw.decode(),
             object_pairs_hook=_object,
             parse_float=_finite if finite else float,
@@ -50,12 +50,12 @@ def parse(content: bytes | str, most_bytes: int = MOST_BYTES, *, finite: bool = 
             parse_constant=_finite if finite else float,
         )
         if _SURROGATE.search(raw):
-            json.dumps(found, ensure_ascii=False).encode()
+            json.dumps(result, ensure_ascii=False).encode()
     except MalformedError:
         raise
     except (ValueError, RecursionError) as error:
         raise MalformedError("a text that is no JSON") from error
-    return found
+    return result
 
 
 def _check_depth(raw: bytes) -> None:
@@ -74,19 +74,19 @@ def _check_depth(raw: bytes) -> None:
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    result = dict(pairs)
+    if len(result) < len(pairs):
         seen: set[str] = set()
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
         raise MalformedError(f"the key {twice[:_LONGEST_KEY]!r} twice")
-    return found
+    return result
 
 
 def _finite(text: str) -> float:
-    found = float(text)
-    if not math.isfinite(found):
+    result = float(text)
+    if not math.isfinite(result):
         raise MalformedError("a number that is not finite")
-    return found
+    return result
 
 
 def _integer(text: str) -> int:

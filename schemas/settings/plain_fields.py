@@ -38,8 +38,8 @@ class Fields:
 
     def whole(self, name: str, least: int, most: int) -> int:
         """Returns an integer from `least` to `most`."""
-        found: int = self._checked(name, lambda value: type(value) is int and least <= value <= most)
-        return found
+        result: int = self._checked(name, lambda value: type(value) is int and least <= value <= most)
+        return result
 
     def number(self, name: str, least: float, most: float) -> float:
         """Returns a number from `least` to `most`."""

@@ -80,11 +80,11 @@ def check_config(model: type[_Checked], settings: object, within: str = "") -> _
       ConfigError: one sentence about the most helpful of the errors.
     """
     try:
-        found = model.model_validate(dict(settings) if isinstance(settings, Mapping) else settings)
+        result = model.model_validate(dict(settings) if isinstance(settings, Mapping) else settings)
     except pydantic.ValidationError as error:
         raise ConfigError(sentence(error, model, within)) from None
-    check_tiers(found)
-    return found
+    check_tiers(result)
+    return result
 
 
 def check_tiers(found: object) -> None:

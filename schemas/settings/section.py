@@ -51,11 +51,11 @@ class _Called(ModelMetaclass):
     def __call__(self, *args: Any, **settings: Any) -> Any:
         """Creates a section; raises ConfigError for a setting that breaks its rule."""
         try:
-            found = super().__call__(*args, **settings)
+            result = super().__call__(*args, **settings)
         except pydantic.ValidationError as error:
             raise ConfigError(rejection.sentence(error, self)) from None  # type: ignore[arg-type]
-        rejection.check_tiers(found)
-        return found
+        rejection.check_tiers(result)
+        return result
 
 
 class Section(pydantic.BaseModel, metaclass=_Called):

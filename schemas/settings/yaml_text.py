@@ -129,13 +129,13 @@ def parse(text: str) -> object:
     try:
         if len(text) > MOST_BYTES:
             raise MalformedError(f"more than {MOST_BYTES} characters")
-        found = yaml.load(text, Loader=_Loader)  # a subclass of SafeLoader
-        _check_values(found)
+        result = yaml.load(text, Loader=_Loader)  # a subclass of SafeLoader
+        _check_values(result)
     except ConfigError:
         raise
     except Exception as error:
         raise ConfigError(f"the job must be valid YAML, got {_problem(error)}; correct the text there.") from error
-    return found
+    return result
 
 
 def _check_values(found: object) -> None:

@@ -95,10 +95,10 @@ def _by_codec() -> dict[str, str]:
 
 
 def _encoding(value: object) -> object:
-    found = encoding_name(value)
-    if value is not None and found is None:
+    result = encoding_name(value)
+    if value is not None and result is None:
         raise rejection.broken_rule("the name of a text encoding, such as utf-8, utf-16 or cp1252")
-    return found
+    return result
 
 
 def _delimiter(value: object) -> object:
@@ -368,9 +368,9 @@ class DataConfig(Section):
 
     def found_by(self, patterns: FeaturePatterns) -> Self:
         """Returns the section with the patterns that gave its columns; not a setting, and not part of any digest."""
-        found = self.model_copy()
-        found._patterns = patterns
-        return found
+        result = self.model_copy()
+        result._patterns = patterns
+        return result
 
     @property
     def csv_form(self) -> CsvForm:

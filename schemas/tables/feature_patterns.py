@@ -56,20 +56,20 @@ class FeaturePatterns:
                     f"data.{setting} must match columns of {where}, got {lost!r}, which matches none of them; correct "
                     "or remove it."
                 )
-        found = self.columns(names)
-        if self.client_id in found:
+        result = self.columns(names)
+        if self.client_id in result:
             raise ConfigError(
                 f"data.features must be other columns than data.client_id, got a pattern that matches "
                 f"{self.client_id!r}; write data.except: [{self.client_id}]."
             )
-        starred = next((name for name in found if is_pattern(name)), None)
-        if starred is not None or not found:
+        starred = next((name for name in result if is_pattern(name)), None)
+        if starred is not None or not result:
             got = "none" if starred is None else f"{starred!r}"
             raise ConfigError(
                 f"data.features must match columns without '*' in their names, got {got} in {where}; rename them, or "
                 "correct data.features and data.except."
             )
-        return found
+        return result
 
     def check(self, names: Iterable[str], features: tuple[str, ...], where: str) -> None:
         """Refuses a file in which the patterns match other columns than in the first one.

@@ -58,17 +58,17 @@ class TermsColumn:
         Returns:
           Same dtype, shape (n_rows, n_features + most): positions in the vocabulary, then `NO_TERM`.
         """
-        found = np.full((len(points), points.shape[1] + self.most), NO_TERM, dtype=points.dtype)
-        found[:, : points.shape[1]] = points
+        result = np.full((len(points), points.shape[1] + self.most), NO_TERM, dtype=points.dtype)
+        result[:, : points.shape[1]] = points
         start, words = 0, pa.array(self.vocabulary, pa.large_string())
         for chunk in column.chunks:
             rows, codes = codes_of(chunk, words)
             first = np.searchsorted(rows, np.arange(len(chunk)))
             place = np.arange(len(rows)) - first[rows]
             kept = place < self.most
-            found[start + rows[kept], points.shape[1] + place[kept]] = codes[kept]
+            result[start + rows[kept], points.shape[1] + place[kept]] = codes[kept]
             start += len(chunk)
-        return found
+        return result
 
 
 def check_terms(column: str, kind: pa.DataType, where: str, remedy: str) -> None:

@@ -201,11 +201,11 @@ def _cell(
 
 def _without_privacy(job: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings that a run without privacy reads; Lloyd's rounds keep the job's unit as their weights."""
-    found = {name: value for name, value in job.items() if _is_pooled_setting(name, job)}
+    result = {name: value for name, value in job.items() if _is_pooled_setting(name, job)}
     privacy = job.get("privacy")
     if job["algorithm"] == PooledAlgorithm.DP_LLOYD and isinstance(privacy, Mapping) and "unit" in privacy:
-        found.setdefault("unit", privacy["unit"])
-    return found
+        result.setdefault("unit", privacy["unit"])
+    return result
 
 
 def _is_pooled_setting(name: str, job: Mapping[str, Any]) -> bool:

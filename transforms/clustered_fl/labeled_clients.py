@@ -209,7 +209,7 @@ class Clients:
         absent = tuple((name, index[name]) for name in names if name not in known)
         if absent:
             places.append(ClientGroup(clients=absent, shards=()))
-        found = dataclasses.replace(
+        result = dataclasses.replace(
             self,
             names=names,
             n_rows=tuple(n_rows[name] for name in names),
@@ -217,12 +217,12 @@ class Clients:
             places=tuple(places),
         )
         try:
-            found.ids()
+            result.ids()
         except (ValueError, OverflowError) as error:
             raise InputError(
                 f"data.public_rows must name clients by {self.kind} as the data do, got another name; correct it."
             ) from error
-        return found
+        return result
 
     def ids(self) -> pa.Array:
         """Ids of all clients as they were stored, but for the width of integers."""
@@ -310,12 +310,12 @@ class RowCache:
         held = self._held.get(place)
         if held is not None:
             return held
-        found = read_clients(place, contract)
-        size = sum(each.features.nbytes + each.labels.nbytes for each in found.values())
+        clients = read_clients(place, contract)
+        size = sum(each.features.nbytes + each.labels.nbytes for each in clients.values())
         if self._n_bytes + size <= most_bytes and machine.has_room(size):
-            self._held[place] = found
+            self._held[place] = clients
             self._n_bytes += size
-        return found
+        return clients
 
 
 def parts_path(folder: str) -> str:

@@ -51,10 +51,10 @@ def remove_files(prefix: str, only: Callable[[str], bool] = lambda _: True) -> N
       only: called with the rest of a path; returns whether to remove the file.
     """
     try:
-        found = [file.path for file in STORE.list(prefix) if only(file.path.removeprefix(prefix))]
+        paths = [file.path for file in STORE.list(prefix) if only(file.path.removeprefix(prefix))]
     except OSError:
         return
-    STORE.delete(*found)
+    STORE.delete(*paths)
 
 
 def write_once(path: str, content: bytes, *, private: bool = False) -> None:

@@ -409,5 +409,5 @@ def _array(content: bytes) -> NDArray[Any]:
         size *= length
     if dtype.hasobject or min(shape, default=0) < 0 or size != len(content) - file.tell():
         raise MalformedError("an array of objects or of another size")
-    found: NDArray[Any] = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
-    return found
+    result: NDArray[Any] = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+    return result

@@ -35,8 +35,8 @@ _WARM = {
 
 def protocol_of(algorithm: Algorithm) -> RoundsProtocol:
     """Returns the protocol of an algorithm."""
-    found: RoundsProtocol = _at(PROTOCOLS[algorithm])
-    return found
+    result: RoundsProtocol = _at(PROTOCOLS[algorithm])
+    return result
 
 
 def warm_protocol(config: FitConfig, centers: NDArray[np.float64], memory: "Memory | None" = None) -> RoundsProtocol:
@@ -47,8 +47,8 @@ def warm_protocol(config: FitConfig, centers: NDArray[np.float64], memory: "Memo
       centers: shape (k, d), feature units.
       memory: of the earlier run, if it has one; a window reads that of the windows before it.
     """
-    found: RoundsProtocol = _at(_WARM.get(config.algorithm, "server_starts:warm"))(centers, memory)
-    return found
+    result: RoundsProtocol = _at(_WARM.get(config.algorithm, "server_starts:warm"))(centers, memory)
+    return result
 
 
 def _at(place: str) -> Any:

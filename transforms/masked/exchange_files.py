@@ -220,12 +220,12 @@ class Exchange:
 
     def sound_messages(self, index: int, private: bytes) -> list[str]:
         """Returns the paths of messages that can be added up; leaves out invalid files, so they block no others."""
-        found = []
+        result = []
         for path in self.message_files(index):
             with self.leaving_out(path):
                 self._check_senders(index, path, self.read_messages(index, path, private).senders)
-                found.append(path)
-        return found
+                result.append(path)
+        return result
 
     def _check_senders(self, index: int, path: str, senders: tuple[bytes, ...]) -> None:
         if len(set(senders)) < len(senders):
@@ -324,15 +324,15 @@ class Exchange:
 
     def refusals(self) -> dict[str, tuple[str, ...]]:
         """Returns the settings in which jobs differ, by refusing party; leaves out files without a valid signature."""
-        found = {}
+        result = {}
         for path in marks(self._path(REFUSED), ".json"):
             with self.leaving_out(path):
                 party = os.path.basename(path).rpartition(".")[0]
                 if self.parties is not None and party not in OFFICES:
                     self.parties.check_client(party, path)
                 refusal = Refusal(kind=ProtocolError, rule=f"{path} must be a refusal", remedy="remove it")
-                found[party] = self._json(path, RefusedContent, refusal, party, REFUSED).keys
-        return found
+                result[party] = self._json(path, RefusedContent, refusal, party, REFUSED).keys
+        return result
 
     def _refused(self, party: str) -> str:
         return self._path(REFUSED, f"{party}.json")

@@ -143,10 +143,10 @@ class PairwiseExchange(Exchange):
                 )
 
     def _params(self) -> PairwiseParams:
-        found = self.plan().pairwise
-        if found is None:
+        pairwise = self.plan().pairwise
+        if pairwise is None:
             raise ProtocolError("plan.json must say pairwise for these files, got shared_secret; open a new run.")
-        return found
+        return pairwise
 
     def _gathered(self, index: int, leg: Leg, kind: type[Sent]) -> list[Sent]:
         """Reads the rows of all files of a leg; leaves out files that are invalid or from unknown clients."""
@@ -168,13 +168,13 @@ class PairwiseExchange(Exchange):
     def _listed(self, index: int, leg: Leg, kind: type[Sent]) -> list[Sent]:
         """Reads the list that closed a leg; with parties, raises ProtocolError for a row that no client has signed."""
         path = self._list_path(index, leg)
-        found = self._sent_in(path, kind, AGGREGATOR, _list(leg), index)
-        if self.parties is not None and not set(found) <= set(self._gathered(index, leg, kind)):
+        result = self._sent_in(path, kind, AGGREGATOR, _list(leg), index)
+        if self.parties is not None and not set(result) <= set(self._gathered(index, leg, kind)):
             raise ProtocolError(
                 f"{path} must list what clients have signed, got something else from {AGGREGATOR}; put back the "
                 "clients' files, or open a new run."
             )
-        return found
+        return result
 
     def _list_path(self, index: int, leg: Leg) -> str:
         return self._path(self._round(index), f"{leg}.parquet")

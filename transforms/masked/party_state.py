@@ -215,9 +215,9 @@ class PartyState:
         Raises:
           ConfigError: if others can read the folder, or the party isn't enrolled in it.
         """
-        found = cls(folder=_folder(state_uri, secret_uri, client))
+        result = cls(folder=_folder(state_uri, secret_uri, client))
         _check_private(state_uri)
-        if not all(map(STORE.exists, (found.seal_uri, found.noise_uri))):
+        if not all(map(STORE.exists, (result.seal_uri, result.noise_uri))):
             raise ConfigError(
                 f"{_SETTING} must be a folder in which {client or 'who unmasks'} is enrolled with this secret, got "
                 f"{state_uri} where nobody is; run `dapple masked party enroll` once, and if the folder was lost, then "
@@ -226,10 +226,10 @@ class PartyState:
         rule, remedy = f"{_SETTING} must be one that this version can go on with", "enroll the party with a new secret"
         refusal = Refusal(kind=ConfigError, rule=rule, remedy=remedy)
         content = b"{}"
-        if STORE.exists(path := join(found.folder, _FORMAT)):
+        if STORE.exists(path := join(result.folder, _FORMAT)):
             content = untrusted.read_bytes(path, refusal)
         parse_as(content, NumberedFile, refusal)
-        return found
+        return result
 
     @classmethod
     def enroll(cls, state_uri: str, secret_uri: str, client: str) -> Self:
@@ -238,24 +238,24 @@ class PartyState:
         Raises:
           ConfigError: if the party is enrolled already, or the folder is not for its owner only.
         """
-        found = cls(folder=_folder(state_uri, secret_uri, client))
+        result = cls(folder=_folder(state_uri, secret_uri, client))
         try:
             make_folder(state_uri)
             _check_private(state_uri)
-            make_folder(found.folder)
+            make_folder(result.folder)
         except OSError as error:
             raise ConfigError(
                 f"{_SETTING} must be a folder that can be made, got {state_uri}; choose another."
             ) from error
-        if is_made(found.seal_uri):
+        if is_made(result.seal_uri):
             raise ConfigError(
                 f"a party must be enrolled once, got {client or 'who unmasks'} that is enrolled in {state_uri}; "
                 "use it as it is."
             )
-        write_once(join(found.folder, _FORMAT), json.dumps(with_number({})).encode(), private=True)
-        _make_key(found.noise_uri)
-        make_key(found.seal_uri, f"the key in {_SETTING}")
-        return found
+        write_once(join(result.folder, _FORMAT), json.dumps(with_number({})).encode(), private=True)
+        _make_key(result.noise_uri)
+        make_key(result.seal_uri, f"the key in {_SETTING}")
+        return result
 
     @property
     def seal_uri(self) -> str:

@@ -149,12 +149,12 @@ def check_regular(path: str, setting: str) -> os.stat_result:
     if is_torn(path):
         raise InputError(f"{setting} must name files and folders in UTF-8, got {path}; rename it.")
     try:
-        found = os.stat(local_path(path))
+        result = os.stat(local_path(path))
     except OSError as error:
         raise InputError(f"{setting} must be readable, got {path}; check the path and the permissions.") from error
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(result.st_mode):
         raise InputError(f"{setting} must name regular files, got {path}, a pipe, socket or device; leave it out.")
-    return found
+    return result
 
 
 @contextlib.contextmanager

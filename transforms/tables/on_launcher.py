@@ -58,10 +58,10 @@ def first_schema(source: Source, types: Types | None = None) -> tuple[str, pa.Sc
     for path, real, seal, csv in source.listed.files:
         with open_sealed(real, seal, path, csv) as (file, _):
             schema = with_folders(schema_of(file, types or {}), path, types or {})
-            found = path, joined(schema, absent_columns(schema, path, read_fields(source.nullable)))
+            result = path, joined(schema, absent_columns(schema, path, read_fields(source.nullable)))
             if isinstance(file, CsvFile) or n_listed(file):
-                return found
-        first = first or found
+                return result
+        first = first or result
     assert first is not None
     return first
 

@@ -285,11 +285,11 @@ def _check_names(table: Any, data: DataConfig) -> None:
 
 def _iceberg_partition(table: Any, spec_id: int, file: Any) -> dict[str, str | None]:
     """Returns the values of the columns that a file is partitioned by directly, without a transform."""
-    schema, found = table.schema(), {}
+    schema, result = table.schema(), {}
     for field, value in zip(table.specs()[spec_id].fields, file.partition, strict=True):
         name = schema.find_column_name(field.source_id)
         if str(field.transform) == "identity" and name is not None:
             kind = schema.find_type(field.source_id)
             plain = value is None or isinstance(value, bool)
-            found[name] = _text(value if plain else field.transform.to_human_string(kind, value))
-    return found
+            result[name] = _text(value if plain else field.transform.to_human_string(kind, value))
+    return result

@@ -168,7 +168,7 @@ def _metrics(
 ) -> tuple[Any, Metrics]:
     key, sums = keyed
     model, sizes = models[key], sums.cost.sizes
-    found = Metrics(
+    metrics = Metrics(
         n_rows=sums.cost.n_rows,
         cost=scores.finite(sums.cost.cost),
         cluster_sizes=tuple(sizes.tolist()),
@@ -176,7 +176,7 @@ def _metrics(
         classes=None if params.label is None else _agreement(sums),
         reference=None if params.reference is None else _match(model.centers, params.reference),
     )
-    return key, found
+    return key, metrics
 
 
 def _separation(sums: ClusteringSums, scattered: ExactSum, model: NearestCenters) -> Separation:

@@ -21,7 +21,7 @@ def masked_statement(masked: MaskedConfig, plan: PrivacyPlan) -> dict[str, Any]:
       masked: masked settings of the job.
       plan: privacy plan of the job.
     """
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "scheme": str(masked.scheme),
         "noise_by": str(masked.noise_by),
         "message_bytes": {each.path: message_bytes(each.size) for each in plan.rounds},
@@ -30,9 +30,9 @@ def masked_statement(masked: MaskedConfig, plan: PrivacyPlan) -> dict[str, Any]:
     }
     if masked.shares is not None:
         cost = noise_shares.closeness_epsilon(plan.rounds)
-        found["shares"] = dataclasses.asdict(masked.shares) | {"closeness_epsilon": cost}
-        found["neighbors"] = _LEFT_OUT
-    return found
+        result["shares"] = dataclasses.asdict(masked.shares) | {"closeness_epsilon": cost}
+        result["neighbors"] = _LEFT_OUT
+    return result
 
 
 def with_shares(plan: PrivacyPlan, target: float) -> PrivacyPlan:

@@ -83,9 +83,9 @@ def _drift(planned: PlannedFit, previous: PreviousRun, model: ClusterModel, matc
 
 def _scattered(pairs: NDArray[np.bool_], values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Places the numbers of matched clusters at their positions, with NaN at the others."""
-    found = np.full(len(pairs), np.nan)
-    found[pairs] = values
-    return found
+    result = np.full(len(pairs), np.nan)
+    result[pairs] = values
+    return result
 
 
 def _mean_scores(

@@ -79,13 +79,13 @@ def _grid(config: FitConfig) -> list[SharesConfig]:
     """Candidate shares; the outer product has no share in full space, where it isn't used."""
     full = config.feddp_kmeans.space is StartSpace.FULL
     given = itertools.product((1.0,), FULL_WEIGHTS, FULL_COUNTS) if full else itertools.product(OUTER, WEIGHTS, COUNTS)
-    found = []
+    result = []
     for outer, weights, counts in given:
         rest = 1.0 - weights - (0.0 if full else outer)
-        found.append(
+        result.append(
             SharesConfig(outer_product=outer, weights=weights, sums=rest * (1.0 - counts), counts=rest * counts)
         )
-    return found
+    return result
 
 
 def _with(config: FitConfig, shares: SharesConfig, lloyd: LloydConfig) -> FitConfig:

@@ -96,12 +96,12 @@ def largest_spread(rows: NDArray[np.float64], centers: NDArray[np.float64]) -> f
       centers: shape (k, d); each row belongs to the nearest one.
     """
     nearest = NearestCenters.of(centers).labels(rows)
-    found = 0.0
+    result = 0.0
     for index in range(len(centers)):
         own = rows[nearest == index]
         if len(own) > 1:
-            found = max(found, float(np.linalg.norm(own - own.mean(axis=0), ord=2)) / math.sqrt(len(own) - 1))
-    return found
+            result = max(result, float(np.linalg.norm(own - own.mean(axis=0), ord=2)) / math.sqrt(len(own) - 1))
+    return result
 
 
 def of_clouds(view: FitView) -> list[Notice] | None:

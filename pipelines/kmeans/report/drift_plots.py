@@ -58,7 +58,7 @@ def _notices(drift: Drift) -> list[Notice]:
 
 def _calm(drift: Drift) -> list[Notice]:
     """Notes that nothing moved, or that movement can't be seen without a score."""
-    seen, found = [], []
+    seen, result = [], []
     for what, scores, moved in (
         ("center", drift.scores, drift.moved),
         ("size", drift.size_scores, drift.resized),
@@ -66,14 +66,14 @@ def _calm(drift: Drift) -> list[Notice]:
         hidden = int(np.count_nonzero(~np.isfinite(scores))) - len(drift.new)
         if hidden > 0:
             text = f"Whether {'' if hidden == len(scores) else f'{hidden} of the '}{what}s moved is not visible here."
-            found.append(Notice(level=Level.NOTE, text=text, badge=Badge.RELEASED))
+            result.append(Notice(level=Level.NOTE, text=text, badge=Badge.RELEASED))
         elif not moved and np.isfinite(scores).any():
             seen.append(f"no {what}")
     if seen:
         named = " and ".join(seen).capitalize()
         text = f"{named} moved by more than {DRIFT_SCORE:g} noise stddevs."
-        found.insert(0, Notice(level=Level.NOTE if found else Level.GOOD, text=text, badge=Badge.RELEASED))
-    return found
+        result.insert(0, Notice(level=Level.NOTE if result else Level.GOOD, text=text, badge=Badge.RELEASED))
+    return result
 
 
 def _plot(view: FitView, drift: Drift) -> Block:

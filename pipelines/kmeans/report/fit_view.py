@@ -133,15 +133,15 @@ class FitView:
     def bounds(self) -> Bounds:
         """Range to which each coordinate of a row was clipped, by the domain and the bounds of columns."""
         box, encoder = self.replay.state.frame.box, self.planned.contract.encoder
-        found = Bounds.none(self.summary.n_features)
+        result = Bounds.none(self.summary.n_features)
         if box is not None:
-            found = found.inside(Bounds(np.full_like(found.lower, box.low), np.full_like(found.upper, box.high)))
+            result = result.inside(Bounds(np.full_like(result.lower, box.low), np.full_like(result.upper, box.high)))
         if encoder is None:
-            return found
-        found = found.inside(Bounds(*encoder.bounds))
+            return result
+        result = result.inside(Bounds(*encoder.bounds))
         # Shares have no bounds here: they are 0 or 1 whenever all rows of a cluster agree.
         return Bounds(
-            np.where(encoder.in_percent, -np.inf, found.lower), np.where(encoder.in_percent, np.inf, found.upper)
+            np.where(encoder.in_percent, -np.inf, result.lower), np.where(encoder.in_percent, np.inf, result.upper)
         )
 
     @functools.cached_property

@@ -275,9 +275,9 @@ def _of_shares(view: FitView) -> Found:
 
 
 def _checks_of(view: FitView) -> tuple[tuple[str, Callable[[FitView], Found]], ...]:
-    found = tuple((name, check) for name, check in _CHECKS if name not in _APPLIES or _APPLIES[name](view))
+    result = tuple((name, check) for name, check in _CHECKS if name not in _APPLIES or _APPLIES[name](view))
     if np.isfinite(view.bounds.upper).any():
-        found = (*found, ("Private rows inside the ranges of the columns", clipping.of_ends))
+        result = (*result, ("Private rows inside the ranges of the columns", clipping.of_ends))
     if view.planned.config.masked.shares is not None:
-        found = (*found, ("Shares of the noise smaller than all of it", _of_shares))
-    return found
+        result = (*result, ("Shares of the noise smaller than all of it", _of_shares))
+    return result

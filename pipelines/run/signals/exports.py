@@ -144,13 +144,13 @@ def _run(found: RunMeasures) -> dict[str, Any]:
 
 
 def _plain(samples: Mapping[Sample, float]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for (metric, label), value in samples.items():
         if metric.label:
-            found.setdefault(metric.name, {})[label] = value
+            result.setdefault(metric.name, {})[label] = value
         else:
-            found[metric.name] = value
-    return found
+            result[metric.name] = value
+    return result
 
 
 def _put(path: str, content: str, mode: int) -> None:

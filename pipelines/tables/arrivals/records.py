@@ -75,10 +75,10 @@ class Records:
 
     def kept(self, date: str) -> WindowOffsets:
         """Reads the record of a window that was cut; raises InputError if it is missing."""
-        found = self.found(date)
-        if found is None:
+        result = self.found(date)
+        if result is None:
             raise record_refusal(self.path(date)).because("nothing")
-        return found
+        return result
 
     def cut(self, broker: Broker, state: TopicState, date: str, before: WindowOffsets | None) -> WindowOffsets:
         """Returns the record of a window, writing it if there is none; the first of two launchers wins.
@@ -98,15 +98,15 @@ class Records:
             content = self._asked(broker, state, date, before).model_dump_json().encode()
             with contextlib.suppress(ProtocolError):
                 write_once(self.path(date), content, private=True)
-        found = self.kept(date)
-        if found.topic_id != state.topic_id or (before is not None and before.topic_id != state.topic_id):
+        result = self.kept(date)
+        if result.topic_id != state.topic_id or (before is not None and before.topic_id != state.topic_id):
             raise InputError(
                 f"the topic {self.client.topic} must be the one that the windows began with, got another of this name; "
                 "start over under another name."
             )
-        if before is not None and any(each.first != before.ends.get(each.partition, 0) for each in found.ranges):
+        if before is not None and any(each.first != before.ends.get(each.partition, 0) for each in result.ranges):
             raise record_refusal(self.path(date)).because("one that does not follow the window before")
-        return found
+        return result
 
     def _asked(self, broker: Broker, state: TopicState, date: str, before: WindowOffsets | None) -> WindowOffsets:
         """Asks the broker for the offsets of a window; a new partition begins at its start."""

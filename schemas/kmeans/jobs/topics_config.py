@@ -8,11 +8,11 @@ from dapple_dp.schemas.settings import yaml_text
 
 def load_topics(text: str) -> SphericalFit:
     """Parses a private fit with named clusters from YAML text; raises ConfigError, one sentence."""
-    found = validated(yaml_text.parse(text))  # type: ignore[arg-type]
-    if not isinstance(found, SphericalFit) or found.names is None:
-        got = f"algorithm {found.algorithm}" if not isinstance(found, SphericalFit) else "no names"
+    result = validated(yaml_text.parse(text))  # type: ignore[arg-type]
+    if not isinstance(result, SphericalFit) or result.names is None:
+        got = f"algorithm {result.algorithm}" if not isinstance(result, SphericalFit) else "no names"
         raise ConfigError(
             f"algorithm must be spherical, and names a section with column and vocabulary, for topics, got {got}; use "
             "the job fit for clusters without names."
         )
-    return found
+    return result

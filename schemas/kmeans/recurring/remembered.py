@@ -108,10 +108,10 @@ class Memory:
 
 def _vectors(column: pa.ChunkedArray, n_features: int) -> NDArray[np.float64]:
     """Converts a column of lists to vectors, shape (n, n_features), all finite."""
-    found = np.array(column.to_pylist(), dtype=np.float64)
-    if found.ndim != 2 or found.shape[1] != n_features or not np.isfinite(found).all():
+    result = np.array(column.to_pylist(), dtype=np.float64)
+    if result.ndim != 2 or result.shape[1] != n_features or not np.isfinite(result).all():
         raise MalformedError("vectors of another width, or no numbers")
-    return found
+    return result
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)

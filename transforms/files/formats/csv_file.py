@@ -267,10 +267,10 @@ class CsvFile:
         words: Sequence[str] | None = None,
     ) -> pa.Table:
         """Reads a block by Arrow, or raises the error about it; arguments as in `_parsed` and `_try_arrow`."""
-        found = self._try_arrow(block, types, self.form.null_values if words is None else words)
-        if isinstance(found, pa.Table):
-            return found
-        converted, ragged = found
+        result = self._try_arrow(block, types, self.form.null_values if words is None else words)
+        if isinstance(result, pa.Table):
+            return result
+        converted, ragged = result
         return self._refuse_rows(converted, ragged, first)
 
     def _try_arrow(

@@ -44,12 +44,12 @@ class HeldStream(io.RawIOBase):
 
     def read(self, size: int = -1, /) -> bytes:
         """Returns bytes from the current position on; drops a kept range once it is read as a whole."""
-        found = self._from_held(size)
-        if found is None:
+        result = self._from_held(size)
+        if result is None:
             self._source.seek(self._place)
-            found = bytes(self._source.read(size))
-        self._place += len(found)
-        return found
+            result = bytes(self._source.read(size))
+        self._place += len(result)
+        return result
 
     def _from_held(self, size: int) -> bytes | None:
         for start, content in self._held.items():

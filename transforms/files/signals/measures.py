@@ -107,12 +107,12 @@ class RunMeasures:
 
 def add_up(parts: list[dict[Sample, float]]) -> dict[Sample, float]:
     """Combines the numbers of several runs, in their order."""
-    found: dict[Sample, float] = {}
+    result: dict[Sample, float] = {}
     for part in parts:
         for (metric, label), value in part.items():
-            before = found.get((metric, label), 0.0) if metric.kind is Kind.COUNTER else 0.0
-            found[metric, label] = before + value
-    return found
+            before = result.get((metric, label), 0.0) if metric.kind is Kind.COUNTER else 0.0
+            result[metric, label] = before + value
+    return result
 
 
 class Measures:

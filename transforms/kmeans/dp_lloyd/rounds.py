@@ -133,8 +133,8 @@ def _lloyd_specs(settings: LloydSettings, n_features: int) -> list[RoundSpec]:
         cells = tuple(
             dataclasses.replace(one, meaning=other) for one, other in zip(cells, (_SPLIT, _PARTS), strict=True)
         )
-    found = [RoundSpec(path=f"{NAME}/fine_{step:02d}", releases=cells) for step in range(fine)]
-    return found + [
+    specs = [RoundSpec(path=f"{NAME}/fine_{step:02d}", releases=cells) for step in range(fine)]
+    return specs + [
         RoundSpec(path=f"{NAME}/lloyd_{step:02d}", releases=releases(settings.n_clusters, moved=step > 0))
         for step in range(n_rounds - fine)
     ]

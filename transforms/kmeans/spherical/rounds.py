@@ -116,15 +116,15 @@ def units_of_a_name(config: SphericalFit, plan: PrivacyPlan) -> int | None:
 def found_from(config: SphericalFit, plan: PrivacyPlan, n_features: int) -> tuple[str, ...]:
     """Returns sentences for people; arguments as in `units_of_a_center`."""
     words, center = UNITS[plan.unit].words, units_of_a_center(config, plan, n_features)
-    found = (
+    result = (
         f"A cluster is found from about {center:,} {words}: its center has a cosine of {COSINE:g} with the exact one, "
         f"if the mean inner product of its rows with it is {AGREEMENT:g}.",
     )
     name = units_of_a_name(config, plan)
     if name is None:
-        return found
+        return result
     weighed = "" if plan.unit is PrivacyUnit.RECORD else ", a client counting by the share of its rows"
-    return (*found, f"A term can name a cluster from about {name:,} {words} above its share in all clusters{weighed}.")
+    return (*result, f"A term can name a cluster from about {name:,} {words} above its share in all clusters{weighed}.")
 
 
 PROTOCOL = RoundsProtocol(

@@ -88,10 +88,10 @@ def sums_step(state: SphericalState, releases: Releases) -> SphericalState:
         state, totals=totals, variance=variance, step=state.step + 1, releases=(*state.releases, release)
     )
     if state.step == settings.fine_rounds:
-        found = seeding.weighted_kmeans(
+        centers = seeding.weighted_kmeans(
             unit_rows(totals), lengths, settings.n_clusters, _MERGE_RESTARTS, settings.seed
         ).centers
-        return dataclasses.replace(state, centers=_integers(found), totals=np.zeros_like(found), variance=0.0)
+        return dataclasses.replace(state, centers=_integers(centers), totals=np.zeros_like(centers), variance=0.0)
     if state.step >= settings.fine_rounds:
         return dataclasses.replace(state, centers=_integers(totals))
     return _with_lost_ones(state, lengths)

@@ -69,8 +69,8 @@ class WindowState:
     @property
     def centers(self) -> NDArray[np.float64]:
         """Centers of this window, from which its rows are measured; integers, shape (k, d)."""
-        found: NDArray[np.float64] = self.anchors[0]
-        return found
+        result: NDArray[np.float64] = self.anchors[0]
+        return result
 
     @property
     def positions(self) -> NDArray[np.float64]:

@@ -34,15 +34,15 @@ def scores(
 
     One row more adds from 0 to 1 to a score, or from 0 to 2**GAIN_BITS.
     """
-    found = np.zeros(len(candidates), dtype=np.int64)
+    result = np.zeros(len(candidates), dtype=np.int64)
     for start in range(0, len(rows.labels), BLOCK_ROWS):
         block, labels = rows.features[start : start + BLOCK_ROWS], rows.labels[start : start + BLOCK_ROWS]
         for index, candidate in enumerate(candidates):
             if by_loss:
-                found[index] += int(model.gains(candidate, block, labels).sum())
+                result[index] += int(model.gains(candidate, block, labels).sum())
             else:
-                found[index] += int((model.predictions(candidate, block) == labels).sum())
-    return found
+                result[index] += int((model.predictions(candidate, block) == labels).sum())
+    return result
 
 
 def answer(

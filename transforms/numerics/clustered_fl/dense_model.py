@@ -143,9 +143,9 @@ def _gradient_units(model: DenseModel, clipping_norm: float) -> NDArray[np.float
     ):
         residual = clipped_unit(unit, clipping_norm)
         units += [np.full(n_inputs * n_outputs, residual * unit), np.full(n_outputs, residual)]
-    found = np.concatenate(units)
-    found.flags.writeable = False
-    return found
+    result = np.concatenate(units)
+    result.flags.writeable = False
+    return result
 
 
 def layer_start(stream: KeyStream, n_inputs: int, n_outputs: int) -> NDArray[np.float64]:

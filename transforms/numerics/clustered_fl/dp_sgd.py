@@ -178,11 +178,11 @@ def _gradient_sum(
     model: Model, parameters: NDArray[np.float64], features: NDArray[Any], labels: NDArray[np.int64], sgd: Sgd
 ) -> GradientUnits:
     """Adds up the gradients of all copies; one row more or less moves the sum by at most `copies` clipped gradients."""
-    found = model.clipped_gradient_sum(parameters, features, labels, sgd.clipping_norm)
+    result = model.clipped_gradient_sum(parameters, features, labels, sgd.clipping_norm)
     for copy in range(1, sgd.copies):
         moved = model.clipped_gradient_sum(parameters, moved_images(features, copy), labels, sgd.clipping_norm)
-        found = GradientUnits(found.values + moved.values, found.units)
-    return found
+        result = GradientUnits(result.values + moved.values, result.units)
+    return result
 
 
 def _batches(

@@ -72,8 +72,8 @@ def cluster_updates(
     """
     largest = min(n_clusters, len(updates))
     numbers = range(min(2, largest), largest + 1) if search else (largest,)
-    found = [fit_mixture(project(updates, n, view), n, stream.substream(encode_label(n))) for n in numbers]
-    return max(found, key=lambda mixture: mixture.separation)
+    mixtures = [fit_mixture(project(updates, n, view), n, stream.substream(encode_label(n))) for n in numbers]
+    return max(mixtures, key=lambda mixture: mixture.separation)
 
 
 def own_clusters(

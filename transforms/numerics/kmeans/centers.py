@@ -178,12 +178,12 @@ def last_means(releases: Sequence[Release], n_clusters: int) -> NoisyMeans | Non
     Returns:
       None if no round did.
     """
-    found = None
+    result = None
     for sums, counts in itertools.pairwise(releases):
         roles = (meaning_of(sums.plan.spec).role, meaning_of(counts.plan.spec).role)
         if roles == (Role.CLUSTER_SUMS, Role.CLUSTER_COUNTS):
-            found = NoisyMeans(sums.decoded[:n_clusters], counts.decoded[:n_clusters], sums.stddev, counts.stddev)
-    return found
+            result = NoisyMeans(sums.decoded[:n_clusters], counts.decoded[:n_clusters], sums.stddev, counts.stddev)
+    return result
 
 
 def released_as(releases: Sequence[Release], role: Role) -> Release | None:

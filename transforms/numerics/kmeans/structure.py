@@ -64,13 +64,13 @@ def cut_pairs(
     shares = sizes / sizes.sum()
     offsets = centers - shares @ centers
     within = covariance - (offsets * shares[:, None]).T @ offsets + np.diag(shares @ noise**2)
-    found = []
+    result = []
     for first, second in itertools.combinations(range(len(centers)), 2):
         along = centers[first] - centers[second]
         squared = float(along @ along)
         if squared**2 < CUT**2 * float(along @ within @ along):
-            found.append((first, second))
-    return found
+            result.append((first, second))
+    return result
 
 
 def explained(

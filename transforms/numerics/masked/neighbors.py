@@ -106,6 +106,6 @@ def circle(n_clients: int, n_neighbors: int, seed: bytes) -> NDArray[np.int64]:
     steps = np.arange(1, n_clients) if everyone else np.arange(1, n_neighbors // 2 + 1)
     if not everyone:
         steps = np.concatenate([steps, -steps])
-    found = np.empty((n_clients, n_neighbors), dtype=np.int64)
-    found[order] = order[(np.arange(n_clients)[:, None] + steps) % n_clients]
-    return found
+    result = np.empty((n_clients, n_neighbors), dtype=np.int64)
+    result[order] = order[(np.arange(n_clients)[:, None] + steps) % n_clients]
+    return result

@@ -106,16 +106,16 @@ def local_epsilon_for(
       5.7
     """
     closed = min(_largest_amplified(n_reports, delta), most)
-    found = _largest(lambda local: shuffled_epsilon(local, n_reports, delta) <= epsilon, epsilon, closed, 0.0)
+    result = _largest(lambda local: shuffled_epsilon(local, n_reports, delta) <= epsilon, epsilon, closed, 0.0)
     if choice_of is not None:
         keeps = functools.partial(_keeps, choice_of, epsilon, n_reports, delta)
-        found = _largest(keeps, found, most, _TOLERANCE)
-    if found <= epsilon:
+        result = _largest(keeps, result, most, _TOLERANCE)
+    if result <= epsilon:
         raise ConfigError(
             f"reports.min_batch must be large enough for shuffling to add privacy, got {n_reports}; "
             "guarantee more reports, or use reports.mode local."
         )
-    return found
+    return result
 
 
 def _keeps(

@@ -50,8 +50,8 @@ class Counted(NamedTuple):
 
     def of(self, window: int) -> Digests:
         """Returns the clients that counted in a window, sorted."""
-        found: Digests = self.digests[self.windows == window]
-        return found
+        result: Digests = self.digests[self.windows == window]
+        return result
 
     def with_window(self, present: Digests, window: int, rule: Rule) -> "Counted":
         """Returns the list after one more window.
