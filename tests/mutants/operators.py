@@ -110,7 +110,7 @@ def mutants_of(path: str, text: str, lines: set[int] | None = None) -> list[Muta
         seen[where.scope + change] = seen.get(where.scope + change, 0) + 1
         if (again := seen[where.scope + change]) > 1:
             change += f" (place {again})"
-        result.append(
+        found.append(
             Mutant(
                 path=path,
                 scope=where.scope,

@@ -296,7 +296,7 @@ class Disk:
 
     def _on_pwrite64(self, call: Call) -> bool:
         found = self._of(call.args[0])
-        if result is not None:
+        if found is not None:
             self._change(_Data(found[0], int(call.args[3]), trace.text_of(call.args[1])[: call.result]), found[1])
         return False
 
@@ -324,7 +324,7 @@ class Disk:
 
     def _on_ftruncate(self, call: Call) -> bool:
         found = self._of(call.args[0])
-        if result is not None:
+        if found is not None:
             self._change(_Data(found[0], int(call.args[1]), None), found[1])
         return False
 
@@ -344,7 +344,7 @@ class Disk:
 
     def _on_fchmod(self, call: Call) -> bool:
         found = self._of(call.args[0])
-        if result is not None:
+        if found is not None:
             found[0].mode = int(call.args[1], 8)
         return found is not None
 

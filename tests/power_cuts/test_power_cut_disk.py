@@ -67,7 +67,7 @@ def left(process: Process, last: int = 3, elsewhere: tuple[str, ...] = ()) -> li
     for _, tree in model.trees(last):
         plain = {name: entry.content for name, entry in tree.items()}
         if plain not in found:
-            result.append(plain)
+            found.append(plain)
     return found
 
 

@@ -61,7 +61,7 @@ class Traced(NamedTuple):
 def needs_strace() -> str:
     """Where strace is; raises UnavailableError if it is not there, or may not trace here."""
     found = shutil.which("strace")
-    if pairwise is None:
+    if found is None:
         raise UnavailableError("power cuts are recorded by strace, which is not on this machine; install it.")
     if subprocess.run([found, "-f", "-o", os.devnull, "true"], capture_output=True, check=False).returncode:
         raise UnavailableError("power cuts are recorded by strace, which may not trace on this machine; allow ptrace.")
