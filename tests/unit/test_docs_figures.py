@@ -14,7 +14,12 @@ from benchmarks.papers.figures import FIGURES
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *(page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "decisions")]
+COVERAGE = ROOT / "benchmarks" / "papers" / "coverage.md"
+PAGES = [
+    ROOT / "README.md",
+    COVERAGE,
+    *(each for each in sorted(DOCS.rglob("*.md")) if each.parent.name != "decisions"),
+]
 """A decision quotes what was measured on its day; its text keeps the figures."""
 _ROW = re.compile(r"^\| (.+?) \| (.+?) \| (.*\]\(\.\./benchmarks/results/.+) \|$", re.MULTILINE)
 _LINK = re.compile(r"\]\([./]*(benchmarks/(?:results|reference)/[\w/]+\.(?:md|json))\)")
@@ -77,7 +82,7 @@ def test_every_decimal_of_a_page_stands_in_a_result_beside_it():
     faults, count = [], 0
     for page in PAGES:
         for part in parts(page.read_text(encoding="utf-8")):
-            missing, stated = unmeasured(part, figures=page.name == "papers.md")
+            missing, stated = unmeasured(part, figures=page.name in ("papers.md", COVERAGE.name))
             faults += [f"{page.relative_to(ROOT)}: {', '.join(missing)} in {part[:100]}"] if missing else []
             count += stated
     assert faults == []

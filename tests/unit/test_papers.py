@@ -19,8 +19,8 @@ STATUSES = ("full", "differs", "partial", "missing", "elsewhere")
 
 
 def tables():
-    """Rows of cells by heading of docs/papers.md."""
-    text = (ROOT / "docs" / "papers.md").read_text()
+    """Rows of cells by heading of the page on the papers and of its table."""
+    text = (ROOT / "docs" / "papers.md").read_text() + (ROOT / "benchmarks" / "papers" / "coverage.md").read_text()
     found = {}
     for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         lines = [line for line in part.splitlines() if line.startswith("|")]
