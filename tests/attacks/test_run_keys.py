@@ -30,6 +30,8 @@ from dapple_dp.transforms.privacy import key_files
 from tests.scenes import crashes, federation, lake, ledgers, reports, toy_rounds
 from tests.scenes.derived_keys import derived_key
 
+ON_BEAM = "--runner=FnApiRunner"
+
 
 @pytest.fixture(autouse=True)
 def _keys_of_runs():
@@ -83,7 +85,7 @@ def test_d_then_one_row_more_then_d_are_three_draws(place, ledger):
 def test_no_single_release_is_repeated(place):
     """Per round it was finer: each round's releases showed whether that sum had moved."""
     for output in ("out1", "out2"):
-        assert place.fit(output, output).code == 0
+        assert lake.run_command(*place.words(output, output), ON_BEAM).code == 0
     tables = [pq.read_table(place.folder / output / "releases.parquet") for output in ("out1", "out2")]
     for first, second in zip(*map(releases_from_table, tables), strict=True):
         assert first.path == second.path
@@ -399,7 +401,7 @@ def test_the_nonce_is_private_and_whole_before_the_first_draw(place, monkeypatch
 
     monkeypatch.setattr("dapple_dp.pipelines.run.round_driver.run_graph", look)
     with pytest.raises(Stopped):
-        without_ledger(place).fit()
+        lake.run_command(*without_ledger(place).words("out", "run"), ON_BEAM)
     assert [(mode, size) for mode, _, size in seen] == [(0o600, 32)]
     assert not list(place.folder.glob("out*/**/*"))
 

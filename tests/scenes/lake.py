@@ -3,9 +3,11 @@
 import contextlib
 import dataclasses
 import io
+import json
 import logging
 import os
 import pathlib
+import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
@@ -230,25 +232,31 @@ def finished(fit: PlannedFit, block: ClientBlock, key: bytes = KEY) -> FitResult
 
 _in_process = False
 _BEAM_FLAGS = ("--runner", "--direct_", "--cores", "--cache_megabytes")
+_IN_A_STORE = re.compile(r"\w://")
 
 
 @contextlib.contextmanager
 def without_beam() -> Iterator[None]:
     """Jobs that `run_command` and `run_fit` start meanwhile run in one process, if they can and name no runner."""
     global _in_process
-    _in_process = True
+    before, _in_process = _in_process, True
     try:
         yield
     finally:
-        _in_process = False
+        _in_process = before
 
 
 def _engine(words: Sequence[str], settings: Any) -> tuple[str, ...]:
     """The flag that a job gets besides its words."""
-    served = isinstance(settings, dict) and settings.get("trust", "central") == "central" and "privacy" in settings
     named = any(word.startswith(_BEAM_FLAGS) for word in words)
-    alone = served and not settings.get("recurring")
-    return ("--runner=InProcess",) if _in_process and alone and not named else ()
+    return ("--runner=InProcess",) if _in_process and not named and _needs_no_beam(settings) else ()
+
+
+def _needs_no_beam(settings: Any) -> bool:
+    """Whether a fit can run in one process: private, of local files, not under masks and not after another run."""
+    if not isinstance(settings, dict) or "privacy" not in settings or settings.get("recurring"):
+        return False
+    return settings.get("trust", "central") == "central" and not _IN_A_STORE.search(json.dumps(settings, default=str))
 
 
 def _settings_of(words: Sequence[str]) -> Any:

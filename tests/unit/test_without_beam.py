@@ -9,6 +9,7 @@ from tests.scenes import in_process, lake
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FLAG = "--runner=InProcess"
+STARTS = ("run_command", "run_job", "run_fit", ".fit(", "crashes.run", ".tell()")
 
 
 def words(folder, word="fit", *flags, **settings):
@@ -25,11 +26,21 @@ def test_a_job_that_can_gets_the_flag(tmp_path):
     assert lake.with_engine(given) == given
 
 
+def test_what_it_asks_for_ends_where_it_began(tmp_path):
+    given = words(tmp_path)
+    with lake.without_beam():
+        with lake.without_beam():
+            pass
+        assert lake.with_engine(given) == [*given, FLAG]
+
+
 @pytest.mark.parametrize(
     ("word", "flags", "settings"),
     [
         ("fit", (), {"trust": "masked"}),
         ("fit", (), {"recurring": {"previous": "before"}}),
+        ("fit", (), {"key_uri": "s3://bucket/key"}),
+        ("fit", (), {"server_data": {"path": "gs://bucket/server"}}),
         ("fit", ("--runner=DirectRunner",), {}),
         ("fit", ("--cores", "2"), {}),
         ("profile", (), {}),
@@ -49,4 +60,4 @@ def test_named_files_are_there_and_start_fits():
     paths = {path.stem: path for path in ROOT.glob("tests/**/test_*.py")}
     assert paths.keys() >= in_process.FILES
     for name in in_process.FILES:
-        assert any(each in paths[name].read_text() for each in ("run_command", "run_job", ".fit(", "crashes.run"))
+        assert any(each in paths[name].read_text() for each in STARTS)

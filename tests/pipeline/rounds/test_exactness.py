@@ -93,7 +93,7 @@ def test_layout_does_not_matter(desk, case):
     assert desk.run(case, "shuffled")[1] == desk.reference(case)[1]
 
 
-@pytest.mark.parametrize("case", CASES, ids="-".join)
+@pytest.mark.parametrize("case", IN_PROCESSES, ids="-".join)
 def test_two_threads_release_what_one_does(desk, case):
     layout = "small_groups" if case[1] == "tuned" else "uneven"
     assert desk.run(case, layout, *THREADS)[1] == desk.reference(case)[1]

@@ -1,5 +1,6 @@
 """`--runner=InProcess`: the bytes, the ledger and the refusals of a fit on Beam, from a loop in one process."""
 
+import itertools
 import json
 import pathlib
 
@@ -73,10 +74,9 @@ def lake_job(folder: pathlib.Path, algorithm: str, unit: str, points: np.ndarray
     return job
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("unit", ["record", "client"])
-@pytest.mark.parametrize("algorithm", ALONE, ids=str)
+@pytest.mark.parametrize(("algorithm", "unit"), zip(ALONE, itertools.cycle(["record", "client"])), ids=str)
 def test_every_protocol_releases_the_bytes_of_beam(tmp_path, key, algorithm, unit):
+    """Both units of each are in `tests/pipeline/rounds/test_engines.py`, without what a job does around its rounds."""
     points = lake.mixture(N_ROWS).astype(np.float32)
     job = lake_job(tmp_path, algorithm, unit, points, split=unit == "client") | {"key_uri": key}
     assert_same(*both(tmp_path, job))

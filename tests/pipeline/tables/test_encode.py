@@ -13,14 +13,12 @@ import pytest
 from dapple_dp.pipelines.jobs.run_job import run_job
 from dapple_dp.pipelines.kmeans import fit as fit_job
 from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
-from dapple_dp.pipelines.run.options import beam_options
 from dapple_dp.schemas.errors import ConfigError, InputError, SchemaMismatchError
 from dapple_dp.schemas.kmeans.fit_config import validated
 from dapple_dp.schemas.kmeans.jobs.model_job import load_prepare_config
-from tests.scenes import job_text
+from tests.scenes import job_text, lake
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-KEY = bytes(range(101, 133))
 BINNED = ("age", "capital_gain", "hours_per_week")
 CATEGORICAL = ("education", "marital_status", "sex")
 ENCODE = {name: {"kind": "one_hot", "vocabulary": "server"} for name in CATEGORICAL} | {
@@ -89,13 +87,8 @@ def job(folder, unit="record", **settings):
 
 def fitted(config, folder):
     """A run whose noise key is known."""
-    folder.mkdir()
-    key = folder / "known.key"
-    key.write_bytes(KEY)
-    key.chmod(0o600)
-    config = validated(config.model_dump(mode="json") | {"key_uri": str(key)})
-    planned = plan_files(config)
-    return fit_job.read_release(planned, str(folder), fit_job.execute(planned, beam_options([]), str(folder)))
+    key = lake.write_key(folder.with_suffix(".key"))
+    return lake.run_fit(config.model_dump(mode="json") | {"key_uri": key}, folder)
 
 
 @pytest.mark.slow
