@@ -218,7 +218,7 @@ def test_no_job_runs_a_graph_by_another_way():
     }
     assert makers == {"graph.py"}
     calls = [line.strip() for line in (ROOT / "pipelines" / "run" / "graph.py").read_text().splitlines()]
-    assert calls.index("found = check_graph(pipeline, promise)") < calls.index("running = pipeline.run()")
+    assert calls.index("result = check_graph(pipeline, promise)") < calls.index("running = pipeline.run()")
 
 
 @pytest.mark.slow
