@@ -178,7 +178,7 @@ def _place(config: FitConfig, options: JobOptions) -> Place:
 
 
 def _plan(run: Run[FitConfig]) -> PlannedFit:
-    for name in ("parties", "state_uri"):
+    for name in ("parties", "state_uri", "one_message"):
         if getattr(run.settings.masked, name) is not None:
             raise ConfigError(
                 f"masked.{name} must be left out for fit, which plays all parties in one job, got some; leave it out, "

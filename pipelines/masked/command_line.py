@@ -54,7 +54,8 @@ def _take_part(role: str, wait_minutes: float, poll_seconds: float, late_minutes
 _CONFIG = Flag("--config", "the job's YAML file", type=PATH, required=True)
 _CLIENT = Flag("--client", "name of the party", default="")
 _EXCHANGE = Flag("--exchange", "of one run; default: all runs", type=PATH, default="")
-_OUTPUT = Flag("--output", "file of the new key", type=PATH, required=True)
+_NAME = click.Argument(["name"], required=True)
+_OUTPUT = Flag("--output", "file of the new key", type=PATH, default="identity", show_default=True)
 _JOBS = click.Argument(["files"], nargs=-1, required=True, type=PATH)
 _OF_ARUN = [
     Flag("--role", "whose part", type=click.Choice(["client", "aggregator", "clients"]), required=True),
@@ -67,7 +68,7 @@ _OF_ARUN = [
 ]
 _ACTIONS = [
     job_command(RUN, _FORM, ("--exchange",), *_OF_ARUN, help="take part to the end", callback=_take_part),
-    _action("new", "--output KEY", "make a private key, and print its public part", _OUTPUT),
+    _action("new", "NAME [--output KEY]", "make a private key, and print the line to send to others", _NAME, _OUTPUT),
     _action("check", "JOB JOB ...", "compare the job files of all parties", _JOBS),
     _action("enroll", _JOB, "make the state of a party, and print its folder", _CONFIG, _CLIENT),
     _action("forget", f"{_JOB} [--exchange EXCHANGE]", "destroy what was sent", _CONFIG, _CLIENT, _EXCHANGE),

@@ -85,8 +85,9 @@ def build_pin(root: beam.Pipeline, planned: PlannedFit, opened: OpenRound) -> No
     shards = root | "List" >> ListShards(source=planned.source, contract=contract)
     _ = shards | "CheckRows" >> CheckRows()
     form = SenderStatistics(round=round_, state=opened.broadcast(root), contract=contract, masking=masking)
+    only_sender = encode_label(masking.client) if masking.one_message else b""
     named = shards | "Statistic" >> form | "All" >> beam.combiners.ToList()
-    _ = named | "Pin" >> PrivateSink(write=pin, places=(round_.plan.path, opened.kept))
+    _ = named | "Pin" >> PrivateSink(write=pin, places=(round_.plan.path, opened.kept, only_sender))
 
 
 def build(root: beam.Pipeline, planned: PlannedFit, opened: OpenRound, leg: Leg) -> None:

@@ -25,7 +25,7 @@ from dapple_dp.pipelines.run.folder import MANIFEST
 from dapple_dp.pipelines.run.options import JobOptions, check_in_process, parse_job, read_text
 from dapple_dp.pipelines.run.signals.log_lines import of_run
 from dapple_dp.pipelines.run.stores import check_stores
-from dapple_dp.schemas.errors import AbsentError, JobDiffersError, NotYetError, ProtocolError
+from dapple_dp.schemas.errors import AbsentError, ConfigError, JobDiffersError, NotYetError, ProtocolError
 from dapple_dp.schemas.masked.config import AGGREGATOR, COLLECTOR, OFFICES, RESULT
 from dapple_dp.schemas.masked.pairwise_messages import Leg
 from dapple_dp.schemas.settings.tiers import check_runner
@@ -314,6 +314,8 @@ def _take_turns(seat: Seat, own: str, play: Callable[[Turn], Summary], end: Call
             if turn is None:
                 raise
             _LOGGER.info("not yet: %s", error)
+        except PermissionError as error:
+            raise _not_shared(seat, error) from error
         except Exception as error:
             if not is_away(error):
                 raise
@@ -330,6 +332,17 @@ def _take_turns(seat: Seat, own: str, play: Callable[[Turn], Summary], end: Call
             )
         seat.patience.pause(poll)
         waited += poll
+
+
+def _not_shared(seat: Seat, error: PermissionError) -> Exception:
+    """Returns the error for a file in a shared folder that this party can't read or write; else the error itself."""
+    place, shared = str(error.filename), [folder for folder in (seat.exchange.folder, seat.released) if folder]
+    if not place.startswith(tuple(shared)):
+        return error
+    return ConfigError(
+        f"{' and '.join(shared)} must be open to all parties that use them, got {place} that this party can't open; "
+        "make both folders before the run, with a group of these parties and mode 2770, and start with umask 007."
+    )
 
 
 @contextlib.contextmanager

@@ -181,6 +181,11 @@ class Expected:
         share = float((np.linalg.norm(self.public.points - lattice.center, axis=1) > lattice.clipping_norm).mean())
         return [f"{share:.0%} of the server rows are longer than the clipping norm"] if share > 0.1 else []
 
+    @property
+    def smallest_cluster(self) -> float | None:
+        """Units that distinguish a cluster from an empty one; None if sizes have no known noise."""
+        return None if self.size_noise is None else _FOUND * self.size_noise
+
     def to_json(self) -> dict[str, Any]:
         """The plan as JSON, without the ledger."""
         plan, simulated = self.fit.plan, self.simulated
@@ -198,6 +203,7 @@ class Expected:
                 "center_noise": self.center_noise,
                 "unknown_noise": protocol_of(self.config.algorithm).unknown_noise,
                 "size_noise": self.size_noise,
+                "smallest_cluster": self.smallest_cluster,
                 "columns": against_bounds(self),
                 "found_from": protocol_of(self.config.algorithm).found_from(self.config, plan, self.public.n_features),
                 "encoded": self.public.encoder is not None,
@@ -300,7 +306,7 @@ def _at(expected: Expected, epsilon: float, *, in_stream: bool) -> dict[str, Any
         "cost": other.simulated.mean,
         "excess": other.excess if math.isfinite(other.excess) else None,
         "size_noise": other.size_noise,
-        "smallest_cluster": None if other.size_noise is None else _FOUND * other.size_noise,
+        "smallest_cluster": other.smallest_cluster,
         "odds": odds(other.fit.plan.epsilon, other.fit.plan.delta),
         "center_noise": other.center_noise,
         "columns": columns,

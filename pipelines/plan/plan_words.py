@@ -1,5 +1,6 @@
 """Output of `dapple plan` for people."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -73,7 +74,8 @@ def _noise(summary: dict[str, Any]) -> list[str]:
     elif summary["unknown_noise"]:
         lines.append(summary["unknown_noise"])
     if summary["size_noise"] is not None:
-        lines.append(f"A size is accurate to about {summary['size_noise']:.4g} of {share:,} {_units(summary)}.")
+        seen = f"a cluster of {math.ceil(summary['smallest_cluster'])} or more is told from an empty one"
+        lines.append(f"A size is accurate to about {summary['size_noise']:.4g} of {share:,} {_units(summary)}; {seen}.")
     return lines
 
 

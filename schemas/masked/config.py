@@ -1,5 +1,7 @@
 """Settings of masked aggregation, for the clients' role and for the aggregator, who gets no more than it needs."""
 
+import base64
+import hashlib
 import re
 from collections.abc import Mapping
 from typing import Annotated, NamedTuple, Self
@@ -23,35 +25,75 @@ RESULT = "result"
 """Folder, within the releases, of the files that `fit` would write."""
 OFFICES = (AGGREGATOR, COLLECTOR)
 """Parties other than clients."""
-_KEY = re.compile(r"[0-9a-f]{64}")
+_KEY = re.compile(r"[A-Za-z0-9_-]{48}|[0-9a-f]{64}")
+"""A key with its check, as lines have it, or the key alone in hex digits, as version 0.2.0 printed it."""
+_HEX_DIGITS = 64
+_CHECK_BYTES = 4
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 _PARTIES = (
-    "the public keys of aggregator, collector and all clients by name, or leave it out for files without signatures"
+    "the lines of aggregator, collector and all clients (dapple masked party new), or leave it out for files without "
+    "signatures"
 )
 _IDENTITY = "the place of this party's private key on any Beam filesystem (dapple masked party new), only with parties"
 Portion = Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False), Scalar]
 
 
+def party_line(name: str, key: bytes) -> str:
+    """Returns the line with a party's public key that the party sends to all others, for the section `parties`.
+
+    Args:
+      name: of the party.
+      key: 32 bytes.
+
+    Raises:
+      ConfigError: if the name can't be that of a party.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"NAME must be letters from a to z, digits, '-', '_' and '.', got {name!a}; choose a simpler name."
+        )
+    return f"{name}: {base64.urlsafe_b64encode(key + _check_of(name, key)).decode()}"
+
+
+def _check_of(name: str, key: bytes) -> bytes:
+    """Returns bytes that show whether a line was cut, or a key is beside another name; everybody can make them."""
+    return hashlib.sha256(b"dapple: a line of a party" + name.encode() + b":" + key).digest()[:_CHECK_BYTES]
+
+
 def _check_key(key: str) -> str:
-    """Validates a public key, as printed by `dapple masked party new`."""
+    """Validates the form of a public key, as printed by `dapple masked party new`."""
     if not _KEY.fullmatch(key):
-        raise rejection.broken_rule("64 hex digits, as `dapple masked party new` prints them")
+        raise rejection.broken_rule("the whole line that `dapple masked party new` printed", f"{len(key)} letters")
     return key
 
 
+def _key_of(name: str, text: str) -> str:
+    """Returns the public key in a line, 64 hex digits."""
+    if len(text) == _HEX_DIGITS:
+        return text
+    raw = base64.urlsafe_b64decode(text)
+    key, check = raw[:-_CHECK_BYTES], raw[-_CHECK_BYTES:]
+    if check != _check_of(name, key):
+        raise rejection.broken_rule("lines as their parties sent them", f"one that is not of {name} or was changed")
+    return key.hex()
+
+
 def _check_list(parties: dict[str, str]) -> dict[str, str]:
-    """Validates the keys of aggregator, collector and at least one client, all different."""
+    """Validates the keys of aggregator, collector and at least one client, all different; returns them in hex."""
     missing = next((office for office in OFFICES if office not in parties), None)
     if missing is not None or len(parties) <= len(OFFICES):
         raise rejection.broken_rule("the keys of aggregator, collector and clients", f"none of {missing or 'a client'}")
     odd = next((name for name in parties if not _NAME.fullmatch(name)), None)
     if odd is not None:
-        raise rejection.broken_rule("called by letters, digits, '-', '_' and '.'", repr(odd))
-    owners: dict[str, str] = {}
-    for name, key in parties.items():
-        if (other := owners.setdefault(key, name)) != name:
-            raise rejection.broken_rule("a key of its own for each party", f"one key for {other} and {name}")
-    return parties
+        raise rejection.broken_rule("called by letters, digits, '-', '_' and '.'", ascii(odd))
+    keys = {name: _key_of(name, text) for name, text in parties.items()}
+    alike = {"key": keys, "name but for capitals": {name: name.lower() for name in keys}}
+    for what, values in alike.items():
+        owners: dict[str, str] = {}
+        for name, value in values.items():
+            if (other := owners.setdefault(value, name)) != name:
+                raise rejection.broken_rule(f"a {what} of its own for each party", f"one {what} for {other} and {name}")
+    return keys
 
 
 PartyKeys = Annotated[dict[Text, Annotated[Text, AfterValidator(_check_key)]], AfterValidator(_check_list)]
@@ -109,6 +151,11 @@ class MaskedConfig(Section):
     )
     threshold: Count = Field(
         default=1, description="the fewest messages a round may be the sum of, an integer >= 1 (pairwise: >= 2)"
+    )
+    one_message: bool | None = Field(
+        default=None,
+        description="true for one message from each party, of all its clients and files together, instead of one from "
+        "each client or file, for scheme pairwise in jobs of their own",
     )
     corrupt: Portion = Field(
         default=0.05,
@@ -172,6 +219,10 @@ def check_masked(trust: Trust, masked: MaskedConfig, key_uri: str | None) -> Non
         raise ConfigError(
             f"masked.threshold must be at least 2 for scheme pairwise, got {masked.threshold}; "
             "give the number of clients that must be present."
+        )
+    if masked.one_message and masked.scheme is not MaskScheme.PAIRWISE:
+        raise ConfigError(
+            f"masked.one_message must be left out for scheme {masked.scheme}, got true; set masked.scheme: pairwise."
         )
     if masked.noise_by is NoiseBy.CLIENTS and masked.scheme is MaskScheme.SHARED_SECRET and masked.corrupt > 0.0:
         raise ConfigError(

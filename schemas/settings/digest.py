@@ -11,7 +11,7 @@ from dapple_dp.schemas.settings.gone import with_defaults
 
 _NO_MATTER: Mapping[str, Any] = {"experimental": True, "job": {"experimental": True}}
 """Settings that aren't part of the digest, so that adding the word doesn't start another run."""
-_ADDED = frozenset({"csv", "preset"})
+_ADDED = frozenset({"csv", "preset", "one_message"})
 """Settings that earlier versions lacked or didn't count; unless set, they are left out of the digest."""
 
 

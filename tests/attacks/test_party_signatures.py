@@ -13,13 +13,14 @@ import yaml
 from dapple_dp.schemas.core.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
 from dapple_dp.schemas.core.release import Release
 from dapple_dp.schemas.errors import ConfigError, ProtocolError
-from dapple_dp.schemas.masked.config import AGGREGATOR, COLLECTOR, PairwiseParams, validated_aggregate
+from dapple_dp.schemas.masked.config import AGGREGATOR, COLLECTOR, PairwiseParams, party_line, validated_aggregate
 from dapple_dp.schemas.masked.exchange import ExchangePlan, MaskedMessages, MaskedReleases
 from dapple_dp.schemas.masked.pairwise_messages import LETTER_BYTES, Leg, Letter, SenderKeys
 from dapple_dp.transforms.masked.exchange_files import Exchange
 from dapple_dp.transforms.masked.pairwise_files import PairwiseExchange
 from dapple_dp.transforms.masked.sealing import Sealing
 from dapple_dp.transforms.masked.signing import Parties, Signed
+from dapple_dp.transforms.masked.spoken_words import spoken_words
 from dapple_dp.transforms.numerics.masked import public_keys
 from dapple_dp.transforms.numerics.masked.public_keys import private_key, public_key
 from tests.pipeline.masked.test_masked_jobs import Parties as SharedJobs
@@ -338,9 +339,9 @@ WRONG = [
     ({"parties": PUBLIC | {"west": PUBLIC["north"]}}, "one key for north and west"),
     (
         {"parties": PUBLIC | {"west": "ab"}},
-        "parties.west must be 64 hex digits, as `dapple masked party new` prints them",
+        "parties.west must be the whole line that `dapple masked party new` printed, got 2 letters",
     ),
-    ({"parties": PUBLIC | {"west": PUBLIC["north"].upper()}}, "parties.west must be 64 hex digits"),
+    ({"parties": PUBLIC | {"west": PUBLIC["north"].upper()}}, "parties.west must be the whole line"),
     ({"parties": PUBLIC | {"../west": "ab" * 32}}, "parties must be called by letters, digits"),
     ({"parties": None}, "parties and identity_uri must be given together, got one of them"),
     ({"identity_uri": None}, "parties and identity_uri must be given together, got one of them"),
@@ -357,17 +358,19 @@ def test_parties_that_do_not_fit_are_refused(changes, said):
 
 def test_a_new_party_has_a_file_of_its_own(tmp_path):
     place = tmp_path / "key"
-    outcome = lake.run_command("party", "new", "--output", str(place))
+    outcome = lake.run_command("party", "new", "north", "--output", str(place))
     assert (outcome.code, stat.S_IMODE(place.stat().st_mode)) == (0, 0o600)
-    assert outcome.out == public_keys.public_part(place.read_bytes()).hex() + "\n"
-    again = lake.run_command("party", "new", "--output", str(place))
+    key = public_keys.public_part(place.read_bytes())
+    assert f"  {party_line('north', key)}\n" in outcome.out
+    assert outcome.out.endswith(f"six words of north:\n\n  {spoken_words('north', key.hex())}\n")
+    again = lake.run_command("party", "new", "north", "--output", str(place))
     assert (again.code, again.out) == (2, "")
     assert "--output must be a new writable file" in again.err
-    for words in ((), ("new",), ("old", "--output", "x"), ("new", "--output", "x", "y")):
+    for words in ((), ("new",), ("old", "--output", "x"), ("new", "a", "--output", "x", "y")):
         refused = lake.run_command("party", *words)
         assert (refused.code, refused.out) == (2, "")
         assert "the command line must be `dapple masked party" in refused.err
-        assert "`dapple masked party new --output KEY`" in refused.err
+        assert "`dapple masked party new NAME [--output KEY]`" in refused.err
 
 
 # --- jobs

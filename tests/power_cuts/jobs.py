@@ -300,7 +300,7 @@ class Enrolled(Job):
         parties = _parties(self.disk / "jobs", masked={"scheme": "pairwise", "threshold": 2})
         shutil.rmtree(parties.folder / "state")
         (parties.folder / "secret").unlink()
-        yield Step(["party", "new", "--output", str(self.disk / "identity.key")])
+        yield Step(["party", "new", "north", "--output", str(self.disk / "identity.key")])
         yield Step(["party", "enroll", "--config", str(parties.folder / "client-0.yaml"), "--client", "client-0"])
 
     def remedied(self, sentence: str, words: list[str]) -> list[str] | None:

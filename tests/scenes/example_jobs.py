@@ -20,7 +20,6 @@ _LETTERS = {"lab_*": ["lab_sodium", "lab_iron", "lab_iron_text", "lab_id"]}
 _NAMES = {
     **dict.fromkeys(("folder", "OUTPUT", "home"), pathlib.Path()),
     **dict.fromkeys(("name", "night"), "north"),
-    "keys": {name: 64 * digit for name, digit in zip(("aggregator", "collector", "north"), "abc", strict=True)},
 }
 """What code around a job has given names to."""
 

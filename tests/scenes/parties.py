@@ -14,7 +14,8 @@ from dapple_dp.schemas.masked.config import AGGREGATOR, COLLECTOR
 from dapple_dp.schemas.masked.exchange import MaskedMessages
 from dapple_dp.transforms.masked.exchange_files import MESSAGES, Exchange
 from dapple_dp.transforms.masked.party_state import PartyState
-from dapple_dp.transforms.numerics.masked.public_keys import private_key
+from dapple_dp.transforms.numerics.masked.public_keys import private_key, public_part
+from dapple_dp.transforms.privacy.key_files import read_key
 from tests.scenes import lake
 
 _Parties = TypeVar("_Parties", bound="ExchangingParties")
@@ -128,7 +129,7 @@ def with_identities(parties: _Parties, names: list[str]) -> _Parties:
 
 
 def make_identity(folder: pathlib.Path, name: str) -> str:
-    """The public part of a new key, which is in `NAME.identity`."""
-    outcome = lake.run_command("party", "new", "--output", str(folder / f"{name}.identity"))
+    """The public key of a new party, 64 hex digits, whose private key is in `NAME.identity`."""
+    outcome = lake.run_command("party", "new", name, "--output", str(folder / f"{name}.identity"))
     assert outcome.code == 0, outcome.err
-    return outcome.out.strip()
+    return public_part(read_key(str(folder / f"{name}.identity"))).hex()

@@ -23,7 +23,7 @@ PROMPT = re.compile(r"^\s*(?:\$|>|%|>>>|In \[\d*\]:)(?: |$)", re.MULTILINE)
 PLACEHOLDER = re.compile(r"\.{3}|<[\w -]+>|\bFILL\b|(?<![\w$/{.])(?!EXTERNAL\b)[A-Z]{3,}(?:_[A-Z]+)*\b(?!=)")
 VERBS = {"test", "lint", "docs", "flink-up", "flink-down", "prism-up"}
 """Words of `run_local.sh` that are no jobs."""
-OTHERS = {"python", "python3", "createdb", "pip", "docker", "openssl", "head", "chmod", "cp", "sed", "source", "."}
+OTHERS = {"python", "python3", "createdb", "pip", "docker", "openssl", "head", "chmod", "cp", "mkdir", "source", "."}
 """What else a page may call: each is a program that a reader has, or that the page says to install."""
 READ = ("--config", "--data", "--model")
 """Flags of what must be there before."""
@@ -142,7 +142,7 @@ def test_a_block_that_cannot_be_pasted_is_found(text):
         "dapple fit --config job.yaml --output result --epsilon 3",
         "dapple plan --config job.yaml --row 3",
         "dapple ledger spend --ledger ledger.sqlite",
-        "dapple masked party new --key KEY",
+        "dapple masked party new NAME --key KEY",
         "dapple tools schema fitt",
         "./run_local.sh flink-on",
         "python -m benchmarks.no_such_module",

@@ -52,6 +52,7 @@ class Masking:
       nonce: random bytes of the run, also part of every mask; empty only if one pipeline is the whole run.
       client: unique name of the client that owns the shards; empty if they belong to all clients.
       root: place of its rows; shards are named by their places below it, for every spelling of paths.
+      one_message: True if the client sends one message, of all its shards and client ids together.
       whole_clients: True if all rows of a client id are in one shard, so that the id alone names a sender.
       threshold: fewest messages in the sum of a round.
       noise_by: the roles that add noise.
@@ -65,6 +66,7 @@ class Masking:
     nonce: bytes = b""
     client: str = ""
     root: str = ""
+    one_message: bool = False
     whole_clients: bool = False
     threshold: int = 1
     noise_by: NoiseBy = NoiseBy.AGGREGATOR
@@ -79,6 +81,7 @@ class Masking:
             threshold=masked.threshold,
             noise_by=masked.noise_by,
             pairwise=masked.pairwise,
+            one_message=bool(masked.one_message),
             shares=masked.shares,
             **run,
         )

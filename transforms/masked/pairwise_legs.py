@@ -168,8 +168,17 @@ def _revealed(owner: int, holder: int, there: bool, raw: bytes) -> Iterator[Reve
         yield Revealed(owner, holder, there, np.frombuffer(raw, dtype="<u4").astype(np.int64))
 
 
-def pin(batches: list, round_path: str, kept: RunState) -> None:
-    """Pins names of senders and their statistics, unless they are pinned already."""
+def pin(batches: list, round_path: str, kept: RunState, only_sender: bytes = b"") -> None:
+    """Pins names of senders and their statistics, unless they are pinned already.
+
+    Args:
+      batches: (names of senders, their statistics).
+      round_path: of the round.
+      kept: state in which they are pinned.
+      only_sender: name under which all statistics are added up to one; empty to keep them apart.
+    """
+    if only_sender:
+        batches = [([only_sender], sum(statistics.sum(axis=0, keepdims=True) for _, statistics in batches))]
     kept.pin(round_path, table_bytes(pinned_to_table(batches)))
 
 

@@ -2,6 +2,8 @@
 
 import json
 import pathlib
+import re
+import shutil
 import time
 
 import pytest
@@ -111,6 +113,26 @@ def test_a_client_that_has_sent_asks_nothing_of_its_rows_when_it_is_started_agai
     assert (outcome.code, "sent again: round 0" in outcome.err) == (6, True), outcome.err
 
 
+def test_a_party_that_is_started_twice_has_one_message(parties):
+    """From a copy of its folder come the same bytes; one that was enrolled a second time is refused."""
+    for name in (COLLECTOR, AGGREGATOR):
+        assert called(parties, name).code == 6
+    state, copy = parties.folder / "north" / "state", parties.folder / "north" / "copy"
+    shutil.copytree(state, copy)
+    assert called(parties, "north").code == 6
+    (message,) = pathlib.Path(parties.exchange).glob("*/messages/north.sealed")
+    sent = message.read_bytes()
+    change(parties, "north", masked__state_uri=str(copy))
+    assert called(parties, "north").code == 6
+    assert message.read_bytes() == sent
+    change(parties, "north", masked__state_uri=str(parties.folder / "north" / "second"))
+    words = ["party", "enroll", "--config", str(job_of(parties, "north")), "--client", "north"]
+    assert lake.run_command(*words).code == 0
+    outcome = called(parties, "north")
+    assert (outcome.code, "north.sealed" in outcome.err) == (5, True), outcome.err
+    assert message.read_bytes() == sent
+
+
 # --- Jobs that differ
 
 
@@ -213,10 +235,18 @@ def test_what_all_clients_share_is_out_of_the_aggregators_reach(parties):
 def test_jobs_of_all_parties_are_compared_before_anything_is_sent(parties):
     outcome = checked(parties, *parties.names)
     assert outcome.code == 0, outcome.err
-    assert outcome.out == (
+    assert outcome.out.startswith(
         "4 jobs of clients and collector and that of the aggregator agree.\n"
         "No ledger is charged: the aggregator's job has none.\n"
+        "Words of these settings and dapple "
     )
+    words = re.findall(r"^  (?:(\w+) +)?((?:[a-z]+ ){5}[a-z]+)$", outcome.out, re.MULTILINE)
+    assert {name for name, _ in words} == {"", *parties.names}
+    alone = checked(parties, "east")
+    assert alone.out.splitlines()[:1] == ["1 job of clients and collector can be used."]
+    assert alone.out.splitlines()[1:] == outcome.out.splitlines()[2:]
+    aggregators = checked(parties, AGGREGATOR)
+    assert aggregators.out.splitlines()[1:] == outcome.out.splitlines()[4:]
     change(parties, AGGREGATOR, ledger="ledger.sqlite", name="homes", unit="record")
     assert "The aggregator charges data set homes in ledger.sqlite." in checked(parties, *parties.names[:-1]).out
     assert not list(pathlib.Path(parties.exchange).iterdir())
@@ -225,12 +255,24 @@ def test_jobs_of_all_parties_are_compared_before_anything_is_sent(parties):
 @pytest.mark.parametrize(
     ("name", "settings", "said"),
     [
-        ("east", {"privacy__epsilon": 1.0}, "privacy.epsilon (2.0 in {north}, 1.0 in {east})"),
-        ("east", {"dp_lloyd__domain": [0.0, 1.0]}, "dp_lloyd.domain ([-2.0, 7.0] in {north}, [0.0, 1.0] in {east})"),
-        ("east", {"masked__threshold": 3, "n_clusters": 2}, "masked.threshold (2 in {north}, 3 in {east}); n_clusters"),
-        ("east", {"data__name": "homes"}, 'data.name (null in {north}, "homes" in {east})'),
-        (COLLECTOR, {"masked__noise_by": "both"}, 'masked.noise_by ("aggregator" in {north}, "both" in {collector})'),
-        (AGGREGATOR, {"unit": "client"}, 'unit ("record" in {north}, "client" in {aggregator})'),
+        (
+            "east",
+            {"privacy__epsilon": 1.0},
+            "privacy.epsilon: 2.0 in {north}, 1.0 in {east}; agree on what is promised to patients.",
+        ),
+        (
+            "east",
+            {"dp_lloyd__domain": [0.0, 1.0]},
+            "dp_lloyd.domain: [-2.0, 7.0] in {north}, [0.0, 1.0] in {east}; agree on one value.",
+        ),
+        (
+            "east",
+            {"masked__threshold": 3, "n_clusters": 2},
+            "masked.threshold: 2 in {north}, 3 in {east}; agree on one value. n_clusters: 3 in",
+        ),
+        ("east", {"data__name": "homes"}, 'data.name: nothing in {north}, "homes" in {east};'),
+        (COLLECTOR, {"masked__noise_by": "both"}, 'masked.noise_by: "aggregator" in {north}, "both" in {collector};'),
+        (AGGREGATOR, {"unit": "client"}, 'unit: "record" in {north}, "client" in {aggregator};'),
     ],
 )
 def test_each_key_that_differs_is_named_with_its_values(parties, name, settings, said):
@@ -240,11 +282,25 @@ def test_each_key_that_differs_is_named_with_its_values(parties, name, settings,
     assert said.format(**{each: job_of(parties, each) for each in parties.names}) in outcome.err
 
 
+def test_columns_in_another_order_are_named_by_the_first_that_differs(parties):
+    for name, columns in {"north": ["age", "creatinine", "sodium", "potassium_of_the_first_day"], "east": None}.items():
+        change(parties, name, data__features=columns or ["age", "sodium", "creatinine", "potassium_of_the_first_day"])
+    outcome = checked(parties, "north", "east")
+    said = 'data.features has the same in another order, number 2: "creatinine" in {}, "sodium" in {}; list the same'
+    assert said.format(job_of(parties, "north"), job_of(parties, "east")) in outcome.err
+    change(parties, "east", data__features=["age", "creatinine"])
+    assert (
+        'in {north}, ["age", "creatinine"] in {east};'.format(**{each: job_of(parties, each) for each in parties.names})
+        in checked(parties, "north", "east").err
+    )
+
+
 def test_a_key_of_another_list_is_found(parties):
     keys = yaml.safe_load(job_of(parties, AGGREGATOR).read_text())["parties"]
     change(parties, AGGREGATOR, parties=keys | {"south": "ab" * 32})
     outcome = checked(parties, *parties.names)
-    assert (outcome.code, "parties.south" in outcome.err) == (2, True)
+    assert (outcome.code, "parties.south: " in outcome.err) == (2, True)
+    assert "ask that party for its line and its six words." in outcome.err
     change(parties, AGGREGATOR, parties=keys | {"west": "ab" * 32})
     assert "parties.west" in checked(parties, *parties.names).err
 
@@ -252,8 +308,10 @@ def test_a_key_of_another_list_is_found(parties):
 def test_places_may_differ_and_files_of_parties_are_asked_for(parties):
     change(parties, "east", data__path="/elsewhere", masked__state_uri="/other/state")
     assert checked(parties, "north", "east").code == 0
-    for names in (("north",), (AGGREGATOR,), (AGGREGATOR, AGGREGATOR)):
-        assert checked(parties, *names).code == 2
+    other = parties.folder / "other.yaml"
+    other.write_text(job_of(parties, AGGREGATOR).read_text())
+    outcome = lake.run_command("party", "check", str(job_of(parties, AGGREGATOR)), str(other))
+    assert (outcome.code, "got 0 of clients and 2 of an aggregator" in outcome.err) == (2, True)
     broken = parties.folder / "broken.yaml"
     broken.write_text("trust: [")
     outcome = lake.run_command("party", "check", str(job_of(parties, "north")), str(broken))

@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 import yaml
@@ -210,6 +211,16 @@ def test_a_waiting_party_leaves_no_trace(parties):
     before = files_of(parties.exchange, parties.released, parties.folder / "north")
     assert called(parties, "north", "--wait_minutes", "0.005").code == 6
     assert files_of(parties.exchange, parties.released, parties.folder / "north") == before
+
+
+def test_a_shared_folder_that_a_party_cannot_open_is_named_with_what_to_do(parties):
+    """Hospitals that make one folder each leave it to themselves; it was an unexpected error with a line of code."""
+    place = f"{parties.released}/settings.json"
+    with mock.patch.object(party_run.Seat, "look", side_effect=PermissionError(13, "denied", place)):
+        outcome = called(parties, COLLECTOR)
+    assert (outcome.code, f"got {place} that this party can't open; make both" in outcome.err) == (2, True)
+    with mock.patch.object(party_run.Seat, "look", side_effect=PermissionError(13, "denied", "/elsewhere")):
+        assert called(parties, COLLECTOR).code == 1
 
 
 def test_too_few_messages_are_waited_for_and_are_not_lost(parties):

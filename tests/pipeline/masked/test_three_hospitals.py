@@ -1,123 +1,178 @@
-"""The configs and commands of three hospitals in docs/masked.md are run as they stand, keys and places apart."""
+"""The job and the commands of docs/how-to/run-a-federation.md, run as they stand by three hospitals that nobody has.
 
+Each party has a folder of its own, its own order of columns, and types what the page says.
+"""
+
+import contextlib
+import hashlib
 import json
-import pathlib
 import re
 import shlex
-import subprocess
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dapple_dp.schemas.masked.exchange import ExchangePlan
 from dapple_dp.schemas.privacy.noise_shares import ShareLaw
+from examples.hospitals import make_cohort
 from tests.scenes import crashes, lake, separate_parties
 from tests.unit.test_docs_paths import ROOT
 
-pytestmark = pytest.mark.slow
-PARTIES = ("aggregator", "collector", "north", "east", "south")
-HOSPITALS = PARTIES[2:]
-FENCE = re.compile(r"^```(yaml|bash)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-MEANS = np.array([[-0.5, -0.5], [0.5, 0.5], [0.5, -0.5]])
+HOSPITALS = ("north", "east", "south")
+PARTIES = ("aggregator", "collector", *HOSPITALS)
+PAGE = (ROOT / "docs/how-to/run-a-federation.md").read_text()
+JOB, AGGREGATORS = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+COMMANDS = [line for line in PAGE.splitlines() if line.startswith("dapple ")]
+N_PATIENTS = 400
 
 
-def section():
-    """The blocks under the heading, in order."""
-    text = (ROOT / "docs/masked.md").read_text()
-    part = text[text.index("### Three hospitals, from keys to centers") :].partition("\n## ")[0]
-    return [block for _, block in FENCE.findall(part)]
+def command(start, party="north"):
+    """The words of the page's one command that begins so, for a party."""
+    (line,) = (each for each in COMMANDS if each.startswith(start))
+    return shlex.split(line.replace("north", party))[1:]
 
 
 class Ward:
-    """A folder in the place of `/`, and what the commands have printed."""
+    """Folders of all parties, and what each has printed once."""
 
     def __init__(self, folder):
-        self.folder, self.keys, self.summaries, self.logs = folder, {}, [], []
-        for place in (*(f"keys/{party}" for party in PARTIES), *(f"data/{name}" for name in HOSPITALS)):
-            (folder / place).mkdir(parents=True)
-        for seed, name in enumerate(HOSPITALS):
-            noise = np.random.default_rng(seed).normal(0.0, 0.05, (900, 2))
-            points = (MEANS[np.arange(900) % 3] + noise).T
-            rows = pa.table(dict(zip(("age", "income"), points, strict=True)))
-            pq.write_table(rows, folder / f"data/{name}/rows.parquet")
-
-    def placed(self, text):
-        """A text whose absolute paths are in the folder."""
-        return re.sub(r"/(keys|data|exchange|released|state)\b", rf"{self.folder}/\1", text)
-
-    def write(self, name, text):
-        """A job with the keys that were printed."""
+        self.folder, self.said = folder, {}
         for party in PARTIES:
-            text = re.sub(rf"^(\s+{party}: )[0-9a-f]{{64}}$", rf"\g<1>{self.keys[party]}", text, flags=re.MULTILINE)
-        (self.folder / name).write_text(self.placed(text))
+            (folder / party / "keys").mkdir(parents=True, mode=0o700)
+        for hospital in HOSPITALS:
+            make_cohort.write(folder / hospital / "visits.csv", hospital, N_PATIENTS)
+        header = (folder / "north" / "visits.csv").read_text().splitlines()[0]
+        (folder / "collector" / "visits.csv").write_text(header + "\n")
 
-    def words_of(self, line):
-        """One command, whose places are in the folder."""
-        return shlex.split(re.sub(r"(?<=--config )", f"{self.folder}/", self.placed(line)))
+    def run(self, party, words):
+        """A command that a party types in its folder; what it prints."""
+        with contextlib.chdir(self.folder / party):
+            outcome = lake.run_command(*words)
+        assert outcome.code == 0, (party, words, outcome.err)
+        return outcome.out
 
-    def run(self, line):
-        """One command."""
-        words = self.words_of(line)
-        if words[0] != "dapple":
-            subprocess.run(["bash", "-c", self.placed(line)], cwd=self.folder, check=True)
-            return
-        outcome = lake.run_command(*words[1:])
-        assert outcome.code == 0, (line, outcome.err)
-        if words[1:4] == ["masked", "party", "new"]:
-            self.keys[pathlib.Path(words[-1]).parent.name] = outcome.out.strip()
+    def set_up(self):
+        """All that is done once."""
+        for party in PARTIES:
+            self.said[party] = self.run(party, command("dapple masked party new", party))
+        lines = {party: re.findall(rf"^  {party}: (\S+)$", said, re.MULTILINE)[0] for party, said in self.said.items()}
+        for party in PARTIES:
+            text = AGGREGATORS if party == "aggregator" else JOB
+            for name, line in lines.items():
+                text = re.sub(rf"^( +{name}: )\S{{48}}$", rf"\g<1>{line}", text, flags=re.MULTILINE)
+            (self.folder / party / "job.yaml").write_text(text)
+        for hospital in HOSPITALS:
+            self.run(hospital, command("dapple masked party enroll", hospital))
+        self.run("collector", command("dapple masked party enroll")[:-2])
+        self.run("aggregator", command("dapple ledger limit"))
 
-    def play(self, lines):
-        """Commands that are started together, each a process of its own; what each has printed last, and its log."""
-        processes = []
-        for number, line in enumerate(lines):
-            (own := self.folder / f"party-{number}").mkdir()
-            words = [*self.words_of(line)[1:], *separate_parties.QUICK]
-            run = (None, str(own), {}, separate_parties.run_command, words, None)
-            processes.append(crashes._CONTEXT.Process(target=separate_parties.as_user, args=run))
-            processes[-1].start()
-        for number, process in enumerate(processes):
-            process.join(600)
-            own = self.folder / f"party-{number}"
-            assert process.exitcode == 0, (own / "log").read_text()
-            self.summaries.append(json.loads((own / "out").read_text()))
-            self.logs.append((own / "log").read_text())
+    def play(self):
+        """All parties at once, each a process; what each has printed last."""
+        starts = {name: "dapple masked party --role client " for name in HOSPITALS}
+        starts |= {name: f"dapple masked party --role {role} " for name, role in OFFICES.items()}
+        processes = {}
+        for party, start in starts.items():
+            words = [word.replace("/shared", str(self.folder / "shared")) for word in command(start, party)]
+            run = (
+                None,
+                str(self.folder / party),
+                {},
+                separate_parties.run_command,
+                [*words, *separate_parties.QUICK],
+                None,
+            )
+            processes[party] = crashes._CONTEXT.Process(target=separate_parties.as_user, args=run)
+            processes[party].start()
+        for party, process in processes.items():
+            process.join(1500)
+            assert process.exitcode == 0, (self.folder / party / "log").read_text()
+        return {party: json.loads((self.folder / party / "out").read_text()) for party in PARTIES}
+
+
+OFFICES = {"aggregator": "aggregator", "collector": "clients"}
 
 
 @pytest.fixture(scope="module")
 def ward(tmp_path_factory):
     ward = Ward(tmp_path_factory.mktemp("ward"))
-    north, aggregate, once, each = section()
-    lines = once.splitlines()
-    for line in lines[: len(PARTIES)]:
-        ward.run(line)
-    ward.write("north.yaml", north)
-    ward.write("aggregate.yaml", aggregate)
-    for line in lines[len(PARTIES) :]:
-        ward.run(line)
-    ward.play(each.splitlines())
+    ward.set_up()
     return ward
 
 
-def test_the_hospitals_get_their_centers(ward):
-    centers = pq.read_table(f"{ward.summaries[-1]['output']}/centers.parquet")["center"].to_numpy()
-    assert len(centers) == 3
-    assert {each["output"] for each in ward.summaries if "output" in each} == {str(ward.folder / "released/result")}
-    assert ward.summaries[3]["left_out"] == {}
-    assert "north waits for" in ward.logs[0]
+@pytest.fixture(scope="module")
+def ends(ward):
+    return ward.play()
 
 
-def test_the_plan_and_the_statement_say_how_the_noise_is_split(ward):
-    raw = (ward.folder / "exchange" / "plan.json").read_bytes()[:-64]
-    assert ExchangePlan.from_json(raw).shares == ShareLaw(threshold=2)
-    privacy = json.loads(pathlib.Path(ward.summaries[-1]["output"], "privacy.json").read_text())
-    assert privacy["neighboring_relation"] == "zeroed_out"
-    rows = [(row["parties"], row["holds"]) for row in privacy["masked"]["coalitions"]]
-    assert rows[0] == ("the aggregator and all readers of the releases", True)
-    assert not any(holds for _, holds in rows[1:])
+def test_everybody_sees_the_words_that_each_party_reads_out(ward):
+    assert "dapple masked party check job.yaml" in COMMANDS
+    out = ward.run("east", ["masked", "party", "check", "job.yaml"])
+    for party in PARTIES:
+        assert f"  {party:10}  {ward.said[party].splitlines()[-1].strip()}\n" in out
 
 
-def test_every_line_of_the_page_names_a_place_that_the_test_moves():
-    for block in section():
-        assert not re.search(r"(?<![\w/.])/(?!keys|data|exchange|released|state|dev|north|east|south)", block)
+def test_all_jobs_agree_and_the_aggregator_charges(ward):
+    files = [str(ward.folder / party / "job.yaml") for party in PARTIES]
+    out = ward.run("north", ["masked", "party", "check", *files])
+    assert out.startswith(
+        "4 jobs of clients and collector and that of the aggregator agree.\n"
+        "The aggregator charges data set visits in keys/ledger.sqlite.\n"
+    )
+
+
+def test_the_plan_says_before_there_are_keys_what_will_be_seen(ward):
+    without = JOB[: JOB.index("  identity_uri")]
+    (ward.folder / "plan").mkdir()
+    (ward.folder / "plan" / "job.yaml").write_text(without)
+    out = ward.run("plan", command("dapple plan"))
+    (shown,) = re.findall(r"^```text\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    assert set(shown.splitlines()) <= set(out.splitlines())
+
+
+@pytest.mark.slow
+def test_the_hospitals_get_their_clusters(ward, ends):
+    result = ward.folder / "shared/released/result"
+    assert {end["output"] for name, end in ends.items() if name != "aggregator"} == {str(result)}
+    assert ends["aggregator"]["left_out"] == {}
+    assert len(pq.read_table(result / "centers.parquet")) == 4
+
+
+@pytest.mark.slow
+def test_each_hospital_sends_one_message_of_all_its_patients(ward, ends):
+    """The aggregator sees as many messages as hospitals; it learns nothing about how many patients each has."""
+    for path in (ward.folder / "shared/exchange").glob("*/sum.parquet"):
+        masked = pq.read_table(pa.BufferReader(path.read_bytes()[:-64]))
+        assert len(masked["senders"][0]) == 3
+
+
+@pytest.mark.slow
+def test_the_statement_is_what_the_page_promises(ward, ends):
+    privacy = json.loads((ward.folder / "shared/released/result/privacy.json").read_text())
+    assert (privacy["unit"], privacy["delta"]) == ("client", 1e-6)
+    assert privacy["epsilon"] <= 1.0
+    rows = {row["parties"]: row["holds"] for row in privacy["masked"]["coalitions"]}
+    everybody = "the aggregator, the collector, all readers of the releases"
+    assert rows[f"{everybody} and at most 0.34 of the listed senders"]
+    assert not rows["more than 0.34 of the listed senders"]
+    law = ShareLaw(threshold=3, corrupt=0.34, dropout=0.0)
+    assert (law.counted(3), law.quorum(3)) == (2, 3)
+
+
+@pytest.mark.slow
+def test_the_ledger_is_charged_once_for_each_round(ward, ends):
+    out = ward.run("aggregator", ["ledger", "show", "--ledger", "keys/ledger.sqlite"])
+    assert "visits" in out
+
+
+def test_the_cohort_is_the_same_each_time_and_has_what_exports_have(tmp_path):
+    digests = set()
+    for name in ("one", "two"):
+        make_cohort.write(tmp_path / name, "east", 50)
+        digests.add(hashlib.sha256((tmp_path / name).read_bytes()).hexdigest())
+    assert len(digests) == 1
+    found = {hospital: make_cohort.visits(hospital, 50) for hospital in HOSPITALS}
+    assert len({make_cohort.HOSPITALS[each].index("sodium") for each in HOSPITALS}) == 3
+    for rows in found.values():
+        assert len({row["patient"] for row in rows}) == 50 < len(rows)
+        assert {row[lab] == "" for row in rows for lab in make_cohort.LABS} == {True, False}
+        assert all(re.fullmatch(r"[A-Z]\d\d\.\d", str(row["icd10"])) for row in rows)

@@ -461,6 +461,10 @@ WRONG_MASKS = [
         "masked.secret_uri must be another place than",
     ),
     ({"trust": "masked", "masked": {"scheme": "pairwise"}}, "masked.threshold must be at least 2 for scheme pairwise"),
+    (
+        {"trust": "masked", "masked": {"one_message": True}},
+        "masked.one_message must be left out for scheme shared_secret, got true; set masked.scheme: pairwise.",
+    ),
     ({"trust": "masked", "masked": {"dropout": 1.0}}, "masked.dropout must be less than 1, got 1.0; give the largest"),
     ({"trust": "blind"}, "trust must be 'central' or 'masked', got 'blind'; give central where"),
 ]

@@ -165,6 +165,18 @@ def test_pinned_files_are_read_as_they_were_written(masking, tmp_path):
     np.testing.assert_array_equal(statistics, STATISTICS)
 
 
+@pytest.mark.parametrize("filled", [True, False])
+def test_a_party_with_one_message_adds_up_its_clients(masking, tmp_path, filled):
+    """So the aggregator learns nothing about how many there are, not even if there is nobody."""
+    kept = RunState(folder=str(tmp_path / "state"))
+    batches = [(NAMES[:1], STATISTICS[:1]), ([], STATISTICS[:0]), (NAMES[1:], STATISTICS[1:])]
+    pairwise_legs.pin(batches if filled else batches[1:2], PLAN.path, kept, b"north")
+    function = pairwise_legs._PinnedFn(kept, None, types.SimpleNamespace(plan=PLAN))
+    ((names, statistics),) = function.process(PLAN.path, STATE)
+    assert names == [b"north"]
+    np.testing.assert_array_equal(statistics, [STATISTICS.sum(axis=0) if filled else 0 * STATISTICS[0]])
+
+
 # All roles in one pipeline.
 
 
