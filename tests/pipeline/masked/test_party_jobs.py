@@ -160,6 +160,14 @@ def test_the_keys_that_differ_are_named_and_all_others_learn_of_it(parties):
     assert not list(pathlib.Path(parties.exchange).glob("refused/*"))
 
 
+def test_a_party_that_sends_two_keys_stops_the_run(parties):
+    """One to some and one to others; it might have searched for two whose six words are the same."""
+    change(parties, "south", masked__parties__east="ab" * 32)
+    assert called(parties, COLLECTOR).code == 6
+    outcome = called(parties, "south")
+    assert (outcome.code, "from the job that opened the run in masked.parties.east." in outcome.err) == (5, True)
+
+
 def test_nobody_waits_for_a_run_that_too_few_can_take_part_in(parties):
     """Here the collector's job is the odd one; every client refuses, and all end at once."""
     change(parties, COLLECTOR, n_clusters=4)
