@@ -1,17 +1,21 @@
 """Conversion of pipeline elements to blocks of rows, which statistics read."""
 
+import collections
 import contextlib
 import dataclasses
 import numbers
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.transforms.window import GlobalWindow
+from apache_beam.transforms.window import BoundedWindow, GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 from numpy.typing import NDArray
 
+from dapple_dp.beam.windows import PublicWindows
 from dapple_dp.schemas.core.block import ClientBlock
 from dapple_dp.schemas.errors import InputError, PrivacyFlowError, RunnerError
 from dapple_dp.schemas.tables.contract import TableContract
@@ -23,10 +27,17 @@ from dapple_dp.transforms.rounds.memory_rows import GROUP_ROWS
 
 Matrix = NDArray[np.floating]
 _NO_MEMORY = "a block of rows, and a whole client, must fit into memory, got too little of it; give workers more."
+_BRANCHES = 32
 _ELEMENT = {
     False: "elements must be a pyarrow.RecordBatch each, got {got}; turn yours into batches by beam.Map.",
     True: "elements must be pairs of a client id and a pyarrow.RecordBatch, got {got}; make pairs by beam.Map.",
 }
+
+
+_WINDOW = (
+    "elements must be in windows of the function that rows have, got one in another, which would be released apart; "
+    "apply beam.WindowInto after beam.Flatten."
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +45,7 @@ class RowBlock:
     """Rows of one or more elements, or all rows of one or more clients.
 
     Attributes:
-      block: the rows; None for no rows, as in the public element that every graph has.
+      block: the rows; None for no rows, as in the public element that every window has.
     """
 
     block: ClientBlock | None = None
@@ -99,20 +110,30 @@ def _memory() -> Iterator[None]:
 
 
 class ReadFn(LeanFn):
-    """Validates elements and converts their rows to matrices, with the clients if the contract is by client."""
+    """Validates elements and converts their rows to matrices, keyed by client if the contract is by client.
 
-    def __init__(self, contract: TableContract):
-        self._contract = contract
+    Args:
+      contract: contract of the rows.
+      windows: elements of other windows are left out, and rows are keyed by a branch; None for the global window.
+    """
 
-    def process(self, element: Any) -> Iterator[Any]:
+    def __init__(self, contract: TableContract, windows: PublicWindows | None = None):
+        self._contract, self._windows = contract, windows
+
+    def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
         """Yields the rows of an element, if there are any; raises InputError without a value of the rows."""
+        if not (window == GlobalWindow() if self._windows is None else self._windows.are_of_size(window)):
+            raise InputError(_WINDOW)
+        if self._windows is not None and window not in self._windows:
+            return
         by_client = self._contract.by_client
-        client, batch = (None, element) if not by_client else _pair(element)
+        key, batch = (None, element) if not by_client else _pair(element)
         if not isinstance(batch, pa.RecordBatch):
             raise InputError(_ELEMENT[by_client].format(got=f"a {type(batch).__name__}"))
         points = self._contract.to_points(pa.Table.from_batches([batch]), "a batch")
         if len(points):
-            yield (client, points) if by_client else points
+            branch = key if self._windows is None else zlib.crc32(points.tobytes()) % _BRANCHES
+            yield points if branch is None else (branch, points)
 
 
 def _pair(element: Any) -> tuple[Any, Any]:
@@ -129,32 +150,36 @@ def _pair(element: Any) -> tuple[Any, Any]:
 
 
 class BlocksFn(LeanFn):
-    """Joins rows of several elements, or of several whole clients, to one block."""
+    """Joins rows of several elements, or of several whole clients, of one window to one block."""
 
-    def __init__(self, contract: TableContract):
-        self._by_client = contract.by_client
+    def __init__(self, contract: TableContract, windows: PublicWindows | None = None):
+        self._by_client, self._in_branches = contract.by_client, windows is not None
 
     def start_bundle(self) -> None:
         """Clears the buffer."""
-        self._waiting: list[Matrix] = []
-        self._n_rows = 0
+        self._waiting: dict[BoundedWindow, list[Matrix]] = collections.defaultdict(list)
+        self._n_rows: dict[BoundedWindow, int] = collections.Counter()
 
-    def process(self, element: Any) -> Iterator[RowBlock]:
+    def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[RowBlock]:
         """Yields a block once it has enough rows."""
-        points = _joined(element[1]) if self._by_client else element
-        self._waiting.append(points)
-        self._n_rows += len(points)
-        if self._n_rows >= GROUP_ROWS:
-            yield self._block()
+        whole = [_joined(element[1])] if self._by_client else [element]
+        for points in element[1] if self._in_branches else whole:
+            if points is None:
+                yield RowBlock()
+                continue
+            self._waiting[window].append(points)
+            self._n_rows[window] += len(points)
+            if self._n_rows[window] >= GROUP_ROWS:
+                yield self._block(window)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        """Yields the remaining rows."""
-        if self._waiting:
-            yield WindowedValue(self._block(), GlobalWindow().max_timestamp(), (GlobalWindow(),))
+        """Yields the remaining rows of each window."""
+        for window in list(self._waiting):
+            yield WindowedValue(self._block(window), window.max_timestamp(), (window,))
 
-    def _block(self) -> RowBlock:
-        parts = self._waiting
-        self.start_bundle()
+    def _block(self, window: BoundedWindow) -> RowBlock:
+        parts = self._waiting.pop(window)
+        del self._n_rows[window]
         offsets = np.cumsum([0, *map(len, parts)], dtype=np.int64) if self._by_client else None
         return RowBlock(ClientBlock(_joined(parts), offsets))
 

@@ -18,6 +18,7 @@ from dapple_dp.schemas.settings.json_schema import FILE_CONTENT, check_content
 
 NEIGHBORING_RELATION = "add_or_remove_one"
 _MOVED = "add or remove one unit"
+_MOVED_IN_WINDOW = f"{_MOVED} in one window; all others keep their windows, and what of them is late"
 _Spent = Annotated[float, Field(ge=0.0)]
 _ACTORS: dict[Trust | ReportMode, str] = {
     Trust.CENTRAL: "the pipeline is the trusted aggregator",
@@ -96,6 +97,7 @@ class PrivacyStatement:
       masked: for trust "masked": scheme, who adds noise, bytes of a message by round, who plays the roles; with several
         parties, the unit among them; for a window of an epoch, what each role keeps of earlier windows.
       epoch: for a window of an epoch; epsilon and delta then cover all of its windows together.
+      window: for a window of a Beam pipeline: start and end of its event times; None otherwise.
       chosen: space, shares and Lloyd rounds that `privacy.shares: auto` chose from public data; None otherwise.
       engine: "InProcess" if the rounds ran in one process, without a graph to check; None if they ran on Beam.
     """
@@ -109,6 +111,7 @@ class PrivacyStatement:
     masked: dict[str, Any] | None = None
     extended: tuple[dict[str, Any], ...] = ()
     epoch: dict[str, Any] | None = None
+    window: str | None = None
     chosen: dict[str, Any] | None = None
     engine: Literal[Runner.IN_PROCESS] | None = None
 
@@ -151,6 +154,8 @@ class PrivacyStatement:
     @property
     def covers(self) -> str | None:
         """Description of the windows that epsilon and delta cover; None if they cover just this run."""
+        if self.window is not None:
+            return f"the window {self.window}, and all windows of the stream together"
         if self.epoch is None:
             return None
         return f"all {self.epoch['windows']:,} windows of epoch {self.epoch['name']} together"
@@ -226,13 +231,14 @@ class PrivacyStatement:
     def neighbors(self) -> str:
         """Description of how neighboring data sets differ in one unit."""
         zeroed = self.neighboring_relation == ZEROED_OUT
-        return "one unit is left out of its sender's statistic; who sends is public" if zeroed else _MOVED
+        moved = _MOVED if self.window is None else _MOVED_IN_WINDOW
+        return "one unit is left out of its sender's statistic; who sends is public" if zeroed else moved
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of `privacy.json`."""
         lists = {"events": list(self.events), "extended": list(self.extended)}
         content = dataclasses.asdict(self) | lists | {"covers": self.covers}
-        for name in ("masked", "extended", "epoch", "chosen", "covers", "engine"):
+        for name in ("masked", "extended", "epoch", "window", "chosen", "covers", "engine"):
             if not content[name]:
                 del content[name]
         return content

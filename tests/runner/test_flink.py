@@ -16,6 +16,7 @@ import pytest
 from dapple_dp.pipelines.run import on_flink
 from deploy.local import downloads
 from deploy.local.flink_cluster import FlinkCluster, Ports
+from tests.pipeline.beam.test_beam_windows import check_windows, models_of, streamed
 from tests.scenes import brokers, installed, lake
 from tests.scenes.conformance import REFERENCE, Conformance, needed
 from tests.scenes.faults import FaultBench
@@ -233,6 +234,17 @@ def test_a_project_with_packages_called_as_folders_of_dapple(cluster, tmp_path):
     done = subprocess.run(words, cwd=project, env=variables, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr
     assert (project / "out" / "centers.parquet").exists()
+
+
+@pytest.mark.slow
+def test_windows_of_a_stream_have_a_model_each(cluster, tmp_path, monkeypatch):
+    """`dapple_dp.beam.KMeans` on a stream. A late row counts if it is in one bundle with rows that are in time."""
+    with lake.written_keys_draw():
+        found = models_of(
+            streamed(with_late=False), tmp_path, lake.write_key(tmp_path / "key"), (*cluster.flags, "--streaming")
+        )
+    assert sorted(found) == [0, 60, 120]
+    check_windows(found, monkeypatch)
 
 
 @pytest.mark.slow

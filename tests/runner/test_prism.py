@@ -9,7 +9,8 @@ import pytest
 
 from deploy.local import downloads, processes
 from deploy.local.worker_environment import start_pool
-from tests.scenes import brokers
+from tests.pipeline.beam.test_beam_windows import check_windows, models_of, streamed
+from tests.scenes import brokers, lake
 from tests.scenes.conformance import Conformance, needed
 from tests.scenes.faults import FaultBench, children, workers
 from tests.scenes.nights import run_two_nights, two_nights
@@ -48,6 +49,15 @@ class TestPrism(Conformance):
 def test_a_new_night_goes_live_while_the_pipeline_runs(prism, tmp_path):
     """By side inputs in windows."""
     run_two_nights(two_nights(tmp_path), [*prism, "--no_pipeline_type_check", "--no_save_main_session"])
+
+
+@pytest.mark.slow
+def test_windows_of_a_stream_have_a_model_each(prism, tmp_path, monkeypatch):
+    """`dapple_dp.beam.KMeans` on a stream with late rows."""
+    with lake.written_keys_draw():
+        found = models_of(streamed(), tmp_path, lake.write_key(tmp_path / "key"), (*prism, "--streaming"))
+    assert sorted(found) == [0, 60, 120]
+    check_windows(found, monkeypatch)
 
 
 @pytest.mark.kafka

@@ -137,6 +137,7 @@ LISTED = (
     (SOURCE, "dapple_dp.transforms.tables.read", "ListShards DigestFiles"),
     (PASS, "dapple_dp.transforms.tables.read", "CheckRows"),
     (PASS, "dapple_dp.beam.rows", "ReadFn BlocksFn"),
+    (PUBLIC, "dapple_dp.beam.windows", "EachWindowFn"),
     # Rounds
     (STATISTIC, "dapple_dp.transforms.on_beam.round", "_StatisticFn"),
     (KEYED_STATISTIC, "dapple_dp.transforms.trusted_zone.sweep_cells", "_CellStatisticsFn"),

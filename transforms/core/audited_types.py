@@ -80,6 +80,7 @@ _VALUES = _types(
     ("dapple_dp.schemas.profile.plan", "ProfileLaw"),
     # References to rows and ways to turn them into arrays: their methods run on private rows, and bound these.
     ("dapple_dp.beam.rows", "RowBlock"),
+    ("dapple_dp.beam.windows", "PublicWindows"),
     ("dapple_dp.schemas.arrivals.offsets", "RecordPlace"),
     ("dapple_dp.schemas.arrivals.topic", "MessageColumns PackedColumns"),
     ("dapple_dp.schemas.clustered_fl.labeled_contract", "LabeledContract"),

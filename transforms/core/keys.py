@@ -7,7 +7,7 @@ transform, never in the job graph and never logged. A graph holds a `KeySource` 
 A stored key never draws: a second run under it would repeat the noise, and equal releases would reveal that the rows
 are equal. The key that draws is derived from the stored key, the run's id and a random nonce. A *place* names it: the
 URI of the stored key and a digest of id and nonce, which is public. A worker derives the key when it reads the stored
-one, so nothing secret is written for a run.
+one, so nothing secret is written for a run. The windows of a stream have keys that are derived from that of its run.
 """
 
 import abc
@@ -48,9 +48,22 @@ def _salt(run: str, nonce: bytes) -> bytes:
     return hashlib.sha256(encode_label("dapple: a run and its nonce", run, nonce)).digest()
 
 
-def _derived(kept: bytes, salt: bytes) -> bytes:
+def window_key(key: bytes, start: int, end: int) -> bytes:
+    """Returns the key that draws in one window of a run.
+
+    Equal sums of two windows would get equal noise under one key, and equal releases would reveal them.
+
+    Args:
+      key: of the run.
+      start: of the window, whole microseconds; no other window of the run has the same interval.
+      end: likewise.
+    """
+    return _derived(key, "dapple: key of a window", start, end)
+
+
+def _derived(key: bytes, *label: str | bytes | int) -> bytes:
     """Expands a random key by HKDF with HMAC-SHA256 to one block (RFC 5869); it reveals neither that key nor others."""
-    return hmac.new(kept, encode_label("dapple: key of a run", salt) + b"\x01", hashlib.sha256).digest()
+    return hmac.new(key, encode_label(*label) + b"\x01", hashlib.sha256).digest()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,4 +99,4 @@ class KeySource(abc.ABC):
                 f"{self.setting} must hold {KEY_BYTES} random bytes, got ones that repeat; write a new key by "
                 f"`head -c {KEY_BYTES} /dev/urandom`."
             )
-        return key if named is None else _derived(key, bytes.fromhex(named["salt"]))
+        return key if named is None else _derived(key, "dapple: key of a run", bytes.fromhex(named["salt"]))

@@ -98,8 +98,8 @@ class SumStatistics(beam.PTransform):
     Attributes:
       size: length of every vector.
 
-    Windowing: global. Cost: one shuffle of one vector per bundle; two for long vectors, since runners can't give one
-    worker those of all bundles as one element.
+    Windowing: any, with a sum a window. Cost: one shuffle of one vector per bundle; two for long vectors, since runners
+    can't give one worker those of all bundles as one element.
     """
 
     size: int

@@ -12,10 +12,12 @@ from typing import Any, ClassVar
 
 import apache_beam as beam
 import numpy as np
+from apache_beam.transforms.window import GlobalWindow
 
 from dapple_dp.schemas.core.plan import RoundPlan
 from dapple_dp.schemas.core.release import Release
-from dapple_dp.transforms.core import noise
+from dapple_dp.schemas.errors import PrivacyFlowError
+from dapple_dp.transforms.core import keys, noise
 from dapple_dp.transforms.core.keys import KeySource
 from dapple_dp.transforms.on_beam.workers import HeldKeyFn
 
@@ -29,16 +31,23 @@ class DrawFn(HeldKeyFn):
         super().__init__(key_source)
         self._plan = plan
 
-    def _draw(self, plan: RoundPlan, exact_sum: np.ndarray) -> tuple[Release, ...]:
-        return noise.draw_release(self._held_key(), plan, exact_sum)
+    def _draw(self, plan: RoundPlan, exact_sum: np.ndarray, window: Any = None) -> tuple[Release, ...]:
+        key = self._held_key()
+        if window not in (None, GlobalWindow()):
+            key = keys.window_key(key, window.start.micros, window.end.micros)
+        return noise.draw_release(key, plan, exact_sum)
 
 
 class _AddNoiseFn(DrawFn):
-    """Draws the noise of one round."""
+    """Draws the noise of one round, in each window under a key of its own."""
 
-    def process(self, exact_sum: np.ndarray) -> Iterator[tuple[Release, ...]]:
-        """Yields the releases of a sum."""
-        yield self._draw(self._plan, exact_sum)
+    def process(
+        self, exact_sum: np.ndarray, window: Any = beam.DoFn.WindowParam, pane: Any = beam.DoFn.PaneInfoParam
+    ) -> Iterator[tuple[Release, ...]]:
+        """Yields the releases of a sum; refuses a further pane of its window, which would be released again."""
+        if pane.index:
+            raise PrivacyFlowError("a window must have one sum, got a further one; let its trigger fire once.")
+        yield self._draw(self._plan, exact_sum, window)
         _LOGGER.info("released %s", self._plan.path)
 
 
@@ -58,7 +67,7 @@ class AddNoise(beam.PTransform):
       plan: must have the sensitivities of the statistic that was summed, under the masks if any.
       key_source: finds the key of the party that draws.
 
-    Windowing: global. Cost: no shuffle, one element, or one per run.
+    Windowing: any of one pane; keyed sums are in the global window. Cost: no shuffle, one element a window or run.
     """
 
     plan: RoundPlan | dict[int, RoundPlan]

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsSingleton
-from apache_beam.transforms.window import GlobalWindow
+from apache_beam.transforms.window import BoundedWindow
 from apache_beam.utils.windowed_value import WindowedValue
 from numpy.typing import NDArray
 
@@ -97,7 +97,7 @@ class Central:
 
 
 class _StatisticFn(LeanFn):
-    """Adds up the statistic of shards."""
+    """Adds up the statistic of the shards of each window."""
 
     def __init__(self, reader: RowReader, round_: Round):
         self._reader = reader
@@ -109,23 +109,23 @@ class _StatisticFn(LeanFn):
 
     def start_bundle(self) -> None:
         """Starts without shards."""
-        self._waiting: list[Any] = []
+        self._waiting: dict[BoundedWindow, list[Any]] = {}
+        self._states: dict[BoundedWindow, Any] = {}
 
-    def process(self, shard: Any, state: Any) -> Iterator[np.ndarray]:
-        """Yields an int64 vector once there are enough shards for all threads."""
-        self._waiting.append(shard)
-        self._state = state
-        if len(self._waiting) > _SHARDS_PER_CORE * self._reader.cores:
-            yield self._summed()
+    def process(self, shard: Any, state: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[np.ndarray]:
+        """Yields an int64 vector once there are enough shards of a window for all threads."""
+        self._waiting.setdefault(window, []).append(shard)
+        self._states[window] = state
+        if len(self._waiting[window]) > _SHARDS_PER_CORE * self._reader.cores:
+            yield self._summed(window)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        """Yields a vector for the remaining shards."""
-        if self._waiting:
-            yield WindowedValue(self._summed(), GlobalWindow().max_timestamp(), (GlobalWindow(),))
+        """Yields a vector for the remaining shards of each window."""
+        for window in list(self._waiting):
+            yield WindowedValue(self._summed(window), window.max_timestamp(), (window,))
 
-    def _summed(self) -> np.ndarray:
-        waiting, self._waiting = self._waiting, []
-        return self._reader.sums(waiting, self._round, self._state)
+    def _summed(self, window: BoundedWindow) -> np.ndarray:
+        return self._reader.sums(self._waiting.pop(window), self._round, self._states[window])
 
 
 class ServerFn(LeanFn):
@@ -148,8 +148,8 @@ class PrivateRound(beam.PTransform):
       state: PCollection of one element, the broadcast: public data and releases only.
       aggregation: adds up the statistics and draws the noise.
 
-    Windowing: global. Privacy: the state gains the releases of `round.plan` and nothing else from the shards.
-    Cost: that of the aggregation.
+    Windowing: any that the noise stage takes. Privacy: the state of a window gains the releases of `round.plan` and
+    nothing else from its shards. Cost: that of the aggregation.
     """
 
     round: Round
@@ -171,8 +171,8 @@ class RunRounds(beam.PTransform):
       state: PCollection of one element, the state before the first round: public data and releases only.
       aggregation: adds up the statistics and draws the noise.
 
-    Windowing: global. Privacy: the releases of the rounds' plans, composed. Cost: one pass over the needed
-    columns and one small shuffle per round.
+    Windowing: that of a round. Privacy: the releases of the rounds' plans, composed, in each window. Cost: one pass
+    over the needed columns and one small shuffle per round.
     """
 
     rounds: tuple[Round, ...]

@@ -271,8 +271,7 @@ def _privacy_loss(planned: PlannedFit, stated: PrivacyStatement) -> dict[str, An
 
 def _composed(stated: PrivacyStatement) -> str:
     """Describes the releases that epsilon covers."""
-    covers = stated.covers
-    return "all releases" if covers is None else f"all releases of {covers}, not of this window alone,"
+    return "all releases" if stated.epoch is None else f"all releases of {stated.covers}, not of this window alone,"
 
 
 def _model(planned: PlannedFit, stated: PrivacyStatement) -> dict[str, Any]:
@@ -290,7 +289,7 @@ def _model(planned: PlannedFit, stated: PrivacyStatement) -> dict[str, Any]:
         actors=who,
         release=f"{_one_of(stated)}, published once.{follows} {repeated(planned.config.ledger, schedule)}",
         source="One snapshot of the data, read by one run."
-        if stated.epoch is None
+        if stated.epoch is None and stated.window is None
         else "Rows of one window; further windows follow.",
     )
 

@@ -100,7 +100,7 @@ def _slack(plan: PrivacyPlan) -> list[tuple[str, str]]:
 
 def _label(view: FitView, remaining: Remaining | None) -> PrivacyLabel:
     plan, config, statement = view.planned.plan, view.planned.config, view.result.privacy
-    asked, covers = config.privacy, statement.covers
+    asked, covers, alone = config.privacy, statement.covers, statement.epoch is None
     spent = f"{plan.epsilon:.6g} spent of {asked.epsilon:.6g} asked for"
     together = "" if covers is None else f" This holds for {covers}."
     return PrivacyLabel(
@@ -110,7 +110,7 @@ def _label(view: FitView, remaining: Remaining | None) -> PrivacyLabel:
         pairs=(
             ("Privacy unit", f"{plan.unit}: {view.unit.whole}"),
             ("Neighboring data sets", statement.neighbors),
-            ("Budget of this run", spent) if covers is None else (f"Budget of {covers}", f"{spent}, charged once"),
+            ("Budget of this run", spent) if alone else (f"Budget of {covers}", f"{spent}, charged once"),
             *_slack(plan),
             ("Trust", f"{statement.trust}: {statement.actors}"),
             *(() if statement.ran is None else (("Engine", statement.ran),)),
@@ -356,8 +356,8 @@ def _reading(view: FitView) -> Section:
 
 def _again(view: FitView) -> str:
     """Words on what costs more of the budget."""
-    covers = view.result.privacy.covers
-    return "running again on the same data does" if covers is None else f"the budget of {covers} is charged once"
+    stated, usual = view.result.privacy, "running again on the same data does"
+    return usual if stated.epoch is None else f"the budget of {stated.covers} is charged once"
 
 
 _ASSIGN = """# assign.yaml, beside the folder of this report

@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 import warnings
-from types import SimpleNamespace
 
 import apache_beam as beam
 import numpy as np
@@ -20,7 +19,6 @@ import pytest
 from apache_beam.internal import pickler
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
-from apache_beam.testing import test_stream
 from apache_beam.utils import proto_utils
 
 from dapple_dp import DPKMeans, PrivacyWarning
@@ -245,11 +243,11 @@ def blocks_of(transform, made):
     """Blocks as one worker makes them."""
     contract = transform._planned.contract
     read, put = rows.ReadFn(contract), rows.BlocksFn(contract)
-    found = [each for element in made for each in read.process(element)]
+    found = [each for element in made for each in read.process(element, beam.window.GlobalWindow())]
     if contract.by_client:
         found = [(client, [points for other, points in found if other == client]) for client in dict(found)]
     put.start_bundle()
-    whole = [block for each in found for block in put.process(each)]
+    whole = [block for each in found for block in put.process(each, beam.window.GlobalWindow())]
     return [*whole, *(each.value for each in put.finish_bundle())], rows.BlockSums(contract)
 
 
@@ -360,32 +358,9 @@ class Name(str):
 def test_ids_that_are_equal_are_one_client(one, other):
     transform = KMeans(3, **BOUNDED, unit="client", client_rows=5)
     read = rows.ReadFn(transform._planned.contract)
-    (left, _), (right, _) = (next(read.process((each, batch(POINTS[:2])))) for each in (one, other))
+    wide = beam.window.GlobalWindow()
+    (left, _), (right, _) = (next(read.process((each, batch(POINTS[:2])), wide)) for each in (one, other))
     assert (type(left), left) == (type(right), right)
-
-
-def windowed(pipeline):
-    return pipeline | beam.Create(elements(POINTS)) | beam.WindowInto(beam.window.FixedWindows(60))
-
-
-def triggered(pipeline):
-    early = beam.trigger.Repeatedly(beam.trigger.AfterCount(1))
-    mode = beam.trigger.AccumulationMode.ACCUMULATING
-    return (
-        pipeline
-        | beam.Create(elements(POINTS))
-        | beam.WindowInto(beam.window.GlobalWindows(), trigger=early, accumulation_mode=mode)
-    )
-
-
-def unbounded(pipeline):
-    return pipeline | test_stream.TestStream().add_elements(elements(POINTS)).advance_watermark_to_infinity()
-
-
-@pytest.mark.parametrize("made", [windowed, triggered, unbounded])
-def test_rows_of_several_panes_are_refused(made):
-    with pytest.raises(ConfigError, match="rows must be bounded and in the global window with its default trigger"):
-        made(beam.Pipeline(options=beam_options(()))) | KMeans(3, **BOUNDED)
 
 
 def test_more_rounds_than_flink_can_plan_are_refused():
@@ -406,11 +381,17 @@ def test_too_little_memory_is_said_without_the_number_of_rows(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "option", [("--template_location=gs://bucket/graph",), ("--output_executable_path=graph.jar",)]
+    "option",
+    [
+        "--template_location=gs://bucket/graph",
+        "--output_executable_path=graph.jar",
+        "--update",
+        "--create_from_snapshot=night",
+    ],
 )
-def test_graphs_that_are_saved_are_refused(option):
-    pipeline = beam.Pipeline(options=beam.options.pipeline_options.PipelineOptions(option))
-    with pytest.raises(ConfigError, match="would repeat its noise"):
+def test_graphs_that_are_saved_or_go_on_with_an_earlier_run_are_refused(option):
+    pipeline = beam.Pipeline(options=beam.options.pipeline_options.PipelineOptions([option]))
+    with pytest.raises(ConfigError, match="must be left out, since a saved graph would repeat its noise"):
         pipeline | beam.Create(elements(POINTS)) | KMeans(3, **BOUNDED)
 
 
@@ -574,14 +555,15 @@ def louder(self, found):
     )
     rounds = (self.planned.rounds[0]._replace(plan=quiet), *self.planned.rounds[1:])
     return honest(
-        SimpleNamespace(planned=dataclasses.replace(self.planned, rounds=rounds), key_source=self.key_source), found
+        kmeans._PrivateRounds(planned=dataclasses.replace(self.planned, rounds=rounds), key_source=self.key_source),
+        found,
     )
 
 
 def shorter(self, found):
     """A round left out."""
     planned = dataclasses.replace(self.planned, rounds=self.planned.rounds[:-1])
-    return honest(SimpleNamespace(planned=planned, key_source=self.key_source), found)
+    return honest(kmeans._PrivateRounds(planned=planned, key_source=self.key_source), found)
 
 
 honest = kmeans._PrivateRounds.expand

@@ -26,3 +26,5 @@ def test_the_page_runs(tmp_path):
     assert "unit       record" in done.stdout
     assert len(re.findall(r"^dp_lloyd/\S+$", done.stdout, re.MULTILINE)) == 6
     assert (tmp_path / "model/report.html").exists()
+    assert ", the window 1970-01-01T03:00:00Z to 1970-01-01T04:00:00Z, and all windows" in done.stdout
+    assert len(list(tmp_path.glob("hour-*/report.html"))) == 4

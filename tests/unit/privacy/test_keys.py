@@ -106,6 +106,16 @@ def test_a_key_of_a_run_is_one_block_of_hkdf_under_the_kept_key(uri):
     assert key_files.read_key(place) == HKDFExpand(SHA256(), 32, info).derive(kept)
 
 
+def test_the_key_of_a_window_is_its_own_and_that_of_no_run():
+    kept = bytes(range(32))
+    found = {keys.window_key(kept, *interval) for interval in ((0, 60), (60, 120), (0, 120), (-60, 0))}
+    assert len(found | {kept}) == 5
+    info = keys.encode_label("dapple: key of a window", 0, 60)
+    assert keys.window_key(kept, 0, 60) == HKDFExpand(SHA256(), 32, info).derive(kept)
+    assert {len(each) for each in found} == {32}
+    assert keys.window_key(bytes(32), 0, 60) not in found
+
+
 def test_a_pickled_stage_finds_its_key_in_a_process_that_has_imported_nothing(uri):
     key_files.create_key(uri)
     stage = noise_stage._AddNoiseFn("plan", key_files.KeyFile(uri))

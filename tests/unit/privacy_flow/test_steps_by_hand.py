@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from apache_beam.transforms.sideinputs import default_window_mapping_fn
+from apache_beam.transforms.window import FixedWindows
 
 from dapple_dp.schemas.core.plan import Mechanism, PrivacyUnit
 from dapple_dp.schemas.errors import PrivacyFlowError
@@ -193,6 +195,19 @@ def test_objects_of_beam_have_these_attributes_and_no_others(name, attributes):
     assert stranger(found) is None
     vars(found)["process"] = 1
     assert stranger(found) == f"one of {module}:{kind} with an attribute that its type does not declare"
+
+
+def test_windows_of_side_inputs_are_found_by_beam_alone():
+    class OwnWindows(FixedWindows):
+        pass
+
+    mapping = default_window_mapping_fn(FixedWindows(60))
+    assert stranger(mapping) is None
+    assert "OwnWindows, which is no audited type" in stranger(default_window_mapping_fn(OwnWindows(60)))
+    elsewhere = types.FunctionType(mapping.__code__, {"list": print}, "mapping", None, mapping.__closure__)
+    other = types.FunctionType((lambda window: window).__code__, mapping.__globals__)
+    for function in (elsewhere, other):
+        assert stranger(function).endswith("which is not audited")
 
 
 # Steps.

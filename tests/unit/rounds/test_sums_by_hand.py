@@ -6,6 +6,7 @@ import apache_beam as beam
 import numpy as np
 import pytest
 from apache_beam.testing.util import assert_that
+from apache_beam.transforms.window import GlobalWindow, IntervalWindow
 
 from dapple_dp.schemas.errors import PrivacyFlowError
 from dapple_dp.transforms.on_beam import exact_sums, round
@@ -86,10 +87,30 @@ def test_shards_are_added_up_a_few_at_a_time_and_none_is_left(monkeypatch):
     assert started == [True]
     for numbers, whole in [(range(4), []), (range(5), [[0, 1, 2, 3, 4]]), (range(6), [[0, 1, 2, 3, 4]]), ((), [])]:
         function.start_bundle()
-        assert [found for number in numbers for found in function.process(number, f"state {number}")] == whole
+        assert [
+            found for number in numbers for found in function.process(number, f"state {number}", GlobalWindow())
+        ] == whole
         left = list(numbers)[5 * len(whole) :]
         assert [each.value for each in function.finish_bundle()] == ([left] if left else [])
     assert asked == [("round", f"state {last}") for last in (3, 4, 4, 5)]
+
+
+def test_shards_of_windows_are_added_up_apart_with_the_state_of_their_window(monkeypatch):
+    monkeypatch.setattr(round, "_SHARDS_PER_CORE", 2)
+    reader = types.SimpleNamespace(cores=1, sums=lambda shards, _, state: (list(shards), state))
+    function = round._StatisticFn(reader, "round")
+    function.start_bundle()
+    windows = [IntervalWindow(start, start + 60) for start in (0, 60)]
+    whole = [
+        found
+        for number in range(7)
+        for found in function.process(number, f"state of {number % 2}", windows[number % 2])
+    ]
+    assert whole == [([0, 2, 4], "state of 0"), ([1, 3, 5], "state of 1")]
+    (left,) = function.finish_bundle()
+    assert (left.value, left.windows) == (([6], "state of 0"), (windows[0],))
+    assert left.timestamp == windows[0].max_timestamp()
+    assert list(function.finish_bundle()) == []
 
 
 def _is(found, expected):

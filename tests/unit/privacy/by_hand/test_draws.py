@@ -12,12 +12,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from apache_beam.transforms.window import GlobalWindow, IntervalWindow
+from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, PaneInfo, PaneInfoTiming
 
 from dapple_dp.schemas.core.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
-from dapple_dp.schemas.errors import ProtocolError
+from dapple_dp.schemas.errors import PrivacyFlowError, ProtocolError
 from dapple_dp.schemas.masked.exchange import MaskedSum
 from dapple_dp.schemas.privacy.noise_shares import ShareLaw
-from dapple_dp.transforms.core import noise
+from dapple_dp.transforms.core import keys, noise
 from dapple_dp.transforms.core.discretization import log_delta
 from dapple_dp.transforms.core.keystream import KeyStream, encode_label, first_accepted
 from dapple_dp.transforms.core.noise import discrete_gaussian, discrete_laplace, draw_release
@@ -237,7 +239,7 @@ def test_every_dofn_of_the_stage_draws_what_the_one_place_draws(key_source):
     plan, exact = round_of(plan_of()), np.arange(6, dtype=np.int64)
     other = dataclasses.replace(plan, path="test/other")
     truth = draw_release(KEY, plan, exact)
-    (found,) = _drawn(noise_stage._AddNoiseFn(plan, key_source), exact)
+    (found,) = _drawn(noise_stage._AddNoiseFn(plan, key_source), exact, GlobalWindow(), PANE_INFO_UNKNOWN)
     np.testing.assert_array_equal(found[0].values, truth[0].values)
     ((number, found),) = _drawn(noise_stage._AddKeyedNoiseFn({3: plan, 4: other}, key_source), (4, exact))
     assert number == 4
@@ -249,6 +251,30 @@ def test_every_dofn_of_the_stage_draws_what_the_one_place_draws(key_source):
     (further,) = _drawn(noise_stages._AddFurtherNoiseFn(plan, key_source), truth)
     again = noise_stages.further_noised(functools.partial(draw_release, KEY), plan, truth)
     np.testing.assert_array_equal(further[0].values, again[0].values)
+
+
+def test_equal_sums_of_windows_get_noise_of_their_own(key_source):
+    """Equal releases would reveal that two windows are equal, and a window that is wider has another name."""
+    plan, exact = round_of(plan_of()), np.arange(6, dtype=np.int64)
+    windows = [IntervalWindow(0, 60), IntervalWindow(60, 120), IntervalWindow(0, 120), IntervalWindow(30, 120)]
+    seen = {draw_release(KEY, plan, exact)[0].values.tobytes()}
+    for window in windows:
+        function = noise_stage._AddNoiseFn(plan, key_source)
+        (found,) = _drawn(function, exact, window, PANE_INFO_UNKNOWN)
+        drawing = keys.window_key(KEY, window.start.micros, window.end.micros)
+        assert found[0].values.tobytes() == draw_release(drawing, plan, exact)[0].values.tobytes()
+        ((again, *_),) = function.process(exact, window, PANE_INFO_UNKNOWN)
+        np.testing.assert_array_equal(again.values, found[0].values)
+        seen.add(found[0].values.tobytes())
+    assert len(seen) == 5
+
+
+def test_a_further_pane_of_a_window_is_not_released(key_source):
+    function = noise_stage._AddNoiseFn(round_of(plan_of()), key_source)
+    function.setup()
+    late = PaneInfo(False, True, PaneInfoTiming.LATE, 1, 1)
+    with pytest.raises(PrivacyFlowError, match="a window must have one sum, got a further one"):
+        list(function.process(np.arange(6, dtype=np.int64), IntervalWindow(0, 60), late))
 
 
 def test_every_sender_gets_a_share_of_its_own_by_how_many_are_listed(key_source):
