@@ -25,22 +25,22 @@ N_FEATURES, N_CLUSTERS, FILE_ROWS, SPREAD = 20, 10, 250_000, 3.0
 WAYS = {"kept between rounds": (), "read again in every round": ("--cache_megabytes", "0")}
 
 
-def lake_of(data: Path, n_rows: int) -> Path:
+def lake_of(data: Path, n_rows: int, n_features: int = N_FEATURES, file_rows: int = FILE_ROWS) -> Path:
     """A lake with a job of 11 rounds; files that a smaller one has are linked, and each is written once."""
-    lake, means = data / f"scale-{n_rows}", np.random.default_rng(0).uniform(0.0, 1.0, (N_CLUSTERS, N_FEATURES))
+    lake, means = data / f"scale-{n_rows}", np.random.default_rng(0).uniform(0.0, 1.0, (N_CLUSTERS, n_features))
     (lake / "clients").mkdir(parents=True, exist_ok=True)
     (data / "files").mkdir(exist_ok=True)
-    for index in range(n_rows // FILE_ROWS):
+    for index in range(n_rows // file_rows):
         file = data / "files" / f"part-{index:04d}.parquet"
         if not file.exists():
             rng = np.random.default_rng([1, index])
-            rows = rng.standard_normal((FILE_ROWS, N_FEATURES), np.float32)
-            rows += means.astype(np.float32)[rng.integers(0, N_CLUSTERS, FILE_ROWS)] * np.float32(SPREAD)
+            rows = rng.standard_normal((file_rows, n_features), np.float32)
+            rows += means.astype(np.float32)[rng.integers(0, N_CLUSTERS, file_rows)] * np.float32(SPREAD)
             pq.write_table(mixture.table(rows), file, compression="none", use_dictionary=False)
         if not (lake / "clients" / file.name).exists():
             os.link(file, lake / "clients" / file.name)
     rng = np.random.default_rng(2)
-    server = SPREAD * np.repeat(means, 20, axis=0) + rng.normal(size=(20 * N_CLUSTERS, N_FEATURES))
+    server = SPREAD * np.repeat(means, 20, axis=0) + rng.normal(size=(20 * N_CLUSTERS, n_features))
     pq.write_table(mixture.table(server), lake / "server.parquet")
     (lake / "engine.yaml").write_text(json.dumps(mixture.config(lake, "record", 1.0, lloyd=LLOYD)))
     return lake

@@ -217,8 +217,15 @@ FAULTS = (
     Fault(
         "stores: an object that took the place of another one is read on",
         "transforms/files/places/amazon.py",
-        ', "if_match": self._tag}',
-        "}",
+        '        options |= {"if_match": self._tag}',
+        "        pass",
+        "tests/unit/files/test_amazon_store.py",
+    ),
+    Fault(
+        "stores: an object without a tag may change while it is read",
+        "transforms/files/places/amazon.py",
+        "fixed=whole or bool(self._tag)",
+        "fixed=True",
         "tests/unit/files/test_amazon_store.py",
     ),
     Fault(

@@ -1,4 +1,4 @@
-"""Flink, Beam's Flink job server, Prism and Kafka, fetched by pip, Maven and Go into a folder that git ignores."""
+"""Flink, its job server by Beam, Prism, Kafka and an S3 server, fetched by pip, Maven and Go into an ignored folder."""
 
 import contextlib
 import hashlib
@@ -35,6 +35,8 @@ _KAFKA_GROUP, _KAFKA, _KAFKA_VERSION = "org.apache.kafka", "kafka_2.13", "3.9.1"
 _KAFKA_DIGEST = "ad2f78e4b212c14ec3a59e095eb8ef39d59fdae100d3eb13074fb0e4ab481bae"
 _PRISM_VERSION = "2.77.0"
 _PRISM = f"github.com/apache/beam/sdks/v2/go/cmd/prism@v{_PRISM_VERSION}"
+_S3_VERSION = "1.8.0"
+_S3 = f"github.com/versity/versitygw/cmd/versitygw@v{_S3_VERSION}"
 _MAIN_CLASS = "org.apache.beam.runners.flink.FlinkJobServerDriver"
 _TIMEOUT = 2400.0
 """Seconds for a client of a registry; Prism is compiled as well, which takes two busy cores a quarter of an hour."""
@@ -187,11 +189,25 @@ def prism_binary() -> pathlib.Path:
     Raises:
       UnavailableError: without Go, or if the sources cannot be fetched.
     """
-    binary = CACHE / f"prism-{_PRISM_VERSION}" / "prism"
+    return _built("prism", _PRISM_VERSION, _PRISM)
+
+
+def s3_server() -> pathlib.Path:
+    """The gateway versitygw, which serves folders as buckets of S3, built by Go.
+
+    Raises:
+      UnavailableError: without Go, or if the sources cannot be fetched.
+    """
+    return _built("versitygw", _S3_VERSION, _S3)
+
+
+def _built(name: str, version: str, package: str) -> pathlib.Path:
+    """A command that Go builds."""
+    binary = CACHE / f"{name}-{version}" / name
     if not binary.exists():
-        go = _need("go", "Prism needs Go")
+        go = _need("go", f"{name} needs Go")
         with _new_folder(binary.parent) as folder:
-            _run([go, "install", _PRISM], "Prism", GOBIN=str(folder))
+            _run([go, "install", package], name, GOBIN=str(folder))
     return binary
 
 

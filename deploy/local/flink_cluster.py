@@ -225,10 +225,11 @@ class FlinkCluster:
             "classloader.resolve-order": "parent-first",
             "heartbeat.interval": 2000,
             "heartbeat.timeout": 10000,
+            # With a TaskManager go results of earlier rounds, and each that is missed costs a restart.
             "restart-strategy.type": "fixed-delay",
-            "restart-strategy.fixed-delay.attempts": 2,
+            "restart-strategy.fixed-delay.attempts": 5,
             "restart-strategy.fixed-delay.delay": f"{_RESTART_SECONDS} s",
-            # A job that lost slots for good fails after some two minutes, not after twenty.
+            # A job that lost slots for good fails after some four minutes, not after an hour.
             "slot.request.timeout": _SLOT_SECONDS * 1000,
             "io.tmp.dirs": str(self.folder / "tmp"),
         }

@@ -39,6 +39,7 @@ class Throttle:
       every: one in this many requests is refused; 0 for none.
       refused: how many were.
       cut: of so many objects that are asked for next, half is sent.
+      tagged: whether answers say the tags of objects, as Amazon does.
       asked: all requests so far.
       before: called before each answer; None for nothing.
     """
@@ -47,6 +48,7 @@ class Throttle:
         self.every = 0
         self.refused = 0
         self.cut = 0
+        self.tagged = True
         self.asked: list[Asked] = []
         self.before: Callable[[], Any] | None = None
         self._app = app
@@ -62,7 +64,13 @@ class Throttle:
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             start_response("503 Slow Down", [("Content-Type", "text/xml"), ("Content-Length", str(len(_SLOW_DOWN)))])
             return [_SLOW_DOWN]
-        answer = self._app(environ, start_response)
+
+        def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
+            return start_response(
+                status, [each for each in headers if self.tagged or each[0].lower() != "etag"], *error
+            )
+
+        answer = self._app(environ, start)
         if self.cut and self.asked[-1].method == "GET":
             self.cut -= 1
             content = b"".join(answer)

@@ -51,7 +51,7 @@ def store(served, monkeypatch):
     beam_options([])
     served.asked.clear()
     yield served
-    served.cut, served.before = 0, None
+    served.cut, served.before, served.tagged = 0, None, True
 
 
 @pytest.fixture
@@ -268,6 +268,19 @@ def test_a_large_object_is_read_in_parts(store, monkeypatch):
             file.seek(start)
             assert file.read(length) == content[start : None if length < 0 else start + length]
         assert file.seek(-1, io.SEEK_END) == len(content) - 1
+
+
+def test_a_large_object_without_a_tag_is_read_in_parts_and_looked_at_again(store, monkeypatch):
+    """A gateway to a disk has none for a file that was not written through it."""
+    monkeypatch.setattr(amazon, "_END_BYTES", 1 << 16)
+    path, store.tagged = put("untagged.parquet", plain(1.0, 20_000)), False
+    shard = shard_of(path)
+    assert set(read_columns(shard, {"x": pa.float64()})["x"].to_pylist()) == {1.0}
+    with (
+        pytest.raises(InputError, match="change"),
+        file_seal.open_sealed(shard.file, shard.seal, shard.path),
+    ):
+        put("untagged.parquet", plain(2.0, 30_000))
 
 
 def texts(value: str, n_rows: int, **options) -> bytes:

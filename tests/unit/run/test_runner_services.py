@@ -52,7 +52,12 @@ def test_a_missing_runner_may_be_missing_or_not(monkeypatch, without, outcome):
 
 @pytest.mark.parametrize(
     ("fetch", "name"),
-    [(downloads.flink_home, "java"), (downloads.flink_runner, "mvn"), (downloads.prism_binary, "go")],
+    [
+        (downloads.flink_home, "java"),
+        (downloads.flink_runner, "mvn"),
+        (downloads.prism_binary, "go"),
+        (downloads.s3_server, "go"),
+    ],
 )
 def test_a_missing_tool_is_named(cache, fetch, name):
     with pytest.raises(downloads.UnavailableError, match=f"there is no `{name}` on PATH"):

@@ -151,7 +151,9 @@ def open_object(path: str) -> OpenedFile:
 
 
 class _Object(io.RawIOBase):
-    """An object as it was when it was opened; later requests ask for that version and no other.
+    """An object as it was when it was opened; later requests ask for that version and no other, if it has a tag.
+
+    Amazon's objects have one. Gateways to a disk may have none for files that weren't written through them.
 
     Args:
       path: of the object.
@@ -166,7 +168,7 @@ class _Object(io.RawIOBase):
         """Returns the opened object and its state."""
         whole = len(self._end) == self._state.size
         source = pa.BufferReader(self._end) if whole else io.BufferedReader(self, _READ_AHEAD)
-        return OpenedFile(source, self._state, fixed=True)
+        return OpenedFile(source, self._state, fixed=whole or bool(self._tag))
 
     def readable(self) -> bool:
         return True
@@ -193,7 +195,9 @@ class _Object(io.RawIOBase):
     def _part(self, start: int, end: int) -> bytes:
         import obstore
 
-        options: Any = {"range": (start, end), "if_match": self._tag}
+        options: Any = {"range": (start, end)}
+        if self._tag:
+            options |= {"if_match": self._tag}
         part = _ask(
             self._path, "GetObject", lambda store, name: bytes(obstore.get(store, name, options=options).bytes())
         )
