@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dapple_dp.schemas.core.block import ClientBlock
-from dapple_dp.schemas.kmeans.fit_config import FitConfig, validated
+from dapple_dp.schemas.kmeans.fit_config import of_kind
 from dapple_dp.schemas.kmeans.recurring.remembered import Memory
+from dapple_dp.schemas.kmeans.windows_config import WindowsFit
 from dapple_dp.transforms.core import accounting, loop
 from dapple_dp.transforms.core.round import measure
 from dapple_dp.transforms.kmeans.protocols import protocol_of
@@ -41,19 +42,20 @@ class Setting:
         noise = rng.normal(0.0, self.spread, (size, self.n_features))
         return np.asarray(means[rng.integers(0, len(means), size)] + noise)
 
-    def config(self, **more: Any) -> FitConfig:
-        """The job; no file of it is read."""
+    def window(self, **more: Any) -> WindowsFit:
+        """The job of a window; no file of it is read."""
         names = [f"x{index}" for index in range(self.n_features)]
-        return validated(
+        return of_kind(
+            WindowsFit,
             {
-                "algorithm": "dp_lloyd",
+                "algorithm": "windows",
                 "data": {"path": "none", "features": names, "name": "windows"},
                 "n_clusters": self.n_clusters,
                 "privacy": {"unit": "record", "epsilon": EPSILON, "delta": DELTA},
                 "dp_lloyd": {"domain": list(self.domain), "steps": 1},
                 "ledger": "none.sqlite",
             }
-            | more
+            | more,
         )
 
 
@@ -65,7 +67,7 @@ class Stream:
         epoch = epoch | {"window": "2026-01-01"} | settings.pop("epoch", {})
         epoch = {name: value for name, value in epoch.items() if value is not None}
         more = {"epoch": epoch, "recurring": {"previous": "none", "memory": LENGTH}}
-        self._config = setting.config(algorithm="windows", **more, **settings)
+        self._config = setting.window(**more, **settings)
         self._centers, self._blocks = start, list[ClientBlock]()
         self.memory: Memory | None = None
         self.own_exact = np.zeros(0, dtype=np.int64)

@@ -31,7 +31,7 @@ from dapple_dp.transforms.kmeans.protocols import PROTOCOLS, protocol_of
 
 RUNS = 200
 FROM_SERVER: dict[str, Any] = kinds.SERVER | {"lloyd": {"steps": 2}}
-MORE: dict[Algorithm, dict[str, Any]] = {
+MORE: dict[str, dict[str, Any]] = {
     **{algorithm: {} for algorithm in PROTOCOLS},
     Algorithm.FEDDP_KMEANS: kinds.SERVER,
     Algorithm.SERVER_KMEANSPP: FROM_SERVER,
@@ -43,7 +43,7 @@ JOBS: dict[str, Callable[[str, int], Found]] = {
     **{str(name): partial(kinds.of_fit, str(name), more) for name, more in MORE.items()},
     str(Algorithm.CENTRAL_TREE): kinds.of_trees,
     str(Algorithm.SPHERICAL): kinds.of_directions,
-    str(Algorithm.WINDOWS): lambda unit, seed: kinds.of_windows(seed, unit=unit),
+    "windows": lambda unit, seed: kinds.of_windows(seed, unit=unit),
     "topics": partial(kinds.of_directions, topics=True),
 }
 """Every algorithm of `fit`, and `topics`: a run by privacy unit and seed. `auto` becomes one of them."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pydantic
+from pydantic import Field
 from pydantic.fields import FieldInfo
 
 from dapple_dp import DPKMeans, PrivateScaler
@@ -19,6 +20,8 @@ from dapple_dp.schemas.clustered_fl.config import ClusteredFLConfig
 from dapple_dp.schemas.kmeans.fit_config import FITS
 from dapple_dp.schemas.kmeans.jobs.model_job import PrepareConfig
 from dapple_dp.schemas.kmeans.jobs.pooled_config import PooledFitConfig
+from dapple_dp.schemas.kmeans.jobs.stream_config import StreamOptions
+from dapple_dp.schemas.kmeans.windows_config import WindowsFit
 from dapple_dp.schemas.masked.config import AggregateConfig
 from dapple_dp.schemas.profile.config import ProfileConfig
 from dapple_dp.schemas.reports.config import DecodeConfig, EncodeConfig, ShuffleConfig
@@ -36,8 +39,14 @@ def _any_of(kind: Model) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
+_STREAM = pydantic.create_model(
+    "Stream",
+    stream=(StreamOptions, Field(description="a section with start, name, column, first and windows")),
+    state=(str | None, WindowsFit.model_fields["state"]),
+)
 JOBS: Mapping[str, Model] = {f"fit with {_any_of(kind)}": kind for kind in dict.fromkeys(FITS.values())} | {
     "fit without privacy": PooledFitConfig,
+    "stream, beside those of dp_lloyd": _STREAM,
     "prepare": PrepareConfig,
     "assign": AssignConfig,
     "evaluate": EvaluateConfig,

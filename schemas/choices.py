@@ -58,7 +58,6 @@ class Algorithm(Choice):
     DP_LLOYD = "dp_lloyd"
     DP_MEDIANS = "dp_medians", Tier.EXPERIMENTAL
     CENTRAL_TREE = "central_tree"
-    WINDOWS = "windows"
     SPHERICAL = "spherical"
 
 

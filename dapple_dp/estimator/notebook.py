@@ -91,7 +91,7 @@ class PlanTable:
         expected = Expected.in_memory(config, n_units, width, server)
         unit = expected.unit_word
         return cls(
-            rows=tuple(at_epsilons(expected, given, in_stream=False)),
+            rows=tuple(at_epsilons(expected, given)),
             title=f"{expected.config.algorithm}, {plural(config.max_clusters, 'cluster')} of {n_units:,} {unit}",
             unit=unit,
             simulated_on="made-up clusters inside the bounds" if server is None else "server_data",

@@ -24,7 +24,7 @@ from dapple_dp.pipelines.run.stores import check_local
 from dapple_dp.pipelines.tables.client_staging import staged_by_client
 from dapple_dp.pipelines.tables.features import with_features
 from dapple_dp.pipelines.tables.resources import worker_limits
-from dapple_dp.schemas.choices import Algorithm, Runner, Trust
+from dapple_dp.schemas.choices import Runner, Trust
 from dapple_dp.schemas.core.plan import PrivacyUnit, Zone
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import FitConfig, load_config
@@ -206,7 +206,6 @@ def _check_in_process(config: FitConfig, output: str) -> None:
     asked = {
         f"trust: {config.trust}": config.trust is not Trust.CENTRAL,
         "recurring": config.recurring is not None,
-        f"algorithm: {config.algorithm}": config.algorithm is Algorithm.WINDOWS,
     }
     for name, is_asked in asked.items():
         if is_asked:

@@ -147,10 +147,10 @@ class Expected:
         stddev = self.simulated.model.size_stddev
         return None if np.isnan(stddev) else stddev
 
-    def charge(self, *, in_stream: bool) -> Charge:
-        """Charge of the run, or of the next window if it is `in_stream`."""
+    def charge(self) -> Charge:
+        """Charge of the run, or of the next window of a stream."""
         fit, config = self.fit, self.config
-        if in_stream and isinstance(config, WindowsFit):
+        if isinstance(config, WindowsFit):
             config = _next_window(config)
         return charge_of(statement_of(config, fit.plan, fit.chosen), config.data, "fit", fit.plan.rounds)
 
@@ -277,28 +277,27 @@ def _ends(encoder: Encoder | None, box: Box | None, n_features: int) -> tuple[_E
     return np.where(known, shown[0], -np.inf), np.where(known, shown[1], np.inf), scale
 
 
-def at_epsilons(expected: Expected, epsilons: Sequence[float], *, in_stream: bool) -> list[dict[str, Any]]:
+def at_epsilons(expected: Expected, epsilons: Sequence[float]) -> list[dict[str, Any]]:
     """Compares the same job at other epsilons, ascending: spending, cost, and room in the ledger.
 
     Args:
       expected: the job, simulated.
       epsilons: epsilons, each > 0.
-      in_stream: whether the job is the next window of a stream.
 
     Returns:
       A record for each epsilon; with the sentence `refused` if the lattice can't hold the noise. `odds` is the largest
       probability of a right guess by someone who gives even odds to a unit's presence and knows all others.
     """
-    return [_at(expected, epsilon, in_stream=in_stream) for epsilon in sorted(set(epsilons))]
+    return [_at(expected, epsilon) for epsilon in sorted(set(epsilons))]
 
 
-def _at(expected: Expected, epsilon: float, *, in_stream: bool) -> dict[str, Any]:
+def _at(expected: Expected, epsilon: float) -> dict[str, Any]:
     try:
         other = expected.at(epsilon)
     except ConfigError as error:
         return {"epsilon": epsilon, "refused": str(error)}
     ledger = other.config.ledger
-    budget = None if ledger is None else Budget.of(ledger, other.charge(in_stream=in_stream))
+    budget = None if ledger is None else Budget.of(ledger, other.charge())
     columns = against_bounds(other)
     shares = [column["noise"] / (column["upper"] - column["lower"]) for column in columns]
     return {
@@ -331,13 +330,11 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
     if isinstance(config, WindowsFit):
         summary["stream"] = _stream_json(config)
         summary["warnings"] += _stream_warnings(summary["stream"])
-    in_stream = not isinstance(words, contextlib.nullcontext)
-    charge = expected.charge(in_stream=in_stream)
-    summary["ledger"] = None if config.ledger is None else Budget.of(config.ledger, charge)._asdict()
+    summary["ledger"] = None if config.ledger is None else Budget.of(config.ledger, expected.charge())._asdict()
     if given.accuracy is not None:
         summary["accuracy"] = {"asked": given.accuracy, "epsilon": _needed_epsilon(expected, given.accuracy)}
     if given.epsilons is not None:
-        summary["epsilons"] = at_epsilons(expected, given.epsilons, in_stream=in_stream)
+        summary["epsilons"] = at_epsilons(expected, given.epsilons)
     sys.stdout.write(plan_words.text(summary))
     return summary
 

@@ -29,7 +29,6 @@ from dapple_dp.pipelines.ledger.store import Ledger
 from dapple_dp.pipelines.run.folder import MANIFEST, PRIVACY_FILE, manifest_digest
 from dapple_dp.pipelines.run.options import beam_options, read_text
 from dapple_dp.pipelines.run.run_keys import RunNonce
-from dapple_dp.schemas.choices import Algorithm
 from dapple_dp.schemas.core.plan import PrivacyPlan, PrivacyUnit, RoundPlan
 from dapple_dp.schemas.core.release import Release
 from dapple_dp.schemas.errors import ConfigError, InputError, LedgerRefusedError, ProtocolError
@@ -48,6 +47,7 @@ from dapple_dp.transforms.files import untrusted
 from dapple_dp.transforms.files.file_bytes import write_bytes
 from dapple_dp.transforms.files.stores import STORE, is_local, join
 from dapple_dp.transforms.files.untrusted import TableForm
+from dapple_dp.transforms.kmeans.protocols import PROTOCOLS
 from dapple_dp.transforms.privacy.key_files import key_digest
 
 SIGNATURE_FILE = "signature.json"
@@ -162,7 +162,7 @@ def check_account(copy: RunCopy) -> AccountFile | None:
     """
     manifest = copy.manifest
     if manifest.settings is None:
-        if RELEASES_FILE in manifest.files and manifest.algorithm in set(Algorithm):
+        if RELEASES_FILE in manifest.files and manifest.algorithm in PROTOCOLS:
             raise _refusal(MANIFEST, "hold the settings of the fit").because("none")
         return None
     account = json_schema.parse_as(copy.content(PRIVACY_FILE), AccountFile, _refusal(PRIVACY_FILE, "be a guarantee"))

@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, cast
 
 from pydantic import Field
 
@@ -25,14 +25,12 @@ if TYPE_CHECKING:
     from dapple_dp.schemas.kmeans.medians_config import DPMediansFit
     from dapple_dp.schemas.kmeans.spherical_config import SphericalFit
     from dapple_dp.schemas.kmeans.tree_config import CentralTreeFit
-    from dapple_dp.schemas.kmeans.windows_config import WindowsFit
 
-    FitConfig: TypeAlias = (
-        "FedDPKMeansFit | CentralTreeFit | WindowsFit | SphericalFit | DPMediansFit | DPLloydFit | ServerStartFit"
-    )
+    FitConfig: TypeAlias = "FedDPKMeansFit | CentralTreeFit | SphericalFit | DPMediansFit | DPLloydFit | ServerStartFit"
 else:
     FitConfig = AnyFit
 
+_Fit = TypeVar("_Fit", bound=AnyFit)
 
 PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     "privacy": {"allocation": Allocation.PAPER},
@@ -117,7 +115,6 @@ class _Fits(Mapping[str, type[AnyFit]]):
     _PLACES: ClassVar[Mapping[str, str]] = {
         Algorithm.FEDDP_KMEANS: "fit_config:FedDPKMeansFit",
         Algorithm.CENTRAL_TREE: "tree_config:CentralTreeFit",
-        Algorithm.WINDOWS: "windows_config:WindowsFit",
         Algorithm.SPHERICAL: "spherical_config:SphericalFit",
         Algorithm.DP_MEDIANS: "medians_config:DPMediansFit",
         Algorithm.DP_LLOYD: "lloyd_config:DPLloydFit",
@@ -141,8 +138,6 @@ class _Fits(Mapping[str, type[AnyFit]]):
 FITS = _Fits()
 OWN_SECTIONS: Mapping[str, str] = {
     "preset": Algorithm.FEDDP_KMEANS,
-    "epoch": Algorithm.WINDOWS,
-    "state": Algorithm.WINDOWS,
     "dp_lloyd": Algorithm.DP_LLOYD,
     "spherical": Algorithm.SPHERICAL,
     "names": Algorithm.SPHERICAL,
@@ -169,12 +164,17 @@ def validated(data: Mapping[str, object]) -> FitConfig:
         # An unknown algorithm has no sections, and AnyFit refuses the algorithm itself.
         settings = {name: value for name, value in settings.items() if name not in OWN_SECTIONS}
         return cast(FitConfig, rejection.check_config(AnyFit, settings))
+    return of_kind(FITS[algorithm], settings)
+
+
+def of_kind(kind: type[_Fit], settings: Mapping[str, Any]) -> _Fit:
+    """Validates the settings of an algorithm by its class, and returns the job; raises ConfigError like `validated`."""
     for name, owner in OWN_SECTIONS.items():
-        if name in settings and name not in FITS[algorithm].model_fields:
+        if name in settings and name not in kind.model_fields:
             raise ConfigError(
-                f"{name} must be left out for algorithm {algorithm}, got a section; use algorithm {owner}."
+                f"{name} must be left out for algorithm {settings['algorithm']}, got a section; use algorithm {owner}."
             )
-    return rejection.check_config(FITS[algorithm], settings)
+    return rejection.check_config(kind, settings)
 
 
 def with_algorithm(data: Mapping[str, object]) -> dict[str, Any]:

@@ -1,11 +1,11 @@
-"""Jobs of algorithm windows: each fits one window of an epoch, whose windows share one charge."""
+"""Jobs that a stream writes: each fits one window of an epoch, whose windows share one charge."""
 
 from typing import Annotated, Any, Literal, Self
 
 import pydantic
 from pydantic import Field
 
-from dapple_dp.schemas.choices import Algorithm, LloydVariant, Trust
+from dapple_dp.schemas.choices import LloydVariant, Trust
 from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
@@ -108,11 +108,9 @@ class SeriesConfig(RecurringConfig):
 
 
 class WindowsFit(DPLloydFit):
-    """A `fit` job of algorithm windows: one Lloyd round on the box of dp_lloyd, over the rows of some dates."""
+    """One window of a stream: one Lloyd round on the box of dp_lloyd, over the rows of some dates."""
 
-    instead_of_kmeans = "run `dapple stream`"
-
-    algorithm: Literal[Algorithm.WINDOWS] = Field(description="windows")  # type: ignore[assignment]
+    algorithm: Literal["windows"] = Field(description="windows")  # type: ignore[assignment]
     epoch: EpochConfig = Field(description="a section with name, column, first, windows, window and once")
     recurring: SeriesConfig = Field(
         description="a section with memory and previous: the window before, or the fit that the first one starts from"

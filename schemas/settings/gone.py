@@ -20,6 +20,7 @@ class Gone(NamedTuple):
     where: str | None = None
 
 
+_OF_STREAM = "use `dapple stream`, whose section stream has the calendar of the windows"
 _TO_ENTRY = "write it into deployment.yaml beside the release"
 _OF_ALGORITHM_5 = "leave it out: Algorithm 5 of the paper is code of benchmarks/papers, and no better on data"
 _FIXED_START = "leave it out: a private start takes half of the budget"
@@ -53,6 +54,7 @@ GONE: Mapping[str, Gone] = {
         "algorithm",
         "dp_medians",
     ),
+    "epoch": Gone(_OF_STREAM),
     "feddp_kmeans.assignment": Gone(_OF_ALGORITHM_5, "nearest", "restarts"),
     "feddp_kmeans.guards": Gone("use preset: published for the method as printed", True, "restarts"),
     "feddp_kmeans.init": Gone("use algorithm central_tree with lloyd.steps", "feddp_init", "restarts"),
@@ -79,10 +81,12 @@ GONE: Mapping[str, Gone] = {
     "server_data.csv": Gone("leave it out: data.csv says how all CSV files of the job are written"),
     "spherical.client_norm": Gone("leave it out: a client's sums are bounded by half the clipping norm", 0.5, "steps"),
     "tree.directions": Gone("leave it out: half-spaces lie in a noisy principal subspace", "subspace", "radius"),
+    "state": Gone("leave it out: only a stream of clients has lists of them"),
     "stream.short_memory": Gone("leave it out: it is a sixth of stream.memory"),
 }
 """Removed settings by dotted name."""
 GONE_VALUES: Mapping[tuple[str, str], str] = {
+    ("algorithm", "windows"): _OF_STREAM,
     ("reports.variant", "split_and_mix"): "leave reports.variant out: a client sends one report of ten bytes",
 }
 """Removed values by setting and value; completes "cannot be VALUE any more; ..."."""

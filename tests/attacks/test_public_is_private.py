@@ -22,6 +22,7 @@ from dapple_dp.schemas.errors import InputError
 from dapple_dp.schemas.kmeans.fit_config import FITS, validated
 from dapple_dp.schemas.kmeans.jobs.model_job import PrepareConfig
 from dapple_dp.schemas.kmeans.jobs.pooled_config import PooledFitConfig
+from dapple_dp.schemas.kmeans.windows_config import WindowsFit
 from dapple_dp.schemas.profile.config import ProfileConfig
 from dapple_dp.schemas.reports.config import EncodeConfig
 from dapple_dp.schemas.tables.contract import TableContract
@@ -324,7 +325,7 @@ NOT_PUBLIC = {
     *(("reports", "path"), ("reports", "arrived")),
 }
 """Settings of text that name no public file: private ones, keys, the ledger, columns and names."""
-JOBS = (*FITS.values(), PooledFitConfig, EncodeConfig, ClusteredFLConfig, ProfileConfig)
+JOBS = (*FITS.values(), WindowsFit, PooledFitConfig, EncodeConfig, ClusteredFLConfig, ProfileConfig)
 JOBS += (AssignConfig, EvaluateConfig, PrepareConfig)
 
 

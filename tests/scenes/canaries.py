@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from dapple_dp.schemas.core.block import ClientBlock
 from dapple_dp.schemas.core.plan import PrivacyPlan, PrivacyUnit, ReleasePlan, RoundPlan, RoundSpec
-from dapple_dp.schemas.kmeans.fit_config import FitConfig, validated
+from dapple_dp.schemas.kmeans.fit_config import FitConfig, of_kind, validated
+from dapple_dp.schemas.kmeans.windows_config import WindowsFit
 from dapple_dp.transforms.core import accounting, loop
 from dapple_dp.transforms.core.round import Round
 from dapple_dp.transforms.kmeans.dp_lloyd.state import LloydState
@@ -135,7 +136,7 @@ def epoch_audited(unit: str = "record") -> Audited:
     named = {"path": "lake", "features": "x", "name": "days"} | ({} if unit == "record" else {"client_id": "who"})
     settings = {"experimental": True, "algorithm": "windows", "data": named, "ledger": "none.sqlite", "epoch": epoch}
     settings |= {"recurring": {"previous": "none", "memory": 4}}
-    job = validated(lloyd_config(unit).model_dump(mode="json", exclude_none=True) | settings)
+    job = of_kind(WindowsFit, lloyd_config(unit).model_dump(mode="json", exclude_none=True) | settings)
     plan = accounting.calibrate(
         job.privacy.unit,
         window_rounds.round_specs(job, SERVER.shape[1]),

@@ -9,7 +9,7 @@ import os
 import pathlib
 import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
@@ -32,7 +32,8 @@ from dapple_dp.pipelines.run.failures import original_error
 from dapple_dp.pipelines.run.options import beam_options
 from dapple_dp.pipelines.tables.private_source import private_source
 from dapple_dp.schemas.core.block import ClientBlock
-from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.kmeans.fit_config import FitConfig, of_kind, validated
+from dapple_dp.schemas.kmeans.windows_config import WindowsFit
 from dapple_dp.schemas.settings.run_manifest import RELEASED_FILES
 from dapple_dp.schemas.tables.data_section import DataConfig
 from dapple_dp.transforms.core import loop
@@ -167,9 +168,14 @@ def job(data: str, server: str | None, unit: str = "record", **settings: Any) ->
     return found
 
 
+def fit_of(settings: Mapping[str, Any]) -> FitConfig:
+    """The job of a fit, or of a window as streams write it."""
+    return of_kind(WindowsFit, settings) if settings["algorithm"] == "windows" else validated(settings)
+
+
 def planned(settings: dict[str, Any]) -> PlannedFit:
     """The job, ready to run."""
-    return plan_files(validated(settings))
+    return plan_files(fit_of(settings))
 
 
 def staged(source: Source, folder: str | pathlib.Path) -> Source:

@@ -9,7 +9,7 @@ from dapple_dp.transforms.kmeans.protocols import protocol_of
 
 _DAY = "2026-01-01"
 _IN_A_BOX = {"dp_lloyd": {"domain": [-8, 8], "steps": 5}, "clipping": {"norm": "domain", "center": "none"}}
-JOBS: Mapping[Algorithm, Mapping[str, Any]] = {
+JOBS: Mapping[str, Mapping[str, Any]] = {
     Algorithm.FEDDP_KMEANS: {},
     Algorithm.CENTRAL_TREE: {
         "tree": {"radius": 8.0, "depth": 6},
@@ -28,7 +28,7 @@ JOBS: Mapping[Algorithm, Mapping[str, Any]] = {
     Algorithm.SERVER_KMEANSPP: {"lloyd": {"steps": 2}},
     Algorithm.SERVER_LLOYDS: {"lloyd": {"steps": 2}},
     Algorithm.SPHERE_PACKING: {"lloyd": {"steps": 2}},
-    Algorithm.WINDOWS: {
+    "windows": {
         "data__name": "days",
         "server_data": "none",
         "ledger": "ledger",
@@ -38,12 +38,12 @@ JOBS: Mapping[Algorithm, Mapping[str, Any]] = {
     | _IN_A_BOX,
 }
 """What `tests.scenes.lake.job` changes for an algorithm."""
-ALONE = tuple(each for each in JOBS if each is not Algorithm.WINDOWS)
+ALONE = tuple(each for each in JOBS if each != "windows")
 """Algorithms of jobs that follow no other run."""
 OF_THEIR_OWN = tuple(each for each in ALONE if protocol_of(each).rounds is not lloyd.rounds)
 """Those that are more than Lloyd rounds."""
 
 
-def settings_of(algorithm: Algorithm) -> dict[str, Any]:
+def settings_of(algorithm: str) -> dict[str, Any]:
     """Those of an algorithm, itself among them."""
     return {"algorithm": str(algorithm)} | dict(JOBS[algorithm])

@@ -84,7 +84,7 @@ def lloyd(variant, start):
     return job(Algorithm.DP_LLOYD, dp_lloyd=options, **server)
 
 
-JOBS = {str(each): validated(lake.job("lake", "server", **settings_of(each))) for each in PROTOCOLS} | {
+JOBS = {each: lake.fit_of(lake.job("lake", "server", **settings_of(each))) for each in PROTOCOLS} | {
     "feddp tuned": job(Algorithm.FEDDP_KMEANS, **SERVER, **STEPS, quality={}),
     "feddp paper": job(Algorithm.FEDDP_KMEANS, "paper", **SERVER, **STEPS, quality={}),
     "server_kmeanspp paper": job(Algorithm.SERVER_KMEANSPP, "paper", **SERVER, **STEPS),

@@ -9,7 +9,7 @@ from dapple_dp.schemas.choices import Algorithm
 from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.transforms.kmeans.protocols import PROTOCOLS
 
-ALGORITHMS = sorted(set(Algorithm) - {Algorithm.AUTO})
+ALGORITHMS = sorted({*Algorithm, "windows"} - {Algorithm.AUTO})
 FITS = [f"{unit}, {name}" for name in (*ALGORITHMS, "topics") for unit in PrivacyUnit]
 RESULTS = Path("benchmarks/results")
 

@@ -42,7 +42,9 @@ EXCEPTIONS = {
 }
 """Imports from the core to families and above, with their reasons."""
 PROTOCOLS = {
-    f"dapple_dp.transforms.kmeans.{each}" for each in Algorithm if (ROOT / f"transforms/kmeans/{each}").is_dir()
+    f"dapple_dp.transforms.kmeans.{each}"
+    for each in (*Algorithm, "windows")
+    if (ROOT / f"transforms/kmeans/{each}").is_dir()
 }
 SHARED_ROUNDS = "dapple_dp.transforms.kmeans.lloyd"
 

@@ -1,4 +1,4 @@
-"""Table of the algorithms of a `fit` job that run in rounds; a new one is a folder and a line here."""
+"""Table of the algorithms that run in rounds; a new one is a folder and a line here."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ PROTOCOLS = {
     Algorithm.DP_LLOYD: "lloyd_starts:PROTOCOL",
     Algorithm.DP_MEDIANS: "median_starts:PROTOCOL",
     Algorithm.SPHERICAL: "spherical.rounds:PROTOCOL",
-    Algorithm.WINDOWS: "windows.rounds:PROTOCOL",
+    "windows": "windows.rounds:PROTOCOL",
     Algorithm.SERVER_KMEANSPP: "server_starts:SERVER_KMEANSPP",
     Algorithm.SERVER_LLOYDS: "server_starts:SERVER_LLOYDS",
     Algorithm.SPHERE_PACKING: "server_starts:SPHERE_PACKING",
@@ -28,12 +28,12 @@ PROTOCOLS = {
 _WARM = {
     Algorithm.DP_LLOYD: "lloyd_starts:warm",
     Algorithm.DP_MEDIANS: "median_starts:warm",
-    Algorithm.WINDOWS: "windows.rounds:warm",
+    "windows": "windows.rounds:warm",
 }
 """Starts from the centers of an earlier run; other algorithms use that of `server_starts`."""
 
 
-def protocol_of(algorithm: Algorithm) -> RoundsProtocol:
+def protocol_of(algorithm: str) -> RoundsProtocol:
     """Returns the protocol of an algorithm."""
     result: RoundsProtocol = _at(PROTOCOLS[algorithm])
     return result

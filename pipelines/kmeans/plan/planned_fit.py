@@ -10,7 +10,6 @@ from dapple_dp.pipelines.kmeans.plan.public_facts import PublicFacts, feature_co
 from dapple_dp.pipelines.kmeans.plan.public_fit import statement_of
 from dapple_dp.pipelines.tables.features import with_features
 from dapple_dp.pipelines.tables.private_source import JobRows, private_source, without_files
-from dapple_dp.schemas.choices import Algorithm
 from dapple_dp.schemas.core.plan import PrivacyPlan, PrivacyUnit, Promise, PromisedPlan, Zone
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
 from dapple_dp.schemas.kmeans.model import ClusterModel
@@ -200,7 +199,7 @@ def plan_fit(config: FitConfig, source: Source, public: PublicFacts) -> PlannedF
 
 def _client_list_of(config: FitConfig) -> "EpochClientList | None":
     """The windows' client list, for windows at client level; None if all rows count."""
-    if config.algorithm is not Algorithm.WINDOWS or config.privacy.unit is PrivacyUnit.RECORD:
+    if str(config.algorithm) != "windows" or config.privacy.unit is PrivacyUnit.RECORD:
         return None
     from dapple_dp.pipelines.tables.epoch_clients import EpochClientList
     from dapple_dp.schemas.kmeans.windows_config import WindowsFit

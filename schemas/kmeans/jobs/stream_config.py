@@ -4,14 +4,14 @@ import contextlib
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from dapple_dp.schemas.arrivals.topic import MessageColumns, RowTopicConfig, check_settle
 from dapple_dp.schemas.choices import Algorithm
 from dapple_dp.schemas.errors import ConfigError, LedgerRefusedError
-from dapple_dp.schemas.kmeans.fit_config import FITS, validated, with_algorithm
+from dapple_dp.schemas.kmeans.fit_config import FITS, of_kind, validated, with_algorithm
 from dapple_dp.schemas.kmeans.windows_config import EpochTerms, WindowsFit
 from dapple_dp.schemas.settings import rejection, tiers, yaml_text
 from dapple_dp.schemas.settings.calendar import Calendar, Date
@@ -115,13 +115,14 @@ def _fit(base: Mapping[str, Any], options: StreamOptions, index: int, output: st
     with in_stream_words(index):
         settings = with_algorithm(dict(base) | {"recurring": recurring})
         algorithm = settings.get("algorithm")
-        if algorithm == Algorithm.DP_LLOYD:
-            settings |= {"algorithm": Algorithm.WINDOWS, "epoch": epoch | {"window": options.date_of(index)}}
-        elif algorithm in FITS:
+        if algorithm not in FITS:
+            validated(settings)
+        if algorithm != Algorithm.DP_LLOYD:
             raise ConfigError(
                 f"algorithm must be dp_lloyd for a stream, got {algorithm}; use that, or use the fit job."
             )
-        return cast(WindowsFit, validated(settings))
+        settings |= {"algorithm": "windows", "epoch": epoch | {"window": options.date_of(index)}}
+        return of_kind(WindowsFit, settings)
 
 
 def load_stream_config(text: str) -> StreamConfig:

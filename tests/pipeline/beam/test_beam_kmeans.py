@@ -296,7 +296,7 @@ def test_a_plan_is_made_before_there_are_rows():
         ({"domain": (-1, 1), "columns": NAMES, "unit": "person"}, "unit must be"),
         ({"domain": (-1, 1), "columns": NAMES, "ledger": "budget.sqlite"}, "ledger must be left out"),
         ({"domain": (-1, 1), "columns": NAMES, "verbose": 1}, "verbose must be left out"),
-        ({"domain": (-1, 1), "columns": NAMES, "algorithm": "windows"}, "algorithm must be"),
+        ({"domain": (-1, 1), "columns": NAMES, "algorithm": "windows"}, "algorithm cannot be windows"),
     ],
 )
 def test_wrong_parameters_are_refused_before_anything_is_built(given, words):

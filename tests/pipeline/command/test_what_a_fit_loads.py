@@ -22,9 +22,9 @@ OPTIONAL = (
     *("pipelines.tables.prepare", "pipelines.tables.epoch_clients", "transforms.tables.snapshots"),
     *("transforms.tables.counted_clients", "pipelines.jobs.lineage", "pipelines.run.on_flink", "pipelines.plan"),
     *("pipelines.profile", "schemas.profile", "schemas.reports", "schemas.clustered_fl", "schemas.trusted_zone"),
-    *(f"transforms.kmeans.{name}" for name in Algorithm if name is not Algorithm.DP_LLOYD),
+    *(f"transforms.kmeans.{name}" for name in (*Algorithm, "windows") if name is not Algorithm.DP_LLOYD),
     *({each.__module__.removeprefix("dapple_dp.") for each in FITS.values()} - OF_A_PLAIN_FIT),
-    "schemas.kmeans.jobs",
+    *("schemas.kmeans.jobs", "schemas.kmeans.windows_config"),
 )
 
 

@@ -11,12 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from dapple_dp.pipelines.jobs.run_job import run_settings
+from dapple_dp.pipelines.kmeans.fit import JOB
 from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
 from dapple_dp.pipelines.ledger.store import Ledger, charges_of, limits_of
+from dapple_dp.pipelines.run.options import parse_job
 from dapple_dp.schemas.core.block import ClientBlock
 from dapple_dp.schemas.core.plan import PrivacyUnit
-from dapple_dp.schemas.errors import ConfigError
-from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.errors import ConfigError, DappleError
 from dapple_dp.schemas.kmeans.recurring.remembered import Memory
 from dapple_dp.schemas.kmeans.windows_config import coefficients
 from dapple_dp.schemas.privacy.charge import Limit
@@ -29,6 +31,7 @@ from dapple_dp.transforms.numerics.kmeans.recurring.windows import epoch_sensiti
 from dapple_dp.transforms.privacy import ledger_filter
 from tests.scenes import lake, ledgers
 from tests.scenes.brokers import CATCH_UP
+from tests.scenes.lake import fit_of
 
 DATES = tuple(f"2026-01-0{day}" for day in range(1, 7))
 EPOCH = {"name": "january", "column": "dt", "first": DATES[0], "windows": 6, "band": 3, "once": "made for a test"}
@@ -64,7 +67,16 @@ class Place:
         return self.job | {"data": data, "ledger": self.ledger.path} | of_window
 
     def window(self, index, name=None, **epoch):
-        return self.run(name or DATES[index], self.settings(index, **epoch))
+        return self.released(name or DATES[index], self.settings(index, **epoch))
+
+    def released(self, name, settings):
+        """Runs a window as the stream does, but by its own settings."""
+        options = parse_job("fit", ("--config", "none", "--output", str(self.folder / name), "--run_id", name))
+        try:
+            run_settings(JOB, fit_of(settings), options)
+        except DappleError as error:
+            return lake.Outcome(error.exit_code, "", str(error))
+        return lake.Outcome(0, "", "")
 
     def stream(self, output, until, **changes):
         """Calls the job for the windows up to a date; returns its outcome and last line."""
@@ -152,7 +164,7 @@ def test_a_row_from_the_far_future_changes_nothing(place):
     lake.write_lake(place.folder / "lake" / "dt=2099-01-01", lake.mixture(5))
     try:
         assert json.loads(place.stream("january", DATES[4]).out)["released"] == []
-        source = plan_files(validated(place.settings(4))).source
+        source = plan_files(fit_of(place.settings(4))).source
         assert not [path for path in source.list_files() if "2099" in path]
     finally:
         shutil.rmtree(place.folder / "lake" / "dt=2099-01-01")
@@ -192,7 +204,7 @@ def test_a_window_is_released_once_and_as_the_others(place, index, epoch, messag
 def test_a_window_follows_the_one_before(place):
     settings = place.settings(5)
     settings["recurring"]["previous"] = str(place.folder / "january" / DATES[2])
-    outcome = place.run("skips", settings)
+    outcome = place.released("skips", settings)
     assert outcome.code == 2
     assert "must be the window of 2026-01-05" in outcome.lines[-1]
 
@@ -228,7 +240,7 @@ def test_refused_settings(place, changes, message):
         holder = settings if section == "job" else settings[section]
         holder.update(values)
     with pytest.raises(ConfigError, match=message):
-        validated({name: value for name, value in settings.items() if value is not None})
+        fit_of({name: value for name, value in settings.items() if value is not None})
 
 
 def released(fit, tables):
@@ -261,7 +273,7 @@ def test_neighbors_over_a_whole_epoch(place):
 
     A row at the rim of the radius comes within a hundredth of it, so that a smaller statement would be false.
     """
-    fit = plan_files(validated(place.settings(0)))
+    fit = plan_files(fit_of(place.settings(0)))
     weights = fit.config.weights
     tables = [lake.mixture(40, seed=index) for index in range(6)]
     whole = released(fit, tables)
@@ -281,7 +293,7 @@ def test_neighbors_over_a_whole_epoch(place):
 
 def test_a_row_that_comes_late_or_is_erased_moves_less(place):
     """A row of the first window that is there in some of the releases only."""
-    fit = plan_files(validated(place.settings(0)))
+    fit = plan_files(fit_of(place.settings(0)))
     tables = [lake.mixture(40, seed=index) for index in range(6)]
     whole = released(fit, tables)
     more = [np.vstack([tables[0], np.full(4, 7.9)]), *tables[1:]]
@@ -326,12 +338,12 @@ def test_where_epsilons_add_up_an_epoch_counts_with_its_largest(first, second, e
 
 def test_the_innermost_folder_is_the_date_and_other_spellings_are_refused(place):
     """Only listed files count for a window: a folder in a folder, and a date with escaped letters."""
-    fit = plan_files(validated(place.settings(2)))
+    fit = plan_files(fit_of(place.settings(2)))
     spelled = [f"dt={DATES[0]}/dt={DATES[1]}", "dt=2026%2D01%2D01", "dt=2026-1-01", f"DT={DATES[0]}"]
     for folder in spelled:
         lake.write_lake(place.folder / "lake" / "more" / folder, lake.mixture(5))
     try:
-        listed = [path for path in plan_files(validated(place.settings(2))).source.list_files() if "/more/" in path]
+        listed = [path for path in plan_files(fit_of(place.settings(2))).source.list_files() if "/more/" in path]
     finally:
         shutil.rmtree(place.folder / "lake" / "more")
     assert [path.rpartition("/more/")[2].rpartition("/")[0] for path in listed] == [spelled[0]]
@@ -364,7 +376,7 @@ def test_a_stream_of_the_same_name_elsewhere_draws_nothing(place):
 
 def test_a_plan_for_one_window_alone_is_refused(place):
     """The checker asks for the sensitivity of the epoch, not for that of one window."""
-    fit = plan_files(validated(place.settings(0)))
+    fit = plan_files(fit_of(place.settings(0)))
     bound = fit.rounds[0]
     name = "dapple_dp.transforms.kmeans.windows.rounds:window_statistic"
     weights = weights_of(bound.statistic)
@@ -395,7 +407,7 @@ def test_every_fact_of_a_release_counts_the_same_windows(place, memory, band):
     """Dates that are read, weights, account, checker and what is solved for, whichever of the two is shorter."""
     settings = place.settings(0, band=band, windows=50)
     settings["recurring"]["memory"] = memory
-    job = validated(settings)
+    job = fit_of(settings)
     weights, (_, dates) = job.weights, job.at(45).folders
     assert len(weights) <= band
     assert len(dates) == len(weights) <= most_runs(memory)

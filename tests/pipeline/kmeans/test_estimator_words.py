@@ -92,7 +92,7 @@ def test_warnings_name_parameters_and_no_page():
 
 
 def test_a_stream_is_no_fit():
-    with pytest.raises(ConfigError, match=r"^algorithm must be one that DPKMeans has, got 'windows'; run "):
+    with pytest.raises(ConfigError, match=r"^algorithm cannot be windows any more; use `dapple stream`"):
         model(algorithm="windows").fit(ROWS)
 
 

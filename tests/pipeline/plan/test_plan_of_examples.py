@@ -120,11 +120,13 @@ def test_the_next_window_of_a_stream_costs_what_its_epoch_has_not_paid(tmp_path,
     book = new_ledger(tmp_path, Limit(epsilon=1.05, delta=1.1e-6), "visits")
     given = check_flags(read(TOOLS["plan"], ["--config", "job.yaml", "--rows", "2000"])[0])
     planned = expected.Expected.of(expected._config("job.yaml")[0], given)
+    charges = []
     for window in ("2026-01-01", "2026-01-02"):
-        charge = planned.charge(in_stream=True)
+        charge = planned.charge()
+        charges.append(charge)
         assert (charge.epoch["window"], expected.Budget.of("ledger.sqlite", charge).refused) == (window, "")
         book.reserve(window, charge, {})
-    once = planned.charge(in_stream=False)
-    assert "must be released once" in expected.Budget.of("ledger.sqlite", once).refused
-    other = dataclasses.replace(once, epoch=once.epoch | {"name": "2027"})
+    first = charges[0]
+    assert "must be released once" in expected.Budget.of("ledger.sqlite", first).refused
+    other = dataclasses.replace(first, epoch=first.epoch | {"name": "2027"})
     assert "the budget of visits must cover the run" in expected.Budget.of("ledger.sqlite", other).refused

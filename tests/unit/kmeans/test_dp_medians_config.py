@@ -47,7 +47,7 @@ def test_a_job_survives_yaml():
         ({"clipping": {"norm": "private"}}, "must be domain or a number for algorithm dp_medians, got 'private'"),
         ({"tree": {"radius": 1.0}}, "tree must be left out for algorithm dp_medians"),
         ({"dp_medians": {}}, "dp_medians is not a setting any more; leave it out: it was never better otherwise"),
-        ({"epoch": {"name": "e"}}, "epoch must be left out for algorithm dp_medians"),
+        ({"epoch": {"name": "e"}}, "epoch is not a setting any more; use `dapple stream`"),
         ({"recurring": {"previous": "x", "memory": 4}}, "recurring.memory must be left out for algorithm dp_medians"),
     ],
 )

@@ -54,7 +54,7 @@ JOBS = {str(each): lake.job("lake", "server", **settings_of(each)) for each in P
 
 
 def specs_of(name):
-    config = validated(JOBS[name])
+    config = lake.fit_of(JOBS[name])
     return protocol_of(config.algorithm).round_specs(config, 4, 30)
 
 
@@ -73,7 +73,7 @@ def test_sums_of_clusters_come_with_their_counts(name):
 
 @pytest.mark.parametrize("name", JOBS)
 def test_every_release_is_a_part_of_its_statistic(name):
-    config = validated(JOBS[name])
+    config = lake.fit_of(JOBS[name])
     plans = [
         RoundPlan(path=each.path, releases=tuple(ReleasePlan(spec=one, noise_multiplier=1.0) for one in each.releases))
         for each in specs_of(name)

@@ -5,6 +5,7 @@ import pytest
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import validated
 from dapple_dp.schemas.kmeans.jobs.stream_config import stream_config
+from tests.scenes.lake import fit_of
 
 EPOCH = {"name": "e", "column": "dt", "first": "2026-01-01", "windows": 9, "days": 7, "band": 4, "once": "made so"}
 FIT = {
@@ -36,14 +37,14 @@ STREAM = FIT | {"stream": EPOCH | {"start": "first", "memory": 4}}
         ({"state": "rolls"}, "state must be a folder on a local disk, at privacy.unit client, got another"),
         (_BY_CLIENT | {"ledger": "postgresql://me@db/x"}, "state must be given with a ledger on a server, got nothing"),
         (_BY_CLIENT | {"state": "s3://rolls"}, "state must be a folder on a local disk, at privacy.unit client, got"),
-        ({"algorithm": "dp_lloyd"}, "epoch must be left out for algorithm dp_lloyd, got a section; use algorithm win"),
-        ({"algorithm": "central_tree", "epoch": None}, "dp_lloyd must be left out for algorithm central_tree"),
+        ({"algorithm": "dp_lloyd"}, "epoch is not a setting any more; use `dapple stream`, whose section stream has"),
+        ({"tree": {"radius": 2}}, "tree must be left out for algorithm windows, got a section; use algorithm central_"),
         ({"quality": {"share": 0.1}}, "quality must be left out for algorithm windows, got a section"),
     ],
 )
 def test_refused_windows(changes, start):
     with pytest.raises(ConfigError) as error:
-        validated({name: value for name, value in (WINDOW | changes).items() if value is not None})
+        fit_of({name: value for name, value in (WINDOW | changes).items() if value is not None})
     assert str(error.value).startswith(start)
 
 
@@ -52,7 +53,7 @@ def test_refused_windows(changes, start):
     [
         (
             {"algorithm": "windows"},
-            "algorithm must be dp_lloyd for a stream, got windows; use that, or use the fit job",
+            "algorithm cannot be windows any more; use `dapple stream`, whose section stream has",
         ),
         ({"algorithm": "k_means"}, "algorithm must be 'auto', "),
         ({"epoch": EPOCH}, "epoch must be left out of a stream, got a section; its windows follow each other"),
@@ -66,7 +67,7 @@ def test_refused_streams(changes, start):
 
 
 def test_a_window_is_known_by_its_epoch():
-    job = validated(WINDOW)
+    job = fit_of(WINDOW)
     assert job.weights == (16, 6, 3, 2)
     assert job.folders == ("dt", ("2026-01-15", "2026-01-08", "2026-01-01"))
     assert job.covers == EPOCH | {"window": "2026-01-15", "index": 2, "weights": [16, 6, 3, 2]} | {
@@ -79,5 +80,5 @@ def test_a_window_is_known_by_its_epoch():
 
 def test_a_stream_writes_the_jobs_of_its_windows():
     previous = {"previous": "out/2026-01-08", "memory": 4}
-    assert stream_config(STREAM).window(2, "out/") == validated(WINDOW | {"recurring": previous})
-    assert stream_config(STREAM).template == validated(WINDOW | {"recurring": {"previous": "first", "memory": 4}}).at(0)
+    assert stream_config(STREAM).window(2, "out/") == fit_of(WINDOW | {"recurring": previous})
+    assert stream_config(STREAM).template == fit_of(WINDOW | {"recurring": {"previous": "first", "memory": 4}}).at(0)

@@ -5,7 +5,6 @@ import re
 import pytest
 
 from dapple_dp.pipelines.plan.sharp_edges import EDGES, PAGE, edges_of
-from dapple_dp.schemas.kmeans.fit_config import validated
 from tests.scenes import lake
 from tests.unit.test_docs_paths import ROOT
 
@@ -14,7 +13,7 @@ TARGETS = re.findall(r"^\W*\((edge-[a-z-]+)\)=$", TEXT, re.MULTILINE)
 
 
 def names(settings):
-    return {each.name for each in edges_of(validated(settings))}
+    return {each.name for each in edges_of(lake.fit_of(settings))}
 
 
 @pytest.mark.parametrize("edge", EDGES, ids=lambda each: each.name)
