@@ -128,8 +128,8 @@ def runs(data: Data) -> list[Run]:
     for seed, (shares, steps, epsilon) in enumerate(itertools.product(settings(data.unit), STEPS, EPSILONS)):
         given = dict(zip(PARTS, shares, strict=True))
         given["sums"] = 1.0 - sum(share for part, share in given.items() if part != "sums")
-        privacy = {"allocation": "paper", "shares": given}
-        config = in_memory.job("feddp_kmeans", data.unit, epsilon, 10, seed, privacy=privacy, lloyd={"steps": steps})
+        sections = {"privacy": {"allocation": "paper"}, "lloyd": {"steps": steps}, "shares": given}
+        config = in_memory.job("feddp_kmeans", data.unit, epsilon, 10, seed, **sections)
         centers = in_memory.centers(config, data.server, data.block, seed)
         cost = float(NearestCenters.of(centers).rows(data.block.points).squared.mean())
         found.append(Run(epsilon, shares, steps, cost))

@@ -106,7 +106,7 @@ def fifth(
     shares = {"outer_product": quarter / rest, "weights": (quarter - simplify) / rest, "sums": means}
     shares["counts"] = 1.0 - sum(shares.values())
     last = {"steps": steps} | ({"share": lloyd} if steps else {})
-    sections = PRINTED | {"privacy": {"shares": shares}, "lloyd": last}
+    sections = PRINTED | {"shares": shares, "lloyd": last}
     return sections, algorithm_5.Parts(w_min, sigma_max, quarter, thinning, simplify, third=True)
 
 

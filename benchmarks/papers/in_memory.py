@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 from dapple_dp.pipelines.kmeans.plan.public_fit import PublicFit
 from dapple_dp.schemas.core.block import ClientBlock
 from dapple_dp.schemas.kmeans.fit_config import FitConfig, validated
+from dapple_dp.schemas.kmeans.sections.privacy_config import Shares
 from dapple_dp.transforms.core import loop
 
 Rows = NDArray[np.float64]
@@ -27,9 +28,15 @@ def client_block(rows: Rows, client_rows: int | None) -> ClientBlock:
 
 
 def job(
-    algorithm: str, unit: str, epsilon: float, n_clusters: int | Mapping[str, Any], seed: int, **sections: Any
+    algorithm: str,
+    unit: str,
+    epsilon: float,
+    n_clusters: int | Mapping[str, Any],
+    seed: int,
+    shares: Mapping[str, float] | None = None,
+    **sections: Any,
 ) -> FitConfig:
-    """A fit whose files nobody opens; `sections` replace or add sections."""
+    """A fit whose files nobody opens; `sections` replace or add sections, and `shares` splits its budget."""
     client = unit == "client"
     settings: dict[str, Any] = {
         "experimental": True,
@@ -44,7 +51,10 @@ def job(
     for name, value in sections.items():
         both = isinstance(value, Mapping) and isinstance(settings.get(name), Mapping)
         settings[name] = settings[name] | value if both else value
-    return validated(settings)
+    config = validated(settings)
+    if shares is None:
+        return config
+    return config.model_copy(update={"privacy": config.privacy.with_shares(Shares(**shares))})
 
 
 def centers(config: FitConfig, server: Rows, block: ClientBlock, seed: int) -> Rows:

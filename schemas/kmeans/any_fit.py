@@ -287,7 +287,7 @@ class AnyFit(JobSettings):
         if self.algorithm is Algorithm.FEDDP_KMEANS and self.server_data is not None and tuned and not self.starts_warm:
             return self
         raise ConfigError(
-            "privacy.shares must be a section or left out here, got 'auto'; auto needs algorithm feddp_kmeans, "
+            "privacy.shares must be left out here, got 'auto'; auto needs algorithm feddp_kmeans, "
             "server_data, allocation tuned and a public clipping.norm, and no warm start."
         )
 

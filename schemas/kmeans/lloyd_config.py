@@ -270,7 +270,7 @@ class DPLloydFit(AnyFit):
             )
 
     def _check_start(self, start: LloydStart) -> None:
-        """Refuses clipping, shares and server data that don't fit the start."""
+        """Refuses clipping and server data that don't fit the start."""
         by_server = start in (LloydStart.FEDDP_INIT, LloydStart.SERVER_KMEANSPP)
         if by_server and self.server_data is None:
             raise ConfigError(
@@ -289,9 +289,4 @@ class DPLloydFit(AnyFit):
                 f"clipping.norm must be domain or a number, and clipping.center none, for dp_lloyd.init {start}, got "
                 f"{str(self.clipping.norm)!r} and {str(self.clipping.center)!r}; leave them out: the domain bounds "
                 "the rows."
-            )
-        if self.privacy.shares is not None:
-            raise ConfigError(
-                f"privacy.shares must be left out for dp_lloyd.init {start}, got a section; "
-                "it splits the budget of FedDP-Init only."
             )

@@ -87,6 +87,7 @@ GONE: Mapping[str, Gone] = {
 """Removed settings by dotted name."""
 GONE_VALUES: Mapping[tuple[str, str], str] = {
     ("algorithm", "windows"): _OF_STREAM,
+    ("privacy.shares", "a section"): "use auto, which simulates shares on the server data, or leave it out",
     ("reports.variant", "split_and_mix"): "leave reports.variant out: a client sends one report of ten bytes",
 }
 """Removed values by setting and value; completes "cannot be VALUE any more; ..."."""

@@ -63,8 +63,9 @@ def sentence(error: pydantic.ValidationError, model: Model, within: str = "") ->
     if first["type"] == "value_error":
         return prefix + str(first["ctx"]["error"])
     name = _name(first["loc"])
-    if (instead := GONE_VALUES.get((prefix + name, str(first["input"])))) is not None:
-        return f"{prefix}{name} cannot be {first['input']} any more; {instead}."
+    value = "a section" if isinstance(first["input"], Mapping) else str(first["input"])
+    if (instead := GONE_VALUES.get((prefix + name, value))) is not None:
+        return f"{prefix}{name} cannot be {value} any more; {instead}."
     return f"{prefix}{name} must be {_rule(first)}, got {_got(first)}; give {description(name, model)}."
 
 

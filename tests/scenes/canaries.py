@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dapple_dp.schemas.core.block import ClientBlock
 from dapple_dp.schemas.core.plan import PrivacyPlan, PrivacyUnit, ReleasePlan, RoundPlan, RoundSpec
 from dapple_dp.schemas.kmeans.fit_config import FitConfig, of_kind, validated
+from dapple_dp.schemas.kmeans.sections.privacy_config import Shares
 from dapple_dp.schemas.kmeans.windows_config import WindowsFit
 from dapple_dp.transforms.core import accounting, loop
 from dapple_dp.transforms.core.round import Round
@@ -59,7 +60,7 @@ class Audited(NamedTuple):
         return [each.statistic(block, state) for each, state in zip(self.rounds, self.states, strict=True)]
 
 
-def config(unit: str = "record", allocation: str = "tuned", **sections: Any) -> FitConfig:
+def config(unit: str = "record", allocation: str = "tuned", shares: Shares | None = None, **sections: Any) -> FitConfig:
     """A job on four features; files are named, but not read."""
     base: dict[str, Any] = {
         "experimental": True,
@@ -72,7 +73,8 @@ def config(unit: str = "record", allocation: str = "tuned", **sections: Any) -> 
     }
     for name, values in sections.items():
         base[name] = base.get(name, {}) | values
-    return validated(base)
+    job = validated(base)
+    return job if shares is None else job.model_copy(update={"privacy": job.privacy.with_shares(shares)})
 
 
 def tree_config(unit: str = "record") -> FitConfig:

@@ -147,7 +147,6 @@ FACTORS = (
         tuned={},
         paper={"privacy.allocation": "paper"},
         published={"preset": "published"},
-        shares={f"privacy.shares.{name}": 1.0 for name in ("outer_product", "weights", "sums", "counts")},
         auto_shares={"privacy.shares": "auto", "plan.assumed_rows": N_ROWS},
     ),
     factor("server", "server_data.path", rows={}, none={}),
@@ -397,19 +396,13 @@ EXCLUDED = (
         algorithm="dp_lloyd|dp_medians",
         allocation="paper",
     ),
-    excluded("privacy.shares must be", algorithm="dp_lloyd|dp_medians", allocation="auto_shares"),
-    excluded(
-        "privacy.shares must be left out for dp_lloyd.init",
-        algorithm="dp_lloyd|dp_medians",
-        allocation="shares",
-        init="usual|best|candidates|sphere_packing|server_kmeanspp|central_tree",
-    ),
+    excluded("privacy.shares must be left out here", algorithm="dp_lloyd|dp_medians", allocation="auto_shares"),
     excluded(
         "privacy must hold no more than unit, epsilon and delta",
         algorithm="central_tree|spherical",
-        allocation="paper|shares|auto_shares",
+        allocation="paper|auto_shares",
     ),
-    excluded("privacy.shares must be a section or left out here", algorithm=SERVER_STARTS, allocation="auto_shares"),
+    excluded("privacy.shares must be left out here", algorithm=SERVER_STARTS, allocation="auto_shares"),
     # The printed method is one of the settings of FedDP-KMeans.
     *(
         excluded("preset must be left out for algorithm", allocation="published", **cells)
@@ -470,9 +463,9 @@ EXCLUDED = (
     excluded("clipping.center must be none where there is a tree.center", clipping="centered", tree="centered"),
     excluded("n_clusters must be an integer for a warm start", start="warm|memory", n_clusters="elbow"),
     excluded("clipping.norm must be public for a warm start", start="warm|memory", clipping="private"),
-    excluded("privacy.shares must be a section or left out here", start="warm|memory", allocation="auto_shares"),
-    excluded("privacy.shares must be a section or left out here", server="none", allocation="auto_shares"),
-    excluded("privacy.shares must be a section or left out here", clipping="private", allocation="auto_shares"),
+    excluded("privacy.shares must be left out here", start="warm|memory", allocation="auto_shares"),
+    excluded("privacy.shares must be left out here", server="none", allocation="auto_shares"),
+    excluded("privacy.shares must be left out here", clipping="private", allocation="auto_shares"),
     excluded("must be given by public values where there is no server_data", columns="bins", server="none"),
     *(
         excluded("masked.noise_by clients must have Gaussian noise in every release", noise_by="clients", **cells)
@@ -488,7 +481,6 @@ EXCLUDED = (
             ("lloyd.steps must be 0 for algorithm dp_lloyd", {"lloyd": "steps"}),
             ("n_clusters must be an integer for algorithm dp_lloyd", {"n_clusters": "elbow"}),
             ("privacy.allocation must be tuned for algorithm dp_lloyd", {"allocation": "paper"}),
-            ("privacy.shares must be left out for dp_lloyd.init", {"allocation": "shares"}),
             (OPTIONS, {"feddp": "full|subspace"}),
         )
     ),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.kmeans.sections.privacy_config import Shares
 from dapple_dp.transforms.core import noise
 from dapple_dp.transforms.core.keystream import encode_label
 from dapple_dp.transforms.core.statistics import clients, lattice
@@ -19,7 +20,7 @@ from tests.scenes.canaries import Neighbors
 pytestmark = pytest.mark.slow
 
 N_RUNS = 1500
-EVEN = {"outer_product": 1.0, "weights": 1.0, "sums": 1.0, "counts": 1.0}
+EVEN = Shares(1.0, 1.0, 1.0, 1.0)
 
 
 def target_and_pair(kind, job, *names):
@@ -43,7 +44,7 @@ def test_halved_sensitivity(unit, allocation, name):
 
 
 def test_one_seed_for_sums_and_counts(monkeypatch):
-    job = canaries.config(privacy={"shares": EVEN})
+    job = canaries.config(shares=EVEN)
     target, pair = target_and_pair("record", job, "centers")
     assert max(canaries.lower_bounds(target, pair, N_RUNS)) <= target.claim
     real = noise.planned_noise
@@ -114,7 +115,7 @@ def distort(monkeypatch, change):
 
 
 def test_noise_of_counts_without_tails(monkeypatch):
-    target, pair = target_and_pair("record", canaries.config(privacy={"shares": EVEN | {"counts": 9.0}}), "centers")
+    target, pair = target_and_pair("record", canaries.config(shares=EVEN._replace(counts=9.0)), "centers")
     distort(monkeypatch, lambda drawn, plan: np.clip(drawn, -2 * int(plan.noise_scale), 2 * int(plan.noise_scale)))
     assert min(canaries.lower_bounds(target, pair)) > target.claim
 

@@ -20,7 +20,7 @@ from dapple_dp.schemas.core.plan import PrivacyPlan, PrivacyUnit, ReleasePlan, R
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
 from dapple_dp.schemas.kmeans.sections.feddp_config import LloydConfig
-from dapple_dp.schemas.kmeans.sections.privacy_config import SharesConfig
+from dapple_dp.schemas.kmeans.sections.privacy_config import Shares
 from dapple_dp.transforms.core import loop
 from dapple_dp.transforms.core.noise import check_release_noise
 from dapple_dp.transforms.kmeans import simulated_fit
@@ -75,22 +75,19 @@ def candidates(config: FitConfig) -> list[FitConfig]:
     return [_with(config, shares, lloyd) for shares, lloyd in itertools.product(_grid(config), rounds)]
 
 
-def _grid(config: FitConfig) -> list[SharesConfig]:
+def _grid(config: FitConfig) -> list[Shares]:
     """Candidate shares; the outer product has no share in full space, where it isn't used."""
     full = config.feddp_kmeans.space is StartSpace.FULL
     given = itertools.product((1.0,), FULL_WEIGHTS, FULL_COUNTS) if full else itertools.product(OUTER, WEIGHTS, COUNTS)
     result = []
     for outer, weights, counts in given:
         rest = 1.0 - weights - (0.0 if full else outer)
-        result.append(
-            SharesConfig(outer_product=outer, weights=weights, sums=rest * (1.0 - counts), counts=rest * counts)
-        )
+        result.append(Shares(outer_product=outer, weights=weights, sums=rest * (1.0 - counts), counts=rest * counts))
     return result
 
 
-def _with(config: FitConfig, shares: SharesConfig, lloyd: LloydConfig) -> FitConfig:
-    privacy = config.privacy.model_copy(update={"shares": shares})
-    return config.model_copy(update={"privacy": privacy, "lloyd": lloyd})
+def _with(config: FitConfig, shares: Shares, lloyd: LloydConfig) -> FitConfig:
+    return config.model_copy(update={"privacy": config.privacy.with_shares(shares), "lloyd": lloyd})
 
 
 def choose_shares(config: FitConfig, server: NDArray[np.float64], protocol: RoundsProtocol) -> FitConfig:
@@ -119,7 +116,7 @@ def choose_shares(config: FitConfig, server: NDArray[np.float64], protocol: Roun
     if not np.isfinite(costs[0]).all():
         raise ConfigError(
             "privacy.epsilon must be such that the noise of some shares fits the lattice, got "
-            f"{config.privacy.epsilon:g}; give privacy.shares as a section, or another epsilon."
+            f"{config.privacy.epsilon:g}; leave privacy.shares out, or give another epsilon."
         )
     return left[0]
 
@@ -168,7 +165,7 @@ def to_json(config: FitConfig) -> dict[str, Any]:
     """The choice, in the form of `privacy.json` and `dapple plan`."""
     given = config.privacy.shares
     full = config.feddp_kmeans.space is StartSpace.FULL
-    shares: dict[str, float] = given.model_dump() if isinstance(given, SharesConfig) else {}
+    shares: dict[str, float] = given._asdict() if isinstance(given, Shares) else {}
     names: Sequence[str] = [name for name in shares if not (full and name == "outer_product")]
     return {
         "space": str(config.feddp_kmeans.space),

@@ -1,29 +1,42 @@
 """Privacy budget of a fit, and its split in the start of FedDP-KMeans."""
 
-from typing import Annotated
+from typing import Annotated, NamedTuple, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from dapple_dp.schemas.choices import Auto
 from dapple_dp.schemas.core.plan import Allocation, PrivacyUnit
-from dapple_dp.schemas.settings.section import Epsilon, Positive, Section, Share
+from dapple_dp.schemas.settings import rejection
+from dapple_dp.schemas.settings.section import Epsilon, Section, Share
 from dapple_dp.schemas.settings.tiers import PAPER_ONLY
 
 
-class SharesConfig(Section):
-    """Shares of the budget of FedDP-Init; only their ratios matter."""
+class Shares(NamedTuple):
+    """Budget shares of FedDP-Init; only ratios matter: nominal epsilons (paper) or 1 / noise multiplier^2 (tuned)."""
 
-    outer_product: Positive = Field(description="the share of the outer product, a finite number > 0")
-    weights: Positive = Field(description="the share of the histogram of server points, a finite number > 0")
-    sums: Positive = Field(description="the share of the sums per cluster, a finite number > 0")
-    counts: Positive = Field(description="the share of the counts per cluster, a finite number > 0")
+    outer_product: float
+    weights: float
+    sums: float
+    counts: float
 
 
-def _auto_or_shares(value: object) -> object:
-    """Validates `auto`, a section of shares, or nothing."""
-    if value is None or isinstance(value, SharesConfig):
+def _auto_or_nothing(value: object) -> object:
+    """Validates `auto`, or nothing; a job whose shares are chosen holds these."""
+    if value is None or value == Auto.AUTO or isinstance(value, Shares):
         return value
-    return Auto.AUTO if value == Auto.AUTO else SharesConfig.model_validate(value)
+    raise rejection.broken_rule("'auto' or left out")
+
+
+def _as_json(shares: Shares | Auto | None) -> dict[str, float] | str | None:
+    return shares._asdict() if isinstance(shares, Shares) else shares
+
+
+_Chosen = Annotated[
+    Shares | Auto | None,
+    BeforeValidator(_auto_or_nothing),
+    PlainSerializer(_as_json),
+    WithJsonSchema({"anyOf": [{"const": str(Auto.AUTO), "type": "string"}, {"type": "null"}]}),
+]
 
 
 class PrivacyConfig(Section):
@@ -37,8 +50,12 @@ class PrivacyConfig(Section):
         json_schema_extra=PAPER_ONLY,
         description="tuned, or paper for the allocation of Scott, Lampert, Saulpic 2025",
     )
-    shares: Annotated[SharesConfig | Auto | None, BeforeValidator(_auto_or_shares)] = Field(
+    shares: _Chosen = Field(
         default=None,
-        description="a section with outer_product, weights, sums and counts, auto to choose them and the Lloyd rounds "
-        "by simulation on the server data, or leave it out",
+        description="auto to choose the shares of the releases and the Lloyd rounds by simulation on the server data, "
+        "or leave it out",
     )
+
+    def with_shares(self, shares: Shares) -> Self:
+        """Returns the section with shares that are chosen."""
+        return self.model_copy(update={"shares": shares})

@@ -50,7 +50,6 @@ privacy:
   epsilon: 0.5
   delta: 1e-6
   allocation: paper
-  shares: {outer_product: 0.2, weights: 0.2, sums: 0.45, counts: 0.15}
 clipping: {norm: 2, center: none, client_rows: 50}
 lloyd: {steps: 2, share: 0.3}
 feddp_kmeans:
@@ -59,7 +58,6 @@ key_uri: keys/noise.key
 seed: 7
 """
 
-SHARES = {"outer_product": 0.2, "weights": 0.2, "sums": 0.4, "counts": 0.2}
 ABSENT = object()
 
 
@@ -108,7 +106,6 @@ def test_full_job_is_read_as_written():
     assert config.data.features == "embedding"
     assert config.server_data is None
     assert config.privacy.delta == 1e-6
-    assert config.privacy.shares is not None
     assert config.clipping.norm == 2.0
     assert isinstance(config.clipping.norm, float)
     assert config.feddp_kmeans.restarts == 20
@@ -141,11 +138,13 @@ WRONG_VALUES = [
     ("privacy.unit", "user", "privacy.unit must be 'record' or 'client', got 'user'; give record or client"),
     ("privacy.unit", ABSENT, "privacy.unit must be given, got nothing; give record or client"),
     ("privacy.allocation", "best", "privacy.allocation must be 'tuned' or 'paper', got 'best'; give tuned"),
-    ("privacy.shares", {"sums": 1}, "privacy.shares.outer_product must be given, got nothing; give the share"),
-    ("privacy.shares", SHARES | {"sums": 0}, "privacy.shares.sums must be greater than 0, got 0; give the share"),
-    ("privacy.shares", SHARES | {"sum": 1}, "privacy.shares.sum is not a setting; did you mean privacy.shares.sums?"),
-    ("privacy.shares", "automatic", "privacy.shares must be a section of settings, got 'automatic'; give a section"),
-    ("privacy.shares", 3, "privacy.shares must be a section of settings, got 3; give a section with outer_product"),
+    ("privacy.shares", {"sums": 1}, "privacy.shares cannot be a section any more; use auto, which simulates shares"),
+    (
+        "privacy.shares",
+        [0.25] * 4,
+        "privacy.shares must be 'auto' or left out, got [0.25, 0.25, 0.25, 0.25]; give",
+    ),
+    ("privacy.shares", "automatic", "privacy.shares must be 'auto' or left out, got 'automatic'; give auto to choose"),
     ("privacy", ABSENT, "privacy must be given, got nothing; give the section of the guarantee with unit, epsilon"),
     ("privacy", None, "privacy must be a section of settings, got nothing; give the section of the guarantee"),
     ("clipping", ABSENT, "clipping must be given, got nothing; give the section of the contribution bounds with norm"),

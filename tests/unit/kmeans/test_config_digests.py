@@ -23,8 +23,7 @@ JOBS = {
     "feddp_kmeans": f"{{algorithm: feddp_kmeans, {DATA}, {SERVER}, n_clusters: 10, {PRIVACY}, "
     "clipping: {norm: server_radius}}",
     "feddp_kmeans in full": f"{{algorithm: feddp_kmeans, {DATA}, n_clusters: 3, "
-    "privacy: {unit: client, epsilon: 0.5, delta: 1e-6, allocation: paper, "
-    "shares: {outer_product: 0.2, weights: 0.2, sums: 0.45, counts: 0.15}}, "
+    "privacy: {unit: client, epsilon: 0.5, delta: 1e-6, allocation: paper}, "
     "clipping: {norm: 2, center: none, client_rows: 50}, lloyd: {steps: 2, share: 0.3}, quality: {share: 0.1}, "
     "feddp_kmeans: {restarts: 20}, key_uri: /key, "
     "ledger: /ledger.sqlite, seed: 7, dp_lloyd: null, tree: null}",

@@ -132,10 +132,6 @@ WRONG = [
     (job(lloyd__steps=2), "lloyd.steps must be 0 for algorithm dp_lloyd, got 2; use dp_lloyd.steps instead."),
     (job(privacy__allocation="paper"), "privacy.allocation must be tuned for algorithm dp_lloyd, got 'paper'"),
     (job(quality={"share": 0.02}), "quality must be left out for algorithm dp_lloyd, got a section"),
-    (
-        job(privacy__shares={"outer_product": 0.2, "weights": 0.2, "sums": 0.4, "counts": 0.2}),
-        "privacy.shares must be left out for dp_lloyd.init best, got a section",
-    ),
     (job(feddp_kmeans={"space": "full"}), "feddp_kmeans must hold no more than restarts for algorithm dp_l"),
     (job() | {"dp_lloyd": None}, "dp_lloyd must be given, got nothing; give a section with domain for algorithm dp"),
     (job(algorithm="feddp_kmeans", clipping={"norm": 1.0, "center": "none"}), "dp_lloyd must be left out for algori"),

@@ -16,6 +16,7 @@ from dapple_dp.schemas.core.plan import (
 )
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import FitConfig, validated
+from dapple_dp.schemas.kmeans.sections.privacy_config import Shares
 from dapple_dp.transforms.core.statistics import lattice, rows
 from dapple_dp.transforms.kmeans.feddp_kmeans import rounds as feddp_kmeans
 from dapple_dp.transforms.kmeans.feddp_kmeans import server as feddp_server
@@ -69,7 +70,8 @@ def test_the_start_is_split_by_the_default_shares(unit, allocation):
 
 def test_given_shares_count_by_their_ratios():
     shares = {"outer_product": 2.0, "weights": 4.0, "sums": 6.0, "counts": 8.0}
-    found = specs(config(privacy={"shares": shares}, data={"public_rows": 100}))
+    job = config(data={"public_rows": 100})
+    found = specs(job.model_copy(update={"privacy": job.privacy.with_shares(Shares(**shares))}))
     np.testing.assert_allclose([spec.share for spec in found.values()], [0.1, 0.2, 0.3, 0.4])
 
 

@@ -12,6 +12,7 @@ from dapple_dp.schemas.choices import Auto, StartSpace
 from dapple_dp.schemas.core.plan import Allocation
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.kmeans.sections.privacy_config import Shares
 from dapple_dp.schemas.privacy.statement import PrivacyStatement, describe, statement_from_json
 from dapple_dp.schemas.settings.digest import config_digest
 from dapple_dp.transforms.core import accounting
@@ -69,8 +70,9 @@ def test_full_space_releases_no_outer_product_and_spends_all(settings):
 def test_full_space_has_shares_of_its_own():
     found = specs(feddp(feddp_kmeans__space="full"))
     np.testing.assert_allclose([each.share for each in found.values()], FULL_SPACE_SHARES[1:])
-    given = {"outer_product": 5.0, "weights": 1.0, "sums": 2.0, "counts": 1.0}
-    found = specs(feddp(feddp_kmeans__space="full", privacy__shares=given))
+    job = feddp(feddp_kmeans__space="full")
+    given = job.privacy.with_shares(Shares(outer_product=5.0, weights=1.0, sums=2.0, counts=1.0))
+    found = specs(job.model_copy(update={"privacy": given}))
     np.testing.assert_allclose([each.share for each in found.values()], [0.25, 0.5, 0.25])
 
 
@@ -98,7 +100,7 @@ def test_auto_comes_back_from_a_dump():
     assert config_digest(again) == config_digest(job)
 
 
-NEEDS = "privacy.shares must be a section or left out here, got 'auto'"
+NEEDS = "privacy.shares must be left out here, got 'auto'"
 REFUSED = [
     ({"plan": None}, "plan.assumed_rows must be given for privacy.shares auto"),
     ({"privacy__allocation": "paper"}, NEEDS),
@@ -138,7 +140,7 @@ def two_candidates(monkeypatch):
     """A small grid: nothing for the sums, or nearly all."""
     grid = [{"outer_product": 1.0, "weights": 1.0, "sums": 1e-4, "counts": 1e-4}]
     grid += [{"outer_product": 1.0, "weights": 1.0, "sums": 10.0, "counts": 1.0}]
-    made = [simulated_shares.SharesConfig(**each) for each in grid]
+    made = [Shares(**each) for each in grid]
     monkeypatch.setattr(simulated_shares, "_grid", lambda config: made)
     monkeypatch.setattr(simulated_shares, "LLOYD", ((0, 0.25),))
 

@@ -6,7 +6,6 @@ data", Algorithm 5.
 
 import functools
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,7 @@ from dapple_dp.schemas.core.plan import (
     RoundSpec,
 )
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
+from dapple_dp.schemas.kmeans.sections.privacy_config import Shares
 from dapple_dp.transforms.core.round import Round
 from dapple_dp.transforms.core.statistics import lattice
 from dapple_dp.transforms.core.statistics.by_unit import of_unit
@@ -37,16 +37,6 @@ from dapple_dp.transforms.kmeans.lloyd.specs import (
     vector_spec,
 )
 from dapple_dp.transforms.kmeans.lloyd.state import MeansState
-
-
-class Shares(NamedTuple):
-    """Budget shares of FedDP-Init: nominal epsilons (paper) or weights 1 / noise multiplier^2 (tuned)."""
-
-    outer_product: float
-    weights: float
-    sums: float
-    counts: float
-
 
 DEFAULT_SHARES = {
     (Allocation.PAPER, PrivacyUnit.RECORD): Shares(0.20, 0.20, 0.45, 0.15),
@@ -74,7 +64,7 @@ def shares_of(config: FitConfig) -> Shares:
         if tuned and config.feddp_kmeans.space is StartSpace.FULL:
             return FULL_SPACE_SHARES
         return DEFAULT_SHARES[config.privacy.allocation, config.privacy.unit]
-    return Shares(given.outer_product, given.weights, given.sums, given.counts)
+    return given
 
 
 def round_specs(config: FitConfig, n_features: int, total: float | None = None) -> tuple[RoundSpec, ...]:
