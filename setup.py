@@ -46,7 +46,6 @@ CLOUD_REQUIRES = {
     "hdfs": [f"apache-beam[hadoop]{BEAM}"],
 }
 DELTA_REQUIRES = ["deltalake>=1.6,<2"]
-JAX_REQUIRES = ["jax>=0.8"]
 ICEBERG_REQUIRES = ["pyiceberg[pyarrow]>=0.12,<0.13"]
 KAFKA_REQUIRES = ["confluent-kafka>=2.12,<3"]
 PLOT_REQUIRES = ["matplotlib>=3.9"]
@@ -73,7 +72,6 @@ TEST_REQUIRES = [
 EXTRAS = {
     "delta": DELTA_REQUIRES,
     "iceberg": ICEBERG_REQUIRES,
-    "jax": JAX_REQUIRES,
     "kafka": KAFKA_REQUIRES,
     "plot": PLOT_REQUIRES,
     "postgres": POSTGRES_REQUIRES,

@@ -192,15 +192,10 @@ class FederatedAlgorithm(Choice):
 
 
 class ModelKind(Choice):
-    """Classifiers that clients train: softmax regression, a hidden layer of tanh units before it, or convolutions.
-
-    `RESNET` is ResNet18 with group norms.
-    """
+    """Classifiers that clients train: softmax regression, or a hidden layer of tanh units before it."""
 
     SOFTMAX = "softmax"
     MLP = "mlp"
-    CNN = "cnn", Tier.PAPER_ONLY
-    RESNET = "resnet", Tier.PAPER_ONLY
 
 
 class UpdateView(Choice):

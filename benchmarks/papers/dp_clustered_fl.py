@@ -13,7 +13,7 @@ import argparse
 import dataclasses
 import functools
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,9 +54,11 @@ DELTA = 1e-4
 SMALL = TrainingParams(rounds=40, local_epochs=1, batch_size=50, learning_rate=0.4, clipping_norm=1.0)
 SMALL_ROWS, PAPER_ROWS, TOY_ROWS = 1000, 6600, 50
 PULLS = (0.002, 0.01)
-RESNET_WIDTH = 64
 FIRST_BATCHES = (50, 100, 250, 500, None)
 BATCHES = (25, 50, 100, 250)
+
+
+SOFTMAX = functools.partial(ModelShape, kind=ModelKind.SOFTMAX)
 
 
 class Method(NamedTuple):
@@ -153,7 +155,7 @@ def federation_of(
     epsilon: float,
     seed: int,
     search: bool = False,
-    kind: ModelKind = ModelKind.SOFTMAX,
+    shape: Callable[..., ModelShape] = SOFTMAX,
     truth: np.ndarray = TRUTH,
     n_classes: int = 10,
     neighbors: Adjacency = Adjacency.ADD_REMOVE,
@@ -179,11 +181,10 @@ def federation_of(
     }
     clustering = ClusteringParams(algorithm=method.algorithm, **settings | options)
     n_rows, n_features = data.rows[0].features.shape
-    n_hidden = RESNET_WIDTH if kind is ModelKind.RESNET else 0
-    shape = ModelShape(kind=kind, n_features=n_features, n_classes=n_classes, n_hidden=n_hidden)
+    found = shape(n_features=n_features, n_classes=n_classes)
     public_seed = seed.to_bytes(32, "big")
     sizes = (n_rows,) * len(truth)
-    training, clustering, _ = begin(training, clustering, budget, sizes, shape.n_parameters, public_seed)
+    training, clustering, _ = begin(training, clustering, budget, sizes, found.n_parameters, public_seed)
     plan = silo_plan(n_rows, training, clustering, budget)
     silos = tuple(
         Silo(
@@ -197,7 +198,7 @@ def federation_of(
         )
         for index, cluster in enumerate(truth)
     )
-    return Federation(shape=shape, training=training, clustering=clustering, silos=silos, public_seed=public_seed)
+    return Federation(shape=found, training=training, clustering=clustering, silos=silos, public_seed=public_seed)
 
 
 def run(federation: Federation, data: Clients, seed: int, rounds: int | None = None) -> Outcome:

@@ -44,7 +44,7 @@ class Figure(NamedTuple):
       constants: of the module, lower at toy size.
       result: the table below `RESULTS`, or None if none was committed.
       lowered: the module of `benchmarks` that holds the constants, if it is another one.
-      extra: of Dapple that the command needs beside what Dapple requires; empty for none.
+      needs: library that the command needs beside what Dapple requires; empty for none.
     """
 
     paper: str
@@ -55,7 +55,7 @@ class Figure(NamedTuple):
     constants: Mapping[str, Any] = {}
     result: str | None = None
     lowered: str | None = None
-    extra: str = ""
+    needs: str = ""
 
     @property
     def command(self) -> str:
@@ -118,8 +118,8 @@ def _settings(shows: str, section: str, options: str = "") -> Figure:
     constants = {"SHARES": (0.5,), "SWITCHES": (2,), "COPIES": (1, 2), "OPTION_EPSILONS": (4.0,)}
     constants |= {"SCARCE_EPSILONS": (4.0,)}
     module, result = "papers.r_dpcfl_settings", f"r_dpcfl_{section}.md"
-    extra = "jax" if section == "cnn" else ""
-    return Figure(R_DPCFL, shows, module, f"--data DATA{options}{out}", toy + out, constants, result, extra=extra)
+    needs = "jax" if section == "cnn" else ""
+    return Figure(R_DPCFL, shows, module, f"--data DATA{options}{out}", toy + out, constants, result, needs=needs)
 
 
 FIGURES: dict[str, Figure] = {
@@ -354,7 +354,7 @@ FIGURES: dict[str, Figure] = {
         "--data DATA --images cifar10 --side 32 --rows 6600 --seeds 4 --epsilons 2 3 4 5 10 --sections cifar "
         "--out OUT/r_dpcfl_cifar.md",
         "--data DATA --images cifar10 --side 32 --rows 8 --rounds 2 --sections cifar --out OUT/r_dpcfl_cifar.md",
-        extra="jax",
+        needs="jax",
     ),
     "r-dpcfl-fashion": _digits(
         "Figure 6, FMNIST", "rotation", "paper", 1, "dp_clustered_fl_fashion.md", " --images fashion_mnist --few"
@@ -382,11 +382,11 @@ def draw(name: str, out: Path, work: Path, data: Path | None = None, *, toy: boo
       toy: whether to draw next to nothing, from data that are made here: only to see that the command runs.
 
     Raises:
-      LookupError: if the figure needs data and no folder is given, or an extra that is not installed.
+      LookupError: if the figure needs data and no folder is given, or a library that is not installed.
     """
     figure = FIGURES[name]
-    if figure.extra and importlib.util.find_spec(figure.extra) is None:
-        raise LookupError(f"{name} needs {figure.extra}; run pip install '.[{figure.extra}]' first.")
+    if figure.needs and importlib.util.find_spec(figure.needs) is None:
+        raise LookupError(f"{name} needs {figure.needs}; run pip install {figure.needs} first.")
     if figure.needs_data and data is None and not toy:
         raise LookupError(f"{name} needs files; give --data, a folder of those that `python -m benchmarks.data` lists.")
     module = importlib.import_module(f"benchmarks.{figure.module}")

@@ -12,6 +12,7 @@ clients and columns are those of `papers.dp_clustered_fl`.
 
 import argparse
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,16 +22,18 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks import measurement
 from benchmarks.machine import heading, write
-from benchmarks.papers.dp_clustered_fl import METHODS, SMALL, Outcome, federation_of, mean, run, table
+from benchmarks.papers.dp_clustered_fl import METHODS, SMALL, SOFTMAX, Outcome, federation_of, mean, run, table
 from benchmarks.papers.federated_clients import SHIFTS, Clients, Images, clients, load
-from dapple_dp.schemas.choices import ModelKind, SelectionScore
-from dapple_dp.schemas.clustered_fl.records import TrainingParams
+from benchmarks.papers.image_models import CnnShape, ResNetShape
+from dapple_dp.schemas.choices import SelectionScore
+from dapple_dp.schemas.clustered_fl.records import ModelShape, TrainingParams
 from dapple_dp.transforms.clustered_fl.silo_accounting import selection_rounds
 
 PAPER = TrainingParams(rounds=200, local_epochs=1, batch_size=32, learning_rate=0.05, clipping_norm=3.0)
 """E, K, b and c of the paper; the rate is the better one of two that were tried, and those of the paper are unknown."""
 CIFAR = dataclasses.replace(PAPER, learning_rate=5e-4)
 CNN = dataclasses.replace(SMALL, rounds=10)
+RESNET = functools.partial(ResNetShape, n_hidden=64)
 PAPER_METHODS = ("oracle", "R-DPCFL", "IFCA, identical start", "Local")
 CNN_METHODS = ("oracle", "R-DPCFL", "Local")
 SHARES = (0.025, 0.1, 0.3, 1.0)
@@ -66,18 +69,18 @@ def paper_section(images: Images, arguments: argparse.Namespace) -> Iterator[lis
     """The paper's settings, all methods, both shifts."""
     training = _rounds(PAPER, arguments)
     for shift in SHIFTS:
-        yield _accuracies(images, arguments, shift, training, PAPER_METHODS, ModelKind.SOFTMAX)
+        yield _accuracies(images, arguments, shift, training, PAPER_METHODS, "softmax", SOFTMAX)
 
 
 def cnn_section(images: Images, arguments: argparse.Namespace) -> Iterator[list[str]]:
     """Few rounds of the convolutional network."""
-    yield _accuracies(images, arguments, "rotation", _rounds(CNN, arguments), CNN_METHODS, ModelKind.CNN)
+    yield _accuracies(images, arguments, "rotation", _rounds(CNN, arguments), CNN_METHODS, "cnn", CnnShape)
 
 
 def cifar_section(images: Images, arguments: argparse.Namespace) -> Iterator[list[str]]:
     """CIFAR10 and ResNet18, both shifts."""
     for shift in SHIFTS:
-        yield _accuracies(images, arguments, shift, _rounds(CIFAR, arguments), PAPER_METHODS, ModelKind.RESNET)
+        yield _accuracies(images, arguments, shift, _rounds(CIFAR, arguments), PAPER_METHODS, "resnet", RESNET)
 
 
 def _rounds(training: TrainingParams, arguments: argparse.Namespace) -> TrainingParams:
@@ -92,7 +95,8 @@ def _accuracies(
     shift: str,
     training: TrainingParams,
     methods: Sequence[str],
-    kind: ModelKind,
+    model: str,
+    shape: Callable[..., ModelShape],
 ) -> list[str]:
     """A table: a method and an epsilon each."""
     cells = [clients(images, shift, arguments.rows, seed) for seed in range(arguments.seeds)]
@@ -100,13 +104,13 @@ def _accuracies(
     for name in methods:
         for epsilon in arguments.epsilons:
             found = [
-                run(federation_of(METHODS[name], training, cell, epsilon, seed, kind=kind), cell, seed)
+                run(federation_of(METHODS[name], training, cell, epsilon, seed, shape=shape), cell, seed)
                 for seed, cell in enumerate(cells)
             ]
             seconds = f"{sum(each.seconds for each in found) / len(found):.0f}"
             minority, accuracy = mean(o.minority for o in found), mean(o.accuracy for o in found)
             rows.append([name, f"{epsilon:g}", accuracy, minority, *_clusters(found), seconds])
-    title = f"{kind}, {shift}, {_size(arguments, training)}"
+    title = f"{model}, {shift}, {_size(arguments, training)}"
     lines = [f"## {title}, c = {training.clipping_norm:g}", ""]
     lines += [f"Learning rate {training.learning_rate:g}, delta 1e-4, {len(cells)} seeds; accuracy in percent."]
     return lines + table(["", "epsilon", "accuracy", "minority", "true clusters", "MSS", "CPU s per run"], rows)

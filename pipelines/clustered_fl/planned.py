@@ -197,7 +197,7 @@ def _check_sizes(config: ClusteredFLConfig, clients: Clients) -> None:
 
 
 def _shape(config: ClusteredFLConfig, n_features: int) -> ModelShape:
-    n_hidden = config.training.hidden_units if config.training.model in (ModelKind.MLP, ModelKind.RESNET) else 0
+    n_hidden = config.training.hidden_units if config.training.model is ModelKind.MLP else 0
     return ModelShape(
         kind=config.training.model,
         n_features=n_features,

@@ -157,9 +157,7 @@ class SiloPrivacyConfig(Section):
 class TrainingConfig(Section):
     """Training of the clients' models."""
 
-    model: ModelKind = Field(
-        description="softmax, mlp for one hidden layer, cnn for square images, or resnet for ResNet18 with group norms"
-    )
+    model: ModelKind = Field(description="softmax, or mlp for one hidden layer")
     rounds: Annotated[int, Field(strict=True, ge=1, le=100_000), Scalar] = Field(
         description="the number of rounds, the first one included, an integer from 1 to 100000"
     )
@@ -188,8 +186,7 @@ class TrainingConfig(Section):
     )
     hidden_units: Annotated[int, Field(strict=True, ge=1, le=100_000), Scalar] = Field(
         default=64,
-        description="the number of hidden units of model mlp, or of filters of the first stage of model resnet, an "
-        "integer from 1 to 100000",
+        description="the number of hidden units of model mlp, an integer from 1 to 100000",
     )
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import math
 from typing import Any, Self
 
 import numpy as np
@@ -16,12 +15,6 @@ MAX_UNITS = 1 << 52
 """Limit to which coordinates of an update are clipped; sums over a thousand clients then fit into int64."""
 FEATURE_BITS = 20
 """Logarithm of the public norm of rows, which are integers: longer rows are shortened to 2**FEATURE_BITS units."""
-CNN_CHANNELS = (8, 16)
-"""Numbers of filters of the two convolutions; both have stride 2."""
-CNN_KERNELS = (5, 3)
-"""Widths of the filters."""
-RESNET_STAGES, RESNET_BLOCKS = 4, 2
-"""Stages of a ResNet18 and blocks per stage; a later stage's first block doubles the filters, halves the sides."""
 GIVEN_SEPARATION = 2.0
 """Smallest credible separation if the number of clusters is given."""
 SEARCHED_SEPARATION = 3.5
@@ -36,7 +29,7 @@ class ModelShape:
       kind: kind of the model.
       n_features: >= 1.
       n_classes: >= 2; labels are 0, ..., n_classes - 1.
-      n_hidden: units of the hidden layer of an MLP, filters of the first stage of a ResNet, else 0.
+      n_hidden: units of the hidden layer of an MLP, else 0.
       feature_norm: rows are shortened to this L2 norm, >= 1; None for 64 times the root of `n_features`.
     """
 
@@ -51,36 +44,7 @@ class ModelShape:
         """Number of weights and intercepts of all layers."""
         if self.kind is ModelKind.SOFTMAX:
             return (self.n_features + 1) * self.n_classes
-        if self.kind is ModelKind.CNN:
-            first, second = CNN_CHANNELS
-            filters = (CNN_KERNELS[0] ** 2 + 1) * first + (CNN_KERNELS[1] ** 2 * first + 1) * second
-            pixels = math.ceil(math.isqrt(self.n_features) / 4) ** 2
-            return filters + (second * pixels + 1) * self.n_classes
-        if self.kind is ModelKind.RESNET:
-            shapes = resnet_tensors(image_channels(self.n_features), self.n_hidden, self.n_classes)
-            return sum(map(math.prod, shapes))
         return (self.n_features + 1) * self.n_hidden + (self.n_hidden + 1) * self.n_classes
-
-
-def image_channels(n_features: int) -> int:
-    """Returns the number of channels: 1 or 3 for square images, 0 for rows that are neither."""
-    return next((each for each in (1, 3) if each * math.isqrt(n_features // each) ** 2 == n_features), 0)
-
-
-def resnet_tensors(channels: int, width: int, n_classes: int) -> list[tuple[int, ...]]:
-    """Returns the tensor shapes of a ResNet18: filters (outputs, inputs, k, k), then scale and shift of their norm."""
-
-    def layer(n_inputs: int, n_outputs: int, side: int) -> list[tuple[int, ...]]:
-        return [(n_outputs, n_inputs, side, side), (n_outputs,), (n_outputs,)]
-
-    found, last = layer(channels, width, 7), width
-    for stage in range(RESNET_STAGES):
-        filters = width << stage
-        for block in range(RESNET_BLOCKS):
-            found += layer(last, filters, 3) + layer(filters, filters, 3)
-            found += layer(last, filters, 1) if stage and not block else []
-            last = filters
-    return [*found, (last, n_classes), (n_classes,)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ class Gone(NamedTuple):
 _OF_STREAM = "use `dapple stream`, whose section stream has the calendar of the windows"
 _TO_ENTRY = "write it into deployment.yaml beside the release"
 _OF_ALGORITHM_5 = "leave it out: Algorithm 5 of the paper is code of benchmarks/papers, and no better on data"
+_OF_IMAGES = "use mlp; `python -m benchmarks.papers --draw r-dpcfl-cnn` runs networks for images"
 _FIXED_START = "leave it out: a private start takes half of the budget"
 GONE: Mapping[str, Gone] = {
     "clipping.bounds": Gone(
@@ -88,6 +89,8 @@ GONE: Mapping[str, Gone] = {
 GONE_VALUES: Mapping[tuple[str, str], str] = {
     ("algorithm", "windows"): _OF_STREAM,
     ("privacy.shares", "a section"): "use auto, which simulates shares on the server data, or leave it out",
+    ("training.model", "cnn"): _OF_IMAGES,
+    ("training.model", "resnet"): _OF_IMAGES,
     ("reports.variant", "split_and_mix"): "leave reports.variant out: a client sends one report of ten bytes",
 }
 """Removed values by setting and value; completes "cannot be VALUE any more; ..."."""

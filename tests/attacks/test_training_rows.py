@@ -44,13 +44,10 @@ ROWS = {
 SHAPES = {
     "softmax": ModelShape(kind=ModelKind.SOFTMAX, n_features=4, n_classes=4),
     "mlp": ModelShape(kind=ModelKind.MLP, n_features=4, n_classes=4, n_hidden=8),
-    "cnn": ModelShape(kind=ModelKind.CNN, n_features=4, n_classes=4),
 }
 
 
 def _model(name):
-    if name == "cnn":
-        pytest.importorskip("jax")
     return model_of(SHAPES[name])
 
 
@@ -162,22 +159,6 @@ def test_a_selection_counts_other_rows_as_before(n_features, n_classes, n_rows, 
     np.testing.assert_array_equal(model.predictions(parameters, rows[::-1]), whole[::-1])
     single = [model.predictions(parameters, rows[[i]])[0] for i in range(0, n_rows, 20)]
     np.testing.assert_array_equal(single, whole[:n_rows:20])
-
-
-def test_the_convolutional_model_has_equal_bits_in_any_place():
-    pytest.importorskip("jax")
-    shape = ModelShape(kind=ModelKind.CNN, n_features=196, n_classes=10)
-    model, random = model_of(shape), np.random.default_rng(6)
-    parameters = 3.0 * model.start(_stream())
-    rows, labels = bound_features(1e16 * random.normal(size=(90, 196))), random.integers(10, size=90)
-    whole = _values(model, parameters, rows, labels)
-    order = random.permutation(90)
-    np.testing.assert_array_equal(_values(model, parameters, rows[order], labels[order]), whole)
-    parts = [_values(model, parameters, rows[i : i + 7], labels[i : i + 7]) for i in range(0, 90, 7)]
-    np.testing.assert_array_equal(sum(parts), whole)
-    np.testing.assert_array_equal(
-        model.predictions(parameters, rows[order]), model.predictions(parameters, rows)[order]
-    )
 
 
 def digests() -> dict[str, str]:

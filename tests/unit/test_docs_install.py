@@ -93,7 +93,6 @@ def test_every_extra_of_the_metadata_is_on_the_page():
         ("kafka", "pip install 'confluent-kafka<3,>=2.12'"),
         ("plot", "pip install 'matplotlib>=3.9'"),
         ("postgres", "pip install 'psycopg[binary]<4,>=3.2'"),
-        ("jax", "pip install 'jax>=0.8'"),
     ],
 )
 def test_missing_extras_are_installed_by_the_names_of_libraries(extra, command):

@@ -295,7 +295,7 @@ def test_every_client_declares_its_rows_or_none(data, tmp_path):
         ({"privacy__delta": 0.5}, "delta must be positive and below 1 / 80"),
         ({"privacy__adjacency": "both"}, "privacy.adjacency must be"),
         ({"training__momentum": 0.9}, "training.momentum is not a setting"),
-        ({"training__model": "cnn"}, "the number of features must be a square for model cnn, got 5"),
+        ({"training__model": "cnn"}, "training.model cannot be cnn any more; use mlp"),
         ({"key_uri": "no/such/key"}, "key_uri must be a readable file"),
     ],
 )

@@ -62,7 +62,7 @@ def test_no_url_leads_nowhere(metadata):
 
 def test_every_store_and_format_has_an_extra(metadata):
     extras = set(metadata.get_all("Provides-Extra"))
-    assert {"aws", "gcp", "azure", "hdfs", "delta", "iceberg", "jax"} <= extras
+    assert {"aws", "gcp", "azure", "hdfs", "delta", "iceberg"} <= extras
     needs = [each for each in metadata.get_all("Requires-Dist") if each.startswith("apache-beam[")]
     assert {re.match(r"apache-beam\[(\w+)\](?=.*>=2\.76\.0)(?=.*<2\.78)", each)[1] for each in needs} == {
         "aws",

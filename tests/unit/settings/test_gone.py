@@ -3,6 +3,7 @@
 import pytest
 
 from dapple_dp.pipelines.kmeans.plan.fingerprint import settings_digest
+from dapple_dp.schemas.clustered_fl.config import ClusteredFLConfig
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import is_pooled, validated
 from dapple_dp.schemas.kmeans.jobs.pooled_config import validated_pooled
@@ -11,6 +12,7 @@ from dapple_dp.schemas.reports.config import EncodeConfig
 from dapple_dp.schemas.settings import rejection
 from dapple_dp.schemas.settings.digest import config_digest
 from dapple_dp.schemas.settings.gone import GONE, GONE_VALUES
+from tests.scenes import federation
 from tests.scenes import reports as report_scenes
 from tests.seams.settings import settings_of
 
@@ -50,7 +52,12 @@ def checked_reports(job):
     return rejection.check_config(EncodeConfig, job)
 
 
+def checked_training(job):
+    return rejection.check_config(ClusteredFLConfig, job)
+
+
 OTHERS = {"stream": (STREAM, stream_config), "reports": (ENCODE, checked_reports)}
+OTHERS |= {"training": (federation.job("/lake"), checked_training)}
 
 
 def named(name, value):

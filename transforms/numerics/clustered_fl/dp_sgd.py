@@ -4,6 +4,7 @@ The sum that noise hides is exact: rows and clipped gradients are integers. A de
 remains: the noise is a floating-point Gaussian number from a keyed stream, rounded to the units of the sum.
 """
 
+import functools
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
@@ -16,7 +17,6 @@ from dapple_dp.schemas.clustered_fl.records import ClientRows, ModelShape, Train
 from dapple_dp.transforms.core.keystream import KeyStream, encode_label
 from dapple_dp.transforms.numerics.clustered_fl.dense_model import DenseModel
 from dapple_dp.transforms.numerics.clustered_fl.exact_layer import GradientUnits
-from dapple_dp.transforms.numerics.clustered_fl.image_models import CnnModel, ResNetModel
 from dapple_dp.transforms.numerics.clustered_fl.moved_images import moved_images
 from dapple_dp.transforms.numerics.clustered_fl.normal import normals, sampled_positions
 
@@ -124,12 +124,9 @@ def schedule_of(training: TrainingParams, n_rows: int, *, first: bool) -> Schedu
     return Schedule(training.local_epochs * math.ceil(n_rows / size), size / n_rows, float(size))
 
 
+@functools.singledispatch
 def model_of(shape: ModelShape) -> Model:
-    """Creates the model of a shape."""
-    if shape.kind is ModelKind.CNN:
-        return CnnModel(shape.n_features, shape.n_classes, shape.feature_norm)
-    if shape.kind is ModelKind.RESNET:
-        return ResNetModel(shape.n_features, shape.n_classes, shape.feature_norm, shape.n_hidden)
+    """Creates the model of a shape; models of other kinds register a type of shapes."""
     hidden = () if shape.kind is ModelKind.SOFTMAX else (shape.n_hidden,)
     return DenseModel((shape.n_features, *hidden, shape.n_classes), shape.feature_norm)
 

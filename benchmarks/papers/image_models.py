@@ -14,20 +14,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dapple_dp.schemas.clustered_fl.records import (
-    CNN_CHANNELS,
-    CNN_KERNELS,
-    RESNET_BLOCKS,
-    RESNET_STAGES,
-    image_channels,
-    resnet_tensors,
-)
+from benchmarks.papers.jax_model import JaxModel, compiled
+from dapple_dp.schemas.choices import ModelKind
+from dapple_dp.schemas.clustered_fl.records import ModelShape
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.transforms.core.keystream import KeyStream
 from dapple_dp.transforms.numerics.clustered_fl.dense_model import layer_start
-from dapple_dp.transforms.numerics.clustered_fl.jax_model import JaxModel, compiled
+from dapple_dp.transforms.numerics.clustered_fl.dp_sgd import model_of
 from dapple_dp.transforms.numerics.clustered_fl.normal import normals
 
+CNN_CHANNELS = (8, 16)
+"""Numbers of filters of the two convolutions; both have stride 2."""
+CNN_KERNELS = (5, 3)
+"""Widths of the filters."""
+RESNET_STAGES, RESNET_BLOCKS = 4, 2
+"""Stages of a ResNet18 and blocks per stage; a later stage's first block doubles the filters, halves the sides."""
 _MOST_GROUPS = 32
 _SMALLEST_VARIANCE = 1e-5
 _LAYOUT = ("NCHW", "OIHW", "NCHW")
@@ -186,3 +187,58 @@ def _pooled(jax: Any, values: Any) -> Any:
     """Returns the maximum of 3 x 3 pixels, at every other pixel."""
     around = [(0, 0), (0, 0), (1, 1), (1, 1)]
     return jax.lax.reduce_window(values, -jax.numpy.inf, jax.lax.max, (1, 1, 3, 3), (1, 1, 2, 2), around)
+
+
+def image_channels(n_features: int) -> int:
+    """Returns the number of channels: 1 or 3 for square images, 0 for rows that are neither."""
+    return next((each for each in (1, 3) if each * math.isqrt(n_features // each) ** 2 == n_features), 0)
+
+
+def resnet_tensors(channels: int, width: int, n_classes: int) -> list[tuple[int, ...]]:
+    """Returns the tensor shapes of a ResNet18: filters (outputs, inputs, k, k), then scale and shift of their norm."""
+
+    def layer(n_inputs: int, n_outputs: int, side: int) -> list[tuple[int, ...]]:
+        return [(n_outputs, n_inputs, side, side), (n_outputs,), (n_outputs,)]
+
+    found, last = layer(channels, width, 7), width
+    for stage in range(RESNET_STAGES):
+        filters = width << stage
+        for block in range(RESNET_BLOCKS):
+            found += layer(last, filters, 3) + layer(filters, filters, 3)
+            found += layer(last, filters, 1) if stage and not block else []
+            last = filters
+    return [*found, (last, n_classes), (n_classes,)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CnnShape(ModelShape):
+    """Size of a `CnnModel`."""
+
+    kind: ModelKind = ModelKind.MLP
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of parameters of all layers."""
+        return _cnn(self).n_parameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResNetShape(ModelShape):
+    """Size of a `ResNetModel`; `n_hidden` is its width."""
+
+    kind: ModelKind = ModelKind.MLP
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of parameters of all tensors."""
+        return _resnet(self).n_parameters
+
+
+@model_of.register
+def _cnn(shape: CnnShape) -> CnnModel:
+    return CnnModel(shape.n_features, shape.n_classes, shape.feature_norm)
+
+
+@model_of.register
+def _resnet(shape: ResNetShape) -> ResNetModel:
+    return ResNetModel(shape.n_features, shape.n_classes, shape.feature_norm, shape.n_hidden)

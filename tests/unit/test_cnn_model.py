@@ -5,15 +5,15 @@ import sys
 import numpy as np
 import pytest
 
-from dapple_dp.schemas.choices import ModelKind
-from dapple_dp.schemas.clustered_fl.records import FEATURE_BITS, ModelShape
+from benchmarks.papers import jax_model
+from benchmarks.papers.image_models import CnnShape
+from dapple_dp.schemas.clustered_fl.records import FEATURE_BITS
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.transforms.core.keystream import KeyStream
-from dapple_dp.transforms.numerics.clustered_fl import jax_model
 from dapple_dp.transforms.numerics.clustered_fl.bounded_rows import bound_features, bounded_rows, row_norm
 from dapple_dp.transforms.numerics.clustered_fl.dp_sgd import Schedule, Sgd, model_of, train
 
-SHAPE = ModelShape(kind=ModelKind.CNN, n_features=49, n_classes=3)
+SHAPE = CnnShape(n_features=49, n_classes=3)
 MODEL = model_of(SHAPE)
 
 
@@ -24,15 +24,13 @@ def _stream(name=b"test"):
 def test_jax_must_be_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "jax", None)
     jax_model.compiled.cache_clear()
-    with pytest.raises(
-        ConfigError, match="models cnn and resnet need JAX, which is not installed; run pip install 'jax>="
-    ):
+    with pytest.raises(ConfigError, match="models of images need JAX, which is not installed; run pip install 'jax>="):
         MODEL.start(_stream())
 
 
 def test_images_must_be_square():
     with pytest.raises(ConfigError, match="the number of features must be a square for model cnn, got 50"):
-        model_of(ModelShape(kind=ModelKind.CNN, n_features=50, n_classes=3)).start(_stream())
+        model_of(CnnShape(n_features=50, n_classes=3)).start(_stream())
 
 
 def test_gradients_are_clipped_row_by_row():
@@ -74,3 +72,23 @@ def test_training_learns():
     sgd = Sgd(schedule=Schedule(60, 0.2, 40.0), learning_rate=0.5, clipping_norm=1.0, noise_multiplier=0.3)
     trained = train(MODEL, MODEL.start(_stream(b"start")), rows, sgd, _stream())
     assert (MODEL.predictions(trained, rows.features) == labels).mean() > 0.9
+
+
+def _values(model, parameters, rows, labels):
+    return model.clipped_gradient_sum(parameters, rows, labels, 1.0).values
+
+
+def test_bits_are_equal_in_any_place():
+    pytest.importorskip("jax")
+    shape = CnnShape(n_features=196, n_classes=10)
+    model, random = model_of(shape), np.random.default_rng(6)
+    parameters = 3.0 * model.start(_stream())
+    rows, labels = bound_features(1e16 * random.normal(size=(90, 196))), random.integers(10, size=90)
+    whole = _values(model, parameters, rows, labels)
+    order = random.permutation(90)
+    np.testing.assert_array_equal(_values(model, parameters, rows[order], labels[order]), whole)
+    parts = [_values(model, parameters, rows[i : i + 7], labels[i : i + 7]) for i in range(0, 90, 7)]
+    np.testing.assert_array_equal(sum(parts), whole)
+    np.testing.assert_array_equal(
+        model.predictions(parameters, rows[order]), model.predictions(parameters, rows)[order]
+    )

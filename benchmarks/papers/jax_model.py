@@ -1,4 +1,4 @@
-"""Networks with gradients by JAX, row by row; JAX is imported on use (extra `jax`).
+"""Networks with gradients by JAX, row by row; JAX is imported on use.
 
 Gradients come row by row from one compiled loop, in double precision on the CPU: the same instructions run on every
 row, for any position and number of rows. They are still floating-point numbers, so `rounding_share` covers
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dapple_dp.schemas.clustered_fl.records import FEATURE_BITS
-from dapple_dp.schemas.errors import ConfigError, what_installs
+from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.transforms.core.keystream import KeyStream
 from dapple_dp.transforms.numerics.clustered_fl.bounded_rows import row_norm
 from dapple_dp.transforms.numerics.clustered_fl.exact_layer import GRADIENT_BITS, GradientUnits, gains_of
@@ -124,9 +124,7 @@ def library() -> Any:
     try:
         import jax
     except ImportError as error:
-        raise ConfigError(
-            f"models cnn and resnet need JAX, which is not installed; run {what_installs('jax')}."
-        ) from error
+        raise ConfigError("models of images need JAX, which is not installed; run pip install 'jax>=0.8'.") from error
     return jax
 
 

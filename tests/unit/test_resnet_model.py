@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 
-from dapple_dp.schemas.choices import ModelKind
-from dapple_dp.schemas.clustered_fl.records import ModelShape, image_channels, resnet_tensors
+from benchmarks.papers import jax_model
+from benchmarks.papers.image_models import ResNetShape, image_channels, resnet_tensors
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.transforms.core.keystream import KeyStream
-from dapple_dp.transforms.numerics.clustered_fl import jax_model
 from dapple_dp.transforms.numerics.clustered_fl.bounded_rows import bound_features, bounded_rows
 from dapple_dp.transforms.numerics.clustered_fl.dp_sgd import Schedule, Sgd, model_of, train
 
-SHAPE = ModelShape(kind=ModelKind.RESNET, n_features=3 * 16 * 16, n_classes=3, n_hidden=4)
+SHAPE = ResNetShape(n_features=3 * 16 * 16, n_classes=3, n_hidden=4)
 MODEL = model_of(SHAPE)
 
 
@@ -29,7 +28,7 @@ def _images(n_rows, seed=0):
 
 
 def test_the_network_of_the_paper_has_its_parameters():
-    shape = ModelShape(kind=ModelKind.RESNET, n_features=3 * 32 * 32, n_classes=10, n_hidden=64)
+    shape = ResNetShape(n_features=3 * 32 * 32, n_classes=10, n_hidden=64)
     assert shape.n_parameters == model_of(shape).n_parameters == 11_181_642
     assert model_of(shape).rounding_share < 0.004
     assert model_of(shape).block_rows == 1
@@ -39,7 +38,7 @@ def test_images_have_one_or_three_channels():
     assert [image_channels(n) for n in (784, 3072, 3, 4, 5, 6)] == [1, 3, 3, 1, 0, 0]
     assert len(resnet_tensors(3, 64, 10)) == 3 * 20 + 2
     with pytest.raises(ConfigError, match="must be a square, or three times one, for model resnet, got 50"):
-        model_of(ModelShape(kind=ModelKind.RESNET, n_features=50, n_classes=3, n_hidden=2)).start(_stream())
+        model_of(ResNetShape(n_features=50, n_classes=3, n_hidden=2)).start(_stream())
 
 
 def test_gradients_are_clipped_row_by_row_and_are_those_of_the_loss():
