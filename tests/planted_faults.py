@@ -342,18 +342,11 @@ FAULTS = (
         "tests/unit/clustered_fl/test_dp_sgd.py",
     ),
     Fault(
-        "training: noise of one copy on the sum of several",
-        "transforms/numerics/clustered_fl/dp_sgd.py",
-        "multiplier = sgd.noise_multiplier * sgd.copies",
-        "multiplier = sgd.noise_multiplier",
-        "tests/property/clustered_fl/test_selection_and_copies.py",
-    ),
-    Fault(
         "selection: losses that are not cut off",
         "transforms/numerics/clustered_fl/exact_layer.py",
         "np.where(left > 0.0, np.minimum(np.trunc(left), 2.0**GAIN_BITS), 0.0)",
         "np.trunc(left)",
-        "tests/property/clustered_fl/test_selection_and_copies.py",
+        "tests/property/clustered_fl/test_selections.py",
     ),
     Fault(
         "selection: Gumbel noise of half the scale",

@@ -115,8 +115,7 @@ def _settings(shows: str, section: str, options: str = "") -> Figure:
     """A figure of `papers.r_dpcfl_settings`."""
     out = f" --sections {section} --out OUT/r_dpcfl_{section}.md"
     toy = "--data tests/data --images mnist_14 --rows 40 --rounds 2"
-    constants = {"SHARES": (0.5,), "SWITCHES": (2,), "COPIES": (1, 2), "OPTION_EPSILONS": (4.0,)}
-    constants |= {"SCARCE_EPSILONS": (4.0,)}
+    constants = {"SHARES": (0.5,), "SWITCHES": (2,), "OPTION_EPSILONS": (4.0,)}
     module, result = "papers.r_dpcfl_settings", f"r_dpcfl_{section}.md"
     needs = "jax" if section == "cnn" else ""
     return Figure(R_DPCFL, shows, module, f"--data DATA{options}{out}", toy + out, constants, result, needs=needs)
@@ -346,7 +345,7 @@ FIGURES: dict[str, Figure] = {
     ),
     "r-dpcfl-settings": _settings("Figure 6 with E = 200, b = 32, c = 3", "paper"),
     "r-dpcfl-cnn": _settings("Figure 6 with a convolutional network", "cnn"),
-    "r-dpcfl-options": _settings("appendix C.6: selections; E_c; copies in the first round", "options", " --seeds 2"),
+    "r-dpcfl-options": _settings("appendix C.6: selections; E_c", "options", " --seeds 2"),
     "r-dpcfl-cifar": Figure(
         R_DPCFL,
         "Figures 6 to 9, CIFAR10 and ResNet18",

@@ -1,11 +1,10 @@
 """R-DPCFL by its settings: the paper's own on MNIST, a convolutional network, and an ablation of what may be chosen.
 
 `paper` has E = 200, b = 32, c = 3 of the paper on images of 14 x 14 with softmax regression, 1,000 rows per client and
-one epsilon. `cnn` trains the small convolutional network of `training.model: cnn` and needs JAX. `options` varies the
-share of rounds with selections (appendix C.6), what they compare models by, the round E_c after which they start, and
-copies of images in the first round (appendix H is not at hand: its hints are not known). `cifar` is the paper's own
-CIFAR10 with ResNet18, which needs JAX, the images, and weeks of a CPU; give it few `--rows` and `--rounds`. Runs,
-clients and columns are those of `papers.dp_clustered_fl`.
+one epsilon. `cnn` trains the small convolutional network of `papers.image_models` and needs JAX. `options` varies the
+share of rounds with selections (appendix C.6), what they compare models by, and the round E_c after which they start.
+`cifar` is the paper's own CIFAR10 with ResNet18, which needs JAX, the images, and weeks of a CPU; give it few `--rows`
+and `--rounds`. Runs, clients and columns are those of `papers.dp_clustered_fl`.
 
     python -m benchmarks.papers.r_dpcfl_settings --data FOLDER --sections paper --out FILE
 """
@@ -38,9 +37,7 @@ PAPER_METHODS = ("oracle", "R-DPCFL", "IFCA, identical start", "Local")
 CNN_METHODS = ("oracle", "R-DPCFL", "Local")
 SHARES = (0.025, 0.1, 0.3, 1.0)
 SWITCHES = (2, 10, 20, 40)
-COPIES = (1, 5, 9)
 OPTION_EPSILONS = (1.0, 4.0)
-SCARCE_ROWS, SCARCE_EPSILONS = 300, (1.0, 2.0, 4.0)
 
 
 def main() -> None:
@@ -129,7 +126,7 @@ def _clusters(found: Sequence[Outcome]) -> list[str]:
 
 
 def options_section(images: Images, arguments: argparse.Namespace) -> Iterator[list[str]]:
-    """Appendix C.6, E_c, selections by loss, and copies in the first round."""
+    """Appendix C.6, E_c, and selections by loss."""
     cells = [clients(images, "rotation", arguments.rows, seed) for seed in range(arguments.seeds)]
     training = _rounds(SMALL, arguments)
     head = ["", *(f"epsilon {epsilon:g}: accuracy | true" for epsilon in OPTION_EPSILONS)]
@@ -147,7 +144,6 @@ def options_section(images: Images, arguments: argparse.Namespace) -> Iterator[l
     rows = [[f"E_c = {at}", *_both(cells, "R-DPCFL", training, {"switch_round": at})] for at in switches]
     rows.append(["E_c of the paper", *_both(cells, "R-DPCFL", training, {})])
     yield [f"## Round after which clients select ({size})", *table(head, rows)]
-    yield copies_section(images, arguments, training)
 
 
 def _both(cells: Sequence[Clients], name: str, training: TrainingParams, options: dict[str, Any]) -> list[str]:
@@ -160,25 +156,6 @@ def _both(cells: Sequence[Clients], name: str, training: TrainingParams, options
         ]
         found += [mean(each.accuracy for each in outcomes), _clusters(outcomes)[0]]
     return found
-
-
-def copies_section(images: Images, arguments: argparse.Namespace, training: TrainingParams) -> list[str]:
-    """MSS after a first round with copies of few images, moved by at most a pixel."""
-    n_rows = min(SCARCE_ROWS, arguments.rows)
-    cells = [clients(images, "rotation", n_rows, seed) for seed in range(arguments.seeds + 2)]
-    rows = []
-    for copies in COPIES:
-        several = dataclasses.replace(training, first_copies=copies)
-        cells_of_row: list[str] = []
-        for epsilon in SCARCE_EPSILONS:
-            found = [
-                run(federation_of(METHODS["R-DPCFL"], several, cell, epsilon, seed), cell, seed, rounds=1)
-                for seed, cell in enumerate(cells)
-            ]
-            cells_of_row += [mean(o.separation for o in found), f"{sum(o.first for o in found)} of {len(found)}"]
-        rows.append([copies, *cells_of_row])
-    head = ["copies", *(word for epsilon in SCARCE_EPSILONS for word in (f"epsilon {epsilon:g}: MSS", "true"))]
-    return [f"## Copies of images in the first round (N = {n_rows}, {len(cells)} seeds)", *table(head, rows)]
 
 
 SECTIONS: dict[str, Callable[[Images, argparse.Namespace], Iterator[list[str]]]] = {

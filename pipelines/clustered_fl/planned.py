@@ -34,7 +34,6 @@ from dapple_dp.transforms.clustered_fl.scarce_rows import Beginning, begin
 from dapple_dp.transforms.clustered_fl.silo_accounting import selection_rounds, silo_events, silo_plan
 from dapple_dp.transforms.files.checkpoint import RunBinding
 from dapple_dp.transforms.files.stores import STORE
-from dapple_dp.transforms.numerics.clustered_fl.moved_images import check_images
 from dapple_dp.transforms.privacy.key_files import key_digest, read_key
 from dapple_dp.transforms.tables.read import CheckRows, ListShards
 from dapple_dp.transforms.tables.source import Source
@@ -127,8 +126,6 @@ def plan_federation(config: ClusteredFLConfig, options: PipelineOptions, folder:
     contract = labeled_contract(config)
     clients = _inspected(config, contract, options, folder)
     _check_sizes(config, clients)
-    if config.training.first_copies > 1:
-        check_images(clients.n_features)
     shape, seed = _shape(config, clients.n_features), hashlib.sha256(f"clustered_fl {config.seed}".encode()).digest()
     budget = SiloBudget(**dict(config.privacy) | {"accountant": config.privacy.accountant_used})
     training = TrainingParams(**config.training.model_dump(exclude={"model", "feature_norm", "hidden_units"}))

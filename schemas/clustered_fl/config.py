@@ -168,11 +168,6 @@ class TrainingConfig(Section):
         description="the expected size of a batch in the first round of algorithm r_dpcfl, an integer >= 1, or leave "
         "it out for all rows",
     )
-    first_copies: Annotated[int, Field(strict=True, ge=1, le=9), Scalar] = Field(
-        default=1,
-        description="the number of copies of every square image in the first round of algorithm r_dpcfl, each moved by "
-        "at most a pixel, an integer from 1, which moves none, to 9",
-    )
     learning_rate: Annotated[float, Field(strict=True, gt=0, le=1e9), Scalar] = Field(
         description="the learning rate, a number > 0 and at most 1e9"
     )

@@ -58,7 +58,6 @@ class TrainingParams:
       learning_rate: > 0.
       clipping_norm: > 0, of one row's gradient.
       first_batch_size: `batch_size` for the first round of R-DPCFL; None for full batches.
-      first_copies: copies of every image in the first round of R-DPCFL, each moved by at most a pixel; 1 moves none.
     """
 
     rounds: int
@@ -67,7 +66,6 @@ class TrainingParams:
     learning_rate: float
     clipping_norm: float
     first_batch_size: int | None = None
-    first_copies: int = 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,6 +83,7 @@ GONE: Mapping[str, Gone] = {
     "spherical.client_norm": Gone("leave it out: a client's sums are bounded by half the clipping norm", 0.5, "steps"),
     "tree.directions": Gone("leave it out: half-spaces lie in a noisy principal subspace", "subspace", "radius"),
     "state": Gone("leave it out: only a stream of clients has lists of them"),
+    "training.first_copies": Gone("leave it out: copies of images hid clusters", 1, "clipping_norm"),
     "stream.short_memory": Gone("leave it out: it is a sixth of stream.memory"),
 }
 """Removed settings by dotted name."""

@@ -50,7 +50,7 @@ FACTORS = (
     ),
     factor(
         "training",
-        *(f"training.{name}" for name in ("rounds", "batch_size", "learning_rate", "clipping_norm", "first_copies")),
+        *(f"training.{name}" for name in ("rounds", "batch_size", "learning_rate", "clipping_norm")),
         usual={},
         epochs={"training.local_epochs": 2, "training.feature_norm": 50.0},
         first={"training.first_batch_size": 40, "privacy.first_round_noise_ratio": 2.0},

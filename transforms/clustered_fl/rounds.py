@@ -23,6 +23,7 @@ from apache_beam.utils.shared import Shared
 from dapple_dp.schemas.clustered_fl.labeled_contract import LabeledContract
 from dapple_dp.schemas.clustered_fl.records import ClientUpdate, FederatedState, Federation
 from dapple_dp.schemas.core.plan import Promise, Zone
+from dapple_dp.schemas.settings.gone import with_defaults
 from dapple_dp.transforms.clustered_fl.labeled_clients import ClientGroup, ListClients, RowCache
 from dapple_dp.transforms.core.keystream import KeyStream, encode_label
 from dapple_dp.transforms.files.checkpoint import Arrays
@@ -57,7 +58,7 @@ class TrainingSetup(NamedTuple):
 
 def run_stream(key: bytes, federation: Federation) -> KeyStream:
     """Creates the stream that all clients draw from; other terms never share noise with these, even under one key."""
-    terms = json.dumps(dataclasses.asdict(federation), sort_keys=True, default=bytes.hex)
+    terms = json.dumps(with_defaults(dataclasses.asdict(federation)), sort_keys=True, default=bytes.hex)
     return KeyStream(key, encode_label("clustered_fl", hashlib.sha256(terms.encode()).hexdigest()))
 
 

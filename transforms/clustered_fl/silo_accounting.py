@@ -62,7 +62,7 @@ def silo_plan(n_rows: int, training: TrainingParams, clustering: ClusteringParam
         return silo_events(n_rows, training, clustering, budget, multiplier)
 
     multiplier, spent = _search(lambda z: silo_epsilon(events_at(z), budget), budget.epsilon)
-    largest = multiplier * max(budget.first_round_noise_ratio * training.first_copies, 1.0)
+    largest = multiplier * max(budget.first_round_noise_ratio, 1.0)
     if largest > LARGEST_MULTIPLIER:
         raise ConfigError(
             f"noise multipliers must be at most {LARGEST_MULTIPLIER:g}, got {largest:g} for a client; give a larger "

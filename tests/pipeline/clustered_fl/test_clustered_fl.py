@@ -283,7 +283,7 @@ def test_every_client_declares_its_rows_or_none(data, tmp_path):
     ("settings", "sentence"),
     [
         ({"n_clusters": 9}, "n_clusters must be at most the number of clients, 6, got 9"),
-        ({"training__first_copies": 5}, "the number of features must be a square for training.first_copies, got 5"),
+        ({"training__first_copies": 5}, "training.first_copies is not a setting any more; leave it out"),
         ({"n_clusters": None}, "n_clusters must be given for algorithm r_dpcfl"),
         ({"n_clusters": {"max": 3, "choose": "elbow"}}, "n_clusters must be an integer, or a section of max"),
         (

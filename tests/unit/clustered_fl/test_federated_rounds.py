@@ -93,20 +93,19 @@ def test_the_model_of_least_loss_may_have_fewer_correct_rows():
 
 def test_other_terms_have_streams_of_their_own():
     federation = _federation("r_dpcfl")
-    several = dataclasses.replace(federation.training, first_copies=2)
+    several = dataclasses.replace(federation.training, local_epochs=2)
     others = (dataclasses.replace(federation, training=several), _federation("r_dpcfl", select_by=SelectionScore.LOSS))
     drawn = [run_stream(bytes(32), each).uint64(1)[0] for each in (federation, _federation("r_dpcfl"), *others)]
     assert drawn[0] == drawn[1]
     assert len(set(drawn)) == 3
 
 
-def test_copies_count_as_rows(monkeypatch):
+def test_a_client_has_no_more_rows_than_its_model_adds_exactly(monkeypatch):
     federation = _federation("r_dpcfl")
-    several = dataclasses.replace(federation, training=dataclasses.replace(federation.training, first_copies=2))
-    monkeypatch.setattr(DenseModel, "most_rows", property(lambda model: 100))
     client_step(federation, initial_state(federation), _clients()[0], 0, _stream())
+    monkeypatch.setattr(DenseModel, "most_rows", property(lambda model: 50))
     with pytest.raises(InputError, match="a client must have at most 50 rows for this model, got more"):
-        client_step(several, initial_state(several), _clients()[0], 0, _stream())
+        client_step(federation, initial_state(federation), _clients()[0], 0, _stream())
 
 
 def test_one_model_cannot_serve_opposite_clients():

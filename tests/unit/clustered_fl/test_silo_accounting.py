@@ -51,15 +51,15 @@ def test_a_dump_holds_every_setting_and_is_the_same_section_again():
     assert ClusteringConfig().model_dump().keys() == ClusteringConfig.model_fields.keys()
     given = ClusteringConfig(min_separation=0.0, switch_round=3, selection_share=0.2, select_by="loss")
     assert ClusteringConfig.model_validate(given.model_dump()) == given
-    training = rejection.check_config(ClusteredFLConfig, federation.job("lake", training__first_copies=5)).training
+    training = rejection.check_config(ClusteredFLConfig, federation.job("lake", training__local_epochs=5)).training
     assert TrainingConfig.model_validate(training.model_dump()) == training
 
 
-def test_noise_of_copies_stays_below_the_largest():
-    training, budget = training_params(first_copies=9), silo_budget(epsilon=0.2, first_round_noise_ratio=100.0)
+def test_noise_of_the_first_round_stays_below_the_largest():
+    few, many = (silo_budget(epsilon=0.2, first_round_noise_ratio=ratio) for ratio in (100.0, 900.0))
     with pytest.raises(ConfigError, match="noise multipliers must be at most 8192"):
-        silo_plan(1000, training, clustering_params(), budget)
-    assert silo_plan(1000, training_params(), clustering_params(), budget).first_round_multiplier < 8192
+        silo_plan(1000, training_params(), clustering_params(), many)
+    assert silo_plan(1000, training_params(), clustering_params(), few).first_round_multiplier < 8192
 
 
 def test_clusters_are_left_in_a_round_that_there_is():

@@ -17,7 +17,6 @@ from dapple_dp.schemas.clustered_fl.records import ClientRows, ModelShape, Train
 from dapple_dp.transforms.core.keystream import KeyStream, encode_label
 from dapple_dp.transforms.numerics.clustered_fl.dense_model import DenseModel
 from dapple_dp.transforms.numerics.clustered_fl.exact_layer import GradientUnits
-from dapple_dp.transforms.numerics.clustered_fl.moved_images import moved_images
 from dapple_dp.transforms.numerics.clustered_fl.normal import normals, sampled_positions
 
 LARGEST_MULTIPLIER = 2.0**13
@@ -98,8 +97,6 @@ class Sgd(NamedTuple):
       clipping_norm: in [1e-9, 1e9].
       noise_multiplier: noise stddev over sensitivity, at most LARGEST_MULTIPLIER.
       pull: weight of the distance to `anchor` in every step.
-      copies: of every row, moved by at most a pixel; each is clipped, so a row's part of a sum is `copies` times as
-        long, and so is the noise.
     """
 
     schedule: Schedule
@@ -107,7 +104,6 @@ class Sgd(NamedTuple):
     clipping_norm: float
     noise_multiplier: float
     pull: float = 0.0
-    copies: int = 1
 
 
 def schedule_of(training: TrainingParams, n_rows: int, *, first: bool) -> Schedule:
@@ -162,24 +158,13 @@ def train(
     """
     noise = _noise(stream.substream(encode_label("noise")), sgd.schedule.n_steps, len(parameters), _stddev(model, sgd))
     for noise_of_step, (features, labels) in zip(noise, _batches(rows, sgd.schedule, stream), strict=True):
-        gradient = _gradient_sum(model, parameters, features, labels, sgd)
+        gradient = model.clipped_gradient_sum(parameters, features, labels, sgd.clipping_norm)
         direction = gradient.plus_noise(noise_of_step)
-        direction /= sgd.schedule.expected_batch * sgd.copies
+        direction /= sgd.schedule.expected_batch
         if anchor is not None:
             direction += sgd.pull * (parameters - anchor)
         parameters = _moved(parameters, direction, sgd.learning_rate)
     return parameters
-
-
-def _gradient_sum(
-    model: Model, parameters: NDArray[np.float64], features: NDArray[Any], labels: NDArray[np.int64], sgd: Sgd
-) -> GradientUnits:
-    """Adds up the gradients of all copies; one row more or less moves the sum by at most `copies` clipped gradients."""
-    result = model.clipped_gradient_sum(parameters, features, labels, sgd.clipping_norm)
-    for copy in range(1, sgd.copies):
-        moved = model.clipped_gradient_sum(parameters, moved_images(features, copy), labels, sgd.clipping_norm)
-        result = GradientUnits(result.values + moved.values, result.units)
-    return result
 
 
 def _batches(
@@ -194,12 +179,11 @@ def _batches(
 
 def _stddev(model: Model, sgd: Sgd) -> float:
     """Returns the stddev of the noise on a sum of clipped gradients; raises ValueError if it is too large."""
-    multiplier = sgd.noise_multiplier * sgd.copies
-    if not multiplier <= LARGEST_MULTIPLIER:
+    if not sgd.noise_multiplier <= LARGEST_MULTIPLIER:
         raise ValueError(
-            f"noise_multiplier must be at most {LARGEST_MULTIPLIER:g}, got {multiplier}; spend more epsilon."
+            f"noise_multiplier must be at most {LARGEST_MULTIPLIER:g}, got {sgd.noise_multiplier}; spend more epsilon."
         )
-    return multiplier * sgd.clipping_norm * (1.0 + model.rounding_share)
+    return sgd.noise_multiplier * sgd.clipping_norm * (1.0 + model.rounding_share)
 
 
 def _moved(

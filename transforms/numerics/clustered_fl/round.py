@@ -160,9 +160,10 @@ def client_step(
       stream: of the run, from its secret key; only substreams are used.
     """
     silo, phase, model = federation.silos[client], phase_of(federation, state), model_of(federation.shape)
-    most_rows = model.most_rows // federation.training.first_copies
-    if len(rows.labels) > most_rows:
-        raise InputError(f"a client must have at most {most_rows} rows for this model, got more; split the client.")
+    if len(rows.labels) > model.most_rows:
+        raise InputError(
+            f"a client must have at most {model.most_rows} rows for this model, got more; split the client."
+        )
     own = stream.substream(encode_label("client", silo.client_id, state.round_number + 1, state.digest(), rows.digest))
     cluster = int(state.assignments[client])
     if phase is Phase.SELECT:
@@ -191,7 +192,6 @@ def steps_of(federation: Federation, silo: Silo, phase: Phase) -> Sgd:
         clipping_norm=training.clipping_norm,
         noise_multiplier=silo.first_round_multiplier if phase is Phase.FIRST else silo.noise_multiplier,
         pull=federation.clustering.pull,
-        copies=training.first_copies if phase is Phase.FIRST else 1,
     )
 
 

@@ -1,4 +1,4 @@
-"""One row more, less or another moves what selections and copied images add up by its own integers, within bounds."""
+"""One row more, less or another moves what selections add up by its own integers, within bounds."""
 
 import numpy as np
 import pytest
@@ -8,13 +8,11 @@ from scipy import stats
 
 from dapple_dp.schemas.choices import ModelKind
 from dapple_dp.schemas.clustered_fl.records import ModelShape
-from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.transforms.core.keystream import KeyStream, encode_label
 from dapple_dp.transforms.numerics.clustered_fl import exact_layer
-from dapple_dp.transforms.numerics.clustered_fl.bounded_rows import bound_features, bounded_rows
-from dapple_dp.transforms.numerics.clustered_fl.dp_sgd import Schedule, Sgd, _gradient_sum, _stddev, model_of, train
+from dapple_dp.transforms.numerics.clustered_fl.bounded_rows import bound_features
+from dapple_dp.transforms.numerics.clustered_fl.dp_sgd import model_of
 from dapple_dp.transforms.numerics.clustered_fl.exact_layer import GAIN_BITS, LARGEST_LOSS, gains_of
-from dapple_dp.transforms.numerics.clustered_fl.moved_images import MOVES, check_images, moved_images
 from dapple_dp.transforms.numerics.clustered_fl.private_selection import select
 
 MOST = 1 << GAIN_BITS
@@ -87,58 +85,6 @@ def test_law_of_selections_by_loss():
     # As if a row counted for one unit, or for twice as many as it may.
     assert stats.chisquare(drawn, expected(2.0)).pvalue < 1e-9
     assert stats.chisquare(drawn, expected(0.5)).pvalue < 1e-9
-
-
-@given(seed=st.integers(0, 2**32), n_rows=st.integers(1, 300), copies=st.integers(1, len(MOVES)))
-@settings(max_examples=40, deadline=None)
-def test_a_row_moves_sums_of_copies_by_at_most_their_number(seed, n_rows, copies):
-    parameters, rows, labels = _case(seed, n_rows, 1e4, 1.0)
-    sgd = Sgd(Schedule(1, 1.0, float(n_rows)), 0.1, 0.5, 1.0, copies=copies)
-    place = seed % n_rows
-    whole = _gradient_sum(MODEL, parameters, rows, labels, sgd)
-    own = _gradient_sum(MODEL, parameters, rows[[place]], labels[[place]], sgd)
-    fewer = _gradient_sum(MODEL, parameters, np.delete(rows, place, axis=0), np.delete(labels, place), sgd)
-    np.testing.assert_array_equal(whole.values - fewer.values, own.values)
-    assert np.linalg.norm(own.values * own.units) <= copies * 0.5
-    assert _stddev(MODEL, sgd) == copies * 0.5
-
-
-def test_copies_of_one_dark_image_use_the_bound():
-    # Zeros stay zeros wherever they move, so all copies have the same gradient: that of the intercepts.
-    sgd = Sgd(Schedule(1, 1.0, 1.0), 0.1, 0.5, 1.0, copies=9)
-    own = _gradient_sum(MODEL, np.zeros(SHAPE.n_parameters), bound_features(np.zeros((1, 9))), np.array([0]), sgd)
-    assert np.linalg.norm(own.values * own.units) == pytest.approx(9 * 0.5, rel=1e-6)
-
-
-@pytest.mark.parametrize("copy", range(len(MOVES)))
-def test_images_move_by_a_pixel_and_grow_no_longer(copy):
-    rows = bound_features(np.arange(1.0, 19.0).reshape(2, 9))
-    moved = moved_images(rows, copy)
-    assert moved.dtype == rows.dtype
-    assert ((moved.astype(np.float64) ** 2).sum(axis=1) <= (rows.astype(np.float64) ** 2).sum(axis=1)).all()
-    down, right = MOVES[copy]
-    np.testing.assert_array_equal(
-        np.pad(rows[0].reshape(3, 3), 1)[1 - down : 4 - down, 1 - right : 4 - right].ravel(), moved[0]
-    )
-
-
-def test_rows_that_are_no_images_have_no_copies():
-    check_images(196)
-    with pytest.raises(ConfigError, match=r"the number of features must be a square for training\.first_copies, got 6"):
-        check_images(6)
-
-
-def test_noise_grows_with_the_copies():
-    rows = bounded_rows(np.zeros((0, 9)), np.zeros(0))
-    stream = KeyStream(bytes(32), b"noise")
-    start = MODEL.start(None)
-    one, nine = (
-        train(MODEL, start, rows, Sgd(Schedule(4, 1.0, 10.0), 0.1, 1.0, 2.0, copies=n), stream) for n in (1, 9)
-    )
-    # Nine times the noise over nine times the batch: the same law for an empty client, up to the units of the sum.
-    np.testing.assert_allclose(nine, one, atol=1e-6)
-    with pytest.raises(ValueError, match="noise_multiplier must be at most 8192, got 9000"):
-        train(MODEL, start, rows, Sgd(Schedule(1, 1.0, 10.0), 0.1, 1.0, 1000.0, copies=9), stream)
 
 
 def test_the_largest_exponential_is_exact():
