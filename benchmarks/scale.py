@@ -16,10 +16,9 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from benchmarks import measurement, mixture
-from benchmarks.engine import LLOYD
-from benchmarks.engine_turns import ROOT, command
 from benchmarks.machine import heading
 from benchmarks.measurement import Figures
+from benchmarks.speed import LLOYD, ROOT, command
 
 N_FEATURES, N_CLUSTERS, FILE_ROWS, SPREAD = 20, 10, 250_000, 3.0
 WAYS = {"kept between rounds": (), "read again in every round": ("--cache_megabytes", "0")}
@@ -59,7 +58,7 @@ def main() -> None:
         lake = lake_of(arguments.data, size)
         for _ in range(arguments.repeats):
             for way, flags in WAYS.items():
-                turns[way].setdefault(size, []).append(command(lake, ROOT, flags))
+                turns[way].setdefault(size, []).append(command(lake / "engine.yaml", ROOT, flags, pinned=False))
                 load.append(os.getloadavg()[1])
                 lines = [
                     *head,

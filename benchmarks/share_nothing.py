@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import measurement
-from benchmarks.engine_turns import ROOT
 from benchmarks.machine import heading
 from benchmarks.runners import Runner, cpu_by_server
 from benchmarks.scale import lake_of
+from benchmarks.speed import ROOT
 from dapple_dp import Ledger
 from dapple_dp.pipelines.ledger.store import Ledger as Book
 from dapple_dp.pipelines.ledger.store import charges_of

@@ -20,11 +20,11 @@ def find(schema: pa.Schema, name: str, where: str) -> pa.Field:
     Raises:
       SchemaMismatchError: if there is none, or several.
     """
-    times = schema.names.count(name)
-    if times == 1:
-        return schema.field(name)
-    if times > 1:
-        raise mismatch(name, where, "appear once", f"{times} columns of that name", "rename the others")
+    places = schema.get_all_field_indices(name)  # by Arrow's table of names; a list would be made for each column
+    if len(places) == 1:
+        return schema.field(places[0])
+    if places:
+        raise mismatch(name, where, "appear once", f"{len(places)} columns of that name", "rename the others")
     close = difflib.get_close_matches(name, schema.names, n=1)
     listed = ", ".join(map(repr, schema.names[:_MOST_NAMES])) + (", ..." if len(schema.names) > _MOST_NAMES else "")
     remedy = f"did you mean {close[0]!r}?" if close else f"the columns there are {listed or 'none'}."

@@ -28,7 +28,7 @@ def folder_value(path: str, column: str) -> str | None:
 
 def with_field(schema: pa.Schema, path: str, column: str | None, kind: pa.DataType | None = None) -> pa.Schema:
     """Returns the schema with `column`, by default a string, if the file lacks it and is below such a folder."""
-    if column is None or column in schema.names or not has_folder(path, column):
+    if column is None or not has_folder(path, column) or column in schema.names:
         return schema
     return schema.append(pa.field(column, kind or pa.string()))
 

@@ -134,15 +134,15 @@ def fields_as_text(fields: pa.Schema) -> str:
 
 def _completed(table: pa.Table, shard: ShardRef, types: Types) -> pa.Table:
     """Adds the columns that a file lacks, and types for those without values."""
-    names, absent = set(table.column_names), read_fields(shard.absent)
+    stored, absent = table.schema, {field.name: field.type for field in read_fields(shard.absent)}
     for name, kind in types.items():
-        if name in absent.names:
-            table = table.append_column(name, pa.nulls(table.num_rows, absent.field(name).type))
-        elif name not in names and hive.has_folder(shard.path, name):
+        places = stored.get_all_field_indices(name)
+        if name in absent:
+            table = table.append_column(name, pa.nulls(table.num_rows, absent[name]))
+        elif not places and hive.has_folder(shard.path, name):
             table = hive.with_column(table, shard.path, name, kind)
-        elif table.column_names.count(name) == 1 and _is_empty(table.schema.field(name).type):
-            index = table.column_names.index(name)
-            table = table.set_column(index, name, pa.chunked_array([pa.nulls(table.num_rows, kind)], kind))
+        elif len(places) == 1 and _is_empty(stored.field(places[0]).type):
+            table = table.set_column(places[0], name, pa.chunked_array([pa.nulls(table.num_rows, kind)], kind))
     return table
 
 

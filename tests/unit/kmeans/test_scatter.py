@@ -70,3 +70,16 @@ def test_top_eigenvectors_span_the_plane_of_the_data_and_are_orthonormal():
 def test_negative_eigenvalues_of_a_noisy_matrix_come_last():
     found = scatter.top_eigenvectors(np.diag([-9.0, 1.0]), 1)
     np.testing.assert_allclose(np.abs(found), [[0], [1]], atol=1e-12)
+
+
+@pytest.mark.parametrize("signal", [0.0, 3.0])
+def test_few_eigenvectors_of_a_large_matrix_are_those_of_all(signal):
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(1100, 1100)) / np.sqrt(2 * 1100)
+    noise[:3] += signal * np.eye(1100)[:3]
+    matrix = noise + noise.T
+    values, vectors = scatter.top_eigenpairs(matrix, 4)
+    every, all_vectors = np.linalg.eigh(matrix)
+    np.testing.assert_allclose(values, every[-4:], rtol=1e-6)
+    np.testing.assert_allclose(np.abs((vectors * all_vectors[:, -4:]).sum(axis=0)), 1.0, atol=1e-4)
+    np.testing.assert_array_equal(scatter.top_eigenpairs(matrix, 4)[1], vectors)

@@ -103,7 +103,7 @@ def second(fit, total):
     return fit.rounds[1], bound.step(fit.initial, draw_release(lake.KEY, bound.plan, total))
 
 
-@pytest.mark.parametrize("name", ["record", "client"])
+@pytest.mark.parametrize("name", ["record", "client", "dp_lloyd"])
 def test_rows_are_read_once(world, run, monkeypatch, name):
     """The first round keeps them at the bits of the second one, whatever its own are."""
     fit = world.planned(name)

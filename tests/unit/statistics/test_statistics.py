@@ -32,6 +32,36 @@ def test_histogram_by_hand():
     np.testing.assert_array_equal(found, [1 * UNIT, 2 * UNIT])
 
 
+class Strips:
+    """Bins of a row by its first number; rows below zero are in none."""
+
+    size = 50
+
+    def labels(self, points):
+        return np.floor(points[:, 0] / UNIT * self.size).astype(np.int64).clip(-1)
+
+
+@pytest.mark.parametrize("relative", [True, False])
+@pytest.mark.parametrize("bins", [Strips(), Assigner(np.rint(np.linspace(-UNIT, UNIT, 60))[:, None])])
+def test_histograms_of_clients_are_those_over_all_bins(bins, relative):
+    rng = np.random.default_rng(0)
+    sizes = np.concatenate([rng.integers(1, 12, 400), [1] * 2500, [5000]])
+    points = rng.uniform(-0.5, 0.99, size=(sizes.sum(), 1))
+    labels = bins.labels(frame(1).quantize(points, lattice.SUM_BITS))
+    counts = np.zeros((len(sizes), bins.size))
+    np.add.at(counts, (np.repeat(np.arange(len(sizes)), sizes)[labels >= 0], labels[labels >= 0]), 1)
+    if relative:
+        kept = lattice.clip_l2(np.trunc(counts * (UNIT / sizes[:, None])), UNIT, rescale=1 / 0.7)
+    else:
+        kept = lattice.clip_l1(counts, UNIT, rescale=UNIT / 3.0)
+    found = clients.histogram(block(points, sizes), frame(1), bins, 0.7 if relative else 3.0, relative=relative)
+    np.testing.assert_array_equal(found, kept.sum(axis=0).astype(np.int64))
+
+
+def test_clients_without_a_row_in_any_bin_add_nothing():
+    assert not clients.histogram(block([[-0.5], [-0.1]], [1, 1]), frame(1), Strips(), 1.0, relative=True).any()
+
+
 def test_sums_and_counts_by_hand():
     assigner = Assigner(np.array([[0.0, 0.0], [float(UNIT), 0.0]]))
     points = np.array([[0.25, 0.5], [0.75, 0.0], [0.75, 0.125]])

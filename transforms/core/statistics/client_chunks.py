@@ -127,6 +127,40 @@ def bin_sums(
     return group_sums(block, assigner.size, width, labeled, by_client=by_client)
 
 
+def client_histograms(
+    block: ClientBlock, frame: Frame, assigner: RowLabels, clip: Callable[[Integers, Integers], NDArray[Any]]
+) -> Integers:
+    """Adds up clipped histograms of clients, shape (assigner.size,); holds only bins in which a client has rows.
+
+    `clip` maps counts, shape (n_clients, n_bins), a client's in any order and then zeros, and numbers of rows, shape
+    (n_clients,), to what the clients add there; zeros must stay.
+    """
+    size = assigner.size
+    total = np.zeros(size, dtype=np.int64)
+    for chunk in client_chunks(block, max(1, _MAX_CELLS // size)):
+        cells, counts = _occupied(chunk, frame, assigner)
+        client, bins = np.divmod(cells, size)
+        place = np.arange(len(cells)) - np.searchsorted(client, client)
+        packed = np.zeros((chunk.n_clients, int(place.max(initial=0)) + 1), dtype=np.int64)
+        packed[client, place] = counts
+        clipped = clip(packed, np.diff(chunk.client_offsets))[client, place].astype(np.int64)
+        np.add.at(total, bins, clipped)
+    return total
+
+
+def _occupied(chunk: ClientBlock, frame: Frame, assigner: RowLabels) -> tuple[Integers, Integers]:
+    """Finds the cells, client * size + bin, in which clients have rows, in order, and the numbers of these rows."""
+    if isinstance(assigner, Assigner):
+        counts = bin_sums(chunk, frame, assigner, by_client=True, counts_only=True)[1]
+        cells = np.flatnonzero(counts)
+        return cells, counts[cells]
+    parts = lattice.row_blocks(chunk.points)
+    bins = np.concatenate([assigner.labels(frame.quantize(part, lattice.SUM_BITS)) for part in parts])
+    kept = bins >= 0
+    cells, counts = np.unique(owners(chunk)[1][kept] * assigner.size + bins[kept], return_counts=True)
+    return cells, counts
+
+
 def _compared_blocks(points: NDArray[np.floating], frame: Frame, assigner: Assigner) -> Iterator[NDArray[np.int32]]:
     """Rows as integers in the space of the centers; projected ones fit into 32 bits."""
     if assigner.projection is None:

@@ -17,6 +17,7 @@ from dapple_dp.transforms.core.statistics.client_chunks import (
     Clip,
     bin_sums,
     client_chunks,
+    client_histograms,
     client_sums,
     owners,
 )
@@ -165,14 +166,12 @@ def histogram(
     """
     lattice.check_bounds(bound)
 
-    def clip(_: NDArray[np.int64], counts: NDArray[np.int64], sizes: NDArray[np.int64]) -> tuple[NDArray[np.float64]]:
+    def clip(counts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
         if relative:
-            return (lattice.clip_l2(_fractions(counts, sizes), COUNT_SENSITIVITY, rescale=1.0 / bound),)
-        return (lattice.clip_l1(counts, COUNT_SENSITIVITY, rescale=COUNT_SENSITIVITY / bound),)
+            return lattice.clip_l2(_fractions(counts, sizes), COUNT_SENSITIVITY, rescale=1.0 / bound)
+        return lattice.clip_l1(counts, COUNT_SENSITIVITY, rescale=COUNT_SENSITIVITY / bound)
 
-    return client_sums(
-        block, assigner.size, lambda chunk: bin_sums(chunk, frame, assigner, by_client=True, counts_only=True), clip
-    )
+    return client_histograms(block, frame, assigner, clip)
 
 
 def _fractions(

@@ -161,7 +161,8 @@ def _bind(settings: LloydSettings, plan: RoundPlan, last_fine: RoundPlan | None)
     """Joins a round's plan with its statistic and its server step."""
     name = plan.path.rpartition("/")[2]
     starts: dict[str, tuple[_Statistic, _Step, int | None]] = {
-        "rows": (rows_statistic, dp_lloyd_starts.rows_step, None),
+        # It needs no row, but then the next round need not read them once more.
+        "rows": (rows_statistic, dp_lloyd_starts.rows_step, lattice.SUM_BITS),
         "mean": (mean_statistic, dp_lloyd_starts.mean_step, lattice.SUM_BITS),
         # Its rows are measured from the noisy mean, so they are integers of another frame.
         "scatter": (scatter_statistic, dp_lloyd_starts.scatter_step, None),

@@ -33,7 +33,6 @@ from dapple_dp.transforms.kmeans.lloyd.state import MeansState
 from dapple_dp.transforms.numerics.kmeans import folding, moves, scatter, server_points
 from dapple_dp.transforms.numerics.kmeans.starts import grid, seeding, sphere_packing
 from dapple_dp.transforms.numerics.kmeans.starts.grid import Grid
-from dapple_dp.transforms.numerics.one_thread import one_thread
 
 PLAIN_GRID_FEATURES = 3
 """Most features for which the grid covers the whole domain."""
@@ -213,10 +212,9 @@ def scatter_step(state: LloydState, releases: Releases) -> LloydState:
     settings, n_features = state.settings, state.n_features
     release = releases[0].with_unit(scatter_bound(state) * 2.0 ** (-2 * lattice.OUTER_BITS))
     total = _known(state.n_rows) * settings.unit.rows
-    with one_thread():
-        variances, directions = np.linalg.eigh(scatter.unpack_symmetric(release.decoded) / total)
     most = min(settings.n_clusters, n_features)
-    variances, directions = variances[::-1][:most], directions[:, ::-1][:, :most]
+    found = scatter.top_eigenpairs(scatter.unpack_symmetric(release.decoded) / total, most)
+    variances, directions = found[0][::-1], found[1][:, ::-1]
     # The largest eigenvalue of symmetric noise is about 2 sqrt(d) stddevs of an off-diagonal entry.
     edge = math.sqrt(2.0 * n_features) * release.stddev / total
     used = max(1, int((variances > edge).sum()))

@@ -7,6 +7,10 @@ from dapple_dp.transforms.core.statistics import lattice
 from dapple_dp.transforms.numerics.kmeans.centers import unexplained
 from dapple_dp.transforms.numerics.one_thread import one_thread
 
+_LARGE, _LARGE_PART = 1024, 16
+"""Rows from which a matrix is large, and the part of its eigenvectors that are few."""
+_LANCZOS_TOLERANCE = 1e-6
+
 
 def unpack_symmetric(triangle: NDArray[np.float64]) -> NDArray[np.float64]:
     """Returns a symmetric matrix (d, d) from its upper triangle, row by row, shape (d * (d + 1) / 2,).
@@ -62,5 +66,19 @@ def shrink_to_public(
 
 def top_eigenvectors(matrix: NDArray[np.float64], n_dims: int) -> NDArray[np.float64]:
     """Returns an orthonormal basis (d, n_dims) of a symmetric matrix's top eigenvectors, largest eigenvalue last."""
+    return top_eigenpairs(matrix, n_dims)[1]
+
+
+def top_eigenpairs(matrix: NDArray[np.float64], n_dims: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Returns the largest eigenvalues of a symmetric matrix, smallest first, and their vectors (d, n_dims).
+
+    A few of a large matrix are found by Lanczos' method to six digits, in a tenth of the time of all.
+    """
     with one_thread():
-        return np.linalg.eigh(matrix)[1][:, -n_dims:]
+        if len(matrix) < _LARGE or n_dims > len(matrix) // _LARGE_PART:
+            values, vectors = np.linalg.eigh(matrix)
+            return values[-n_dims:], vectors[:, -n_dims:]
+        from scipy.sparse.linalg import eigsh
+
+        values, vectors = eigsh(matrix, n_dims, which="LA", v0=np.ones(len(matrix)), tol=_LANCZOS_TOLERANCE)
+        return values, vectors
