@@ -100,6 +100,20 @@ SETS: dict[str, DataSet] = {
         10,
         "8eea5bedbc86985a1b6fad96bd5156f8c39ab805c0b33f13e301f855d096ef11",
     ),
+    "letter": DataSet(
+        f"{_UCI}, Letter Recognition",
+        _CC,
+        (20_000, 16),
+        26,
+        "692f7bb7abde2df4d93a3251c561b91d3e6a76a1110ac657679550e1d35921d0",
+    ),
+    "gas": DataSet(
+        f"{_UCI}, Gas Turbine CO and NOx Emission, with the year",
+        _CC,
+        (36_733, 12),
+        6,
+        "7c846f8ed1c83fe174a090f14efdba8eb6271f56997e8a9f54b72e6fe296b41f",
+    ),
     "birch2": DataSet(
         f"{_UEF}, 25,000 of the rows",
         _CITE,
@@ -181,6 +195,18 @@ def synth(n_features: int, n_clusters: int, seed: int = 0, n_rows: int = SYNTH_R
         inside.min(axis=0), inside.max(axis=0), (random.integers(0, MOST_OUTLIERS + 1), n_features)
     )
     return random.permutation(np.vstack([inside, outliers]))
+
+
+def random_clusters(folder: Path | None, n_clusters: int, n_features: int, seed: int) -> Rows:
+    """Clusters of the R package clusterGeneration, which `papers/random_clusters.R` writes, shape (about 10,000, d).
+
+    Raises:
+      LookupError: if the folder doesn't have this file.
+    """
+    path = Path(folder or ".") / f"synth_{n_clusters}_{n_features}_{seed}.csv"
+    if not path.exists():
+        raise LookupError(f"{path} must be there; papers/random_clusters.R writes it.")
+    return np.loadtxt(path, delimiter=",")
 
 
 def separated(n_features: int, n_clusters: int, separation: float, seed: int = 0) -> Rows:
