@@ -35,7 +35,7 @@ def test_enough_systems_sets_and_attacks():
     foreign = [title for title, each in ADAPTERS.items() if each.CLAIM and title not in environments.OURS]
     assert len(foreign) >= 5
     assert len(sets.SETS) >= 12
-    assert len(ATTACKS) == 10
+    assert len(ATTACKS) == 11
     pairs = [getattr(verdicts.loaded(name), "PAIRS", (None,)) for name in ATTACKS]
     assert sum(map(len, pairs)) <= verdicts.COMPARISONS
 

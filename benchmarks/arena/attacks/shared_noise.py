@@ -13,8 +13,8 @@ def asked(system, runs):
     return neighbors.asked_of_pairs(PAIRS, runs)
 
 
-def told(system, asked, fits):
-    return neighbors.told_of_pairs(system, PAIRS, fits, _scores)
+def scored(system, asked, fits):
+    return neighbors.scored_pairs(system, PAIRS, fits, _scores)
 
 
 def _ratio(points):

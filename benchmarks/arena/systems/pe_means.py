@@ -6,7 +6,7 @@ WHAT = (
     "`run_ours_HD`; `radius` is half the diagonal of the box. Its loss, which is not private, is left out."
 )
 NEEDS = ("faiss-cpu==1.13.2", "numpy==2.4.6", "scikit-learn==1.9.1", "scipy==1.17.1")
-REPOSITORY = ("https://github.com/t3humphries/PE-means", "e67d051", ".")
+REPOSITORY = ("https://github.com/t3humphries/PE-means", "e67d0516a7e91be3af38f216de26429f9b568f52", ".")
 CLAIM = "(epsilon, delta)"
 
 
