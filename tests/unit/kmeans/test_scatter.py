@@ -83,3 +83,9 @@ def test_few_eigenvectors_of_a_large_matrix_are_those_of_all(signal):
     np.testing.assert_allclose(values, every[-4:], rtol=1e-6)
     np.testing.assert_allclose(np.abs((vectors * all_vectors[:, -4:]).sum(axis=0)), 1.0, atol=1e-4)
     np.testing.assert_array_equal(scatter.top_eigenpairs(matrix, 4)[1], vectors)
+
+
+def test_a_large_matrix_of_zeros_has_eigenvectors_too():
+    values, vectors = scatter.top_eigenpairs(np.zeros((1024, 1024)), 2)
+    np.testing.assert_array_equal(values, 0.0)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(2), atol=1e-12)

@@ -1,5 +1,7 @@
 """Computes the subspace of the clusters from a noisy scatter matrix."""
 
+import contextlib
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -75,10 +77,11 @@ def top_eigenpairs(matrix: NDArray[np.float64], n_dims: int) -> tuple[NDArray[np
     A few of a large matrix are found by Lanczos' method to six digits, in a tenth of the time of all.
     """
     with one_thread():
-        if len(matrix) < _LARGE or n_dims > len(matrix) // _LARGE_PART:
-            values, vectors = np.linalg.eigh(matrix)
-            return values[-n_dims:], vectors[:, -n_dims:]
-        from scipy.sparse.linalg import eigsh
+        if len(matrix) >= _LARGE and n_dims <= len(matrix) // _LARGE_PART:
+            from scipy.sparse.linalg import ArpackError, eigsh
 
-        values, vectors = eigsh(matrix, n_dims, which="LA", v0=np.ones(len(matrix)), tol=_LANCZOS_TOLERANCE)
-        return values, vectors
+            # A matrix in which it finds none, as one of zeros, is left to the method that always does.
+            with contextlib.suppress(ArpackError):
+                return eigsh(matrix, n_dims, which="LA", v0=np.ones(len(matrix)), tol=_LANCZOS_TOLERANCE)
+        values, vectors = np.linalg.eigh(matrix)
+        return values[-n_dims:], vectors[:, -n_dims:]
