@@ -108,8 +108,12 @@ def settings_page() -> str:
 
 
 def tiers_page() -> str:
-    """The tier of every command and runner, and all settings and values that are not supported."""
+    """Commands, runners, settings and values that are not supported."""
     commands = {name: word.tier for name, word in WORDS.items()} | dict.fromkeys((*TOOLS, PARTY), Tier.SUPPORTED)
+    others = [
+        *sorted((spelled(name), tier) for name, tier in commands.items()),
+        *((str(each), each.tier) for each in Runner),
+    ]
     beyond = {(name, job.partition(" ")[0]): tier for job, model in JOBS.items() for name, tier in _beyond(model)}
     rows = {name: (tier, [job for other, job in beyond if other == name]) for (name, _), tier in beyond.items()}
     return "\n".join(
@@ -130,16 +134,9 @@ def tiers_page() -> str:
             "sentence, before anything is read or charged. The word changes nothing that is released, and a run that",
             "began without it can be resumed. `dapple plan` lists what of a job is not supported.",
             "",
-            *_table(
-                "command",
-                (
-                    (f"`{name}`", tier)
-                    for name, tier in sorted((spelled(name), tier) for name, tier in commands.items())
-                ),
-            ),
+            "All commands and runners are supported but these, and runners that aren't named here are experimental:",
             "",
-            *_table("runner", ((f"`{each}`", each.tier) for each in Runner)),
-            f"| all others | {Tier.EXPERIMENTAL} |",
+            *_table("command or runner", ((f"`{name}`", tier) for name, tier in others if tier is not Tier.SUPPORTED)),
             "",
             "All settings of the [reference](settings.md), and all of their values, are supported but these:",
             "",

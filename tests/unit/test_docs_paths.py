@@ -10,7 +10,12 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 AT_ROOT = ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SECURITY.md", "llms.txt")
-PAGES = [*(ROOT / name for name in AT_ROOT), *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks/papers/coverage.md"]
+PAGES = [
+    *(ROOT / name for name in AT_ROOT),
+    *(ROOT / "docs").rglob("*.md"),
+    ROOT / "benchmarks/papers/coverage.md",
+    ROOT / "benchmarks/results/README.md",
+]
 DECISIONS = ROOT / "docs" / "decisions"
 FOLDERS = ("dapple_dp", "schemas", "transforms", "pipelines", "tests", "benchmarks", "examples", "deploy", "schedule")
 FOLDERS += ("docs",)
