@@ -42,6 +42,7 @@ MORE: dict[str, dict[str, Any]] = {
 JOBS: dict[str, Callable[[str, int], Found]] = {
     **{str(name): partial(kinds.of_fit, str(name), more) for name, more in MORE.items()},
     str(Algorithm.CENTRAL_TREE): kinds.of_trees,
+    str(Algorithm.K_PROTOTYPES): kinds.of_prototypes,
     str(Algorithm.SPHERICAL): kinds.of_directions,
     "windows": lambda unit, seed: kinds.of_windows(seed, unit=unit),
     "topics": partial(kinds.of_directions, topics=True),

@@ -259,6 +259,50 @@ def of_trees(unit: str, seed: int) -> Found:
     return within(model, sizes, means) | outstanding_of(job.view(model), block.points)
 
 
+CODES = {"ward": 3, "sex": 2}
+"""Codes that are listed in each column; rows have one more."""
+
+
+def of_prototypes(unit: str, seed: int) -> Found:
+    """A fit of rows with codes: truths are the very sums and cells of its last round."""
+    names = [f"x{index}" for index in range(3)]
+    record: dict[str, Any] = {"data": {"path": "none"}, "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6}}
+    more = by_client() if unit == "client" else record
+    job = _prototypes_job(more | {"data": more["data"] | {"features": [*names, *CODES]}})
+    block = of_unit(unit, seed)
+    block = block._replace(points=_with_codes(job, block.points, seed))
+    before, model, exact = job.run(block, key_of("prototypes", unit, seed))
+    sums, cells = model.releases[-2:]
+    moved, counted = np.split(exact, [sums.values.size])
+    counted = counted.reshape(cells.values.shape) * cells.lattice_unit
+    sizes, columns = before.weighed(counted), before.settings.columns
+    means = before.positions + moved.reshape(sums.values.shape) * sums.lattice_unit / np.maximum(sizes, 1e-9)[:, None]
+    for (first, size), part in zip(columns.codes, columns.by_column(counted), strict=True):
+        means[:, first : first + size] = columns.length * part[:, :size] / np.maximum(sizes, 1e-9)[:, None]
+    return within(model, sizes, means) | outstanding_of(job.view(model), block.points)
+
+
+def _prototypes_job(more: dict[str, Any]) -> Job:
+    """A job that is planned once."""
+    if (name := repr(more)) not in _JOBS:
+        lists = {each: {"kind": "one_hot", "vocabulary": list(range(size))} for each, size in CODES.items()}
+        own = {"domain": {f"x{index}": [0.0, 1.0] for index in range(3)}}
+        found = {"experimental": True, "algorithm": "k_prototypes", "n_clusters": N_CLUSTERS}
+        _JOBS[name] = Job.of(validated(found | {"k_prototypes": own, "encode": lists} | more))
+    return _JOBS[name]
+
+
+def _with_codes(job: Job, rows: Rows, seed: int) -> Rows:
+    """Features of rows: three numbers, and codes that are as frequent as their cluster has it."""
+    rng, labels = np.random.default_rng([seed, 13]), nearest(rows, MEANS)
+    columns: dict[str, Any] = {f"x{index}": rows[:, index] for index in range(3)}
+    for name, size in CODES.items():
+        often = rng.random(len(rows)) < 0.7
+        columns[name] = np.where(often, labels % (size + 1), rng.integers(0, size + 1, len(rows)))
+    assert job.encoder is not None
+    return job.encoder.encode(pa.table(columns), "a benchmark")
+
+
 WIDE = 24
 """Features of rows with directions."""
 TERMS, MOST_TERMS = 20, 12

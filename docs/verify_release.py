@@ -175,6 +175,8 @@ class Bounds:
         """Whether a release is of differences to centers."""
         kind, part, name = path.split("/")
         lloyd = part.startswith(("lloyd_", "fine_")) and self.options.get("variant") == "fast"
+        if kind == "k_prototypes":
+            return name == "sums"
         return name == "weighted_sums" or (kind == "dp_lloyd" and name == "sums" and (part == "mean" or lloyd))
 
     def sensitivity(self, row):
@@ -201,6 +203,12 @@ class Bounds:
                 rows = 1 if self.record else self.settings["clipping"]["client_rows"]
                 most = min(8 * rows, 32) if named["per_unit"] == "auto" else named["per_unit"]
             return {"sums": share * norm * one, "terms": 1.0 / max(1, math.isqrt(SUM**2 // most))}.get(name, one)
+        if kind == "k_prototypes":
+            codes, length = self.settings["encode"], math.sqrt(0.5 * self.settings["k_prototypes"]["gamma"])
+            numbers = self.d - sum(len(each["vocabulary"]) for each in codes.values())
+            radius = min(max(1, int(math.sqrt(numbers + 2.0 * len(codes) * length**2) / self.unit)), 2 * SUM)
+            bound = max(1, int((1.0 if self.record else 0.5) * radius))
+            return self.unit / (RELATIVE // bound) if relative else 1.0 / max(1, math.isqrt(SUM**2 // len(codes)))
         if not self.boxed or kind not in ("dp_lloyd", "dp_medians", "windows"):
             if name == "cost" or norm is None or self.boxed or not (self.record or part == "shape"):
                 return None

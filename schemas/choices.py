@@ -59,6 +59,7 @@ class Algorithm(Choice):
     DP_MEDIANS = "dp_medians", Tier.EXPERIMENTAL
     CENTRAL_TREE = "central_tree"
     SPHERICAL = "spherical"
+    K_PROTOTYPES = "k_prototypes", Tier.EXPERIMENTAL
 
 
 class PooledAlgorithm(Choice):

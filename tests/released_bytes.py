@@ -120,6 +120,16 @@ def _sphere(desk: Desk, unit: str = "client", **changes: Any) -> Settings:
     return job | {"justification": {"privacy.unit": "rows of one day"}}
 
 
+def _prototypes(desk: Desk, unit: str = "record") -> Settings:
+    """A job of algorithm k_prototypes; a code of its rows is in no list."""
+    job = lake.job(desk.people, None, unit, algorithm="k_prototypes", privacy__epsilon=8.0, key_uri=desk.key)
+    job["data"]["features"] = ["age", "work"]
+    job["clipping"] = {"client_rows": CLIENT_ROWS}
+    del job["feddp_kmeans"]
+    codes = {"work": {"kind": "one_hot", "vocabulary": ["clerk", "smith"]}}
+    return job | {"k_prototypes": {"domain": {"age": [0, 100]}}, "encode": codes}
+
+
 def _tree(desk: Desk, unit: str = "record", **changes: Any) -> Settings:
     changes = {"algorithm": "central_tree", "tree": {"radius": 7.0}, "key_uri": desk.key} | changes
     job = lake.job(desk.lake, None, unit, privacy__epsilon=8.0, **changes)
@@ -178,6 +188,8 @@ FITS: dict[str, Callable[[Desk], Settings]] = {
     "dp_lloyd-central_tree": lambda desk: _lloyd(desk, init="central_tree", steps=2),
     "dp_medians": lambda desk: _medians(desk, init="best", steps=3),
     "dp_medians-client": lambda desk: _medians(desk, "client", init="sphere_packing", steps=3),
+    "k_prototypes": lambda desk: _prototypes(desk),
+    "k_prototypes-client": lambda desk: _prototypes(desk, "client"),
     "spherical": lambda desk: _sphere(desk),
     "spherical-record": lambda desk: _sphere(desk, "record"),
     "tree": lambda desk: _tree(desk, quality={"share": 0.05}),

@@ -87,7 +87,8 @@ def expected(job: Mapping[str, Any], path: str, n_features: int, epoch: Mapping[
         return _over_windows(job, STATISTICS["counts"] if name == "weighted_counts" else RELATIVE_SUMS, epoch)
     lloyd = algorithm == "dp_lloyd" and round_name.startswith("lloyd_")
     variant = job.get("dp_lloyd", {}).get("variant", "fast")
-    statistic = _statistic(round_name, name, relative=lloyd and variant == "fast")
+    relative = (lloyd and variant == "fast") or algorithm == "k_prototypes"
+    statistic = _statistic(round_name, name, relative=relative)
     of_paper = _of_paper(job)
     if (lloyd and variant == "su") or (of_paper and name in LAPLACE_IN_PAPERS):
         return Expected(LAPLACE, "vector", _in_l1(job, statistic, name, n_features))

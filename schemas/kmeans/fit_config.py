@@ -23,10 +23,13 @@ from dapple_dp.schemas.settings import rejection, yaml_text
 if TYPE_CHECKING:
     from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
     from dapple_dp.schemas.kmeans.medians_config import DPMediansFit
+    from dapple_dp.schemas.kmeans.prototypes_config import KPrototypesFit
     from dapple_dp.schemas.kmeans.spherical_config import SphericalFit
     from dapple_dp.schemas.kmeans.tree_config import CentralTreeFit
 
-    FitConfig: TypeAlias = "FedDPKMeansFit | CentralTreeFit | SphericalFit | DPMediansFit | DPLloydFit | ServerStartFit"
+    FitConfig: TypeAlias = (
+        "FedDPKMeansFit | CentralTreeFit | SphericalFit | KPrototypesFit | DPMediansFit | DPLloydFit | ServerStartFit"
+    )
 else:
     FitConfig = AnyFit
 
@@ -116,6 +119,7 @@ class _Fits(Mapping[str, type[AnyFit]]):
         Algorithm.FEDDP_KMEANS: "fit_config:FedDPKMeansFit",
         Algorithm.CENTRAL_TREE: "tree_config:CentralTreeFit",
         Algorithm.SPHERICAL: "spherical_config:SphericalFit",
+        Algorithm.K_PROTOTYPES: "prototypes_config:KPrototypesFit",
         Algorithm.DP_MEDIANS: "medians_config:DPMediansFit",
         Algorithm.DP_LLOYD: "lloyd_config:DPLloydFit",
         Algorithm.SERVER_KMEANSPP: "fit_config:ServerStartFit",
@@ -141,6 +145,7 @@ OWN_SECTIONS: Mapping[str, str] = {
     "dp_lloyd": Algorithm.DP_LLOYD,
     "spherical": Algorithm.SPHERICAL,
     "names": Algorithm.SPHERICAL,
+    "k_prototypes": Algorithm.K_PROTOTYPES,
     "tree": Algorithm.CENTRAL_TREE,
 }
 """Algorithm of each section that isn't common to all; the main one, if several have it."""

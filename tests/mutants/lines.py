@@ -150,6 +150,7 @@ ROOMS: dict[str, Room] = {
             "tests/unit/kmeans/test_feddp_rounds.py",
             "tests/unit/kmeans/test_central_tree.py",
             "tests/unit/kmeans/test_dp_medians.py",
+            "tests/unit/kmeans/test_k_prototypes.py",
             "tests/unit/kmeans/test_spherical.py",
             "tests/unit/profile",
             "tests/unit/privacy_flow/test_stated_by_hand.py",

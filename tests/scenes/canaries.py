@@ -127,6 +127,21 @@ def sphere_config(unit: str = "record") -> FitConfig:
     return validated(settings)
 
 
+def prototypes_config(unit: str = "record") -> FitConfig:
+    """A job of algorithm k_prototypes: a number, and two columns of codes, of which a row always has one each."""
+    settings = {
+        "experimental": True,
+        "algorithm": "k_prototypes",
+        "data": {"path": "lake", "features": ["a", "b", "c"], "client_id": "who"},
+        "n_clusters": 3,
+        "privacy": {"unit": unit, "epsilon": audit.EPSILON, "delta": audit.DELTA},
+        "k_prototypes": {"domain": {"a": [-1, 1]}, "steps": 1},
+        "encode": {name: {"kind": "one_hot", "vocabulary": codes} for name, codes in (("b", ["x"]), ("c", ["x", "y"]))},
+        "clipping": {"client_rows": CLIENT_ROWS},
+    }
+    return validated(settings)
+
+
 def epoch_audited(unit: str = "record") -> Audited:
     """All releases of an epoch in which one unit takes part, calibrated to spend `audit.EPSILON`.
 

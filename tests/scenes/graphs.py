@@ -54,7 +54,7 @@ class World:
 
     def __init__(self, folder: pathlib.Path):
         self.folder = folder
-        self.path = lake.write_lake(folder / "lake", lake.mixture(120), np.arange(120) // 10, n_files=3)
+        self.path = lake.write_lake(folder / "lake", lake.mixture(120), np.arange(120) // 10, n_files=3, codes=True)
         self.server = lake.write_server(folder / "server.parquet")
         self.key = lake.write_key(folder / "key")
         self.secret = lake.write_key(folder / "secret")

@@ -64,10 +64,15 @@ def mixture(n_rows: int, seed: int = 0, means: NDArray[np.float64] = MEANS) -> N
     return means[np.arange(n_rows) % len(means)] + noise
 
 
-def table_of(points: NDArray[np.floating], clients: Sequence[int] | NDArray[np.int64] | None = None) -> pa.Table:
-    """Columns `x`, a list per row, and `client_id` if there are clients."""
+def table_of(
+    points: NDArray[np.floating], clients: Sequence[int] | NDArray[np.int64] | None = None, *, codes: bool = False
+) -> pa.Table:
+    """A list column `x`, `client_id` if there are clients, and if asked a number `a` and codes `b` and `c`."""
     flat = pa.array(np.ascontiguousarray(points).ravel())
     columns = {"x": pa.FixedSizeListArray.from_arrays(flat, points.shape[1])}
+    if codes:
+        words = (np.array(["x", "y", "z"])[np.abs(np.floor(column)).astype(int) % 3] for column in points.T[1:3])
+        columns |= {"a": pa.array(points[:, 0]), **dict(zip("bc", map(pa.array, words), strict=True))}
     return pa.table(columns if clients is None else columns | {"client_id": pa.array(clients)})
 
 
@@ -87,6 +92,7 @@ def write_lake(
     n_files: int = 1,
     row_group_size: int | None = None,
     shuffle: int | None = None,
+    codes: bool = False,
 ) -> str:
     """The same rows in any layout, a client never in two files.
 
@@ -97,6 +103,7 @@ def write_lake(
       n_files: number of Parquet files.
       row_group_size: rows; None for one row group per file.
       shuffle: seed that reorders clients, files, and rows inside their row group; None keeps every order.
+      codes: adds columns of a number and of codes.
     """
     owners = np.arange(len(points)) if clients is None else clients
     rng = np.random.default_rng(shuffle)
@@ -104,7 +111,7 @@ def write_lake(
     parts = [np.concatenate([np.flatnonzero(owners == each) for each in part]) for part in np.array_split(ids, n_files)]
     if shuffle is not None:
         parts = [_shuffled(parts[index], row_group_size or len(points), rng) for index in rng.permutation(n_files)]
-    tables = [table_of(points[rows], None if clients is None else clients[rows]) for rows in parts]
+    tables = [table_of(points[rows], None if clients is None else clients[rows], codes=codes) for rows in parts]
     return write_files(folder, tables, row_group_size)
 
 

@@ -25,6 +25,15 @@ JOBS: Mapping[str, Mapping[str, Any]] = {
         "spherical": {"steps": 4},
         "justification": {"privacy.unit": "made for tests"},
     },
+    Algorithm.K_PROTOTYPES: {
+        "data__features": ["a", "b", "c"],
+        "server_data": "none",
+        "clipping": {},
+        "k_prototypes": {"domain": {"a": [-8, 8]}},
+        "encode": {
+            name: {"kind": "one_hot", "vocabulary": listed} for name, listed in (("b", ["x"]), ("c", ["x", "y"]))
+        },
+    },
     Algorithm.SERVER_KMEANSPP: {"lloyd": {"steps": 2}},
     Algorithm.SERVER_LLOYDS: {"lloyd": {"steps": 2}},
     Algorithm.SPHERE_PACKING: {"lloyd": {"steps": 2}},
@@ -39,7 +48,7 @@ JOBS: Mapping[str, Mapping[str, Any]] = {
 }
 """What `tests.scenes.lake.job` changes for an algorithm."""
 ALONE = tuple(each for each in JOBS if each != "windows")
-"""Algorithms of jobs that follow no other run."""
+"""Algorithms of jobs that follow no other run; one reads codes, which `tests.scenes.lake` writes if asked."""
 OF_THEIR_OWN = tuple(each for each in ALONE if protocol_of(each).rounds is not lloyd.rounds)
 """Those that are more than Lloyd rounds."""
 

@@ -68,6 +68,7 @@ RUNS: dict[str, Callable[[Desk], pathlib.Path]] = {
     "one round, local reports": _case("reports/leaves", "decode"),
     "one round, shuffled reports": _case("reports/shuffled", "decode"),
     "dp_medians": _case("fit/dp_medians", "fit"),
+    "k_prototypes": _case("fit/k_prototypes", "fit"),
     "spherical with names": _case("fit/spherical", "fit"),
     "second window of an epoch": _case("stream", "stream/2026-01-02"),
     "masked, noise in shares": _shares,

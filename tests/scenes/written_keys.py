@@ -9,8 +9,9 @@ _NAMES = """
     test_crash_points test_csv_dialects test_csv_jobs test_csv_seams test_csv_tutorial test_dp_lloyd
     test_edge_cases test_encode test_epoch_crashes test_estimator test_exactness
     test_exchange_senders test_fan_in test_federated_digits test_first_job test_flink test_foreign_packages
-    test_graph test_input_digests test_interruption test_key_checks test_ledger_runs test_ledger_store
-    test_local_runners test_medians_fit test_noise_share_jobs test_outputs test_pairwise_garbage test_pairwise_jobs
+    test_graph test_input_digests test_interruption test_k_prototypes_fit test_key_checks test_ledger_runs
+    test_ledger_store test_local_runners test_medians_fit test_noise_share_jobs test_outputs test_pairwise_garbage
+    test_pairwise_jobs
     test_paper_figures test_party_signatures test_patterns test_plan_of_examples test_power_cuts test_prepare
     test_prism test_privacy_flow test_profile test_quality test_recurring_fit test_report test_report_browser
     test_report_columns test_report_windows test_reports test_round_driver test_s3 test_same_centers test_schedule

@@ -66,6 +66,7 @@ FACTORS = (
         server_lloyds={},
         sphere_packing={},
         spherical={},
+        k_prototypes={},
     ),
     factor(
         "command",
@@ -86,6 +87,7 @@ FACTORS = (
         one_hot={},
         bins={},
         terms={},
+        mixed={},
     ),
     factor(
         "storage",
@@ -203,6 +205,13 @@ FACTORS = (
         words={"names.column": "work", "names.words": list(WORKS)},
         vocabulary={"names.column": "work", "names.most_per_row": 1},
     ),
+    factor(
+        "prototypes",
+        "k_prototypes.domain",
+        usual={},
+        heavy={"k_prototypes.gamma": 1.0},
+        two={"k_prototypes.steps": 2},
+    ),
     factor("facts", "data.name", none={}, curated=CURATORS, counted={"data.public_rows": N_ROWS}),
     factor(
         "speed",
@@ -232,9 +241,16 @@ def columns(row: Row) -> Settings:
         features, more = ["work"], {"encode": WORDS}
     if level == "terms":
         features, more = ["work"], {"encode": TERMS}
+    if level == "mixed":
+        features, more = ["a", "work", "b"], {"encode": WORDS}
     if level in ("symmetric", "standardized", "bins"):
         more = {"encode": {"symmetric": SYMMETRIC, "standardized": STANDARD, "bins": BINS}[level]}
     return {"data.features": features} | more
+
+
+def _numbers(row: Row) -> tuple[str, ...]:
+    """Columns of numbers."""
+    return ("a", "b") if row["columns"] == "mixed" else NAMES
 
 
 def _no_numbers(row: Row) -> list[str]:
@@ -252,13 +268,15 @@ def _algorithm(row: Row) -> Settings:
     found: Settings = {}
     if name in ("dp_lloyd", "dp_medians", "auto"):
         found["dp_lloyd.domain"] = domain
+    if name == "k_prototypes":
+        found["k_prototypes.domain"] = {column: [-8.0, 8.0] for column in _numbers(row)}
     if name == "central_tree":
         found["tree.radius"] = 2.0 * high
     if row["tree"] == "centered":
-        found["tree.center"] = [0.5] * {"one_hot": 3, "bins": 8}.get(row["columns"], 4)
+        found["tree.center"] = [0.5] * {"one_hot": 3, "bins": 8, "mixed": 5}.get(row["columns"], 4)
     if name == "spherical":
         found["clipping.norm"] = high
-    elif name not in ("dp_lloyd", "dp_medians", "auto", "central_tree"):
+    elif name not in ("dp_lloyd", "dp_medians", "auto", "central_tree", "k_prototypes"):
         found |= (
             {"clipping.norm": 2.0 * high, "clipping.center": "none"}
             if no_server
@@ -348,7 +366,7 @@ def settings(row: Row, place: Place) -> Settings:
 
 
 BEYOND = {
-    "algorithm": ("dp_medians", "server_kmeanspp", "server_lloyds", "sphere_packing"),
+    "algorithm": ("dp_medians", "server_kmeanspp", "server_lloyds", "sphere_packing", "k_prototypes"),
     "allocation": ("paper", "published"),
     "init": ("server_kmeanspp", "feddp_init", "central_tree"),
     "variant": ("su", "g"),
@@ -358,6 +376,7 @@ OF_LLOYD = "dp_lloyd must be left out for algorithm"
 OF_TREE = "tree must be left out for algorithm"
 NOT_LLOYD = "feddp_kmeans|central_tree|server_kmeanspp|server_lloyds|sphere_packing|spherical"
 NOT_SPHERICAL = NOT_LLOYD.removesuffix("|spherical")
+PROTOTYPES = "k_prototypes"
 SERVER_STARTS = "server_kmeanspp|server_lloyds|sphere_packing"
 OPTIONS = "feddp_kmeans must hold no more than restarts for algorithm"
 EXCLUDED = (
@@ -432,7 +451,7 @@ EXCLUDED = (
         algorithm=f"dp_lloyd|dp_medians|auto|feddp_kmeans|central_tree|{SERVER_STARTS}",
         sphere="steps|words|vocabulary",
     ),
-    excluded("names.column must be another column", sphere="words|vocabulary", columns="pattern|one_hot"),
+    excluded("names.column must be another column", sphere="words|vocabulary", columns="pattern|one_hot|mixed"),
     excluded("column 'work' of .* must exist", sphere="words|vocabulary", storage="prepared"),
     excluded("names must be left out for a sweep", sphere="words|vocabulary", command="sweep"),
     excluded(
@@ -506,7 +525,37 @@ EXCLUDED = (
         "encode.work.kind must not be terms", columns="terms", algorithm=f"dp_lloyd|dp_medians|auto|{NOT_SPHERICAL}"
     ),
     excluded("encode.work.kind must not be terms", columns="terms", command="sweep"),
-    excluded(columns="one_hot|terms", storage="prepared"),
+    excluded(columns="one_hot|terms|mixed", storage="prepared"),
+    # Rows of k_prototypes have numbers with bounds of their own, and codes.
+    *(
+        excluded(refusal, algorithm=PROTOTYPES, **cells)
+        for refusal, cells in (
+            ("data.features must be a list of columns for", {"columns": "listed|names_for_people|pattern"}),
+            ("encode must have a column of codes", {"columns": "named|by_column"}),
+            ("must (be of kind one_hot|not be terms)", {"columns": "symmetric|standardized|bins|terms"}),
+            ("no others in k_prototypes.domain", {"columns": "one_hot"}),
+            ("server_data must be left out for algorithm k_prototypes", {"server": "rows"}),
+            (OF_LLOYD, {"variant": "su|g"}),
+            (OF_LLOYD, {"init": "best|candidates|sphere_packing|server_kmeanspp|feddp_init|central_tree"}),
+            (OF_LLOYD, {"rounds": "three|plain|shrunken"}),
+            (OF_TREE, {"tree": "shallow|centered"}),
+            (OPTIONS, {"feddp": "full|subspace"}),
+            ("n_clusters must be an integer for algorithm", {"n_clusters": "elbow"}),
+            ("privacy must hold no more than unit, epsilon and delta", {"allocation": "paper|auto_shares"}),
+            ("preset must be left out for algorithm", {"allocation": "published"}),
+            ("clipping.norm must be domain", {"clipping": "number|private|centered"}),
+            ("quality must be left out for algorithm k_prototypes", {"quality": "share|distance"}),
+            ("lloyd.steps must be left out for algorithm k_prototypes", {"lloyd": "steps"}),
+            ("(spherical|names) must be left out for algorithm", {"sphere": "steps|words|vocabulary"}),
+            ("algorithm must be one that can start from given centers", {"start": "warm|memory"}),
+            ("encode must be the same in all methods of a sweep", {"command": "sweep"}),
+        )
+    ),
+    excluded(
+        "k_prototypes must be left out for algorithm",
+        algorithm=f"dp_lloyd|dp_medians|auto|{NOT_LLOYD}",
+        prototypes="heavy|two",
+    ),
     excluded(
         "data.missing must be left out where data.features is a list column",
         columns="listed|names_for_people",

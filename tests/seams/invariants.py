@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import yaml
 
+from dapple_dp.schemas.tables.encoder import Encoder
 from tests.scenes.lake import Outcome
 from tests.seams.pages import Page
 
@@ -252,7 +253,11 @@ def check_centers_on_page(run: Run) -> None:
     """Centers and sizes on the page are those of `centers.parquet`, in units where it has them."""
     page, manifest = run.page, run.json("run.json")
     rows = pq.read_table(run.folder / "centers.parquet", partitioning=None).to_pylist()
-    units = {str(row["cluster"]): row.get("center_in_units") or row["center"] for row in rows}
+    centers = [row.get("center_in_units") or row["center"] for row in rows]
+    if manifest["encoding"] is not None and "center_in_units" not in rows[0]:
+        # Columns of numbers beside columns of codes: the page has each number in the unit of its column.
+        centers = Encoder.from_json(manifest["encoding"]).decoded(np.array(centers)).tolist()
+    units = {str(row["cluster"]): center for row, center in zip(rows, centers, strict=True)}
     sizes = {str(row["cluster"]): row["noisy_size"] for row in rows}
     lines = page.table("feature")
     assert len(lines) == len(manifest["features"])

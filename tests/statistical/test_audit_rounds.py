@@ -117,6 +117,26 @@ def test_a_round_on_the_sphere_keeps_its_claim(unit, name):
     assert 0.5 * target.claim <= min(found) <= max(found) <= target.claim
 
 
+PROTOTYPES = ("first", "fine_00", "step_00")
+
+
+@pytest.mark.parametrize("unit", ["record", "client"])
+@pytest.mark.parametrize("name", PROTOTYPES)
+def test_a_round_of_prototypes_keeps_its_claim(unit, name):
+    job = canaries.prototypes_config(unit)
+    target = canaries.audited(job, name)
+    found = canaries.lower_bounds(target, canaries.neighbors_of(unit, job, target))
+    assert 0.5 * target.claim <= min(found) <= max(found) <= target.claim
+
+
+def test_cells_that_pay_for_one_column_of_codes_are_caught():
+    """A row is in a cell of each of two columns: noise for less than the root of 2 of one is too little."""
+    job = canaries.prototypes_config()
+    target = canaries.audited(job, "step_00")
+    pair = canaries.neighbors_of("record", job, target)
+    assert max(canaries.lower_bounds(canaries.with_sensitivity(target, 0.5), pair)) > target.claim
+
+
 @pytest.mark.parametrize("allocation", ["tuned", "paper"])
 @pytest.mark.parametrize(
     ("name", "part"), [("outer_product", 0.5), ("weights", 0.5), ("centers", 0.25), ("quality", 0.2)]
@@ -164,6 +184,7 @@ def audited_statistics():
     jobs += [(canaries.tree_config(unit), name) for unit, name in TREE]
     jobs += [(canaries.lloyd_config(unit, **options), name) for unit, name, _, options in LLOYD]
     jobs += [(canaries.sphere_config("record"), name) for name in SPHERE]
+    jobs += [(canaries.prototypes_config(), name) for name in PROTOTYPES]
     jobs += [(canaries.lloyd_config("record", init="candidates", served=True), "server")]
     for job, name in jobs:
         (found,) = (each for path, each in canaries.bound(job).items() if path.endswith("/" + name))

@@ -21,7 +21,7 @@ ALONE = {
 """Libraries that one file each may import."""
 BY_NAME = ("import_module", "__import__", "exec", "eval")
 MOST_LINES = 500
-MOST_CORE, MOST_ON_BEAM = 4_741, 1_009
+MOST_CORE, MOST_ON_BEAM = 4_755, 1_009
 
 
 def files(folders):

@@ -55,6 +55,7 @@ ALGORITHMS = {
     "dp_medians": Feature(
         ("transforms/kmeans/dp_medians", "transforms/kmeans/median_starts.py", "schemas/kmeans/medians_config.py")
     ),
+    "k_prototypes": Feature(("transforms/kmeans/k_prototypes", "schemas/kmeans/prototypes_config.py")),
     "spherical": Feature(
         (
             "transforms/kmeans/spherical",

@@ -40,6 +40,7 @@ class Stated:
       interval: True for one number between 0 and `bound`.
       one: True for one row or number, whatever the state.
       per_cluster: True for one number for each of the state's clusters.
+      cells: True for some numbers for each cluster, shape (k, n).
       optional: True if the statistic has a form without this part, whose vector ends before it.
       l1: the case in which it has a bound in L1, which Laplace noise needs: `bound` itself, or sqrt(d) * `bound` for
         sums of rows. Clients that are clipped in L2 have none.
@@ -52,6 +53,7 @@ class Stated:
     interval: bool = False
     one: bool = False
     per_cluster: bool = False
+    cells: bool = False
     optional: bool = False
     l1: L1 = L1.NEVER
 
@@ -83,6 +85,7 @@ _COUNTS_ASKED = dataclasses.replace(_COUNTS, l1=L1.ASKED)
 _SUMS_OF_MEANS = dataclasses.replace(_SUMS, l1=L1.ALWAYS)
 """A client adds the mean of its rows, apart by cluster: in L1 at most sqrt(d) times the mean of their norms."""
 _TERMS = Stated(bound=max(each.TERMS_SENSITIVITY for each in STATISTICS.values()), vectors=True, optional=True)
+_CELLS = Stated(bound=max(each.TERMS_SENSITIVITY for each in STATISTICS.values()), cells=True)
 _SIZES = Stated(bound=max(each.QUALITY_SENSITIVITY for each in STATISTICS.values()), l1=L1.ALWAYS)
 _COST = dataclasses.replace(_SIZES, interval=True, one=True)
 _COSTS_APART = Stated(bound=_COST.bound, vectors=True)
@@ -108,6 +111,7 @@ STATED: dict[str, dict[str, Stated]] = {
     "dapple_dp.transforms.kmeans.dp_lloyd.rounds:fine_statistic": {"sums": _RELATIVE, "counts": _COUNTS},
     "dapple_dp.transforms.kmeans.dp_lloyd.rounds:absolute_statistic": {"sums": _SUMS_OF_MEANS, "counts": _COUNTS_L1},
     "dapple_dp.transforms.kmeans.dp_medians.rounds:median_statistic": {"directions": _DIRECTIONS, "counts": _COUNTS},
+    "dapple_dp.transforms.kmeans.k_prototypes.rounds:prototypes_statistic": {"sums": _RELATIVE, "cells": _CELLS},
     "dapple_dp.transforms.kmeans.spherical.rounds:sums_statistic": {"sums": _SUMS},
     "dapple_dp.transforms.kmeans.spherical.rounds:names_statistic": {
         "counts": dataclasses.replace(_COUNTS, per_cluster=True),
@@ -275,6 +279,8 @@ def misshapen(statistic: str | None, plan: RoundPlan, n_features: int, n_cluster
         elif part.rows:
             n_sums = shape[0] if n_parts is None and shape else n_parts
             wanted = (n_sums, n_features)
+        elif part.cells:
+            wanted = (n_sums, *shape[1:2])
         if shape != wanted:
             return f"{release.spec.name} of shape {shape}"
     return None

@@ -21,7 +21,10 @@ from dapple_dp.transforms.kmeans.lloyd.box import (
 )
 from dapple_dp.transforms.rounds.protocol import RoundsProtocol
 
-_PRIVATE = {LloydStart.FEDDP_INIT: "feddp_start", LloydStart.CENTRAL_TREE: "tree_start"}
+_PRIVATE = {
+    LloydStart.FEDDP_INIT: "private_starts.feddp_start",
+    LloydStart.CENTRAL_TREE: "private_starts.tree_start",
+}
 """Modules of starts with releases. Each has `initial_state`, `round_specs` and `rounds` like this module, and
 `leave`: (state, releases, last step, settings) -> the state of DP-Lloyd that replaces the start's last state."""
 

@@ -19,6 +19,7 @@ PROTOCOLS = {
     Algorithm.DP_LLOYD: "lloyd_starts:PROTOCOL",
     Algorithm.DP_MEDIANS: "median_starts:PROTOCOL",
     Algorithm.SPHERICAL: "spherical.rounds:PROTOCOL",
+    Algorithm.K_PROTOTYPES: "k_prototypes.rounds:PROTOCOL",
     "windows": "windows.rounds:PROTOCOL",
     Algorithm.SERVER_KMEANSPP: "server_starts:SERVER_KMEANSPP",
     Algorithm.SERVER_LLOYDS: "server_starts:SERVER_LLOYDS",

@@ -21,6 +21,7 @@ from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
 from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
 from dapple_dp.schemas.kmeans.model import ClusterModel
+from dapple_dp.schemas.tables.encoding import OneHot
 from dapple_dp.transforms.core import loop
 from dapple_dp.transforms.core.round import Round, measure
 from dapple_dp.transforms.core.statistics import lattice
@@ -189,4 +190,18 @@ def stand_in_points(config: FitConfig, n_features: int, seed: int) -> NDArray[np
         centers = rng.uniform(box.low, box.high, centers.shape)
         width = box.half_side * np.sqrt(n_features)
     spread = rng.normal(0.0, _STAND_IN_CLUSTER * width / np.sqrt(n_features), (MOST_ROWS, n_features))
-    return np.asarray(centers[np.arange(MOST_ROWS) % len(centers)] + spread)
+    return _with_codes(config, np.asarray(centers[np.arange(MOST_ROWS) % len(centers)] + spread))
+
+
+def _with_codes(config: FitConfig, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The points with one category in each column that is one_hot, as rows have them: that of its largest feature."""
+    place = 0
+    for name in () if isinstance(config.data.features, str) else config.data.features:
+        encoding, missing = config.encodings.get(name), config.data.missing.get(name)
+        if not isinstance(encoding, OneHot):
+            place += 2 if missing is not None and missing.indicator else 1
+            continue
+        part = points[:, place : place + len(encoding.vocabulary)]
+        part[:] = np.where(np.arange(part.shape[1]) == part.argmax(axis=1)[:, None], encoding.weight, 0.0)
+        place += part.shape[1]
+    return points

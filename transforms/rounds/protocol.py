@@ -71,6 +71,7 @@ class RoundsProtocol(NamedTuple):
       reads_server: True if it is made for public server data, so that pages mention if these are missing.
       sells_cost: True if a job may buy the noisy cost of its centers.
       names: (C, releases) -> names of its clusters, or None.
+      has_modes: True if its centers have modes of codes, where pages show how frequent its noisy means say they are.
       one_length: True if all its centers have the clipping norm, however long rows are.
       found_from: (C, plan, d) -> sentences on how many units a cluster needs to be found.
       unknown_noise: a sentence on why nobody knows how far noise moves its centers; "" if its models state it.
@@ -85,6 +86,7 @@ class RoundsProtocol(NamedTuple):
     reads_server: bool = False
     sells_cost: bool = False
     names: Callable[[Any, Releases], Any] = lambda *_: None
+    has_modes: bool = False
     one_length: bool = False
     found_from: Callable[[Any, PrivacyPlan, int], tuple[str, ...]] = lambda *_: ()
     unknown_noise: str = ""

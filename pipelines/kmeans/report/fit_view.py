@@ -15,7 +15,7 @@ from dapple_dp.pipelines.page.numbers import at_most
 from dapple_dp.schemas.core.plan import Geometry, Mechanism, PrivacyUnit
 from dapple_dp.schemas.core.release import Release
 from dapple_dp.schemas.core.unit import UNITS, Unit
-from dapple_dp.schemas.kmeans.model import ClusterNames
+from dapple_dp.schemas.kmeans.model import ClusterModel, ClusterNames
 from dapple_dp.schemas.privacy.meaning import Role
 from dapple_dp.transforms.core.statistics.lattice import Lattice
 from dapple_dp.transforms.kmeans.protocols import protocol_of
@@ -51,7 +51,7 @@ class FitView:
             result=result,
             replay=found if result.drift is None else found.reordered(rows),
             summary=CenterSummary.of(
-                model.centers,
+                _shown(planned, model),
                 model.noisy_sizes,
                 planned.labels,
                 model.cluster_numbers,
@@ -195,6 +195,14 @@ def cluster_names(planned: PlannedFit, result: FitResult) -> ClusterNames | None
     config = planned.config
     found: ClusterNames | None = protocol_of(config.algorithm).names(config, result.model.releases)
     return found if found is None or result.drift is None else found.reordered(list(result.drift.rows))
+
+
+def _shown(planned: PlannedFit, model: ClusterModel) -> NDArray[np.float64]:
+    """Centers as people see them, shape (k, d): with noisy shares of codes where they have modes."""
+    encoder = planned.contract.encoder
+    if encoder is None or model.noisy_means is None or not protocol_of(planned.config.algorithm).has_modes:
+        return model.centers
+    return np.where(encoder.in_percent, model.noisy_means, model.centers)
 
 
 def _noise_of(result: FitResult) -> NDArray[np.float64]:

@@ -46,7 +46,7 @@ class Place:
 
     def __init__(self, folder: pathlib.Path):
         self.folder = folder
-        self.path = lake.write_lake(folder / "lake", lake.mixture(120), np.arange(120) // 10, n_files=2)
+        self.path = lake.write_lake(folder / "lake", lake.mixture(120), np.arange(120) // 10, n_files=2, codes=True)
         self.server = lake.write_server(folder / "server.parquet")
 
     def words(self, output: str, chunk: int | None, run: str = "r", **settings) -> list[str]:

@@ -11,8 +11,10 @@ import yaml
 
 from dapple_dp.pipelines.kmeans.report import report_page
 from dapple_dp.pipelines.kmeans.report.files import deployment
+from dapple_dp.schemas.choices import Algorithm
 from dapple_dp.schemas.core.block import ClientBlock
 from tests.scenes import lake, ledgers
+from tests.scenes.protocol_jobs import settings_of
 
 NOISE_BY, SCHEMES = ("aggregator", "both", "clients"), ("shared_secret", "pairwise")
 FACTS = {
@@ -39,7 +41,7 @@ FACTS = {
     r"all rows of one client": lambda job: job["privacy"]["unit"] == "client",
     r"counted together by a ledger": lambda job: "ledger" in job,
     r"on the same data is unknown": lambda job: "ledger" not in job,
-    r"[Ee]ncodings are": lambda job: False,
+    r"[Ee]ncodings are": lambda job: "encode" in job,
     r"ChaCha20 under a secret key\) from truly random ones": lambda job: True,
 }
 
@@ -59,6 +61,7 @@ JOBS = [
     pytest.param("record", False, {"algorithm": "central_tree", "tree": {"radius": 10.0}}, id="tree"),
     pytest.param("record", False, {"algorithm": "dp_lloyd", "dp_lloyd": {"domain": [-9.0, 9.0]}} | BOX, id="box"),
     pytest.param("record", False, {"algorithm": "dp_medians", "dp_lloyd": {"domain": [-9.0, 9.0]}} | BOX, id="medians"),
+    pytest.param("record", False, settings_of(Algorithm.K_PROTOTYPES) | BOX, id="prototypes"),
     pytest.param("record", True, {"ledger": True, "data__name": "people"}, id="ledger"),
     *masked_jobs(),
 ]
@@ -74,7 +77,7 @@ def words_of(run_of):
 
 def run_of(folder, unit, with_server, settings):
     points = lake.mixture(300)
-    path = lake.write_lake(folder / "lake", points, np.arange(300) // 10)
+    path = lake.write_lake(folder / "lake", points, np.arange(300) // 10, codes=True)
     server = lake.write_server(folder / "server.parquet", lake.mixture(60, seed=99)) if with_server else None
     if settings.get("ledger"):
         settings = settings | {"ledger": ledgers.new_ledger(folder, ledgers.basic_limit(200.0, 1e-4), "people").path}

@@ -56,6 +56,9 @@ HONEST = {str(each): settings_of(each) for each in ALONE} | {
     "medians of clients": LLOYD
     | {"algorithm": "dp_medians", "unit": "client", "clipping": {"client_rows": 10}}
     | {"dp_lloyd": BOX | {"init": "sphere_packing", "steps": 2}},
+    "prototypes of clients": settings_of(Algorithm.K_PROTOTYPES) | {"unit": "client", "clipping": {"client_rows": 10}},
+    "prototypes of sampled rows": settings_of(Algorithm.K_PROTOTYPES)
+    | {"data__client_id": "client_id", "data__max_rows_per_client": 5},
     "sphere of clients": settings_of(Algorithm.SPHERICAL) | {"unit": "client", "clipping": {"client_rows": 10}},
     "medians after feddp": {"algorithm": "dp_medians", "dp_lloyd": BOX | {"init": "feddp_init", "steps": 1}},
     "lloyd after feddp": {"algorithm": "dp_lloyd", "dp_lloyd": BOX | {"init": "feddp_init", "steps": 1}},

@@ -74,9 +74,8 @@ def world(size, folder):
     means = 5.0 * np.eye(3, width)
     points = lake.mixture(n_rows, means=means).astype(np.float32)
     clients = np.arange(len(points)) // CLIENT_ROWS
-    path = lake.write_lake(
-        folder / "lake", points, clients, n_files=2, row_group_size=500 if n_rows < 10_000 else 30_000
-    )
+    size = 500 if n_rows < 10_000 else 30_000
+    path = lake.write_lake(folder / "lake", points, clients, n_files=2, row_group_size=size, codes=True)
     server = lake.write_server(folder / "server.parquet", lake.mixture(n_server, 99, means))
     place = keys.run_place(lake.write_key(folder / "key"), "run", bytes(16))
     fits = {}
@@ -95,7 +94,11 @@ def test_both_engines_release_the_same_bytes(world_of, size, algorithm, unit):
     world, name = world_of(size), f"{algorithm}-{unit}"
     fit = world.fits[name]
     ids = pa.chunked_array([pa.array(world.clients)]) if unit == "client" else None
-    (*_, state), _ = run_in_process(fit, Columns(world.points, ids), lambda: run_key(world.place))
+    rows = Columns(world.points, ids)
+    if fit.contract.encoder is not None:
+        table = lake.table_of(world.points, codes=True)
+        rows = Columns(world.points[:, :3], ids, {name: table[name].combine_chunks() for name in ("b", "c")})
+    (*_, state), _ = run_in_process(fit, rows, lambda: run_key(world.place))
     by_beam = pickle.loads((world.folder / name).read_bytes())
     assert len(by_beam) == sum(len(each.plan.releases) for each in fit.rounds)
     for left, right in zip(state.releases, by_beam, strict=True):

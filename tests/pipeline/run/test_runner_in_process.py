@@ -65,10 +65,11 @@ def lake_job(folder: pathlib.Path, algorithm: str, unit: str, points: np.ndarray
     clients = np.arange(len(points)) % (len(points) // CLIENT_ROWS) if split else np.arange(len(points)) // CLIENT_ROWS
     if split:
         half = len(points) // 2
-        tables = [lake.table_of(points[part], clients[part]) for part in (slice(0, half), slice(half, None))]
+        parts = (slice(0, half), slice(half, None))
+        tables = [lake.table_of(points[part], clients[part], codes=True) for part in parts]
         path = lake.write_files(folder / "lake", tables)
     else:
-        path = lake.write_lake(folder / "lake", points, clients, n_files=2, row_group_size=100)
+        path = lake.write_lake(folder / "lake", points, clients, n_files=2, row_group_size=100, codes=True)
     job = lake.job(path, lake.write_server(folder / "server.parquet"), unit, **settings_of(algorithm))
     job["clipping"] |= {"client_rows": CLIENT_ROWS} if unit == "client" else {}
     return job

@@ -63,6 +63,24 @@ def test_one_client_moves_all_cells_by_the_sensitivity_at_most(block, given_limi
     assert moved.sum() <= given_limits.per_row * given_limits.cell_units
 
 
+class Loose(CellLimits):
+    """Limits whose cells are finer than the bound allows."""
+
+    cell_units = property(lambda self: 3 * TERM_UNITS)
+
+
+@given(blocks(), st.integers(0, 29))
+def test_a_client_over_the_bound_is_shrunk_as_a_whole(block, at):
+    """Whatever bounds the cells one by one: the norm of all that a client adds is checked on these integers."""
+    client, loose = at % block.n_clients, Loose(V, MOST)
+    moved = cells(CLIENTS, block, loose) - cells(CLIENTS, without(block, client), loose)
+    assert squared(moved) <= TERM_UNITS**2
+    low, high = block.offsets[client : client + 2]
+    whole = cells(ROWS, ClientBlock(block.points[low:high]), loose) / (high - low)
+    if (length := np.linalg.norm(whole)) > 1.001 * TERM_UNITS:
+        np.testing.assert_allclose(moved / TERM_UNITS, whole / length, atol=1e-5)
+
+
 @given(blocks(), limits, st.integers(0, 29))
 def test_one_row_moves_all_cells_by_the_sensitivity_at_most(block, given_limits, at):
     rest = np.delete(block.points, at % len(block.points), axis=0)

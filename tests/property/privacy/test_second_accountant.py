@@ -25,7 +25,7 @@ from tests.seams.places import Place, changed
 
 SAME, CHORDS, BINS = 1e-10, 2e-6, 1e-3
 PARTS = 6
-WIDTHS = {"one_hot": 3, "bins": 8, "terms": 16}
+WIDTHS = {"one_hot": 3, "bins": 8, "terms": 16, "mixed": 5}
 """Features by level of columns; 4 elsewhere."""
 SAMPLED = {"data.max_rows_per_client": 7, "data.client_id": "client_id"}
 LEVELS = [

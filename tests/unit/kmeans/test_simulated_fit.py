@@ -11,6 +11,7 @@ from dapple_dp.transforms.numerics.kmeans.starts import seeding
 from tests.scenes import lake
 
 SERVER = lake.mixture(60, seed=99)
+CODES = {"sex": ["f", "m"], "ward": [1, 2, 3]}
 
 
 def lloyd(**settings):
@@ -79,3 +80,17 @@ def test_stand_ins_lie_about_the_public_bounds():
 
 def test_cost_by_hand():
     assert mean_cost(np.array([[0.0, 0.0], [3.0, 4.0]]), np.array([[0.0, 0.0]])) == pytest.approx(12.5)
+
+
+def test_stand_in_rows_have_one_category_in_each_column():
+    """As real rows have: a plan would else simulate rows that no table gives."""
+    codes = {name: {"kind": "one_hot", "vocabulary": listed, "weight": 0.5} for name, listed in CODES.items()}
+    columns = {"path": "lake", "features": ["age", "sex", "lab", "ward"]}
+    job = lake.job("lake", None, algorithm="dp_lloyd", dp_lloyd={"domain": [-1, 1]})
+    job = {name: job[name] for name in job if name not in ("clipping", "feddp_kmeans")}
+    points = stand_in_points(validated(job | {"data": columns, "encode": codes}), 7, 0)
+    for part in (slice(1, 3), slice(4, 7)):
+        assert (np.sort(points[:, part], axis=1)[:, :-1] == 0.0).all()
+        np.testing.assert_array_equal(points[:, part].max(axis=1), 0.5)
+    assert (points[:, [1, 2, 4, 5, 6]] > 0.0).any(axis=0).sum() > 2
+    assert len(np.unique(points[:, 3])) == MOST_ROWS

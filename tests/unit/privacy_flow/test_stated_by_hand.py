@@ -40,6 +40,7 @@ GAUSSIAN, LAPLACE = Mechanism.DISCRETE_GAUSSIAN, Mechanism.DISCRETE_LAPLACE
         (OUTER, {"scatter": 1 << 32, "rows": 1 << 20}),
         ("dapple_dp.transforms.kmeans.dp_lloyd.rounds:relative_statistic", {"sums": 1 << 26, "counts": 1 << 20}),
         ("dapple_dp.transforms.kmeans.dp_medians.rounds:median_statistic", {"directions": 1 << 20, "counts": 1 << 20}),
+        ("dapple_dp.transforms.kmeans.k_prototypes.rounds:prototypes_statistic", {"sums": 1 << 26, "cells": 1 << 20}),
         ("dapple_dp.transforms.kmeans.spherical.rounds:sums_statistic", {"sums": 1 << 20}),
         ("dapple_dp.transforms.kmeans.spherical.rounds:names_statistic", {"counts": 1 << 20, "terms": 1 << 20}),
         (QUALITY, {"cost": 1 << 20, "sizes": 1 << 20}),
@@ -249,3 +250,24 @@ def test_parts_of_another_plan_of_the_same_size_are_refused():
         for shapes in others:
             assert misshapen(statistic, plan(*shapes, names=names), n_features, 2) is not None, (statistic, shapes)
     assert misshapen(named, plan((2,), names=terms[:1]), 2) == "counts of shape (2,)"
+
+
+def test_cells_belong_to_the_clusters_of_the_sums_before_them():
+    """Else a part of the cells could be taken for sums, whose noise is another."""
+    name = "dapple_dp.transforms.kmeans.k_prototypes.rounds:prototypes_statistic"
+
+    def plan(sums, cells):
+        bounds = round_of(sums=1 << 26, cells=1 << 20)
+        shapes = (sums, cells)
+        specs = (
+            dataclasses.replace(each.spec, shape=shape) for each, shape in zip(bounds.releases, shapes, strict=True)
+        )
+        releases = tuple(
+            dataclasses.replace(each, spec=spec) for each, spec in zip(bounds.releases, specs, strict=True)
+        )
+        return dataclasses.replace(bounds, releases=releases)
+
+    assert misshapen(name, plan((5, 4), (5, 9)), 4) is None
+    assert misshapen(name, plan((5, 5), (5, 8)), 4) == "sums of shape (5, 5)"
+    for cells in ((4, 9), (6, 9), (45,), (5, 9, 1), ()):
+        assert misshapen(name, plan((5, 4), cells), 4) == f"cells of shape {cells}"

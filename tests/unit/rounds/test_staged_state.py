@@ -27,7 +27,8 @@ from tests.scenes.protocol_jobs import ALONE, settings_of
 def places(tmp_path_factory):
     folder = tmp_path_factory.mktemp("staged")
     clients = np.arange(60) // 10
-    return lake.write_lake(folder / "lake", lake.mixture(60), clients), lake.write_server(folder / "server.parquet")
+    data = lake.write_lake(folder / "lake", lake.mixture(60), clients, codes=True)
+    return data, lake.write_server(folder / "server.parquet")
 
 
 def planned(places, n_server=None, unit="record", **changes):

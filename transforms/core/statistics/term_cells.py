@@ -67,7 +67,8 @@ def client_term_cells(block: ClientBlock, frame: Frame, assigner: RowLabels, lim
     """Adds up over clients the shares of their rows in each cell; arguments and result as in `row_term_cells`.
 
     Shares are rounded so that those of a term, and those of all cells before one, stay within one lattice unit of their
-    exact sums. One client moves the result by at most `TERM_UNITS` in L2.
+    exact sums. One client moves the result by at most `TERM_UNITS` in L2, checked on the integers that are summed: a
+    longer vector would be shrunk as a whole.
     """
     total = np.zeros(assigner.size * limits.n_terms, dtype=np.int64)
     for chunk in client_chunks(block):
@@ -78,6 +79,9 @@ def client_term_cells(block: ClientBlock, frame: Frame, assigner: RowLabels, lim
         ends -= (ends - counts)[np.searchsorted(client, client)]
         # Each number is between 0 and `cell_units`, and those of a client add up to `per_row` times that at most.
         shares = ends * limits.cell_units // n_rows[client] - (ends - counts) * limits.cell_units // n_rows[client]
+        squared = np.bincount(client, shares.astype(np.float64) ** 2)
+        for each in np.flatnonzero(squared > TERM_UNITS**2):
+            shares[client == each] = lattice.clip_l2(shares[None, client == each].astype(np.float64), TERM_UNITS)[0]
         code, label = np.divmod(place, assigner.size)
         np.add.at(total, label * limits.n_terms + code, shares)
     return total

@@ -1,0 +1,149 @@
+"""Jobs of algorithm k_prototypes: numbers inside public bounds, and codes of public lists."""
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import pydantic
+from pydantic import BeforeValidator, Field
+
+from dapple_dp.schemas.choices import Algorithm, Auto, ClippingCenter, ClippingRule
+from dapple_dp.schemas.core.plan import Allocation
+from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.kmeans.any_fit import AnyFit
+from dapple_dp.schemas.settings import rejection
+from dapple_dp.schemas.settings.section import Section, auto_or_integer, number_from
+from dapple_dp.schemas.tables.encoding import Bounds, BoundsRange, ColumnEncoding, OneHot, interval
+
+AUTO_STEPS = 3
+"""Rounds of prototypes after the start, if the job does not say how many."""
+GAMMA = 0.25
+"""Of a code that differs: the squared distance of numbers that are a quarter of their domain apart."""
+_GAMMAS = (1e-4, 2.0)
+BOX = (-1.0, 1.0)
+"""What the bounds of columns become."""
+Interval = tuple[float, float]
+
+
+def _domain(value: object) -> object:
+    """A mapping of columns to their two numbers."""
+    if not isinstance(value, Mapping) or not value or not all(isinstance(name, str) and name for name in value):
+        raise rejection.broken_rule("a mapping of every column of numbers, one or more, to its two numbers")
+    return {name: interval(ends) for name, ends in value.items()}
+
+
+class KPrototypesConfig(Section):
+    """k-prototypes (Huang 1998): numbers by squared distances, codes by whether they are the same."""
+
+    domain: Annotated[dict[str, Interval], BeforeValidator(_domain)] = Field(
+        description="a mapping of every column of numbers to its public interval, a list of two numbers in the unit of "
+        "the column; rows outside are clipped to it"
+    )
+    gamma: Annotated[float, number_from(*_GAMMAS)] = Field(
+        default=GAMMA,
+        description=f"what a code that differs weighs, a number from {_GAMMAS[0]:g} to {_GAMMAS[1]:g}: the squared "
+        "distance of numbers, where the domain of each is 2 long; the default is that of numbers which lie a quarter "
+        "of their domain apart",
+    )
+    steps: Annotated[Auto | int, auto_or_integer(50)] = Field(
+        default=Auto.AUTO,
+        description=f"the number of rounds after the start, an integer from 1 to 50, or auto for {AUTO_STEPS}",
+    )
+
+    @property
+    def n_steps(self) -> int:
+        """Rounds after the start."""
+        return AUTO_STEPS if isinstance(self.steps, str) else self.steps
+
+    @property
+    def length(self) -> float:
+        """What stands for 1 in the features of a code: two codes that differ are the root of gamma apart."""
+        return math.sqrt(0.5 * self.gamma)
+
+
+class KPrototypesFit(AnyFit):
+    """One `fit` job of algorithm k_prototypes."""
+
+    has_domain = True
+    instead_of_kmeans = "run `dapple fit`"
+
+    algorithm: Literal[Algorithm.K_PROTOTYPES] = Field(description="k_prototypes")
+    k_prototypes: KPrototypesConfig = Field(description="a section with domain for algorithm k_prototypes")
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _domain_bounds_rows(cls, data: object) -> object:
+        """Clipping norm and center are those of the domain, unless the job says otherwise."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("clipping", {}), Mapping):
+            return data
+        by_domain = {"norm": ClippingRule.DOMAIN.value, "center": ClippingCenter.NONE.value}
+        return {**data, "clipping": {**by_domain, **data.get("clipping", {})}}
+
+    @property
+    def encodings(self) -> Mapping[str, ColumnEncoding]:
+        """Numbers by their bounds, codes with the weight of the algorithm, in the order of the columns."""
+        found: dict[str, ColumnEncoding] = {}
+        for name in self.data.features:
+            if name in self.k_prototypes.domain:
+                low, high = self.k_prototypes.domain[name]
+                found[name] = Bounds(lower=low, upper=high, to=BoundsRange.SYMMETRIC)
+            else:
+                found[name] = self.encode[name].model_copy(update={"weight": self.k_prototypes.length})
+        return found
+
+    def _check_algorithm(self) -> None:
+        self._check_given_count()
+        self._check_unused()
+        self._check_columns()
+
+    def _check_columns(self) -> None:
+        """Refuses columns that are neither numbers nor codes, or both."""
+        features, domain = self.data.features, self.k_prototypes.domain
+        if isinstance(features, str) or self.data.has_patterns:
+            raise ConfigError(
+                f"data.features must be a list of columns for algorithm k_prototypes, got {features!r}; name each."
+            )
+        for name, encoding in self.encode.items():
+            if not isinstance(encoding, OneHot) or encoding.needs_server or encoding.weight != 1.0:
+                raise ConfigError(
+                    f"encode.{name} must be of kind one_hot with a list as vocabulary and without weight for algorithm "
+                    "k_prototypes, got others; list the codes (`dapple profile` finds those of rows privately), "
+                    "give numbers in k_prototypes.domain, and weigh codes by k_prototypes.gamma."
+                )
+        both = next((name for name in features if (name in domain) == (name in self.encode)), None)
+        strange = next((name for name in domain if name not in features), None)
+        if both is not None or strange is not None:
+            raise ConfigError(
+                "every column of data.features must be either in k_prototypes.domain or in encode for algorithm "
+                f"k_prototypes, and no others in k_prototypes.domain, got {both if both is not None else strange!r}; "
+                "give numbers an interval there, and codes a vocabulary here."
+            )
+        if not self.encode:
+            raise ConfigError(
+                "encode must have a column of codes for algorithm k_prototypes, got none; use algorithm dp_lloyd."
+            )
+
+    def _check_unused(self) -> None:
+        """Refuses settings of other algorithms."""
+        if self.quality is not None or self.lloyd.steps:
+            got = "quality" if self.quality is not None else "lloyd.steps"
+            raise ConfigError(
+                f"{got} must be left out for algorithm k_prototypes, got it; use k_prototypes.steps, and judge the "
+                "prototypes by the evaluate job in the trusted zone."
+            )
+        if self.privacy.allocation is not Allocation.TUNED or self.privacy.shares is not None:
+            raise ConfigError(
+                "privacy must hold no more than unit, epsilon and delta for algorithm k_prototypes, got an allocation "
+                "or shares; leave them out: the algorithm splits its budget itself."
+            )
+        if self.server_data is not None:
+            raise ConfigError(
+                "server_data must be left out for algorithm k_prototypes, got it; it starts from public lists and "
+                "bounds."
+            )
+        if self.clipping.norm is not ClippingRule.DOMAIN or self.clipping.center is not ClippingCenter.NONE:
+            raise ConfigError(
+                "clipping.norm must be domain, and clipping.center none, for algorithm k_prototypes, got "
+                f"{str(self.clipping.norm)!r} and {str(self.clipping.center)!r}; leave them out: the domain bounds "
+                "the rows."
+            )

@@ -1,0 +1,1 @@
+"""k-prototypes under noise: clusters of rows that have numbers and codes."""
