@@ -570,11 +570,10 @@ KEPT = (
 """Levels of rows in which planted faults are noticed."""
 TABLE = Table(factors=FACTORS, excluded=EXCLUDED, kept=KEPT)
 UNVARIED = {
-    "epoch": "of the windows of a stream, which writes it",
-    "state": "of the windows of a stream",
     "masked.parties": "of parties with jobs of their own",
     "masked.identity_uri": "of parties with jobs of their own",
     "masked.state_uri": "of parties with jobs of their own",
+    "masked.one_message": "of parties with jobs of their own",
     "data.table.catalog": "needs a catalog beside the table",
     "data.table.identifier": "needs a catalog beside the table",
 }

@@ -79,8 +79,7 @@ TABLE = table_of(FACTORS, EXCLUDED)
 UNVARIED = {
     "data.missing": "as in a fit: tests/unit/tables/test_missing_everywhere.py",
     "experimental": "true where the algorithm needs it, and of the table of fits",
-    "epoch": "of the windows of a stream, which are refused under masks",
-    "state": "of the windows of a stream, which are refused under masks",
+    "masked.one_message": "one message of each party: tests/pipeline/masked/test_three_hospitals.py",
     "data.table": "refused or read as by a fit, which the table of fits has",
 }
 
