@@ -28,6 +28,8 @@ _TOY_SWEEP = {
     "BASELINE_STEPS": [1],
     "FEDDP": {"FedDP-KMeans (tuned)": {"algorithm": "feddp_kmeans", "feddp_kmeans": {"restarts": 20}}},
     "BASELINES": {"ServerKMeans++": {"algorithm": "server_kmeanspp"}},
+    "PRINTED": {},
+    "COMPARED": {"FedDP-KMeans (tuned)": ("ServerKMeans++",)},
     "POOLED": {"Optimal": {"algorithm": "optimal"}},
 }
 

@@ -7,16 +7,14 @@ from typing import Annotated, Literal
 import pydantic
 from pydantic import BeforeValidator, Field
 
-from dapple_dp.schemas.choices import Algorithm, Auto, ClippingCenter, ClippingRule
+from dapple_dp.schemas.choices import Algorithm, ClippingCenter, ClippingRule
 from dapple_dp.schemas.core.plan import Allocation
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.any_fit import AnyFit
 from dapple_dp.schemas.settings import rejection
-from dapple_dp.schemas.settings.section import Section, auto_or_integer, number_from
+from dapple_dp.schemas.settings.section import Section, number_from
 from dapple_dp.schemas.tables.encoding import Bounds, BoundsRange, ColumnEncoding, OneHot, interval
 
-AUTO_STEPS = 3
-"""Rounds of prototypes after the start, if the job does not say how many."""
 GAMMA = 0.25
 """Of a code that differs: the squared distance of numbers that are a quarter of their domain apart."""
 _GAMMAS = (1e-4, 2.0)
@@ -45,15 +43,6 @@ class KPrototypesConfig(Section):
         "distance of numbers, where the domain of each is 2 long; the default is that of numbers which lie a quarter "
         "of their domain apart",
     )
-    steps: Annotated[Auto | int, auto_or_integer(50)] = Field(
-        default=Auto.AUTO,
-        description=f"the number of rounds after the start, an integer from 1 to 50, or auto for {AUTO_STEPS}",
-    )
-
-    @property
-    def n_steps(self) -> int:
-        """Rounds after the start."""
-        return AUTO_STEPS if isinstance(self.steps, str) else self.steps
 
     @property
     def length(self) -> float:
@@ -128,8 +117,8 @@ class KPrototypesFit(AnyFit):
         if self.quality is not None or self.lloyd.steps:
             got = "quality" if self.quality is not None else "lloyd.steps"
             raise ConfigError(
-                f"{got} must be left out for algorithm k_prototypes, got it; use k_prototypes.steps, and judge the "
-                "prototypes by the evaluate job in the trusted zone."
+                f"{got} must be left out for algorithm k_prototypes, got it; judge the prototypes by the "
+                "evaluate job in the trusted zone."
             )
         if self.privacy.allocation is not Allocation.TUNED or self.privacy.shares is not None:
             raise ConfigError(

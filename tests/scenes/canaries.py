@@ -135,7 +135,7 @@ def prototypes_config(unit: str = "record") -> FitConfig:
         "data": {"path": "lake", "features": ["a", "b", "c"], "client_id": "who"},
         "n_clusters": 3,
         "privacy": {"unit": unit, "epsilon": audit.EPSILON, "delta": audit.DELTA},
-        "k_prototypes": {"domain": {"a": [-1, 1]}, "steps": 1},
+        "k_prototypes": {"domain": {"a": [-1, 1]}},
         "encode": {name: {"kind": "one_hot", "vocabulary": codes} for name, codes in (("b", ["x"]), ("c", ["x", "y"]))},
         "clipping": {"client_rows": CLIENT_ROWS},
     }

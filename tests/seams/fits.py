@@ -210,7 +210,6 @@ FACTORS = (
         "k_prototypes.domain",
         usual={},
         heavy={"k_prototypes.gamma": 1.0},
-        two={"k_prototypes.steps": 2},
     ),
     factor("facts", "data.name", none={}, curated=CURATORS, counted={"data.public_rows": N_ROWS}),
     factor(
@@ -554,7 +553,7 @@ EXCLUDED = (
     excluded(
         "k_prototypes must be left out for algorithm",
         algorithm=f"dp_lloyd|dp_medians|auto|{NOT_LLOYD}",
-        prototypes="heavy|two",
+        prototypes="heavy",
     ),
     excluded(
         "data.missing must be left out where data.features is a list column",

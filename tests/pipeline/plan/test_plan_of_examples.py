@@ -29,7 +29,7 @@ def flags_of(job):
 def test_every_place_with_jobs_is_among_them():
     """Jobs in code are found where the code shows them."""
     places = {name.rpartition("-")[0] or name for name, _ in JOBS}
-    tutorials = {f"docs/tutorials/{name}.md" for name in ("embeddings", "nights", "silos", "year")}
+    tutorials = {f"docs/tutorials/{name}.md" for name in ("embeddings", "silos", "year")}
     examples = {"examples/census/job.yaml", "docs/how-to/run-a-federation.md", "schedule/job.yaml"}
     assert places >= {"docs/start/five-minutes.md", "docs/how-to/choose-bounds.md", *tutorials, *examples}
 

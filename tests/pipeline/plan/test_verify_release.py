@@ -52,7 +52,7 @@ def test_it_is_one_file_without_code_of_ours():
     found |= {str(node.module) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)}
     roots = {name.partition(".")[0] for name in found}
     assert roots - set(sys.stdlib_module_names) == ALLOWED
-    assert len(text.splitlines()) <= 510
+    assert len(text.splitlines()) <= 520
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -7,7 +7,7 @@ import pytest
 from dapple_dp.schemas.choices import ClippingRule
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import load_config, validated
-from dapple_dp.schemas.kmeans.prototypes_config import AUTO_STEPS, GAMMA
+from dapple_dp.schemas.kmeans.prototypes_config import GAMMA
 from dapple_dp.schemas.tables.encoding import Bounds, OneHot
 from tests.scenes import job_text
 
@@ -32,7 +32,6 @@ def job(own=None, **settings):
 def test_the_domain_bounds_numbers_and_gamma_weighs_codes():
     config = validated(job())
     assert config.clipping.norm is ClippingRule.DOMAIN
-    assert config.k_prototypes.n_steps == AUTO_STEPS
     found = config.encodings
     assert list(found) == ["age", "sex", "lab", "ward"]
     assert {name: type(each) for name, each in found.items()} == {
@@ -45,11 +44,11 @@ def test_the_domain_bounds_numbers_and_gamma_weighs_codes():
     assert found["sex"].weight == pytest.approx(math.sqrt(GAMMA / 2))
     # A code that differs is as far as numbers that are a quarter of their domain, 2 here, apart.
     assert GAMMA == (0.25 * 2.0) ** 2
-    assert validated(job({"gamma": 2, "steps": 5})).encodings["ward"].weight == 1.0
+    assert validated(job({"gamma": 2})).encodings["ward"].weight == 1.0
 
 
 def test_a_job_survives_yaml():
-    config = validated(job({"steps": 2}))
+    config = validated(job({"gamma": 1.5}))
     assert load_config(job_text.rendered(config)) == config
 
 
@@ -74,7 +73,7 @@ def with_code(**code):
         (with_code(vocabulary=["f", "f"]), "encode.sex.vocabulary must be a list without duplicates"),
         ({"own": {"domain": {"age": [1, 0], "lab": [0, 1]}}}, "k_prototypes.domain must be two finite numbers"),
         ({"own": {"gamma": 3}}, "k_prototypes.gamma must be"),
-        ({"own": {"steps": 0}}, "k_prototypes.steps must be"),
+        ({"own": {"steps": 2}}, "k_prototypes.steps"),
         (with_code(weight=2.0), "encode.sex must be of kind one_hot with a list as vocabulary and without weight"),
         (with_code(vocabulary="server"), "encode.sex must be of kind one_hot with a list"),
         ({"encode": CODES | {"age": {"kind": "bounds", "lower": 0, "upper": 1}}}, "encode.age must be of kind one_hot"),

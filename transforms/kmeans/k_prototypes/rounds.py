@@ -47,7 +47,8 @@ from dapple_dp.transforms.rounds.protocol import RoundsProtocol
 NAME = "k_prototypes"
 FIRST_SHARE, FINE_SHARE = 0.05, 0.45
 """Of the budget: of the first round, and of all rounds with many prototypes."""
-FINE_ROUNDS = 3
+FINE_ROUNDS, STEPS = 3, 3
+"""Rounds with many prototypes, and with those that are left."""
 SUMS_SHARE = 0.5
 """Of a round: of its sums; cells have the rest."""
 CLEAR = 4.0
@@ -58,7 +59,7 @@ _CELLS = Meaning(tells="how large each cluster is, and how frequent its codes", 
 
 def round_specs(config: KPrototypesFit, n_features: int, _: int) -> tuple[RoundSpec, ...]:
     """Every release of a job before calibration; `n_features` is that of rows."""
-    columns, size, n_steps = Columns.of(config), config.max_clusters, config.k_prototypes.n_steps
+    columns, size = Columns.of(config), config.max_clusters
 
     def spec(name: str, n_prototypes: int, share: float, *, settles: bool = False) -> RoundSpec:
         meaning = dataclasses.replace(_SUMS, settles=settles)
@@ -68,7 +69,7 @@ def round_specs(config: KPrototypesFit, n_features: int, _: int) -> tuple[RoundS
 
     last = 1.0 - FIRST_SHARE - FINE_SHARE
     fine = (spec(f"fine_{step:02d}", FINE * size, FINE_SHARE / FINE_ROUNDS) for step in range(FINE_ROUNDS))
-    steps = (spec(f"step_{step:02d}", size, last / n_steps, settles=step > 0) for step in range(n_steps))
+    steps = (spec(f"step_{step:02d}", size, last / STEPS, settles=step > 0) for step in range(STEPS))
     return for_sampled_rows(config, (spec("first", 1, FIRST_SHARE), *fine, *steps))
 
 
