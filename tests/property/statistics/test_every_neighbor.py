@@ -27,7 +27,13 @@ CHANGES = {
     "lattice.py": [("SUM_BITS = 20", "SUM_BITS = 3"), ("OUTER_BITS = 16", "OUTER_BITS = 3")],
     "differences.py": [("RELATIVE_BITS = 26", "RELATIVE_BITS = 9")],
     # What clients add is kept, one by one, on its way into the sum.
-    "client_chunks.py": [("= clip(sums, counts,", "= _kept(clip)(sums, counts,")],
+    "client_chunks.py": [
+        ("= clip(sums, counts,", "= _kept(clip)(sums, counts,"),
+        (
+            "np.add.at(total, bins, ",
+            "_keep_cells((chunk.n_clients, size), (client, bins), clipped)\n        np.add.at(total, bins, ",
+        ),
+    ],
     "clients.py": [
         # The norm of a scatter is compared as words of 32 bits, of which it has one here.
         ("squared(some)[:, 0] < 1 << 32", "_as_float(squared(some)) < OUTER_SENSITIVITY**2"),
@@ -46,6 +52,12 @@ def _kept(clip):
         return clipped
 
     return keeps
+
+
+def _keep_cells(shape, places, clipped):
+    kept = np.zeros(shape, dtype=np.int64)
+    kept[places] = clipped
+    _KEPT.append(kept)
 """
 
 
