@@ -21,20 +21,20 @@ PAGES = [
     *(each for each in sorted(DOCS.rglob("*.md")) if each.parent.name != "decisions"),
 ]
 """A decision quotes what was measured on its day; its text keeps the figures."""
-_ROW = re.compile(r"^\| (.+?) \| (.+?) \| (.*\]\(\.\./benchmarks/results/.+) \|$", re.MULTILINE)
+_ROW = re.compile(r"^\| (.+?) \| (.+?) \| (.*\]\(.+\.md\)) \|$", re.MULTILINE)
 _LINK = re.compile(r"\]\([./]*(benchmarks/(?:results|reference)/[\w/]+\.(?:md|json))\)")
-_ONCE = re.compile(r"\]\([./]*(?:docs/)?(?:decisions/)?measured-once\.md\)")
 _NUMBER = re.compile(r"(?<![\w.,])\d[\d,]*(?:\.\d+)?(?![\w])")
 _DECIMAL = re.compile(r"(?<![\w.,])\d*\.\d+(?![\w.])")
 _FIGURE = re.compile(r"`([a-z0-9-]+)`")
 
 
 def rows() -> list[tuple[str, str, list[Path]]]:
-    text = (DOCS / "figures.md").read_text(encoding="utf-8")
+    text = (RESULTS / "figures.md").read_text(encoding="utf-8")
     found = [
-        (what, figure, [ROOT / link for link in _LINK.findall(links)]) for what, figure, links in _ROW.findall(text)
+        (what, figure, [RESULTS / link for link in re.findall(r"\]\((.+?)\)", links)])
+        for what, figure, links in _ROW.findall(text)
     ]
-    assert len(found) == sum(bool(_LINK.search(line)) for line in text.splitlines() if line.startswith("|"))
+    assert len(found) == sum("](" in line for line in text.splitlines() if line.startswith("|"))
     return found
 
 
@@ -60,7 +60,6 @@ def unmeasured(part: str, figures: bool = False) -> tuple[list[str], int]:
     A result may have more digits, and a share may be a percentage.
     """
     links = {ROOT / link for link in _LINK.findall(part)}
-    links |= {DOCS / "decisions" / "measured-once.md"} if _ONCE.search(part) else set()
     if figures:
         named = (FIGURES[name].result for name in _FIGURE.findall(part) if name in FIGURES)
         links |= {RESULTS / result for result in named if result}
@@ -94,6 +93,6 @@ def test_a_planted_decimal_is_found():
     assert unmeasured(f"It takes 141.6 s ({link}).") == ([], 1)
     assert unmeasured(f"It takes 8675.309 ms ({link}).") == (["8675.309"], 1)
     assert unmeasured("Without a result 8675.309 is a number of its own.") == ([], 0)
-    once = "[measured](decisions/measured-once.md)"
+    once = "[measured](../benchmarks/results/measured_once.md)"
     assert unmeasured(f"On Python 3.12 the tree costs 0.00013 ({once}).") == ([], 1)
     assert unmeasured(f"The tree costs 8675.309 ({once}).") == (["8675.309"], 1)
