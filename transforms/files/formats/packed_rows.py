@@ -1,8 +1,8 @@
 """Parquet files that store lists of numbers in a column of bytes, so that a row of many numbers is one value.
 
-Lists take three times as long (`benchmarks/results/measured_once.md`). Columns of numbers are not packed: jobs read them
-by name, and unpacking a row would cost what packing saves. Only Dapple's own files are packed; their metadata say so.
-Readers see a column of lists.
+Lists take three times as long (`benchmarks/results/measured_once.md`). Columns of numbers are not packed: jobs read
+them by name, and unpacking a row would cost what packing saves. Only Dapple's own files are packed; their metadata say
+so. Readers see a column of lists.
 """
 
 import json
