@@ -1,4 +1,4 @@
-"""Whether what pages say of sizes, centers, values and clusters is as often true as they say.
+"""Measures how often the statements of pages on sizes, centers, values and clusters are true.
 
 Each kind of job runs many times, on rows of its own each time. Most kinds run rounds, statistics, noise and server
 steps of the job on arrays in this process; masked fits and profiles run as users run them. Truths are computed from the

@@ -1,4 +1,4 @@
-"""What pages say of clusters, for `benchmarks.coverage`: that there are none, their names, and starts that failed."""
+"""Statements of pages on clusters, for `benchmarks.coverage`: that there are none, their names, and failed starts."""
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,7 @@ def cloud(name: str, seed: int) -> Rows:
 
 
 def of_one_cloud(name: str, seed: int) -> Found:
-    """Whether the page of a run on rows without clusters says so; the job alternates between two algorithms."""
+    """Tests if the page of a run on rows without clusters says so; the job alternates between two algorithms."""
     algorithm, more = ("dp_lloyd", {}) if seed % 2 else ("feddp_kmeans", kinds.SERVER)
     view = _view(kinds.job_of(algorithm, **more), cloud(name, seed), kinds.key_of(name, seed))
     return {"said that there are none": (int(bool(assumptions.of_clouds(view))), 1)}
@@ -44,7 +44,7 @@ def _view(job: Job, rows: Rows, key: bytes) -> FitView:
 
 
 def of_starts(seed: int) -> Found:
-    """Whether a page warns of a run that missed clusters, and does not deny clusters that were found."""
+    """Tests if a page warns of a run that missed clusters, and doesn't deny clusters that were found."""
     epsilon, rows = STARTS[seed % len(STARTS)], kinds.mixture(seed)
     privacy = {"unit": "record", "epsilon": epsilon, "delta": 1e-6}
     view = _view(kinds.job_of("dp_lloyd", privacy=privacy), rows, kinds.key_of("start", seed))
@@ -68,7 +68,7 @@ PARTS = np.array([[0.5, 0.3, 0.1, 0.1], [0.1, 0.4, 0.35, 0.15], [0.25, 0.25, 0.2
 
 
 def of_names(seed: int) -> Found:
-    """By which values a page names clusters: false where the most frequent one of its rows is not among them."""
+    """Tests the values by which a page names clusters: false if the most frequent one of its rows is missing."""
     rng = np.random.default_rng([seed, 9])
     labels = rng.choice(kinds.N_CLUSTERS, kinds.N_ROWS, p=kinds.WEIGHTS)
     ages = np.clip(rng.normal(np.array([20.0, 40.0, 60.0, 80.0])[labels], 4.0), 0.0, 100.0)

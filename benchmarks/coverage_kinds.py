@@ -123,7 +123,7 @@ class Job:
             return [(before, after, measure(each, block, before.broadcast())) for each, (before, after) in pairs]
 
     def view(self, model: ClusterModel) -> FitView:
-        """What the page of a run is written from."""
+        """Returns the view from which the page of a run is written."""
         config, fit = self.config, self.fit
         by_client = config.privacy.unit is PrivacyUnit.CLIENT
         width = None if self.encoder else model.centers.shape[1]
@@ -145,7 +145,7 @@ def nearest(rows: Rows, centers: Rows) -> NDArray[np.int64]:
 
 
 def within(model: ClusterModel, sizes: NDArray[np.float64], means: Rows, stddevs: float = 2.0) -> Found:
-    """How many intervals of clusters that are no empty ones hold their truths; none where the noise is unknown."""
+    """Counts intervals of nonempty clusters that hold their truths; none if the noise is unknown."""
     there = model.noisy_sizes >= 2.0 * model.size_stddevs
     right = np.abs(model.noisy_sizes - sizes) <= stddevs * model.size_stddevs
     known, plain = np.isfinite(model.center_stddevs), model.centers if model.noisy_means is None else model.noisy_means
@@ -173,7 +173,7 @@ def of_rows(job: Job, rows: Rows, key: bytes) -> tuple[Found, ClusterModel]:
 
 
 def outstanding_of(view: FitView, rows: Rows) -> Found:
-    """How many features by which a page says that clusters stand out are false: on the other side of the mean."""
+    """Counts features by which a page says that clusters stand out, but on the other side of the mean."""
     labels, there, centers = nearest(rows, view.result.model.centers), view.summary.found, view.summary.centers
     own = [rows[labels == index] for index in range(len(there))]
     truth = np.stack([part.mean(axis=0) if len(part) else center for part, center in zip(own, centers, strict=True)])
@@ -357,7 +357,7 @@ def _directions(unit: str, seed: int) -> tuple[ClientBlock, Rows]:
 
 
 def _false_names(found: ClusterNames | None, labels: NDArray[np.int64], codes: Rows) -> int:
-    """How many names are of terms that are no more frequent in their cluster than in all rows.
+    """Counts names of terms that are no more frequent in their cluster than in all rows.
 
     All clients have the same number of rows, so that rows weigh alike at both units.
     """
@@ -393,7 +393,7 @@ def of_nights(seed: int) -> Found:
 
 
 def _true_night(job: Job, rows: Rows) -> Memory:
-    """What a night would remember without noise."""
+    """Returns what a night would remember without noise."""
     start = job.fit.initial.positions
     counts, means = truth_of(job.fit.initial, rows)
     return memory_of(NoisyMeans((means - start) * counts[:, None], counts, 1e-12, 1e-12), means)

@@ -33,7 +33,7 @@ _CITE = "none stated; cite the source"
 
 
 class DataSet(NamedTuple):
-    """Where a data set comes from.
+    """Source of a data set.
 
     Attributes:
       source: who publishes it.

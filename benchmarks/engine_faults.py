@@ -297,7 +297,7 @@ def on_cluster(fault: Callable[[FlinkCluster, Trial], None]) -> Callable[[FlinkC
 
 
 def half_done(cluster: FlinkCluster) -> bool:
-    """Whether a job runs of whose tasks half are over."""
+    """True if a job is running and half of its tasks are done."""
     running = [job["tasks"] for job in cluster.jobs() if job["state"] == "RUNNING"]
     return any(2 * tasks["finished"] >= tasks["total"] for tasks in running)
 

@@ -234,7 +234,7 @@ def short_and_long() -> Rows:
 
 
 def long_with_the_term() -> Rows:
-    """Where rows have the term their lists are short in one cluster, and long in the other."""
+    """Rows whose lists are short in one cluster and long in the other if they have the term."""
     labels, first = np.tile([0, 1], 2000), np.zeros((4000, 1), dtype=np.int64)
     return grouped(labels, _each(2000, 2), first, 3, lambda label, has: 30 * (label != has), 30)
 
@@ -312,7 +312,7 @@ def topics(n_units: int, n_rows: int, most: int) -> Rows:
 
 
 def upper(numbers: NDArray[np.int64]) -> float:
-    """What the expected number is not above, with `CONFIDENCE`: as of a Poisson law, wider if names come together."""
+    """Upper bound on the expected number, with `CONFIDENCE`: by a Poisson law, wider if names come together."""
     total, mean = int(numbers.sum()), float(numbers.mean())
     together = max(1.0, float(numbers.var()) / mean) if total else 1.0
     return together * float(chi2.ppf(CONFIDENCE, 2.0 * (total / together + 1.0))) / (2.0 * len(numbers))

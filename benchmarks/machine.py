@@ -1,4 +1,4 @@
-"""Where and how a benchmark ran and what it took, for the head of its results."""
+"""Machine, versions and duration of a benchmark, for the head of its results."""
 
 import os
 import platform
@@ -87,7 +87,7 @@ def _memory_gib() -> float:
 
 
 def commit() -> str:
-    """Of this checkout, and whether anything but results was changed."""
+    """Commit of this checkout, and whether anything but results was changed."""
     done, changed = (
         subprocess.run(["git", *words], capture_output=True, text=True, check=False)
         for words in (["describe", "--always"], ["diff", "--quiet", "HEAD", "--", ".", f":!{RESULTS}"])

@@ -34,7 +34,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def in_a_process(module: str, *words: str) -> Any:
-    """What a benchmark that measures one thing prints last, as JSON, in a process of its own."""
+    """Returns the JSON that a benchmark of one thing prints last, in a process of its own."""
     command = [sys.executable, "-m", module, *words]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])

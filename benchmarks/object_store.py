@@ -1,4 +1,4 @@
-"""What a fit of many small objects asks of a store and takes, with a store that is far, and one that is away meanwhile.
+"""Requests and time of a fit of many small objects, with a store that is far, and one that is away meanwhile.
 
 The store is moto's server in this process, so seconds hold its work, too; CPU seconds are those of the job alone. Each
 job is a process of its own: `dapple fit` by `dp_lloyd` of one round of sums. `--python` takes the interpreter of
@@ -33,7 +33,7 @@ _JOB: dict[str, Any] = {
 
 
 class Took(NamedTuple):
-    """What a job took, and how it ended."""
+    """Time and requests of a job, and its outcome."""
 
     code: int
     wall: float

@@ -64,5 +64,5 @@ def run(*words: str | Path, home: Path, code: int | None = 0) -> Done:
 
 
 def megabytes(folder: Path) -> float:
-    """What a folder takes on the disk, in millions of bytes."""
+    """Size of a folder on the disk, in millions of bytes."""
     return sum(path.lstat().st_blocks for path in folder.rglob("*") if not path.is_dir()) * 512 / 1e6

@@ -108,7 +108,7 @@ def cost(rows: Rows, centers: Rows) -> float:
 
 
 def best_cost(rows: Rows, k: int) -> float:
-    """That of k-means without privacy: the best of ten starts on a part and of three on all rows."""
+    """Cost of k-means without privacy: the best of ten starts on a part and of three on all rows."""
     from sklearn.cluster import KMeans
 
     points, weights = np.unique(rows, axis=0, return_counts=True)

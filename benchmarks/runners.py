@@ -1,4 +1,4 @@
-"""What a runner costs: one fit of many rows on each, against the in-memory runner, and whether the bytes are the same.
+"""Cost of a runner: one fit of many rows on each, against the in-memory runner, and whether the bytes are the same.
 
 Every run is the whole command in a process of its own, under one key and nonce. Runners take turns, after one run that
 counts for none. CPU time is that of the command and of the processes that serve it; on a machine with other work it
@@ -188,7 +188,7 @@ def rss_of(runner: Runner) -> float:
 
 
 def _served_by(runner: Runner) -> Iterator[Path]:
-    """What the system says of each process of the servers."""
+    """Returns the system's information on each process of the servers."""
     groups = {server.pid for server in runner.servers}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

@@ -89,7 +89,7 @@ exec /mnt/flink/bin/taskmanager.sh start-foreground -Dio.tmp.dirs=/tmp \\
 
 
 class Took(NamedTuple):
-    """What a fit took."""
+    """Time and outcome of a fit."""
 
     digest: str
     minutes: float
@@ -134,7 +134,7 @@ class Cluster(FlinkCluster):
         self._remember(name, machine(11 + int(name[-1]), _WORKER, self.log(name), variables))
 
     def is_in_a_round(self) -> bool:
-        """Whether workers have tasks of a round in the middle."""
+        """True if workers have tasks of a round in the middle."""
         found = [self.overview(f"jobs/{job['jid']}") for job in self.jobs() if job["state"] == "RUNNING"]
         steps = [step for job in found if job for step in job["vertices"] if MIDDLE.search(step["name"])]
         return any(step["tasks"]["RUNNING"] for step in steps)

@@ -1,4 +1,4 @@
-"""What a user waits for: first and later fits in Python, whole commands, and rounds, beside what each is compared with.
+"""Waiting times of a user: first and later fits in Python, whole commands, and rounds, each beside a reference.
 
 Every measurement is a process of its own on one core, with an empty cache of plans and bytecode that was compiled
 before, as `pip install` does it. CPU seconds include all that the process starts. Arms take turns; medians count. The
@@ -80,7 +80,7 @@ def main() -> None:
 
 
 def _measured(arm: Arm, checkouts: dict[str, Path], turns: int, kept: Path) -> dict[str, list[Any]]:
-    """What an arm measures in each turn, by checkout; the first of several turns doesn't count."""
+    """Returns the measurements of an arm in each turn, by checkout; the first of several turns doesn't count."""
     if not kept.exists():
         found: dict[str, list[Any]] = {name: [] for name in checkouts}
         for turn in range(turns + (turns > 1)):
@@ -92,7 +92,7 @@ def _measured(arm: Arm, checkouts: dict[str, Path], turns: int, kept: Path) -> d
 
 
 def _parts(data: Path) -> dict[str, tuple[Arm, bool]]:
-    """What is measured with the code of a checkout, and whether it takes so little that there are turns."""
+    """Lists the parts that run with the code of a checkout, and whether each is short enough for turns."""
 
     def in_process(*words: str) -> Arm:
         return functools.partial(_in_process, words=words)
@@ -194,7 +194,7 @@ ROWS = (
 
 
 def _in_process(checkout: Path, words: tuple[str, ...]) -> Any:
-    """What `speed_arms` measures with the code of a checkout."""
+    """Returns the measurements of `speed_arms` with the code of a checkout."""
     with tempfile.TemporaryDirectory() as plans:
         environment = os.environ | {"PYTHONPATH": str(checkout), "XDG_CACHE_HOME": plans}
         done = subprocess.run(

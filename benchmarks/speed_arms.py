@@ -1,4 +1,4 @@
-"""What one process of `benchmarks.speed` measures, with the code of the checkout on the path. Prints JSON.
+"""Measurements in one process of `benchmarks.speed`, with the code of the checkout on the path. Prints JSON.
 
 Passes are microseconds of CPU per row: the arms of a case follow each other, five times, and the least counts. In
 `relative` some 30% of the rows lie beyond the radius and are shortened; in `topics` rows are read as float32 in every
@@ -92,7 +92,7 @@ def names() -> dict[str, float]:
 
 
 def floor(lake: str) -> dict[str, float]:
-    """What rows of one list column cost anybody: seconds to decode them once, and of one iteration on float32."""
+    """Least cost of rows of one list column: seconds to decode them once, and of one iteration on float32."""
     import pyarrow.parquet as pq
     from threadpoolctl import threadpool_limits
 

@@ -161,7 +161,7 @@ class Score(NamedTuple):
 
 
 def score(config: Any, model: ClusterModel, found: Texts, rows: NDArray[np.int64], owner: NDArray[np.int64]) -> Score:
-    """Of a run on some rows, whose units are `owner`."""
+    """Score of a run on some rows, whose units are `owner`."""
     vectors, codes = found.vectors[rows], found.codes[rows].astype(np.int64)
     similar = vectors @ model.centers.T.astype(np.float32)
     labels = similar.argmax(axis=1)
@@ -250,7 +250,7 @@ def assembled(n_clients: int) -> Any:
 
 
 def attack(trials: int) -> list[str]:
-    """How often the attacker's best guess is the target's diagnosis."""
+    """Counts how often the attacker's best guess is the target's diagnosis."""
     terms = tuple(f"diagnosis {index}" for index in range(len(ODDS)))
     lines = ["", "## The insertion attack", "", f"{trials} targets each; 2,000 other texts, unit record.", ""]
     lines += _head("pipeline", "guessed", "95 % interval", "no more than")
@@ -269,7 +269,7 @@ def attack(trials: int) -> list[str]:
 
 
 def most_guessed(epsilon: float) -> float:
-    """How often a guess by odds of the likeliest may be right at epsilon."""
+    """Largest share of right guesses by the odds of the likeliest that epsilon allows."""
     return float(math.exp(epsilon) * ODDS[0] / (1.0 - ODDS[0] + math.exp(epsilon) * ODDS[0]))
 
 

@@ -1,4 +1,4 @@
-"""How the site is built: `./run_local.sh docs`. Warnings are errors, notebooks are executed, nothing is fetched."""
+"""Settings of the site's build, `./run_local.sh docs`. Warnings are errors, notebooks run, nothing is fetched."""
 
 import logging
 import os

@@ -172,7 +172,7 @@ def _choices(annotation: Any) -> Iterator[Choice]:
 
 
 def _tiers_in_words(field: FieldInfo) -> str:
-    """What the description of a setting ends with: its tier, or those of its values."""
+    """Returns the end of a setting's description: its tier, or those of its values."""
     if tier_of(field) is not Tier.SUPPORTED:
         return f" ({tier_of(field)})"
     found = list(_choices(field.annotation))

@@ -172,7 +172,7 @@ class Bounds:
         self.first = (0.5 if self.shrinks else 1.0) * self.radius if self.near else first
 
     def is_relative(self, path):
-        """Whether a release is of differences to centers."""
+        """True for a release of differences to centers."""
         kind, part, name = path.split("/")
         lloyd = part.startswith(("lloyd_", "fine_")) and self.options.get("variant") == "fast"
         if kind == "k_prototypes":
@@ -180,7 +180,7 @@ class Bounds:
         return name == "weighted_sums" or (kind == "dp_lloyd" and name == "sums" and (part == "mean" or lloyd))
 
     def sensitivity(self, row):
-        """How far one unit moves a release, lattice units."""
+        """Largest change of a release by one unit, lattice units."""
         name, laplace = row["path"].split("/")[2], row["mechanism"] == LAPLACE
         base = RELATIVE if self.is_relative(row["path"]) else SCATTER if name == "scatter" else SUM
         base = math.isqrt(row["shape"][-1] * base**2) if laplace and name == "sums" else base

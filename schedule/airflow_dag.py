@@ -26,7 +26,7 @@ FLAGS = os.environ.get("DAPPLE_FLAGS", "--runner=FnApiRunner")
 
 
 def is_there(date):
-    """Whether the partition of a date is complete, asked of the store that the lake is on."""
+    """True if the partition of a date is complete, asked of the store that the lake is on."""
     return ObjectStoragePath(f"{LAKE}/dt={date}{MARKER}", conn_id=CONNECTION or None).exists()
 
 

@@ -89,7 +89,7 @@ class DappleOperator(_ProcessOperator):
         return [self.command, self.job, *places, *self.flags]
 
     def variables(self):
-        """As given."""
+        """Returns the variables as given."""
         return self.env
 
 

@@ -1,11 +1,11 @@
-"""What Airflow asks an installed provider, by the entry point `apache_airflow_provider` of Dapple's wheel.
+"""Information on the provider, for the entry point `apache_airflow_provider` of Dapple's wheel.
 
 Airflow asks while it reads its own configuration. So nothing of Airflow may be imported here.
 """
 
 
 def get_provider_info():
-    """What `airflow providers list` shows."""
+    """Returns the entry in `airflow providers list`."""
     return {
         "package-name": "dapple-dp",
         "name": "Dapple",

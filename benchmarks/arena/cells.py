@@ -50,7 +50,7 @@ class Kept:
 
 
 def digest(*what: Any) -> str:
-    """Of whatever decides a result, in this order."""
+    """Digest of everything that decides a result, in this order."""
     return hashlib.sha256("\x00".join(map(str, what)).encode()).hexdigest()
 
 

@@ -33,7 +33,7 @@ LIMIT = 10
 
 
 class Environment(NamedTuple):
-    """Where a system runs: a Python, and a folder on its path."""
+    """Environment of a system: a Python, and a folder on its path."""
 
     python: Path
     folder: Path
@@ -47,7 +47,7 @@ def adapters() -> dict[str, ModuleType]:
 
 @functools.cache
 def fingerprint(system: ModuleType, door: str) -> str:
-    """What decides a system's answers: its adapter, which names packages and commit; of ours all code of Dapple."""
+    """Digest of what decides a system's answers: its adapter, with packages and commit; for ours all code of Dapple."""
     files = [Path(str(worker.__file__)), Path(str(system.__file__))]
     if system.TITLE in OURS:
         files += [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
@@ -60,7 +60,7 @@ def source_digest(files: Sequence[Path]) -> str:
 
 
 def environment(system: ModuleType, home: Path) -> Environment:
-    """That of a built system.
+    """Returns the environment of a built system.
 
     Raises:
       LookupError: if nobody has built it.
@@ -100,7 +100,7 @@ def build(system: ModuleType, home: Path, clone: str | None = None) -> None:
 
 
 class Job(NamedTuple):
-    """What one system is asked for: `rows` (n, d) inside the bounds, as many fits as there are seeds.
+    """Question to one system: `rows` (n, d) inside the bounds, as many fits as there are seeds.
 
     Attributes:
       rows: shape (n, d).
@@ -129,7 +129,7 @@ class Job(NamedTuple):
 
 
 def fits(system: ModuleType, where: Environment, jobs: Sequence[Job]) -> Iterator[dict[str, NDArray[Any]]]:
-    """What a system publishes for every job, as soon as it is done: arrays by name, as `worker` says.
+    """Yields what a system publishes for every job, as soon as it is done: arrays by name, as `worker` says.
 
     Raises:
       SystemExit: if the worker ends early.
@@ -176,6 +176,6 @@ def _started(system: ModuleType, where: Environment, folder: Path) -> subprocess
 
 
 def settings_of(system: ModuleType) -> SimpleNamespace:
-    """What the page says of a system."""
+    """Returns the description of a system on the page."""
     by = "PyPI" if system.REPOSITORY is None else f"{system.REPOSITORY[0]} at {system.REPOSITORY[1][:8]}"
     return SimpleNamespace(title=system.TITLE, what=system.WHAT, source="here" if system.TITLE in OURS else by)

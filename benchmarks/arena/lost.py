@@ -39,7 +39,7 @@ def cells(found: Results, systems: Sequence[str], marks: dict[str, str]) -> Iter
 
 
 def why(found: Results, staged: Results, systems: Sequence[str], marks: dict[str, str]) -> Iterator[str]:
-    """What the same runs cost with next to no noise in a stage, and a paragraph for each regime."""
+    """Returns the cost of the same runs with next to no noise in a stage, and a paragraph for each regime."""
     lost: dict[str, dict[tuple[str, float], str]] = collections.defaultdict(dict)
     for epsilon in sorted({each["epsilon"] for each in found}):
         for name, best in winners(by_cell(found, epsilon), systems).items():

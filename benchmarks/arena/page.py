@@ -118,7 +118,7 @@ def _commands(found: Results, scored: Results) -> Iterator[str]:
 
 
 def missing(found: Results) -> Iterator[str]:
-    """What systems said instead of an answer, with the sets."""
+    """Returns the errors of systems that gave no answer, with the sets."""
     said: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
     for each in found:
         if each["error"]:

@@ -1,4 +1,4 @@
-"""What attacks find: a lower bound on epsilon for each claim, which is refuted where the bound is above it.
+"""Verdicts of attacks: a lower bound on epsilon for each claim, which is refuted if the bound is above it.
 
 An attack asks a system for runs on neighbors and turns what it publishes into scores that were fixed beforehand. Test
 and threshold are chosen on a third of the runs and counted on the rest (Clopper-Pearson). All bounds on one system
@@ -113,7 +113,7 @@ def _verdicts(system: ModuleType, asked: dict[str, list[Asked]], home: Path) -> 
 
 
 def _verdict(system: ModuleType, name: str, asked: Sequence[Asked], fits: list[Fits]) -> dict[str, Any]:
-    """What an attack found."""
+    """Returns the result of an attack."""
     scored = list(loaded(name).scored(system, asked, fits))
     found = [
         {"case": each.case, "claim": each.claim, "bound": round(bound_of(each), 2), "most": round(most_of(each), 2)}

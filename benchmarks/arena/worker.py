@@ -35,7 +35,7 @@ def adapter(path):
 
 
 def one(fit, job, seed):
-    """What a fit publishes, the reason if it ends without, and its CPU seconds."""
+    """Returns what a fit publishes, the reason if it ends without, and its CPU seconds."""
 
     def late(*_):
         raise SlowError

@@ -44,7 +44,7 @@ Mask = NDArray[np.bool_]
 
 
 class Parts(NamedTuple):
-    """What comes on top of FedDP-KMeans as printed.
+    """Additions to FedDP-KMeans as printed.
 
     Attributes:
       w_min: the smallest share of a cluster.

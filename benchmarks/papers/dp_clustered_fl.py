@@ -223,13 +223,13 @@ def run(federation: Federation, data: Clients, seed: int, rounds: int | None = N
 
 
 def same(assignments: np.ndarray) -> bool:
-    """Whether clusters are the true ones, whatever their names."""
+    """True if clusters are the true ones, under any names."""
     pairs = set(zip(assignments.tolist(), TRUTH.tolist(), strict=True))
     return len(pairs) == len(CLUSTER_SIZES) == len(set(assignments.tolist()))
 
 
 def _accuracy(federation: Federation, state: FederatedState, data: Clients, client: int) -> float:
-    """Of a client's model on test rows of its cluster."""
+    """Accuracy of a client's model on test rows of its cluster."""
     test = data.tests[TRUTH[client]]
     predicted = model_of(federation.shape).predictions(state.models[state.assignments[client]], test.features)
     return float((predicted == test.labels).mean())

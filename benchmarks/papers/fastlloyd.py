@@ -51,7 +51,7 @@ class Figure(NamedTuple):
 
     @classmethod
     def of(cls, values: NDArray[np.float64]) -> "Figure":
-        """Of independent draws."""
+        """Returns statistics of independent draws."""
         return cls(float(values.mean()), 1.96 * float(values.std(ddof=1)) / math.sqrt(len(values)))
 
     def __str__(self) -> str:

@@ -115,7 +115,7 @@ def table_of_steps(sets: Sequence[DataSet], naive: NDArray[np.float64], n_seeds:
 
 
 def share(found: NDArray[np.float64], naive: NDArray[np.float64]) -> str:
-    """Of the naive setting's NICV."""
+    """Returns the share of the naive setting's NICV."""
     return f"{found.mean() / naive.mean():.3f} / {(found / naive).mean():.3f}"
 
 

@@ -46,12 +46,12 @@ REPEATS = 30
 
 
 def n_bytes(n_clusters: int, n_features: int) -> int:
-    """Of an iteration: sums and counts of every client, up and down."""
+    """Bytes of an iteration: sums and counts of every client, up and down."""
     return 2 * N_CLIENTS * WORD * n_clusters * (n_features + 1)
 
 
 def milliseconds(n_rows: int, n_clusters: int, n_features: int, repeats: int) -> Figure:
-    """Of iterations between two clients with a shared secret, sends included."""
+    """Milliseconds of iterations between two clients with a shared secret, sends included."""
     rows = scaled(data.timesynth(n_rows, n_features, n_clusters))
     fit = plan_files(validated(lloyd_job(rows, n_clusters, METHODS["FastLloyd"], 1.0, 0)))
     iteration(fit, rows, turn=0)

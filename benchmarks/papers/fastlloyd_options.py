@@ -36,7 +36,7 @@ class Settings(LloydSettings):
 
     @classmethod
     def of(cls, settings: LloydSettings, given: dict[str, Any]) -> "Settings":
-        """Those of a job, with others."""
+        """Returns the settings of a job, with changes."""
         known = {field.name: getattr(settings, field.name) for field in dataclasses.fields(LloydSettings)}
         return cls(**known, given=DEFAULTS | given)
 

@@ -163,7 +163,7 @@ def silhouette(distances: NDArray[np.float32], labels: NDArray[np.int64], n_clus
 
 
 def about(tables: dict[str, dict[str, Values]]) -> list[str]:
-    """What the figures are."""
+    """Describes the figures."""
     counts = {name: table["FastLloyd"]["nicv"].shape[1] for name, table in tables.items()}
     shown = ", ".join(f"{name} {count}" for name, count in counts.items())
     infinite = sum(

@@ -1,4 +1,4 @@
-"""How DP-Lloyd scales on data after those of the FastLloyd paper: Figures 3a (G2), 3b (Synth-K) and 4 (Synth).
+"""Scaling of DP-Lloyd on data after those of the FastLloyd paper: Figures 3a (G2), 3b (Synth-K) and 4 (Synth).
 
 Rows are drawn by `benchmarks.data` and scaled to [-1, 1]. AUC is the integral of NICV over epsilon from 0.1 to 1, by
 trapezoids, and is shown in units of that of SuLloyd, which folds nothing. The generator stands in for the R package

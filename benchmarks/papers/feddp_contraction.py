@@ -1,4 +1,4 @@
-"""How Lloyd rounds of FedDP-KMeans come closer, from a start far off the noise: the factor 2^-T of Theorems 2 and 14.
+"""Contraction of FedDP-KMeans' Lloyd rounds, from a start far off the noise: the factor 2^-T of Theorems 2 and 14.
 
 On separated mixtures the private start is at the noise already, so rounds after it cannot show their factor. Here the
 start is given: two of five centers lie most of the way to another mean, so that many rows go to the wrong one. The

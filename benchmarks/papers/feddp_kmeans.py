@@ -120,7 +120,7 @@ def _record_job(work: Path) -> dict[str, Any]:
 
 
 def _client_job(work: Path, name: str) -> dict[str, Any]:
-    """As many clients as its name says, with 50 rows each."""
+    """A job of as many clients as its name says, with 50 rows each."""
     lake, n_clients = work / f"lake-{name}", CLIENTS[name]
     if not lake.exists():
         mixture.write_lake(lake, mixture.draw(0, CLIENT_ROWS * n_clients), 10, 10_000, CLIENT_ROWS)
@@ -186,7 +186,7 @@ def comparison(work: Path, name: str, job: dict[str, Any], seeds: int) -> Lines:
 
 
 def timed_sweep(work: Path, name: str, seeds: int) -> Lines:
-    """How long one sweep takes that has not been begun."""
+    """Seconds of a sweep that has not been begun."""
     shutil.rmtree(work / f"sweep-{name}", ignore_errors=True)
     job = _record_job(work) | {"lloyd": {"steps": 1}}
     rows: Rows = []
@@ -226,7 +226,7 @@ def table(best: dict[str, dict[float | None, dict[str, Any]]], cell: Callable[[d
 
 
 def verdict(best: dict[str, dict[float | None, dict[str, Any]]], method: str, baselines: Iterable[str]) -> Lines:
-    """Whether a method costs at most as much as every one of the private baselines, epsilon by epsilon."""
+    """Says if a method costs at most as much as each of the private baselines, epsilon by epsilon."""
     lines = []
     for epsilon, point in sorted(best[method].items()):  # type: ignore[type-var]
         rivals = {name: best[name][epsilon]["mean"] for name in baselines}
@@ -240,7 +240,7 @@ def verdict(best: dict[str, dict[float | None, dict[str, Any]]], method: str, ba
 
 
 def elbow(work: Path, name: str, seeds: int) -> Lines:
-    """How many clusters of the ten are found among up to twenty, and one curve of each level."""
+    """Counts clusters of the ten that are found among up to twenty, with one curve of each level."""
     lines = ["| level | epsilon | chosen (times) | cost / n |", "| --- | --- | --- | --- |"]
     curves = {}
     choice = {"n_clusters": {"max": LARGEST_K, "choose": "elbow"}}

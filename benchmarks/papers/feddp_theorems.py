@@ -1,4 +1,4 @@
-"""What Theorems 2 and 14 and Corollary 15 of FedDP-KMeans say, on separated mixtures, as the number of rows grows.
+"""Theorems 2 and 14 and Corollary 15 of FedDP-KMeans, on separated mixtures, as the number of rows grows.
 
 Data: k spherical Gaussians of stddev 1 whose means are as far apart as Definition 1 asks with c = 1 at the largest n;
 server data: five rows of each. Assumptions (1) and (2) are printed with constants of 1. Per n and number of Lloyd steps

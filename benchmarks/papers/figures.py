@@ -61,12 +61,12 @@ class Figure(NamedTuple):
 
     @property
     def command(self) -> str:
-        """As one types it."""
+        """The command as one types it."""
         return f"python -m benchmarks.{self.module} {self.words}".rstrip()
 
     @property
     def needs_data(self) -> bool:
-        """Whether files have to be brought, at full size."""
+        """True if files have to be brought, at full size."""
         return DATA in self.words.split()
 
 
@@ -420,5 +420,5 @@ def _outputs(words: list[str]) -> list[str]:
 
 
 def _path(module: str) -> str:
-    """Of the file, as if Python had been asked to start it."""
+    """Path of the file, as if Python had been asked to start it."""
     return str(Path("benchmarks", *module.split(".")).with_suffix(".py"))

@@ -1,4 +1,4 @@
-"""What the server sees of clients after the first round: Figures 1, 5, 9 (right) and Lemma 4.2 of R-DPCFL.
+"""Clients as the server sees them after the first round: Figures 1, 5, 9 (right) and Lemma 4.2 of R-DPCFL.
 
 Source: Malekmohammadi, Taik, Farnadi. Figure 1 is computed from its four losses. The others run the job's own first
 round on MNIST (14 x 14 pixels, rotated by cluster, softmax regression) in place of CIFAR10 and ResNet18. Everything
@@ -40,7 +40,7 @@ STARTS, LATE = (-11.0, 0.0), (-4.5, 5.5)
 
 
 class Spread(NamedTuple):
-    """Of first updates: least distance of two clusters' means over twice the stddev of a coordinate, and the stddev."""
+    """Spread of first updates: least distance of two clusters' means over 2 stddevs of a coordinate, and the stddev."""
 
     separation: float
     stddev: float
@@ -91,12 +91,12 @@ def toy_choices(first: float, second: float) -> list[int]:
 
 
 def toy_losses(theta: float) -> NDArray[np.float64]:
-    """Of all clients, shape (4,)."""
+    """Losses of all clients, shape (4,)."""
     return CURVATURE * (theta - OPTIMA) ** 2
 
 
 def toy_gradients(theta: float) -> NDArray[np.float64]:
-    """Of all clients, shape (4,)."""
+    """Gradients of all clients, shape (4,)."""
     return 2.0 * CURVATURE * (theta - OPTIMA)
 
 
@@ -105,7 +105,7 @@ def _names(clients: NDArray[np.int64]) -> str:
 
 
 def first_updates(federation: Federation, data: Clients, seed: int) -> NDArray[np.float64]:
-    """What clients send in the first round, shape (n_clients, n_parameters)."""
+    """Messages of clients in the first round, shape (n_clients, n_parameters)."""
     stream = KeyStream(seed.to_bytes(32, "little"), encode_label("dp_clustered_fl"))
     state = initial_state(federation)
     sent = [client_step(federation, state, rows, client, stream).values for client, rows in enumerate(data.rows)]
@@ -113,7 +113,7 @@ def first_updates(federation: Federation, data: Clients, seed: int) -> NDArray[n
 
 
 def spread(updates: NDArray[np.float64]) -> Spread:
-    """By the true clusters: Lemma 4.2's separation, in the plane of the clusters' means."""
+    """Lemma 4.2's separation of the true clusters, in the plane of the clusters' means."""
     means = np.stack([updates[cluster == TRUTH].mean(axis=0) for cluster in range(len(CLUSTER_SIZES))])
     inside = updates - means[TRUTH]
     free = (len(updates) - len(means)) * updates.shape[1]

@@ -101,7 +101,7 @@ def _on_projected(drawn: feddp_scores.Drawn, epsilon: float, seed: int) -> NDArr
 
 
 def stddev(epsilon: float, method: str) -> float:
-    """Of the noise on one feature of a row in the unit ball."""
+    """Stddev of the noise on one feature of a row in the unit ball."""
     if method == "Laplace":
         return math.sqrt(2.0) * 2.0 * math.sqrt(N_FEATURES) / epsilon
     return float(2.0 * get_sigma_gaussian(epsilon, DELTA))

@@ -28,7 +28,7 @@ Cells = NDArray[np.int64]
 
 
 class Parameters(NamedTuple):
-    """Of the tree: `depth` T, `ball` nodes (a) that one center may serve, `steps` Gamma, `theta`."""
+    """Parameters of the tree: `depth` T, `ball` nodes (a) that one center may serve, `steps` Gamma, `theta`."""
 
     depth: int
     ball: int
@@ -80,7 +80,7 @@ def children(cells: Cells, level: int) -> Cells:
 
 
 def _meets_ball(cells: Cells, width: float) -> NDArray[np.bool_]:
-    """Whether cells have a point of norm at most 1."""
+    """True for cells that have a point of norm at most 1."""
     nearest = np.clip(0.0, cells * width, (cells + 1) * width)
     return np.asarray((nearest**2).sum(axis=1) <= 1.0)
 
@@ -108,7 +108,7 @@ def printed(n_rows: int, n_features: int, distortion: float) -> Parameters:
 
 
 def threshold(sizes: NDArray[np.float64], n_clusters: int, parameters: Parameters) -> int:
-    """How many of the largest nodes of a level are split (Algorithm 2).
+    """Number of the largest nodes of a level that are split (Algorithm 2).
 
     Args:
       sizes: shape (m,), >= 0, ascending.

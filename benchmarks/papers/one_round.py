@@ -259,7 +259,7 @@ def report(costs: dict[Cell, list[float]], speeds: list[dict[str, float]]) -> li
 
 
 def _speeds(speeds: list[dict[str, float]]) -> list[str]:
-    """What decoding costs."""
+    """Time that decoding takes."""
     columns = ("reports", "CPU s", "CPU s per million", "per further million", "peak RSS MB")
     lines = ["## Decoding", "", "CPU time is that of the whole command, its start included.", ""]
     lines += [f"| {' | '.join(columns)} |", "| --- " * len(columns) + "|"]

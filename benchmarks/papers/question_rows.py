@@ -54,7 +54,7 @@ def read(folder: Path) -> tuple[pa.Table, NDArray[np.float32]]:
 
 
 def _embeddings(table: pa.Table, folder: Path) -> NDArray[np.float32]:
-    """Those of the column, or of the other file."""
+    """Returns the embeddings of the column, or of the other file."""
     if "embedding" in table.column_names:
         column = table["embedding"].combine_chunks()
         lengths = pc.unique(pc.list_value_length(column)).to_pylist()

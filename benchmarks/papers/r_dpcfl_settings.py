@@ -114,7 +114,7 @@ def _accuracies(
 
 
 def _size(arguments: argparse.Namespace, training: TrainingParams) -> str:
-    """Of images, clients, rounds and batches."""
+    """Number of images, clients, rounds and batches."""
     side = f"{arguments.side} x {arguments.side}"
     return f"{side}, N = {arguments.rows:,}, E = {training.rounds}, b = {training.batch_size}"
 

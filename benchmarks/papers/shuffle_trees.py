@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def by_clients(draws: int) -> list[str]:
-    """What noise adds, by the number of clients."""
+    """Cost that noise adds, by the number of clients."""
     columns = [
         "d",
         "n",
@@ -84,7 +84,7 @@ def by_clients(draws: int) -> list[str]:
 
 
 def by(title: str, cells: Sequence[tuple[int, float, int]], values: Sequence[float], draws: int) -> list[str]:
-    """What noise adds, by something else.
+    """Cost that noise adds, by another setting.
 
     Args:
       title: of the values.
@@ -117,7 +117,7 @@ def added(n_features: int, n_clients: int, epsilon: float, n_high: int, draws: i
 
 
 def stddev(epsilon: float, cells: int) -> float:
-    """Of the noise of one level's sums, where a replaced client moves `cells` of them, each by at most 2."""
+    """Stddev of the noise of one level's sums, if a replaced client moves `cells` of them, each by at most 2."""
     levels = 2.0 * net_trees.DEPTH
     return 2.0 * math.sqrt(cells) * gaussian_stddev(epsilon / levels, DELTA / levels)
 

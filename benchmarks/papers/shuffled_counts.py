@@ -54,12 +54,12 @@ def main() -> None:
 
 
 def stddev(cells: int, n_histograms: int) -> float:
-    """Of the noise on a cell, where a replaced client changes `cells` cells by 1 each, twice."""
+    """Stddev of the noise on a cell, if a replaced client changes `cells` cells by 1 each, twice."""
     return math.sqrt(2.0 * cells) * gaussian_stddev(EPSILON / n_histograms, DELTA / n_histograms)
 
 
 def largest_error(n_values: int, n_clients: int, n_histograms: int, seed: int) -> float:
-    """Of one histogram, over all values."""
+    """Largest error of one histogram, over all values."""
     rng = np.random.default_rng([seed, n_values, n_clients, n_histograms])
     values = rng.integers(0, n_values, n_clients)
     values[: n_clients // 2] = rng.integers(0, N_HEAVY, n_clients // 2)

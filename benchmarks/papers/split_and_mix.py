@@ -46,7 +46,7 @@ _WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SplitPlan:
-    """What clients and decoder agree on.
+    """Parameters that clients and decoder share.
 
     Attributes:
       n_clients: that take part, at least.
@@ -253,7 +253,7 @@ def next_prime(least: int) -> int:
 
 
 def _is_prime(number: int) -> bool:
-    """By Miller and Rabin, with witnesses that are enough below 2**64."""
+    """Tests primality by Miller and Rabin, with witnesses that are enough below 2**64."""
     if number in _WITNESSES:
         return True
     if any(number % witness == 0 for witness in _WITNESSES):

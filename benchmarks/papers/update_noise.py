@@ -74,7 +74,7 @@ def table(batches: Sequence[int], rounds: int) -> list[list[float]]:
 
 
 def multiplier(first: int, later: int, rounds: int) -> float:
-    """That of a client; a batch of all rows is not sampled."""
+    """Noise multiplier of a client; a batch of all rows is not sampled."""
     training = TrainingParams(
         rounds=rounds,
         local_epochs=1,
@@ -88,7 +88,7 @@ def multiplier(first: int, later: int, rounds: int) -> float:
 
 
 def variance(noise_multiplier: float, batch: int) -> float:
-    """Of an update, summed over all parameters (Lemma 4.1)."""
+    """Variance of an update, summed over all parameters (Lemma 4.1)."""
     return N_ROWS * LEARNING_RATE**2 * N_PARAMETERS * (CLIPPING_NORM * noise_multiplier) ** 2 / batch**3
 
 

@@ -59,7 +59,7 @@ class FeatureCoder:
 
     @property
     def names(self) -> list[str]:
-        """What people call the features, for example "education Masters" or "hours per week 40 to 45"."""
+        """Readable names of the features, for example "education Masters" or "hours per week 40 to 45"."""
         coded: list[EncodedColumn] = [
             *(OneHotColumn(column=_words(name), vocabulary=tuple(levels)) for name, levels in self.levels.items()),
             *(BinnedColumn(column=_words(name), edges=tuple(edges.tolist())) for name, edges in self.edges.items()),
@@ -83,7 +83,7 @@ def _words(column: str) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LakeSummary:
-    """What was written: rows of all clients, names of the features, number of silos, rows of the server."""
+    """Summary of the lake: rows of all clients, names of the features, number of silos, rows of the server."""
 
     n_rows: int
     feature_names: list[str]

@@ -68,7 +68,7 @@ def note(result: PredictionResult) -> None:
 
 
 def wait_for(night: str, end: float) -> bool:
-    """Whether rows have been assigned by a night's model, by `end` at the latest."""
+    """Waits until rows have been assigned by a night's model; False after `end`."""
     while not (SERVED / night).exists():
         if time.time() > end:
             return False

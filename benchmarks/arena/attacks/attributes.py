@@ -24,7 +24,7 @@ def scored(system, asked, fits):
 
 
 def _scores(pair, fits):
-    """Those of centers, of the inertia at the published centers, and every other attribute by its sum."""
+    """Returns scores of the centers, of the inertia at the published centers, and of each other attribute's sum."""
     found = [*neighbors.of_centers(pair, fits)]
     for name, values in fits.items():
         if name not in ("centers", "error", "seconds"):
@@ -35,7 +35,7 @@ def _scores(pair, fits):
 
 
 def of_inertia(pair, fits):
-    """How much nearer the inertia is to that of the rows with the canary, given the published centers."""
+    """Returns how much nearer the inertia is to that of the rows with the canary, given the published centers."""
     gaps = []
     for rows in (pair.without, pair.with_canary):
         inside = np.clip(rows, *neighbors.BOX)

@@ -21,6 +21,6 @@ def scored(system, asked, fits):
 
 
 def _scores(pair, fits):
-    """Those of centers, and how far centers lie from the heaps."""
+    """Returns scores of the centers, and how far centers lie from the heaps."""
     gaps = np.abs(fits["centers"][:, :, None] - np.unique(_COPIES, axis=0)).sum(axis=3).min(axis=2)
     return np.stack([*neighbors.of_centers(pair, fits), -np.nan_to_num(gaps, nan=9.0).min(axis=1)])

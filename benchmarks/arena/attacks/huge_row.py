@@ -22,5 +22,5 @@ def scored(system, asked, fits):
 
 
 def _scores(pair, fits):
-    """Those of centers, and whether there are any: an error that only one neighbor raises distinguishes them."""
+    """Returns scores of the centers, and whether there are any: an error on only one neighbor distinguishes them."""
     return np.stack([*neighbors.of_centers(pair, fits), np.isnan(fits["centers"]).any(axis=(1, 2))])

@@ -1,4 +1,4 @@
-"""What attacks share: pairs of neighbors, the runs on them, and scores of centers."""
+"""Code that attacks share: pairs of neighbors, the runs on them, and scores of centers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
@@ -61,7 +61,7 @@ def middle(n_rows: int = 24, n_features: int = 2) -> Rows:
 
 
 def delta_of(system: ModuleType, n_rows: int) -> float:
-    """That of the claim: FastLloyd's code takes 1 / (n log n), whatever it is given; the others are given 1e-6."""
+    """Delta of the claim: FastLloyd's code takes 1 / (n log n), whatever it is given; the others are given 1e-6."""
     if system.CLAIM.startswith("pure"):
         return 0.0
     return 1.0 / (n_rows * np.log(n_rows)) if system.TITLE == "fastlloyd" else DELTA
@@ -88,7 +88,7 @@ def scored_pairs(
 
 
 def of_centers(pair: Pair, fits: Fits) -> NDArray[np.float64]:
-    """What centers say: near the canary or not, far out, apart, where on average; shape (6, n_fits)."""
+    """Scores of centers: near the canary or not, far out, apart, average position; shape (6, n_fits)."""
     centers = fits["centers"]
     to_canary = np.linalg.norm(centers - pair.canary, axis=2)
     outward = np.abs(centers).max(axis=2)

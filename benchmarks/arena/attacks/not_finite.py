@@ -28,5 +28,5 @@ def scored(system, asked, fits):
 
 
 def _scores(pair, fits):
-    """Those of centers, and whether a number is missing."""
+    """Returns scores of the centers, and whether a number is missing."""
     return np.stack([*neighbors.of_centers(pair, fits), np.isnan(fits["centers"]).any(axis=(1, 2))])

@@ -22,5 +22,5 @@ def _ratio(points):
 
 
 def _scores(pair, fits):
-    """How near the ratio is to that of all rows with the canary."""
+    """Returns how near the ratio is to that of all rows with the canary."""
     return -np.abs(_ratio(fits["centers"][:, 0]) - _ratio(pair.with_canary.sum(axis=0)))[None]
