@@ -23,7 +23,6 @@ WORDS: Mapping[str, str] = {
     "docker": "how-to/run-on-flink",
     "elbow": "how-to/choose-the-number-of-clusters",
     "embeddings": "tutorials/embeddings",
-    "epsilon": "how-to/choose-epsilon",
     "federated learning": "how-to/run-a-federation",
     "flink": "how-to/run-on-flink",
     "gdpr": "how-to/answer-your-officer",
