@@ -25,6 +25,7 @@ logging.getLogger("traitlets").setLevel(logging.WARNING)
 
 import generated  # noqa: E402 - all are beside this file
 import note  # noqa: E402
+import picture  # noqa: E402
 import searched  # noqa: E402
 
 project = "Dapple"
@@ -112,6 +113,7 @@ def setup(app: Sphinx) -> None:
     app.connect("build-finished", _check_site)
     app.connect("build-finished", _write_note)
     app.connect("builder-inited", lambda _: generated.write(HERE / "reference"))
+    app.connect("builder-inited", lambda _: picture.write())
     app.connect("source-read", _show_paths_of_the_repository)
     app.connect("source-read", _mark_words)
     app.connect("source-read", _link_the_note)

@@ -1,13 +1,12 @@
-"""Draws docs/images/fit.svg for the front page: `python docs/picture.py`. Each drawing has its own noise."""
+"""Draws the fit on the front page, docs/_build/fit.svg, when the site is built; each drawing has its own noise."""
 
 import pathlib
-import warnings
 
 import numpy as np
 
 from dapple_dp import DPKMeans
 
-OUT = pathlib.Path(__file__).resolve().parent / "images" / "fit.svg"
+OUT = pathlib.Path(__file__).resolve().parent / "_build" / "fit.svg"
 WIDTH, HEIGHT, SHOWN, K = 480, 320, 700, 5
 EPSILON = 1.0
 
@@ -45,8 +44,9 @@ def drawn(points: np.ndarray, centers: np.ndarray, sizes: np.ndarray) -> str:
 """
 
 
-if __name__ == "__main__":
-    warnings.simplefilter("ignore")
+def write() -> None:
+    """Fits the rows, and writes the picture."""
     people = rows(np.random.default_rng(7))
     model = DPKMeans(K, epsilon=EPSILON, delta=1e-6, domain=[(0, 100), (0, 60)]).fit(people)
+    OUT.parent.mkdir(exist_ok=True)
     OUT.write_text(drawn(people[:SHOWN], model.cluster_centers_, model.noisy_sizes_))

@@ -40,7 +40,7 @@ CASES = {
     "clustered_fl/r_dpcfl": {"`clustered_fl`": ("clustered_fl",)},
 }
 """Of `tests.released_bytes`: rows of the table of the page, and the words whose pipelines they are."""
-PAGE = pathlib.Path(__file__).parents[3] / "docs" / "how-to" / "run-on-dataflow.md"
+PAGE = pathlib.Path(__file__).parents[3] / "benchmarks" / "results" / "dataflow.md"
 LIBRARIES = [sysconfig.get_path(each).encode() for each in ("purelib", "stdlib")]
 """Functions of Beam and PipelineDP are sent with the place of their source."""
 HERE = {sys.prefix, str(pathlib.Path(__file__).parents[3]), str(pathlib.Path.home()), "/tmp", "/var/tmp", "/usr/"}
