@@ -28,7 +28,7 @@ def report_schema(parameters: ReportParameters) -> pa.Schema:
 
 
 def message_columns(parameters: ReportParameters) -> PackedColumns:
-    """Returns the layout of a report as a message, as in docs/report-format.md, without a digest."""
+    """Returns the layout of a report as a message, as in transforms/numerics/reports/FORMAT.md, without a digest."""
     if parameters.variant is ReportVariant.PRIVUNIT:
         return PackedColumns(((NONCE, "Q"), (CODEWORD, f"{parameters.report_bytes - 8}s")))
     return PackedColumns(((NONCE, "Q"), (INDEX, "H")))

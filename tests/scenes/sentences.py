@@ -23,6 +23,11 @@ STATING = (
     *("pipelines/ledger/remaining.py", "pipelines/trusted_zone/sweep_page.py"),
 )
 """Modules and packages that write labels, registry entries and pages."""
+BESIDE_DOCS = (
+    *("README.md", "SECURITY.md", "benchmarks/arena/README.md", "benchmarks/papers/coverage.md"),
+    "transforms/numerics/reports/FORMAT.md",
+)
+"""Pages outside of `docs` that say something of the product."""
 _CHOOSES = (ast.IfExp, ast.If, ast.Dict, ast.BoolOp, ast.Raise, ast.comprehension)
 _ENOUGH_WORDS = 5
 
@@ -80,7 +85,7 @@ def page_claims() -> dict[str, str]:
     """Sentences with a word of `CLAIM` in the pages that users read, and their files."""
     found = {}
     docs = (path for path in sorted((ROOT / "docs").rglob("*.md")) if "decisions" not in path.parts)
-    for path in (ROOT / "README.md", ROOT / "SECURITY.md", *docs):
+    for path in (*(ROOT / name for name in BESIDE_DOCS), *docs):
         if path.name == "settings.md":
             continue
         text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)

@@ -15,6 +15,8 @@ PAGES = [
     *(ROOT / "docs").rglob("*.md"),
     ROOT / "benchmarks/papers/coverage.md",
     ROOT / "benchmarks/results/README.md",
+    ROOT / "benchmarks/arena/README.md",
+    ROOT / "transforms/numerics/reports/FORMAT.md",
 ]
 DECISIONS = ROOT / "docs" / "decisions"
 FOLDERS = ("dapple_dp", "schemas", "transforms", "pipelines", "tests", "benchmarks", "examples", "deploy", "schedule")

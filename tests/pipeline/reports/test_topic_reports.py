@@ -25,7 +25,7 @@ TABLES = {0: reports(0), 2: reports(2)}
 
 
 def raw(table: pa.Table) -> list[bytes]:
-    """Messages, as docs/report-format.md says."""
+    """Messages, as transforms/numerics/reports/FORMAT.md says."""
     payload = table.column(1).to_pylist()
     last = [each.to_bytes(2, "little") if isinstance(each, int) else each for each in payload]
     return [nonce.to_bytes(8, "little") + each for nonce, each in zip(table.column(0).to_pylist(), last, strict=True)]

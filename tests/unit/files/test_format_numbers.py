@@ -52,7 +52,7 @@ _RAW = "random or hashed bytes of a length that is checked; what they belong to 
 _PEOPLE = "is for people, and no job reads it"
 _CLAIM = "names a run, for people and for a launcher that repeats it to them"
 _NOT_A_FILE = "writes to no file that stays"
-_REPORTS = "rows in the format of docs/report-format.md, whose parameters hold its version"
+_REPORTS = "rows in the format of transforms/numerics/reports/FORMAT.md, whose parameters hold its version"
 UNNUMBERED = {
     _CLAIM: ("transforms/files/claims.py:_made",),
     _HANDED: (

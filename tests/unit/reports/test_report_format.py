@@ -1,4 +1,4 @@
-"""An encoder written from docs/report-format.md alone, in plain Python, against the test vectors."""
+"""An encoder written from transforms/numerics/reports/FORMAT.md alone, in plain Python, against the test vectors."""
 
 import json
 import math

@@ -1,7 +1,7 @@
 """Public randomness of reports: encoder and decoder derive it from the public key and a report's nonce.
 
 None of it depends on data, so it affects accuracy and never privacy. Everything is integers, so that an encoder in
-another language can be compared byte for byte; docs/report-format.md describes the same in prose.
+another language can be compared byte for byte; transforms/numerics/reports/FORMAT.md describes the same in prose.
 """
 
 import functools
