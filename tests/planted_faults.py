@@ -64,7 +64,7 @@ class Fault:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a fault."""
+    """Result of a fault."""
 
     fault: Fault
     noticed_by: str | None

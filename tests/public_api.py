@@ -1,4 +1,4 @@
-"""What others may rely on, in one file: names of the Python module, commands and flags, codes, formats, settings.
+"""The public interface in one file: names of the Python module, commands and flags, codes, formats, settings.
 
     python -m tests.public_api            what differs from the file; code 1 if something does
     python -m tests.public_api --write    rewrites it
@@ -116,7 +116,7 @@ def _settings() -> dict[str, dict[str, Any]]:
 
 
 def _digest(schema: Mapping[str, Any]) -> str:
-    """Of a schema as `dapple tools schema` prints it, descriptions included."""
+    """Digest of a schema as `dapple tools schema` prints it, descriptions included."""
     return hashlib.sha256(schema_text(schema).encode()).hexdigest()[:16]
 
 

@@ -221,7 +221,7 @@ def stream(desk: Desk, name: str) -> Digests:
 
 
 def client_stream(desk: Desk, name: str) -> Digests:
-    """As `stream`, of clients with rows in both windows, who count in one of them."""
+    """Like `stream`, with clients that have rows in both windows and count in one of them."""
     days, clients = desk.folder / "days-of-clients", np.arange(60) // 2
     for day, date in enumerate(("2026-01-01", "2026-01-02")):
         lake.write_lake(days / f"dt={date}", lake.mixture(60, seed=day), clients + 15 * day)

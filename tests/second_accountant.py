@@ -58,7 +58,7 @@ LAPLACE_IN_PAPERS = {"histogram", "counts", "cost", "sizes"}
 
 
 class Expected(NamedTuple):
-    """What the note says of a release before any noise is calibrated.
+    """Statement of the note on a release before any noise is calibrated.
 
     Attributes:
       mechanism: the law of its noise.
@@ -110,7 +110,7 @@ def _of_paper(job: Mapping[str, Any]) -> bool:
 
 
 def _is_sampled(job: Mapping[str, Any]) -> bool:
-    """Whether one more row may push out another one."""
+    """Returns whether one more row may push out another one."""
     return job["privacy"]["unit"] == "record" and job["data"].get("max_rows_per_client") is not None
 
 
@@ -252,7 +252,7 @@ def _responses(loss: float, count: int, width: float) -> Iterator[tuple[float, f
 
 
 class Spent(NamedTuple):
-    """What a run spends at a delta.
+    """Budget that a run spends at a delta.
 
     Attributes:
       exact: with the exact law of the loss.

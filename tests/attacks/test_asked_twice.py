@@ -53,7 +53,7 @@ def state_of(parties, client, name):
 
 
 def replayed(parties):
-    """What anybody can put into a new folder: the run as it was opened, with its signatures, and no sum or list."""
+    """Returns a new folder as anybody can make it: the run as it was opened and signed, and no sum or list."""
     old = pathlib.Path(parties.exchange)
     parties.exchange += "-again"
     parties.released += "-again"

@@ -308,7 +308,7 @@ def test_ids_of_thirty_megabytes(tmp_path):
 
 
 def in_a_process(code: str, *words: str) -> str:
-    """What code writes whose process may be ended by a fault of a library."""
+    """Returns what code writes whose process may be ended by a fault of a library."""
     found = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=600)
     assert found.returncode == 0, found.stderr[-500:]
     return found.stdout

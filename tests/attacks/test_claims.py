@@ -91,7 +91,7 @@ def all_orders(works: Callable[[], list[Callable[[], None]]], step: list[Any]) -
 
 
 class _Objects:
-    """What a store holds, by name below its root."""
+    """Objects of a store, by name below its root."""
 
     root = f"{stores.SCHEME}://"
 
@@ -107,7 +107,7 @@ class _Objects:
 
 
 class _AmazonObjects(_Objects):
-    """Those of a bucket, by the store that the process asks."""
+    """Objects of a bucket, by the store that the process asks."""
 
     root = "s3://"
     bucket = OUT.partition("/")[0]

@@ -58,7 +58,7 @@ def crashed(folder: pathlib.Path, code: str) -> tuple[int, str, list[pathlib.Pat
 
 @pytest.fixture(autouse=True)
 def _dumps_land(tmp_path):
-    """Of a process that looks after nothing there is a dump, else the tests would show nothing."""
+    """Tests that a careless process leaves a dump, else the tests would show nothing."""
     folder = tmp_path / "control"
     folder.mkdir()
     if not crashed(folder, "os.abort()")[2]:

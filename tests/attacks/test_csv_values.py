@@ -147,7 +147,7 @@ def test_server_rows_get_the_same_message(tmp_path):
 
 
 def test_bad_rows_void_the_charge(tmp_path):
-    """As of any bad input: nothing was released, so nothing was spent."""
+    """The charge is void after any bad input: nothing was released, so nothing was spent."""
     from dapple_dp.schemas.privacy.charge import Limit
     from tests.scenes import ledgers
 

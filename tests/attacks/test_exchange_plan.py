@@ -89,7 +89,7 @@ def rounds_turned(plan):
 
 
 def a_bit_less(plan):
-    """By more than what another processor's arithmetic explains."""
+    """Lowers a value by more than what another processor's arithmetic explains."""
     release = plan["rounds"][-1]["releases"][-1]
     release["noise_multiplier"] *= 1.0 - 2.0**-47
 

@@ -1,4 +1,4 @@
-"""What leaves the operator's hands says nothing of rows: neighbors are exported alike, planted values are nowhere."""
+"""Exports say nothing of rows to others than the operator: neighbors are exported alike, planted values are nowhere."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def private(folder: pathlib.Path, output: str) -> dict:
 
 
 def fitted(folder: pathlib.Path, points: np.ndarray, n_files: int) -> tuple[list[str], dict]:
-    """What a fit exports, and what its operator sees; two runs in one folder differ by their rows alone."""
+    """Returns what a fit exports, and what its operator sees; two runs in one folder differ by their rows alone."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     place = Place(folder)

@@ -88,7 +88,7 @@ def test_both_are_imported_in_either_order(way, project, first):
 
 @pytest.mark.slow
 def test_jobs_run_where_the_names_are_taken(way, project):
-    """By the command, in a folder and on a path with packages of the names that cannot even be imported."""
+    """Runs the command in a folder and on a path with packages of the names that can't even be imported."""
     for name in NAMES:
         (project / name / "__init__.py").write_text("raise SystemExit('of Acme')\n")
     path = lake.write_lake(project / "lake", lake.mixture(300))

@@ -15,7 +15,7 @@ SCENES = [topics.Scene.of(trial) for trial in range(TRIALS)]
 
 
 def guessed(epsilon, variance=1.0):
-    """How many targets are guessed right; the draws are always the same ones."""
+    """Returns how many targets are guessed right; the draws are always the same ones."""
     config = topics.job(6, epsilon, "record", TERMS, steps=8)
     return sum(topics.guessed(config, scene, variance) == scene.truth for scene in SCENES)
 

@@ -102,7 +102,7 @@ def test_nobody_else_makes_or_reads_keys():
 
 
 def calls(module, *names):
-    """How often a module calls something by these names."""
+    """Returns how often a module calls something by these names."""
     found = [node.func for node in ast.walk(tree(module)) if isinstance(node, ast.Call)]
     return sum(getattr(each, "attr", getattr(each, "id", None)) in names for each in found)
 
@@ -216,7 +216,7 @@ def desk(tmp_path_factory):
 
 @pytest.fixture
 def held(monkeypatch):
-    """What every DoFn held that was set up: its class, its place and its key."""
+    """Returns what every DoFn held that was set up: its class, its place and its key."""
     found, setup = [], HeldKeyFn.setup
 
     def look(function):

@@ -22,7 +22,7 @@ SECRETS = [bytes(range(start, start + 32)) for start in range(N_CLIENTS)]
 
 
 def noise_key(client):
-    """As `upload` derives it: of the run, from the client's own secret."""
+    """Returns the run's key as `upload` derives it, from the client's own secret."""
     return derived_key(SECRETS[client], "run", bytes(32))
 
 

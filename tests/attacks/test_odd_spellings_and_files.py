@@ -41,7 +41,7 @@ def test_a_job_on_reports_that_is_experimental_needs_no_settings_of_encode(load,
 
 @pytest.mark.parametrize("place", ["first header", "later headers"])
 def test_a_column_that_is_damaged_behind_the_first_buffer_is_refused_and_nothing_is_left(tmp_path, place):
-    """Of a file on a disk, a column is read bit by bit, so a part of it may have been added up already."""
+    """A column of a file on a disk is read bit by bit, so a part of it may have been added up already."""
     points = np.random.default_rng(0).normal(size=(200_000, 4)).astype(np.float32)
     file = tmp_path / "lake" / "a.parquet"
     file.parent.mkdir()

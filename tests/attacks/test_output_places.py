@@ -226,7 +226,7 @@ def test_a_run_folder_refuses_links_on_its_own(tmp_path):
 
 
 def said(folder, clients):
-    """What a fit by client says on stderr, without the name of its folder and what follows from drawn noise."""
+    """Returns what a fit by client says on stderr, without the name of its folder and what follows from drawn noise."""
     folder.mkdir()
     points = lake.mixture(len(clients))
     halves = np.array_split(np.arange(len(clients)), 2)

@@ -130,7 +130,7 @@ WRONG = {
 @pytest.mark.parametrize("gone", [(), (2,)], ids=["all present", "one gone"])
 @pytest.mark.parametrize("kind", WRONG)
 def test_wrong_shares_of_one_holder_are_left_out(kind, gone):
-    """Those of the first holder are wrong, for every owner; the sum comes back by the others'."""
+    """Shares of the first holder are wrong, for every owner; the sum comes back by the others'."""
     party = Party(8, threshold=4)
     present = frozenset(range(8)) - frozenset(gone)
     answers = [WRONG[kind](each) if each.holder == 0 else each for each in party.revealed(present)]

@@ -99,7 +99,7 @@ ODD = [
 
 @pytest.mark.parametrize("name", ODD)
 def test_a_name_that_can_be_no_part_of_a_path_or_looks_like_another_is_refused(name, tmp_path):
-    """What is refused is shown in plain letters, so that nobody reads one name for another."""
+    """The message shows the name in plain letters, so that nobody reads one name for another."""
     place = tmp_path / "identity"
     outcome = lake.run_command("party", "new", name, "--output", str(place))
     assert (outcome.code, outcome.out, place.exists()) == (2, "", False)

@@ -260,7 +260,7 @@ def test_the_aggregator_lists_no_letter_that_no_client_has_signed(run):
 
 
 def test_a_party_that_is_missing_stops_nobody(run):
-    """Those who are there are listed without it."""
+    """The others are listed without it."""
     run.send_keys()
     (run.exchange / "00_weights" / "keys" / "east.parquet").unlink()
     lone = PairwiseExchange(str(run.exchange), run.of(AGGREGATOR).parties)
@@ -300,7 +300,7 @@ def test_a_signature_is_bound_to_each_of_its_parts():
 
 
 def forged(public, trials=256):
-    """Whether a party without the private key has signed one of some texts: R is the neutral point, S is zero."""
+    """Tries to sign one of some texts without the private key: R is the neutral point, S is zero."""
     return any(public_keys.is_signed(public, bytes([each]), b"\1" + bytes(63)) for each in range(trials))
 
 
@@ -377,7 +377,7 @@ def test_a_new_party_has_a_file_of_its_own(tmp_path):
 
 
 def test_jobs_sign_what_they_write_and_refuse_what_is_not_signed(tmp_path):
-    """Of a run with a shared secret: opened by the collector alone, one message forged, one client not listed."""
+    """The run has a shared secret: opened by the collector alone, one message forged, one client not listed."""
     jobs = with_identities(SharedJobs(tmp_path), ["client-0", "client-1", "client-2"])
     outcome = jobs.unmask(client=1)
     assert (outcome.code, f"must be written by {COLLECTOR}, got the key of client-1" in outcome.err) == (5, True)

@@ -170,7 +170,7 @@ class Topic:
         return Records(client=client, folder=str(self.folder), epoch="e", days=1, first=DATES[0], register=register)
 
     def release(self, index: int) -> str:
-        """As a stream does it; returns the record's path."""
+        """Releases a window like a stream; returns the record's path."""
         self.records.register.look_again()
         before = self.records.kept(DATES[index - 1]) if index else None
         self.records.cut(self.log, STATE, DATES[index], before)
@@ -198,7 +198,7 @@ def test_records_that_nobody_touched_go_on(topic):
 
 
 def test_a_record_of_the_same_numbers_that_is_another_file_is_refused(topic, tmp_path):
-    """That of a rehearsal: same topic, same windows, another ledger."""
+    """The record is that of a rehearsal: same topic, same windows, another ledger."""
     other = Topic(tmp_path, "other")
     for index in range(2):
         shutil.copy(other.release(index), topic.records.path(DATES[index]))

@@ -1,4 +1,4 @@
-"""What a job calls public is no part of its private rows, however it is spelled.
+"""Files that a job calls public are no part of its private rows, however they are spelled.
 
 Server data that were the private data once put the exact private mean and the exact largest radius into `run.json`.
 """

@@ -1,4 +1,4 @@
-"""What one party alone may read is sealed to its key: a file that is open on a store reveals nothing to anyone else.
+"""Files for one party alone are sealed to its key: a file that is open on a store reveals nothing to anyone else.
 
 With a shared secret every client can unmask every message it can read; messages once were there for all to read.
 """

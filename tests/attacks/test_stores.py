@@ -34,7 +34,7 @@ def root():
 
 
 def together(n, function):
-    """What a function did in so many threads that started at once; errors are results."""
+    """Returns what a function did in so many threads that started at once; errors are results."""
     barrier, found = threading.Barrier(n, timeout=60), []
 
     def call(number):

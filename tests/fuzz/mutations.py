@@ -79,7 +79,7 @@ BYTES = (truncated, flipped, inserted, repeated, removed, replaced)
 
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Where the values of plain data are."""
+    """Returns where the values of plain data are."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(place for key, inner in items for place in _places(inner, (*path, key)))]
 

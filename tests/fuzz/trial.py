@@ -28,7 +28,7 @@ class HangError(BaseException):
 
 
 class Found(NamedTuple):
-    """What became of the broken files of a format.
+    """Results of reading the broken files of a format.
 
     Attributes:
       accepted: read to the end; most of them were broken where nothing is said, or not at all.

@@ -50,7 +50,7 @@ OTHERS = (
 
 
 def _import_others() -> None:
-    """What takes seconds and is not ours, once for all children."""
+    """Returns what takes seconds and is not ours, once for all children."""
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     for name in OTHERS:
         importlib.import_module(name)

@@ -19,7 +19,7 @@ _LONGEST = 1800.0
 
 
 def in_child(function: Callable[[], Any], idle: float = IDLE, longest: float = _LONGEST) -> Any:
-    """What a function returns in a forked child, as JSON carries it.
+    """Returns what a function returns in a forked child, as JSON carries it.
 
     Args:
       function: to call.

@@ -63,11 +63,11 @@ class Choice:
         return chosen
 
     def _says(self, file: str, names: frozenset[str]) -> bool:
-        """Whether a file of tests has one of some names in it."""
+        """Returns whether a file of tests has one of some names in it."""
         return not names.isdisjoint(_words(os.fspath(self._root / file)))
 
     def at_import(self, mutant: Mutant) -> bool:
-        """Whether the statement also runs when tests are collected."""
+        """Returns whether the statement also runs when tests are collected."""
         found = self._imported.get(os.fspath(self._root / mutant.path), frozenset())
         return not found.isdisjoint(range(mutant.lines[0], mutant.lines[1] + 1))
 

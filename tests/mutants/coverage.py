@@ -95,7 +95,7 @@ def recorded(
 
 
 def _asked(tests: tuple[str, ...], root: pathlib.Path) -> dict[str, list[str]]:
-    """What pytest is asked for, by file: single tests, or the file itself."""
+    """Returns what pytest is asked for, by file: single tests, or the file itself."""
     found: dict[str, list[str]] = {}
     for each in tests:
         path, _, single = each.partition("::")

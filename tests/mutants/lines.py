@@ -220,5 +220,5 @@ def code_lines(tree: ast.AST) -> set[int]:
 
 
 def is_text(node: ast.AST) -> bool:
-    """Whether a statement is a docstring."""
+    """Returns whether a statement is a docstring."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

@@ -64,7 +64,7 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """What it is called in reports and tables; the same if lines move."""
+        """Returns what it is called in reports and tables; the same if lines move."""
         return f"{self.path}:{self.scope}: {self.change}"
 
 
@@ -171,7 +171,7 @@ def _child(
 
 
 def _within(owner: ast.AST, field: str, child: ast.stmt, where: _Where) -> _Where:
-    """Where a statement stands: its own lines, or those of its head."""
+    """Returns where a statement stands: its own lines, or those of its head."""
     scope, function = where.scope, where.function
     if isinstance(owner, (ast.FunctionDef, ast.ClassDef)):
         scope = f"{scope}.{owner.name}".lstrip(".")
@@ -183,7 +183,7 @@ def _within(owner: ast.AST, field: str, child: ast.stmt, where: _Where) -> _Wher
 
 
 def _is_message(node: ast.AST) -> bool:
-    """Whether a node only informs people, or is a hint."""
+    """Returns whether a node only informs people, or is a hint."""
     if isinstance(node, (ast.Import, ast.ImportFrom, ast.JoinedStr)):
         return True
     if isinstance(node, ast.keyword):
@@ -246,7 +246,7 @@ def _expressions(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def _is_hint(node: ast.BinOp) -> bool:
-    """Whether it is a choice of types, or puts steps of a graph together."""
+    """Returns whether it is a choice of types, or puts steps of a graph together."""
     if isinstance(node.op, ast.BitOr):
         return _is_none(node.right) or _is_none(node.left) or "' >> " in ast.unparse(node)
     return isinstance(node.op, ast.RShift) and isinstance(node.left, (ast.Constant, ast.JoinedStr))

@@ -25,22 +25,22 @@ class Score:
 
     @property
     def equivalent(self) -> int:
-        """Those that were tried, not noticed, and explained."""
+        """Mutants that were tried, not noticed, and explained."""
         return sum(each.noticed_by is None and each.name in EQUIVALENT for each in self.outcomes)
 
     @property
     def killed(self) -> int:
-        """Those that a test noticed."""
+        """Mutants that a test noticed."""
         return sum(each.noticed_by is not None for each in self.outcomes)
 
     @property
     def killed_by_quick(self) -> int:
-        """Those that a quick test noticed."""
+        """Mutants that a quick test noticed."""
         return sum(each.noticed_by is not None and each.quick for each in self.outcomes)
 
     @property
     def counted(self) -> int:
-        """Those that count: all but equivalent ones."""
+        """Mutants that count: all but equivalent ones."""
         return len(self.outcomes) - self.equivalent
 
 
@@ -124,7 +124,7 @@ def page(scores: dict[str, Score], minutes: float) -> str:
 
 
 def _ended(scores: dict[str, Score]) -> str:
-    """How many were noticed since a test had no end, or its process crashed."""
+    """Returns how many were noticed since a test had no end, or its process crashed."""
     kinds = collections.Counter(outcome.noticed_by for each in scores.values() for outcome in each.outcomes)
     return (
         f"{kinds[NO_END]} of the noticed had no end within 6 seconds of processors and 20 times those of the test, and "

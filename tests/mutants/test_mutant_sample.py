@@ -1,4 +1,4 @@
-"""Of mutants that no test was written by, nearly all are noticed, and so is every planted fault."""
+"""Nearly all mutants that no test was written by are noticed, and so is every planted fault."""
 
 import os
 import pathlib

@@ -35,7 +35,7 @@ CRASH = "a crash"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a mutant.
+    """Outcome of a mutant.
 
     Attributes:
       name: of the mutant.
@@ -118,7 +118,7 @@ class Server:
         return Outcome(mutant.name, failed, len(names), round(time.monotonic() - begin, 1), answer["why"])
 
     def _believed(self, mutant: Mutant, failed: str, first: bool, anew: bool, limits: dict[str, float]) -> bool:
-        """Whether a test fails on its own with the change, and passes without it."""
+        """Returns whether a test fails on its own with the change, and passes without it."""
 
         def alone(changed: Mutant | None) -> Any:
             if anew:

@@ -110,7 +110,7 @@ class Disk:
     # What a cut leaves.
 
     def trees(self, last: int) -> Iterator[tuple[str, Tree]]:
-        """What a cut could leave now: nothing that was not flushed, all of it, and each single one of the last few.
+        """Possible disks after a cut now: nothing that was not flushed, all of it, and each single one of the last few.
 
         Args:
           last: how many are the last few.
@@ -467,7 +467,7 @@ def clear(root: pathlib.Path) -> None:
 
 
 def found(root: pathlib.Path) -> Tree:
-    """What a folder holds."""
+    """Returns what a folder holds."""
     held = {}
     for path in sorted(root.rglob("*")):
         mode, name = stat.S_IMODE(path.lstat().st_mode), str(path.relative_to(root))

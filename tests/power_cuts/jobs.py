@@ -103,7 +103,7 @@ def files(tree: Tree, folder: str, names: Sequence[str]) -> dict[str, bytes]:
 
 
 def unlike_its_manifest(tree: Tree, folder: str) -> str:
-    """What a published folder lacks, or holds against its manifest."""
+    """Returns what a published folder lacks, or holds against its manifest."""
     there = (name for name, entry in tree.items() if entry.kind != "folder" and name.startswith(f"{folder}/"))
     held = {name.removeprefix(f"{folder}/") for name in there}
     entry = tree.get(f"{folder}/run.json")
@@ -329,7 +329,7 @@ def _parties(folder: pathlib.Path, **settings: Any) -> Any:
 
 
 def sums_without_charge(left: Sequence[str], done: Sequence[str], again: Sequence[str]) -> str | None:
-    """What entries of an aggregator's ledger lack; None if nothing.
+    """Returns what entries of an aggregator's ledger lack; None if nothing.
 
     An attempt that was cut may have drawn noise, so its charge stays, and the next attempt has one of its own. A charge
     is given back only where no sum was released: an aggregator that is called before the messages are there.

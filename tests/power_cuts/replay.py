@@ -54,7 +54,7 @@ class Cut(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Where it was cut."""
+        """Returns where it was cut."""
         return f"step {self.step}, after {self.after}, of what was not flushed: {self.lost}"
 
 
@@ -67,7 +67,7 @@ class Fault(NamedTuple):
 
 
 class Result:
-    """What cuts of a job have shown.
+    """Results of cuts of a job.
 
     Attributes:
       name: of the job.
@@ -207,7 +207,7 @@ def _short(argument: str) -> str:
 
 
 def _check_followed(model: Disk, root: pathlib.Path) -> None:
-    """What the record says is what is there, or something was not followed."""
+    """Checks that what the record says is what is there, or something was not followed."""
     said, there = model.now(), disk.found(root)
     other = sorted(name for name in said.keys() | there.keys() if _plain(said, name) != _plain(there, name))
     assert not other, f"the record does not follow {other[:5]}"
@@ -219,7 +219,7 @@ def _plain(tree: Tree, name: str) -> object:
 
 
 def _chosen(cuts: list[Cut], most: int | None, seed: int, before: Set[str] = frozenset()) -> list[Cut]:
-    """As many as are asked for, those first that cut what no other one does, nor steps `before`."""
+    """Chooses as many as are asked for, first those that cut what no other one does, nor steps `before`."""
     if most is None or 0 < len(cuts) <= most:
         return cuts
     rest = random.Random(seed).sample(cuts, len(cuts))

@@ -1,4 +1,4 @@
-"""Where the product writes what lasts: every call of a durable writer, found in the source, and recorded as it is made.
+"""Calls of durable writers in the product, found in the source, and recorded as they are made.
 
 A recorded process has its calls wrapped as they are imported, so that a trace of system calls shows which place in the
 source each of them comes from.
@@ -49,7 +49,7 @@ _WRAPPER = "__power_cut_site__"
 
 
 def is_site(call: ast.Call) -> bool:
-    """Whether a call is one of a durable writer, by its name."""
+    """Returns whether a call is one of a durable writer, by its name."""
     function = call.func
     if isinstance(function, ast.IfExp):
         return any(is_site(ast.Call(each, call.args, [])) for each in (function.body, function.orelse))

@@ -1,4 +1,4 @@
-"""What a cut can leave follows from what was flushed; what is looked for is found, in the source and in a record."""
+"""The results of a cut follow from what was flushed; whatever is looked for is found, in the source and in a record."""
 
 import ast
 import pathlib
@@ -50,7 +50,7 @@ class Process:
 
 @pytest.fixture
 def process(tmp_path):
-    """Of a disk that holds `old`, for good."""
+    """Process with a disk that holds `old`, for good."""
     for name in ("disk", "copy"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "old").write_bytes(b"before")

@@ -1,4 +1,4 @@
-"""What a process and those that it starts ask of the disk, by strace: written bytes, names, flushes, in their order."""
+"""Requests of a process and its children to the disk, by strace: written bytes, names, flushes, in their order."""
 
 import os
 import pathlib
@@ -59,7 +59,7 @@ class Traced(NamedTuple):
 
 
 def needs_strace() -> str:
-    """Where strace is; raises UnavailableError if it is not there, or may not trace here."""
+    """Returns where strace is; raises UnavailableError if it is not there, or may not trace here."""
     found = shutil.which("strace")
     if found is None:
         raise UnavailableError("power cuts are recorded by strace, which is not on this machine; install it.")

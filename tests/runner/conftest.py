@@ -14,5 +14,5 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Where background processes write; apart from what a job writes."""
+    """Returns where background processes write; apart from what a job writes."""
     return tmp_path_factory.mktemp("logs")

@@ -65,7 +65,7 @@ def wait_until(condition):
 
 
 def half_done(cluster):
-    """Whether a job runs of whose tasks half are over."""
+    """Returns whether a job runs of whose tasks half are over."""
     running = [job["tasks"] for job in cluster.jobs() if job["state"] == "RUNNING"]
     return any(2 * tasks["finished"] >= tasks["total"] for tasks in running)
 

@@ -47,7 +47,7 @@ class TestPrism(Conformance):
 
 @pytest.mark.slow
 def test_a_new_night_goes_live_while_the_pipeline_runs(prism, tmp_path):
-    """By side inputs in windows."""
+    """Side inputs in windows bring it."""
     run_two_nights(two_nights(tmp_path), [*prism, "--no_pipeline_type_check", "--no_save_main_session"])
 
 

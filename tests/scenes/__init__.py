@@ -1,1 +1,1 @@
-"""What tests share: small lakes, graphs, ledgers, crashes, faults and auditors."""
+"""Code that tests share: small lakes, graphs, ledgers, crashes, faults and auditors."""

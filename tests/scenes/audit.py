@@ -84,7 +84,7 @@ class Bounds(NamedTuple):
 
 
 def both_bounds(without: NDArray[np.float64], with_canary: NDArray[np.float64], delta: float = DELTA) -> Bounds:
-    """What both auditors find; arguments as of `audited_epsilon`."""
+    """Returns what both auditors find; arguments as of `audited_epsilon`."""
     return Bounds(
         ours=audited_epsilon(without, with_canary, delta),
         theirs=other_auditor.audited_epsilon(without, with_canary, delta, FAILURE),
@@ -101,7 +101,7 @@ def _best_threshold(
 
 
 def _at_least(scores: NDArray[np.float64], thresholds: NDArray[np.float64]) -> NDArray[np.int64]:
-    """How many scores reach each threshold."""
+    """Returns how many scores reach each threshold."""
     return len(scores) - np.searchsorted(np.sort(scores), thresholds, side="left")
 
 
@@ -174,7 +174,7 @@ def _standardized(plan: ReleasePlan, noise: NDArray[np.int64]) -> NDArray[np.flo
 
 
 def _same_noise(first: tuple, second: tuple) -> NDArray[np.float64]:
-    """How much more alike the noise of two releases is with the canary than without it."""
+    """Returns how much more alike the noise of two releases is with the canary than without it."""
     size = min(first[0].spec.size, second[0].spec.size)
     apart = [
         np.linalg.norm(

@@ -188,12 +188,12 @@ class StreamPlace:
         return lake.run_command(*self.words(name, "--once", *flags))
 
     def released(self, name: str) -> dict[str, bytes]:
-        """What the windows of a stream released, by date."""
+        """Returns what the windows of a stream released, by date."""
         found = sorted((self.folder / name / "out").glob("*/releases.parquet"))
         return {each.parent.name: each.read_bytes() for each in found}
 
     def record(self, name: str, date: str) -> pathlib.Path:
-        """Where the offsets of a window are."""
+        """Returns where the offsets of a window are."""
         return self.folder / name / "copies" / "_offsets" / "epoch" / f"{date}.json"
 
     def private_files(self, name: str) -> list[str]:
@@ -218,7 +218,7 @@ def check_on_a_runner(broker: KafkaBroker, folder: pathlib.Path, flags: Iterable
 
 
 class Killed(BaseException):
-    """What a kill leaves: nothing that follows is run."""
+    """Kill of a process: nothing that follows is run."""
 
 
 def kill(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""What every runner must do alike: jobs of a small lake whose published bytes are compared with one reference.
+"""Jobs of a small lake that every runner must run alike: their published bytes are compared with one reference.
 
 The reference is the in-memory runner on rows in another layout. All runs have one key that the test knows.
 """
@@ -82,7 +82,7 @@ class Bench:
         return {name: (output / name).read_bytes() for name in names}
 
     def reference(self, case: str) -> dict[str, bytes]:
-        """What the reference publishes."""
+        """Returns what the reference publishes."""
         if case not in self._published:
             self._published[case] = self.publish(case, self.whole, *REFERENCE)
         return self._published[case]
@@ -163,7 +163,7 @@ class Conformance:
         assert sorted(path.name for path in output.parent.iterdir()) == ["job.yaml"]
 
     def test_workers_find_the_digests_of_the_bytes(self, bench, flags, tmp_path):
-        """What a ledger keeps of all input is found by the workers of a cluster, and is the same on each."""
+        """Digests of all input, which a ledger keeps, are found by the workers of a cluster, and the same on each."""
         files = private_source(SimpleNamespace(data=DataConfig(path=bench.split, features="x"))).listed.files
         (tmp_path / "staging").mkdir()
         digests = dict(file_digests._by_workers(files, beam_options(flags), str(tmp_path / "staging" / "run")))
@@ -191,7 +191,7 @@ class Conformance:
 
 
 def transformed(bench: Bench, unit: str, path: pathlib.Path, flags: Sequence[str]) -> list[tuple[str, bytes]]:
-    """What `dapple_dp.beam.KMeans` releases of the rows of the bench."""
+    """Returns what `dapple_dp.beam.KMeans` releases of the rows of the bench."""
     points, clients = lake.mixture(N_ROWS), np.arange(N_ROWS) // CLIENT_ROWS
     batches = [
         pa.record_batch(list(part.T), names=list("abcd")) for part in np.array_split(points, 2 * N_ROWS // CLIENT_ROWS)

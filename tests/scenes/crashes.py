@@ -33,7 +33,7 @@ _CONTEXT.set_forkserver_preload(PRELOADED)
 
 
 class Point(NamedTuple):
-    """Where a process dies: at the `call`-th call of a function (`module:Class.name`), before or after it.
+    """Point at which a process dies: the `call`-th call of a function (`module:Class.name`), before or after it.
 
     A process that dies after the call may go on for `delay` seconds.
     """

@@ -22,7 +22,7 @@ def customers() -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """How a program writes.
+    """Dialect of CSV that a program writes.
 
     Attributes:
       called: the program.

@@ -1,4 +1,4 @@
-"""What the noise stage drew."""
+"""Draws of the noise stage."""
 
 import contextlib
 from collections.abc import Iterator

@@ -105,7 +105,7 @@ class Place:
         return ClientList.from_bytes(content, facts, refusal)
 
     def n_counted(self, index: int) -> int:
-        """How many clients counted in a window that the last client list still knows."""
+        """Returns how many clients counted in a window that the last client list still knows."""
         return len(self.last_list().counted.of(index))
 
     def json(self, index: int, file: str) -> Any:

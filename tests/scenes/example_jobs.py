@@ -68,7 +68,7 @@ def _in_code(text: str) -> Iterator[dict[str, Any]]:
 
 
 def write_public(job: dict[str, Any]) -> None:
-    """What a job reads that is public, in the working folder: public rows and terms, the run before it, columns."""
+    """Writes a job's public files into the working folder: rows and terms, the run before it, columns."""
     if "*" in "".join(job["data"]["features"]):
         pathlib.Path(job["data"]["path"]).mkdir(parents=True)
         pq.write_table(rows_of(job, 1), pathlib.Path(job["data"]["path"]) / "part.parquet")

@@ -39,12 +39,12 @@ class FaultBench:
         return Run(self.folder / "job.yaml", self.folder / f"run-{self._runs}" / "out", flags)
 
     def finish(self, run: "Run") -> dict[str, bytes]:
-        """What a run published that must have succeeded."""
+        """Returns what a run published that must have succeeded."""
         assert run.wait() == 0, run.err
         return lake.released(run.output)
 
     def check(self, run: "Run") -> bool:
-        """Whether a run ended right, by its reference's bytes; if not, it must have left nothing at all."""
+        """Returns whether a run ended right, by its reference's bytes; if not, it must have left nothing at all."""
         if run.wait() == 0:
             assert lake.released(run.output) == self.reference
             return True

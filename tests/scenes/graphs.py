@@ -65,7 +65,7 @@ class World:
         return lake.ready(lake.job(self.path, server, unit, key_uri=self.key, **settings), self.folder / "listings")
 
     def masking(self, *, pairwise: bool = False, noise_by: NoiseBy = NoiseBy.AGGREGATOR) -> Masking:
-        """How a masked job masks."""
+        """Returns how a masked job masks."""
         params = PairwiseParams(0.05, 0.1) if pairwise else None
         return Masking(secret_uri=self.secret, run="run", noise_by=noise_by, pairwise=params)
 
@@ -79,7 +79,7 @@ class World:
         add_fit(root, job, aggregation, str(self.folder / "out"))
 
     def shards(self, root: beam.Pipeline, job: PlannedFit, label: str = "List") -> beam.PCollection:
-        """Where private data come from."""
+        """Returns where private data come from."""
         return root | label >> ListShards(source=job.source, contract=job.contract)
 
 
@@ -92,7 +92,7 @@ def add_fit(
 
 
 def verdict(build: Callable[[beam.Pipeline], object], promise: Promise) -> GraphPrivacy:
-    """What the checker says of a graph."""
+    """Returns what the checker says of a graph."""
     root = beam.Pipeline(options=beam_options([]))
     build(root)
     return check_graph(root, promise)

@@ -1,4 +1,4 @@
-"""Whether plain data keep a JSON Schema, as far as the schemas of jobs use the language."""
+"""Checks plain data against a JSON Schema, as far as the schemas of jobs use the language."""
 
 import json
 import re
@@ -12,7 +12,7 @@ _NOTES |= {"x-runners", "x-tier", "x-tiers"}
 
 
 def plain(text: str) -> Any:
-    """What a job holds, as JSON."""
+    """Returns what a job holds, as JSON."""
     return json.loads(json.dumps(yaml_text.parse(text)))
 
 

@@ -29,7 +29,7 @@ def build(folder: pathlib.Path, **variables: str) -> subprocess.CompletedProcess
 
 
 def built_in(folder: pathlib.Path) -> pathlib.Path:
-    """Where a build into a folder leaves the library."""
+    """Returns where a build into a folder leaves the library."""
     return folder / "dapple_dp" / "transforms" / "numerics" / "kernel" / "_rows.so"
 
 

@@ -47,7 +47,7 @@ KEY = bytes(range(101, 133))
 
 
 class Outcome(NamedTuple):
-    """What the command returned and wrote."""
+    """Result and output of the command."""
 
     code: int
     out: str
@@ -239,7 +239,7 @@ def assert_same(found: Any, expected: Any) -> None:
 
 
 def finished(fit: PlannedFit, block: ClientBlock, key: bytes = KEY) -> FitResult:
-    """What a run of the job on one block returns, without Beam."""
+    """Returns what a run of the job on one block returns, without Beam."""
     return FitResult(chain(fit, block, key).model(), fit.statement, "0" * 64)
 
 
@@ -266,7 +266,7 @@ def _engine(words: Sequence[str], settings: Any) -> tuple[str, ...]:
 
 
 def _needs_no_beam(settings: Any) -> bool:
-    """Whether a fit can run in one process: private, of local files, not under masks and not after another run."""
+    """True for fits that can run in one process: private, of local files, not under masks and not after another run."""
     if not isinstance(settings, dict) or "privacy" not in settings or settings.get("recurring"):
         return False
     return settings.get("trust", "central") == "central" and not _IN_A_STORE.search(json.dumps(settings, default=str))

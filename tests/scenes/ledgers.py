@@ -38,7 +38,7 @@ def new_ledger(folder: pathlib.Path, limit: Limit, dataset: str = "census") -> L
 
 
 def kinds(ledger: Ledger) -> list[str]:
-    """What its entries are, in order."""
+    """Returns what its entries are, in order."""
     return [entry.kind for entry in ledger.entries()]
 
 

@@ -28,7 +28,7 @@ FLAGS = (
 
 
 class Translated(NamedTuple):
-    """What would be sent for one pipeline.
+    """Request that would be sent for one pipeline.
 
     Attributes:
       graph: the translated pipeline.
@@ -54,7 +54,7 @@ class Translated(NamedTuple):
 
     @property
     def n_side_inputs(self) -> int:
-        """Of all steps."""
+        """Number of side inputs of all steps."""
         steps = [each.spec for each in self.graph.components.transforms.values()]
         steps = [each for each in steps if each.urn == common_urns.primitives.PAR_DO.urn]
         return sum(len(beam_runner_api_pb2.ParDoPayload.FromString(each.payload).side_inputs) for each in steps)

@@ -51,7 +51,7 @@ BASE: dict[str, Any] = {
 
 
 def is_of_a_fit(part: Mapping[str, Any]) -> bool:
-    """Whether a block is a private fit, or a part of one: no stream, and no job of another word."""
+    """Returns whether a block is a private fit, or a part of one: no stream, and no job of another word."""
     others = ("stream", "parties", "sweep", "windows", "reports", "model")
     return part.get("algorithm") not in FEDERATED and not any(name in part for name in others)
 

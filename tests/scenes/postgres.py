@@ -72,11 +72,11 @@ class PostgresServer:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def url(self, database: str = "postgres", user: str = "dapple") -> str:
-        """Of a database."""
+        """URL of a database."""
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
     def execute(self, statement: str, database: str = "postgres", user: str = "dapple") -> list[tuple[Any, ...]]:
-        """What a user sees; by default the owner of all databases."""
+        """Returns what a user sees; by default the owner of all databases."""
         import psycopg
 
         with psycopg.connect(self.url(database, user), autocommit=True) as connection:
@@ -133,7 +133,7 @@ def started() -> PostgresServer:
 
 
 def kinds(url: str) -> list[str]:
-    """What the entries of a ledger are, in order."""
+    """Returns what the entries of a ledger are, in order."""
     return [entry.kind for entry in Ledger(url).entries()]
 
 

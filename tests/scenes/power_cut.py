@@ -22,7 +22,7 @@ Tree = dict[str, bytes | None]
 
 
 class Cut(NamedTuple):
-    """What a power cut leaves.
+    """State after a power cut.
 
     Attributes:
       after: the call that had returned.

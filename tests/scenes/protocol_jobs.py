@@ -54,5 +54,5 @@ OF_THEIR_OWN = tuple(each for each in ALONE if protocol_of(each).rounds is not l
 
 
 def settings_of(algorithm: str) -> dict[str, Any]:
-    """Those of an algorithm, itself among them."""
+    """Settings of an algorithm, itself among them."""
     return {"algorithm": str(algorithm)} | dict(JOBS[algorithm])

@@ -156,7 +156,7 @@ def _all_epsilons(folder: pathlib.Path) -> None:
 
 
 def _without_last_round(folder: pathlib.Path) -> None:
-    """As if there had been a round less, with the epsilon that the others spend."""
+    """Removes the last round, with the epsilon that the others spend."""
     edit_json("privacy.json", lambda content: content.update(events=content["events"][:-2]))(folder)
     edit_rows("releases.parquet", lambda rows: rows.__delitem__(slice(-2, None)))(folder)
     refused = lake.run_command("verify", str(_sealed(folder))).err
@@ -223,7 +223,7 @@ def signed(folder: pathlib.Path) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Forgery:
-    """What someone changed in a run.
+    """Change that someone made to a run.
 
     Attributes:
       run: of which.
@@ -345,7 +345,7 @@ def check(*words: str, cwd: pathlib.Path) -> "subprocess.CompletedProcess[str]":
 
 
 def sections(out: str) -> dict[str, list[str]]:
-    """What was said of each folder."""
+    """Returns what was said of each folder."""
     found: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in out.splitlines():

@@ -35,7 +35,7 @@ def stand_in() -> None:
 
 
 def token_bytes(nbytes: int | None = None) -> bytes:
-    """As `secrets.token_bytes`."""
+    """Replaces `secrets.token_bytes`."""
     stream = _stream()
     if stream is None:
         return _token_bytes(nbytes)
@@ -43,7 +43,7 @@ def token_bytes(nbytes: int | None = None) -> bytes:
 
 
 def randbits(k: int) -> int:
-    """As `secrets.randbits`."""
+    """Replaces `secrets.randbits`."""
     stream = _stream()
     return _randbits(k) if stream is None else stream.getrandbits(k)
 

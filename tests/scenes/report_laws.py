@@ -26,7 +26,7 @@ HOSTILE = np.array(
 
 
 def below_exp(ratio: Fraction, epsilon: float) -> bool:
-    """Whether ratio <= exp(epsilon), by 60 digits."""
+    """Returns whether ratio <= exp(epsilon), by 60 digits."""
     with decimal.localcontext(decimal.Context(prec=60)):
         return ratio <= Fraction(decimal.Decimal(epsilon).exp().next_minus())
 
@@ -45,7 +45,7 @@ def law(public: ReportParameters, point: np.ndarray, nonce: int) -> list[Fractio
 
 
 def probability(choice: SubsetChoice, place: int) -> Fraction:
-    """Of a position, by the thresholds alone."""
+    """Probability of a position, by the thresholds alone."""
     if place < choice.near:
         return Fraction(choice.threshold, WORD * choice.near)
     return Fraction(WORD - choice.threshold, WORD * (choice.size - choice.near))

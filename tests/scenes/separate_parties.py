@@ -54,7 +54,7 @@ SENDING = crashes.Point("dapple_dp.transforms.masked.exchange_files:Exchange.sen
 
 
 class End(NamedTuple):
-    """How a party ended: exit code, what it printed last, and the lines of its log."""
+    """End of a party: exit code, what it printed last, and the lines of its log."""
 
     code: int
     summary: dict[str, Any]
@@ -185,7 +185,7 @@ class SeparateParties:
         return path.read_text() if path.exists() else ""
 
     def exit_code(self, name: str, seconds: float = 600.0) -> int | None:
-        """How the process of a party ended; None if it did not."""
+        """Returns how the process of a party ended; None if it did not."""
         self._processes[name].join(seconds)
         return self._processes[name].exitcode
 
@@ -204,7 +204,7 @@ class SeparateParties:
         return {name: self.end(name) for name in self._processes}
 
     def result(self) -> dict[str, bytes]:
-        """What the clients have released."""
+        """Returns what the clients have released."""
         return {name: read_bytes(f"{self.released}/result/{name}") for name in lake.RELEASED_FILES}
 
     def sizes(self) -> list[int]:
@@ -213,7 +213,7 @@ class SeparateParties:
         return [each.size_in_bytes for found in FileSystems.match(patterns) for each in found.metadata_list]
 
     def cpu_seconds(self) -> float:
-        """Of all parties that have ended on their own."""
+        """CPU seconds of all parties that have ended on their own."""
         return sum(float(path.read_text()) for path in self.folder.glob("*/cpu"))
 
     def as_aggregator(self) -> tuple[Exchange, bytes]:
@@ -236,7 +236,7 @@ class SeparateParties:
         return found
 
     def alone(self, clients: Sequence[str]) -> dict[str, bytes]:
-        """What `fit` with masks releases of the rows of some clients, under the noise that the aggregator drew."""
+        """Releases of a masked `fit` of the rows of some clients, under the noise that the aggregator drew."""
         place, draws = pathlib.Path(tempfile.mkdtemp(dir=self.folder)), self.drawn()
         for name in clients:
             for file in (self.folder / name / "rows").iterdir():
@@ -282,7 +282,7 @@ def run_command(words: list[str], point: crashes.Point | None) -> None:
 
 
 def send_garbage(name: str, exchange: str, released: str) -> None:
-    """What a client does that leaves noise in the place of its messages, as soon as a round is open."""
+    """Returns what a client does that leaves noise in the place of its messages, as soon as a round is open."""
     sent, end = set(), time.monotonic() + 600.0
     while time.monotonic() < end and not FileSystems.exists(f"{released}/result/run.json"):
         (found,) = FileSystems.match([f"{exchange}/*/broadcast.json"])

@@ -23,7 +23,7 @@ N_SHARDS = 5
 
 
 class ToyConfig(Section):
-    """What the toy may be asked for."""
+    """Settings of the toy."""
 
     rounds: int
     scale: int = 1

@@ -18,7 +18,7 @@ _TRIES = 6
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Factor:
-    """What a user may choose, and the choices.
+    """Setting that a user may choose, and the choices.
 
     Attributes:
       name: of the factor.
@@ -49,11 +49,11 @@ class Excluded:
         return " ".join(f"{name}={'|'.join(sorted(levels))}" for name, levels in self.cells.items())
 
     def has(self, row: Mapping[str, str]) -> bool:
-        """Whether a row, whole or in part, holds what is excluded."""
+        """Returns whether a row, whole or in part, holds what is excluded."""
         return all(row.get(name) in levels for name, levels in self.cells.items())
 
     def has_but(self, row: Mapping[str, str], factor: str) -> bool:
-        """Whether a row holds what is excluded, but for one factor."""
+        """Returns whether a row holds what is excluded, but for one factor."""
         return all(row.get(name) in levels for name, levels in self.cells.items() if name != factor)
 
 
@@ -86,12 +86,12 @@ class Table:
                 raise ValueError(f"what is excluded must be levels of the table, got {unknown}; correct the rule.")
 
     def is_valid(self, row: Mapping[str, str]) -> bool:
-        """Whether a row, whole or in part, holds nothing that is excluded."""
+        """Returns whether a row, whole or in part, holds nothing that is excluded."""
         return not any(each.has(row) for each in self.excluded)
 
     @functools.cached_property
     def _beside(self) -> Mapping[str, Sequence[Excluded]]:
-        """What a factor is excluded by."""
+        """Returns what a factor is excluded by."""
         return {each.name: [rule for rule in self.excluded if each.name in rule.cells] for each in self.factors}
 
     @functools.cached_property
@@ -104,7 +104,7 @@ class Table:
 
     @functools.cached_property
     def _known(self) -> dict[tuple[str | None, ...], list[str]]:
-        """What `_levels` has found, by the factor and the levels that decide."""
+        """Returns what `_levels` has found, by the factor and the levels that decide."""
         return {}
 
     def _levels(self, factor: Factor, row: Row) -> list[str]:
@@ -116,7 +116,7 @@ class Table:
         return self._known[key]
 
     def _left(self, row: Row) -> dict[str, list[str]]:
-        """By factor that a row lacks: levels that may stand in it."""
+        """Levels that may stand in a row, by factor that it lacks."""
         return {each.name: self._levels(each, row) for each in self.factors if each.name not in row}
 
     def pairs(self) -> Iterator[tuple[Cell, Cell]]:
@@ -186,7 +186,7 @@ class Table:
         return row
 
     def _gain(self, cell: Cell, row: Row, new: Mapping[tuple[Cell, Cell], None]) -> int:
-        """How many new pairs a level makes with those of a row."""
+        """Returns how many new pairs a level makes with those of a row."""
         return sum((cell, other) in new or (other, cell) in new for other in row.items())
 
     def _simplified(self, rows: list[Row]) -> list[Row]:
@@ -248,7 +248,7 @@ class Table:
         return found
 
     def holds(self, rows: Sequence[Row]) -> int:
-        """How many pairs of levels stand in rows."""
+        """Returns how many pairs of levels stand in rows."""
         return len({pair for row in rows for pair in self._pairs_of(row)})
 
     def _pairs_of(self, row: Row) -> Iterator[tuple[Cell, Cell]]:

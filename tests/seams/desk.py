@@ -98,7 +98,7 @@ class RowStory(Desk):
 
     @property
     def lacks(self) -> bool:
-        """Whether the ledger has too little at first."""
+        """Returns whether the ledger has too little at first."""
         return self.row.get("ledger") == "lacking"
 
     def started(self) -> tuple[Run, Outcome]:
@@ -140,7 +140,7 @@ def entries(ledger: str, kind: str) -> list[dict[str, Any]]:
 
 
 def spent(ledger: str, dataset: str) -> Settings:
-    """What a ledger says that a data set has spent."""
+    """Returns what a ledger says that a data set has spent."""
     found = summary(run_command("ledger", "show", "--ledger", ledger))["datasets"][dataset]
     assert isinstance(found, dict)
     return found

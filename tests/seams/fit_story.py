@@ -1,4 +1,4 @@
-"""What a user does with one job of the table of `fit`: plan, fit, verify, ask again, and use what came out."""
+"""Uses of one job of the table of `fit`: plan, fit, verify, ask again, and use of the result."""
 
 import pathlib
 
@@ -70,11 +70,11 @@ class Story(RowStory):
             self.job = changed(self.job, {"recurring.previous": str(self.folder / "before")})
 
     def units(self) -> tuple[str, str]:
-        """How many a plan assumes."""
+        """Returns how many a plan assumes."""
         return ("--rows", str(N_ROWS)) if self.row["unit"] == "record" else ("--clients", str(N_CLIENTS))
 
     def plan(self) -> Outcome:
-        """What it will cost; a list column without public rows does not say how wide it is."""
+        """Returns what it will cost; a list column without public rows does not say how wide it is."""
         words = self.units()
         if self.row["columns"] == "listed" and self.row["server"] == "none":
             words += ("--width", "4")

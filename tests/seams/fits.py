@@ -258,7 +258,7 @@ def _no_numbers(row: Row) -> list[str]:
 
 
 def _algorithm(row: Row) -> Settings:
-    """What an algorithm cannot be without."""
+    """Returns what an algorithm cannot be without."""
     name, low, high = row["algorithm"], *RANGES.get(row["columns"], (-8.0, 8.0))
     no_server = row["server"] == "none"
     domain: Any = [low, high]

@@ -1,4 +1,4 @@
-"""What must hold of every run, computed from its files, its page and what the command said, and from nothing else."""
+"""Invariants of every run, computed from its files, its page and the command's output, and from nothing else."""
 
 import dataclasses
 import hashlib
@@ -72,7 +72,7 @@ class Run:
         return Page.of(self.folder / "report.html")
 
     def stddevs(self) -> dict[str, float]:
-        """By path: the noise of one number of a release, in the unit in which the release is stated."""
+        """Noise of one number of a release by path, in the unit in which the release is stated."""
         return {row["path"]: row["noise_stddev_lattice"] * row["lattice_unit"] for row in self.releases}
 
 
@@ -86,7 +86,7 @@ def check_run(run: Run, asked: Mapping[str, Any], outcome: Outcome, excess: tupl
 
 
 def check_statement(run: Run, asked: Mapping[str, Any], outcome: Outcome) -> None:
-    """What was asked for is what was spent and is said, and everybody counts the same warnings."""
+    """Checks that what was asked for is what was spent and is said, and everybody counts the same warnings."""
     check_warnings(run, outcome)
     said, statement = summary(outcome), run.json("privacy.json")
     for name in ("epsilon", "delta"):
@@ -160,7 +160,7 @@ def check_clusters(run: Run) -> None:
 
 
 def check_centers(run: Run, n_clusters: int) -> None:
-    """As many finite centers as were asked for, as wide as the features that are named."""
+    """Checks that there are as many finite centers as asked for, as wide as the features that are named."""
     rows = pq.read_table(run.folder / "centers.parquet", partitioning=None).to_pylist()
     assert len(rows) == n_clusters
     for row in rows:
@@ -169,7 +169,7 @@ def check_centers(run: Run, n_clusters: int) -> None:
 
 
 def check_page(run: Run, asked: Mapping[str, Any], more_noises: Sequence[float] = ()) -> None:
-    """What the page says of the guarantee is what the files say, as far as its digits go.
+    """Checks that what the page says of the guarantee is what the files say, as far as its digits go.
 
     Args:
       run: whose page it is.
@@ -234,7 +234,7 @@ def check_warnings(run: Run, outcome: Outcome) -> None:
 
 
 def check_plan(planned: Mapping[str, Any], run: Run, within: tuple[float, float]) -> None:
-    """What was planned is what was spent and drawn; `within` is drawn over foretold variance, least and most."""
+    """Checks that the plan was spent and drawn; `within` is drawn over foretold variance, least and most."""
     statement, stddevs = run.json("privacy.json"), run.stddevs()
     assert planned["epsilon"] == statement["epsilon"]
     assert planned["delta"] == statement["delta"]
@@ -284,7 +284,7 @@ def check_centers_on_page(run: Run) -> None:
 
 
 def check_curated(run: Run, job: Mapping[str, Any]) -> None:
-    """What the curator wrote stands word by word in entry, record and page."""
+    """Checks that what the curator wrote stands word by word in entry, record and page."""
     entry, page = json.dumps(run.entry), run.page.text
     for text in [*job.get("deployment", {}).values(), *job.get("justification", {}).values()]:
         assert str(text) in entry or str(text) in page, text
@@ -299,7 +299,7 @@ def check_curated(run: Run, job: Mapping[str, Any]) -> None:
 
 
 def check_left(run: Run, shown: Mapping[str, Any], dataset: str) -> None:
-    """What the page says is left is what the record says, and what the ledger has."""
+    """Checks that what the page says is left is what the record says, and what the ledger has."""
     ledger, left = run.json("run.json")["ledger"], run.page.labels["Budget left"]
     assert left.startswith(f"epsilon {ledger['after']['epsilon']:.4g}, delta {ledger['after']['delta']:.4g} "), left
     state = shown["datasets"][dataset]

@@ -141,12 +141,12 @@ class Models(Place):
 
     @functools.cached_property
     def listed(self) -> pathlib.Path:
-        """Of a list column."""
+        """Model of a list column."""
         return self._model("listed", "x")
 
     @functools.cached_property
     def named(self) -> pathlib.Path:
-        """Of four columns."""
+        """Model of four columns."""
         return self._model("named", list(places.NAMES))
 
     def _model(self, name: str, features: str | list[str]) -> pathlib.Path:

@@ -8,7 +8,7 @@ import re
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What stands on a page.
+    """Content of a page.
 
     Attributes:
       text: all words, in order, one space between.

@@ -1,4 +1,4 @@
-"""What three holders, a collector and an aggregator do with a row of their table, beside one process that plays all."""
+"""A federation of three holders, a collector and an aggregator by a row of their table, beside one process as all."""
 
 import json
 import pathlib
@@ -29,7 +29,7 @@ class PartyStory:
         self.parties = Parties(row, folder, self.about)
 
     def _about(self) -> Settings:
-        """What the aggregator charges, or how much it adds up for at most."""
+        """Returns what the aggregator charges, or how much it adds up for at most."""
         kind = self.row["ledger"]
         if kind in ("charged", "lacking"):
             limit = 0.01 if kind == "lacking" else 50.0

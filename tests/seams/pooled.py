@@ -144,7 +144,7 @@ class PooledStory(RowStory):
 
 
 def count(row: Row) -> int:
-    """How many rows of a lake count."""
+    """Returns how many rows of a lake count."""
     parts = {"hive": N_CLIENTS // 3 * CLIENT_ROWS, "disjoint": N_CLIENTS // 3 * CLIENT_ROWS}
     invalid = row["storage"] == "invalid" and row["columns"] != "one_hot"
     return parts.get(row["storage"], N_ROWS - invalid * len(range(0, N_ROWS, 7)))

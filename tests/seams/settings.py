@@ -39,5 +39,5 @@ def unknown_settings(job: str, factors: Sequence[Factor], unvaried: Mapping[str,
 
 
 def _is_part(path: str, known: str) -> bool:
-    """Whether a setting is in a known section, or a section that one class has no settings in."""
+    """Returns whether a setting is in a known section, or a section that one class has no settings in."""
     return path == known or path.startswith(f"{known}.") or known.startswith(f"{path}.")

@@ -1,4 +1,4 @@
-"""What a user does with one row of the table of `stream`: plan, windows in two calls, verify, page, and labels."""
+"""Uses of one row of the table of `stream`: plan, windows in two calls, verify, page, and labels."""
 
 import json
 import math
@@ -107,7 +107,7 @@ class StreamStory:
         assert not (self.desk.folder / "spring" / self.dates[0]).exists()
 
     def plan(self) -> Outcome:
-        """What the epoch will cost."""
+        """Returns what the epoch will cost."""
         units = ("--rows", str(DAY_ROWS)) if self.row["unit"] == "record" else ("--clients", str(DAY_CLIENTS))
         width = ("--width", "4") if self.row["columns"] == "listed" else ()
         return self.desk.run("plan", self.until(2), *units, *width, name="plan")

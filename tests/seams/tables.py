@@ -23,10 +23,10 @@ from tests.seams.topics import Topics, TopicStory
 
 
 class RowTold(Protocol):
-    """What a row is for."""
+    """Purpose of a row."""
 
     def tell(self) -> None:
-        """What a user does with it, which ends well."""
+        """Returns what a user does with it, which ends well."""
 
     def be_refused(self, refusal: str) -> None:
         """A row that holds what is excluded is refused in a sentence."""

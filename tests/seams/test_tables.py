@@ -30,7 +30,7 @@ Placed = Callable[[str], Place]
 
 @pytest.fixture(scope="session")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Placed]:
-    """Where the rows of a table are; keys are those of runs, as users have them."""
+    """Returns where the rows of a table are; keys are those of runs, as users have them."""
     places: dict[str, Place] = {}
 
     def of(name: str) -> Place:

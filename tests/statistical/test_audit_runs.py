@@ -49,7 +49,7 @@ def neighbors(unit):
 
 
 def run(fit, pair, side, key):
-    """What one run on one of the neighbors releases, and what either of them adds up to in the rounds of that run."""
+    """Runs on one of the neighbors: its releases, and the sums of either of them in the rounds of that run."""
     *before, last = loop.simulate(fit.initial, fit.rounds, [pair[side]], key).states
     rounds = list(zip(fit.rounds, before, strict=True))
     sums = [np.concatenate([measure(each, block, state.broadcast()) for each, state in rounds]) for block in pair]

@@ -86,7 +86,7 @@ def test_sizes_that_are_taken_for_exact_give_false_names(title, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.5, 0.05, 0.9, 0.0])
 def test_a_share_is_larger_than_the_largest_as_rarely_as_is_said(share):
-    """Of two clusters and 100,000 draws, 100 for each are expected; more than 150 or less than 60 have odds of 1e-4."""
+    """Two clusters and 100,000 draws: 100 for each are expected; more than 150 or less than 60 have odds of 1e-4."""
     rng, sizes = np.random.default_rng(0), np.array([share, 1.0 - share]) * 1000.0
     drawn = sizes + rng.normal(0.0, 20.0, (100_000, 2))
     above = sum(share > names.largest_shares(each, 20.0)[0] for each in drawn)

@@ -1,4 +1,4 @@
-"""What the aggregator sees is uniform on Z_2^64, and messages that are not would be distinguished. Keys are fixed."""
+"""Messages are uniform on Z_2^64 for the aggregator; others would be distinguished. Keys are fixed."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def ks_p_value(words):
 
 
 def looks_uniform(words, accept=ACCEPT):
-    """Whether no test of uniform words rejects these; those that are new in every run need a smaller `accept`."""
+    """True if no test of uniform words rejects these; those that are new in every run need a smaller `accept`."""
     p_values = [byte_p_value(words), ks_p_value(words), *place_p_values(words)]
     return min(p_values) > accept / len(p_values)
 

@@ -50,7 +50,7 @@ def check(mechanisms, epsilon, delta):
 
 
 def mechanisms_of(plan):
-    """What a plan composes."""
+    """Returns what a plan composes."""
 
     def law(release):
         if release.spec.mechanism is Mechanism.DISCRETE_LAPLACE:

@@ -1,4 +1,4 @@
-"""What noise decides holds for other bytes than those that tests draw on every submission."""
+"""Results that noise decides hold for other bytes than those that tests draw on every submission."""
 
 import os
 import pathlib

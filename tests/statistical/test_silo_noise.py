@@ -25,7 +25,7 @@ def _stream(*label):
 
 
 def _noise(n_steps, multiplier, clipping_norm):
-    """What steps without rows do to the model, in units of the summed gradient."""
+    """Returns what steps without rows do to the model, in units of the summed gradient."""
     sgd = Sgd(
         schedule=Schedule(n_steps, 0.1, 20.0),
         learning_rate=0.5,

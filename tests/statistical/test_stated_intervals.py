@@ -22,7 +22,7 @@ NOMINAL = 0.9545
 
 
 def tally(kind):
-    """Of sizes and centers, how many of how many intervals hold their truths, by all runs."""
+    """Counts intervals of sizes and centers that hold their truths, and all, by all runs."""
     found = {"sizes": [0, 0], "centers": [0, 0]}
     for seed in range(RUNS):
         for claim, (hits, made) in kind(seed).items():
@@ -33,7 +33,7 @@ def tally(kind):
 
 
 def likely(hits, made):
-    """Whether this many hits of this many are likely by the law."""
+    """Returns whether this many hits of this many are likely by the law."""
     return scipy.stats.binomtest(hits, made, NOMINAL).pvalue > ODDS
 
 
@@ -51,7 +51,7 @@ def test_intervals_hold_what_they_say(name):
 
 @pytest.mark.parametrize("stddevs", [1.4, 3.0])
 def test_intervals_of_another_noise_are_detected(stddevs):
-    """As if the noise were stated too small, or too large."""
+    """The noise is stated too small, or too large."""
     found = tally(functools.partial(coverage_kinds.of_windows, stddevs=stddevs))
     assert not likely(*found["centers"]), found
 

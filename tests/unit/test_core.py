@@ -1,4 +1,4 @@
-"""What must be right for epsilon can be read alone: the core imports nothing but itself, and needs no Beam."""
+"""The code that decides epsilon can be read alone: the core imports nothing but itself, and needs no Beam."""
 
 import ast
 import pathlib

@@ -47,7 +47,7 @@ def test_the_readme_is_short():
 
 
 def test_the_attributes_of_the_api_page_are_those_of_a_fitted_model(generated):
-    """What docstrings name is what `fit` sets; the build of the site compares its page with the docstrings."""
+    """Docstrings name what `fit` sets; the build of the site compares its page with the docstrings."""
     rows = pa.table(dict(zip("ab", np.random.default_rng(0).random((2, 200)), strict=True)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)

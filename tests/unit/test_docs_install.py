@@ -1,4 +1,4 @@
-"""How Dapple is installed: one page says it, and whatever else says it says the same.
+"""Instructions for installation: one page has them, and all others agree with it.
 
 On the day Dapple is on an index, `docs/start/install.md` changes, and these tests name every other place.
 """

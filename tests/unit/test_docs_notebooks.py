@@ -1,4 +1,4 @@
-"""What a notebook says of its commands is asserted where they run: the site is not built on another outcome."""
+"""Statements of a notebook on its commands are asserted where they run: the site isn't built on another outcome."""
 
 import ast
 import re
@@ -59,7 +59,7 @@ def unheld(text):
 
 
 def refusals(text):
-    """Of each cell that is introduced as a refusal: its code."""
+    """Code of each cell that is introduced as a refusal."""
     return [code for before, code in CELL.findall(text) if "refuse" in before and before.endswith(":")]
 
 

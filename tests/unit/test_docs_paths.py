@@ -1,4 +1,4 @@
-"""What the pages name is there: paths, modules and what is in them, and where links lead."""
+"""Names on the pages exist: paths, modules and what is in them, and targets of links."""
 
 import ast
 import functools
@@ -41,18 +41,18 @@ def project_files() -> tuple[pathlib.PurePosixPath, ...]:
 
 
 def is_there(path: str) -> bool:
-    """Whether a path exists; a part in capitals stands for any name."""
+    """Returns whether a path exists; a part in capitals stands for any name."""
     return any(ROOT.glob(_PLACEHOLDER.sub("*", path)))
 
 
 def is_a_file(name: str) -> bool:
-    """Whether some Python file has this name, or this path at its end."""
+    """Returns whether some Python file has this name, or this path at its end."""
     pattern = _PLACEHOLDER.sub("*", name)
     return any(path.match(pattern) for path in project_files())
 
 
 def members(tree: ast.Module | ast.ClassDef) -> dict[str, ast.stmt]:
-    """What a module or class defines or imports by name, at its top level or for type checkers."""
+    """Returns what a module or class defines or imports by name, at its top level or for type checkers."""
     found: dict[str, ast.stmt] = {}
     inside = [each for node in tree.body if isinstance(node, ast.If) for each in node.body]
     for node in [*tree.body, *inside]:
@@ -67,7 +67,7 @@ def members(tree: ast.Module | ast.ClassDef) -> dict[str, ast.stmt]:
 
 
 def defines(path: pathlib.Path, names: list[str]) -> bool:
-    """Whether a file holds a name, or a class with it."""
+    """Returns whether a file holds a name, or a class with it."""
     scope: ast.AST = ast.parse(path.read_text())
     for name in names:
         inside = members(scope) if isinstance(scope, ast.Module | ast.ClassDef) else {}
@@ -78,7 +78,7 @@ def defines(path: pathlib.Path, names: list[str]) -> bool:
 
 
 def resolves(dotted: str) -> bool:
-    """Whether a dotted name is a folder, a module, or something in a module; nothing is imported."""
+    """Returns whether a dotted name is a folder, a module, or something in a module; nothing is imported."""
     parts = _PLACEHOLDER.sub("*", dotted).split(".")
     if any(path.is_dir() for path in ROOT.glob("/".join(parts))):
         return True

@@ -33,7 +33,7 @@ def test_a_word_of_newcomers_has_its_page(word, page):
 
 @pytest.mark.parametrize(("word", "page"), searched.WORDS.items())
 def test_a_page_that_is_found_holds_the_word(word, page):
-    """Where the index leads, the reader finds the word; and the page is marked, once."""
+    """The reader finds the word on the page that the index leads to; and the page is marked, once."""
     text = (ROOT / "docs" / f"{page}.md").read_text()
     assert word in text.lower()
     assert searched.marked(page, text).count("```{index}") == 1

@@ -1,4 +1,4 @@
-"""What a page shows for a shell can be pasted there: it parses, and commands take every word of it."""
+"""Blocks for a shell can be pasted there: they parse, and commands take every word of them."""
 
 import importlib.util
 import pathlib
@@ -52,7 +52,7 @@ def refusal(words):
 
 
 def _parse(name, rest, asks):
-    """As the command does, as if all extras were there; a job that is asked for help needs no flags."""
+    """Parses like the command, as if all extras were there; a job that is asked for help needs no flags."""
     if name in WORDS:
         if rest or not asks:
             options.parse_job(name, [re.sub("[a-z0-9]+://", "", word) for word in rest], WORDS[name].flags)
@@ -71,7 +71,7 @@ def _parse(name, rest, asks):
 
 
 def _refused_program(words):
-    """Of another program: it is one that is known, and a module of ours knows its flags."""
+    """Refuses another program unless it is one that is known, and a module of ours knows its flags."""
     if words[0] == "python" and words[1] == "-m":
         found = importlib.util.find_spec(words[2])
         if found is None:

@@ -1,4 +1,4 @@
-"""What the page on topics says of sizes and figures is what the code plans and what the results hold."""
+"""Sizes and figures on the page on topics are those of the code's plans and of the results."""
 
 import pathlib
 import re

@@ -94,7 +94,7 @@ def module_of(path: pathlib.Path) -> str:
 
 
 def place_of(module: str) -> pathlib.Path:
-    """Where a module or package is, without the ending of a file."""
+    """Returns where a module or package is, without the ending of a file."""
     inside = module.removeprefix("dapple_dp.")
     return ROOT.joinpath(*(inside if inside.partition(".")[0] in HOUSE else module).split("."))
 
@@ -172,7 +172,7 @@ def edges_between(words: set[str], others: set[str]) -> set[tuple[str, str]]:
 
 
 def word_of(room: str) -> str:
-    """What a room is called on every floor; "" for the floor itself."""
+    """Returns what a room is called on every floor; "" for the floor itself."""
     return room.removeprefix(f"{floor_of(room)}").strip(".").partition(".")[0]
 
 

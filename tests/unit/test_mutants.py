@@ -63,7 +63,7 @@ def test_largest():
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
-    """Of all mutants of a small module, by their names."""
+    """Outcomes of all mutants of a small module, by their names."""
     folder = tmp_path_factory.mktemp("planted")
     (folder / "planted_bounds.py").write_text(BOUNDED)
     (folder / "test_planted_bounds.py").write_text(TESTS)
@@ -235,7 +235,7 @@ def test_a_test_that_fails_on_its_own_is_not_believed(tmp_path: pathlib.Path) ->
 
 
 def test_a_change_that_nothing_can_import_is_noticed(tmp_path: pathlib.Path) -> None:
-    """By a conftest, too, before any hook is called."""
+    """A conftest notices it, too, before any hook is called."""
     text = "SIZES = dict([(1, 2)])\nOTHERS = max(3, 4)\nassert OTHERS == 4\n"
     (tmp_path / "planted_import.py").write_text(text)
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
@@ -258,7 +258,7 @@ def test_known_results_are_not_tried_again(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_single_test_of_a_file_may_be_asked_alone(tmp_path: pathlib.Path) -> None:
-    """By its own record: the other one fails, and is not run."""
+    """Its own record shows it: the other one fails, and is not run."""
     text = "def half(value):\n    return value / 2\n"
     (tmp_path / "planted_single.py").write_text(text)
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")

@@ -132,7 +132,7 @@ class Entries(ast.NodeTransformer):
         self.names = set(names)
 
     def is_gone(self, node: ast.AST) -> bool:
-        """Whether anything in an entry or a statement names what is gone."""
+        """Returns whether anything in an entry or a statement names what is gone."""
         return any(
             (isinstance(each, ast.Name) and each.id in self.names)
             or (isinstance(each, ast.Attribute) and each.attr in self.names)

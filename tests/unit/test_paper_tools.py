@@ -1,4 +1,4 @@
-"""What the papers' figures are made with: files of publishers, scores, rates of EM."""
+"""Tools behind the papers' figures: files of publishers, scores, rates of EM."""
 
 import gzip
 import hashlib

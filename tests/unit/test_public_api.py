@@ -1,4 +1,4 @@
-"""What others may rely on is what the register says."""
+"""The public interface is that of the register."""
 
 import copy
 import json

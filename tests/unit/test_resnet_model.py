@@ -65,7 +65,7 @@ def _direction():
 
 
 def _slope(parameters, row, label):
-    """Of the loss along a direction, by differences."""
+    """Slope of the loss along a direction, by differences."""
     image = MODEL.images(row)
 
     def loss(at):

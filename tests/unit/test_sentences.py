@@ -1,4 +1,4 @@
-"""What labels, pages and documentation claim is listed, each sentence with what holds it.
+"""Claims of labels, pages and documentation are listed, each sentence with what holds it.
 
 `python -m tests.scenes.sentences` renews the list after a change; a sentence that is new there is `unclassified` until
 somebody says in `tests/data/sentences.tsv` which test holds it where its assumption fails, or which record makes it.

@@ -77,7 +77,7 @@ def test_small_trees_find_centers():
 
 
 def test_the_price_is_messages():
-    """As benchmarks/papers/coverage.md says."""
+    """The page benchmarks/papers/coverage.md says so."""
     assert protocol.plan_sums(10**6, 16, 4, 1.0, 1e-6).messages_per_client == 560
     assert protocol.plan_sums(10**6, 64, 100, 1.0, 1e-6).messages_per_client == 51_712
 

@@ -35,7 +35,7 @@ def imports_of(tree):
 
 @functools.cache
 def imports_in(module):
-    """Of a module of this repository; others import nothing that is of interest."""
+    """Imports of a module of this repository; others import nothing that is of interest."""
     path = ROOT / f"{module.replace('.', '/')}.py"
     return imports_of(ast.parse(path.read_text())) if path.exists() else {}
 
@@ -51,7 +51,7 @@ def followed(name):
 
 
 class StandIns:
-    """What a file replaces; `*` stands for what a variable says."""
+    """Objects that a file replaces; `*` stands for what a variable says."""
 
     def __init__(self, text):
         self._tree = ast.parse(text)
@@ -136,7 +136,7 @@ def replaced():
 
 
 def table():
-    """By kind: what is replaced, why, and by which files."""
+    """Replaced objects by kind: why, and by which files."""
     rows = {kind: ROW.findall(text) for kind, text in SECTION.findall(TABLE.read_text())}
     return {kind: {name: (why, set(files.split(", "))) for name, why, files in found} for kind, found in rows.items()}
 

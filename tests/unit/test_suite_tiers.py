@@ -16,7 +16,7 @@ ON_ALL_CORES = ["-n", "auto", "--dist", "loadfile", "-rs"]
 
 
 def words(folder, *asked, **variables):
-    """What the script hands to Python, in a copy whose environment is there and whose Python prints its words."""
+    """Arguments that the script gives to Python, in a copy whose environment is there and whose Python prints them."""
     python = folder / ".venv" / "bin" / "python"
     if not python.exists():
         python.parent.mkdir(parents=True)

@@ -51,7 +51,7 @@ def test_messages_give_the_releases_of_the_same_rows_in_folders(place, topic):
 
 
 def test_offsets_that_did_not_move_are_shown_to_the_operator_alone(place, topic, tmp_path):
-    """Of the third day: its window is released, and nothing that is exported differs."""
+    """The window of the third day is released, and nothing that is exported differs."""
     outcome = place.stream("silent", topic, "--metrics", str(tmp_path / "m.prom"), expected_rows=200)
     assert outcome.code == 67, outcome.err
     assert place.released("silent") == place.released("folders")
@@ -228,7 +228,7 @@ def test_topics_in_which_messages_move_each_other_are_refused(place, broker, set
 
 
 def test_messages_that_the_broker_has_dropped_are_missed(place, topic):
-    """Of a window that a release adds up; nothing is drawn, and the sentence has no numbers of messages."""
+    """A release adds up their window; nothing is drawn, and the sentence has no numbers of messages."""
     assert place.stream("forgets", topic, until=DATES[1]).code == 0
     topic.forget(0, 50)
     outcome = place.stream("forgets", topic)

@@ -232,7 +232,7 @@ def test_blocks_that_are_full_are_given_on_and_hold_every_row_once(unit, monkeyp
 
 @pytest.mark.parametrize("unit", ["record", "client"])
 def test_no_rows_give_a_model_too(unit, key, tmp_path):
-    """Whether there is one would reveal whether there is a row."""
+    """A missing model would reveal that there is no row."""
     more = {"unit": unit} | ({"client_rows": 5} if unit == "client" else {})
     found = model_of([], KMeans(3, key_uri=key, **BOUNDED, **more), tmp_path)
     assert found.cluster_centers_.shape == (3, 2)
@@ -475,7 +475,7 @@ def test_two_steps_of_one_transform_have_keys_of_their_own(tmp_path):
 
 
 def test_a_graph_that_nobody_has_translated_draws_nothing(tmp_path):
-    """As by a runner that takes a pipeline as it is, and would draw the same in each run."""
+    """A runner that takes a pipeline as it is would draw the same in each run."""
     pipeline = built(elements(POINTS), KMeans(3, **BOUNDED), tmp_path)
     for _, function in held_keys(pipeline):
         with pytest.raises(ConfigError, match="translates the graph, must be a readable file"):

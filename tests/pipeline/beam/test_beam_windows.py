@@ -87,7 +87,7 @@ def models_of(source, folder, key, flags=()):
 
 
 def job_of_window(points, start, monkeypatch):
-    """What a job on the rows of a window releases, under the window's key."""
+    """Returns what a job on the rows of a window releases, under the window's key."""
     drawing = keys.window_key(lake.KEY, start * SECOND, (start + 60) * SECOND)
     monkeypatch.setattr("dapple_dp.pipelines.run.run_keys.memory_key", lambda: loop.RunKey(drawing))
     return DPKMeans(3, **FIT, domain=(-1, 1)).fit(pa.table(dict(zip(NAMES, points.T, strict=True))))

@@ -41,7 +41,7 @@ def run_job(settings: dict, folder: pathlib.Path, *flags: str) -> Outcome:
 
 
 def expected(settings: dict, folder: pathlib.Path, key: bytes = KEY) -> FederatedState:
-    """What the loop without Beam makes of the job."""
+    """Returns what the loop without Beam makes of the job."""
     config = rejection.check_config(ClusteredFLConfig, settings)
     folder.mkdir(exist_ok=True)
     return federation.looped(plan_federation(config, beam_options([]), str(folder)).federation, key)

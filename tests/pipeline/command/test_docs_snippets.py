@@ -26,7 +26,7 @@ def blocks(*languages):
 
 
 def loaders(part):
-    """What reads a block: every job for which it is meant."""
+    """Returns what reads a block: every job for which it is meant."""
     text = yaml.safe_dump(part)
     if pages.is_of_a_fit(part):
         return [(load_config, yaml.safe_dump(pages.completed(part)))]
@@ -60,7 +60,7 @@ PAGES_OF_JOBS = [*(ROOT / "docs" / "jobs").glob("*.md"), ROOT / "docs" / "start"
 
 @pytest.mark.parametrize("page", PAGES_OF_JOBS, ids=lambda page: page.name)
 def test_a_command_takes_the_job_above_it(page):
-    """What a reader copies runs: the settings above a command are those of its job, and whole."""
+    """Settings above a command are those of its job, and whole, so they run when a reader copies them."""
     job, n_commands = "", 0
     for language, text in FENCE.findall(page.read_text()):
         if language == "yaml":

@@ -1,4 +1,4 @@
-"""What a stranger pastes from the README, the front page of the site and the first steps does what these pages say."""
+"""Lines pasted from the README, the front page of the site and the first steps do what these pages say."""
 
 import ast
 import os
@@ -37,7 +37,7 @@ def lines_of_the_command(page: pathlib.Path) -> list[list[str]]:
 
 
 def pasted(code: str, folder: pathlib.Path) -> subprocess.CompletedProcess:
-    """What a Python of its own says to some lines; a warning of any library would be seen."""
+    """Returns what a Python of its own says to some lines; a warning of any library would be seen."""
     words = [sys.executable, "-c", code]
     variables = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(words, cwd=folder, env=variables, capture_output=True, text=True, check=False)
@@ -50,7 +50,7 @@ def numbers(text: str) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
-    """What the lines of the README print, and nothing else is said."""
+    """Returns what the lines of the README print, and nothing else is said."""
     [code] = blocks(README, "python")
     done = pasted(code, tmp_path_factory.mktemp("anywhere"))
     assert (done.returncode, done.stderr) == (0, "")

@@ -107,7 +107,7 @@ def by_airflow(world, monkeypatch):
 
 
 def by_script(world, monkeypatch):
-    """What cron and Airflow's DAG start."""
+    """Returns what cron and Airflow's DAG start."""
     return of(_partition(world, "script", lambda words: subprocess.run(words, check=True)))
 
 
@@ -144,7 +144,7 @@ WAYS = (
 
 @pytest.fixture(scope="module")
 def centers(world):
-    """By the command."""
+    """Returns the centers of a run by the command."""
     with pytest.MonkeyPatch.context() as patch, one_key_draws(world.key):
         return by_command(world, patch)
 

@@ -50,7 +50,7 @@ class Place:
         self.server = lake.write_server(folder / "server.parquet")
 
     def words(self, output: str, chunk: int | None, run: str = "r", **settings) -> list[str]:
-        """Of a `fit` to a folder of this name."""
+        """Arguments of a `fit` to a folder of this name."""
         settings = dict(settings)
         job = lake.job(self.path, self.server, settings.pop("unit", "record"), **settings)
         if chunk is not None:

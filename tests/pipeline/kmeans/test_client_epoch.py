@@ -161,7 +161,7 @@ def test_a_client_list_that_is_not_the_last_one_is_refused(copied, attack):
 
 
 def other_list(copied, tmp_path_factory):
-    """That of another ledger's epoch: same names, calendar and contract, and other clients."""
+    """Client list of another ledger's epoch: same names, calendar and contract, and other clients."""
     other = Place(tmp_path_factory.mktemp("other"), start=False)
     shutil.copytree(copied.folder / "start", other.folder / "start")
     other.write(DATES[0], range(27, 200))
@@ -205,7 +205,7 @@ def test_the_commit_of_a_window_names_its_client_list(copied):
 
 
 def test_a_window_whose_commit_names_no_client_list_has_no_next_one(copied, monkeypatch):
-    """As of a ledger whose epoch began before client lists were known by content."""
+    """Ledgers are like that if the epoch began before client lists were known by content."""
     with monkeypatch.context() as patched:
         commit = Ledger.commit
         patched.setattr(
@@ -248,7 +248,7 @@ def config_of(place, **stream):
 
 
 def with_client_list(tables, rule):
-    """Of every window the rows of clients that count, by the words of the client list; tables are (clients, rows)."""
+    """Rows of every window of clients that count, by the client list; tables are (clients, rows)."""
     counted, found = Counted.nobody(), []
     for window, (clients, points) in enumerate(tables):
         digests = np.array([b"%032x" % each for each in clients], dtype="S32")

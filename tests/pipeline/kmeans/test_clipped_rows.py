@@ -49,7 +49,7 @@ def told(folder, columns, epsilon=2.0, clients=None, **settings):
 
 
 def outcomes_of(folder, table, **settings):
-    """What the page says of each check of a run without Beam."""
+    """Returns what the page says of each check of a run without Beam."""
     data = {"path": lake.write_files(folder / "rows", [table]), "features": table.column_names}
     privacy = {"unit": "record", "epsilon": 8.0, "delta": 1e-6}
     job = {"experimental": True, "algorithm": "dp_lloyd", "data": data, "privacy": privacy} | settings
@@ -59,7 +59,7 @@ def outcomes_of(folder, table, **settings):
 
 
 def of_bounds(found, level="warning"):
-    """Those that compare centers with bounds, or with each other's columns."""
+    """Checks that compare centers with bounds, or with each other's columns."""
     starts = "an end of the range", "differ almost alone", "as long as the clipping norm", "Almost all rows are clipped"
     return [text for each, text in found if each == level and any(start in text for start in starts)]
 

@@ -132,7 +132,7 @@ def test_an_empty_window_is_released_like_any_other(place):
 
 
 def test_centers_follow_from_all_windows(place):
-    """What one row moves a release by in rows is small against 600, so centers are near the three means."""
+    """A row's effect on a release is small against 600 rows, so centers are near the three means."""
     centers = pq.read_table(place.folder / "january" / DATES[4] / "centers.parquet").column("center").to_pylist()
     for mean in lake.MEANS:
         assert min(np.linalg.norm(np.array(center) - mean) for center in centers) < 1.0

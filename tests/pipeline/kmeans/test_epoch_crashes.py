@@ -74,7 +74,7 @@ def copy_of(place, unit, folder):
 
 @pytest.fixture(scope="module")
 def expected(begun_places, tmp_path_factory):
-    """What a window releases that nobody kills, by unit and by what it draws."""
+    """Returns what a window releases that nobody kills, by unit and by what it draws."""
     found = {}
     for unit, key in (("record", FIRST), ("record", SECOND), ("client", FIRST), ("client", SECOND)):
         place = copy_of(begun_places[unit], unit, tmp_path_factory.mktemp("whole"))

@@ -143,7 +143,7 @@ def test_a_column_with_nan_is_named_and_not_quoted(rows, where):
     ("rows", "column"), [(pa.table({"income": BROKEN}), "'income'"), (np.column_stack([ROWS, BROKEN]), "2")]
 )
 def test_who_has_nan_is_told_how_to_keep_such_rows(rows, column):
-    """By the parameter, in a fit; it fills no infinity, and a scaler has none."""
+    """The message names the parameter, in a fit; it fills no infinity, and a scaler has none."""
     with pytest.raises(InputError, match=re.escape(f"missing={{{column}: NUMBER}}")):
         model().fit(rows)
     infinite = np.where(np.isnan(BROKEN), np.inf, BROKEN)

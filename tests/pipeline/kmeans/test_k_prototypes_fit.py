@@ -116,7 +116,7 @@ def test_the_command_releases_verifies_plans_and_assigns_by_codes(place, tmp_pat
 
 
 def test_the_page_says_how_frequent_modes_are_and_which_codes_noise_may_hide(place, tmp_path):
-    """Of two teams of the same size neither is called the mode alone."""
+    """Neither of two teams of the same size is called the mode alone."""
     job = place.job()
     job["data"]["features"] = ["age", "sex", "ward", "team"]
     job["k_prototypes"]["domain"] = {"age": [0, 100]}
@@ -185,7 +185,7 @@ ODD = ["a,b", 'q"uote', "nul\0", "Kranken", "\u041aranken", " a,b", "\u00e9", "e
 
 
 def noisy_means(folder):
-    """Of a fit: for people, shares of codes in their places."""
+    """Returns the noisy means of a fit: for people, shares of codes in their places."""
     return np.array(json.loads(pq.read_schema(folder / "centers.parquet").metadata[b"noisy_means"]))
 
 

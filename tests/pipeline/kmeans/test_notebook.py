@@ -1,4 +1,4 @@
-"""What a notebook shows of a fit: report, guarantee, plan, clusters and progress, from the record of the release."""
+"""Displays of a fit in a notebook: report, guarantee, plan, clusters and progress, from the record of the release."""
 
 import dataclasses
 import html
@@ -84,7 +84,7 @@ def test_a_fit_shows_its_report_its_guarantee_and_its_clusters(kind, tmp_path):
 
 
 def _shown(model, path):
-    """What everything shows; the page must be the one in the frame."""
+    """Returns what everything shows; the page must be the one in the frame."""
     report = model.report()
     report.save(path)
     page, frame = path.read_text(), report._repr_html_()

@@ -20,7 +20,7 @@ SIZED = {"feddp": "sizes", "lloyd": "counts", "client": "counts"}
 
 
 class Files:
-    """What a finished run has left."""
+    """Files of a finished run."""
 
     def __init__(self, folder, name):
         path = lake.write_lake(folder / "lake", lake.mixture(900), np.arange(900) // 10)

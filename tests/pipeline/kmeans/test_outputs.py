@@ -1,4 +1,4 @@
-"""What a run that succeeds prints and leaves behind."""
+"""Output and files of a run that succeeds."""
 
 import hashlib
 import json
@@ -46,7 +46,7 @@ def done(tmp_path_factory):
 
 
 def shown_warnings(folder):
-    """How many warnings a reader of the page sees."""
+    """Returns how many warnings a reader of the page sees."""
     return (folder / "report.html").read_text().count("<strong>Warning</strong>")
 
 
@@ -247,7 +247,7 @@ def test_invalid_rows_can_be_dropped(keyed, tmp_path):
 
 @pytest.mark.slow
 def test_the_process_returns_code_and_sentence(done, tmp_path):
-    """As a process of its own: nothing else on stderr, not even while modules are imported."""
+    """A process of its own writes nothing else to stderr, not even while modules are imported."""
     points = lake.mixture(60)
     points[7, 1] = np.inf
     settings = done.settings | {"data": {"path": lake.write_lake(tmp_path / "lake", points), "features": "x"}}

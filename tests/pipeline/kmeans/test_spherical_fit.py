@@ -213,7 +213,7 @@ def test_a_vocabulary_among_the_private_files_is_refused(place, tmp_path):
 
 
 def test_a_run_is_not_gone_on_with_under_another_vocabulary(place, tmp_path):
-    """Of as many terms: the plan is the same, and the same noise would be drawn for other counts."""
+    """The plan is the same for as many terms, and the same noise would be drawn for other counts."""
     vocabulary = tmp_path / "vocabulary.txt"
     vocabulary.write_text("cat\ndog\nbird\n")
     job = place.job(ledger=str(tmp_path / "ledger.sqlite"))

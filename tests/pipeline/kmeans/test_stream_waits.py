@@ -86,7 +86,7 @@ def test_nothing_is_released_before_the_time_to_settle(place, monkeypatch):
 
 
 def test_a_clock_that_jumps_while_the_job_waits_releases_nothing_more(place, monkeypatch):
-    """What was released stays, and with the clock set right the next call goes on."""
+    """Releases stay, and with the clock set right the next call continues."""
     clock = Clock("2026-01-01T20:00")
     clock.at = {6: lambda: setattr(clock, "time", datetime.datetime(2027, 6, 1, tzinfo=datetime.UTC))}
     monkeypatch.setattr(brokers, "CATCH_UP", ())

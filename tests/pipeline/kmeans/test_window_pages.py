@@ -30,7 +30,7 @@ def place(request, tmp_path_factory):
 
 
 def words_of(page):
-    """What a reader reads, tables and captions, without pictures."""
+    """Returns what a reader reads, tables and captions, without pictures."""
     text = re.sub(r"<style>.*?</style>|<svg.*?</svg>", " ", page.read_text(), flags=re.DOTALL)
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text))
 

@@ -42,7 +42,7 @@ def copied(ledger, other):
 
 
 def takes(ledger, run):
-    """Whether a charge is taken."""
+    """Returns whether a charge is taken."""
     try:
         ledger.reserve(run, charge(0.5), {})
     except LedgerRefusedError:

@@ -264,7 +264,7 @@ def test_two_writers_of_narrow_rights_never_spend_the_same_budget(ledger, narrow
 
 
 def _error(ask):
-    """What a call raises."""
+    """Returns what a call raises."""
     try:
         return ask()
     except DappleError as error:
@@ -367,7 +367,7 @@ class _Cut:
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("again", [False, True])
 def test_a_commit_of_unknown_outcome_is_looked_up(ledger, when, again):
-    """Whether the server had committed or not, the run is charged once, and its caller gets the right name."""
+    """The run is charged once, committed by the server or not, and its caller gets the right name."""
     ledger.reserve("a", charge(0.5), {})
     connect, cuts = psycopg.connect, [when, when, None]
 

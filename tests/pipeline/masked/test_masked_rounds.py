@@ -147,7 +147,7 @@ class Hall:
 
 
 def lloyd_changes(method, n_public):
-    """What makes a job one of DP-Lloyd."""
+    """Returns what makes a job one of DP-Lloyd."""
     clipping = {} if method == "feddp_init" else {"clipping": {"client_rows": CLIENT_ROWS}}
     section = {"domain": [-2.0, 7.0]} | LLOYD[method]
     algorithm = "dp_medians" if method == "medians" else "dp_lloyd"
@@ -210,7 +210,7 @@ def test_the_unmasked_sum_is_the_plain_sum_of_those_present(hall, kind, dropouts
 
 
 def check_sums(planned, model, witness, present):
-    """What was released, less its noise, is the plain sum of those present; the aggregator has seen another."""
+    """Checks that the release, less its noise, is the plain sum of those present; the aggregator has seen another."""
     state = planned.initial
     draws = {path: (total, drawn) for path, total, drawn in witness.draws}
     for each, releases in zip(planned.rounds, rounds_of(model.releases, planned), strict=True):

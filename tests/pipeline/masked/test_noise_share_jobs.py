@@ -79,7 +79,7 @@ class SplitParties(Parties):
 
 @contextlib.contextmanager
 def recorded_shares(into):
-    """What senders draw, by path and name; a process that draws again must draw the same."""
+    """Returns what senders draw, by path and name; a process that draws again must draw the same."""
     real = noise_shares.draw_share
 
     def draw(key, sender, plan, statistic, counted):

@@ -86,7 +86,7 @@ class Parties(ExchangingParties):
         return self.clients_job("upload", holder, "--client", f"holder-{holder}")
 
     def shares(self, index):
-        """What was handed out in a round, as the party that unmasks reads it."""
+        """Returns what was handed out in a round, as the party that unmasks reads it."""
         plan = Exchange(self.exchange).plan()
         own, path = private_key(SECRETS[0], plan.nonce, SHARES), plan.rounds[index].path
         files = sorted(pathlib.Path(self.released, f"{index:02d}_shares").glob("*.sealed"))

@@ -216,7 +216,7 @@ def test_a_refusal_of_another_run_stops_nobody(parties):
 
 
 def test_settings_that_others_have_changed_name_no_keys(parties):
-    """What is among the releases is believed only if plan.json, which the collector has signed, has its digest."""
+    """Files among the releases are believed only if plan.json, which the collector has signed, has their digest."""
     assert called(parties, COLLECTOR).code == 6
     path = pathlib.Path(parties.released) / "settings.json"
     content = json.loads(path.read_text())

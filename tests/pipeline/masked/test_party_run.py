@@ -45,7 +45,7 @@ def files_of(*places):
 
 
 def done(parties, ends):
-    """That everybody has ended with the result; what the aggregator says of those who were left out."""
+    """Checks that everybody has ended with the result; returns what the aggregator says of those who were left out."""
     for name, end in ends.items():
         assert end.code == 0, (name, end.log)
         assert name == AGGREGATOR or end.summary["output"] == f"{parties.released}/result", end

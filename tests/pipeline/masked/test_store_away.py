@@ -22,7 +22,7 @@ OPERATIONS = ("exists", "open", "create", "_list", "delete", "rename", "metadata
 
 
 def unreachable(*_):
-    """What Beam makes of a server that nobody can connect to."""
+    """Returns what Beam makes of a server that nobody can connect to."""
     try:
         raise botocore.exceptions.EndpointConnectionError(endpoint_url="http://away")
     except botocore.exceptions.BotoCoreError as error:

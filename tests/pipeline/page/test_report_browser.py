@@ -64,7 +64,7 @@ CONTRASTS = """
 
 
 class Case(NamedTuple):
-    """What a page must have: ids of its sections, and at least this many pictures and texts."""
+    """Requirements of a page: ids of its sections, and at least this many pictures and texts."""
 
     sections: list[str]
     pictures: int

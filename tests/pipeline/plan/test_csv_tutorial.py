@@ -62,7 +62,7 @@ def asked_on_a_terminal(command, place):
 
 
 def filled_in_by_hand(command, place):
-    """Where nobody is asked, the answers go where the job says FILL IN; a constant goes from both places."""
+    """Returns where nobody is asked, the answers go where the job says FILL IN; a constant goes from both places."""
     assert json.loads(shell(command, place).splitlines()[-1])["complete"] is False
     text = (place / "job.yaml").read_text()
     for name, typed in ANSWERS:

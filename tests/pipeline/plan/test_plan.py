@@ -98,7 +98,7 @@ def test_bounds_that_are_found_by_public_starts_are_known_before(place):
     ],
 )
 def test_noise_is_that_which_is_drawn_and_multipliers_those_that_are_counted(place, masked, variance):
-    """Of so many rows that noise moves centers and finds no other clusters: then more of it costs more."""
+    """There are so many rows that noise moves centers and finds no other clusters: then more of it costs more."""
     aggregator = summary(place, job(place, trust="masked"), "--rows", "3000")
     found = summary(place, job(place, trust="masked", masked=masked), "--rows", "3000")
     slack = 1e-3  # Sums of shares are not quite of the law, which is paid from epsilon.

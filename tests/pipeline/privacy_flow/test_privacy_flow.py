@@ -107,7 +107,7 @@ def checked(monkeypatch):
 
 
 def verdict_on(checked, outcome):
-    """Those of the job itself, before which rows may be staged."""
+    """Verdicts on the job itself, before which rows may be staged."""
     assert outcome.code == 0, outcome.err
     *staging, own = checked
     assert all(each == (TRUSTED_ZONE, GraphPrivacy()) for each in staging)

@@ -38,7 +38,7 @@ class Leaks:
 
     @property
     def told(self):
-        """Those of four bytes and more that are not zero; bytes of rounder numbers are in any pickle."""
+        """Numbers of four bytes and more that are not zero; bytes of rounder numbers are in any pickle."""
         return [each for each in self.numbers if sum(map(bool, each.to_bytes(8, "little"))) >= 4]
 
     @property

@@ -263,7 +263,7 @@ def test_a_window_that_was_copied_does_not_stand_for_another(arriving, finished)
 
 
 def test_parameters_in_the_folder_of_a_window_are_those_of_all(arriving):
-    """As an encode leaves them; without its manifest nothing else would show it."""
+    """An encode leaves them there; without its manifest nothing else would show it."""
     own = arriving / "inbox" / f"dt={DATES[0]}" / "parameters.json"
     own.write_text(parameters(privacy__epsilon=2.0).to_json())
     outcome = decode(arriving, "models")

@@ -323,7 +323,7 @@ def test_windows_of_one_pane_pass_whatever_they_were_before(trigger):
 
 @pytest.mark.parametrize("windows", [SlidingWindows(60, 10), SlidingWindows(60, 59)])
 def test_windows_that_overlap_are_refused_where_a_batch_is_the_guarantee(windows):
-    """What two of them release separates the reports of ten seconds from the rest."""
+    """Two of them would separate the reports of ten seconds from the rest."""
     shuffled = parameters(reports={"mode": "shuffle", "min_batch": 1000}, **SHUFFLED)
     batches = beam.Pipeline() | beam.Create([]) | beam.WindowInto(windows)
     with pytest.raises(ConfigError, match=r"^windows of shuffled reports must not overlap"):

@@ -89,7 +89,7 @@ def replayed(request):
 
 
 def share_nothing(left, right):
-    """Whether two noises have no coordinate in common; of 10**6 coordinates of stddev > 2**18 one would."""
+    """Returns whether two noises have no coordinate in common; of 10**6 coordinates of stddev > 2**18 one would."""
     return not np.equal(left[: len(right)], right[: len(left)]).any()
 
 

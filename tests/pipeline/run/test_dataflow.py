@@ -82,7 +82,7 @@ def desk(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sent(desk):
-    """What is sent for each pipeline."""
+    """Returns what is sent for each pipeline."""
     return [each for group in desk.sent.values() for each in group]
 
 

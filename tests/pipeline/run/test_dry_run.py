@@ -87,7 +87,7 @@ def test_a_charged_fit_is_not_charged(desk, left, flags):
 
 
 def test_the_ledger_is_not_asked(desk, left):
-    """Whether there is room is what `dapple plan` says."""
+    """Free budget is the subject of `dapple plan`."""
     settings = with_ledger(desk, FITS["record"](desk)) | {"ledger": str(desk.folder / "none.sqlite")}
     assert left("fit", settings, DRY).code == 0
 
@@ -134,7 +134,7 @@ class TriedFirst(Desk):
 
 @pytest.mark.slow
 def test_every_job_leaves_nothing(tmp_path):
-    """Those of several parts, which follow from what is written meanwhile, are refused."""
+    """Jobs of several parts, which follow from what is written meanwhile, are refused."""
     (tmp_path / "desk").mkdir()
     desk = TriedFirst(tmp_path / "desk")
     with lake.written_keys_draw():

@@ -1,4 +1,4 @@
-"""How many warnings a run has: page, log and last line of every job say the same number."""
+"""The number of warnings of a run: page, log and last line of every job say the same."""
 
 import json
 import pathlib

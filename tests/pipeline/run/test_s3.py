@@ -68,7 +68,7 @@ class Place:
 
 
 def published(prefix):
-    """What a fit has released on the store."""
+    """Returns what a fit has released on the store."""
     return {name: object_store.raw(f"{prefix}/{name}") for name in RELEASED_FILES}
 
 

@@ -40,7 +40,7 @@ def goes_away(store, method, part):
 
 
 def waited(store, began):
-    """Whether the store was away as long as it should be, and asked all the while, but not all the time."""
+    """Returns whether the store was away as long as it should be, and asked all the while, but not all the time."""
     return bool(began) and time.monotonic() - began[0] >= AWAY and 5 < store.refused < 1000
 
 

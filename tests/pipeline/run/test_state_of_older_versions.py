@@ -103,7 +103,7 @@ def test_unfinished_rounds_are_refused_and_left_to_the_version_that_began_them(s
 
 
 def test_a_ledger_goes_on(state):
-    """What ended is complete, what never drew goes on, what is unfinished is charged, and the limit holds."""
+    """Ended runs are complete, runs that never drew continue, unfinished ones are charged, and the limit holds."""
     assert summary(lake.run_command("ledger", "verify", "--ledger", "ledger.sqlite", "--outputs", "whole"))
     runs = summary(lake.run_command("ledger", "show", "--ledger", "ledger.sqlite"))["runs"]
     assert {name: run["state"] for name, run in runs.items()} == {
@@ -154,7 +154,7 @@ def test_a_masked_exchange_goes_on_to_its_result(state):
 
 
 def test_outputs_are_read(state):
-    """By jobs that use a model, as the start of a fit, and in Python."""
+    """Jobs that use a model, fits that start from one, and Python read them."""
     data = {"path": str(state / "rows"), "features": ["a", "b"]}
     (state / "use.yaml").write_text(json.dumps({"data": data, "model": "whole"}))
     for job in ("assign", "evaluate"):

@@ -237,7 +237,7 @@ def test_a_party_that_comes_to_other_bits_now_sends_nothing(half_sent, upgrade, 
 
 
 def test_an_exchange_goes_on_under_other_versions(half_sent, upgrade):
-    """What was sent under the old ones is asked for again and summed under the new ones."""
+    """Messages that were sent under the old ones are asked for again and summed under the new ones."""
     upgrade()
     before = sent(half_sent)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""What cannot be used stops the command: exit code 2, one sentence, nothing written, no value shown."""
+"""Unusable input stops the command: exit code 2, one sentence, nothing written, no value shown."""
 
 import os
 import pathlib

@@ -47,7 +47,7 @@ def usual(place):
 
 
 def fitted(place, name):
-    """What is released of a file, and the labels of its rows in their order."""
+    """Returns what is released of a file, and the labels of its rows in their order."""
     job = place / f"{name}-fit.yaml"
     job.write_text(f"{job_of(place, name)}key_uri: {place / 'key'}\nmodel: {place / f'{name}-fit'}\n")
     fit = place / f"{name}-fit-only.yaml"

@@ -53,7 +53,7 @@ def assert_full(model, n_clusters=3, n_features=4):
 
 
 def gaps(centers, means):
-    """How far each mean is from the nearest center, shape (len(means),)."""
+    """Returns how far each mean is from the nearest center, shape (len(means),)."""
     return np.linalg.norm(means[:, None, :] - centers[None, :, :], axis=2).min(axis=1)
 
 

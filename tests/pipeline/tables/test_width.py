@@ -23,7 +23,7 @@ def job(data, key, **settings):
 
 
 def list_row_groups(fit):
-    """What workers do first."""
+    """Returns what workers do first."""
     return [shard for each in fit.source.listed.files for shard in read._list_row_groups(each, fit.contract)]
 
 

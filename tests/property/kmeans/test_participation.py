@@ -1,4 +1,4 @@
-"""Who counts in the windows of an epoch, and how far one client moves all releases together."""
+"""Clients that count in the windows of an epoch, and how far one client moves all releases together."""
 
 import itertools
 
@@ -30,7 +30,7 @@ def presences(clients=8):
 
 
 def counted_windows(present, rule):
-    """By the words of the contract, client by client."""
+    """Returns the windows in which each client counts, by the words of the contract."""
     found = {}
     for window, clients in enumerate(present):
         for client in set(clients):
@@ -54,7 +54,7 @@ def test_a_client_list_counts_by_the_words_of_the_contract(present, contract):
 
 @hypothesis.given(present=presences(), contract=contracts, gone=st.integers(0, 7))
 def test_a_client_counts_by_its_own_history(present, contract, gone):
-    """Whether another client is there changes nothing."""
+    """Other clients change nothing."""
     rule = rule_of(contract)
     without = [[each for each in clients if each != gone] for clients in present]
     rolls = []

@@ -53,7 +53,7 @@ def l2_squared(vector: np.ndarray) -> int:
 
 
 def moved(statistic, points: np.ndarray, at: int) -> np.ndarray:
-    """How far removing row `at` moves a record-level statistic."""
+    """Returns how far removing row `at` moves a record-level statistic."""
     return statistic(ClientBlock(points)) - statistic(ClientBlock(np.delete(points, at, axis=0)))
 
 
@@ -82,7 +82,7 @@ def test_record_sums_and_counts(points, frame, assigner, kind, at):
 
 
 def client_change(statistic, points: np.ndarray, cut: int) -> np.ndarray:
-    """How far one client (the rows from `cut` on) moves a client-level statistic beside another client."""
+    """Returns how far one client (the rows from `cut` on) moves a client-level statistic beside another client."""
     cut = cut % len(points)
     offsets = [0, cut, len(points)] if cut else [0, len(points)]
     both = ClientBlock(points, np.array(offsets, dtype=np.int64))

@@ -138,7 +138,7 @@ def test_a_term_that_all_rows_have_counts_as_clusters_do(block, k):
 
 
 def test_cells_equal_a_loop_over_rows_in_fractions():
-    """Of clients a cell, and all cells of a term, are within one lattice unit for each of them."""
+    """A cell of clients, and all cells of a term, are within one lattice unit for each of them."""
     rng = np.random.default_rng(0)
     points = np.hstack([rng.normal(size=(400, D)), rng.integers(-1, V, (400, MOST))])
     offsets = np.concatenate([np.arange(0, 351, 7), [357, 400]])
@@ -160,7 +160,7 @@ def test_cells_equal_a_loop_over_rows_in_fractions():
 
 
 def test_large_clients_are_counted_whole(monkeypatch):
-    """Whether or not their rows fit into one part."""
+    """They are, also if their rows don't fit into one part."""
     rng = np.random.default_rng(0)
     points = np.hstack([rng.normal(size=(5000, D)), rng.integers(-1, V, (5000, MOST))])
     block, given_limits = ClientBlock(points, np.array([0, 5000])), CellLimits(V, MOST)

@@ -1,4 +1,4 @@
-"""What the accountant claims bounds what exact composition and another accountant find."""
+"""Bounds of the accountant are above those of exact composition and of another accountant."""
 
 import math
 

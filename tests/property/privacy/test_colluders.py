@@ -1,4 +1,4 @@
-"""How many of the senders may collude is one number: the account, the thresholds and the quorum count alike."""
+"""The number of senders that may collude is one: the account, the thresholds and the quorum count alike."""
 
 import itertools
 
@@ -15,7 +15,7 @@ CLIENTS = range(3, 101)
 
 
 def colluding(corrupt, n):
-    """What the account takes off: senders whose shares of the noise count for nothing."""
+    """Returns what the account takes off: senders whose shares of the noise count for nothing."""
     return n - ShareLaw(threshold=1, corrupt=corrupt, dropout=0.0).counted(n)
 
 
@@ -28,7 +28,7 @@ def graph_or_none(n, corrupt, dropout=0.0):
 
 
 def check(n, corrupt, found):
-    """As many shares as may be among a client's colluding neighbors do not give a secret back."""
+    """A client's colluding neighbors, as many as there may be, can't give a secret back."""
     if found is not None:
         tail = stats.hypergeom(n - 1, colluding(corrupt, n), found.n_neighbors).sf(found.threshold - 1)
         assert n * tail <= 2.0**-SECURITY_BITS

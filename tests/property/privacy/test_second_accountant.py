@@ -48,7 +48,7 @@ def place(tmp_path_factory):
 
 
 class Tally:
-    """What both accountants say of plans, one after the other."""
+    """Results of both accountants for plans, one after the other."""
 
     def __init__(self):
         self.plans, self.releases, self.same, self.chords, self.bins = 0, 0, 0.0, 0.0, 0.0

@@ -90,7 +90,7 @@ def values(rows, given_params, clients):
 
 
 def norms(one, other):
-    """How many counts differ, and by how much at most."""
+    """Returns how many counts differ, and by how much at most."""
     moved = [abs(one[key] - other[key]) for key in {*one, *other} if one[key] != other[key]]
     return len(moved), max(moved, default=0)
 

@@ -210,7 +210,7 @@ def test_relative_sums_of_wide_rows(width, where):
 
 
 def partitions(width: int) -> dict[str, object]:
-    """What sorts rows into bins."""
+    """Returns what sorts rows into bins."""
     basis = np.linalg.qr(np.random.default_rng(5).normal(size=(width, min(width, 6))))[0]
     projection = Projection.from_basis(basis)
     dims = basis.shape[1]

@@ -321,7 +321,7 @@ def test_data_sets_of_two_numbers(ways, unit):
 
 @pytest.mark.parametrize("d", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_every_row(ways, d):
-    """What a row adds is the same beside all others, in any order."""
+    """A row adds the same beside all others, in any order."""
     largest = Largest()
     for case in cases(ways, "rows", d):
         rows = rows_of(case, d, 2 if case.terms else 9)
@@ -335,7 +335,7 @@ def test_every_row(ways, d):
 
 @pytest.mark.parametrize("d", [1, 2])
 def test_every_client_of_two_rows(ways, d):
-    """What a client adds is the same beside all others, and beside some of them in another order."""
+    """A client adds the same beside all others, and beside some of them in another order."""
     largest, kept = Largest(), [vars(getattr(ways, each))["_KEPT"] for each in Small._fields]
     rows = rows_of(Case("", len, ()), d, 8)
     rows = rows[(rows**2).sum(axis=1) <= UNITS**2]
@@ -343,7 +343,7 @@ def test_every_client_of_two_rows(ways, d):
     pairs = np.stack([rows[first], rows[second]], axis=1)
 
     def added(case, clients):
-        """What single rows add, then what clients of two rows add."""
+        """Returns what single rows add, then what clients of two rows add."""
         for each in kept:
             each.clear()
         offsets = np.concatenate([np.arange(len(rows)), len(rows) + np.arange(0, 2 * len(clients) + 1, 2)])

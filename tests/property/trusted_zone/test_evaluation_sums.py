@@ -1,4 +1,4 @@
-"""What an evaluation adds up does not depend on how rows are split, ordered or grouped."""
+"""Sums of an evaluation don't depend on how rows are split, ordered or grouped."""
 
 import numpy as np
 from hypothesis import given, settings

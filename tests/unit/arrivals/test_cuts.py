@@ -1,4 +1,4 @@
-"""Where windows are cut, without a broker: records join, are written once, and do not depend on when one asks."""
+"""Cuts of windows, without a broker: records join, are written once, and don't depend on when one asks."""
 
 import dataclasses
 import pathlib

@@ -53,7 +53,7 @@ def _loss(shape, parameters, features, label):
 
 
 def _gradient(shape, parameters, features, label):
-    """By central differences."""
+    """Gradient by central differences."""
     steps = np.eye(len(parameters)) * 1e-5
     losses = [[_loss(shape, parameters + sign * step, features, label) for step in steps] for sign in (1.0, -1.0)]
     return (np.array(losses[0]) - losses[1]) / 2e-5

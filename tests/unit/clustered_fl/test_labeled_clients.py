@@ -1,4 +1,4 @@
-"""Who takes part, where their rows are, and that rows are those of the client."""
+"""Clients that take part, the places of their rows, and that rows are those of the client."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""What clients answer to offers, who takes one, and what answers cost."""
+"""Answers of clients to offers, who takes one, and their cost."""
 
 import dataclasses
 

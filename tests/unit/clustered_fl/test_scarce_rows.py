@@ -1,4 +1,4 @@
-"""How R-DPCFL begins is decided by public numbers, and the simulation has the law of the updates it stands for."""
+"""Public numbers decide how R-DPCFL begins, and the simulation has the law of the updates it stands for."""
 
 import dataclasses
 

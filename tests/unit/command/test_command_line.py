@@ -1,4 +1,4 @@
-"""What the command answers at once: pages, version, completion, refusals, near matches, interruptions."""
+"""Immediate answers of the command: pages, version, completion, refusals, near matches, interruptions."""
 
 import json
 import os
@@ -209,7 +209,7 @@ def program(tmp_path_factory):
 
 
 def complete(program, *words):
-    """What bash offers for the last of some words, and what it is asked to look for itself."""
+    """Returns what bash offers for the last of some words, and what it is asked to look for itself."""
     line = (
         f'complete() {{ :; }}\ncompopt() {{ echo "$2"; }}\n{command.completion_script("bash")}\n'
         f"COMP_WORDS=({' '.join(words)})\nCOMP_CWORD={len(words) - 1}\n_dapple_completion {program}\n"
@@ -240,7 +240,7 @@ def complete(program, *words):
     ],
 )
 def test_bash_completes(program, words, offered):
-    """By `default` bash itself looks for files."""
+    """Bash itself looks for files by `default`."""
     assert set(complete(program, *words)) == offered
 
 
@@ -294,7 +294,7 @@ def test_an_interruption_is_reported_as_one_whatever_libraries_make_of_it(capsys
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_that_was_switched_off_stays_so(capsys, monkeypatch, number):
-    """As by nohup, and by a shell for what it runs in the background."""
+    """Signals are switched off by nohup, and by a shell for what it runs in the background."""
 
     def job():
         os.kill(os.getpid(), number)

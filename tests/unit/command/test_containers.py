@@ -76,7 +76,7 @@ def faults(text):
 
 
 def user(known, name):
-    """Who a stage runs as at its end; None for the user of its base image."""
+    """Returns who a stage runs as at its end; None for the user of its base image."""
     while name in known:
         name, steps = known[name]
         users = [rest.partition(":")[0] for word, rest in steps if word == "USER"]
@@ -150,7 +150,7 @@ def wanted(path):
 
 
 def test_the_image_for_dataflow_is_a_harness_of_beam(dockerfile):
-    """What Beam starts there has the versions of the launcher: Beam and Python of its image, packages of the extra."""
+    """The image has the versions of the launcher: Beam and Python of its base, packages of the extra."""
     known = stages(dockerfile)
     _, steps = known["dataflow"]
     assert ("ENTRYPOINT", '["/opt/apache/beam/boot"]') in steps
@@ -305,7 +305,7 @@ def users_of_data(pod):
 
 
 def test_only_driver_and_workers_see_the_data_and_as_one_user(compose, manifests, dockerfile):
-    """Where the key is; a key has mode 0600."""
+    """The key is there, with mode 0600."""
     found = {name: users_of_data(pod) for name, pod in pods(manifests).items() if users_of_data(pod)}
     assert found == {name: {10001} for name in ("taskmanager", *DRIVERS)}
     services = {name for name, each in compose["services"].items() if "volumes" in each}

@@ -34,7 +34,7 @@ def compose():
 
 
 def given(words):
-    """What the flags of a party are, if the command takes them."""
+    """Returns what the flags of a party are, if the command takes them."""
     assert words[:2] == ["masked", "party"]
     params, rest = flags.read(overview().commands["masked"].commands["party"].commands[RUN], words[2:])
     assert rest == []

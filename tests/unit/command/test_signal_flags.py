@@ -1,4 +1,4 @@
-"""What a command reports besides its log: where it is asked to, in which form, and what is refused."""
+"""Reports of a command besides its log: destinations, forms and refusals."""
 
 import http.server
 import json

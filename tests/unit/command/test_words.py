@@ -1,4 +1,4 @@
-"""What the command knows of a job before it imports it is what the job says of itself."""
+"""The command knows the same of a job before it imports it as the job says of itself."""
 
 import importlib
 import json

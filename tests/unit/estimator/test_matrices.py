@@ -1,4 +1,4 @@
-"""What is given as rows: numbers become a matrix, and everything else a sentence that says what to do."""
+"""Conversion of rows: numbers become a matrix, and everything else a sentence that says what to do."""
 
 import datetime
 import decimal

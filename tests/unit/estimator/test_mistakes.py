@@ -1,4 +1,4 @@
-"""What new users try: each is refused in a sentence that says what to do instead."""
+"""Mistakes of new users: each is refused in a sentence that says what to do instead."""
 
 import numpy as np
 import pytest

@@ -308,7 +308,7 @@ def test_pages_of_a_large_object_are_looked_at_by_the_request_that_reads_them(st
 
 
 def test_few_bytes_of_a_large_object_that_would_fill_the_memory_are_refused(store, monkeypatch):
-    """Whether one value repeats, which batches bound, or pages are large themselves."""
+    """One value repeats, which batches bound, or pages are large themselves."""
     monkeypatch.setattr(amazon, "_END_BYTES", 64)
     monkeypatch.setattr(shard_rows, "_TEXT_BYTES", 1 << 20)
     monkeypatch.setattr(shard_rows, "_MOST_TEXT_BYTES", 1 << 24)
@@ -383,7 +383,7 @@ ODD = ["odd//x", "odd/./a", "odd/b/../c", "odd/folder/", "/odd/decoy", "odd/", "
 
 @pytest.mark.parametrize("others", [[], ODD, *([each] for each in ODD)], ids=lambda others: " ".join(others) or "none")
 def test_objects_of_others_with_odd_names_are_no_files_and_end_no_listing(store, others):
-    """As the marks of folders, and names that the library of stores does not take or would change."""
+    """Marks of folders, and names that the library of stores doesn't take or would change."""
     client = object_store.client()
     for each in object_store.names():
         client.delete_object(Bucket=object_store.BUCKET, Key=each)

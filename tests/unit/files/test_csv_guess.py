@@ -1,4 +1,4 @@
-"""What `init` recognizes of CSV files, what it leaves to a person, and which columns are numbers."""
+"""Features of CSV files that `init` recognizes, that it leaves to a person, and which columns are numbers."""
 
 import io
 

@@ -23,7 +23,7 @@ WRITERS = {
 
 
 def left(tmp_path, work):
-    """What a power cut leaves that comes right after some work."""
+    """Returns what a power cut leaves that comes right after some work."""
     disk = Disk(tmp_path)
     with disk.recording():
         work()

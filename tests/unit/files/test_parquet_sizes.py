@@ -1,4 +1,4 @@
-"""What a Parquet file takes is known from its pages before anything is unpacked, whatever its footer says."""
+"""The size of a Parquet file is known from its pages before anything is unpacked, whatever its footer says."""
 
 import dataclasses
 import io

@@ -30,7 +30,7 @@ def test_the_paths_that_beam_takes_for_local_are_local(path):
 
 
 def test_an_error_of_a_store_is_one_of_a_file():
-    """What reads files catches errors of files, and knows no others."""
+    """Readers of files catch errors of files, and know no others."""
     assert issubclass(BeamIOError, OSError)
 
 

@@ -151,7 +151,7 @@ ALLOWED = {
 
 
 def _aliases(tree: ast.AST) -> dict[str, str]:
-    """What imported names stand for."""
+    """Returns what imported names stand for."""
     found = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -171,7 +171,7 @@ def _dotted(node: ast.AST) -> str:
 
 
 def _opener(node: ast.AST, aliases: dict[str, str], own: set[str]) -> str:
-    """What a reference opens or parses a file with; empty if it does not."""
+    """Returns what a reference opens or parses a file with; empty if it does not."""
     if isinstance(node, ast.Attribute) and node.attr in METHODS and _dotted(node.value) not in aliases:
         return f".{node.attr}"
     dotted = _dotted(node)

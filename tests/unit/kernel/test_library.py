@@ -91,7 +91,7 @@ def test_other_rows_are_refused(compiled, rows):
 
 
 def test_a_library_of_other_sources_is_not_used(tmp_path):
-    """As after an update of the checkout: it may take other arguments."""
+    """After an update of the checkout it may take other arguments."""
     with needed("compiler"):
         kernels.compiled()
     kernels.build(tmp_path)

@@ -1,4 +1,4 @@
-"""What a report computes of centers, on cases worked out by hand."""
+"""Numbers that a report computes of centers, on cases worked out by hand."""
 
 import numpy as np
 import pytest

@@ -125,7 +125,7 @@ POINTS = lake.mixture(30_000)
 
 @functools.cache
 def states_of(unit):
-    """Of a run on all points, worked out once; nobody changes them."""
+    """States of a run on all points, worked out once; nobody changes them."""
     offsets = np.arange(0, 30_001, 10) if unit == "client" else None
     return exact(config(unit, privacy__epsilon=8.0), POINTS, offsets)
 

@@ -29,7 +29,7 @@ def test_a_center_at_an_end_is_noticed_unless_noise_is_too_large(center, noise, 
 
 
 def test_noise_makes_a_center_longer_by_what_is_taken_off():
-    """Of 100 coordinates with noise .02 each, noise alone has length .2: a center of length 1 is one of .98."""
+    """Noise .02 in each of 100 coordinates alone has length .2: a center of length 1 is one of .98."""
     offset = np.full((1, 100), 0.1)
     (judged,), (there,) = at_sphere(offset, 1.0, np.array([0.0]))
     assert (judged, there) == (True, True)

@@ -78,7 +78,7 @@ def run(config, points, noise=TINY, offsets=None, seed=0):
 
 
 def state_before(config):
-    """Of the first round."""
+    """State before the first round."""
     return server.initial_state(config, np.zeros((0, WIDTH)), WIDTH)
 
 

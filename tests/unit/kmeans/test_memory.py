@@ -1,4 +1,4 @@
-"""What runs remember together: cases by hand, and the law of the noise."""
+"""Memory of runs: cases by hand, and the law of the noise."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""What a run believes of the manifest of the run that it follows."""
+"""Checks of the manifest of the run that another one follows."""
 
 import pytest
 

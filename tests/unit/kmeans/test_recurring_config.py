@@ -1,4 +1,4 @@
-"""What a job that follows an earlier run may ask for."""
+"""Settings of a job that follows an earlier run."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a job leaves to its server data: the space of the start, the shares and the Lloyd rounds."""
+"""Choices by server data: the space of the start, the shares and the Lloyd rounds."""
 
 import math
 

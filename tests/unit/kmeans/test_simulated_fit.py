@@ -1,4 +1,4 @@
-"""What a fit would cost, simulated on public rows with the noise of its plan."""
+"""The cost of a fit, simulated on public rows with the noise of its plan."""
 
 import numpy as np
 import pytest
@@ -83,7 +83,7 @@ def test_cost_by_hand():
 
 
 def test_stand_in_rows_have_one_category_in_each_column():
-    """As real rows have: a plan would else simulate rows that no table gives."""
+    """Real rows have one; a plan would else simulate rows that no table gives."""
     codes = {name: {"kind": "one_hot", "vocabulary": listed, "weight": 0.5} for name, listed in CODES.items()}
     columns = {"path": "lake", "features": ["age", "sex", "lab", "ward"]}
     job = lake.job("lake", None, algorithm="dp_lloyd", dp_lloyd={"domain": [-1, 1]})

@@ -131,7 +131,7 @@ def test_the_only_cluster_has_no_name():
 
 @pytest.mark.parametrize(("unit", "found"), [("record", ("cats", "dogs")), ("client", ())])
 def test_what_rounding_of_shares_explains_is_no_name(unit, found):
-    """Of a billion clients some thousand are no more than what the lattice leaves out."""
+    """Some thousand of a billion clients are no more than what the lattice leaves out."""
     privacy = JOB["privacy"] | {"unit": unit}
     job = config(privacy=privacy, names={"column": "t", "words": ["cats", "dogs"]}, justification={"privacy.unit": "a"})
     half = 250_000_000 * lattice.SUM_UNITS

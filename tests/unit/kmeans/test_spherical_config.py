@@ -1,4 +1,4 @@
-"""What a job of algorithm spherical refuses, in one sentence."""
+"""Refusals of a job of algorithm spherical, in one sentence."""
 
 import pytest
 

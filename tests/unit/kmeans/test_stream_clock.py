@@ -1,4 +1,4 @@
-"""How many windows a stream releases at once, by what the clock says and what a person has confirmed."""
+"""The number of windows that a stream releases at once, by the clock and what a person has confirmed."""
 
 import datetime
 import io

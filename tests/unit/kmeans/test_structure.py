@@ -1,4 +1,4 @@
-"""What distinguishes clusters from one cloud, names from noise, and halves of a cluster from clusters; by hand."""
+"""Tests that tell clusters from one cloud, names from noise, and halves of a cluster from clusters; by hand."""
 
 import numpy as np
 import pytest

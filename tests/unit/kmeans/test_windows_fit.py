@@ -1,4 +1,4 @@
-"""What a job of algorithm windows holds, what it refuses, and how a stream writes it."""
+"""Settings and refusals of a job of algorithm windows, and how a stream writes it."""
 
 import pytest
 

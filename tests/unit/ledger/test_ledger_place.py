@@ -1,4 +1,4 @@
-"""Where a ledger is: what is a server, and which URLs are refused without a word of what they hold."""
+"""Places of a ledger: files and servers, and URLs that are refused without a word of what they hold."""
 
 import pytest
 

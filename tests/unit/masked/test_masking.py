@@ -166,7 +166,7 @@ HOLDS = {
 
 @pytest.mark.parametrize("noise_by", HOLDS)
 def test_who_adds_the_noise_decides_against_whom_the_promise_holds(noise_by):
-    """Who knows the noise of all can take it off a release, and who knows a part of it cannot."""
+    """Parties that know the noise of all can take it off a release; those that know a part of it can't."""
     rows = {row["parties"]: row["holds"] for row in coalitions(MaskedConfig(secret_uri="secret", noise_by=noise_by))}
     assert HOLDS[noise_by].items() <= rows.items()
 

@@ -41,7 +41,7 @@ def step(kind, masking, element, *sides):
 
 
 def noised(senders, tags, values):
-    """What the aggregator gives back for a sum, with no noise on it."""
+    """Returns what the aggregator gives back for a sum, with no noise on it."""
     row = {"round": PLAN.path, "senders": senders, "tags": tags, "values": values.astype("<i8").tobytes()}
     return sum_from_table(pa.Table.from_pylist([row], schema=SUM_SCHEMA), PLAN)
 

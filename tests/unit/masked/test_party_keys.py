@@ -11,7 +11,7 @@ from tests.scenes import lake
 
 @pytest.fixture
 def party(tmp_path):
-    """Where a party is enrolled."""
+    """Returns where a party is enrolled."""
     return str(tmp_path / "state"), lake.write_key(tmp_path / "secret"), "client"
 
 

@@ -1,4 +1,4 @@
-"""What the aggregator adds up, by hand: values in the ring, who was present, and what it refuses."""
+"""Sums of the aggregator, by hand: values in the ring, who was present, and refusals."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""How a page is laid out: two even columns of plots, tables that fit, and the run on every printed page."""
+"""Layout of a page: two even columns of plots, tables that fit, and the run on every printed page."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What `init` leaves to a person: whom epsilon protects, what becomes of holes, bounds and widths."""
+"""Questions of `init` to a person: the privacy unit, missing values, bounds and widths."""
 
 import json
 from types import SimpleNamespace

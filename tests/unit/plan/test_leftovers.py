@@ -1,4 +1,4 @@
-"""What killed runs left is found; what can still be taken up, and what is no run's, stays."""
+"""Folders of killed runs are found; those that can be resumed, and those of no run, stay."""
 
 import fcntl
 import json

@@ -1,4 +1,4 @@
-"""What a plan says of noise that clients split: how many times the planned variance, and shares that are all of it."""
+"""Sentences of a plan on noise that clients split: multiples of the planned variance, and shares that are all of it."""
 
 import json
 

@@ -258,7 +258,7 @@ def test_a_stored_epsilon_that_is_not_true_is_never_used(compositions, tmp_path,
 
 
 def test_a_level_and_an_epsilon_that_fit_each_other_must_fit_the_budget(compositions, tmp_path):
-    """What another budget has found, under the name of this one."""
+    """The cache holds the result of another budget under the name of this one."""
     request, other = (init_specs(TUNED), 1.0, 1e-6, TUNED), (init_specs(TUNED), 1.5, 1e-6, TUNED)
     _, plan = compositions.of(*request)
     (file,) = _cached(tmp_path)
@@ -282,7 +282,7 @@ def test_the_formula_confirms_what_is_composed_and_nothing_less(epsilon, delta):
 
 
 def _exact_epsilon(rounds, slack, delta):
-    """By scipy's normal distribution, and a search of its own."""
+    """Epsilon by scipy's normal distribution, and a search of its own."""
     merged = 1.0 / math.sqrt(math.fsum(each.releases[0].noise_multiplier ** -2 for each in _single(rounds)))
 
     def excess(epsilon):

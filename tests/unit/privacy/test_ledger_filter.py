@@ -1,4 +1,4 @@
-"""What charges add up to, by hand, and which one more is refused."""
+"""Sums of charges, by hand, and which one more is refused."""
 
 import math
 import re

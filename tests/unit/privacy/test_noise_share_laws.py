@@ -41,7 +41,7 @@ def round_of(multiplier=3.0, size=6, mechanism=Mechanism.DISCRETE_GAUSSIAN, geom
     ],
 )
 def test_shares_that_count(law, n_listed, fewest, counted):
-    """Of those listed 30% may drop out, and 5% of those listed may all be among those who stay."""
+    """Thirty percent of those listed may drop out, and 5% of those listed may all be among those who stay."""
     assert (law.fewest(n_listed), law.counted(n_listed)) == (fewest, counted)
     law.check_present(fewest, n_listed)
     with pytest.raises(ProtocolError, match=f"shares of at least {fewest} senders"):

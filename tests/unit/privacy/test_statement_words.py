@@ -30,7 +30,7 @@ def test_a_label_of_clients_does_not():
 
 
 def test_how_sums_become_releases():
-    """Of one job whose workers read rows, and of senders that mask what they send."""
+    """Sentences of one job whose workers read rows, and of senders that mask what they send."""
     assert ROWS.aggregation == (
         "The pipeline is the trusted aggregator: its workers read rows, and only noised sums leave the stage that "
         "adds noise."

@@ -1,4 +1,4 @@
-"""What counts as audited code, and what the list of it says."""
+"""Audited code, and the list of it."""
 
 import functools
 import importlib

@@ -1,4 +1,4 @@
-"""What noise stages spend against what was planned, by hand; and what a graph may start from."""
+"""Spending of noise stages against the plan, by hand; and values that a graph may start from."""
 
 import dataclasses
 import functools

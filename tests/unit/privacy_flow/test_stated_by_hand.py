@@ -1,4 +1,4 @@
-"""What the checker demands of a plan, by hand: every bound from both sides."""
+"""Demands of the checker on a plan, by hand: every bound from both sides."""
 
 import dataclasses
 import functools
@@ -206,7 +206,7 @@ def test_laplace_noise_needs_a_statistic_that_clips_in_l1():
 
 @pytest.mark.parametrize("weights", [(1, 2), (9, 1, 9), (0,), (2, 0), (), (-1,)])
 def test_weights_of_windows_descend_and_are_positive(weights):
-    """Of others the worst column is not the one with the closest windows."""
+    """The worst column of others is not the one with the closest windows."""
     assert moves_of(functools.partial(min, weights=weights), [], PrivacyUnit.RECORD) is None
 
 

@@ -1,4 +1,4 @@
-"""What Beam inspects of steps: state and timers would still be found."""
+"""Inspection of steps by Beam: state and timers would still be found."""
 
 import apache_beam as beam
 import pytest

@@ -119,7 +119,7 @@ def test_rows_are_read_once(world, run, monkeypatch, name):
 
 
 def test_a_state_of_a_file_is_never_left_out(world, run):
-    """Where rows were kept, a statistic would once have been given the state that is the same for all files."""
+    """A statistic of kept rows would once have been given the state that is the same for all files."""
     fit, seen = world.planned("record"), []
     bound = fit.rounds[0]._replace(at=lambda state, path: seen.append(path) or state)
     limits = WorkerLimits(run=run, cores=1, cache_bytes=1 << 20)
@@ -154,7 +154,7 @@ def test_that_many_threads_read_at_once(world, run, compiled, monkeypatch, cores
     ],
 )
 def test_what_fails_in_one_thread_ends_all(world, run, compiled, monkeypatch, error, said, cores):
-    """What has no memory is described without the number of rows."""
+    """Too little memory is described without the number of rows."""
     fit, read, seen = world.planned("record"), shard_sums.read_blocks, []
 
     def broken(shard, contract):

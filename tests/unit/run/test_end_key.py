@@ -78,7 +78,7 @@ def test_a_key_is_kept_if_it_was_there(tmp_path):
 
 
 def test_a_key_made_for_one_process_costs_no_result(tmp_path, monkeypatch, caplog):
-    """As `profile`, `encode`, `prepare`, `sweep` and fits of the trusted zone hold it."""
+    """`profile`, `encode`, `prepare`, `sweep` and fits of the trusted zone hold such keys."""
     deleting(monkeypatch, ".key")
     (tmp_path / "staging").mkdir()
     with own_key(str(tmp_path / "staging"), str(tmp_path / "team\n[1].key")):

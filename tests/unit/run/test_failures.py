@@ -113,7 +113,7 @@ def test_the_place_is_where_it_was_raised():
 
 
 class _LostError(Exception):
-    """As grpc says that nobody is there any more."""
+    """Error of grpc that says that nobody is there any more."""
 
     def code(self):
         return grpc.StatusCode.UNAVAILABLE

@@ -16,7 +16,7 @@ from dapple_dp.schemas.errors import InputError
 
 
 class SeenError(Exception):
-    """What Beam raises here where it looks for a notebook."""
+    """Error that Beam raises here while it looks for a notebook."""
 
 
 @pytest.fixture

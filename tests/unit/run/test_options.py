@@ -71,7 +71,7 @@ def test_flags_are_parsed_once_for_a_class_of_options(monkeypatch):
 
 
 def test_an_option_set_in_one_view_is_in_all_views_and_not_in_other_options():
-    """As with Beam's own options, whose pipelines copy them and change the copy."""
+    """Beam's own options behave so: pipelines copy them and change the copy."""
     given, other = options.beam_options(["--streaming"]), options.beam_options(["--streaming"])
     given.view_as(StandardOptions).streaming = False
     copied = copy.deepcopy(given)

@@ -1,4 +1,4 @@
-"""What a run lets its workers use, by its flags."""
+"""Limits of a run's workers, by its flags."""
 
 import joblib
 import pytest

@@ -66,7 +66,7 @@ def test_what_is_a_number_a_truth_value_or_null(text, value):
     ],
 )
 def test_what_is_a_string(text):
-    """What YAML 1.1 took for a number to the base 60, a truth value or a date among them."""
+    """Values that YAML 1.1 took for a number to the base 60, a truth value or a date are among them."""
     assert parse(f"key: {text}")["key"] == text.strip("'\"")
 
 

@@ -1,4 +1,4 @@
-"""What is written as YAML is read back by the reader of jobs, whatever a column is called; nothing else writes YAML."""
+"""YAML that is written is read back by the reader of jobs, whatever a column is called; nothing else writes YAML."""
 
 import ast
 import json

@@ -18,7 +18,7 @@ def counts():
 
 @pytest.fixture
 def searches(monkeypatch):
-    """How often libraries have been looked for."""
+    """Returns how often libraries have been looked for."""
     found = []
 
     def search():

@@ -66,7 +66,7 @@ def test_nulls_are_invalid_and_strings_are_one_term_each():
 
 
 def test_inner_products_are_kept_but_for_little():
-    """Of 400 random sets of 8 terms of 5,000, beside the exact inner products; 256 features err by about 1/16."""
+    """Inner products of 400 random sets of 8 terms of 5,000, beside the exact ones; 256 features err by about 1/16."""
     rng = np.random.default_rng(0)
     words = tuple(f"w{index}" for index in range(5000))
     sets = rng.integers(0, 60, (400, 8))

@@ -1,4 +1,4 @@
-"""What a worker adds up of a shard for every run of a sweep: each run its own statistic, each bundle from nothing."""
+"""Sums of a worker over a shard for every run of a sweep: each run its own statistic, each bundle from nothing."""
 
 import dataclasses
 

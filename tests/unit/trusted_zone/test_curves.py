@@ -20,7 +20,7 @@ def test_a_band_by_hand():
 
 
 def test_a_band_covers_as_often_as_it_says():
-    """Of 2,000 intervals 1,800 +- 14 cover; 6 stddevs, missed with probability below 1e-8."""
+    """1,800 +- 14 of 2,000 intervals cover; 6 stddevs, missed with probability below 1e-8."""
     draws = np.random.default_rng(5).normal(3.0, 2.0, (2000, 5))
     bands = [confidence_band(each, 0.9) for each in draws]
     covered = sum(band.low <= 3.0 <= band.high for band in bands)

@@ -1,4 +1,4 @@
-"""What a key must draw for good, float laws by second formulas, and the DoFns of the noise stage by hand.
+"""Draws that a key fixes for good, float laws by second formulas, and the DoFns of the noise stage by hand.
 
 A window or a retry draws again what was drawn before, so the same key, label and law must give the same bits in every
 version; digests are of little-endian int64.
