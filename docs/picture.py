@@ -13,8 +13,8 @@ EPSILON = 1.0
 
 def rows(rng: np.random.Generator) -> np.ndarray:
     """Returns 20,000 made-up people: age and hours of work, shape (20000, 2)."""
-    means = np.array([[24.0, 22.0], [38.0, 44.0], [52.0, 38.0], [68.0, 12.0], [80.0, 30.0]])
-    spread = np.array([[4.0, 6.0], [5.0, 4.0], [5.0, 5.0], [5.0, 5.0], [4.0, 5.0]])
+    means = np.array([[24.0, 20.0], [34.0, 46.0], [56.0, 36.0], [68.0, 10.0], [84.0, 30.0]])
+    spread = np.array([[4.0, 5.0], [4.0, 4.0], [4.0, 4.0], [4.0, 4.0], [3.0, 4.0]])
     kinds = rng.choice(K, 20_000, p=[0.2, 0.3, 0.2, 0.2, 0.1])
     return np.clip(rng.normal(means[kinds], spread[kinds]), (0.0, 0.0), (100.0, 60.0))
 
