@@ -128,7 +128,7 @@ def test_the_customers_are_those_of_the_script():
     assert f"{len(lines) - 1:,} customers" in PAGE
 
 
-def test_the_page_is_the_first_tutorial():
+def test_the_page_is_the_first_tutorial_after_five_minutes():
     index = pathlib.Path(ROOT / "docs/index.md").read_text()
-    assert "maxdepth: 1\n\ntutorials/csv\n" in index
+    assert "maxdepth: 1\n\nstart/five-minutes\ntutorials/csv\n" in index
     assert "tutorials/csv.md" in (ROOT / "docs/how-to/plan-before-spending.md").read_text()
