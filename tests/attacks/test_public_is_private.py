@@ -317,7 +317,7 @@ def test_every_part_of_a_sweep_is_compared(place):
 
 NOT_PUBLIC = {
     *(("data", "path"), ("data", "client_id"), ("data", "name"), ("data", "disjoint_partitions")),
-    *(("data", "label"), ("data", "group"), ("names", "column")),
+    *(("data", "label"), ("data", "group"), ("names", "column"), ("k_prototypes", "domain")),
     *(("", "key_uri"), ("", "ledger"), ("masked", "secret_uri"), ("masked", "state_uri")),
     *(("masked", "identity_uri"), ("evaluate", "label")),
     *(("epoch", "name"), ("epoch", "column"), ("epoch", "first"), ("epoch", "window")),
