@@ -16,10 +16,10 @@ from dapple_dp.schemas.settings.section import Section, number_from
 from dapple_dp.schemas.tables.encoding import Bounds, BoundsRange, ColumnEncoding, OneHot, interval
 
 GAMMA = 0.25
-"""Of a code that differs: the squared distance of numbers that are a quarter of their domain apart."""
+"""Weight of a code that differs: the squared distance of numbers that are a quarter of their domain apart."""
 _GAMMAS = (1e-4, 2.0)
 BOX = (-1.0, 1.0)
-"""What the bounds of columns become."""
+"""Interval to which the bounds of columns are scaled."""
 Interval = tuple[float, float]
 
 
@@ -46,7 +46,7 @@ class KPrototypesConfig(Section):
 
     @property
     def length(self) -> float:
-        """What stands for 1 in the features of a code: two codes that differ are the root of gamma apart."""
+        """Feature of a code that a row has; two codes that differ are the root of gamma apart."""
         return math.sqrt(0.5 * self.gamma)
 
 

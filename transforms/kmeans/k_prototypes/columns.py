@@ -31,7 +31,7 @@ class Columns(NamedTuple):
 
     @classmethod
     def of(cls, config: KPrototypesFit) -> "Columns":
-        """Those of a job."""
+        """Returns the columns of a job."""
         numbers: list[int] = []
         codes: list[tuple[int, int]] = []
         place = 0
@@ -63,7 +63,7 @@ class Columns(NamedTuple):
 
     @property
     def limits(self) -> CellLimits:
-        """Of the cells of a row: one for each column of codes."""
+        """Limits on the cells of a row: one for each column of codes."""
         return CellLimits(self.n_cells, len(self.codes))
 
     def codes_of(self, points: NDArray[np.floating]) -> NDArray[np.int64]:

@@ -46,11 +46,11 @@ from dapple_dp.transforms.rounds.protocol import RoundsProtocol
 
 NAME = "k_prototypes"
 FIRST_SHARE, FINE_SHARE = 0.05, 0.45
-"""Of the budget: of the first round, and of all rounds with many prototypes."""
+"""Shares of the budget for the first round, and for all rounds with many prototypes."""
 FINE_ROUNDS, STEPS = 3, 3
 """Rounds with many prototypes, and with those that are left."""
 SUMS_SHARE = 0.5
-"""Of a round: of its sums; cells have the rest."""
+"""Share of a round's budget for its sums; cells have the rest."""
 CLEAR = 4.0
 """Stddevs of a difference of two cells from which on one code is called more frequent than another."""
 _SUMS = Meaning(tells="where the numbers of each cluster lie", quantity=Quantity.LENGTH)

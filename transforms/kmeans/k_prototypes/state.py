@@ -1,4 +1,4 @@
-"""What travels between the rounds of k-prototypes: public data, releases, and what was computed from them."""
+"""State between the rounds of k-prototypes: public data, releases, and numbers computed from them."""
 
 import dataclasses
 import math
@@ -79,7 +79,7 @@ class PrototypeState:
 
     @property
     def privacy_unit(self) -> Unit:
-        """What one neighbor adds or removes."""
+        """Unit that one neighbor adds or removes."""
         return self.settings.unit
 
     @property
@@ -87,7 +87,7 @@ class PrototypeState:
         """No histogram is released over cells of a grid."""
 
     def broadcast(self) -> "PrototypeState":
-        """What statistics read of the state: what the rows are compared with."""
+        """Returns the part of the state that statistics read: prototypes to compare rows with."""
         return dataclasses.replace(self, origins=None, counts=None, histograms=None, releases=())
 
     @property
@@ -97,7 +97,7 @@ class PrototypeState:
 
     @property
     def around(self) -> Neighborhoods:
-        """What the rows are compared with."""
+        """Prototypes and radius with which rows are compared."""
         radius = min(max(1, int(self.settings.radius / self.unit)), 2 * lattice.SUM_UNITS)
         return Neighborhoods(self.centers, radius, shortens=True)
 
@@ -118,7 +118,7 @@ class PrototypeState:
 
     @property
     def numbers(self) -> NDArray[np.float64]:
-        """Of the prototypes, shape (n, d)."""
+        """Numbers of the prototypes, shape (n, d)."""
         return self.centers[:, list(self.settings.columns.numbers)] * self.unit
 
     @property
@@ -182,7 +182,7 @@ class PrototypeState:
 
     @property
     def move_stddevs(self) -> NDArray[np.float64] | None:
-        """Of the noise of the last round: of means of numbers, and of shares of codes, whose sizes have noise, too."""
+        """Standard deviations of the last noise in means of numbers and shares of codes, whose sizes are noisy, too."""
         if self.counts is None:
             return None
         columns, (sums, cells), counts = self.settings.columns, self.releases[-2:], self.known_counts
