@@ -56,7 +56,7 @@ def test_plan_names_the_place_of_a_setting_and_takes_its_own_flags(capsys):
 def test_settings_of_a_section_and_of_the_job_around_it_are_known(capsys):
     assert "as sweep.epsilons." in refusal(capsys, "sweep", "--epsilons", "1")
     assert "as privacy.epsilon." in refusal(capsys, "sweep", "--epsilon", "1")
-    assert "as stream.windows or" in refusal(capsys, "stream", "--windows", "3")
+    assert "as stream.windows." in refusal(capsys, "stream", "--windows", "3")
 
 
 def test_flags_of_beam_are_left_to_beam():
