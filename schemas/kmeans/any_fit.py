@@ -192,6 +192,37 @@ class AnyFit(JobSettings):
                 "give the number, or use algorithm feddp_kmeans."
             )
 
+    def _check_fixed_split(self, reason: str) -> None:
+        """Refuses an allocation and shares, since the algorithm divides the budget itself.
+
+        Raises:
+          ConfigError: one sentence.
+        """
+        if self.privacy.allocation is not Allocation.TUNED or self.privacy.shares is not None:
+            raise ConfigError(
+                f"privacy must hold no more than unit, epsilon and delta for algorithm {self.algorithm}, got an "
+                f"allocation or shares; leave them out: {reason}."
+            )
+
+    def _check_no_quality(self, remedy: str) -> None:
+        """Refuses `quality` and `lloyd.steps`.
+
+        Raises:
+          ConfigError: one sentence.
+        """
+        if self.quality is not None or self.lloyd.steps:
+            got = "quality" if self.quality is not None else "lloyd.steps"
+            raise ConfigError(f"{got} must be left out for algorithm {self.algorithm}, got it; {remedy}.")
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _domain_bounds_rows(cls, data: object) -> object:
+        """Takes clipping norm and center from the domain, if there is one, unless the job gives them."""
+        if not cls.has_domain or not isinstance(data, Mapping) or not isinstance(data.get("clipping", {}), Mapping):
+            return data
+        by_domain = {"norm": ClippingRule.DOMAIN.value, "center": ClippingCenter.NONE.value}
+        return {**data, "clipping": {**by_domain, **data.get("clipping", {})}}
+
     @pydantic.model_validator(mode="after")
     def _reasons_are_of_settings(self) -> Self:
         check_justified(self.justification, type(self).model_fields)

@@ -7,7 +7,6 @@ clustering with differential privacy".
 from collections.abc import Mapping
 from typing import Annotated, Literal, cast
 
-import pydantic
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
@@ -15,7 +14,6 @@ from dapple_dp.schemas.choices import (
     Algorithm,
     Auto,
     CenterUpdate,
-    ClippingCenter,
     ClippingRule,
     LloydStart,
     LloydVariant,
@@ -215,15 +213,6 @@ class DPLloydFit(AnyFit):
 
     algorithm: Literal[Algorithm.DP_LLOYD] = Field(description="dp_lloyd")
     dp_lloyd: DPLloydConfig = Field(description="a section with domain for algorithm dp_lloyd")
-
-    @pydantic.model_validator(mode="before")
-    @classmethod
-    def _domain_bounds_rows(cls, data: object) -> object:
-        """Takes clipping norm and center from the domain, unless the job gives them."""
-        if not isinstance(data, Mapping) or not isinstance(data.get("clipping", {}), Mapping):
-            return data
-        by_domain = {"norm": ClippingRule.DOMAIN.value, "center": ClippingCenter.NONE.value}
-        return {**data, "clipping": {**by_domain, **data.get("clipping", {})}}
 
     def _check_algorithm(self) -> None:
         if self.dp_lloyd.variant is LloydVariant.LLOYD:

@@ -4,11 +4,9 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-import pydantic
 from pydantic import BeforeValidator, Field
 
 from dapple_dp.schemas.choices import Algorithm, ClippingCenter, ClippingRule
-from dapple_dp.schemas.core.plan import Allocation
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.any_fit import AnyFit
 from dapple_dp.schemas.settings import rejection
@@ -59,15 +57,6 @@ class KPrototypesFit(AnyFit):
     algorithm: Literal[Algorithm.K_PROTOTYPES] = Field(description="k_prototypes")
     k_prototypes: KPrototypesConfig = Field(description="a section with domain for algorithm k_prototypes")
 
-    @pydantic.model_validator(mode="before")
-    @classmethod
-    def _domain_bounds_rows(cls, data: object) -> object:
-        """Clipping norm and center are those of the domain, unless the job says otherwise."""
-        if not isinstance(data, Mapping) or not isinstance(data.get("clipping", {}), Mapping):
-            return data
-        by_domain = {"norm": ClippingRule.DOMAIN.value, "center": ClippingCenter.NONE.value}
-        return {**data, "clipping": {**by_domain, **data.get("clipping", {})}}
-
     @property
     def encodings(self) -> Mapping[str, ColumnEncoding]:
         """Numbers by their bounds, codes with the weight of the algorithm, in the order of the columns."""
@@ -114,17 +103,8 @@ class KPrototypesFit(AnyFit):
 
     def _check_unused(self) -> None:
         """Refuses settings of other algorithms."""
-        if self.quality is not None or self.lloyd.steps:
-            got = "quality" if self.quality is not None else "lloyd.steps"
-            raise ConfigError(
-                f"{got} must be left out for algorithm k_prototypes, got it; judge the prototypes by the "
-                "evaluate job in the trusted zone."
-            )
-        if self.privacy.allocation is not Allocation.TUNED or self.privacy.shares is not None:
-            raise ConfigError(
-                "privacy must hold no more than unit, epsilon and delta for algorithm k_prototypes, got an allocation "
-                "or shares; leave them out: the algorithm splits its budget itself."
-            )
+        self._check_no_quality("judge the prototypes by the evaluate job in the trusted zone")
+        self._check_fixed_split("the algorithm splits its budget itself")
         if self.server_data is not None:
             raise ConfigError(
                 "server_data must be left out for algorithm k_prototypes, got it; it starts from public lists and "

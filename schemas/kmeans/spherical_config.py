@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 from pydantic import Field
 
 from dapple_dp.schemas.choices import Algorithm, Auto, ClippingCenter
-from dapple_dp.schemas.core.plan import Allocation, PrivacyUnit
+from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.any_fit import AnyFit
 from dapple_dp.schemas.kmeans.sections.clipping_config import CLIPPING_NORMS, ClippingConfig
@@ -127,17 +127,8 @@ class SphericalFit(AnyFit):
                 "privacy.unit must be client for algorithm spherical unless the job says why, got 'record' without a "
                 "reason; people who write texts write many: leave it out, or write justification: {privacy.unit: WHY}."
             )
-        if self.privacy.allocation is not Allocation.TUNED or self.privacy.shares is not None:
-            raise ConfigError(
-                "privacy must hold no more than unit, epsilon and delta for algorithm spherical, got an allocation or "
-                "shares; leave them out: names take a fixed share."
-            )
-        if self.quality is not None or self.lloyd.steps:
-            got = "quality" if self.quality is not None else "lloyd.steps"
-            raise ConfigError(
-                f"{got} must be left out for algorithm spherical, got it; use spherical.steps, and judge the centers "
-                "by the evaluate job in the trusted zone."
-            )
+        self._check_fixed_split("names take a fixed share")
+        self._check_no_quality("use spherical.steps, and judge the centers by the evaluate job in the trusted zone")
         self._check_frame()
         self._check_names()
 

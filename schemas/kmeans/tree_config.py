@@ -7,7 +7,6 @@ import pydantic
 from pydantic import BeforeValidator, Field
 
 from dapple_dp.schemas.choices import Algorithm, Auto, ClippingCenter
-from dapple_dp.schemas.core.plan import Allocation
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.any_fit import AnyFit
 from dapple_dp.schemas.settings import rejection
@@ -81,8 +80,4 @@ class CentralTreeFit(AnyFit):
                 f"clipping.center must be none where there is a tree.center, got {str(self.clipping.center)!r}; leave "
                 "one of them out."
             )
-        if self.privacy.allocation is not Allocation.TUNED or self.privacy.shares is not None:
-            raise ConfigError(
-                "privacy must hold no more than unit, epsilon and delta for algorithm central_tree, got an allocation "
-                "or shares; leave them out: the algorithm splits its budget itself."
-            )
+        self._check_fixed_split("the algorithm splits its budget itself")

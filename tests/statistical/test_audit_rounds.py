@@ -105,25 +105,16 @@ def test_the_comparison_with_server_rows_keeps_its_claim(unit):
     assert 0.5 * target.claim <= min(bounds) <= max(bounds) <= target.claim
 
 
-SPHERE = ("sums_00", "sums_01", "names")
+OF_FIXED_SHARES = (
+    *((canaries.sphere_config, name) for name in ("sums_00", "sums_01", "names")),
+    *((canaries.prototypes_config, name) for name in ("first", "fine_00", "step_00")),
+)
 
 
 @pytest.mark.parametrize("unit", ["record", "client"])
-@pytest.mark.parametrize("name", SPHERE)
-def test_a_round_on_the_sphere_keeps_its_claim(unit, name):
-    job = canaries.sphere_config(unit)
-    target = canaries.audited(job, name)
-    found = canaries.lower_bounds(target, canaries.neighbors_of(unit, job, target))
-    assert 0.5 * target.claim <= min(found) <= max(found) <= target.claim
-
-
-PROTOTYPES = ("first", "fine_00", "step_00")
-
-
-@pytest.mark.parametrize("unit", ["record", "client"])
-@pytest.mark.parametrize("name", PROTOTYPES)
-def test_a_round_of_prototypes_keeps_its_claim(unit, name):
-    job = canaries.prototypes_config(unit)
+@pytest.mark.parametrize(("config", "name"), OF_FIXED_SHARES)
+def test_a_round_on_the_sphere_and_of_prototypes_keeps_its_claim(unit, config, name):
+    job = config(unit)
     target = canaries.audited(job, name)
     found = canaries.lower_bounds(target, canaries.neighbors_of(unit, job, target))
     assert 0.5 * target.claim <= min(found) <= max(found) <= target.claim
@@ -183,8 +174,7 @@ def audited_statistics():
     jobs = [(canaries.config(unit, allocation, **sections), name) for unit, allocation, name, sections in CASES]
     jobs += [(canaries.tree_config(unit), name) for unit, name in TREE]
     jobs += [(canaries.lloyd_config(unit, **options), name) for unit, name, _, options in LLOYD]
-    jobs += [(canaries.sphere_config("record"), name) for name in SPHERE]
-    jobs += [(canaries.prototypes_config(), name) for name in PROTOTYPES]
+    jobs += [(config("record"), name) for config, name in OF_FIXED_SHARES]
     jobs += [(canaries.lloyd_config("record", init="candidates", served=True), "server")]
     for job, name in jobs:
         (found,) = (each for path, each in canaries.bound(job).items() if path.endswith("/" + name))
