@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 
 from dapple_dp import BudgetExceededError, ConfigError, DPKMeans, InputError, PrivateScaler
+from dapple_dp.integrations.model_handler import DappleModelHandler
+from dapple_dp.integrations.table_out import read_rows
 from dapple_dp.schemas.choices import Algorithm
 from dapple_dp.schemas.privacy.charge import Limit
 from tests.scenes.ledgers import new_ledger
@@ -55,6 +57,20 @@ def test_save_and_load_name_their_folder(tmp_path):
     with pytest.raises(ConfigError, match=r"^folder must be the output folder of a finished fit") as error:
         DPKMeans.load(tmp_path / "nowhere")
     assert "recurring" not in str(error.value)
+
+
+class BytesPath:
+    """A path whose text is bytes."""
+
+    def __fspath__(self):
+        return b"model"
+
+
+@pytest.mark.parametrize("place", ["", None, 7, b"model", BytesPath(), "a\udcff"])
+def test_what_is_no_path_is_refused_before_anything_is_read_or_written(place):
+    for call in (DPKMeans.load, DappleModelHandler, read_rows):
+        with pytest.raises(ConfigError, match=r"must be (a path|text in UTF-8), got"):
+            call(place)
 
 
 @pytest.mark.parametrize("domain", [{"age": (0, 1)}, [(0, 1)], {"age": (0, 1), "hours": (0, 1), "z": (0, 1)}])

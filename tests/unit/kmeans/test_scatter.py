@@ -1,5 +1,7 @@
 """From a packed noisy scatter to a subspace."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -83,6 +85,15 @@ def test_few_eigenvectors_of_a_large_matrix_are_those_of_all(signal):
     np.testing.assert_allclose(values, every[-4:], rtol=1e-6)
     np.testing.assert_allclose(np.abs((vectors * all_vectors[:, -4:]).sum(axis=0)), 1.0, atol=1e-4)
     np.testing.assert_array_equal(scatter.top_eigenpairs(matrix, 4)[1], vectors)
+
+
+def test_a_top_eigenvector_at_right_angles_to_the_start_is_found():
+    """Lanczos' method starts from ones, in whose direction the second one lies."""
+    top, second = np.zeros(1024), np.full(1024, 1.0 / 32.0)
+    top[:2] = math.sqrt(0.5), -math.sqrt(0.5)
+    values, vectors = scatter.top_eigenpairs(5.0 * np.outer(top, top) + np.outer(second, second), 2)
+    np.testing.assert_allclose(values, [1.0, 5.0], rtol=1e-6)
+    np.testing.assert_allclose(np.abs(vectors[:, 1] @ top), 1.0, rtol=1e-6)
 
 
 def test_a_large_matrix_of_zeros_has_eigenvectors_too():
