@@ -136,7 +136,9 @@ def _summary(words: list[str]) -> dict[str, Any] | None:
     if words[0] in COMMANDS and words[0] not in _TOP:
         now = spelled(words[0])
         _LOGGER.warning(
-            "warning: `dapple %s` is deprecated and goes in version 0.4.0: write `dapple %s`", words[0], now
+            "warning: `dapple %s` is deprecated and will be removed in 0.4.0, not before 2027-05-31; use `dapple %s`",
+            words[0],
+            now,
         )
         words = [*now.split(), *words[1:]]
     command = overview(words)

@@ -161,8 +161,8 @@ def test_a_group_is_followed_by_one_of_its_words(capsys, words):
 def test_a_word_that_got_a_group_still_works_alone_and_says_so_once(capsys, name):
     code, page, said = answer(capsys, name, "--help")
     assert (code, page) == answer(capsys, *spelled(name).split(), "--help")[:2]
-    line = f"`dapple {name}` is deprecated and goes in version 0.4.0: write `dapple {spelled(name)}`"
-    assert said == f"dapple: warning: {line}\n"
+    line = f"`dapple {name}` is deprecated and will be removed in 0.4.0, not before 2027-05-31"
+    assert said == f"dapple: warning: {line}; use `dapple {spelled(name)}`\n"
 
 
 def test_schedule_names_the_folder_of_its_files(capsys):
