@@ -171,4 +171,9 @@ def passes() -> dict[str, float]:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     arms: dict[str, Callable[..., Any]] = {each.__name__: each for each in (fits, search, names, floor, passes)}
-    print(json.dumps(arms[sys.argv[1]](*sys.argv[2:])))
+    answer = arms[sys.argv[1]](*sys.argv[2:])
+    files = {str(module.__file__) for name, module in list(sys.modules.items()) if name.startswith("dapple_dp.")}
+    # An installed version must not stand in for a module that the checkout doesn't have.
+    if strangers := [file for file in files if not file.startswith(os.getcwd())]:
+        raise SystemExit(f"all modules must be those of {os.getcwd()}, got {strangers[0]}")
+    print(json.dumps(answer))
