@@ -10,7 +10,6 @@ from dapple_dp.pipelines.kmeans.plan.previous_run import load_previous
 from dapple_dp.pipelines.kmeans.report import files as outputs
 from dapple_dp.pipelines.run.folder import MANIFEST, PRIVACY_FILE, REPORT_FILE, RunFolder
 from dapple_dp.schemas.errors import ConfigError
-from dapple_dp.schemas.privacy.release_table import releases_to_table
 from dapple_dp.schemas.privacy.statement import statement_from_json
 from dapple_dp.schemas.settings import json_schema
 from dapple_dp.schemas.settings.refusal import Refusal
@@ -18,7 +17,7 @@ from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE, RELEASES_FILE,
 from dapple_dp.schemas.tables.encoded_column import BoundedColumn, FilledColumn, ScaledColumn
 from dapple_dp.schemas.tables.encoder import Encoder
 from dapple_dp.transforms.files import untrusted
-from dapple_dp.transforms.files.file_bytes import table_bytes
+from dapple_dp.transforms.files.file_bytes import releases_bytes, table_bytes
 from dapple_dp.transforms.files.stores import join
 
 
@@ -29,7 +28,7 @@ def _files(run: ReleasedRun) -> dict[str, bytes]:
     planned, result = run.fit
     return {
         CENTERS_FILE: table_bytes(result.model.centers_table(result.in_units)),
-        RELEASES_FILE: table_bytes(releases_to_table(list(result.model.releases))),
+        RELEASES_FILE: releases_bytes(result.model.releases),
         PRIVACY_FILE: json.dumps(outputs.stated(planned, result)).encode(),
         **outputs.further_files(planned, result),
         REPORT_FILE: run.report().encode(),

@@ -33,7 +33,7 @@ from dapple_dp.schemas.privacy.release_table import releases_to_table
 from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE, RELEASES_FILE
 from dapple_dp.transforms.core.keystream import encode_label
 from dapple_dp.transforms.files import stores, untrusted
-from dapple_dp.transforms.files.file_bytes import make_folder, table_bytes, write_bytes
+from dapple_dp.transforms.files.file_bytes import make_folder, releases_bytes, table_bytes, write_bytes
 from dapple_dp.transforms.files.stores import STORE, join
 from dapple_dp.transforms.masked.clients import UnmaskReleases, broadcast_digest, check_present
 from dapple_dp.transforms.masked.exchange_files import marks, read_releases, table_refusal
@@ -138,7 +138,7 @@ def _write_result(role: ClientsRole, output: str, run_id: str) -> None:
         stack.callback(folder.release)
         with folder.claimed():
             stack.enter_context(folder.reopened())
-        write_bytes(folder.path(RELEASES_FILE), table_bytes(releases_to_table(list(model.releases))))
+        write_bytes(folder.path(RELEASES_FILE), releases_bytes(model.releases))
         write_bytes(folder.path(CENTERS_FILE), table_bytes(model.centers_table(result.in_units)))
         outputs.write_outputs(folder, role.planned, result)
         if stores.is_local(role.released):

@@ -51,6 +51,12 @@ def test_a_digest_is_of_values_types_and_shapes():
     )
 
 
+def test_a_digest_is_that_of_earlier_versions():
+    """Runs that began with them go on."""
+    state = (np.arange(6.0).reshape(2, 3).T, (1, 2.5, None, "s", b"b", np.zeros((0, 2))))
+    assert state_digest(state).hex() == "c9b6105be9c1eb68616b4bf2cd189a4bae4373b654ab0d9ff8d435c84ea98704"
+
+
 def test_settings_have_a_digest():
     """States of dp_lloyd hold some."""
     assert state_digest(LloydConfig(steps=1)) != state_digest(LloydConfig(steps=2))

@@ -8,9 +8,8 @@ import apache_beam as beam
 import pyarrow as pa
 
 from dapple_dp.schemas.core.release import Release
-from dapple_dp.schemas.privacy.release_table import releases_to_table
 from dapple_dp.schemas.settings.run_manifest import CENTERS_FILE, RELEASES_FILE
-from dapple_dp.transforms.files.file_bytes import table_bytes, write_bytes
+from dapple_dp.transforms.files.file_bytes import releases_bytes, table_bytes, write_bytes
 from dapple_dp.transforms.files.stores import join
 from dapple_dp.transforms.on_beam.workers import LeanFn
 
@@ -39,10 +38,10 @@ class _WriteModelFn(LeanFn):
 
 def write_model(model: ReleasedModel, folder: str) -> Iterator[str]:
     """Writes `releases.parquet` and `centers.parquet` into a folder; yields their paths."""
-    tables = {RELEASES_FILE: releases_to_table(list(model.releases)), CENTERS_FILE: model.centers_table()}
-    for name, table in tables.items():
+    files = {RELEASES_FILE: releases_bytes(model.releases), CENTERS_FILE: table_bytes(model.centers_table())}
+    for name, content in files.items():
         path = join(folder, name)
-        write_bytes(path, table_bytes(table))
+        write_bytes(path, content)
         yield path
 
 

@@ -8,6 +8,7 @@ import dataclasses
 import enum
 import functools
 import hashlib
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -33,26 +34,43 @@ def state_digest(value: Any) -> bytes:
     Raises:
       TypeError: if it holds something else, whose digest would depend on its place in memory.
     """
-    return hashlib.sha256(_label(value)).digest()
+    digest = hashlib.sha256()
+    for piece in _label(value):
+        digest.update(piece)
+    return digest.digest()
 
 
-def _label(value: Any) -> bytes:
-    """Encodes a value so that it differs from all others of its type and of other types."""
+def _label(value: Any) -> list[bytes | memoryview]:
+    """Encodes a value so that it differs from all others of its type and of other types; arrays aren't copied.
+
+    Returns:
+      The pieces of what `encode_label` returns for the name of its type and the encoded parts.
+    """
     kind = type(value).__qualname__
     if dataclasses.is_dataclass(value):
-        return encode_label(kind, *(_label(getattr(value, field.name)) for field in dataclasses.fields(value)))
+        return _nested(kind, *(_label(getattr(value, field.name)) for field in dataclasses.fields(value)))
     if isinstance(value, np.ndarray | np.generic):
         found = np.asarray(value)
-        return encode_label("array", found.dtype.str, str(found.shape), found.tobytes())
+        content = found.reshape(-1).view(np.uint8).data
+        return [encode_label("array", found.dtype.str, str(found.shape)), *_as_part([content])]
     if isinstance(value, tuple | list):
-        return encode_label(kind, *map(_label, value))
+        return _nested(kind, *map(_label, value))
     if isinstance(value, float):
-        return encode_label("float", value.hex())
+        return [encode_label("float", value.hex())]
     if value is None or isinstance(value, bool | int | str | bytes | enum.Enum):
-        return encode_label(kind, value if isinstance(value, bytes) else repr(value))
+        return [encode_label(kind, value if isinstance(value, bytes) else repr(value))]
     if isinstance(value, pydantic.BaseModel):
-        return encode_label(kind, value.model_dump_json())
+        return [encode_label(kind, value.model_dump_json())]
     raise TypeError(f"a state must hold arrays, numbers, strings and such, got {kind}.")
+
+
+def _nested(kind: str, *labels: list[bytes | memoryview]) -> list[bytes | memoryview]:
+    return [encode_label(kind), *itertools.chain.from_iterable(map(_as_part, labels))]
+
+
+def _as_part(pieces: list[bytes | memoryview]) -> list[bytes | memoryview]:
+    """Returns pieces as the part of bytes that `encode_label` makes of them together."""
+    return [b"b" + sum(map(len, pieces)).to_bytes(8, "big"), *pieces]
 
 
 def bind(state: Any, path: str) -> Any:
