@@ -131,8 +131,8 @@ SCATTER = "12.5 million numbers of the scatter: drawn, written, and read into th
 FILES = "each file is opened, compared with its seal and decoded twice, and listed once"
 KEEPING = "rows become integers once and are kept; two rounds need other integers"
 EXACT = "rows beyond the radius are shortened one by one, exactly"
-CLIENTS = "each client's sums are clipped in NumPy: four passes over k (d + 1) numbers"
-TERMS = "rows with terms become integers in every round"
+CLIENTS = "each client's sums are scaled, measured and added up one by one: eight passes over k (d + 1) numbers"
+TERMS = "scores are exact, in float64; for names, rows are read and become integers once more"
 
 
 def _first(found: list[Any]) -> float:
@@ -184,8 +184,8 @@ ROWS = (
         CLIENTS,
     ),
     Row(
-        "rows beside terms, k = 20, d = 256",
-        "iteration, float32",
+        "rounds of a fit with names, k = 20, d = 256",
+        "iterations, float32",
         "passes",
         _over("20 x 256, topics", "float32"),
         1.3,

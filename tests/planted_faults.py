@@ -152,9 +152,9 @@ FAULTS = (
     ),
     Fault(
         "client means: rounded, not truncated",
-        "transforms/core/statistics/clients.py",
-        "return np.trunc(totals * (units / sizes[:, None]))",
-        "return np.rint(totals * (units / sizes[:, None]))",
+        "transforms/core/statistics/lattice.py",
+        "else np.trunc(values / factors[:, None] if divided",
+        "else np.rint(values / factors[:, None] if divided",
         f"{STATISTICS}/test_statistics.py",
     ),
     Fault(
@@ -411,6 +411,13 @@ FAULTS = (
         "kept = np.flatnonzero(groups >= 0)",
         "kept = np.flatnonzero(groups >= -1)",
         f"{STATISTICS}/test_integers_by_hand.py",
+    ),
+    Fault(
+        "kernel: shares of clients rounded up",
+        "transforms/numerics/kernel/lattice.c",
+        "trunc((double)integers[f] * by)",
+        "ceil((double)integers[f] * by)",
+        "tests/property/kernel",
     ),
     Fault(
         "kernel: rows longer than their bound",

@@ -12,7 +12,8 @@ EXCEPTIONS = {
     "names of objects and code": "audit.py:is_round audit.py:parts audit.py:paths keys.py:is_run_place "
     "known_objects.py:innermost known_objects.py:is_a known_objects.py:is_state known_objects.py:marks "
     "known_objects.py:name_of known_objects.py:type_name",
-    "blocks of rows, of any size": "statistics/client_chunks.py:owners statistics/lattice.py:row_blocks",
+    "blocks of rows, of any size": "statistics/client_chunks.py:clients_in_order statistics/client_chunks.py:owners "
+    "statistics/lattice.py:row_blocks",
     "which kernel computes": "statistics/row_pass.py:kernel statistics/row_pass.py:use",
     "refusals alone": "statistics/lattice.py:check_shrinking statistics/row_pass.py:is_matrix "
     "statistics/row_pass.py:refused_rows",

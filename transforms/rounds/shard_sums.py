@@ -146,9 +146,10 @@ class ShardReader:
     def _filled(
         self, cache: RowCache, shard: ShardRef, bits: int, blocks: Iterable[ClientBlock]
     ) -> Iterator[ClientBlock]:
-        """Yields rows as lattice integers at `bits`, and caches them."""
+        """Yields rows as lattice integers at `bits`, without what is beside their features, and caches them."""
         frame: Frame = self.state.frame
-        rows = (block._replace(points=_quantized(block.points, frame, bits)) for block in blocks)
+        width = len(frame.lattice.center)
+        rows = (block._replace(points=_quantized(block.points[:, :width], frame, bits)) for block in blocks)
         return cache.filled(self._key(shard, bits), rows)
 
     def _blocks(self, shard: ShardRef) -> Iterator[ClientBlock]:

@@ -1,6 +1,7 @@
 """Whole runs of spherical k-means with names: against its rounds on one block, under masks, and all it writes."""
 
 import json
+import pathlib
 import re
 
 import numpy as np
@@ -11,6 +12,12 @@ import pytest
 import yaml
 
 from dapple_dp.schemas.core.block import ClientBlock
+from dapple_dp.schemas.tables.shard import ShardRef
+from dapple_dp.transforms.core.noise import draw_release
+from dapple_dp.transforms.core.round import measure
+from dapple_dp.transforms.rounds import shard_sums
+from dapple_dp.transforms.rounds.row_cache import CACHES, WorkerLimits
+from dapple_dp.transforms.tables.file_seal import seal_of
 from tests.scenes import lake, ledgers
 
 N_ROWS, CLIENT_ROWS, D = 1200, 10, 6
@@ -30,7 +37,7 @@ class Place:
         self.points = points / np.linalg.norm(points, axis=1, keepdims=True)
         self.codes = np.stack([self.topics, np.full(N_ROWS, 3)], axis=1)
         terms = [[WORDS[topic], "private", "the"] for topic in self.topics]
-        self.clients = np.arange(N_ROWS) // CLIENT_ROWS
+        self.clients, self.offsets = np.arange(N_ROWS) // CLIENT_ROWS, np.arange(0, N_ROWS + 1, CLIENT_ROWS)
         table = lake.table_of(self.points, self.clients).append_column("tags", pa.array(terms))
         self.data = str(folder / "rows")
         lake.write_files(folder / "rows", [table.slice(400 * index, 400) for index in range(3)], 200)
@@ -54,8 +61,7 @@ class Place:
 
     def expected(self, job):
         found = np.hstack([self.points, self.codes])
-        offsets = np.arange(0, N_ROWS + 1, CLIENT_ROWS)
-        return lake.chain(lake.planned(job), ClientBlock(found, offsets)).model()
+        return lake.chain(lake.planned(job), ClientBlock(found, self.offsets)).model()
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +76,25 @@ def test_a_run_equals_its_rounds_on_one_block(place, tmp_path, unit):
     result = lake.run_fit(job, tmp_path / "out")
     lake.assert_same(result.model, place.expected(job))
     assert 19.5 < result.privacy.epsilon <= 20.0
+
+
+@pytest.mark.parametrize("unit", ["record", "client"])
+def test_terms_are_read_for_names_alone(place, tmp_path, monkeypatch, unit):
+    """Rounds of sums share the integers of features, which are kept without the terms beside them."""
+    reads, read = [], shard_sums.read_blocks
+    monkeypatch.setattr(shard_sums, "read_blocks", lambda shard, contract: reads.append(shard) or read(shard, contract))
+    fit = lake.planned(place.job(unit))
+    files = sorted(map(str, pathlib.Path(place.data).iterdir()))
+    shards = [ShardRef(each, group, 200, 1, 0, each, seal_of(each).text) for each in files for group in (0, 1)]
+    whole, state, found = ClientBlock(np.hstack([place.points, place.codes]), place.offsets), fit.initial, []
+    with CACHES.held("topics"):
+        sums = shard_sums.ShardSums(fit.contract, WorkerLimits(run="topics", cores=1, cache_bytes=1 << 20))
+        for bound in fit.rounds:
+            total = sums.sums(shards, bound, state)
+            np.testing.assert_array_equal(total, measure(bound, whole, state.broadcast()))
+            found.append(len(reads))
+            state = bound.step(state, draw_release(lake.KEY, bound.plan, total))
+    assert found == [6] * 6 + [12]
 
 
 def test_clients_that_lie_apart_are_brought_together_with_their_terms(place, tmp_path):

@@ -154,6 +154,55 @@ def test_every_way_gives_the_same_outer_products(seed, width, n_rows, share):
     same(lambda: rows.outer_product(block, frame, 1.0, relative=False))
 
 
+_HALVES = np.array([0.0, -0.0, 0.5, -1.5, 1e-320, 1e308, -1e308, np.inf, np.nan, 2.0**53, -(2.0**53), 1.0])
+_WHOLE = np.array([0, 1, -1, 2**53 - 1, 2**53 + 1, -(2**53) - 1, 2**62 + 1, 2**63 - 1, -(2**63), 3, 20, ONE])
+
+
+@pytest.mark.parametrize("divided", [False, True])
+@pytest.mark.parametrize("n_columns", [0, 1, 3, 8, 12])
+@pytest.mark.parametrize("values", [_HALVES, _WHOLE, _WHOLE.astype(np.int32), np.ones(12, np.float32)])
+def test_every_way_scales_the_same(values, n_columns, divided):
+    """Numbers at all limits, those that are none, and such as the library doesn't know, which it leaves to NumPy."""
+    factors = np.array([0.0, -0.0, 1.0, 1.0 / 3.0, 20.0, 1e-300, 1e300, 5e-324, -7.0, np.inf, np.nan, ONE / 7.0])
+    rows_of = np.stack([np.roll(values, shift)[:n_columns] for shift in range(len(values))])
+    with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
+        found = []
+        for chosen in kernels.levels():
+            kernels.use(patch, chosen)
+            for some in (rows_of, np.asfortranarray(rows_of), rows_of[:0]):
+                found.append(lattice.scaled(some, factors[: len(some)], divided=divided))
+    for number, each in enumerate(found[3:]):
+        assert each.dtype == np.float64
+        np.testing.assert_array_equal(each, found[number % 3])
+
+
+@pytest.mark.parametrize("offsets", [[0], [0, 1], [0, 400], [0, 1, 2, 3, 399, 400], range(401)])
+@pytest.mark.parametrize("spread", [0.0, 1e-7, 1.0])
+def test_few_and_many_clients_are_clipped_the_same(offsets, spread):
+    """No clients, one row, one client, a row each; all rows on one center, around it, and on the bound."""
+    case = Case(5, 3, 4, 0, ONE)
+    case.centers[:] = [[ONE / 2, 0, 0, 0], [-ONE, 0, 0, 0], [ONE, ONE, 0, 0]]
+    points = np.array([0.5, 0.0, 0.0, 0.0]) + spread * np.random.default_rng(6).normal(size=(offsets[-1], 4))
+    case.rows = lattice.quantize(points, case.frame.lattice, lattice.SUM_BITS).astype(np.int32)
+    case.block = ClientBlock(case.rows, np.array(offsets))
+    for bound in (1e-9, 0.6, 1e9):
+        for statistic in (clients.mean_sums_and_counts, clients.means_of_means, clients.clipped_sums_and_counts):
+            same(lambda form=statistic, most=bound: form(case.block, case.known, Assigner(case.centers), most, most))
+    for radius in (1, ONE // 4, 2 * ONE):
+        check(case, radius, True, case.known)
+
+
+def test_a_client_without_rows_is_refused_every_way():
+    """None occurs; no mean could be taken of its rows."""
+    case, offsets = Case(5, 3, 4, 9, ONE), np.array([0, 4, 4, 9])
+    with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
+        for chosen in kernels.levels():
+            kernels.use(patch, chosen)
+            for form in (clients.mean_sums_and_counts, clients.clipped_sums_and_counts):
+                with pytest.raises(LatticeOverflowError, match="clipping bounds"):
+                    form(case.block._replace(offsets=offsets), case.known, Assigner(case.centers), 0.6, 0.8)
+
+
 def test_a_row_that_is_too_long_for_exact_outer_products_is_refused():
     with pytest.MonkeyPatch.context() as patch:
         for chosen in kernels.levels():

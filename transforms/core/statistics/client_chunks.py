@@ -14,7 +14,7 @@ from dapple_dp.transforms.core.statistics.row_pass import RowPass, Tally, kernel
 
 CLIENT_BLOCK_ROWS = 2048
 """Rows of several clients worked on at a time; larger clients are worked on alone, in blocks."""
-_MAX_CELLS = 1 << 21
+_MAX_CELLS = 1 << 17
 """Numbers of clients' statistics that are held at a time."""
 
 Integers = NDArray[np.int64]
@@ -25,27 +25,32 @@ Clip = Callable[[Integers, Integers, Integers], tuple[NDArray[Any], ...]]
 (n_clients,), to what the clients add, a row each."""
 
 
-def client_chunks(block: ClientBlock, max_clients: int = CLIENT_BLOCK_ROWS) -> Iterator[ClientBlock]:
+def clients_in_order(block: ClientBlock, size: int) -> Iterator[ClientBlock]:
+    """Yields some whole clients at a time, in order, with statistics of `size` numbers each."""
+    n_clients = max(1, _MAX_CELLS // size)
+    for first in range(0, block.n_clients, n_clients):
+        offsets = block.client_offsets[first : first + n_clients + 1]
+        yield ClientBlock(block.points[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+
+def client_chunks(block: ClientBlock) -> Iterator[ClientBlock]:
     """Yields whole clients of similar size, smallest first; one of more than CLIENT_BLOCK_ROWS rows comes alone.
 
     The clients of a chunk times the rows of its largest one stay within CLIENT_BLOCK_ROWS, so that a padded
     array of the chunk stays small. Clients without rows do not occur.
     """
-    offsets = block.client_offsets
-    sizes = np.diff(offsets)
-    order = np.argsort(sizes, kind="stable")
-    sizes = sizes[order]
-    first = 0
+    offsets, first = block.client_offsets, 0
+    order = np.argsort(np.diff(offsets), kind="stable")
+    sizes = np.diff(offsets)[order]
     while first < len(order):
-        window = sizes[first : first + min(max_clients, CLIENT_BLOCK_ROWS)]
+        window = sizes[first : first + CLIENT_BLOCK_ROWS]
         fitting = int((np.arange(1, len(window) + 1) * window <= CLIENT_BLOCK_ROWS).sum())
         last = first + max(fitting, 1)
         starts, ends = offsets[order[first:last]], np.concatenate([[0], np.cumsum(sizes[first:last])])
-        if last == first + 1:  # A view, since one client may be most of the block.
-            yield ClientBlock(block.points[starts[0] : starts[0] + ends[1]], ends)
-        else:
+        rows: Any = slice(starts[0], starts[0] + ends[1])  # A view, since one client may be most of the block.
+        if last > first + 1:
             rows = np.arange(ends[-1]) + np.repeat(starts - ends[:-1], sizes[first:last])
-            yield ClientBlock(block.points[rows], ends)
+        yield ClientBlock(block.points[rows], ends)
         first = last
 
 
@@ -137,7 +142,7 @@ def client_histograms(
     """
     size = assigner.size
     total = np.zeros(size, dtype=np.int64)
-    for chunk in client_chunks(block, max(1, _MAX_CELLS // size)):
+    for chunk in clients_in_order(block, size):
         cells, counts = _occupied(chunk, frame, assigner)
         client, bins = np.divmod(cells, size)
         place = np.arange(len(cells)) - np.searchsorted(client, client)
@@ -185,7 +190,7 @@ def client_sums(
       shape (size,).
     """
     total = np.zeros(size, dtype=np.int64)
-    for chunk in client_chunks(block, max(1, _MAX_CELLS // size)):
+    for chunk in clients_in_order(block, size):
         sums, counts = (cells.reshape(chunk.n_clients, -1) for cells in totals(chunk))
         clipped = clip(sums, counts, np.diff(chunk.client_offsets))
         total += np.concatenate([part.sum(axis=0).astype(np.int64) for part in clipped])

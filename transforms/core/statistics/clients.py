@@ -168,17 +168,11 @@ def histogram(
 
     def clip(counts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
         if relative:
-            return lattice.clip_l2(_fractions(counts, sizes), COUNT_SENSITIVITY, rescale=1.0 / bound)
+            shares = lattice.scaled(counts, COUNT_SENSITIVITY / sizes)
+            return lattice.clip_l2(shares, COUNT_SENSITIVITY, rescale=1.0 / bound)
         return lattice.clip_l1(counts, COUNT_SENSITIVITY, rescale=COUNT_SENSITIVITY / bound)
 
     return client_histograms(block, frame, assigner, clip)
-
-
-def _fractions(
-    totals: NDArray[np.int64], sizes: NDArray[np.int64], units: int = COUNT_SENSITIVITY
-) -> NDArray[np.float64]:
-    """Truncated totals * units / sizes, row by row; shape of `totals`."""
-    return np.trunc(totals * (units / sizes[:, None]))
 
 
 def mean_sums_and_counts(
@@ -201,7 +195,7 @@ def mean_sums_and_counts(
     lattice.check_bounds(sums_bound, counts_bound)
 
     def clip(totals: NDArray[np.int64], rows: NDArray[np.int64], sizes: NDArray[np.int64]) -> Pair:
-        sums, counts = _fractions(totals, sizes, 1), _fractions(rows, sizes)
+        sums, counts = lattice.scaled(totals, 1.0 / sizes), lattice.scaled(rows, COUNT_SENSITIVITY / sizes)
         stretch = frame.lattice.clipping_norm / sums_bound, 1.0 / counts_bound
         common = np.minimum(
             np.minimum(1.0, SUM_SENSITIVITY / np.maximum(np.sqrt(lattice.squared_norms(sums)) * stretch[0], 1.0)),
@@ -248,7 +242,7 @@ def clipped_sums_and_counts(
     lattice.check_bounds(sums_bound, counts_bound)
 
     def clip(sums: NDArray[np.int64], counts: NDArray[np.int64], sizes: NDArray[np.int64]) -> Pair:
-        averages = _fractions(sums, sizes, 1)
+        averages = lattice.scaled(sums, 1.0 / sizes)
         stretch = sizes * (frame.lattice.clipping_norm / sums_bound)
         return (
             lattice.clip_l2(averages, SUM_SENSITIVITY, rescale=stretch.astype(np.float64)),

@@ -180,18 +180,14 @@ def client_relative_sums(
             lattice.clip_l2(shares, lattice.SUM_UNITS, rescale=common / count_bound),
         )
 
-    centers = neighborhoods.centers
-    return client_sums(
-        block,
-        centers.size + len(centers),
-        lambda chunk: _difference_sums(chunk, frame, neighborhoods, by_client=True),
-        clip,
-    )
+    size = neighborhoods.centers.size + neighborhoods.size
+    return client_sums(block, size, lambda chunk: _difference_sums(chunk, frame, neighborhoods, by_client=True), clip)
 
 
 def _means_and_shares(sums: NDArray[np.int64], counts: NDArray[np.int64], sizes: NDArray[np.int64]) -> Pair:
     """Sums over the rows of each client, and fractions of its rows in units of 2**-SUM_BITS; truncated."""
-    return np.trunc(sums / sizes[:, None]), np.trunc(counts * (lattice.SUM_UNITS / sizes[:, None]))
+    means = lattice.scaled(sums, sizes.astype(np.float64), divided=True)
+    return means, lattice.scaled(counts, lattice.SUM_UNITS / sizes)
 
 
 def directions(
@@ -271,10 +267,5 @@ def client_direction_sums(
             lattice.clip_l2(shares, lattice.SUM_UNITS, rescale=common),
         )
 
-    vectors = _vectors(frame, centers, least_radius)
-    return client_sums(
-        block,
-        centers.size + len(centers),
-        lambda chunk: group_sums(chunk, len(centers), centers.shape[1], vectors, by_client=True),
-        clip,
-    )
+    (k, d), vectors = centers.shape, _vectors(frame, centers, least_radius)
+    return client_sums(block, k * (d + 1), lambda chunk: group_sums(chunk, k, d, vectors, by_client=True), clip)

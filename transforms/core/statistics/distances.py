@@ -139,9 +139,7 @@ def _gains(frame: Frame, before: NDArray[np.float64], after: NDArray[np.float64]
 
     def gains(points: NDArray[np.floating]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         rows = frame.quantize(points, lattice.SUM_BITS)
-        first, second = (
-            assignment.nearest_squared(rows, centers, assignment.ROW_NORM)[1] for centers in (before, after)
-        )
+        first, second = (assignment.nearest_squared(rows, each, assignment.ROW_NORM)[1] for each in (before, after))
         units = np.rint((first - second) * float(SENSITIVITY) / float(bound))
         clipped = np.clip(units, -SENSITIVITY, SENSITIVITY).astype(np.int64)
         return clipped[:, None], np.zeros(len(rows), dtype=np.int64)

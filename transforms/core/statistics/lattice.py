@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dapple_dp.schemas.errors import LatticeOverflowError
+from dapple_dp.transforms.core.statistics.row_pass import kernel
 
 SUM_BITS = 20
 """The clipping norm (or one row, for counts) is 2**SUM_BITS units in sums, counts and assignments."""
@@ -183,6 +184,12 @@ def add_by_group(sums: NDArray[Any], rows: NDArray[Any], groups: NDArray[np.int6
         sums[present] += np.add.reduceat(rows[order], first, axis=0).astype(sums.dtype)
 
 
+def scaled(values: NDArray[Any], factors: NDArray[np.float64], *, divided: bool = False) -> NDArray[np.float64]:
+    """Truncated values * factors, or values / factors, shape (n, size); there is a factor for each row, shape (n,)."""
+    found = kernel().scaled(values, factors, divided)
+    return found if found is not None else np.trunc(values / factors[:, None] if divided else values * factors[:, None])
+
+
 def clip_l2(
     vectors: NDArray[np.float64], limit: float, *, rescale: float | NDArray[np.float64] = 1.0
 ) -> NDArray[np.float64]:
@@ -223,17 +230,17 @@ def scale_until(
     Raises:
       LatticeOverflowError: if it doesn't hold for a factor of zero either, for example if a bound is not a number.
     """
-    scaled = np.trunc(vectors * factors[:, None])
-    pending = np.flatnonzero(~holds(scaled))
+    found = scaled(vectors, factors)
+    pending = np.flatnonzero(~holds(found))
     shrink = 1.0 - 2.0**-SUM_BITS
     while pending.size:
         factors = factors.copy()
         factors[pending] *= shrink
-        scaled[pending] = np.trunc(vectors[pending] * factors[pending, None])
-        pending = pending[~holds(scaled[pending])]
+        found[pending] = scaled(vectors[pending], factors[pending])
+        pending = pending[~holds(found[pending])]
         check_shrinking(shrink, pending.size > 0)
         shrink *= shrink
-    return scaled
+    return found
 
 
 def check_shrinking(shrink: float, pending: bool) -> None:

@@ -32,7 +32,9 @@ class Tally(NamedTuple):
     @classmethod
     def zeros(cls, n_cells: int, n_features: int) -> Self:
         """Creates an empty tally; with 0 features rows are counted only."""
-        sums = np.zeros((n_cells, n_features), dtype=np.int64)
+        numbers = np.zeros(n_cells * n_features + 7, dtype=np.int64)
+        first = -(numbers.ctypes.data // 8) % 8  # Vectors of a kernel then lie in one line of the cache each.
+        sums = numbers[first : first + n_cells * n_features].reshape(n_cells, n_features)
         return cls(sums, np.zeros(n_cells, dtype=np.int64), np.zeros(n_cells, dtype=np.int64))
 
 
@@ -75,14 +77,16 @@ class Kernel(NamedTuple):
       lattice_rows: (rows, center, scale, norm, box) -> `lattice.quantize` of them as int32, and the indices of those
         that NumPy must shrink; None if it must do all the work.
       add_outer: as `add_outer` below; False if NumPy must do the work.
+      scaled: as in `lattice`; None if NumPy must do the work.
     """
 
     row_pass: Callable[[NDArray[np.float64], float], RowPass | None]
     lattice_rows: Callable[..., tuple[NDArray[np.int32], NDArray[np.int64]] | None]
     add_outer: Callable[[NDArray[np.int64], NDArray[np.int32], float], bool]
+    scaled: Callable[[NDArray[Any], NDArray[np.float64], bool], NDArray[np.float64] | None]
 
 
-_NUMPY = Kernel(lambda *_: None, lambda *_: None, lambda *_: False)
+_NUMPY = Kernel(lambda *_: None, lambda *_: None, lambda *_: False, lambda *_: None)
 _used = [_NUMPY]
 
 

@@ -105,7 +105,7 @@ def _distinct(
     """Rows, terms and clusters of the terms of rows, each term of a row once; some rows at a time."""
     n_features, start = len(frame.lattice.center), 0
     for part in lattice.row_blocks(points, CLIENT_BLOCK_ROWS):
-        labels = assigner.labels(frame.quantize(np.ascontiguousarray(part[:, :n_features]), lattice.SUM_BITS))
+        labels = assigner.labels(frame.integers(part[:, :n_features], lattice.SUM_BITS).astype(np.float64))
         codes = np.sort(part[:, n_features : n_features + limits.most].astype(np.int64), axis=1)
         known = (codes >= 0) & (codes < limits.n_terms) & (labels >= 0)[:, None]
         known[:, 1:] &= codes[:, 1:] != codes[:, :-1]

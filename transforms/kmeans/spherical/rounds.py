@@ -58,12 +58,11 @@ def round_specs(config: SphericalFit, n_features: int, _: int) -> tuple[RoundSpe
 
 def rounds(config: SphericalFit, plan: PrivacyPlan) -> tuple[Round, ...]:
     """Returns the calibrated rounds of a job, in order; `plan` was made from `round_specs`."""
-    # Rows with terms are not rows of the frame, so they can't be cached as its integers.
-    bits = lattice.SUM_BITS if config.names is None else None
     *steps, last = plan.rounds
     return (
-        *(Round(step, sums_statistic, sums_step, bits) for step in steps),
-        Round(last, names_statistic, names_step, bits),
+        *(Round(step, sums_statistic, sums_step, lattice.SUM_BITS) for step in steps),
+        # Terms are not kept, so rows are read once more for names.
+        Round(last, names_statistic, names_step, lattice.SUM_BITS if config.names is None else None),
     )
 
 

@@ -1,4 +1,6 @@
-"""Quantizes rows by the compiled library, with the same integers as `lattice.quantize`, bit for bit."""
+"""Functions of `lattice` by the compiled library, with the same integers, bit for bit."""
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,3 +50,15 @@ def lattice_rows(
         left.ctypes.data,
     )
     return integers, np.flatnonzero(left)
+
+
+def scaled(values: NDArray[Any], factors: NDArray[np.float64], divided: bool) -> NDArray[np.float64] | None:
+    """`lattice.scaled`; None if NumPy must do the work."""
+    found, whole = library(), values.dtype == np.int64
+    fits = values.ndim == 2 and factors.shape == values.shape[:1] and factors.dtype == np.float64
+    if found is None or not fits or not (whole or values.dtype == np.float64):
+        return None
+    values, factors, result = np.ascontiguousarray(values), np.ascontiguousarray(factors), np.empty(values.shape)
+    shape, pointers = values.shape, (values.ctypes.data, factors.ctypes.data, result.ctypes.data)
+    found.scale(found.level, pointers[0], int(whole), *shape, pointers[1], int(divided), pointers[2])
+    return result

@@ -29,6 +29,7 @@ class Library(NamedTuple):
       quantize: `dapple_quantize` of lattice.c.
       lanes: centers of a tile by level and number of centers.
       scratch: numbers of its scratch space by number of features.
+      scale: `dapple_scale` of lattice.c.
       add_scatter: `dapple_add_scatter` of scatter.c.
       scatter_scratch: numbers of its scratch space by number of features.
       level: vector instructions that it uses here, a value of `LEVELS` above 0.
@@ -36,6 +37,7 @@ class Library(NamedTuple):
 
     add_rows: Callable[..., int]
     quantize: Callable[..., None]
+    scale: Callable[..., None]
     lanes: Callable[[int, int], int]
     scratch: Callable[[int], int]
     add_scatter: Callable[..., int]
@@ -59,10 +61,11 @@ class Library(NamedTuple):
             return None
         for name, arguments in _ARGUMENTS.items():
             getattr(found, name).argtypes, getattr(found, name).restype = arguments, _NUMBER
-        found.dapple_quantize.restype = None
+        found.dapple_quantize.restype = found.dapple_scale.restype = None
         return cls(
             add_rows=found.dapple_add_rows,
             quantize=found.dapple_quantize,
+            scale=found.dapple_scale,
             lanes=found.dapple_lanes,
             scratch=found.dapple_scratch,
             add_scatter=found.dapple_add_scatter,
@@ -81,6 +84,7 @@ _ARGUMENTS: dict[str, list[Any]] = {
     "dapple_lanes": [_NUMBER, _NUMBER],
     "dapple_level": [],
     "dapple_quantize": _QUANTIZE,
+    "dapple_scale": [_NUMBER, _POINTER, _NUMBER, _NUMBER, _NUMBER, _POINTER, _NUMBER, _POINTER],
     "dapple_scatter_scratch": [_NUMBER],
     "dapple_scratch": [_NUMBER],
 }

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dapple_dp.transforms.core.statistics.row_pass import Kernel, Tally, is_matrix, refused_rows, use
-from dapple_dp.transforms.numerics.kernel.lattice_rows import lattice_rows
+from dapple_dp.transforms.numerics.kernel.lattice_rows import lattice_rows, scaled
 from dapple_dp.transforms.numerics.kernel.library import Library, library
 
 _EXACT_LIMIT = 2.0**53
@@ -140,5 +140,5 @@ def start() -> bool:
     Returns:
       True if there is a library. It adds up rows without the interpreter's lock, so that threads of one process help.
     """
-    use(Kernel(CompiledPass.of, lattice_rows, add_outer))
+    use(Kernel(CompiledPass.of, lattice_rows, add_outer, scaled))
     return library() is not None

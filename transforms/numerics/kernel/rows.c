@@ -37,10 +37,13 @@ shorten_t shorten_1, shorten_3, shorten_4;
 #define LANES 16
 #include __FILE__
 #undef LANES
-#undef WIDTH
 #undef ROWS
-#define WIDTH 4
 #define ROWS 8
+#define LANES 24
+#include __FILE__
+#undef LANES
+#undef WIDTH
+#define WIDTH 4
 #define LANES 12
 #include __FILE__
 #undef LANES
@@ -100,17 +103,21 @@ PUBLIC int64_t dapple_level(void) {
   return 1;
 }
 
-/* Centers of a tile. Twelve waste fewest where two half vectors are as fast as a whole one, as on AMD's Zen 4. */
+/* Centers of a tile: as many as leave fewest lanes empty. Twelve are for where two half vectors are as fast as a whole
+ * one, as on AMD's Zen 4.
+ */
+#define PADDED(lanes) ((size + lanes - 1) / lanes * lanes)
 PUBLIC int64_t dapple_lanes(int64_t level, int64_t size) {
-  int64_t few = level == 3;
+  int64_t halves = level == 3, best = size <= 8 ? 8 : 16;
 #if defined(__x86_64__)
-  few |= level == 4 && __builtin_cpu_is("amd");
+  halves |= level == 4 && __builtin_cpu_is("amd");
 #endif
-  return size <= 8 ? 8 : few && size <= 12 ? 12 : 16;
+  best = halves && PADDED(12) < PADDED(best) ? 12 : best;
+  return level == 4 && PADDED(24) <= PADDED(best) ? 24 : best;
 }
 
 /* Numbers of `scratch`. */
-PUBLIC int64_t dapple_scratch(int64_t d) { return (BLOCK + 1) * d; }
+PUBLIC int64_t dapple_scratch(int64_t d) { return (BLOCK + 1) * d + 7; }
 
 /* Adds rows to the cells of their nearest centers; `row_pass.py` says what the arguments are.
  *
@@ -120,7 +127,7 @@ PUBLIC int64_t dapple_scratch(int64_t d) { return (BLOCK + 1) * d; }
 #define ADD(level) (lanes == 8 ? add_##level##_8(GIVEN) : lanes == 12 ? add_##level##_12(GIVEN) : add_##level##_16(GIVEN))
 PUBLIC int64_t dapple_add_rows(int64_t level, int64_t lanes, ARGUMENTS) {
 #if defined(__x86_64__)
-  if (level == 4) return ADD(4);
+  if (level == 4) return lanes == 24 ? add_4_24(GIVEN) : ADD(4);
   if (level == 3) return ADD(3);
 #endif
   return ADD(1);
@@ -155,14 +162,31 @@ TARGET static inline double NAME(largest)(NAME(vec) a) {
 #endif
 }
 
+TARGET static inline NAME(vec) NAME(widened)(const int32_t *from) {
+#if defined(__x86_64__) && WIDTH == 8
+  return (NAME(vec))_mm512_cvtepi32_pd(_mm256_loadu_si256((const __m256i *)from));
+#elif defined(__x86_64__) && WIDTH == 4
+  return (NAME(vec))_mm256_cvtepi32_pd(_mm_loadu_si128((const __m128i *)from));
+#else
+  return (NAME(vec)){from[0], from[1]};
+#endif
+}
+
 /* Rows as float64, with their squared norms; whether one is longer than its bound. */
 TARGET static int64_t NAME(read)(const int32_t *rows, int64_t m, int64_t d, double norm, double *x, double *squared) {
   int64_t bad = 0;
   for (int64_t i = 0; i < m; i++, rows += d, x += d) {
+    NAME(vec) sums = {0};
+    int64_t f = 0;
+    for (; f + WIDTH <= d; f += WIDTH) {
+      const NAME(vec) each = NAME(widened)(rows + f);
+      *(NAME(vec) *)(x + f) = each;
+      sums += each * each;
+    }
     double sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t f = 0; f < d; f++) {
-      double each = rows[f];
+    for (int w = 0; w < WIDTH; w += 2) sum += sums[w] + sums[w + 1];
+    for (; f < d; f++) {
+      const double each = rows[f];
       x[f] = each;
       sum += each * each;
     }
@@ -202,6 +226,7 @@ TARGET static int64_t NAME(add)(ARGUMENTS) {
   int64_t block = n_tiles > 1 ? BLOCK : 4096 / d / 24 * 24;
   block = block < 24 ? 24 : block > BLOCK ? BLOCK : block;
   double own[BLOCK], codes[BLOCK];
+  scratch = (double *)(((uintptr_t)scratch + 63) & ~(uintptr_t)63); /* vectors then lie in one line of the cache each */
   NAME(vec) best[BLOCK];
   for (int64_t start = 0; start < n; start += block) {
     const int64_t m = n - start < block ? n - start : block;
@@ -210,8 +235,10 @@ TARGET static int64_t NAME(add)(ARGUMENTS) {
     const int64_t end = (m + ROWS - 1) / ROWS * ROWS;
     memset(scratch + m * d, 0, (size_t)((end - m) * d) * sizeof(double));
     for (int64_t t = 0; t < n_tiles; t++)
-      for (int64_t i = 0; i < end; i += ROWS)
+      for (int64_t i = 0; i < end; i += ROWS) {
+        for (int64_t f = 0; !t && f < ROWS * d; f += 16) __builtin_prefetch(part + (block + i) * d + f);
         NAME(score)(scratch + i * d, d, tiles + t * d * LANES, bias + t * LANES, !t, best + i);
+      }
     for (int64_t i = 0; i < m; i++) codes[i] = NAME(largest)(best[i]);
     for (int64_t i = 0; i < m; i++) { /* label and distance from the best code, then the sums */
       const int64_t code = (int64_t)codes[i], j = low - (code & low), cell = j + (cells ? cells[start + i] : 0);
