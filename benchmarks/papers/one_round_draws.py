@@ -70,7 +70,7 @@ def report(found: dict[Cell, Point], n_draws: int) -> list[str]:
     """Markdown lines: one table per panel."""
     lines = heading("Figures 1 and 2 of the one-round paper")
     lines += [f"Normalized cost, d = 100, k = 8, r = 100 unless said otherwise: mean (stddev) of {n_draws} draws."]
-    lines += ["`published` is what the authors' protocol cost on the same mixture.", ""]
+    lines += ["`published` is what our prototype of the printed protocol cost on the same mixture.", ""]
     for name, cells in FIGURES.items():
         lines += [f"## {TITLES[name]}", "", "| n | epsilon | k | r | one level per client | all levels | published |"]
         lines += ["| --- " * 7 + "|"]
