@@ -158,7 +158,7 @@ class Bounds:
         options, domain, given = self.options, self.options["domain"], self.settings["clipping"]["norm"]
         low, high = domain if isinstance(domain, list) and not isinstance(domain[0], list) else (-1.0, 1.0)
         self.half, side, k = 0.5 * (high - low), math.sqrt(self.d), self.settings["n_clusters"]
-        self.start = options["init"] or ("best" if options["variant"] == "fast" else "sphere_packing")
+        self.start = options["init"] or ("best" if options.get("variant", "fast") == "fast" else "sphere_packing")
         norm = given if isinstance(given, float) and self.start != "feddp_init" else math.inf
         middle = [low + self.half] * self.d
         wanted = {"clipping_norm": min(self.half * side, norm), "domain": [low, high], "center": middle}
@@ -174,7 +174,7 @@ class Bounds:
     def is_relative(self, path):
         """True for a release of differences to centers."""
         kind, part, name = path.split("/")
-        lloyd = part.startswith(("lloyd_", "fine_")) and self.options.get("variant") == "fast"
+        lloyd = part.startswith(("lloyd_", "fine_")) and self.options.get("variant", "fast") == "fast"
         if kind == "k_prototypes":
             return name == "sums"
         return name == "weighted_sums" or (kind == "dp_lloyd" and name == "sums" and (part == "mean" or lloyd))

@@ -67,7 +67,6 @@ class PooledAlgorithm(Choice):
 
     K_FED = "k_fed", Tier.PAPER_ONLY
     OPTIMAL = "optimal"
-    DP_LLOYD = "dp_lloyd"
 
 
 class ClusterRule(Choice):
@@ -144,15 +143,6 @@ class Auto(Choice):
     """Placeholder for a number of rounds, shards or levels, or for budget shares, that the job chooses itself."""
 
     AUTO = "auto"
-
-
-class LloydVariant(Choice):
-    """Variants of DP-Lloyd; they differ in the sums of a round and in the noise."""
-
-    LLOYD = "lloyd"
-    SU = "su", Tier.PAPER_ONLY
-    G = "g", Tier.PAPER_ONLY
-    FAST = "fast"
 
 
 class LloydStart(Choice):

@@ -94,16 +94,14 @@ class Desk:
         return folder if folder.exists() else self.run(case, "fit", FITS[case.removeprefix("fit/")](self))
 
 
-def _lloyd(desk: Desk, unit: str = "record", *, private: bool = True, **options: Any) -> Settings:
+def _lloyd(desk: Desk, unit: str = "record", **options: Any) -> Settings:
     """A job of algorithm dp_lloyd; the server start of two of its inits needs public points."""
     by_server = options.get("init") in ("server_kmeanspp", "feddp_init")
     job = lake.job(desk.lake, desk.server if by_server else None, unit, algorithm="dp_lloyd")
     job |= {"dp_lloyd": {"domain": [-2.0, 7.0]} | options, "clipping": {"client_rows": CLIENT_ROWS}}
     job["data"]["public_rows"] = N_ROWS if unit == "record" else N_CLIENTS
     del job["feddp_kmeans"]
-    if private:
-        return job | {"key_uri": desk.key}
-    return {name: value for name, value in job.items() if name not in ("privacy", "clipping")}
+    return job | {"key_uri": desk.key}
 
 
 def _medians(desk: Desk, unit: str = "record", **options: Any) -> Settings:
@@ -178,11 +176,9 @@ FITS: dict[str, Callable[[Desk], Settings]] = {
     "server_kmeanspp": lambda desk: desk.fit(**STEP, algorithm="server_kmeanspp"),
     "server_lloyds": lambda desk: desk.fit("client", **STEP, algorithm="server_lloyds"),
     "sphere_packing": lambda desk: desk.fit(lloyd={"steps": 2}, algorithm="sphere_packing"),
-    "dp_lloyd-su": lambda desk: _lloyd(desk, variant="su"),
-    "dp_lloyd-g": lambda desk: _lloyd(desk, "client", variant="g", steps=3),
-    "dp_lloyd-fast": lambda desk: _lloyd(desk, variant="fast", init="sphere_packing", steps=3),
-    "dp_lloyd-best": lambda desk: _lloyd(desk, variant="fast", init="best"),
-    "dp_lloyd-best-client": lambda desk: _lloyd(desk, "client", variant="fast", init="best"),
+    "dp_lloyd-fast": lambda desk: _lloyd(desk, init="sphere_packing", steps=3),
+    "dp_lloyd-best": lambda desk: _lloyd(desk, init="best"),
+    "dp_lloyd-best-client": lambda desk: _lloyd(desk, "client", init="best"),
     "dp_lloyd-server": lambda desk: _lloyd(desk, init="server_kmeanspp", update="shrunken", steps=2),
     "dp_lloyd-feddp_init": lambda desk: _lloyd(desk, init="feddp_init", steps=2),
     "dp_lloyd-central_tree": lambda desk: _lloyd(desk, init="central_tree", steps=2),
@@ -201,7 +197,6 @@ FITS: dict[str, Callable[[Desk], Settings]] = {
     "warm-dp_lloyd": lambda desk: _following(desk, "dp_lloyd-fast"),
     "k_fed": lambda desk: _pooled(desk, "k_fed"),
     "optimal": lambda desk: _pooled(desk, "optimal"),
-    "lloyd": lambda desk: _lloyd(desk, private=False, variant="lloyd", init="sphere_packing", steps=2),
 }
 
 

@@ -73,25 +73,21 @@ class Expected(NamedTuple):
     windows: int = 1
 
 
-def expected(job: Mapping[str, Any], path: str, n_features: int, epoch: Mapping[str, Any] | None = None) -> Expected:
+def expected(job: Mapping[str, Any], path: str, epoch: Mapping[str, Any] | None = None) -> Expected:
     """Law, geometry and sensitivity of one release of a job.
 
     Args:
       job: its settings, as plain data.
       path: algorithm, round and name of the release.
-      n_features: of the rows after they were encoded.
       epoch: of a window: `weights`, and at unit client `max_windows` and `min_separation`.
     """
     algorithm, round_name, name = path.split("/")
     if epoch is not None:
         return _over_windows(job, STATISTICS["counts"] if name == "weighted_counts" else RELATIVE_SUMS, epoch)
     lloyd = algorithm == "dp_lloyd" and round_name.startswith("lloyd_")
-    variant = job.get("dp_lloyd", {}).get("variant", "fast")
-    relative = (lloyd and variant == "fast") or algorithm == "k_prototypes"
-    statistic = _statistic(round_name, name, relative=relative)
-    of_paper = _of_paper(job)
-    if (lloyd and variant == "su") or (of_paper and name in LAPLACE_IN_PAPERS):
-        return Expected(LAPLACE, "vector", _in_l1(job, statistic, name, n_features))
+    statistic = _statistic(round_name, name, relative=lloyd or algorithm == "k_prototypes")
+    if _of_paper(job) and name in LAPLACE_IN_PAPERS:
+        return Expected(LAPLACE, "vector", _in_l1(job, statistic))
     unguarded = job.get("preset") == "published"
     geometry = "symmetric" if name == "scatter" and not unguarded else "vector"
     return Expected(GAUSSIAN, geometry, _in_l2(job, statistic))
@@ -120,9 +116,8 @@ def _in_l2(job: Mapping[str, Any], statistic: Statistic) -> int:
     return math.isqrt(2 * statistic.sensitivity**2) + 1 if statistic.positive else 2 * statistic.sensitivity
 
 
-def _in_l1(job: Mapping[str, Any], statistic: Statistic, name: str, n_features: int) -> int:
-    longest = math.isqrt(n_features * UNIT**2) if name == "sums" else statistic.sensitivity
-    return longest if not _is_sampled(job) or statistic.single else 2 * longest
+def _in_l1(job: Mapping[str, Any], statistic: Statistic) -> int:
+    return statistic.sensitivity * (1 if not _is_sampled(job) or statistic.single else 2)
 
 
 def _over_windows(job: Mapping[str, Any], statistic: Statistic, epoch: Mapping[str, Any]) -> Expected:

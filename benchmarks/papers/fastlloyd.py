@@ -28,16 +28,17 @@ N_CLUSTERS = {name: each.n_clusters for name, each in data.SETS.items()}
 USUAL = ("iris", "lsun", "s1", "house", "wine", "adult")
 REFERENCE = Path(__file__).parents[1] / "reference" / "fastlloyd.json"
 """Means of the authors' public code on six of its data sets."""
+PACKING = {"init": "sphere_packing"}
 METHODS: dict[str, dict[str, Any]] = {
-    "Lloyd, not private": {"variant": "lloyd"},
-    "SuLloyd": {"variant": "su", "post_process": "none"},
-    "GLloyd": {"variant": "g", "post_process": "none"},
-    "SuLloyd, folded": {"variant": "su"},
-    "GLloyd, folded": {"variant": "g"},
-    "FastLloyd": {"variant": "fast", "init": "sphere_packing"},
-    "FastLloyd, constant radius": {"variant": "fast", "init": "sphere_packing", "radius": "constant"},
-    "FastLloyd, shrunken moves": {"variant": "fast", "init": "sphere_packing", "update": "shrunken"},
-    "best": {"variant": "fast", "init": "best"},
+    "Lloyd, not private": PACKING | {"variant": "lloyd"},
+    "SuLloyd": PACKING | {"variant": "su", "post_process": "none"},
+    "GLloyd": PACKING | {"variant": "g", "post_process": "none"},
+    "SuLloyd, folded": PACKING | {"variant": "su"},
+    "GLloyd, folded": PACKING | {"variant": "g"},
+    "FastLloyd": PACKING,
+    "FastLloyd, constant radius": PACKING | {"radius": "constant"},
+    "FastLloyd, shrunken moves": PACKING | {"update": "shrunken"},
+    "best": {"init": "best"},
 }
 SPEED = ((10_000, 2, 2), (10_000, 5, 5), (100_000, 2, 2), (100_000, 5, 5))
 """Rows, clusters, features of one client step."""
@@ -140,11 +141,9 @@ def released_centers(rows: NDArray[np.float64], job: dict[str, Any], label: str)
     from benchmarks.papers import fastlloyd_options
     from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
     from dapple_dp.schemas.core.block import ClientBlock
-    from dapple_dp.schemas.kmeans.fit_config import is_pooled, validated
+    from dapple_dp.schemas.kmeans.fit_config import validated
     from dapple_dp.transforms.core import loop
 
-    if is_pooled(job):
-        return plain_centers(rows, job)
     key, section = hashlib.sha256(label.encode()).digest(), job["dp_lloyd"]
     if given := {name: section[name] for name in fastlloyd_options.DEFAULTS if name in section}:
         plain = {name: value for name, value in section.items() if name not in given}
@@ -152,20 +151,6 @@ def released_centers(rows: NDArray[np.float64], job: dict[str, Any], label: str)
     fit = plan_files(validated(job))
     centers: NDArray[np.float64] = loop.simulate(fit.initial, fit.rounds, [ClientBlock(rows)], key).model().centers
     return centers
-
-
-def plain_centers(rows: NDArray[np.float64], job: dict[str, Any]) -> NDArray[np.float64]:
-    """Centers of variant lloyd: the same rounds without noise."""
-    from dapple_dp.schemas.core.block import ClientBlock
-    from dapple_dp.schemas.kmeans.jobs.pooled_config import validated_pooled
-    from dapple_dp.transforms.kmeans.dp_lloyd import rounds as dp_lloyd
-    from dapple_dp.transforms.trusted_zone import plain_lloyd
-
-    config = validated_pooled({name: value for name, value in job.items() if name != "privacy"})
-    state = plain_lloyd.initial_state(config, np.zeros((0, rows.shape[1])))
-    for _ in range(plain_lloyd.n_rounds(state)):
-        state = plain_lloyd.moved(dp_lloyd.absolute_statistic(ClientBlock(rows), state), state)
-    return plain_lloyd.centers_of(state)
 
 
 def speed_section() -> list[str]:

@@ -1,6 +1,7 @@
-"""FastLloyd with other radii, without clipped moves, or with centers that aren't folded: what no job has.
+"""FastLloyd with other radii, without clipped moves, or with centers that aren't folded, and on absolute sums.
 
-The rounds of `fit` with other settings and steps, for start sphere_packing and moves that aren't shrunken.
+What no job has: the rounds of `fit` with other settings and steps, for start sphere_packing and moves that aren't
+shrunken.
 
 Source: Diaa, Humphries, Kerschbaum (2025), Section 5.3 and Appendix B.
 """
@@ -12,25 +13,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.papers import absolute_lloyd
 from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
-from dapple_dp.schemas.choices import LloydVariant
 from dapple_dp.schemas.core.block import ClientBlock
 from dapple_dp.schemas.kmeans.fit_config import validated
 from dapple_dp.transforms.core import loop
-from dapple_dp.transforms.core.round import Releases
+from dapple_dp.transforms.core.round import Releases, Round
 from dapple_dp.transforms.core.statistics import lattice
+from dapple_dp.transforms.kmeans.dp_lloyd import starts
 from dapple_dp.transforms.kmeans.dp_lloyd.server import relative_unit
 from dapple_dp.transforms.kmeans.dp_lloyd.state import LloydState
 from dapple_dp.transforms.kmeans.lloyd.box import LloydSettings, lattice_centers, lattice_radius
 from dapple_dp.transforms.numerics.kmeans import folding, lloyd_rules, moves
 
 DEFAULTS: dict[str, Any] = {"radius": "step", "radius_factor": 0.8, "post_process": "fold", "clip_moves": True}
+DEFAULTS |= {"variant": "fast"}
 Rows = NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(LloydSettings):
-    """Settings with `given` ones of `DEFAULTS`: radius is step or constant, post_process fold, truncate or none."""
+    """Settings with `given` ones of `DEFAULTS`: radius is step or constant, post_process fold, truncate or none.
+
+    `variant` is fast, or one of `absolute_lloyd`.
+    """
 
     given: dict[str, Any]
 
@@ -53,17 +59,24 @@ class Settings(LloydSettings):
 
 def released_centers(rows: Rows, job: dict[str, Any], given: dict[str, Any], key: bytes) -> Rows:
     """Centers of one run; `job` is one of `fit`, with other options `given`, and `key` is public."""
-    config = validated(job)
+    config, n_features, blocks = validated(job), rows.shape[1], [ClientBlock(rows)]
     settings = Settings.of(LloydSettings.from_config(config), given)
-    # The number of rounds follows from the radius.
-    steps = config.dp_lloyd.model_copy(update={"steps": settings.n_rounds(rows.shape[1])})
-    fit = plan_files(config.model_copy(update={"dp_lloyd": steps}))
-    start: Any = fit.initial
-    first = lattice_radius(start.frame, settings.first_radius(rows.shape[1]))
+    start = starts.initial_state(config, np.zeros((0, n_features)), n_features)
+    first, variant = lattice_radius(start.frame, settings.first_radius(n_features)), settings.given["variant"]
     initial = dataclasses.replace(start, settings=settings, radius=first)
-    step = _relative_step if settings.options.variant is LloydVariant.FAST else _absolute_step
-    rounds = [each._replace(step=functools.partial(step, settings=settings)) for each in fit.rounds]
-    found: Rows = loop.simulate(initial, rounds, [ClientBlock(rows)], key).model().centers
+    if variant == "lloyd":
+        return absolute_lloyd.without_noise(initial, blocks[0])
+    if variant == "fast":
+        # The number of rounds follows from the radius.
+        steps = config.dp_lloyd.model_copy(update={"steps": settings.n_rounds(n_features)})
+        planned = plan_files(config.model_copy(update={"dp_lloyd": steps})).rounds
+        step = functools.partial(_relative_step, settings=settings)
+        rounds = [each._replace(step=step) for each in planned]
+    else:
+        plan = absolute_lloyd.planned(variant, config, n_features)
+        step = functools.partial(_absolute_step, settings=settings)
+        rounds = [Round(each, absolute_lloyd.statistic, step) for each in plan.rounds]
+    found: Rows = loop.simulate(initial, rounds, blocks, key).model().centers
     return found
 
 

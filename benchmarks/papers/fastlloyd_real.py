@@ -97,7 +97,7 @@ def load(folder: Path | None, name: str) -> DataSet:
 
 def measure(data: DataSet, name: str, method: str, n_draws: int) -> Values:
     """All scores of one method."""
-    noisy = METHODS[method]["variant"] != "lloyd"
+    noisy = METHODS[method].get("variant") != "lloyd"
     found: dict[str, list[list[float]]] = {score: [] for score in TITLES}
     for seed in range(n_draws):
         drawn = [

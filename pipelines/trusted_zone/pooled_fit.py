@@ -1,4 +1,4 @@
-"""The `fit` job without privacy: k-FED, pooled k-means or Lloyd's rounds without noise, for the trusted zone."""
+"""The `fit` job without privacy: k-FED or pooled k-means, for the trusted zone."""
 
 import functools
 import logging
@@ -9,13 +9,13 @@ import numpy as np
 
 from dapple_dp.pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
 from dapple_dp.pipelines.jobs.place import OutputKind
-from dapple_dp.pipelines.kmeans.plan.public_facts import feature_count, feature_names, learned_encoder, server_files
+from dapple_dp.pipelines.kmeans.plan.public_facts import feature_names, learned_encoder, server_files
 from dapple_dp.pipelines.run.graph import run_graph
 from dapple_dp.pipelines.run.run_keys import own_key
 from dapple_dp.pipelines.tables.client_staging import staged_by_client
 from dapple_dp.pipelines.tables.features import with_features
 from dapple_dp.pipelines.tables.private_source import JobRows, private_source
-from dapple_dp.schemas.choices import LloydStart, PooledAlgorithm
+from dapple_dp.schemas.choices import PooledAlgorithm
 from dapple_dp.schemas.core.plan import TRUSTED_ZONE, Zone
 from dapple_dp.schemas.kmeans.jobs.pooled_config import PooledFitConfig, validated_pooled
 from dapple_dp.schemas.kmeans.model import ClusterModel
@@ -30,18 +30,15 @@ from dapple_dp.transforms.files.file_bytes import table_bytes, write_bytes
 from dapple_dp.transforms.files.private_sink import PrivateSink
 from dapple_dp.transforms.files.stores import join
 from dapple_dp.transforms.files.untrusted import TableForm
-from dapple_dp.transforms.kmeans.dp_lloyd.state import LloydState
 from dapple_dp.transforms.tables.read import CheckRows, ListShards
 from dapple_dp.transforms.tables.source import Source
-from dapple_dp.transforms.trusted_zone import plain_lloyd
-from dapple_dp.transforms.trusted_zone.plain_lloyd import RunPlainLloyd
 from dapple_dp.transforms.trusted_zone.pooled_kmeans import ClusterByClient, ClusterPooledRows
 
 _LOGGER = logging.getLogger(__name__)
 
 
 def job_rows(config: PooledFitConfig, listed: Source | None = None) -> JobRows:
-    """Rows of a job, for staging; k-FED and client weights need whole clients.
+    """Rows of a job, for staging; k-FED needs whole clients.
 
     Args:
       config: the job.
@@ -52,9 +49,8 @@ def job_rows(config: PooledFitConfig, listed: Source | None = None) -> JobRows:
     """
     source = private_source(config, listed)
     server = server_files(config.server_data, config.data, source)
-    encoder = learned_encoder(config.data, config.encodings, server)
-    width = feature_count(config.data, source, encoder) if config.algorithm is PooledAlgorithm.DP_LLOYD else None
-    contract = TableContract.from_config(config.data, n_features=width, by_client=config.by_client, encoder=encoder)
+    encoder = learned_encoder(config.data, config.encode, server)
+    contract = TableContract.from_config(config.data, by_client=config.by_client, encoder=encoder)
     return JobRows(data=config.data, source=source, contract=contract)
 
 
@@ -65,21 +61,9 @@ def centers(
     cluster: beam.PTransform
     if config.algorithm is PooledAlgorithm.K_FED:
         cluster = ClusterByClient(contract=contract, n_clusters=config.n_clusters, seed=config.seed)
-    elif config.algorithm is PooledAlgorithm.DP_LLOYD:
-        cluster = RunPlainLloyd(contract=contract, initial=_lloyd_start(config, contract))
     else:
         cluster = ClusterPooledRows(contract=contract, n_clusters=config.n_clusters, seed=config.seed)
     return shards | label >> cluster
-
-
-def _lloyd_start(config: PooledFitConfig, contract: TableContract) -> LloydState:
-    """State before the first Lloyd round, from public data."""
-    server = np.zeros((0, contract.n_features or 0))
-    wanted = config.server_data if config.lloyd_options.start is LloydStart.SERVER_KMEANSPP else None
-    if (files := server_files(wanted, config.data)) is not None:
-        public = TableContract.from_config(config.data, encoder=contract.encoder).features_only()
-        server = files.points(public)
-    return plain_lloyd.initial_state(config, server)
 
 
 def build(root: beam.Pipeline, config: PooledFitConfig, rows: JobRows, folder: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pydantic
 
-from dapple_dp.schemas.choices import Algorithm, ClippingCenter, ClippingRule, LloydStart, LloydVariant
+from dapple_dp.schemas.choices import Algorithm, ClippingCenter, ClippingRule, LloydStart
 from dapple_dp.schemas.core.plan import Allocation, PrivacyUnit
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.lloyd_config import DPLloydConfig
@@ -78,7 +78,7 @@ def _takes_candidates(settings: Mapping[str, Any], bounds: Mapping[str, Any]) ->
     by_client = _of_section(settings, "privacy", "unit") == PrivacyUnit.CLIENT
     few = n_features is not None and n_features <= MOST_GRID_FEATURES
     few = few or (is_number(n_clusters, 1, MOST_GRID_CLUSTERS) and not by_client)
-    given = bounds.get("init") is not None or bounds.get("variant", LloydVariant.FAST) != LloydVariant.FAST
+    given = bounds.get("init") is not None
     warm = settings.get("recurring") is not None
     served = settings.get("server_data") not in (None, "none")
     return not (given or warm) and (served or not few)

@@ -10,7 +10,6 @@ from dapple_dp.schemas.choices import (
     Algorithm,
     ClippingCenter,
     ClippingRule,
-    LloydVariant,
     PooledAlgorithm,
     Preset,
     StartSpace,
@@ -204,8 +203,4 @@ def load_config(text: str) -> FitConfig:
 
 def is_pooled(settings: object) -> bool:
     """Returns whether plain data use an algorithm without privacy."""
-    if not isinstance(settings, Mapping) or settings.get("algorithm") not in tuple(PooledAlgorithm):
-        return False
-    section = settings.get("dp_lloyd")
-    lloyd = isinstance(section, Mapping) and section.get("variant") == LloydVariant.LLOYD
-    return lloyd or settings["algorithm"] != PooledAlgorithm.DP_LLOYD
+    return isinstance(settings, Mapping) and settings.get("algorithm") in tuple(PooledAlgorithm)

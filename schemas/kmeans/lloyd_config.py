@@ -1,4 +1,4 @@
-"""Jobs of algorithm dp_lloyd: Lloyd rounds on a public box, for all its variants and starts.
+"""Jobs of algorithm dp_lloyd: Lloyd rounds on a public box, for all its starts.
 
 Diaa et al. is Diaa, Humphries, Kerschbaum (2025), "FastLloyd: Federated, accurate, secure, and tunable k-means
 clustering with differential privacy".
@@ -10,14 +10,7 @@ from typing import Annotated, Literal, cast
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from dapple_dp.schemas.choices import (
-    Algorithm,
-    Auto,
-    CenterUpdate,
-    ClippingRule,
-    LloydStart,
-    LloydVariant,
-)
+from dapple_dp.schemas.choices import Algorithm, Auto, CenterUpdate, ClippingRule, LloydStart
 from dapple_dp.schemas.core.plan import Allocation
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.any_fit import AnyFit
@@ -69,15 +62,10 @@ def _of_column(name: str, ends: object) -> Interval:
 class DPLloydConfig(Section):
     """DP-Lloyd: rounds of noisy sums and counts per cluster (Diaa et al., Algorithm 1)."""
 
-    variant: LloydVariant = Field(
-        default=LloydVariant.FAST,
-        description="fast for sums relative to the last centers inside a radius, g for Gaussian or su for Laplace "
-        "noise on absolute sums, or lloyd for absolute sums without noise (and without privacy)",
-    )
     init: LloydStart | None = Field(
         default=None,
         description="best, candidates, sphere_packing, server_kmeanspp, feddp_init or central_tree, or leave it out "
-        "for best (variant fast) or sphere_packing (all others)",
+        "for best",
     )
     domain: Annotated[Interval | tuple[Interval, ...] | dict[str, Interval], BeforeValidator(_domain)] = Field(
         union_mode="left_to_right",
@@ -86,9 +74,9 @@ class DPLloydConfig(Section):
     )
     steps: Annotated[Auto | int, auto_or_integer(50)] = Field(
         default=Auto.AUTO,
-        description="the number of Lloyd rounds, an integer from 1 to 50, or auto for the error analysis of the "
-        "variant (which needs data.public_rows; without it the least that analysis gives, 2, or 1 after a private "
-        "start), or 4 after start candidates",
+        description="the number of Lloyd rounds, an integer from 1 to 50, or auto for an error analysis "
+        "(which needs data.public_rows; without it the least that analysis gives, 2, or 1 after a private start), or "
+        "4 after start candidates",
     )
     update: CenterUpdate | None = Field(
         default=None,
@@ -157,9 +145,7 @@ class DPLloydConfig(Section):
     @property
     def start(self) -> LloydStart:
         """The method that chooses the initial centers."""
-        if self.init is not None:
-            return self.init
-        return LloydStart.BEST if self.variant is LloydVariant.FAST else LloydStart.SPHERE_PACKING
+        return LloydStart.BEST if self.init is None else self.init
 
     @property
     def starts_privately(self) -> bool:
@@ -179,33 +165,6 @@ class DPLloydConfig(Section):
         return self.update is CenterUpdate.SHRUNKEN
 
 
-def check_public_start(options: DPLloydConfig, *, has_server: bool) -> None:
-    """Refuses settings of variant lloyd that need noise or a missing server table.
-
-    Raises:
-      ConfigError: one sentence.
-    """
-    _check_absolute(options)
-    if options.start is LloydStart.SERVER_KMEANSPP and not has_server:
-        raise ConfigError(
-            "server_data must be given for dp_lloyd.init server_kmeanspp, got none; give a server_data section."
-        )
-
-
-def _check_absolute(options: DPLloydConfig) -> None:
-    """Refuses settings that need relative sums."""
-    if options.starts_privately:
-        raise ConfigError(
-            f"dp_lloyd.init must be sphere_packing or server_kmeanspp for dp_lloyd.variant {options.variant}, "
-            f"got {str(options.start)!r}; use variant fast for a private start."
-        )
-    if options.update is CenterUpdate.SHRUNKEN:
-        raise ConfigError(
-            f"dp_lloyd.update must be plain for dp_lloyd.variant {options.variant}, got 'shrunken'; "
-            "use variant fast, whose sums are relative to a center that a move can be shrunken to."
-        )
-
-
 class DPLloydFit(AnyFit):
     """One `fit` job of algorithm dp_lloyd."""
 
@@ -215,13 +174,6 @@ class DPLloydFit(AnyFit):
     dp_lloyd: DPLloydConfig = Field(description="a section with domain for algorithm dp_lloyd")
 
     def _check_algorithm(self) -> None:
-        if self.dp_lloyd.variant is LloydVariant.LLOYD:
-            raise ConfigError(
-                "dp_lloyd.variant must be su, g or fast in a private fit, got 'lloyd', which adds no noise; "
-                "leave out privacy for centers without it."
-            )
-        if self.dp_lloyd.variant is not LloydVariant.FAST:
-            _check_absolute(self.dp_lloyd)
         self._check_start(self.dp_lloyd.start)
         self._check_given_count()
         self._check_unused()
@@ -238,7 +190,7 @@ class DPLloydFit(AnyFit):
         return None if self.dp_lloyd.by_column else self.dp_lloyd.interval
 
     def _check_warm_start(self) -> None:
-        """Accepts all: every variant can start from given centers."""
+        """Accepts all: every job can start from given centers."""
 
     def _check_unused(self) -> None:
         """Refuses settings of other algorithms."""
@@ -255,7 +207,7 @@ class DPLloydFit(AnyFit):
         if self.privacy.allocation is not Allocation.TUNED:
             raise ConfigError(
                 f"privacy.allocation must be tuned for algorithm {self.algorithm}, got "
-                f"{str(self.privacy.allocation)!r}; leave it out: the variant decides how the budget is split."
+                f"{str(self.privacy.allocation)!r}; leave it out: an error analysis splits the budget."
             )
 
     def _check_start(self, start: LloydStart) -> None:

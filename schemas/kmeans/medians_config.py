@@ -14,8 +14,6 @@ LEAST_RADIUS = 1e-3
 """Distance to the center, in half diagonals of the domain, below which a row has no direction."""
 FIRST_LENGTH = 0.25
 """Largest move of a center in the first round, relative to the distance to the nearest other center."""
-_MEANS_ONLY = ("variant", "update")
-"""Settings of `dp_lloyd` that apply to means only."""
 
 
 class DPMediansFit(DPLloydFit):
@@ -38,13 +36,11 @@ class DPMediansFit(DPLloydFit):
         return self.model_copy(update={"dp_lloyd": self.dp_lloyd.model_copy(update={"steps": self.n_steps + 1})})
 
     def _check_algorithm(self) -> None:
-        for name in _MEANS_ONLY:
-            got = getattr(self.dp_lloyd, name)
-            if got != DPLloydConfig.model_fields[name].default:
-                raise ConfigError(
-                    f"dp_lloyd.{name} must be left out for algorithm dp_medians, got {str(got)!r}; it says how "
-                    "means move, and centers are medians."
-                )
+        if self.dp_lloyd.update is not None:
+            raise ConfigError(
+                f"dp_lloyd.update must be left out for algorithm dp_medians, got {str(self.dp_lloyd.update)!r}; it "
+                "says how means move, and centers are medians."
+            )
         super()._check_algorithm()
 
     def _check_warm_start(self) -> None:

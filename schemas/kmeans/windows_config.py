@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 import pydantic
 from pydantic import Field
 
-from dapple_dp.schemas.choices import LloydVariant, Trust
+from dapple_dp.schemas.choices import Trust
 from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
@@ -146,18 +146,17 @@ class WindowsFit(DPLloydFit):
         """Refuses settings that a window can't have; the guarantee of the epoch depends on every check."""
         super()._check_algorithm()
         data = self.data
-        wanted = (
-            ("dp_lloyd.variant", LloydVariant.FAST, self.dp_lloyd.variant),
-            ("data.table", None, data.table),
-            ("data.max_rows_per_client", None, data.max_rows_per_client),
-            ("data.disjoint_partitions", None, data.disjoint_partitions),
-            ("server_data", None, self.server_data),
-        )
-        for setting, value, got in wanted:
-            if got != value:
-                rule = "be left out" if value is None else f"be {value}"
+        others = {
+            "data.table": data.table,
+            "data.max_rows_per_client": data.max_rows_per_client,
+            "data.disjoint_partitions": data.disjoint_partitions,
+            "server_data": self.server_data,
+        }
+        for setting, got in others.items():
+            if got is not None:
                 raise ConfigError(
-                    f"{setting} must {rule} for algorithm windows, got another; change it, or use algorithm dp_lloyd."
+                    f"{setting} must be left out for algorithm windows, got another; change it, or use algorithm "
+                    "dp_lloyd."
                 )
         if self.trust is Trust.MASKED:
             raise ConfigError(

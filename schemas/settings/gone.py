@@ -49,6 +49,11 @@ GONE: Mapping[str, Gone] = {
     "dp_lloyd.radius": Gone("leave it out: the first round has half the diagonal of the domain", "step", "domain"),
     "dp_lloyd.radius_factor": Gone("leave it out: it was never better than .8", 0.8, "domain"),
     "dp_lloyd.start_share": Gone(_FIXED_START, 0.5, "domain"),
+    "dp_lloyd.variant": Gone(
+        "leave it out for fast; the others are code of benchmarks/papers, and algorithm optimal needs no privacy",
+        "fast",
+        "domain",
+    ),
     "dp_medians": Gone(
         "leave it out: it was never better otherwise",
         {"least_radius": 1e-3, "first_length": 0.25},
@@ -61,19 +66,13 @@ GONE: Mapping[str, Gone] = {
     "feddp_kmeans.init": Gone("use algorithm central_tree with lloyd.steps", "feddp_init", "restarts"),
     "feddp_kmeans.reduce_diameter": Gone(_OF_ALGORITHM_5, None, "restarts"),
     "feddp_kmeans.simplify": Gone(_OF_ALGORITHM_5, None, "restarts"),
-    "k_fed": Gone(
-        "leave it out: each client finds n_clusters centers", {"local_clusters": None, "restarts": 10}, "unit"
-    ),
+    "k_fed": Gone("leave it out: each client finds n_clusters centers"),
     "keep_staging": Gone(
         "leave it out: copies of private rows go with the run; dapple prepare makes one", False, "lloyd"
     ),
     "names.per_unit": Gone("use names.most_per_row"),
     "names.share": Gone("leave it out: names take .4 of the budget", 0.4, "most_per_row"),
-    "optimal": Gone(
-        "leave it out: 20 runs on 20,000 rows, and 15 rounds over all rows for the best four",
-        {"sample_rows": 20_000, "restarts": 20, "starts": 4, "steps": 15},
-        "unit",
-    ),
+    "optimal": Gone("leave it out: 20 runs on 20,000 rows, and 15 rounds over all rows for the best four"),
     "prepare": Gone(
         "leave it out: a fit chooses its shards; dapple prepare takes prepare.shards", {"shards": "auto"}, "encode"
     ),

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from dapple_dp.schemas.choices import PooledAlgorithm, Trust
+from dapple_dp.schemas.choices import Trust
 from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import SETTINGS, FitConfig, is_pooled, validated
@@ -173,7 +173,7 @@ def _cells(base: Mapping[str, Any], options: SweepOptions) -> Iterator[SweepCell
     """Yields all combinations; methods without privacy have no epsilon, and only the settings that they read."""
     for method, changes in options.methods.items():
         job = merged(base, changes)
-        names = tuple(name for name in options.settings if not is_pooled(job) or _is_pooled_setting(name, job))
+        names = tuple(name for name in options.settings if not is_pooled(job) or _is_pooled_setting(name))
         for values in itertools.product(*(options.settings[name] for name in names)):
             varied = tuple(zip(names, values, strict=True))
             for epsilon in (None,) if is_pooled(job) else options.epsilons:
@@ -200,19 +200,13 @@ def _cell(
 
 
 def _without_privacy(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings that a run without privacy reads; Lloyd's rounds keep the job's unit as their weights."""
-    result = {name: value for name, value in job.items() if _is_pooled_setting(name, job)}
-    privacy = job.get("privacy")
-    if job["algorithm"] == PooledAlgorithm.DP_LLOYD and isinstance(privacy, Mapping) and "unit" in privacy:
-        result.setdefault("unit", privacy["unit"])
-    return result
+    """Returns the settings that a run without privacy reads."""
+    return {name: value for name, value in job.items() if _is_pooled_setting(name)}
 
 
-def _is_pooled_setting(name: str, job: Mapping[str, Any]) -> bool:
+def _is_pooled_setting(name: str) -> bool:
     """Returns whether a job without privacy reads or must refuse a setting; settings of private runs are skipped."""
     head = name.partition(".")[0]
-    if head == "dp_lloyd":
-        return bool(job["algorithm"] == PooledAlgorithm.DP_LLOYD)
     return head in PooledFitConfig.model_fields or head not in SETTINGS
 
 

@@ -412,7 +412,7 @@ class Pairwise(Masked):
         from tests.pipeline.masked.test_pairwise_jobs import LLOYD, Parties
 
         (self.disk / "jobs").mkdir()
-        lloyd = LLOYD | {"dp_lloyd": {"domain": [-2.0, 7.0], "variant": "fast", "init": "sphere_packing", "steps": 1}}
+        lloyd = LLOYD | {"dp_lloyd": {"domain": [-2.0, 7.0], "init": "sphere_packing", "steps": 1}}
         self.parties = Parties(self.disk / "jobs", **lloyd)
         places = ["--exchange", self.parties.exchange]
 

@@ -62,7 +62,7 @@ def _shares(desk: Desk) -> pathlib.Path:
 RUNS: dict[str, Callable[[Desk], pathlib.Path]] = {
     "dp_lloyd, record": _case("fit/dp_lloyd-fast", "fit"),
     "dp_lloyd, client": _case("fit/dp_lloyd-best-client", "fit"),
-    "dp_lloyd, Laplace noise": _case("fit/dp_lloyd-su", "fit"),
+    "feddp_kmeans, Laplace noise": _case("fit/paper-record", "fit"),
     "feddp_kmeans, record": _case("fit/record", "fit"),
     "one round, central tree": _case("fit/tree", "fit"),
     "one round, local reports": _case("reports/leaves", "decode"),

@@ -42,7 +42,7 @@ SECRET = bytes(range(51, 83))
 LLOYD = {
     "experimental": True,
     "algorithm": "dp_lloyd",
-    "dp_lloyd": {"domain": [-2.0, 7.0], "variant": "fast", "init": "sphere_packing", "steps": 2},
+    "dp_lloyd": {"domain": [-2.0, 7.0], "init": "sphere_packing", "steps": 2},
     "server_data": "none",
     "n_clusters": 3,
     "privacy": {"unit": "record", "epsilon": 2.0, "delta": 1e-6},

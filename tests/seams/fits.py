@@ -169,7 +169,6 @@ FACTORS = (
         subspace={"feddp_kmeans.space": "subspace"},
         restarts={"feddp_kmeans.restarts": 21},
     ),
-    factor("variant", fast={}, su={"dp_lloyd.variant": "su"}, g={"dp_lloyd.variant": "g"}),
     factor(
         "init",
         usual={},
@@ -368,7 +367,6 @@ BEYOND = {
     "algorithm": ("dp_medians", "server_kmeanspp", "server_lloyds", "sphere_packing", "k_prototypes"),
     "allocation": ("paper", "published"),
     "init": ("server_kmeanspp", "feddp_init", "central_tree"),
-    "variant": ("su", "g"),
 }
 """Levels that are refused without `experimental: true`; rows without any have no word."""
 OF_LLOYD = "dp_lloyd must be left out for algorithm"
@@ -380,12 +378,10 @@ SERVER_STARTS = "server_kmeanspp|server_lloyds|sphere_packing"
 OPTIONS = "feddp_kmeans must hold no more than restarts for algorithm"
 EXCLUDED = (
     # A section is of one algorithm; `auto` may have sections of all.
-    excluded(OF_LLOYD, algorithm=NOT_LLOYD, variant="su|g"),
     excluded(
         OF_LLOYD, algorithm=NOT_LLOYD, init="best|candidates|sphere_packing|server_kmeanspp|feddp_init|central_tree"
     ),
     excluded(OF_LLOYD, algorithm=NOT_LLOYD, rounds="three|plain|shrunken"),
-    excluded("dp_lloyd.variant must be left out for algorithm dp_medians", algorithm="dp_medians", variant="su|g"),
     excluded(
         "dp_lloyd.* must be left out for algorithm dp_medians",
         algorithm="dp_medians",
@@ -467,12 +463,6 @@ EXCLUDED = (
         init="server_kmeanspp|feddp_init",
     ),
     excluded(
-        "dp_lloyd.init must be sphere_packing or server_kmeanspp for dp_lloyd.variant",
-        variant="su|g",
-        init="best|candidates|feddp_init|central_tree",
-    ),
-    excluded("dp_lloyd.update must be plain for dp_lloyd.variant", variant="su|g", rounds="shrunken"),
-    excluded(
         "clipping.norm must be domain or a number, and clipping.center none",
         algorithm="dp_lloyd|dp_medians",
         clipping="centered",
@@ -485,9 +475,10 @@ EXCLUDED = (
     excluded("privacy.shares must be left out here", server="none", allocation="auto_shares"),
     excluded("privacy.shares must be left out here", clipping="private", allocation="auto_shares"),
     excluded("must be given by public values where there is no server_data", columns="bins", server="none"),
-    *(
-        excluded("masked.noise_by clients must have Gaussian noise in every release", noise_by="clients", **cells)
-        for cells in ({"allocation": "paper|published"}, {"variant": "su"})
+    excluded(
+        "masked.noise_by clients must have Gaussian noise in every release",
+        noise_by="clients",
+        allocation="paper|published",
     ),
     # `auto` without server data is dp_lloyd.
     *(
@@ -534,7 +525,6 @@ EXCLUDED = (
             ("must (be of kind one_hot|not be terms)", {"columns": "symmetric|standardized|bins|terms"}),
             ("no others in k_prototypes.domain", {"columns": "one_hot"}),
             ("server_data must be left out for algorithm k_prototypes", {"server": "rows"}),
-            (OF_LLOYD, {"variant": "su|g"}),
             (OF_LLOYD, {"init": "best|candidates|sphere_packing|server_kmeanspp|feddp_init|central_tree"}),
             (OF_LLOYD, {"rounds": "three|plain|shrunken"}),
             (OF_TREE, {"tree": "shallow|centered"}),

@@ -6,6 +6,7 @@ import math
 
 import pyarrow.parquet as pq
 
+from tests.scenes import lake
 from tests.seams import fits
 from tests.seams.array import excluded
 from tests.seams.desk import RowStory, table_of
@@ -101,7 +102,7 @@ class PrepareStory(RowStory):
         assert (again.code, "must be a new or empty folder" in again.err) == (2, True), again.err
 
     def _compare(self, prepared: Run) -> None:
-        """Lloyd's rounds over clients find the same centers in the copy."""
+        """A fit by clients under one key, whose noise follows from exact sums, finds the same centers in the copy."""
         centers = []
         for name, path in (("lake", self.job["data"]["path"]), ("copy", str(prepared.folder))):
             data = {each: value for each, value in self.job["data"].items() if each not in ("public_rows", "name")}
@@ -109,16 +110,13 @@ class PrepareStory(RowStory):
                 own = ("path", "features", "client_id", "feature_names", "width")
                 data = {each: value for each, value in data.items() if each in own} | {"path": path}
                 data["features"] = "x" if isinstance(data["features"], str) else list(NAMES)
-            lloyd = {"variant": "lloyd", "domain": [-8.0, 8.0], "init": "sphere_packing", "steps": 1}
-            job: Settings = {
-                "experimental": True,
-                "algorithm": "dp_lloyd",
+            job: Settings = _OF_FIT | {
                 "data": data,
-                "n_clusters": 3,
-                "unit": "client",
-                "dp_lloyd": lloyd,
+                "dp_lloyd": {"domain": [-8.0, 8.0], "init": "sphere_packing", "steps": 1},
+                "key_uri": self.place.key,
             }
-            run, _ = self.made("fit", job, name)
+            with lake.written_keys_draw():
+                run, _ = self.made("fit", job, name)
             rows = pq.read_table(run.folder / "centers.parquet", partitioning=None).to_pylist()
             centers.append([value for row in rows for value in row["center"]])
         assert all(math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9) for one, other in zip(*centers, strict=True))

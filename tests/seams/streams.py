@@ -69,11 +69,9 @@ FACTORS = (
     factor(
         "of_start",
         usual={},
-        su={"dp_lloyd.variant": "su", "dp_lloyd.init": "sphere_packing", "dp_lloyd.update": "plain"},
         central_tree={"dp_lloyd.init": "central_tree", "dp_lloyd.steps": 3},
     ),
     factor("algorithm", dp_lloyd={}, auto={}, feddp_kmeans={}),
-    factor("variant", fast={}, g={"dp_lloyd.variant": "g"}),
     factor(
         "rounds",
         usual={},
@@ -99,7 +97,6 @@ EXCLUDED = (
         "algorithm must be dp_lloyd for a stream, got feddp_kmeans; use that, or use the fit job",
         algorithm="feddp_kmeans",
     ),
-    excluded("dp_lloyd.variant must be fast for a stream", variant="g"),
     excluded("server_data must be left out for a stream", server="rows"),
     excluded("n_clusters must be an integer for a stream, .* use the fit job", n_clusters="elbow"),
     excluded("ledger must be given for a stream", ledger="none"),
@@ -244,7 +241,7 @@ def start(row: Row, job: Settings, place: Days) -> Settings:
         "server_data": "none",
         "n_clusters": 1 if row["n_clusters"] == "one" else 3,
     }
-    found = changed(found, own | {"dp_lloyd.variant": None, "data.max_rows_per_client": None})
+    found = changed(found, own | {"data.max_rows_per_client": None})
     kind = row["start"]
     (of_start,) = (each.levels for each in FACTORS if each.name == "of_start")
     found = changed(found, dict(of_start[row["of_start"]]))

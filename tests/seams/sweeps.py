@@ -13,14 +13,13 @@ from tests.seams.invariants import Run
 from tests.seams.places import CLIENT_ROWS, CSV, DATASET, DAYS, NAMES, Place, Settings, changed
 
 _OPTIMUM = {"algorithm": "optimal"}
-_LLOYD = {"dp_lloyd": {"variant": "lloyd"}}
 FACTORS = (
     factor(
         "methods",
         own={"sweep.methods": {"own": {}}},
         beside={"sweep.methods": {"own": {}, "optimum": _OPTIMUM}},
-        unprotected={"sweep.methods": {"optimum": _OPTIMUM, "lloyd": _LLOYD}},
-        two={"sweep.methods": {"own": {}, "other": {"dp_lloyd": {"variant": "g"}}}},
+        unprotected={"sweep.methods": {"optimum": _OPTIMUM}},
+        two={"sweep.methods": {"own": {}, "other": {"dp_lloyd": {"update": "shrunken"}}}},
         by_client={"sweep.methods": {"own": {}, "k_fed": {"algorithm": "k_fed"}}},
         same={"sweep.methods": {"own": {}, "again": {"key_uri": "key"}}},
         apart={"sweep.methods": {"own": {}, "other": {"data": {"path": "elsewhere"}}}},

@@ -78,8 +78,8 @@ SERVER = {"server_data": {"path": "server"}, "clipping": {"norm": "server_radius
 STEPS = {"lloyd": {"steps": 4}}
 
 
-def lloyd(variant, start):
-    options = {"variant": variant, "init": start, "domain": [-9, 9], "steps": 5}
+def lloyd(start):
+    options = {"init": start, "domain": [-9, 9], "steps": 5}
     server = {"server_data": {"path": "server"}} if start == "feddp_init" else {}
     return job(Algorithm.DP_LLOYD, dp_lloyd=options, **server)
 
@@ -89,11 +89,9 @@ JOBS = {each: lake.fit_of(lake.job("lake", "server", **settings_of(each))) for e
     "feddp paper": job(Algorithm.FEDDP_KMEANS, "paper", **SERVER, **STEPS, quality={}),
     "server_kmeanspp paper": job(Algorithm.SERVER_KMEANSPP, "paper", **SERVER, **STEPS),
     "sphere_packing paper": job(Algorithm.SPHERE_PACKING, "paper", **SERVER, **STEPS),
-    "dp_lloyd su": lloyd("su", "sphere_packing"),
-    "dp_lloyd g": lloyd("g", "sphere_packing"),
-    "dp_lloyd fast, best": lloyd("fast", "best"),
-    "dp_lloyd fast, feddp_init": lloyd("fast", "feddp_init"),
-    "dp_lloyd fast, central_tree": lloyd("fast", "central_tree"),
+    "dp_lloyd, best": lloyd("best"),
+    "dp_lloyd, feddp_init": lloyd("feddp_init"),
+    "dp_lloyd, central_tree": lloyd("central_tree"),
 }
 
 

@@ -11,7 +11,7 @@ from dapple_dp.pipelines.command.job_schema import job_schema
 from dapple_dp.pipelines.command.words import WORDS, spelled
 from dapple_dp.pipelines.jobs.forewarnings import forewarnings
 from dapple_dp.pipelines.kmeans.plan.fingerprint import settings_digest
-from dapple_dp.schemas.choices import TIER_KEY, TIERS_KEY, Algorithm, Choice, LloydVariant, Runner, Tier
+from dapple_dp.schemas.choices import TIER_KEY, TIERS_KEY, Algorithm, Choice, Runner, Tier
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.any_fit import AnyFit
 from dapple_dp.schemas.kmeans.fit_config import FITS, FedDPKMeansFit, load_config, validated
@@ -33,7 +33,7 @@ privacy: {unit: record, epsilon: 1.0, delta: 1.0e-6}
 clipping: {norm: domain, center: none}
 dp_lloyd: {domain: [0, 100], VARIED}
 """
-VARIANT, WORD = JOB.replace("VARIED", "variant: su"), "experimental: true"
+WORD = "experimental: true"
 REFUSAL = "^experimental must be true for {}, which is {}, got false; write experimental: true into the job, or use "
 
 
@@ -48,7 +48,7 @@ def choices(kind=Choice):
 @pytest.mark.parametrize(
     ("varied", "name", "tier"),
     [
-        ("variant: su", "dp_lloyd.variant: su", Tier.PAPER_ONLY),
+        ("init: server_kmeanspp", "dp_lloyd.init: server_kmeanspp", Tier.PAPER_ONLY),
         ("init: feddp_init", "dp_lloyd.init: feddp_init", Tier.EXPERIMENTAL),
     ],
 )
@@ -60,7 +60,7 @@ def test_unsupported_settings_are_refused_without_the_word(varied, name, tier):
 
 
 def test_a_default_that_is_written_out_needs_no_word():
-    config = load_config(JOB.replace("VARIED", "variant: fast, steps: auto"))
+    config = load_config(JOB.replace("VARIED", "init: best, steps: auto"))
     assert not list(tiers.unsupported(config))
     assert not list(tiers.unsupported(load_config(f"{WORD}{JOB.replace(', VARIED', '')}")))
 
@@ -83,9 +83,9 @@ def test_code_that_makes_a_job_is_asked_for_the_word_too():
 
 def test_a_sweep_asks_for_the_word_of_the_method_that_needs_it():
     base = JOB.replace(", VARIED", "") + "sweep: {epsilons: [1], seeds: 1, methods: {here: {}, other: METHOD}}\n"
-    with pytest.raises(ConfigError, match=r"^sweep\.methods\.other: experimental must be true for dp_lloyd.variant: g"):
-        load_sweep_config(base.replace("METHOD", "{dp_lloyd: {variant: g}}"))
-    found = load_sweep_config(base.replace("METHOD", "{experimental: true, dp_lloyd: {variant: g}}"))
+    with pytest.raises(ConfigError, match=r"^sweep\.methods\.other: experimental must be true for dp_lloyd.init: c"):
+        load_sweep_config(base.replace("METHOD", "{dp_lloyd: {init: central_tree}}"))
+    found = load_sweep_config(base.replace("METHOD", "{experimental: true, dp_lloyd: {init: central_tree}}"))
     assert [each.config.experimental for each in found.cells] == [False, True]
     assert found.experimental
 
@@ -163,7 +163,7 @@ def test_schema_and_page_say_every_tier():
 
 def test_words_are_what_they_were():
     assert Algorithm("sphere_packing") is Algorithm.SPHERE_PACKING == "sphere_packing"
-    assert (LloydVariant.SU.value, f"{LloydVariant.SU}", LloydVariant.FAST.tier) == ("su", "su", Tier.SUPPORTED)
+    assert (f"{Algorithm.SPHERE_PACKING}", Algorithm.DP_LLOYD.tier) == ("sphere_packing", Tier.SUPPORTED)
     assert "experimental" in AnyFit.model_fields
 
 

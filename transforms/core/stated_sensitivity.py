@@ -82,8 +82,6 @@ _COUNTS = Stated(bound=max(each.COUNT_SENSITIVITY for each in STATISTICS.values(
 _COUNTS_L1 = dataclasses.replace(_COUNTS, l1=L1.ALWAYS)
 """Of units, or of a client's fractions of rows, which add up to 1 at most."""
 _COUNTS_ASKED = dataclasses.replace(_COUNTS, l1=L1.ASKED)
-_SUMS_OF_MEANS = dataclasses.replace(_SUMS, l1=L1.ALWAYS)
-"""A client adds the mean of its rows, apart by cluster: in L1 at most sqrt(d) times the mean of their norms."""
 _TERMS = Stated(bound=max(each.TERMS_SENSITIVITY for each in STATISTICS.values()), vectors=True, optional=True)
 _CELLS = Stated(bound=max(each.TERMS_SENSITIVITY for each in STATISTICS.values()), cells=True)
 _SIZES = Stated(bound=max(each.QUALITY_SENSITIVITY for each in STATISTICS.values()), l1=L1.ALWAYS)
@@ -109,7 +107,6 @@ STATED: dict[str, dict[str, Stated]] = {
     "dapple_dp.transforms.kmeans.dp_lloyd.rounds:server_statistic": {"cost": _COSTS_APART},
     "dapple_dp.transforms.kmeans.dp_lloyd.rounds:spread_statistic": {"cost": _COST},
     "dapple_dp.transforms.kmeans.dp_lloyd.rounds:fine_statistic": {"sums": _RELATIVE, "counts": _COUNTS},
-    "dapple_dp.transforms.kmeans.dp_lloyd.rounds:absolute_statistic": {"sums": _SUMS_OF_MEANS, "counts": _COUNTS_L1},
     "dapple_dp.transforms.kmeans.dp_medians.rounds:median_statistic": {"directions": _DIRECTIONS, "counts": _COUNTS},
     "dapple_dp.transforms.kmeans.k_prototypes.rounds:prototypes_statistic": {"sums": _RELATIVE, "cells": _CELLS},
     "dapple_dp.transforms.kmeans.spherical.rounds:sums_statistic": {"sums": _SUMS},

@@ -15,10 +15,8 @@ from dapple_dp.transforms.core.round import Round
 from dapple_dp.transforms.kmeans.dp_lloyd import candidates
 from dapple_dp.transforms.kmeans.dp_lloyd import rounds as dp_lloyd
 from dapple_dp.transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
-from dapple_dp.transforms.kmeans.lloyd.box import (
-    LloydSettings,
-    allocation_of_variant,
-)
+from dapple_dp.transforms.kmeans.lloyd.box import LloydSettings
+from dapple_dp.transforms.kmeans.lloyd.specs import allocation_as_asked
 from dapple_dp.transforms.rounds.protocol import RoundsProtocol
 
 _PRIVATE = {
@@ -82,6 +80,6 @@ PROTOCOL = RoundsProtocol(
     title="DP-Lloyd",
     initial_state=initial_state,
     round_specs=round_specs,
-    allocation=allocation_of_variant,
+    allocation=allocation_as_asked,
     rounds=rounds,
 )

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit
 from dapple_dp.pipelines.kmeans.plan.previous_run import PreviousRun
-from dapple_dp.schemas.choices import LloydVariant
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
 from dapple_dp.schemas.kmeans.model import ClusterModel
@@ -156,7 +155,7 @@ def _recalled(
 def row_spread(planned: PlannedFit) -> float:
     """Largest distance of a counted row from the origin of the last round's sums, feature units."""
     config, frame = planned.config, planned.initial.frame
-    if isinstance(config, DPLloydFit) and config.dp_lloyd.variant is LloydVariant.FAST:
+    if isinstance(config, DPLloydFit):
         return LloydSettings.from_config(config).radius(len(frame.lattice.center))
     return frame.lattice.clipping_norm
 

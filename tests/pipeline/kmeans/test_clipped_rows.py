@@ -71,8 +71,7 @@ def encoded(ranges):
 JOBS = {
     "dp_lloyd": lambda ranges: {"dp_lloyd": {"domain": ranges}},
     "listed": lambda ranges: {"dp_lloyd": {"domain": list(ranges.values())}},
-    "su": lambda ranges: {"dp_lloyd": {"domain": ranges, "variant": "su"}},
-    "g": lambda ranges: {"dp_lloyd": {"domain": ranges, "variant": "g"}},
+    "packed": lambda ranges: {"dp_lloyd": {"domain": ranges, "init": "sphere_packing"}},
     "candidates": lambda ranges: {"dp_lloyd": {"domain": ranges, "init": "candidates"}},
     "encoded": lambda ranges: {"dp_lloyd": {"domain": [0, 1]}, "encode": encoded(ranges)},
     "central_tree": lambda ranges: {

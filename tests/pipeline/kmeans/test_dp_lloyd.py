@@ -1,4 +1,4 @@
-"""Whole runs of DP-Lloyd: every variant, start and privacy unit, against its rounds on one block."""
+"""Whole runs of DP-Lloyd: every start and privacy unit, against its rounds on one block."""
 
 import json
 import math
@@ -68,16 +68,13 @@ def cost(points, centers):
 
 
 KINDS = [
-    {"variant": "su"},
-    {"variant": "g"},
-    {"variant": "g", "steps": 3},
-    {"variant": "fast", "init": "sphere_packing"},
-    {"variant": "fast", "init": "sphere_packing", "update": "shrunken"},
-    {"variant": "fast", "init": "server_kmeanspp"},
-    {"variant": "fast", "init": "best"},
-    {"variant": "fast", "init": "candidates"},
-    {"variant": "fast", "init": "feddp_init"},
-    {"variant": "fast", "init": "central_tree"},
+    {"init": "sphere_packing"},
+    {"init": "sphere_packing", "update": "shrunken"},
+    {"init": "server_kmeanspp"},
+    {"init": "best"},
+    {"init": "candidates"},
+    {"init": "feddp_init"},
+    {"init": "central_tree"},
 ]
 
 
@@ -113,7 +110,7 @@ def test_the_best_start_finds_the_clusters(place, tmp_path, data, unit, public):
 
 @pytest.mark.parametrize("unit", ["record", "client"])
 def test_cells_of_a_sweep_equal_runs_of_their_own(place, tmp_path, unit):
-    kinds = [{"init": "best"}, {"variant": "g"}, {"init": "feddp_init"}, {"init": "sphere_packing"}]
+    kinds = [{"init": "best"}, {"init": "feddp_init"}, {"init": "sphere_packing"}]
     fits = [lake.planned(job(place, unit, **settings)) for settings in kinds]
     cells = tuple(Cell(number, fit.rounds, fit.initial) for number, fit in enumerate(fits))
     with beam.Pipeline(options=beam_options([])) as root:
@@ -154,37 +151,6 @@ def test_the_noise_is_split_as_in_the_paper(place):
         assert counts.noise_multiplier == pytest.approx(2.0 * sigma * math.sqrt(1.0 + ratio**2), rel=2e-3)
 
 
-def test_su_adds_laplace_noise_whose_epsilons_are_split_by_su(place):
-    planned = lake.planned(job(place, variant="su", steps=2))
-    sums, counts = planned.plan.rounds[0].releases
-    assert str(sums.spec.mechanism) == "discrete_laplace"
-    assert sums.spec.sensitivity == math.isqrt(5 * lattice.SUM_UNITS**2)
-    assert counts.noise_multiplier / sums.noise_multiplier == pytest.approx(5.0 / (20.0 * 0.225**2) ** (1.0 / 3.0))
-    # Composition with delta never costs more than the plain sum of epsilons.
-    pure = 2.0 * (1.0 / sums.noise_multiplier + 1.0 / counts.noise_multiplier)
-    assert pure >= 0.99 * planned.plan.epsilon
-
-
-def test_su_spends_a_budget_whose_exponential_is_infinite(place):
-    fit = job(place, variant="su", steps=2)
-    fit["privacy"]["epsilon"] = 5e3
-    plan = lake.planned(fit).plan
-    pure = [1.0 / one.noise_multiplier for each in plan.rounds for one in each.releases]
-    assert max(pure) > 710.0
-    assert plan.epsilon == pytest.approx(sum(pure), rel=1e-3)
-    assert 0.998 * 5e3 < plan.epsilon <= 5e3
-
-
-@pytest.mark.parametrize("epsilon", [1e4, 1e6])
-def test_su_with_less_noise_than_the_lattice_carries_is_refused(place, epsilon):
-    fit = job(place, variant="su", steps=2)
-    fit["privacy"]["epsilon"] = epsilon
-    with pytest.raises(
-        ConfigError, match=r"^epsilon must be small enough for the noise of sums to be at least 2\*\*10"
-    ):
-        lake.planned(fit)
-
-
 def test_the_number_of_rounds_is_public(place):
     assert len(lake.planned(job(place, init="sphere_packing", steps=5)).rounds) == 5
     assert len(lake.planned(job(place, init="sphere_packing")).rounds) == 7
@@ -209,20 +175,16 @@ def test_rows_outside_the_domain_count_where_they_are_clipped_to(place, tmp_path
 def test_centers_stay_in_a_domain_that_is_not_around_the_origin(place, tmp_path):
     points = 10.0 + 2.0 * rows(300, 2)
     data = {"moved": lake.write_lake(tmp_path / "moved", points)}
-    for variant in ("su", "g", "fast"):
-        fit = job(place | data, data="moved", variant=variant, domain=[8.0, 12.0], init="sphere_packing")
-        fit["privacy"]["epsilon"] = 0.05
-        centers = lake.run_fit(fit, tmp_path / variant).model.centers
-        assert ((centers >= 8.0) & (centers <= 12.0)).all()
+    fit = job(place | data, data="moved", domain=[8.0, 12.0], init="sphere_packing")
+    fit["privacy"]["epsilon"] = 0.05
+    centers = lake.run_fit(fit, tmp_path / "out").model.centers
+    assert ((centers >= 8.0) & (centers <= 12.0)).all()
 
 
 @pytest.mark.parametrize("n_rows", [0, 1])
-@pytest.mark.parametrize(
-    "settings",
-    [*({"init": init} for init in ("best", "candidates", "central_tree", "sphere_packing")), {"variant": "su"}],
-)
-def test_hardly_any_rows_leave_finite_centers(place, settings, n_rows):
-    planned = lake.planned(job(place, **settings))
+@pytest.mark.parametrize("init", ["best", "candidates", "central_tree", "sphere_packing"])
+def test_hardly_any_rows_leave_finite_centers(place, init, n_rows):
+    planned = lake.planned(job(place, init=init))
     model = lake.chain(planned, ClientBlock(np.zeros((n_rows, 5)))).model()
     assert np.isfinite(model.centers).all()
     assert (np.abs(model.centers) <= 1.0).all()
@@ -257,7 +219,6 @@ def test_more_clusters_than_server_rows_are_refused(place):
         ({}, "dp_lloyd/mean/sums", "how much data lies in each cell of a public grid"),
         ({"init": "feddp_init"}, "feddp_kmeans/outer_product/scatter", "how much data each public point stands for"),
         ({"init": "server_kmeanspp"}, "dp_lloyd/lloyd_00/sums", "The clipping norm is"),
-        ({"variant": "su"}, "dp_lloyd/lloyd_00/sums", "discrete Laplace"),
     ],
 )
 def test_the_command_writes_every_output(place, tmp_path, settings, first, purpose):
@@ -272,9 +233,3 @@ def test_the_command_writes_every_output(place, tmp_path, settings, first, purpo
     assert "found by DP-Lloyd" in report
     assert purpose in report
     assert "could not be written" not in report
-
-
-def test_the_command_refuses_lloyd_without_noise(place, tmp_path):
-    outcome = lake.run_job(job(place, variant="lloyd"), tmp_path)
-    assert outcome.code == 2
-    assert outcome.lines[-1].endswith("use feddp_kmeans for a private clustering.")

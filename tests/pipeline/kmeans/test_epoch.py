@@ -218,7 +218,6 @@ def test_a_window_follows_the_one_before(place):
         ({"epoch": {"days": 4, "window": "2026-01-03"}}, r"window must be one of the 6 dates"),
         ({"job": {"ledger": None}}, r"ledger must be given"),
         ({"recurring": {"memory": None}}, r"recurring\.memory must be an integer, got nothing"),
-        ({"dp_lloyd": {"variant": "g"}}, r"dp_lloyd\.variant must be fast"),
         ({"data": {"partitions": {"dt": "2026-01-01"}}}, r"data\.partitions must leave dt"),
         (
             {"privacy": {"unit": "client"}, "data": {"client_id": "who"}},

@@ -28,7 +28,7 @@ MASKED = {
 SETTINGS = {
     "privacy": {"unit": "client", "epsilon": 2.0, "delta": 1e-6},
     "clipping": {"client_rows": 3},
-    "dp_lloyd": {"domain": [-2.0, 7.0], "variant": "fast", "init": "sphere_packing", "steps": 1},
+    "dp_lloyd": {"domain": [-2.0, 7.0], "init": "sphere_packing", "steps": 1},
 }
 TURN = ("--poll_seconds", "0.01", "--wait_minutes", "0", "--late_minutes", "600")
 

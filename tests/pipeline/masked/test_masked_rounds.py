@@ -41,14 +41,13 @@ KINDS = ("record by shard", "record by client", "client tuned", "client paper")
 LLOYD = {
     "best": {"init": "best", "steps": 2},
     "candidates": {"init": "candidates", "steps": 2},
-    "fast": {"variant": "fast", "init": "sphere_packing", "steps": 2},
-    "g": {"variant": "g", "steps": 2},
+    "packed": {"init": "sphere_packing", "steps": 2},
     "feddp_init": {"init": "feddp_init", "steps": 1},
     "medians": {"init": "best", "steps": 2},
 }
 LLOYD_KINDS = (
-    *("record by shard dp_lloyd best", "record by client dp_lloyd fast", "record by client dp_lloyd g"),
-    *("record by shard dp_lloyd feddp_init", "client dp_lloyd fast", "client dp_lloyd g"),
+    *("record by shard dp_lloyd best", "record by client dp_lloyd packed"),
+    *("record by shard dp_lloyd feddp_init", "client dp_lloyd packed"),
     *("client dp_lloyd best", "client dp_lloyd feddp_init", "client dp_lloyd candidates"),
     *("record by client dp_lloyd medians", "client dp_lloyd medians"),
 )
@@ -234,7 +233,7 @@ PAIRWISE = PairwiseParams(corrupt=0.05, dropout=0.4)
         "record by shard",
         "client tuned",
         "record by shard dp_lloyd best",
-        "client dp_lloyd g",
+        "client dp_lloyd packed",
         "client dp_lloyd medians",
     ],
 )

@@ -47,7 +47,7 @@ def run(hall, masks, *flags, dropped=(), kind="record by shard"):
 
 @pytest.mark.parametrize("n_lost", [0, 9])
 @pytest.mark.parametrize("masks", LAWS)
-@pytest.mark.parametrize("kind", ["record by shard", "record by shard dp_lloyd fast"])
+@pytest.mark.parametrize("kind", ["record by shard", "record by shard dp_lloyd packed"])
 def test_releases_are_the_plain_sum_and_the_shares_of_those_present(hall, kind, masks, n_lost):
     lost = set(np.random.default_rng(3).permutation(N_SENDERS)[:n_lost].tolist())
     planned, model, witness = run(hall, masks, dropped=lost, kind=kind)

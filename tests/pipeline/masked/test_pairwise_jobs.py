@@ -39,7 +39,7 @@ SENDER_ROWS = 12
 SECRETS = [bytes(range(start, start + 32)) for start in (11, 61, 111)]
 LLOYD = {
     "algorithm": "dp_lloyd",
-    "dp_lloyd": {"domain": [-2.0, 7.0], "variant": "fast", "init": "sphere_packing", "steps": 3},
+    "dp_lloyd": {"domain": [-2.0, 7.0], "init": "sphere_packing", "steps": 3},
     "server_data": "none",
 }
 

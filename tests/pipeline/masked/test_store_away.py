@@ -96,7 +96,7 @@ def play(parties, outages, wait=60.0):
     raise AssertionError(f"all must end, got {ended.keys()}")
 
 
-LLOYD = {"domain": [-2.0, 7.0], "variant": "fast", "init": "sphere_packing", "steps": 1}
+LLOYD = {"domain": [-2.0, 7.0], "init": "sphere_packing", "steps": 1}
 
 
 @pytest.mark.slow

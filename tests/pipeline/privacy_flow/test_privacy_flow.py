@@ -49,10 +49,9 @@ HONEST = {str(each): settings_of(each) for each in ALONE} | {
     "tree": TREE | {"lloyd": {"steps": 1}, "quality": {"share": 0.05}},
     "tree of clients": TREE | {"unit": "client", "clipping": {"client_rows": 10}},
     "lloyd best": LLOYD | {"dp_lloyd": BOX | {"init": "best", "steps": 2}},
-    "lloyd fast": LLOYD | {"dp_lloyd": BOX | {"variant": "fast", "init": "sphere_packing", "steps": 2}},
-    "lloyd su": LLOYD | {"dp_lloyd": BOX | {"variant": "su", "steps": 2}},
-    "lloyd g of clients": LLOYD
-    | {"unit": "client", "clipping": {"client_rows": 10}, "dp_lloyd": BOX | {"variant": "g", "steps": 2}},
+    "lloyd packed": LLOYD | {"dp_lloyd": BOX | {"init": "sphere_packing", "steps": 2}},
+    "lloyd packed, of clients": LLOYD
+    | {"unit": "client", "clipping": {"client_rows": 10}, "dp_lloyd": BOX | {"init": "sphere_packing", "steps": 2}},
     "medians of clients": LLOYD
     | {"algorithm": "dp_medians", "unit": "client", "clipping": {"client_rows": 10}}
     | {"dp_lloyd": BOX | {"init": "sphere_packing", "steps": 2}},

@@ -19,9 +19,7 @@ settings.load_profile("ci")
 
 D = 4
 KINDS = {
-    "su": {"variant": "su"},
-    "g": {"variant": "g"},
-    "fast": {"init": "sphere_packing"},
+    "packed": {"init": "sphere_packing"},
     "best": {},
     "candidates": {"init": "candidates"},
     "served": {"init": "candidates"},

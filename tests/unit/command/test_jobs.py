@@ -10,7 +10,6 @@ from dapple_dp.pipelines.jobs.job import Job, JobChoice
 from dapple_dp.pipelines.kmeans import fit
 from dapple_dp.pipelines.run.flags import FLAGS
 from dapple_dp.pipelines.trusted_zone import pooled_fit
-from dapple_dp.schemas.core.plan import Zone
 
 FITS = {"feddp_kmeans": fit.JOB, "k_fed": pooled_fit.JOB, "optimal": pooled_fit.JOB}
 
@@ -47,9 +46,3 @@ def test_other_words_read_no_private_rows():
 @pytest.mark.parametrize("algorithm", FITS)
 def test_settings_tell_which_fit_it_is(algorithm):
     assert record("fit").choose(f"algorithm: {algorithm}") is FITS[algorithm]
-
-
-def test_lloyd_without_noise_is_a_fit_of_the_trusted_zone():
-    chosen = record("fit").choose("{algorithm: dp_lloyd, dp_lloyd: {variant: lloyd}}")
-    assert (chosen, chosen.zone) == (pooled_fit.JOB, Zone.TRUSTED)
-    assert record("fit").choose("algorithm: dp_lloyd").zone is Zone.PUBLIC

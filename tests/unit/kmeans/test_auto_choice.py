@@ -136,7 +136,6 @@ CLIENTS = {"privacy": BASE["privacy"] | {"unit": "client"}, "clipping": {"client
         (BOX | WIDE | {"n_clusters": 3} | CLIENTS, "candidates"),
         (BOX | WIDE | {"data": {"path": "lake", "features": "x"}}, "candidates"),
         (WIDE | {"dp_lloyd": {"domain": [0, 4], "init": "best"}}, "best"),
-        (WIDE | {"dp_lloyd": {"domain": [0, 4], "variant": "g"}}, None),
         (BOX | WIDE | {"recurring": {"previous": "none"}}, None),
     ],
 )

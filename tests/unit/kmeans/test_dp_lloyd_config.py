@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dapple_dp.schemas.choices import ClippingCenter, ClippingRule, LloydStart, LloydVariant
+from dapple_dp.schemas.choices import ClippingCenter, ClippingRule, LloydStart
 from dapple_dp.schemas.core.block import ClientBlock
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import load_config, validated
@@ -34,23 +34,19 @@ def test_the_domain_bounds_the_rows_and_the_start_is_private_by_default():
     assert config.clipping.norm is ClippingRule.DOMAIN
     assert config.clipping.center is ClippingCenter.NONE
     options = config.dp_lloyd
-    assert (options.variant, options.start) == (LloydVariant.FAST, LloydStart.BEST)
+    assert options.start is LloydStart.BEST
     assert options.starts_privately
     assert options.shrinks
 
 
-def test_the_variants_of_the_papers_start_from_packed_spheres_with_plain_updates():
-    for variant in ("su", "g"):
-        options = validated(job({"variant": variant})).dp_lloyd
-        assert options.start is LloydStart.SPHERE_PACKING
-        assert not options.shrinks
+def test_moves_are_shrunken_after_a_private_start_or_as_asked():
     assert not validated(job({"init": "sphere_packing"})).dp_lloyd.shrinks
     assert validated(job({"init": "sphere_packing", "update": "shrunken"})).dp_lloyd.shrinks
     assert not validated(job({"update": "plain"})).dp_lloyd.shrinks
 
 
 def test_a_job_survives_yaml():
-    config = validated(job({"variant": "g", "domain": [0, 10], "steps": 4}, clipping={"norm": 3.0}))
+    config = validated(job({"init": "sphere_packing", "domain": [0, 10], "steps": 4}, clipping={"norm": 3.0}))
     assert load_config(job_text.rendered(config)) == config
     assert config.dp_lloyd.domain == (0.0, 10.0)
     assert config.clipping.norm == 3.0
@@ -109,8 +105,7 @@ def test_a_column_bounded_twice_in_a_file_is_refused():
 
 
 WRONG = [
-    (job({"variant": "lloyd"}), "dp_lloyd.variant must be su, g or fast in a private fit, got 'lloyd', which adds no"),
-    (job({"variant": "faster"}), "dp_lloyd.variant must be 'lloyd', 'su', 'g' or 'fast', got 'faster'; give fast for"),
+    (job({"variant": "lloyd"}), "dp_lloyd.variant is not a setting any more; leave it out for fast; the others are "),
     (job({"domain": [1.0, -1.0]}), "dp_lloyd.domain must be two finite numbers, the smaller one first"),
     (job({"domain": [0.0, float("nan")]}), "dp_lloyd.domain must be two finite numbers, the smaller one first"),
     (job({"domain": [0.0]}), "dp_lloyd.domain must be a list of two numbers, got [0.0]; give the public interval"),
@@ -118,11 +113,6 @@ WRONG = [
     (job({"steps": 0}), "dp_lloyd.steps must be 'auto' or an integer from 1 to 50, got 0; give the number of Lloyd"),
     (job({"steps": True}), "dp_lloyd.steps must be 'auto' or an integer from 1 to 50, got True"),
     (job({"updtae": "plain"}), "dp_lloyd.updtae is not a setting; did you mean dp_lloyd.update?"),
-    (
-        job({"variant": "su", "init": "best"}),
-        "dp_lloyd.init must be sphere_packing or server_kmeanspp for dp_lloyd.variant su, got 'best'; use variant fast",
-    ),
-    (job({"variant": "g", "update": "shrunken"}), "dp_lloyd.update must be plain for dp_lloyd.variant g"),
     (job({"init": "feddp_init"}), "server_data must be given for dp_lloyd.init feddp_init, got none; give a server"),
     (job({"init": "server_kmeanspp"}), "server_data must be given for dp_lloyd.init server_kmeanspp, got none"),
     (job(clipping={"norm": "private"}), "clipping.norm must be domain or a number for algorithm dp_lloyd, got 'priv"),

@@ -39,7 +39,6 @@ def test_a_job_survives_yaml():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"lloyd": {"variant": "su"}}, "dp_lloyd.variant must be left out for algorithm dp_medians, got 'su'"),
         ({"lloyd": {"update": "plain"}}, "dp_lloyd.update must be left out for algorithm dp_medians"),
         ({"n_clusters": {"max": 5, "choose": "elbow"}}, "n_clusters must be an integer for algorithm dp_medians"),
         ({"quality": {"share": 0.1}}, "quality must be left out for algorithm dp_medians"),

@@ -42,7 +42,6 @@ JOBS = {str(each): lake.job("lake", "server", **settings_of(each)) for each in P
     "best": JOB | {"algorithm": "dp_lloyd", "dp_lloyd": BOX},
     "candidates": JOB | {"algorithm": "dp_lloyd", "dp_lloyd": BOX | {"init": "candidates"}},
     "served": JOB | {"algorithm": "dp_lloyd", "server_data": {"path": "s"}, "dp_lloyd": BOX | {"init": "candidates"}},
-    "su": JOB | {"algorithm": "dp_lloyd", "dp_lloyd": BOX | {"variant": "su"}},
     "names": JOB
     | {
         "algorithm": "spherical",

@@ -1,6 +1,5 @@
 """The statistics that rounds form, by hand: each asks its unit for the right form, with the bounds of its state."""
 
-import math
 import types
 
 import numpy as np
@@ -106,26 +105,11 @@ def test_statistics_of_lloyd(unit, module, monkeypatch):
     found = module.histogram(BLOCK, FRAME, ASSIGNER, 1.0, relative=True)
     same(lloyd_rounds.candidates_statistic(BLOCK, given, size=5), found, [0, 0, 0])
     same(lloyd_rounds.relative_statistic(BLOCK, given), whole)
-    same(lloyd_rounds.absolute_statistic(BLOCK, given), module.mean_sums_and_counts(BLOCK, FRAME, ASSIGNER, 2.0, 1.0))
     given.grid = ASSIGNER
     same(lloyd_rounds.grid_statistic(BLOCK, given, size=5), found, [0, 0, 0])
     given.grid = None
     with pytest.raises(ValueError, match="must be given a state with a grid"):
         lloyd_rounds.grid_statistic(BLOCK, given, size=5)
-
-
-def test_absolute_sums_of_a_client_keep_the_l1_norm_that_laplace_noise_needs():
-    """Their bound is that of a row. Under a smaller one, many clusters would have ten times as much in L1 as in L2."""
-    angles = np.linspace(0.0, 2.0 * np.pi, 100, endpoint=False)
-    circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    block, frame = ClientBlock(np.repeat(circle, 10, axis=0), np.array([0, 1000])), Frame(Lattice(np.zeros(2), 1.0))
-    centers = np.rint(circle * UNIT)
-    given = types.SimpleNamespace(privacy_unit=Clients(1), frame=frame, known_centers=centers)
-    found = lloyd_rounds.absolute_statistic(block, given)
-    assert UNIT < np.abs(found[:200]).sum() <= math.isqrt(2 * UNIT**2)
-    assert np.abs(found[200:]).sum() <= UNIT
-    smaller = clients.mean_sums_and_counts(block, frame, Assigner(centers), 0.1, 1.0)
-    assert np.abs(smaller[:200]).sum() > 12 * UNIT
 
 
 @UNITS

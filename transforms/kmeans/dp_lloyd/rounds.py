@@ -1,29 +1,25 @@
-"""DP-Lloyd as a list of rounds: Lloyd's algorithm with noise, with the settings of three papers and our own.
+"""DP-Lloyd as a list of rounds: Lloyd's algorithm on noisy sums of differences to the last centers inside a radius.
 
-One implementation: variant `su` adds Laplace noise to absolute sums, `g` Gaussian noise, and `fast` sums differences
-to the last centers inside a radius. A private start comes before these rounds under the same budget.
-Source: Su, Cao, Li, Bertino, Jin (2016), "Differentially private k-means clustering"; Diaa, Humphries, Kerschbaum
-(2025), "FastLloyd".
+A private start comes before these rounds under the same budget.
+Source: Diaa, Humphries, Kerschbaum (2025), "FastLloyd".
 """
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dapple_dp.schemas.choices import LloydStart, LloydVariant
+from dapple_dp.schemas.choices import LloydStart
 from dapple_dp.schemas.core.block import ClientBlock
-from dapple_dp.schemas.core.plan import Mechanism, PrivacyPlan, ReleaseSpec, RoundPlan, RoundSpec
+from dapple_dp.schemas.core.plan import PrivacyPlan, ReleaseSpec, RoundPlan, RoundSpec
 from dapple_dp.schemas.core.unit import Rows
 from dapple_dp.schemas.kmeans.lloyd_config import DPLloydFit
 from dapple_dp.schemas.privacy.meaning import Meaning, Quantity, Replaced, Role
 from dapple_dp.transforms.core.round import Round
-from dapple_dp.transforms.core.statistics import differences, distances, lattice, rows
-from dapple_dp.transforms.core.statistics.assignment import Assigner
+from dapple_dp.transforms.core.statistics import differences, distances, lattice
 from dapple_dp.transforms.core.statistics.by_unit import of_unit
 from dapple_dp.transforms.kmeans.dp_lloyd import candidates
 from dapple_dp.transforms.kmeans.dp_lloyd import server as dp_lloyd_server
@@ -113,19 +109,15 @@ def _cost_spec(share: float, meaning: Meaning) -> ReleaseSpec:
 
 def _lloyd_specs(settings: LloydSettings, n_features: int) -> list[RoundSpec]:
     """Returns the Lloyd rounds, all with the same noise."""
-    variant, n_rounds = settings.options.variant, settings.n_rounds(n_features)
-    weight = lloyd_rules.sums_weight(variant, n_features)
+    n_rounds, weight = settings.n_rounds(n_features), lloyd_rules.sums_weight(n_features)
     share = settings.rounds_share / n_rounds / (weight + 1.0)
-    mechanism = Mechanism.DISCRETE_LAPLACE if variant is LloydVariant.SU else Mechanism.DISCRETE_GAUSSIAN
 
     def releases(n_centers: int, *, moved: bool = False) -> tuple[ReleaseSpec, ...]:
-        shape, relative = (n_centers, n_features), variant is LloydVariant.FAST
-        sums = vector_spec(
-            "sums", shape, share * weight, mechanism, meaning=dataclasses.replace(SUMS, settles=moved and relative)
-        )
+        meaning = dataclasses.replace(SUMS, settles=moved)
+        sums = vector_spec("sums", (n_centers, n_features), share * weight, meaning=meaning)
         return (
-            dataclasses.replace(sums, sensitivity=_sums_sensitivity(variant, n_features)),
-            vector_spec("counts", shape[:1], share, mechanism, meaning=COUNTS),
+            dataclasses.replace(sums, sensitivity=differences.RELATIVE_UNITS),
+            vector_spec("counts", (n_centers,), share, meaning=COUNTS),
         )
 
     fine, cells = candidates.fine_rounds(settings, n_features), releases(candidates.fine_cells(settings, n_features))
@@ -140,24 +132,14 @@ def _lloyd_specs(settings: LloydSettings, n_features: int) -> list[RoundSpec]:
     ]
 
 
-def _sums_sensitivity(variant: LloydVariant, n_features: int) -> int:
-    """Returns lattice units; a row's L2 norm is at most 2**SUM_BITS, so its L1 norm is at most sqrt(d) times that."""
-    if variant is LloydVariant.FAST:
-        return differences.RELATIVE_UNITS
-    if variant is LloydVariant.G:
-        return rows.SUM_SENSITIVITY
-    return math.isqrt(n_features * rows.SUM_SENSITIVITY**2)
-
-
 def rounds(config: DPLloydFit, plan: PrivacyPlan) -> tuple[Round, ...]:
     """Returns the calibrated rounds of a plan that belong to DP-Lloyd, in order."""
-    settings = LloydSettings.from_config(config)
     own = [each for each in plan.rounds if each.path.startswith(f"{NAME}/")]
     last_fine = next((each for each in reversed(own) if "/fine_" in each.path), None)
-    return tuple(_bind(settings, each, last_fine) for each in own)
+    return tuple(_bind(each, last_fine) for each in own)
 
 
-def _bind(settings: LloydSettings, plan: RoundPlan, last_fine: RoundPlan | None) -> Round:
+def _bind(plan: RoundPlan, last_fine: RoundPlan | None) -> Round:
     """Joins a round's plan with its statistic and its server step."""
     name = plan.path.rpartition("/")[2]
     starts: dict[str, tuple[_Statistic, _Step, int | None]] = {
@@ -184,9 +166,7 @@ def _bind(settings: LloydSettings, plan: RoundPlan, last_fine: RoundPlan | None)
         step = functools.partial(candidates.fine_step, last=plan is last_fine)
         statistic = functools.partial(fine_statistic, n_cells=plan.releases[-1].spec.size)
         return Round(plan, statistic, step, lattice.SUM_BITS)
-    if settings.options.variant is LloydVariant.FAST:
-        return Round(plan, relative_statistic, dp_lloyd_server.relative_step, lattice.SUM_BITS)
-    return Round(plan, absolute_statistic, dp_lloyd_server.absolute_step, lattice.SUM_BITS)
+    return Round(plan, relative_statistic, dp_lloyd_server.relative_step, lattice.SUM_BITS)
 
 
 def rows_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int64]:
@@ -255,10 +235,3 @@ def fine_statistic(block: ClientBlock, state: CandidateState, *, n_cells: int) -
         raise ValueError("cells must be split for privacy unit record only, since rows of a client are in several.")
     found = differences.row_split_sums(block, state.frame, state.known_centers, state.inner, state.outer)
     return padded(found, 2 * len(state.known_centers), n_cells)
-
-
-def absolute_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int64]:
-    """Computes sums per cluster (of clients' means), measured from the middle of the domain, then counts."""
-    assigner = Assigner(state.known_centers)
-    form, norm = of_unit(state.privacy_unit).mean_sums_and_counts, state.frame.lattice.clipping_norm
-    return form(block, state.frame, assigner, norm, 1.0)

@@ -3,10 +3,6 @@
 import dataclasses
 from typing import TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dapple_dp.schemas.core.release import Release
 from dapple_dp.transforms.core.round import Releases
 from dapple_dp.transforms.core.statistics import lattice
 from dapple_dp.transforms.core.statistics.differences import stretch
@@ -33,27 +29,16 @@ def relative_step(state: AnyLloydState, releases: Releases) -> AnyLloydState:
         found, longest = moves.divided(own, sizes), radius
     moved = state.known_centers * state.unit + folding.clip_moves(found, longest)
     following = state.radius if settings.starts_near else lattice_radius(state.frame, radius)
-    return _moved_to(dataclasses.replace(state, radius=following, origins=state.centers), moved, (sums, counts))
+    return dataclasses.replace(
+        state,
+        centers=lattice_centers(state.frame, folding.fold(moved, settings.box.half_side)),
+        radius=following,
+        origins=state.centers,
+        sizes=sizes,
+        releases=(*state.releases, sums, counts),
+    )
 
 
 def relative_unit(state: LloydState, bound: int) -> float:
     """Returns the feature units of one lattice step of relative sums bounded by `bound` lattice units."""
     return state.unit / stretch(bound)
-
-
-def absolute_step(state: AnyLloydState, releases: Releases) -> AnyLloydState:
-    """Handles absolute sums and counts: every center becomes their quotient, brought into the domain."""
-    sums = releases[0].with_unit(state.unit)
-    counts = releases[1].with_unit(1.0 / lattice.SUM_UNITS)
-    return _moved_to(state, moves.divided(sums.decoded, counts.decoded), (sums, counts))
-
-
-def _moved_to(state: AnyLloydState, centers: NDArray[np.float64], releases: tuple[Release, Release]) -> AnyLloydState:
-    """Returns the state with other centers, measured from the middle of the domain and folded into it."""
-    inside = folding.fold(centers, state.settings.box.half_side)
-    return dataclasses.replace(
-        state,
-        centers=lattice_centers(state.frame, inside),
-        sizes=releases[1].decoded[: len(centers)],
-        releases=(*state.releases, *releases),
-    )

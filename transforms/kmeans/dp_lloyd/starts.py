@@ -55,12 +55,7 @@ def initial_state(config: DPLloydFit, server: NDArray[np.float64], n_features: i
     Raises:
       ConfigError: if there are fewer server points than clusters.
     """
-    return state_before(LloydSettings.from_config(config), box_frame(config, n_features), server)
-
-
-def state_before(settings: LloydSettings, frame: Frame, server: NDArray[np.float64]) -> LloydState:
-    """Returns `initial_state` for settings and a frame of the domain."""
-    n_features = server.shape[1]
+    settings, frame = LloydSettings.from_config(config), box_frame(config, n_features)
     lattice.check_features(n_features, lattice.SUM_BITS)
     centers = _public_centers(settings, server)
     by_server = settings.options.start is LloydStart.SERVER_KMEANSPP

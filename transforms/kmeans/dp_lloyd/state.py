@@ -6,7 +6,6 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dapple_dp.schemas.choices import LloydVariant
 from dapple_dp.schemas.core.release import Release
 from dapple_dp.schemas.core.unit import Unit
 from dapple_dp.schemas.kmeans.model import BEFORE_LAST_STEP, ClusterModel
@@ -136,9 +135,7 @@ class LloydState:
     @property
     def counted(self) -> str:
         """Description of the rows that a size counts, as in `ClusterModel`."""
-        options = self.settings.options
-        within = options.variant is LloydVariant.FAST and not options.shrinks
-        radius = f", and within {self.radius * self.unit:.4g} of it" if within else ""
+        radius = "" if self.settings.options.shrinks else f", and within {self.radius * self.unit:.4g} of it"
         return BEFORE_LAST_STEP + radius
 
     def model(self) -> ClusterModel:

@@ -30,7 +30,7 @@ _DIRECTIONS = Meaning(tells="in which direction from each center its rows lie")
 
 def round_specs(config: DPMediansFit, n_features: int, total: float) -> tuple[RoundSpec, ...]:
     """Returns the rounds of medians before calibration, all with the same noise; their shares add up to `total`."""
-    weight, size = lloyd_rules.sums_weight(config.dp_lloyd.variant, n_features), config.max_clusters
+    weight, size = lloyd_rules.sums_weight(n_features), config.max_clusters
     share = total / config.n_steps / (weight + 1.0)
 
     def releases(step: int) -> tuple[ReleaseSpec, ...]:

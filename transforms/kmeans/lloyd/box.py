@@ -7,8 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from dapple_dp.schemas.choices import LloydStart, LloydVariant
-from dapple_dp.schemas.core.plan import Allocation
+from dapple_dp.schemas.choices import LloydStart
 from dapple_dp.schemas.core.unit import Unit, unit_of
 from dapple_dp.schemas.kmeans.lloyd_config import CLIENT_RADIUS, START_SHARE, DPLloydConfig, DPLloydFit
 from dapple_dp.transforms.core.statistics import lattice
@@ -45,7 +44,6 @@ class LloydSettings:
       unit: the privacy unit.
       public_rows: number of rows (clients) if it is public.
       seed: of public randomness.
-      epsilon: of the whole run.
       noise_multiplier: of a single Gaussian release with the whole budget.
       warm: True if the run starts from the centers of an earlier one, which costs nothing.
       served: True if there are public server rows.
@@ -58,7 +56,6 @@ class LloydSettings:
     unit: Unit
     public_rows: int | None
     seed: int
-    epsilon: float
     noise_multiplier: float
     warm: bool = False
     served: bool = False
@@ -74,7 +71,6 @@ class LloydSettings:
             unit=unit_of(config.privacy.unit, config.clipping.client_rows),
             public_rows=config.data.public_rows,
             seed=config.seed or 0,
-            epsilon=config.privacy.epsilon,
             noise_multiplier=_whole_multiplier(config.privacy.epsilon, config.privacy.delta),
             warm=config.starts_warm,
             served=config.server_data is not None,
@@ -106,17 +102,16 @@ class LloydSettings:
         return self.noise_multiplier / math.sqrt(share)
 
     def n_rounds(self, n_features: int) -> int:
-        """Returns the number of Lloyd rounds: given, or by the rule of the variant."""
+        """Returns the number of Lloyd rounds: given, or by the rule of `lloyd_rules`."""
         options = self.options
         if not isinstance(options.steps, str):
             return options.steps
         if options.start is LloydStart.CANDIDATES and not self.warm:
             return CANDIDATE_STEPS
-        share = self.rounds_share
-        problem = Problem(self.public_rows, self.n_clusters, n_features, self.multiplier(share), self.epsilon * share)
+        problem = Problem(self.public_rows, self.n_clusters, n_features, self.multiplier(self.rounds_share))
         scaled = self.radius(n_features) / self.box.half_side
         fewest = 1 if self.starts_near else lloyd_rules.FEWEST_ROUNDS
-        return lloyd_rules.n_rounds(options.variant, problem, scaled, fewest)
+        return lloyd_rules.n_rounds(problem, scaled, fewest)
 
     def radius(self, n_features: int) -> float:
         """Returns the radius of the rounds and longest move of a center, feature units.
@@ -159,8 +154,3 @@ def lattice_centers(frame: Frame, centers: NDArray[np.float64]) -> NDArray[np.fl
     norms = np.linalg.norm(centers, axis=1, keepdims=True) / frame.lattice.unit(lattice.SUM_BITS)
     nearer = np.minimum(1.0, (MAX_CENTER_NORM - 1.0) / np.maximum(norms, 1.0))
     return np.trunc(centers * nearer / frame.lattice.unit(lattice.SUM_BITS))
-
-
-def allocation_of_variant(config: DPLloydFit) -> Allocation:
-    """Returns the allocation of shares: weights 1 / multiplier^2 (Gaussian) or, for variant su, nominal epsilons."""
-    return Allocation.PAPER if config.dp_lloyd.variant is LloydVariant.SU else Allocation.TUNED

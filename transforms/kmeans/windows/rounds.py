@@ -28,7 +28,7 @@ from dapple_dp.transforms.core.round import Round
 from dapple_dp.transforms.core.stated_sensitivity import n_moved, worst_column
 from dapple_dp.transforms.core.statistics import differences, lattice
 from dapple_dp.transforms.core.statistics.by_unit import of_unit
-from dapple_dp.transforms.kmeans.lloyd.box import allocation_of_variant
+from dapple_dp.transforms.kmeans.lloyd.specs import allocation_as_asked
 from dapple_dp.transforms.kmeans.windows import server
 from dapple_dp.transforms.kmeans.windows.state import WindowState
 from dapple_dp.transforms.numerics.kmeans import lloyd_rules
@@ -52,7 +52,7 @@ def round_specs(config: WindowsFit, n_features: int) -> tuple[RoundSpec, ...]:
     """
     column, size = column_of(config), config.max_clusters
     windows = n_moved(config.weights, config.epoch.times)
-    sums_share = lloyd_rules.sums_weight(config.dp_lloyd.variant, n_features)
+    sums_share = lloyd_rules.sums_weight(n_features)
     share = 1.0 / (sums_share + 1.0)
     sums = ReleaseSpec(
         name="weighted_sums",
@@ -109,7 +109,7 @@ PROTOCOL = RoundsProtocol(
     title="DP-Lloyd",
     initial_state=lambda config, centers, _: server.initial_state(config, centers),
     round_specs=lambda config, n_features, _: round_specs(config, n_features),
-    allocation=allocation_of_variant,
+    allocation=allocation_as_asked,
     rounds=rounds,
     from_centers=True,
 )
