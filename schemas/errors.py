@@ -1,4 +1,4 @@
-"""Exceptions for users. Each message is one sentence, usually "NAME must be RULE, got VALUE", and then the remedy.
+"""Exceptions for users. Each message says what happened and, after a semicolon, what to do.
 
 Messages may name a file, row group, column, shape or dtype, but never a row value. Every exception takes
 exactly one string, so that a runner can pickle it and raise it again in another process.

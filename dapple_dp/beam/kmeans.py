@@ -88,7 +88,7 @@ class KMeans(beam.PTransform):
         super().__init__()
         odd = next((name for name in ("ledger", "verbose") if parameters.get(name)), None)
         if odd is not None:
-            raise ConfigError(f"{odd} must be left out of a Beam transform, got it; run `dapple fit` on files.")
+            raise ConfigError(f"{odd} isn't supported in a Beam transform; leave it out, or run `dapple fit` on files.")
         self._estimator, self._key_uri, self._windows = DPKMeans(n_clusters, **parameters), key_uri, windows
         self._keys: list[LaunchKeys] = []
         names = self._estimator._known_columns() if columns is None else columns
@@ -164,8 +164,8 @@ def _check_one_run(pipeline: beam.Pipeline) -> None:
     kept = next((name for name in _OTHER_RUNS if options.get(name)), None)
     if kept is not None:
         raise ConfigError(
-            f"{kept} must be left out, since a saved graph would repeat its noise, and a run that goes on from another "
-            "would draw noise again for the same rows, got it; start the pipeline anew."
+            f"{kept} isn't supported, since a saved graph would repeat its noise, and a run that continues another "
+            "would draw noise again for the same rows; start a new pipeline."
         )
 
 

@@ -26,16 +26,16 @@ from dapple_dp.transforms.on_beam.workers import LeanFn
 from dapple_dp.transforms.rounds.memory_rows import GROUP_ROWS
 
 Matrix = NDArray[np.floating]
-_NO_MEMORY = "a block of rows, and a whole client, must fit into memory, got too little of it; give workers more."
+_NO_MEMORY = "a worker ran out of memory, which must hold a block of rows and all rows of a client; give workers more."
 _BRANCHES = 32
 _ELEMENT = {
-    False: "elements must be a pyarrow.RecordBatch each, got {got}; turn yours into batches by beam.Map.",
-    True: "elements must be pairs of a client id and a pyarrow.RecordBatch, got {got}; make pairs by beam.Map.",
+    False: "each element must be a pyarrow.RecordBatch, got {got}; convert your elements with beam.Map.",
+    True: "each element must be a pair of a client id and a pyarrow.RecordBatch, got {got}; make pairs with beam.Map.",
 }
 
 
 _WINDOW = (
-    "elements must be in windows of the function that rows have, got one in another, which would be released apart; "
+    "all elements must be in windows of one function, got one in another, which would be released separately; "
     "apply beam.WindowInto after beam.Flatten."
 )
 

@@ -24,7 +24,7 @@ from dapple_dp.transforms.on_beam.workers import LeanFn
 
 _MOST = 100_000
 _RULE = "rows must be bounded and in the global window, or in FixedWindows that fire once"
-_REMEDY = "apply beam.WindowInto with beam.window.GlobalWindows() or FixedWindows(size) alone before this step"
+_REMEDY = "apply beam.WindowInto with only beam.window.GlobalWindows() or FixedWindows(size) before this step"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def public_windows(rows: beam.PCollection, between: Any, *, by_client: bool) -> 
         raise ConfigError(f"{_RULE}, got {fault}; {_REMEDY}.")
     if isinstance(windowing.windowfn, GlobalWindows):
         if between is not None:
-            raise ConfigError(f"windows must be left out for rows in the global window, got some; {_REMEDY}.")
+            raise ConfigError(f"windows isn't supported for rows in the global window; leave it out, or {_REMEDY}.")
         return None
     size, offset = windowing.windowfn.size.micros, windowing.windowfn.offset.micros
     try:
@@ -89,9 +89,9 @@ def public_windows(rows: beam.PCollection, between: Any, *, by_client: bool) -> 
         start = stop = 0
     if not 0 < stop - start <= _MOST * size or (stop - start) % size or (start - offset) % size:
         raise ConfigError(
-            f"windows must be the start of the first window and the end of the last of at most {_MOST:,}, in seconds "
-            "or as datetime in UTC, since rows must not decide which windows have models, got something else; try "
-            "windows=(start, start + 24 * size)."
+            "windows must be the start of the first window and the end of the last, in seconds or as UTC "
+            f"datetimes, for at most {_MOST:,} windows, since rows must not decide which windows have models, got "
+            "something else; try windows=(start, start + 24 * size)."
         )
     return PublicWindows(start, size, (stop - start) // size)
 
@@ -100,14 +100,15 @@ def _fault(windowing: Windowing, bounded: bool, by_client: bool) -> str | None:
     """Describes what is wrong with the windows of rows; None if nothing is."""
     windowfn, wide = windowing.windowfn, type(windowing.windowfn) is GlobalWindows
     faults = {
-        "sliding windows, in several of which a row is released": isinstance(windowfn, SlidingWindows),
-        "sessions, whose borders are private": isinstance(windowfn, Sessions),
+        "sliding windows, which release a row several times": isinstance(windowfn, SlidingWindows),
+        "sessions, whose limits depend on private rows": isinstance(windowfn, Sessions),
         f"{type(windowfn).__name__}": type(windowfn) not in (GlobalWindows, FixedWindows),
         "a stream in the global window, which has no end": wide and not bounded,
         "a trigger that may fire early, late or again": type(windowing.triggerfn) is not DefaultTrigger,
         "accumulating panes, which release rows again": windowing.accumulation_mode != AccumulationMode.DISCARDING,
         "allowed_lateness, after which a window is released again": windowing.allowed_lateness.micros > 0,
-        "times of rows as those of sums": windowing.timestamp_combiner != TimestampCombiner.OUTPUT_AT_EOW,
-        "windows at unit client, in several of which a client is": by_client and not wide,
+        "a timestamp_combiner other than the end of the window": windowing.timestamp_combiner
+        != TimestampCombiner.OUTPUT_AT_EOW,
+        "windows with unit client, since a client can be in several of them": by_client and not wide,
     }
     return next((words for words, wrong in faults.items() if wrong), None)

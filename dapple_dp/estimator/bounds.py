@@ -37,8 +37,8 @@ def by_column(bounds: Any, n_features: int, names: Any = None) -> NDArray[np.flo
         odd = [str(name) for name in {*columns, *bounds} if (name in bounds) != (name in columns)]
         if odd:
             raise ConfigError(
-                f"bounds must have a pair for every column of X and no other, got {min(odd)!r} in one of them only; "
-                "use the names of the columns, or a list of pairs where they have none."
+                f"bounds must have a pair for each column of X and no other, got {min(odd)!r} in only one of them; "
+                "use the names of the columns, or a list of pairs if they have none."
             )
         bounds = [bounds[name] for name in columns]
     try:
@@ -49,14 +49,14 @@ def by_column(bounds: Any, n_features: int, names: Any = None) -> NDArray[np.flo
         ends = np.tile(ends, (n_features, 1))
     if ends.shape != (n_features, 2):
         raise ConfigError(
-            f"bounds must be a pair of numbers, or one for each of the {n_features} columns, got others; give the "
-            "lower and the upper bound of each column."
+            f"bounds must be a pair of numbers, or one for each of the {n_features} columns, got another shape; "
+            "give the lower and the upper bound of each column."
         )
     apart = ends[:, 1] - ends[:, 0] > 1e-9 * np.abs(ends).max(axis=1)
     if not (np.isfinite(ends).all() and (np.abs(ends) <= _LARGEST).all() and apart.all()):
         raise ConfigError(
-            "bounds must be finite, the lower one first and clearly apart from the upper one, got others; give a range "
-            "that you know without looking at the rows."
+            "bounds must be finite, with the lower one first and clearly below the upper one, got others; give a "
+            "range that you know without looking at the rows."
         )
     return ends
 

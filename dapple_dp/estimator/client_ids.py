@@ -34,7 +34,7 @@ def client_ids(groups: Any, n_rows: int) -> pa.ChunkedArray:
     refuse_masked(groups, "groups")
     if isinstance(groups, str | bytes):
         raise InputError(
-            "groups must have the client id of each row, got one text; give the column itself, as in "
+            "groups must have the client id of each row, got one string; give the column itself, as in "
             "groups=table['patient'], and leave it out of X."
         )
     try:
@@ -90,7 +90,7 @@ def _type_of(values: list[Any]) -> pa.DataType:
     for (first, last), wide in ((_INT64, pa.int64()), (_UINT64, pa.uint64())):
         if first <= low and high <= last:
             return wide
-    raise InputError("groups must hold integers of at most 64 bits, got a larger one; give the ids as text, by str().")
+    raise InputError("groups must hold integers of at most 64 bits, got a larger one; convert the ids with str().")
 
 
 def _kind_of(value: Any) -> pa.DataType:

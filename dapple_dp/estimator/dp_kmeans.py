@@ -59,12 +59,12 @@ class _Fits:
 
 
 _CHOICE = (
-    "scores have no noise, so settings that are chosen by them reveal something of the rows that epsilon does not "
-    "cover; search on public or older rows."
+    "scores have no noise: settings chosen by them reveal more about the rows than epsilon covers. Search on "
+    "public or older rows."
 )
 
 
-_NOT_FITTED = ": it comes with fit, which has not been called"
+_NOT_FITTED = ": call fit first"
 _ABSENT = {
     "labels_": ": labels of the rows are not private; call predict(X) where these rows may be seen",
     "inertia_": ": it is not private; call score(X) where these rows may be seen",
@@ -537,19 +537,18 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
             )
         by_client = self.unit == PrivacyUnit.CLIENT
         if by_client and self.client_rows is None:
-            raise ConfigError(
-                "client_rows must be given for unit 'client', got None; give the typical number of rows of a client."
-            )
+            raise ConfigError("client_rows is required for unit 'client'; give the typical number of rows of a client.")
         return by_client
 
     def _checked_groups(self, groups: ArrayLike | None, n_rows: int) -> Any:
         """Returns the client ids of the rows; None for unit "record"."""
         by_client = self._by_client()
         if by_client != (groups is not None):
-            rule = "given" if by_client else "left out"
-            remedy = "pass one client id per row" if by_client else "set unit to 'client' to protect whole clients"
-            got = "None" if groups is None else "some"
-            raise InputError(f"groups must be {rule} for unit {self.unit!r}, got {got}; {remedy}.")
+            raise InputError(
+                "groups is required for unit 'client'; pass one client id per row."
+                if by_client
+                else "groups isn't supported for unit 'record'; set unit to 'client' to protect whole clients."
+            )
         return None if groups is None else client_ids(groups, n_rows)
 
     def _warn_of_spending(self, config: FitConfig) -> tuple[str, ...]:
@@ -571,8 +570,8 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         if fits.done > 1 and self.ledger is None:
             spent = f"epsilon {fits.done * config.privacy.epsilon:.6g} and delta {fits.done * config.privacy.delta:.3g}"
             warnings.warn(
-                f"this is fit {fits.done} of this estimator and its clones: on the same rows they may spend {spent} "
-                "together; give a ledger, which holds them to a limit, or compare settings on public rows.",
+                f"fit {fits.done} of this estimator and its clones: on the same rows, {spent} in total; use a "
+                "ledger, or public rows.",
                 PrivacyWarning,
                 stacklevel=4,
             )
@@ -582,8 +581,9 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         """Refuses a choice of settings by scores; without a ledger, just warns of it."""
         if self.ledger is not None:
             raise ConfigError(
-                "ledger must be None in a search or a cross-validation, since no ledger can count a choice by scores "
-                "without noise; search on public or older rows without it, then fit once with the ledger."
+                "ledger isn't supported in a search or a cross-validation, since it doesn't count choices by "
+                "scores, which have no noise; search on public or older rows without it, then fit once with the "
+                "ledger."
             )
         warnings.warn(_CHOICE, PrivacyWarning, stacklevel=5)
 

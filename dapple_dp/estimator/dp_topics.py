@@ -118,10 +118,10 @@ class DPTopics(DPKMeans):
         """
         if (terms is None) != (self.vocabulary is None):
             raise InputError(
-                "terms must be given for this vocabulary, got none; give the words of each text, as in "
-                "terms=[text.split() for text in texts], or leave the vocabulary out."
+                "terms is required with a vocabulary; give the words of each text, as in terms=[text.split() for "
+                "text in texts], or leave the vocabulary out."
                 if terms is None
-                else "terms must be left out without a vocabulary, got some; give the public words that may be names."
+                else "terms isn't supported without a vocabulary; give the public words that may be names."
             )
         # Terms may be iterators, which can be read only once.
         self._terms = None if terms is None else _listed(terms)
@@ -166,7 +166,9 @@ class DPTopics(DPKMeans):
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:
         """Refuses to load: use `DPKMeans.load` for the folder, and read its file of names as a table."""
-        raise ConfigError(f"DPTopics must be fitted, got {folder!r}; DPKMeans.load reads what save has written.")
+        raise ConfigError(
+            f"DPTopics doesn't load folders, got {folder!r}; use DPKMeans.load for what save has written."
+        )
 
     @property
     def _words(self) -> Any:
@@ -181,7 +183,8 @@ class DPTopics(DPKMeans):
         wrong = next((name for name in more if name not in _SECTIONS), None)
         if wrong is not None:
             raise ConfigError(
-                f"settings must be a mapping with sections {', '.join(_SECTIONS)} only, got {wrong!r}; use a parameter."
+                f"settings must be a mapping with sections {', '.join(_SECTIONS)} only, got {wrong!r}; use a "
+                "parameter instead."
             )
         named = None if self.vocabulary is None else {**more.get("names", {}), "column": _TERMS, "words": self._words}
         job: dict[str, Any] = {

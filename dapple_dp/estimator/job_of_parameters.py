@@ -103,9 +103,7 @@ def job_of(parameters: Mapping[str, Any], place: Place) -> FitConfig:
     known = given["algorithm"] in tuple(Algorithm)
     kind = FITS.get(str(given["algorithm"]))
     if kind is not None and kind.instead_of_kmeans:
-        raise ConfigError(
-            f"algorithm must be one that DPKMeans has, got '{given['algorithm']}'; {kind.instead_of_kmeans}."
-        )
+        raise ConfigError(f"DPKMeans doesn't support algorithm '{given['algorithm']}'; {kind.instead_of_kmeans}.")
     bounds = _bounds(given, has_server=place.server is not None) if known else {}
     with in_parameters():
         return validated(_joined(base | bounds, more))
@@ -150,7 +148,8 @@ def _more(settings: Any) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     wrong = next((name for name in settings if name not in _SECTIONS), None) if isinstance(settings, Mapping) else "it"
     if wrong is not None:
         raise ConfigError(
-            f"settings must be a mapping with sections {', '.join(_SECTIONS)} only, got {wrong!r}; use a parameter."
+            f"settings must be a mapping with sections {', '.join(_SECTIONS)} only, got {wrong!r}; use a parameter "
+            "instead."
         )
     return {name: dict(section) for name, section in settings.items()}, word
 
@@ -169,8 +168,8 @@ def _bounds(given: Mapping[str, Any], *, has_server: bool) -> dict[str, Any]:
     algorithm, norm, domain, steps = (given[name] for name in ("algorithm", "clipping_norm", "domain", "lloyd_steps"))
     if norm is None and domain is None and not has_server:
         raise ConfigError(
-            "clipping_norm or domain must be given where there is no server_data, got neither; give a bound that you "
-            "know without looking at the rows, such as domain=(0, 100) or domain={'age': (0, 120), ...}."
+            "clipping_norm or domain is required without server_data; give a bound that you know without looking "
+            "at the rows, such as domain=(0, 100) or domain={'age': (0, 120), ...}."
         )
     if given["center"] not in tuple(ClippingCenter):
         raise ConfigError(f"center must be 'server_mean' or 'none', got {given['center']!r}; give one of them.")
@@ -183,7 +182,7 @@ def _bounds(given: Mapping[str, Any], *, has_server: bool) -> dict[str, Any]:
         return _bounds_in_box(algorithm, norm, _plain(domain), steps, clipping)
     if domain is not None and algorithm != Algorithm.AUTO:
         raise ConfigError(
-            f"domain must be left out for algorithm {algorithm!r}, got one; use algorithm 'dp_lloyd' or 'auto'."
+            f"domain isn't supported for algorithm {algorithm!r}; leave it out, or use algorithm 'dp_lloyd' or 'auto'."
         )
     clipping |= {"center": _center(given, has_server=has_server)}
     if algorithm == Algorithm.CENTRAL_TREE:
@@ -201,8 +200,8 @@ def _check_domain(domain: Any, features: str | tuple[str, ...]) -> None:
     if isinstance(domain, Mapping):
         if features == made_names(len(features)) and not set(domain) & set(features):
             raise ConfigError(
-                "domain must give the interval of every column by its place where X has no column names, got names; "
-                "give a list of (lower, upper) pairs, or give X as a table."
+                "domain must be a list of (lower, upper) pairs if X has no column names, got names; give such a "
+                "list, or give X as a table."
             )
         return
     try:
@@ -225,8 +224,8 @@ def _bounds_in_box(
     if domain is None and not auto:
         if not number:
             raise ConfigError(
-                f"domain must be given for algorithm '{algorithm}', got None; give a pair of numbers for all columns, "
-                "a list of pairs or a mapping by name."
+                f"domain is required for algorithm '{algorithm}'; give a pair of numbers for all columns, a list of "
+                "pairs or a mapping by name."
             )
         domain = [-norm, norm]
     bounds = {} if domain is None else {"domain": domain}

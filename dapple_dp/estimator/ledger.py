@@ -54,7 +54,7 @@ class Ledger:
         from dapple_dp.schemas.privacy.charge import Limit
 
         if not isinstance(name, str) or not name:
-            raise ConfigError(f"name must be that of a data set, got {name!r}; give the data_name of the fits.")
+            raise ConfigError(f"name must be the name of a data set, got {name!r}; give the data_name of the fits.")
         if unit is not None and unit not in tuple(PrivacyUnit):
             raise ConfigError(f"unit must be 'record' or 'client', got {unit!r}; leave it out if you don't know yet.")
         for label, value in (("epsilon", epsilon), ("delta", delta)):

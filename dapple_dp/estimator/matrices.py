@@ -107,9 +107,8 @@ def _of_table(X: Any, name: str) -> NDArray[np.floating]:
         named = ", ".join(map(repr, others[:_MOST_NAMES])) + (", ..." if len(others) > _MOST_NAMES else "")
         columns = f"column{'s' * (len(others) > 1)}"
         raise InputError(
-            f"{name} must hold numbers only, got others in {columns} {named}; drop codes and ids (those of people "
-            "are the groups of a fit), turn text that holds numbers into numbers, and count a date in days from a "
-            "public one."
+            f"{name} must hold numbers only, got others in {columns} {named}; drop codes and ids (pass ids of "
+            "people as groups), convert text that holds numbers, and count dates in days from a public one."
         )
     single = bool(found) and all(values.dtype == np.float32 for values in found)
     matrix = np.empty((len(X), len(found)), dtype=np.float32 if single else np.float64)
@@ -123,13 +122,13 @@ def _check_names(names: Sequence[Any], name: str) -> None:
     repeated = next((label for label, times in collections.Counter(names).items() if times > 1), None)
     if repeated is not None:
         raise InputError(
-            f"{name} must have another name for each column, got {str(repeated)!r} more than once; rename or drop one."
+            f"{name} must have unique column names, got {str(repeated)!r} more than once; rename or drop one."
         )
     if "" in names:
         raise InputError(f"{name} must have a name for every column, got an empty one; name that column.")
     torn = next((str(label) for label in names if is_torn(str(label))), None)
     if torn is not None:
-        raise InputError(f"{name} must have columns with names in Unicode, got {torn!r}; rename that column.")
+        raise InputError(f"{name} must have valid Unicode column names, got {torn!r}; rename that column.")
 
 
 def _of_arrow(values: pa.ChunkedArray, name: str, label: str) -> NDArray[np.floating]:
@@ -255,7 +254,4 @@ def refuse_masked(values: Any, name: str) -> None:
     parts = values if isinstance(values, list | tuple) else (values,)
     cells = (cell for part in parts for cell in (part if isinstance(part, list | tuple) else (part,)))
     if any(isinstance(cell, np.ma.MaskedArray) and np.ma.getmaskarray(cell).any() for cell in cells):
-        raise InputError(
-            f"{name} must hold no masked values, got some; leave those rows out, or give values for them with "
-            "numpy.ma.filled."
-        )
+        raise InputError(f"{name} must not hold masked values; drop those rows, or fill them with numpy.ma.filled.")

@@ -90,16 +90,16 @@ def matched_server(
     if (names is None) != (found is None):
         with_names, without = ("server_data", "X") if names is None else ("X", "server_data")
         raise InputError(
-            f"server_data must have column names where X has them and only there, got names in {with_names} and none "
-            f"in {without}; give both as tables of the same columns and units. If X comes out of a transformer, then "
-            "server_data must have gone through it, too."
+            f"server_data must have column names if X has them, and none otherwise, got names in {with_names} and "
+            f"none in {without}; give both as tables with the same columns and units. If X comes from a "
+            "transformer, transform server_data as well."
         )
     if names is None or found is None:
         return _as_wide(server, int(getattr(holder, "n_features_in_", 0)))
     others = [str(name) for name in (*names, *found) if (name in names) != (name in found)]
     if others:
         raise InputError(
-            f"server_data must have the columns of X, got {others[0]!r} in one of them only; rename or drop columns."
+            f"server_data must have the columns of X, got {others[0]!r} in only one of them; rename or drop columns."
         )
     return server[:, [list(found).index(name) for name in names]]
 
@@ -130,7 +130,7 @@ def refuse_shared(X: Any, server_data: Any) -> None:
     pairs = itertools.product(_buffers(X), _buffers(server_data))
     if server_data is X or same_rows or any(_share(*pair) for pair in pairs):
         raise InputError(
-            "server_data must be public and no part of X, got rows that are in the memory of X; give other rows, or "
+            "server_data must be public and not part of X, got rows that share memory with X; give other rows, or "
             "leave server_data out."
         )
 

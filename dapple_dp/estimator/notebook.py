@@ -151,9 +151,9 @@ class PlanTable:
         more = [f"The first {_MOST_COLUMNS} of {columns} columns are shown."] if columns > _MOST_COLUMNS else []
         where = "in the unit of its column" if columns else "in feature units"
         return [
-            f"±: one noise stddev of a center of average size, {where}. A smaller cluster may be lost in noise. "
-            f"The attacker knows all other {self.unit}, gives even odds to whether one is there, and is right with at "
-            f"most this probability. Costs were simulated on {self.simulated_on}.",
+            f"±: one noise stddev of the center of an average-sized cluster, {where}. Smaller clusters may be lost "
+            f"in the noise. The attacker knows all other {self.unit}, gives even odds that one more is there, and "
+            f"is right with at most this probability. Costs were simulated on {self.simulated_on}.",
             *more,
             *(f"At epsilon {row['epsilon']:g}: {in_words(row['refused'])}" for row in refused),
         ]

@@ -116,7 +116,7 @@ def _charged(manifest: dict[str, Any]) -> str:
     """Describes the ledger that a run was charged to, and the remaining budget."""
     ledger, data = manifest["settings"]["ledger"], manifest["settings"]["data"]
     if ledger is None:
-        return "none: nothing adds this fit to others"
+        return "none: this fit isn't added up with others"
     return f"{data['name']} in {ledger}; left: {left_words(ledger, _left(manifest))}"
 
 

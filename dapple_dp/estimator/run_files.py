@@ -42,7 +42,7 @@ def _raw(folder: str, name: str) -> bytes:
 
 def _content(raw: bytes, name: str) -> dict[str, Any]:
     """Parses a JSON file of a run; raises ConfigError if it isn't valid."""
-    refusal = Refusal(kind=ConfigError, rule=f"{name} must be that of a fit", remedy="fit again")
+    refusal = Refusal(kind=ConfigError, rule=f"{name} must be the file that fit wrote", remedy="fit again")
     return json_schema.parse_as(raw, dict[str, Any], refusal)
 
 
@@ -68,14 +68,14 @@ def read_run(folder: str) -> ReleasedRun:
     previous = load_previous(folder)
     raw = _raw(previous.folder, MANIFEST)
     refusal = Refusal(
-        kind=ConfigError, rule=f"{MANIFEST} in {previous.folder} must be that of a fit", remedy="fit again"
+        kind=ConfigError, rule=f"{MANIFEST} in {previous.folder} must be the file that fit wrote", remedy="fit again"
     )
     digests = json_schema.parse_as(raw, RunManifest, refusal).files
     files = {name: _raw(previous.folder, name) for name in digests}
     changed = next((name for name in files if hashlib.sha256(files[name]).hexdigest() != digests[name]), None)
     if changed is not None:
         raise ConfigError(f"{changed} in {previous.folder} must be the file that fit wrote, got another; fit again.")
-    target = Refusal(kind=ConfigError, rule=f"{PRIVACY_FILE} must be that of a fit", remedy="fit again")
+    target = Refusal(kind=ConfigError, rule=f"{PRIVACY_FILE} must be the file that fit wrote", remedy="fit again")
     with target.covers():
         content = _content(files[PRIVACY_FILE], PRIVACY_FILE)
         stated, algorithm = statement_from_json(content), str(content["algorithm"])

@@ -192,7 +192,9 @@ class DappleAssign(beam.PTransform):
         """Adds the column; rows need a schema."""
         fields = list(named_fields_from_element_type(rows.element_type))
         if self._into in dict(fields):
-            raise ConfigError(f"into must be a new column, got {self._into!r}, which rows have; choose another name.")
+            raise ConfigError(
+                f"into must be a new column, got {self._into!r}, which the rows already have; choose another name."
+            )
         kind = RowTypeConstraint.from_fields([*fields, (self._into, beam.typehints.Optional[int])])
         added = beam.Map(_with_cluster, self._into).with_output_types(kind)
         return rows | "Infer" >> RunInference(self._handler) | "Add" >> added

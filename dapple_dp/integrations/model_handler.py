@@ -117,7 +117,7 @@ class RowFeatures(NamedTuple):
             self.list_column or self.columns[index] if self.encoder is None else self.encoder.column_of(index).column
         )
         return InputError(
-            f"column {column!r} of {_WHERE} must hold a value in every row that the model can take, got another; "
+            f"column {column!r} of {_WHERE} must hold a value that the model accepts in every row, got another; "
             "correct the rows or set on_invalid_rows to drop."
         )
 
@@ -268,14 +268,14 @@ class DappleModelHandler(ModelHandler[Any, PredictionResult, ServedModel]):
                 self._check_columns(found)
                 self._model = found
             except DappleError as error:
-                _LOGGER.warning("the model of %s stays in use: %s", self._model.saved.folder, error)
+                _LOGGER.warning("still using the model of %s: %s", self._model.saved.folder, error)
         return self._model
 
     def _check_columns(self, found: ServedModel) -> None:
         if found.features.columns != self._model.features.columns:
             raise ConfigError(
-                f"a new model must take the columns of the model of {self._model.saved.folder}, got {self._wanted} of "
-                "others; start another pipeline for it."
+                f"a new model must have the columns of the model of {self._model.saved.folder}, got others in "
+                f"{self._wanted}; start another pipeline for it."
             )
 
     def update_model_path(self, model_path: str | None = None) -> None:

@@ -60,8 +60,8 @@ class WrittenRows(NamedTuple):
         found = set(digests.to_pylist())
         if found - {self.digest}:
             raise ConfigError(
-                f"run_id must name one run in a table, got {self.run_id!r} of another run there; write to another "
-                "table or run the job again under a run id of its own."
+                f"run_id must be unique in a table, got {self.run_id!r}, which another run there has; write to "
+                "another table, or run the job again with another run_id."
             )
         return bool(found)
 
@@ -87,7 +87,7 @@ def write_delta(
     deltalake = _library("deltalake", TableFormat.DELTA)
     path = path_text(path, "path")
     if "%" in path:
-        raise ConfigError(f"path must be without '%' for a Delta table, got {path}; rename the folder.")
+        raise ConfigError(f"path must not contain '%' for a Delta table, got {path}; rename the folder.")
     rows = read_rows(run)
     _check_zone(rows, path)
     options = dict(storage_options or {})
@@ -154,7 +154,9 @@ def read_rows(run: str | os.PathLike[str]) -> WrittenRows:
     table = pa.concat_tables([_file(run, name, manifest, refusal) for name in names])
     taken = {RUN_ID, RUN_DIGEST} & set(table.column_names)
     if taken:
-        raise ConfigError(f"columns of {run} must not be called {taken.pop()!r}, got one; rename it in the lake.")
+        raise ConfigError(
+            f"{run} has a column {taken.pop()!r}, a name that the table reserves; rename it in the source data."
+        )
     first = {
         name: pa.array([value] * len(table), pa.string())
         for name, value in ((RUN_ID, manifest.run_id), (RUN_DIGEST, digest))
@@ -196,8 +198,8 @@ def _writing(rows: WrittenRows, path: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise RunnerError(
-            f"the table {path} must take the rows of run {rows.run_id}, got {type(error).__name__}; check its columns, "
-            "the permissions and other writers, and try again."
+            f"the rows of run {rows.run_id} weren't written to the table {path} ({type(error).__name__}); check its "
+            "columns, the permissions and other writers, and try again."
         ) from error
 
 
@@ -206,6 +208,5 @@ def _library(module: str, table_format: TableFormat) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise ConfigError(
-            f"a table of format {table_format} must have its library installed, got none; run "
-            f"{what_installs(table_format)}."
+            f"a table of format {table_format} needs a library that isn't installed; run {what_installs(table_format)}."
         ) from error

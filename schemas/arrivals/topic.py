@@ -66,8 +66,8 @@ class MessageColumns(NamedTuple):
         """
         if data.has_patterns or data.table is not None or data.partitions:
             raise ConfigError(
-                "data must name the keys of messages in features, without patterns, table or partitions, got one of "
-                "these; leave it out where rows come from a topic."
+                "rows from a topic don't support data.table, data.partitions or patterns in data.features; leave "
+                "these out, and name the keys of the messages in data.features."
             )
         features = data.features
         is_list = isinstance(features, str)
@@ -98,8 +98,8 @@ def check_settle(setting: str, seconds: int) -> None:
     """
     if seconds < _LEAST_SETTLE:
         raise ConfigError(
-            f"{setting} must be at least {_LEAST_SETTLE} where messages come from a topic, got {seconds}; clocks of "
-            "brokers may be behind by this many seconds."
+            f"{setting} must be at least {_LEAST_SETTLE} seconds for a topic, got {seconds}; raise it, since the "
+            "clocks of brokers may be that far behind."
         )
 
 
@@ -116,8 +116,8 @@ def client_properties(text: str) -> dict[str, str]:
             continue
         if not equals or not _PROPERTY.fullmatch(name) or name.startswith(_PROGRAMS) or name in result:
             raise ConfigError(
-                f"the file of client properties must hold lines NAME=VALUE with names like security.protocol, each "
-                f"once, got another line {number}; correct it."
+                f"line {number} of the client properties file must be NAME=VALUE, with a name like "
+                "security.protocol that appears once; correct it."
             )
         result[name] = value
     return result

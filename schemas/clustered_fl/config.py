@@ -97,16 +97,17 @@ class LabeledDataConfig(DataConfig):
         for name in (self.label, self.group):
             if name is not None and name in (*features, self.client_id):
                 raise ConfigError(
-                    f"data.{'label' if name == self.label else 'group'} must be a column of its own, got {name!r}; "
-                    "name another one."
+                    f"data.{'label' if name == self.label else 'group'} must differ from data.features and "
+                    f"data.client_id, got {name!r}; name another column."
                 )
         if self.missing:
             raise ConfigError(
-                "data.missing must be left out for clustered_fl, got a section; fill missing values in the data."
+                "data.missing isn't supported for clustered_fl; leave it out and fill missing values in the data."
             )
         if self.max_rows_per_client is not None:
             raise ConfigError(
-                "data.max_rows_per_client must be left out for clustered_fl, got a number; DP-SGD bounds every row."
+                "data.max_rows_per_client isn't supported for clustered_fl; leave it out, since DP-SGD bounds "
+                "every row."
             )
         return self
 
@@ -142,7 +143,7 @@ class SiloPrivacyConfig(Section):
         if self.adjacency is Adjacency.REPLACE_ONE and self.accountant_used is not SiloAccountant.PLD:
             raise ConfigError(
                 f"privacy.accountant must be pld for privacy.adjacency replace_one, got {self.accountant}; leave it "
-                "out: Renyi divergences of Poisson-sampled steps are known for rows added or removed."
+                "out, since Renyi accounting covers only rows that are added or removed."
             )
         return self
 
@@ -275,18 +276,14 @@ class ClusteredFLConfig(JobSettings):
     @pydantic.model_validator(mode="after")
     def _clusters_belong_to_the_algorithm(self) -> Self:
         if self.algorithm in _CLUSTERED and self.n_clusters is None:
-            raise ConfigError(
-                f"n_clusters must be given for algorithm {self.algorithm}, got nothing; give the number of clusters."
-            )
+            raise ConfigError(f"n_clusters is required for algorithm {self.algorithm}; give the number of clusters.")
         if isinstance(self.n_clusters, SearchedClusters) and self.algorithm is not FederatedAlgorithm.R_DPCFL:
             raise ConfigError(
-                f"n_clusters must be an integer for algorithm {self.algorithm}, got a choice; give the number, or use "
-                "algorithm r_dpcfl."
+                f"n_clusters must be an integer for algorithm {self.algorithm}, got a section; give the number, or "
+                "use algorithm r_dpcfl."
             )
         if self.algorithm is FederatedAlgorithm.ORACLE and self.data.group is None:
-            raise ConfigError(
-                "data.group must be given for algorithm oracle, got nothing; name the column of the true clusters."
-            )
+            raise ConfigError("data.group is required for algorithm oracle; name the column of the true clusters.")
         return self
 
     @pydantic.model_validator(mode="after")

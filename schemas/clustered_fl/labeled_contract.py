@@ -68,7 +68,7 @@ class LabeledContract:
         self.table.check_schema(schema, where)
         label = plain_type(find(schema, self.label, where).type)
         if not pa.types.is_integer(label):
-            raise mismatch(self.label, where, "hold integers, the classes", str(label), "cast it")
+            raise mismatch(self.label, where, "hold integer classes", str(label), "cast it")
         if self.group is not None:
             group = plain_type(find(schema, self.group, where).type)
             if not (pa.types.is_integer(group) or is_text(group)):

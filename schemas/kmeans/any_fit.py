@@ -176,8 +176,8 @@ class AnyFit(JobSettings):
           ConfigError: one sentence.
         """
         raise ConfigError(
-            f"algorithm must be one that can start from given centers for a warm start, got {self.algorithm}; write "
-            "recurring.warm_start: false, or use another algorithm."
+            f"algorithm {self.algorithm} doesn't support a warm start; write recurring.warm_start: false, or use "
+            "another algorithm."
         )
 
     def _check_given_count(self) -> None:
@@ -188,8 +188,8 @@ class AnyFit(JobSettings):
         """
         if self.chooses_clusters:
             raise ConfigError(
-                f"n_clusters must be an integer for algorithm {self.algorithm}, got a choice; "
-                "give the number, or use algorithm feddp_kmeans."
+                f"n_clusters must be an integer for algorithm {self.algorithm}, got a section; give the number, or "
+                "use algorithm feddp_kmeans."
             )
 
     def _check_fixed_split(self, reason: str) -> None:
@@ -200,8 +200,8 @@ class AnyFit(JobSettings):
         """
         if self.privacy.allocation is not Allocation.TUNED or self.privacy.shares is not None:
             raise ConfigError(
-                f"privacy must hold no more than unit, epsilon and delta for algorithm {self.algorithm}, got an "
-                f"allocation or shares; leave them out: {reason}."
+                f"privacy.allocation and privacy.shares aren't supported for algorithm {self.algorithm}; leave them "
+                f"out: {reason}."
             )
 
     def _check_no_quality(self, remedy: str) -> None:
@@ -212,7 +212,7 @@ class AnyFit(JobSettings):
         """
         if self.quality is not None or self.lloyd.steps:
             got = "quality" if self.quality is not None else "lloyd.steps"
-            raise ConfigError(f"{got} must be left out for algorithm {self.algorithm}, got it; {remedy}.")
+            raise ConfigError(f"{got} isn't supported for algorithm {self.algorithm}; {remedy}.")
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -245,12 +245,12 @@ class AnyFit(JobSettings):
         self._check_warm_start()
         if self.chooses_clusters:
             raise ConfigError(
-                "n_clusters must be an integer for a warm start, got a choice; give the number of the earlier fit, or "
-                "write recurring.warm_start: false."
+                "n_clusters must be an integer for a warm start, got a section; give the number of the earlier "
+                "fit, or write recurring.warm_start: false."
             )
         if self.clipping.norm is ClippingRule.PRIVATE:
             raise ConfigError(
-                "clipping.norm must be public for a warm start, got 'private'; give the clipping_norm of frame in the "
+                "clipping.norm must be public for a warm start, got 'private'; give frame.clipping_norm of the "
                 "earlier run.json as a number."
             )
         return self
@@ -260,8 +260,8 @@ class AnyFit(JobSettings):
         if self.algorithm is Algorithm.FEDDP_KMEANS or self.feddp_kmeans.space is StartSpace.AUTO:
             return self
         raise ConfigError(
-            f"feddp_kmeans must hold no more than restarts for algorithm {self.algorithm}, got other options; "
-            "remove them, or use algorithm feddp_kmeans."
+            f"feddp_kmeans may hold only restarts for algorithm {self.algorithm}, got other options; remove them, "
+            "or use algorithm feddp_kmeans."
         )
 
     @pydantic.model_validator(mode="after")
@@ -277,8 +277,7 @@ class AnyFit(JobSettings):
         for name, value in needed.items():
             if self.privacy.unit is PrivacyUnit.CLIENT and value is None:
                 raise ConfigError(
-                    f"{name} must be given for privacy.unit client, got nothing; "
-                    f"give {rejection.description(name, AnyFit)}."
+                    f"{name} is required for privacy.unit client; give {rejection.description(name, AnyFit)}."
                 )
         return self
 
@@ -288,13 +287,13 @@ class AnyFit(JobSettings):
             return self
         if self.clipping.norm is ClippingRule.SERVER_RADIUS:
             raise ConfigError(
-                "clipping.norm must be a number or private where there is no server_data, got 'server_radius'; "
-                "give the norm in feature units, private, or a server_data section."
+                "clipping.norm must be a number or private without server_data, got 'server_radius'; give the norm "
+                "in feature units, private, or a server_data section."
             )
         if self.clipping.center is not ClippingCenter.NONE:
             raise ConfigError(
-                f"clipping.center must be 'none' where there is no server_data, got {str(self.clipping.center)!r}; "
-                "write center: none or give a server_data section."
+                f"clipping.center must be 'none' without server_data, got {str(self.clipping.center)!r}; write "
+                "clipping.center: none, or give a server_data section."
             )
         return self
 
@@ -311,15 +310,15 @@ class AnyFit(JobSettings):
             return self
         if self.expected_units is None:
             raise ConfigError(
-                "plan.assumed_rows must be given for privacy.shares auto, got nothing; give a public guess of the "
-                "number of rows (privacy unit client: of clients), or data.public_rows."
+                "plan.assumed_rows is required for privacy.shares auto; give a public guess of the number of rows "
+                "(privacy unit client: of clients), or data.public_rows."
             )
         tuned = self.privacy.allocation is Allocation.TUNED and self.clipping.norm is not ClippingRule.PRIVATE
         if self.algorithm is Algorithm.FEDDP_KMEANS and self.server_data is not None and tuned and not self.starts_warm:
             return self
         raise ConfigError(
-            "privacy.shares must be left out here, got 'auto'; auto needs algorithm feddp_kmeans, "
-            "server_data, allocation tuned and a public clipping.norm, and no warm start."
+            "privacy.shares: auto needs algorithm feddp_kmeans, server_data, privacy.allocation tuned, a public "
+            "clipping.norm and no warm start; leave it out."
         )
 
     @pydantic.model_validator(mode="after")

@@ -96,8 +96,8 @@ def _from_private_norm(rest: dict[str, Any], clipping: dict[str, Any]) -> dict[s
     """Returns the job for FedDP-KMeans in a ball of private radius; refused unless `clipping.norm` asks for one."""
     if clipping.get("norm") in (None, ClippingRule.DOMAIN):
         raise ConfigError(
-            "algorithm must learn from public settings what bounds a row for auto, got none; give server_data, "
-            "dp_lloyd.domain, tree.radius, or a number or private as clipping.norm."
+            "algorithm auto needs a bound on the rows; give server_data, dp_lloyd.domain, tree.radius, or a number "
+            "or private as clipping.norm."
         )
     clipping = {"center": ClippingCenter.NONE} | clipping
     return rest | {"algorithm": Algorithm.FEDDP_KMEANS, "clipping": clipping}

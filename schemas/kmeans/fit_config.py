@@ -62,7 +62,9 @@ class FedDPKMeansFit(AnyFit):
 
     def _check_published(self) -> None:
         if self.server_data is None:
-            raise ConfigError("server_data must be given for preset published, got none; give it, or leave out preset.")
+            raise ConfigError(
+                "server_data is required for preset published; give a server_data section, or leave out preset."
+            )
         if self.clipping.norm is ClippingRule.PRIVATE:
             raise ConfigError(
                 "clipping.norm must be server_radius or a number for preset published, got 'private'; leave it out, or "
@@ -106,8 +108,8 @@ class ServerStartFit(AnyFit):
             )
         if self.server_data is None and self.algorithm is not Algorithm.SPHERE_PACKING:
             raise ConfigError(
-                f"server_data must be given for algorithm {self.algorithm}, got none; "
-                "give a server_data section, or use algorithm sphere_packing."
+                f"server_data is required for algorithm {self.algorithm}; give a server_data section, or use "
+                "algorithm sphere_packing."
             )
 
 
@@ -176,7 +178,7 @@ def of_kind(kind: type[_Fit], settings: Mapping[str, Any]) -> _Fit:
     for name, owner in OWN_SECTIONS.items():
         if name in settings and name not in kind.model_fields:
             raise ConfigError(
-                f"{name} must be left out for algorithm {settings['algorithm']}, got a section; use algorithm {owner}."
+                f"{name} isn't supported for algorithm {settings['algorithm']}; remove it, or use algorithm {owner}."
             )
     return rejection.check_config(kind, settings)
 

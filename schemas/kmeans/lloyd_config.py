@@ -107,8 +107,8 @@ class DPLloydConfig(Section):
             return {}
         if isinstance(features, str):
             raise ConfigError(
-                f"dp_lloyd.domain must be one list of two numbers where data.features is a list column, got one for "
-                f"each of several columns, not {features!r}; give the interval of all its numbers."
+                f"dp_lloyd.domain must be one pair of numbers for the list column {features!r}, got a pair for each "
+                "of several columns; give the interval of all its numbers."
             )
         pairs = cast(tuple[Interval, ...], self.domain)
         given = self.domain if isinstance(self.domain, dict) else dict(zip(features, pairs, strict=False))
@@ -117,10 +117,10 @@ class DPLloydConfig(Section):
         if missing is not None or unknown is not None or len(self.domain) != len(features):
             got = f"none for {missing!r}" if missing is not None else f"one for {unknown!r}"
             got = got if isinstance(self.domain, dict) else f"{len(self.domain)} for {len(features)} columns"
-            by_name = "use the names of data.features, letter for letter"
+            by_name = "use the names of data.features, exactly as written"
             remedy = by_name if isinstance(self.domain, dict) else "give one for each column, in their order"
             raise ConfigError(
-                f"dp_lloyd.domain must give the interval of every column of data.features and of no other, got {got}; "
+                f"dp_lloyd.domain must have one interval for each column of data.features and no other, got {got}; "
                 f"{remedy}."
             )
         return {name: Bounds(lower=given[name][0], upper=given[name][1], to=BoundsRange.SYMMETRIC) for name in features}
@@ -137,7 +137,7 @@ class DPLloydConfig(Section):
             return encode
         if encode:
             raise ConfigError(
-                "dp_lloyd.domain must be one list of two numbers where there is an encode section, got one for each "
+                "dp_lloyd.domain must be one pair of numbers if there is an encode section, got one for each "
                 "column; write domain: [-1, 1], and encode.COLUMN: {kind: bounds, to: symmetric} with the bounds."
             )
         return self.column_bounds(features)
@@ -196,8 +196,8 @@ class DPLloydFit(AnyFit):
         """Refuses settings of other algorithms."""
         if self.quality is not None:
             raise ConfigError(
-                f"quality must be left out for algorithm {self.algorithm}, got a section; "
-                "judge its centers by the evaluate job in the trusted zone."
+                f"quality isn't supported for algorithm {self.algorithm}; judge its centers with the evaluate job "
+                "in the trusted zone."
             )
         if self.lloyd.steps:
             raise ConfigError(
@@ -215,8 +215,7 @@ class DPLloydFit(AnyFit):
         by_server = start in (LloydStart.FEDDP_INIT, LloydStart.SERVER_KMEANSPP)
         if by_server and self.server_data is None:
             raise ConfigError(
-                f"server_data must be given for dp_lloyd.init {start}, got none; "
-                "give a server_data section, or use init best."
+                f"server_data is required for dp_lloyd.init {start}; give a server_data section, or use init best."
             )
         if self.clipping.norm is ClippingRule.PRIVATE:
             raise ConfigError(

@@ -38,14 +38,14 @@ class DPMediansFit(DPLloydFit):
     def _check_algorithm(self) -> None:
         if self.dp_lloyd.update is not None:
             raise ConfigError(
-                f"dp_lloyd.update must be left out for algorithm dp_medians, got {str(self.dp_lloyd.update)!r}; it "
-                "says how means move, and centers are medians."
+                f"dp_lloyd.update isn't supported for algorithm dp_medians, got {str(self.dp_lloyd.update)!r}; "
+                "leave it out, since it applies only to means."
             )
         super()._check_algorithm()
 
     def _check_warm_start(self) -> None:
         if self.recurring is not None and self.recurring.memory is not None:
             raise ConfigError(
-                f"recurring.memory must be left out for algorithm dp_medians, got {self.recurring.memory}; it "
-                "remembers sums of rows, and this algorithm releases none."
+                f"recurring.memory isn't supported for algorithm dp_medians, got {self.recurring.memory}; leave it "
+                "out, since this algorithm releases no sums that could be remembered."
             )

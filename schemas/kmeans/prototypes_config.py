@@ -79,36 +79,39 @@ class KPrototypesFit(AnyFit):
         features, domain = self.data.features, self.k_prototypes.domain
         if isinstance(features, str) or self.data.has_patterns:
             raise ConfigError(
-                f"data.features must be a list of columns for algorithm k_prototypes, got {features!r}; name each."
+                f"data.features must be a list of columns for algorithm k_prototypes, got {features!r}; list each "
+                "column by its name."
             )
         for name, encoding in self.encode.items():
             if not isinstance(encoding, OneHot) or encoding.needs_server or encoding.weight != 1.0:
                 raise ConfigError(
-                    f"encode.{name} must be of kind one_hot with a list as vocabulary and without weight for algorithm "
-                    "k_prototypes, got others; list the codes (`dapple profile` finds those of rows privately), "
-                    "give numbers in k_prototypes.domain, and weigh codes by k_prototypes.gamma."
+                    f"encode.{name} must be kind one_hot with a vocabulary list and no weight for algorithm "
+                    "k_prototypes, got other settings; list the codes (`dapple profile` finds them privately), put "
+                    "numeric columns in k_prototypes.domain, and weight codes with k_prototypes.gamma."
                 )
         both = next((name for name in features if (name in domain) == (name in self.encode)), None)
         strange = next((name for name in domain if name not in features), None)
         if both is not None or strange is not None:
             raise ConfigError(
-                "every column of data.features must be either in k_prototypes.domain or in encode for algorithm "
-                f"k_prototypes, and no others in k_prototypes.domain, got {both if both is not None else strange!r}; "
-                "give numbers an interval there, and codes a vocabulary here."
+                "each column of data.features must be in either k_prototypes.domain or encode for algorithm "
+                "k_prototypes, and no others in k_prototypes.domain, got "
+                f"{both if both is not None else strange!r}; give numeric columns an interval in "
+                "k_prototypes.domain, and codes a vocabulary in encode."
             )
         if not self.encode:
             raise ConfigError(
-                "encode must have a column of codes for algorithm k_prototypes, got none; use algorithm dp_lloyd."
+                "encode must have a column of codes for algorithm k_prototypes, got none; add one, or use "
+                "algorithm dp_lloyd."
             )
 
     def _check_unused(self) -> None:
         """Refuses settings of other algorithms."""
-        self._check_no_quality("judge the prototypes by the evaluate job in the trusted zone")
+        self._check_no_quality("judge the prototypes with the evaluate job in the trusted zone")
         self._check_fixed_split("the algorithm splits its budget itself")
         if self.server_data is not None:
             raise ConfigError(
-                "server_data must be left out for algorithm k_prototypes, got it; it starts from public lists and "
-                "bounds."
+                "server_data isn't supported for algorithm k_prototypes; leave it out, since the fit starts from "
+                "the vocabularies and the domain."
             )
         if self.clipping.norm is not ClippingRule.DOMAIN or self.clipping.center is not ClippingCenter.NONE:
             raise ConfigError(

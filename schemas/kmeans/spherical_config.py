@@ -124,11 +124,12 @@ class SphericalFit(AnyFit):
         self._check_given_count()
         if self.privacy.unit is PrivacyUnit.RECORD and "privacy.unit" not in self.justification:
             raise ConfigError(
-                "privacy.unit must be client for algorithm spherical unless the job says why, got 'record' without a "
-                "reason; people who write texts write many: leave it out, or write justification: {privacy.unit: WHY}."
+                "privacy.unit must be client for algorithm spherical unless the job says why, got 'record' without "
+                "a reason; one person may write many texts, so leave it out, or write justification: "
+                "{privacy.unit: WHY}."
             )
         self._check_fixed_split("names take a fixed share")
-        self._check_no_quality("use spherical.steps, and judge the centers by the evaluate job in the trusted zone")
+        self._check_no_quality("use spherical.steps, and judge the centers with the evaluate job in the trusted zone")
         self._check_frame()
         self._check_names()
 
@@ -149,7 +150,7 @@ class SphericalFit(AnyFit):
         if self.names.column in taken or data.has_patterns:
             got = "patterns in data.features" if data.has_patterns else repr(self.names.column)
             raise ConfigError(
-                f"names.column must be another column than data.client_id and those that data.features names, got "
-                f"{got}; name the column of terms, and list the features."
+                f"names.column must differ from data.client_id and the columns of data.features, got {got}; name "
+                "the column of terms, and list the features."
             )
         self._check_cells()

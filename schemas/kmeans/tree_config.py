@@ -72,12 +72,12 @@ class CentralTreeFit(AnyFit):
     def _check_algorithm(self) -> None:
         if self.clipping.norm != self.tree.radius:
             raise ConfigError(
-                f"clipping.norm must be tree.radius for algorithm central_tree, got {self.clipping.norm} and "
+                f"clipping.norm must equal tree.radius for algorithm central_tree, got {self.clipping.norm} and "
                 f"{self.tree.radius}; leave clipping.norm out."
             )
         if self.tree.center is not None and self.clipping.center is not ClippingCenter.NONE:
             raise ConfigError(
-                f"clipping.center must be none where there is a tree.center, got {str(self.clipping.center)!r}; leave "
-                "one of them out."
+                f"clipping.center must be none with a tree.center, got {str(self.clipping.center)!r}; leave one of "
+                "them out."
             )
         self._check_fixed_split("the algorithm splits its budget itself")

@@ -155,24 +155,23 @@ class WindowsFit(DPLloydFit):
         for setting, got in others.items():
             if got is not None:
                 raise ConfigError(
-                    f"{setting} must be left out for algorithm windows, got another; change it, or use algorithm "
-                    "dp_lloyd."
+                    f"{setting} isn't supported for algorithm windows; remove it, or use algorithm dp_lloyd."
                 )
         if self.trust is Trust.MASKED:
             raise ConfigError(
-                "trust must be central for algorithm windows, got 'masked'; a release adds up sums of several windows, "
-                "and under masks nobody may keep them: leave trust out, or use algorithm dp_lloyd with "
-                "recurring.memory."
+                "trust must be central for algorithm windows, got 'masked'; a release adds up sums of several "
+                "windows, and masked aggregation keeps none of them: leave trust out, or use algorithm dp_lloyd "
+                "with recurring.memory."
             )
         if self.ledger is None:
             raise ConfigError(
-                "ledger must be given for algorithm windows, got nothing; it ensures that no window is released twice."
+                "ledger is required for algorithm windows, so that no window is released twice; give its path."
             )
         self._check_participation()
         self._check_state()
         if self.epoch.column in data.partitions:
             raise ConfigError(
-                f"data.partitions must leave {self.epoch.column} to epoch.column, got it there; leave it out."
+                f"data.partitions must not hold {self.epoch.column}, which is epoch.column; leave it out."
             )
 
     def _check_state(self) -> None:
@@ -180,13 +179,13 @@ class WindowsFit(DPLloydFit):
         by_client, on_server = self.privacy.unit is PrivacyUnit.CLIENT, is_on_server(str(self.ledger))
         if self.state is None and by_client and on_server:
             raise ConfigError(
-                "state must be given with a ledger on a server, got nothing; give a folder on a local disk, where "
-                "client lists stay from window to window."
+                "state is required for privacy.unit client with a ledger on a server; give a folder on a local "
+                "disk, which keeps the lists of clients from window to window."
             )
         if self.state is not None and (not by_client or "://" in self.state):
             raise ConfigError(
-                "state must be a folder on a local disk, at privacy.unit client, got another; leave it out, or correct "
-                "it."
+                "state must be a folder on a local disk, for privacy.unit client only, got {self.state!r}; correct "
+                "it, or leave it out."
             )
 
     def _check_participation(self) -> None:
@@ -194,13 +193,11 @@ class WindowsFit(DPLloydFit):
         by_client = self.privacy.unit is PrivacyUnit.CLIENT
         wanted = {"once": not by_client, "max_windows": by_client, "min_separation": by_client}
         for name, is_wanted in wanted.items():
-            got = getattr(self.epoch, name)
-            if is_wanted is (got is None):
-                rule = "be given" if is_wanted else "be left out"
+            if is_wanted is (getattr(self.epoch, name) is None):
+                rule = "is required" if is_wanted else "isn't supported"
                 raise ConfigError(
-                    f"epoch.{name} must {rule} at privacy.unit {self.privacy.unit}, got {got!r}; a record says by once "
-                    "why it is in one window, and a client counts in max_windows windows at most, min_separation "
-                    "apart."
+                    f"epoch.{name} {rule} for privacy.unit {self.privacy.unit}; records need once, which says why each "
+                    "is in one window, and clients need max_windows and min_separation, which limit their windows."
                 )
 
 

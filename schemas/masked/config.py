@@ -82,17 +82,21 @@ def _check_list(parties: dict[str, str]) -> dict[str, str]:
     """Validates the keys of aggregator, collector and at least one client, all different; returns them in hex."""
     missing = next((office for office in OFFICES if office not in parties), None)
     if missing is not None or len(parties) <= len(OFFICES):
-        raise rejection.broken_rule("the keys of aggregator, collector and clients", f"none of {missing or 'a client'}")
+        raise rejection.broken_rule(
+            "the keys of aggregator, collector and clients", f"none for {missing or 'a client'}"
+        )
     odd = next((name for name in parties if not _NAME.fullmatch(name)), None)
     if odd is not None:
-        raise rejection.broken_rule("called by letters, digits, '-', '_' and '.'", ascii(odd))
+        raise rejection.broken_rule("named with letters, digits, '-', '_' and '.'", ascii(odd))
     keys = {name: _key_of(name, text) for name, text in parties.items()}
-    alike = {"key": keys, "name but for capitals": {name: name.lower() for name in keys}}
+    alike = {"key": keys, "name (ignoring case)": {name: name.lower() for name in keys}}
     for what, values in alike.items():
         owners: dict[str, str] = {}
         for name, value in values.items():
             if (other := owners.setdefault(value, name)) != name:
-                raise rejection.broken_rule(f"a {what} of its own for each party", f"one {what} for {other} and {name}")
+                raise rejection.broken_rule(
+                    f"a different {what} for each party", f"the same {what} for {other} and {name}"
+                )
     return keys
 
 
@@ -115,14 +119,14 @@ def check_identity(
     """
     if (parties is None) != (identity_uri is None):
         raise ConfigError(
-            f"{within}parties and {within}identity_uri must be given together, got one of them; make a key by "
-            "`dapple masked party new`, and list its public part."
+            f"{within}parties and {within}identity_uri must be given together, got only one of them; make a key "
+            "with `dapple masked party new`, and list its public part."
         )
     for setting, place in others.items():
         if identity_uri is not None and place == identity_uri:
             raise ConfigError(
-                f"{within}identity_uri must be another place than {setting}, got the same; make a key by "
-                "`dapple masked party new`."
+                f"{within}identity_uri must differ from {setting}, got the same place; make a key with `dapple "
+                "masked party new`."
             )
 
 
@@ -209,11 +213,14 @@ def check_masked(trust: Trust, masked: MaskedConfig, key_uri: str | None) -> Non
         are given without this party's key.
     """
     if trust is Trust.CENTRAL and masked != MaskedConfig():
-        raise ConfigError("trust must be masked where there is a section masked, got central; set it.")
+        raise ConfigError(
+            "trust must be masked if there is a masked section, got central; write trust: masked, or remove the "
+            "section."
+        )
     if masked.secret_uri is not None and masked.secret_uri == key_uri:
         raise ConfigError(
-            "masked.secret_uri must be another place than key_uri, got the same; "
-            "the party that adds up messages holds the one and must lack the other."
+            "masked.secret_uri must differ from key_uri, got the same place; the party that adds up messages holds "
+            "key_uri and must not have secret_uri."
         )
     if masked.scheme is MaskScheme.PAIRWISE and masked.threshold < 2:
         raise ConfigError(
@@ -222,7 +229,8 @@ def check_masked(trust: Trust, masked: MaskedConfig, key_uri: str | None) -> Non
         )
     if masked.one_message and masked.scheme is not MaskScheme.PAIRWISE:
         raise ConfigError(
-            f"masked.one_message must be left out for scheme {masked.scheme}, got true; set masked.scheme: pairwise."
+            f"masked.one_message isn't supported for scheme {masked.scheme}; leave it out, or set masked.scheme: "
+            "pairwise."
         )
     if masked.noise_by is NoiseBy.CLIENTS and masked.scheme is MaskScheme.SHARED_SECRET and masked.corrupt > 0.0:
         raise ConfigError(
@@ -267,9 +275,7 @@ class AggregateConfig(JobSettings):
     def _ledger_knows_the_data(self) -> Self:
         for name, value in {"name": self.name, "unit": self.unit}.items():
             if self.ledger is not None and value is None:
-                raise ConfigError(
-                    f"{name} must be given with a ledger, got nothing; give {rejection.description(name, type(self))}."
-                )
+                raise ConfigError(f"{name} is required with a ledger; give {rejection.description(name, type(self))}.")
         return self
 
 

@@ -78,8 +78,8 @@ class MaskedMessages(NamedTuple):
         order = sorted(range(len(senders)), key=senders.__getitem__)
         if len(set(senders)) < len(senders):
             raise ProtocolError(
-                "a sender must send one message in a round, got two of the same; with privacy unit client group the "
-                "rows by client first (dapple prepare)."
+                "a sender must send one message per round, got two from the same sender; for privacy unit client, "
+                "group the rows by client first (dapple prepare)."
             )
         values = np.concatenate([batch.values for batch in batches])[order]
         return cls(tuple(senders[each] for each in order), tuple(tags[each] for each in order), values)
@@ -125,7 +125,7 @@ class _ReleaseContent(FileContent):
     def plan(self) -> ReleasePlan:
         """Returns the plan of the release; raises MalformedError if its noise would exceed the lattice."""
         if self.noise_multiplier * self.sensitivity >= _LARGEST_SCALE:
-            raise MalformedError("noise beyond the lattice")
+            raise MalformedError("noise that is too large to draw")
         spec = dict(self)
         return ReleasePlan(noise_multiplier=spec.pop("noise_multiplier"), spec=ReleaseSpec(**spec))
 
@@ -230,7 +230,7 @@ class ExchangePlan:
                 raise MalformedError("a round twice")
             pairwise, shares = content.pairwise, content.shares
             if pairwise and shares and pairwise != (shares.corrupt, shares.dropout):
-                raise MalformedError("two counts of those who collude or drop out")
+                raise MalformedError("two different limits for senders that collude or drop out")
             collector = None if content.collector is None else bytes.fromhex(content.collector)
             nonce = bytes.fromhex(content.nonce)
             more = {"nonce": nonce, "collector": collector, "rounds": rounds}
@@ -259,7 +259,8 @@ def messages_from_table(table: pa.Table, plan: RoundPlan) -> MaskedMessages:
     values: list[bytes] = table.column("values").to_pylist() if table.schema.equals(MESSAGE_SCHEMA) else [b""]
     if {len(value) for value in values} - {8 * plan.size} or set(table.column("round").to_pylist()) - {plan.path}:
         raise ProtocolError(
-            f"messages of round {plan.path} must hold {plan.size} words each, got others; remove such files."
+            f"messages of round {plan.path} must hold {plan.size} words each, got another number; remove the files "
+            "that don't."
         )
     vectors = np.frombuffer(b"".join(values), dtype="<i8").astype(np.int64).reshape(len(values), plan.size)
     return MaskedMessages(tuple(table.column("sender").to_pylist()), tuple(table.column("tag").to_pylist()), vectors)
@@ -281,7 +282,9 @@ def sum_from_table(table: pa.Table, plan: RoundPlan) -> MaskedReleases:
     row = table.to_pylist()[0] if table.schema.equals(SUM_SCHEMA) and table.num_rows == 1 else None
     sound = row is not None and row["round"] == plan.path and len(row["values"]) == 8 * plan.size
     if row is None or not sound or None in row["senders"] or None in row["tags"]:
-        raise ProtocolError(f"the sum of round {plan.path} must hold {plan.size} words, got another; ask for it again.")
+        raise ProtocolError(
+            f"the sum of round {plan.path} must hold {plan.size} words, got another number; request the sum again."
+        )
     values = np.frombuffer(row["values"], dtype="<i8").astype(np.int64)
     ends = np.cumsum([release.spec.size for release in plan.releases])
     releases = tuple(

@@ -107,6 +107,6 @@ def pinned_from_table(table: pa.Table, size: int) -> tuple[list[bytes], NDArray[
     """
     values: list[bytes] = table.column("values").to_pylist() if table.schema.equals(PINNED_SCHEMA) else [b""]
     if {len(value) for value in values} - {8 * size}:
-        raise ProtocolError(f"pinned statistics must have {size} words, got others; open a new run.")
+        raise ProtocolError(f"pinned statistics must have {size} words, got another number; open a new run.")
     statistics = np.frombuffer(b"".join(values), dtype="<i8").astype(np.int64).reshape(len(values), size)
     return table.column("sender").to_pylist(), statistics

@@ -20,7 +20,7 @@ def _refusal(entry: int | str) -> Refusal:
     """Builds the error for an entry that has a valid digest, but that Dapple never writes."""
     return Refusal(
         kind=LedgerRefusedError,
-        rule=f"entry {entry} of the ledger must be one that this program wrote",
+        rule=f"entry {entry} of the ledger must be one that Dapple wrote",
         remedy="restore a copy that `dapple ledger verify` accepts",
     )
 
@@ -156,14 +156,14 @@ def check_chain(entries: Sequence[LedgerEntry], length: int, head: str) -> None:
             entry.digest,
         ):
             raise LedgerRefusedError(
-                f"entry {number} of the ledger must be as it was written, got a changed one; restore a copy that "
-                "`dapple ledger verify` accepts."
+                f"entry {number} of the ledger was changed after it was written; restore a copy that `dapple ledger "
+                "verify` accepts."
             )
         previous = entry.digest
     if length != len(entries) or head != previous:
         raise LedgerRefusedError(
-            f"the ledger must end with entry {length}, got {len(entries)} entries and another end; restore a copy "
-            "that `dapple ledger verify` accepts."
+            f"the ledger must end with entry {length}, got {len(entries)} entries and another last entry; restore a "
+            "copy that `dapple ledger verify` accepts."
         )
     run_states(entries)
 
@@ -185,7 +185,7 @@ def run_states(entries: Sequence[LedgerEntry]) -> dict[str, RunStatus]:
             kind = EntryKind(entry.kind)
         if kind not in _FOLLOWS[before.kind if before else None] and not _repeats(before, kind, entry.body):
             raise LedgerRefusedError(
-                f"entry {entry.sequence} of the ledger must not be {kind} on run {entry.run}, which is "
+                f"entry {entry.sequence} of the ledger must not be {kind} for run {entry.run}, which is "
                 f"{before.state if before else 'unknown'}; choose another run_id."
             )
         result[entry.run] = _after(before, kind, entry.body)

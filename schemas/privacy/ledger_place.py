@@ -29,11 +29,11 @@ def ledger_place(ledger: str) -> str:
         parts = urllib.parse.urlsplit(address)
         options = {name for name, _ in urllib.parse.parse_qsl(parts.query, keep_blank_values=True)}
     except ValueError:
-        raise ConfigError("ledger must be a path or a postgresql:// URL, got no such URL; correct it.") from None
+        raise ConfigError("ledger must be a path or a postgresql:// URL, got an invalid URL; correct it.") from None
     if parts.fragment or "@" in f"{parts.path}{parts.query}" or len(parts.path) < 2:
         raise ConfigError(
-            "ledger must be like postgresql://USER@HOST:PORT/DATABASE, got another URL; write other characters in it "
-            "as %23 for # and %40 for @."
+            "ledger must be like postgresql://USER@HOST:PORT/DATABASE, got another URL; escape special characters "
+            "in it, such as # as %23 and @ as %40."
         )
     if parts.password is not None or options & set(_SECRET):
         raise ConfigError(

@@ -57,8 +57,8 @@ class ShareLaw:
         counted = self.fewest(n_listed) - self._n_corrupt(n_listed)
         if counted < 1:
             raise ProtocolError(
-                f"senders that neither drop out nor collude must be left of {n_listed} (masked.dropout, "
-                "masked.corrupt), got none; wait for more of them."
+                f"none of {n_listed} senders is left if masked.dropout and masked.corrupt are subtracted; wait for "
+                "more senders."
             )
         return counted
 
@@ -100,7 +100,7 @@ class ShareLaw:
         if n_present < fewest:
             raise ProtocolError(
                 f"a sum must have noise shares of at least {fewest} senders (masked.threshold, masked.dropout), got "
-                "fewer; its masks stay, open a new run."
+                "fewer; it stays masked, so open a new run."
             )
 
 

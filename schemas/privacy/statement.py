@@ -18,7 +18,7 @@ from dapple_dp.schemas.settings.json_schema import FILE_CONTENT, check_content
 
 NEIGHBORING_RELATION = "add_or_remove_one"
 _MOVED = "add or remove one unit"
-_MOVED_IN_WINDOW = f"{_MOVED} in one window; all others keep their windows, and what of them is late"
+_MOVED_IN_WINDOW = f"{_MOVED} in one window; all other units keep their windows, and the same of their rows are late"
 _Spent = Annotated[float, Field(ge=0.0)]
 _ACTORS: dict[Trust | ReportMode, str] = {
     Trust.CENTRAL: "the pipeline is the trusted aggregator",
@@ -32,7 +32,7 @@ _MASKED_NOISE = {
 }
 _MASKS = {
     MaskScheme.SHARED_SECRET: "clients hold the masks",
-    MaskScheme.PAIRWISE: "each two clients share a mask",
+    MaskScheme.PAIRWISE: "each pair of clients shares a mask",
 }
 SIMULATED = "simulated in one job"
 """Value of `masked["roles"]` if one job plays all roles of masked aggregation."""

@@ -191,36 +191,32 @@ class ProfileConfig(ModelJob):
         for name in options.categorical:
             if name in options.numeric:
                 raise ConfigError(
-                    f"profile.categorical must be other columns than profile.numeric, got {name!r} in both; "
-                    "remove it from one of the two."
+                    f"profile.categorical and profile.numeric must not share columns, got {name!r} in both; remove "
+                    "it from one of them."
                 )
         if self.data.client_id in (*options.numeric, *options.categorical):
-            raise ConfigError(
-                f"profile must describe other columns than data.client_id, got {self.data.client_id!r}; remove it."
-            )
+            raise ConfigError(f"profile must not describe data.client_id, got {self.data.client_id!r}; remove it.")
         return self
 
     @pydantic.model_validator(mode="after")
     def _clients_are_bounded(self) -> Self:
         bound = self.profile.max_rows_per_client
         if self.by_client and self.data.client_id is None:
-            raise ConfigError(
-                "data.client_id must be given for privacy.unit client, got nothing; name the column of client ids."
-            )
+            raise ConfigError("data.client_id is required for privacy.unit client; name the column of client ids.")
         if self.by_client and bound is None:
             raise ConfigError(
-                "profile.max_rows_per_client must be given for privacy.unit client, got nothing; "
-                "give the number of rows of a client that may count, which decides how much noise is needed."
+                "profile.max_rows_per_client is required for privacy.unit client; give the number of rows of a "
+                "client that may count, which decides how much noise is needed."
             )
         if not self.by_client and bound is not None:
             raise ConfigError(
-                f"profile.max_rows_per_client must be left out for privacy.unit record, got {bound}; "
-                "every row counts, and one row is protected."
+                f"profile.max_rows_per_client isn't supported for privacy.unit record, got {bound}; leave it out, "
+                "since every row counts and one row is protected."
             )
         if self.data.max_rows_per_client is not None:
             raise ConfigError(
-                f"data.max_rows_per_client must be left out of a profile, got {self.data.max_rows_per_client}; "
-                "use profile.max_rows_per_client with privacy.unit client."
+                f"data.max_rows_per_client isn't supported in a profile, got {self.data.max_rows_per_client}; use "
+                "profile.max_rows_per_client with privacy.unit client."
             )
         return self
 
@@ -229,13 +225,12 @@ class ProfileConfig(ModelJob):
         options = self.profile
         if options.max_rows is not None and options.sampling_rate is not None:
             raise ConfigError(
-                f"profile.max_rows must be left out beside profile.sampling_rate, got {options.max_rows}; "
-                "give one of the two."
+                "profile.max_rows and profile.sampling_rate must not be given together, got both; give one of them."
             )
         if options.max_rows is not None and self.data.public_rows is None:
             raise ConfigError(
-                "data.public_rows must be given for profile.max_rows, got nothing; give the number of rows (unit "
-                "client: of clients) if it is public, or a profile.sampling_rate."
+                "data.public_rows is required for profile.max_rows; give the number of rows (unit client: of "
+                "clients) if it is public, or a profile.sampling_rate."
             )
         return self
 

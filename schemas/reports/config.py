@@ -121,7 +121,7 @@ class EncodeConfig(JobSettings):
                 f"privacy.unit must be 'client' for reports, got {str(self.privacy.unit)!r}; a client sends one report."
             )
         if self.data.client_id is None:
-            raise ConfigError("data.client_id must be given for reports, got nothing; name the column of the client.")
+            raise ConfigError("data.client_id is required for reports; name the column of client ids.")
         if self.data.max_rows_per_client not in (None, 1):
             raise ConfigError(
                 f"data.max_rows_per_client must be 1 for reports, got {self.data.max_rows_per_client}; leave it out."
@@ -143,10 +143,10 @@ class EncodeConfig(JobSettings):
     @pydantic.model_validator(mode="after")
     def _mode_has_what_it_needs(self) -> Self:
         if self.reports.mode is ReportMode.SHUFFLE and self.privacy.delta is None:
-            raise ConfigError("privacy.delta must be given for reports.mode shuffle, got nothing; give a small number.")
+            raise ConfigError("privacy.delta is required for reports.mode shuffle; give a small number such as 1e-6.")
         if self.reports.mode is ReportMode.SHUFFLE and self.reports.variant is ReportVariant.PAPER:
             raise ConfigError(
-                "reports.variant must not be 'paper' for reports.mode shuffle, got it; leave it out for nested."
+                "reports.variant 'paper' isn't supported for reports.mode shuffle; leave it out for nested."
             )
         return self
 
@@ -178,7 +178,7 @@ class CollectedReports(JobSettings):
         for name, (wanted, found) in said.items():
             if wanted != found:
                 raise ConfigError(
-                    f"{name} must be that of the reports, {found!r}, got {wanted!r}; correct it or leave it out."
+                    f"{name} must be {found!r} as in the reports, got {wanted!r}; correct it or leave it out."
                 )
 
 
@@ -188,9 +188,7 @@ class DecodeConfig(CollectedReports):
     @pydantic.model_validator(mode="after")
     def _has_reports(self) -> Self:
         if self.reports.path is None:
-            raise ConfigError(
-                "reports.path must be given for decode, got nothing; give the output folder of encode or shuffle."
-            )
+            raise ConfigError("reports.path is required for decode; give the output folder of encode or shuffle.")
         return self
 
 
@@ -200,9 +198,7 @@ class ShuffleConfig(CollectedReports):
     @pydantic.model_validator(mode="after")
     def _has_reports(self) -> Self:
         if self.reports.arrived is None:
-            raise ConfigError(
-                "reports.arrived must be given for shuffle, got nothing; give the folder of the reports that arrived."
-            )
+            raise ConfigError("reports.arrived is required for shuffle; give the folder of the reports that arrived.")
         return self
 
 

@@ -180,8 +180,8 @@ class ReportParameters:
         total = sum((Fraction(epsilon) for _, epsilon in self.choices), Fraction(0))
         if not self.choices or not kept or total > Fraction(self.guarantee.local_epsilon):
             raise ConfigError(
-                "choices of report parameters must keep local_epsilon, got some that do not; use an unchanged "
-                "parameters file."
+                "choices of report parameters must stay within local_epsilon, got some that don't; use an "
+                "unchanged parameters file."
             )
         # A bit without a choice in this list would spend an epsilon that isn't counted.
         sizes = [choice.size for choice, _ in self.choices]
@@ -308,7 +308,7 @@ _NUMBERS = (
 def _column(content: object) -> dict[str, Any]:
     """Validates a column of an encoding for use on a device."""
     if not isinstance(content, dict) or content.keys() not in _NUMBERS:
-        raise MalformedError("other fields in 'encoding'")
+        raise MalformedError("unexpected fields in 'encoding'")
     fields = Fields(content, set(content))
     fields.text("column")
     fields.number("weight", _LEAST, _LARGEST)
@@ -330,7 +330,7 @@ def _column(content: object) -> dict[str, Any]:
 
 def _edge(value: object) -> float:
     if not is_finite(value):
-        raise MalformedError("another content at 'edges'")
+        raise MalformedError("unexpected content at 'edges'")
     return float(value)  # type: ignore[arg-type]
 
 
@@ -338,4 +338,4 @@ def _check_vocabulary(values: tuple[object, ...]) -> None:
     """Refuses categories that aren't distinct and of one type."""
     kinds = {type(value) for value in values}
     if len(kinds) > 1 or not kinds <= {str, int, bool} or len(set(values)) < len(values):
-        raise MalformedError("another content at 'vocabulary'")
+        raise MalformedError("unexpected content at 'vocabulary'")

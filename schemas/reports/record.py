@@ -28,8 +28,7 @@ def features_of(record: Mapping[str, Value], parameters: ReportParameters) -> li
     missing = [column["column"] for column in columns if column["column"] not in record]
     if missing:
         raise ConfigError(
-            f"the record must have the column {missing[0]!r} of the report parameters, got a record without it; give "
-            "None for a value that is not known."
+            f"column {missing[0]!r} of the report parameters not found in the record; give None for an unknown value."
         )
     return [feature for column in columns for feature in _features(record[column["column"]], column)]
 

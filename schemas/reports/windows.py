@@ -61,8 +61,8 @@ class WindowedDecode(DecodeConfig):
         check_settle("windows.settle", self.windows.settle)
         if self.reports.parameters is None:
             raise ConfigError(
-                "reports.parameters must be given where reports come from a topic, got nothing; give the path of "
-                f"{PARAMETERS_FILE}, outside of reports.path."
+                f"reports.parameters is required for reports from a topic; give the path of {PARAMETERS_FILE}, "
+                "outside of reports.path."
             )
         if self.reports.mode is ReportMode.SHUFFLE:
             raise ConfigError(topic_refusal())
@@ -115,8 +115,8 @@ class DecodeWindow:
 def topic_refusal() -> str:
     """Returns the error message for shuffled reports in a topic."""
     return (
-        "reports.mode must be 'local' where reports come from a topic, got 'shuffle'; a topic keeps the order in which "
-        "they came, so run shuffle on those of each window, and decode its folders."
+        "reports.mode must be 'local' for reports from a topic, got 'shuffle'; a topic keeps the order of the "
+        "reports, so run shuffle on those of each window, and decode its folders."
     )
 
 

@@ -36,5 +36,5 @@ def check_number(found: object, expected: int = FORMAT) -> None:
     """
     number = int(found) if isinstance(found, bytes) and found.isdigit() and len(found) < 10 else found
     if type(number) is not int or number != expected:
-        got = "none" if number is None else str(number) if type(number) is int else "no number"
-        raise OtherFormatError(f"format must be {expected}, got {got}")
+        got = f"format {number}" if type(number) is int else "no format number"
+        raise OtherFormatError(f"{got} instead of format {expected}")

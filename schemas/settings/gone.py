@@ -8,7 +8,7 @@ class Gone(NamedTuple):
     """A removed setting.
 
     Attributes:
-      instead: completes "is not a setting any more; ...".
+      instead: completes "SETTING was removed; ...".
       default: its last default, as JSON, which digests of jobs still include.
       beside: digests include it only next to this setting of the section or job; empty if they never include it.
       where: value that `beside` must have for that; None for any.
@@ -93,7 +93,7 @@ GONE_VALUES: Mapping[tuple[str, str], str] = {
     ("training.model", "resnet"): _OF_IMAGES,
     ("reports.variant", "split_and_mix"): "leave reports.variant out: a client sends one report of ten bytes",
 }
-"""Removed values by setting and value; completes "cannot be VALUE any more; ..."."""
+"""Removed values by setting and value; completes "SETTING no longer accepts VALUE; ..."."""
 
 
 def with_defaults(content: Mapping[str, Any], within: str = "") -> dict[str, Any]:

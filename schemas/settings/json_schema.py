@@ -73,7 +73,9 @@ def _validated(text: bytes | str, kind: type[_Content]) -> _Content:
         if place == NAME:
             found_number = None if first["type"] == "missing" else first["input"]
             check_number(found_number, getattr(kind, "format_number", FORMAT))
-        raise MalformedError(f"another content at {place[:_LONGEST_NAME]!r}" if place else "another content") from error
+        raise MalformedError(
+            f"unexpected content at {place[:_LONGEST_NAME]!r}" if place else "another content"
+        ) from error
     return result
 
 

@@ -54,7 +54,7 @@ def parse(content: bytes | str, most_bytes: int = MOST_BYTES, *, finite: bool = 
     except MalformedError:
         raise
     except (ValueError, RecursionError) as error:
-        raise MalformedError("a text that is no JSON") from error
+        raise MalformedError("text that isn't JSON") from error
     return result
 
 

@@ -27,7 +27,7 @@ class Fields:
 
     def __init__(self, content: object, names: Set[str], optional: Set[str] = frozenset()):
         if not isinstance(content, dict) or not names <= content.keys() <= names | optional:
-            raise MalformedError("other fields")
+            raise MalformedError("missing or unexpected fields")
         self._content: dict[str, Any] = content
 
     def _checked(self, name: str, sound: Callable[[Any], bool]) -> Any:

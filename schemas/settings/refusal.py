@@ -50,7 +50,7 @@ class Refusal:
             raise
         except OtherFormatError as error:
             remedy = f"read it with the version of dapple that wrote it, or {self.remedy}"
-            raise self.kind(f"{error}, where {self.rule}; {remedy}.") from error
+            raise dataclasses.replace(self, remedy=remedy).because(str(error)) from error
         except MalformedError as error:
             raise self.because(str(error)) from error
         except Exception as error:

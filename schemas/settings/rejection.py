@@ -14,7 +14,6 @@ from dapple_dp.schemas.settings import tiers
 from dapple_dp.schemas.settings.gone import GONE, GONE_VALUES
 
 _RULES: Mapping[str, str] = {
-    "missing": "given",
     "bool_type": "true or false",
     "float_type": "a number",
     "int_type": "an integer",
@@ -65,8 +64,9 @@ def sentence(error: pydantic.ValidationError, model: Model, within: str = "") ->
     name = _name(first["loc"])
     value = "a section" if isinstance(first["input"], Mapping) else str(first["input"])
     if (instead := GONE_VALUES.get((prefix + name, value))) is not None:
-        return f"{prefix}{name} cannot be {value} any more; {instead}."
-    return f"{prefix}{name} must be {_rule(first)}, got {_got(first)}; give {description(name, model)}."
+        return f"{prefix}{name} no longer accepts {value}; {instead}."
+    fault = "is required" if first["type"] == "missing" else f"must be {_rule(first)}, got {_got(first)}"
+    return f"{prefix}{name} {fault}; give {description(name, model)}."
 
 
 def check_config(model: type[_Checked], settings: object, within: str = "") -> _Checked:
@@ -94,9 +94,9 @@ def check_tiers(found: object) -> None:
 
 
 _KINDS = {
-    type(None): "nothing: the file is empty, or has comments alone",
+    type(None): "nothing: the file is empty or holds only comments",
     list: "a list",
-    str: "a text without names",
+    str: "text without setting names",
 }
 
 
@@ -133,7 +133,7 @@ def _got(details: ErrorDetails) -> str:
     given = details.get("ctx", {}).get("got")
     if given is not None:
         return str(given)
-    return "nothing" if details["type"] == "missing" else quote(details["input"])
+    return quote(details["input"])
 
 
 def quote(value: object) -> str:
@@ -190,12 +190,12 @@ def _unknown_setting(location: Location, model: Model, prefix: str) -> str:
     *parents, key = location
     section = _section(tuple(parents), model)
     siblings = list(_settings(section)) if section else []
-    name = f"{_name(location)} is not a setting"
     if (gone := GONE.get(prefix + _name(location))) is not None:
-        return f"{name} any more; {gone.instead}."
+        return f"{_name(location)} was removed; {gone.instead}."
+    name = f"{_name(location)} is not a setting"
     for match in difflib.get_close_matches(str(key), siblings, n=1):
         return f"{name}; did you mean {_name((*parents, match))}?"
     elsewhere = {str(names[-1]): names for names in _dotted_names(model)}
     for match in difflib.get_close_matches(str(key), list(elsewhere), n=1, cutoff=0.8):
         return f"{name}; did you mean {_name(elsewhere[match])}?"
-    return f"{name}; the settings here are {', '.join(siblings)}."
+    return f"{name}; the settings are {', '.join(siblings)}."

@@ -74,7 +74,7 @@ def deprecations(settings: Any, within: str = "") -> Iterator[str]:
     for name, field in type(settings).model_fields.items():
         dotted, more = f"{within}.{field.alias or name}".lstrip("."), field.json_schema_extra
         if isinstance(more, Mapping) and INSTEAD_KEY in more and name in settings.model_fields_set:
-            yield f"{dotted} goes in the next version: {more[INSTEAD_KEY]}"
+            yield f"{dotted} will be removed in the next version: {more[INSTEAD_KEY]}"
         yield from deprecations(getattr(settings, name), dotted)
 
 
@@ -111,6 +111,5 @@ def check_runner(name: str | None, allowed: bool) -> None:
 
 def _refusal(name: str, tier: Tier) -> ConfigError:
     return ConfigError(
-        f"experimental must be true for {name}, which is {tier}, got false; write experimental: true into the job, or "
-        "use what is supported."
+        f"{name} is {tier}; write experimental: true into the job to use it, or choose what is supported."
     )

@@ -40,7 +40,7 @@ def _words(value: object) -> object:
 
 def _place(right: list[bool]) -> str | None:
     """Describes the position of the first fault; None without terms. Quotes nothing: the file may be a private one."""
-    return f"a fault in place {right.index(False) + 1}" if right else None
+    return f"a problem at position {right.index(False) + 1}" if right else None
 
 
 class VocabularySection(Section):
@@ -61,8 +61,8 @@ class VocabularySection(Section):
     def _terms_come_from_somewhere(self) -> Self:
         if self.vocabulary is None and self.words is None:
             raise ConfigError(
-                f"{self.named}vocabulary must be given where there are no {self.named}words, got neither; give a "
-                "public text file with a term per line."
+                f"{self.named}vocabulary or {self.named}words is required; give a public text file with one term "
+                f"per line as {self.named}vocabulary."
             )
         return self
 

@@ -77,8 +77,8 @@ class _Loader(yaml.SafeLoader):
             name = self.construct_object(key)
             if name in seen:
                 raise ConfigError(
-                    f"{name} must be given once in its section, got it again in line {key.start_mark.line + 1}; "
-                    "remove one of the two."
+                    f"{name} appears twice in its section, again in line {key.start_mark.line + 1}; remove one of "
+                    "the two."
                 )
             seen.add(name)
         return super().construct_mapping(node, deep=deep)
@@ -147,9 +147,9 @@ def _check_values(found: object) -> None:
         inside = _inside(value)
         n_values += 1 + len(inside)
         if n_values > _MOST_VALUES or depth > MOST_DEPTH:
-            raise MalformedError(f"more than {_MOST_VALUES} values, or aliases without end")
+            raise MalformedError(f"more than {_MOST_VALUES} values, or endless aliases")
         if isinstance(value, str) and ("\0" in value or (not value.isascii() and is_torn(value))):
-            raise MalformedError("a string with a character that no text has")
+            raise MalformedError("a string with an invalid character")
         waiting += [(each, depth + 1) for each in inside]
 
 
@@ -176,7 +176,7 @@ def path_text(path: object, setting: str) -> str:
     given = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(given, str) or not given:
         got = "nothing" if given == "" else f"a {type(path).__name__}"
-        raise ConfigError(f"{setting} must be a path, got {got}; give a text or a Path.")
+        raise ConfigError(f"{setting} must be a path, got {got}; give a string or a Path.")
     check_text(given, setting)
     return given
 
@@ -184,7 +184,7 @@ def path_text(path: object, setting: str) -> str:
 def _problem(error: Exception) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
-        return f"a fault in line {mark.line + 1}, column {mark.column + 1} ({error.problem})"
+        return f"an error in line {mark.line + 1}, column {mark.column + 1} ({error.problem})"
     said = isinstance(error, ValueError | yaml.YAMLError)
     return " ".join(str(error).split()) if said else "a value that cannot be read"
 

@@ -27,8 +27,8 @@ def find(schema: pa.Schema, name: str, where: str) -> pa.Field:
         raise mismatch(name, where, "appear once", f"{len(places)} columns of that name", "rename the others")
     close = difflib.get_close_matches(name, schema.names, n=1)
     listed = ", ".join(map(repr, schema.names[:_MOST_NAMES])) + (", ..." if len(schema.names) > _MOST_NAMES else "")
-    remedy = f"did you mean {close[0]!r}?" if close else f"the columns there are {listed or 'none'}."
-    raise SchemaMismatchError(f"column {name!r} of {where} must exist, got no such column; {remedy}")
+    remedy = f"did you mean {close[0]!r}?" if close else f"its columns are {listed or 'none'}."
+    raise SchemaMismatchError(f"column {name!r} not found in {where}; {remedy}")
 
 
 def in_numbers(kind: pa.DataType, otherwise: str) -> str:
@@ -105,7 +105,8 @@ def check_identifiers(ids: pa.ChunkedArray) -> None:
     lengths = [_longest(chunk) for chunk in ids.chunks]
     if max(lengths, default=0) > MOST_ID_BYTES:
         raise InputError(
-            f"client ids must have at most {MOST_ID_BYTES} bytes, got a longer one; name clients by a digest."
+            f"client ids must have at most {MOST_ID_BYTES} bytes, got a longer one; shorten them, for example by "
+            "hashing."
         )
 
 

@@ -35,7 +35,7 @@ MOST_WIDTH = 1 << 13
 def _feature_names(value: object) -> object:
     """Validates one column name, or a list of distinct ones."""
     if isinstance(value, str) and is_pattern(value):
-        raise rejection.broken_rule("a list where it has a pattern of several columns")
+        raise rejection.broken_rule("a list if it has a pattern")
     names = (value,) if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) and name for name in names):
         raise rejection.broken_rule("a column name or a non-empty list of column names")
@@ -108,7 +108,7 @@ def _delimiter(value: object) -> object:
         return value
     sign = value if isinstance(value, str) and len(value) == 1 and value.isascii() else ""
     if not sign.isprintable() or not sign or sign.isalnum() or sign in "\"'+-.":
-        raise rejection.broken_rule("one sign between fields, such as ';' or tab")
+        raise rejection.broken_rule("one character between fields, such as ';' or tab")
     return value
 
 
@@ -150,11 +150,9 @@ class CsvConfig(Section):
     def model_post_init(self, context: Any) -> None:
         """Refuses characters with two conflicting meanings."""
         if self.thousands == self.decimal:
-            raise ValueError(
-                f"thousands must be another mark than decimal, got {self.decimal!r} for both; correct one of them."
-            )
+            raise ValueError(f"thousands and decimal must differ, got {self.decimal!r} for both; correct one of them.")
         if self.delimiter is not None and self.delimiter == self.quote:
-            raise ValueError("delimiter must be another sign than quote, got one for both; correct one of them.")
+            raise ValueError("delimiter and quote must differ, got one character for both; correct one of them.")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,8 +254,8 @@ def _check_missing(missing: Mapping[str, MissingConfig], features: str | tuple[s
     """
     if missing and isinstance(features, str):
         raise ConfigError(
-            f"data.missing must be left out where data.features is a list column, got it for {features!r}; lists must "
-            "hold all their numbers."
+            f"data.missing isn't supported for the list column {features!r}; leave it out, since lists must hold "
+            "all their numbers."
         )
     if has_patterns(features):
         return
@@ -270,8 +268,8 @@ def _check_missing(missing: Mapping[str, MissingConfig], features: str | tuple[s
             )
         if entry.indicator and indicator_name(column) in columns:
             raise ConfigError(
-                f"data.missing.{column}.indicator must be false beside a column called {indicator_name(column)!r}, got "
-                "true; rename that column."
+                f"data.missing.{column}.indicator must be false if there is a column {indicator_name(column)!r}, "
+                "got true; rename that column."
             )
 
 
@@ -397,17 +395,18 @@ class DataConfig(Section):
     def _options_fit_the_features(self) -> Self:
         if self.feature_names is not None and not isinstance(self.features, str):
             raise ConfigError(
-                "data.feature_names must be left out where data.features is a list of columns, got names; "
-                "columns are called by their own names."
+                "data.feature_names isn't supported if data.features is a list of columns; leave it out, since "
+                "columns have their own names."
             )
         if self.excepted is not None and not self.has_patterns:
             raise ConfigError(
-                "data.except must be left out where data.features has no pattern with '*', got a list; leave these "
-                "columns out of data.features."
+                "data.except isn't supported if data.features has no pattern with '*'; leave these columns out of "
+                "data.features instead."
             )
         if self.width is not None and not isinstance(self.features, str):
             raise ConfigError(
-                "data.width must be left out where data.features is a list of columns, got it; the columns are counted."
+                "data.width isn't supported if data.features is a list of columns; leave it out, since the columns "
+                "are counted."
             )
         if None not in (self.width, self.feature_names) and self.width != len(self.feature_names or ()):
             raise ConfigError(
@@ -430,7 +429,7 @@ class DataConfig(Section):
             return data
         if data.get("path") not in (None, named.path):
             raise ConfigError(
-                f"data.path must be left out for the table of a catalog, got {rejection.quote(data['path'])}; remove "
+                f"data.path isn't supported for the table of a catalog, got {rejection.quote(data['path'])}; remove "
                 "it, or remove data.table.catalog and data.table.identifier."
             )
         return {**data, "path": named.path}
@@ -450,14 +449,11 @@ class DataConfig(Section):
         names = (self.features,) if isinstance(self.features, str) else self.features
         if self.client_id in names:
             raise ConfigError(
-                f"data.features must be other columns than data.client_id, got {self.client_id!r} in both; "
-                "remove it from data.features."
+                f"data.features must not include data.client_id, got {self.client_id!r} in both; remove it from "
+                "data.features."
             )
         if self.max_rows_per_client is not None and self.client_id is None:
-            raise ConfigError(
-                "data.client_id must be given for data.max_rows_per_client, got nothing; "
-                "name the column that names the client."
-            )
+            raise ConfigError("data.client_id is required for data.max_rows_per_client; name the column of client ids.")
         return self
 
 
@@ -516,7 +512,5 @@ _Job = TypeVar("_Job", bound=_Charged)
 def check_named(job: _Job) -> _Job:
     """Returns the job; raises ConfigError if it charges a ledger for data without a name."""
     if job.ledger is not None and job.data.name is None:
-        raise ConfigError(
-            "data.name must be given with a ledger, got nothing; give the name of the data set that the ledger charges."
-        )
+        raise ConfigError("data.name is required with a ledger; give the name of the data set that the ledger charges.")
     return job

@@ -197,7 +197,7 @@ def _valid_rows(
 ) -> dict[str, pa.ChunkedArray]:
     """Returns plain values of every feature column, without rows that have an invalid value."""
     if server is None:
-        raise InputError("server_data must be given where an encoding learns from it, got none; give a table.")
+        raise InputError("server_data is required for an encoding that learns from it; give a table.")
     found: dict[str, pa.ChunkedArray] = {}
     valid = np.ones(server.num_rows, dtype=np.bool_)
     for name in features:

@@ -108,9 +108,9 @@ class Standardize(Section):
     def _parameters_come_from_one_place(self) -> Self:
         for name, value in {"mean": self.mean, "stddev": self.stddev}.items():
             if (value is None) != self.needs_server:
-                rule = "left out where from is server" if self.needs_server else "given where from is not server"
+                rule = "left out with from: server" if self.needs_server else "given without from: server"
                 got = "nothing" if value is None else str(value)
-                raise ConfigError(f"{name} must be {rule}, got {got}; give mean and stddev, or from: server alone.")
+                raise ConfigError(f"{name} must be {rule}, got {got}; give mean and stddev, or only from: server.")
         return self
 
 
@@ -245,8 +245,8 @@ def _check_encodings(
     """Checks an `encode` section against the rest of its job; with patterns, the check waits for their resolution."""
     if encodings and isinstance(features, str):
         raise ConfigError(
-            f"data.features must be a list of columns where there is an encode section, got {features!r}; "
-            "list the columns or remove encode."
+            f"data.features must be a list of columns if there is an encode section, got {features!r}; list the "
+            "columns or remove encode."
         )
     if has_patterns(features):
         return
@@ -258,8 +258,8 @@ def _check_encodings(
             raise ConfigError(f"encode.{column} must name a column of data.features, got {column!r}; {remedy}")
         if encoding.needs_server and not has_server:
             raise ConfigError(
-                f"encode.{column} must be given by public values where there is no server_data, "
-                f"got {_LEARNED[encoding.kind]}; write the values into the job or give a server_data section."
+                f"encode.{column} must have public values if there is no server_data, got "
+                f"{_LEARNED[encoding.kind]}; write the values into the job or give a server_data section."
             )
 
 
@@ -275,12 +275,12 @@ def _check_terms(job: Any, column: str) -> None:
     """Refuses vectors of terms next to other features, and in jobs that don't compare rows by direction alone."""
     if not getattr(job, "compares_directions", False):
         raise ConfigError(
-            f"encode.{column}.kind must not be terms here, got it; use `dapple topics`, which compares rows by their "
-            "directions alone, or another kind."
+            f"encode.{column}.kind must not be terms here; use `dapple topics`, which compares only the directions "
+            "of rows, or another kind."
         )
     if len(job.data.features) > 1:
         raise ConfigError(
-            f"data.features must name column {column!r} alone, whose terms become directions, got others beside it; "
+            f"data.features must name only column {column!r}, whose terms become directions, got others as well; "
             "leave them out."
         )
 
@@ -304,8 +304,8 @@ def check_fills(
         name, encoding = f"data.missing.{column}", encodings.get(column)
         if isinstance(encoding, OneHot | Terms):
             raise ConfigError(
-                f"{name} must be of a column of numbers, got one with encode.{column}.kind {encoding.kind}; write a "
-                "category for missing values into the data."
+                f"{name} must name a column of numbers, got one with encode.{column}.kind {encoding.kind}; use a "
+                "category of its own for missing values in the data."
             )
         low, high = (encoding.lower, encoding.upper) if isinstance(encoding, Bounds) else (None, None)
         if encoding is None and interval is not None:
@@ -320,8 +320,8 @@ def check_fills(
             )
         if entry.indicator and interval is not None and not encodings:
             raise ConfigError(
-                "dp_lloyd.domain must give each column an interval of its own where data.missing adds an indicator, "
-                "got one for all; an indicator has 0 to 1, whatever its column has."
+                "dp_lloyd.domain must have one interval for each column if data.missing adds an indicator, got one "
+                "for all; list them, since an indicator goes from 0 to 1 whatever its column does."
             )
         outside = interval is not None and not interval[0] <= 0.0 < 1.0 <= interval[1]
         if entry.indicator and outside and not isinstance(encoding, Bounds):

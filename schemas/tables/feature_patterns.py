@@ -53,14 +53,13 @@ class FeaturePatterns:
             lost = next((pattern for pattern in patterns if not any(_matches(pattern, name) for name in names)), None)
             if lost is not None:
                 raise ConfigError(
-                    f"data.{setting} must match columns of {where}, got {lost!r}, which matches none of them; correct "
-                    "or remove it."
+                    f"data.{setting} has {lost!r}, which matches no column of {where}; correct or remove it."
                 )
         result = self.columns(names)
         if self.client_id in result:
             raise ConfigError(
-                f"data.features must be other columns than data.client_id, got a pattern that matches "
-                f"{self.client_id!r}; write data.except: [{self.client_id}]."
+                f"data.features must not include data.client_id, got a pattern that matches {self.client_id!r}; "
+                f"write data.except: [{self.client_id}]."
             )
         starred = next((name for name in result if is_pattern(name)), None)
         if starred is not None or not result:

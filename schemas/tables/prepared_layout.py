@@ -79,9 +79,7 @@ class PreparedManifest(FileContent):
         )
         content = parse_as(text, _Content, refusal)
         if (content.layout, content.files_digest) != (LAYOUT, _files_digest(content)):
-            raise InputError(
-                f"{where} must be an unchanged manifest of layout {LAYOUT}, got another; run prepare again."
-            )
+            raise InputError(f"{where} was changed, or its layout isn't {LAYOUT}; run prepare again.")
         return PreparedManifest(**{name: getattr(content, name) for name in PreparedManifest.model_fields})
 
     def check_files(self, sizes: dict[str, int], where: str) -> None:
@@ -95,7 +93,7 @@ class PreparedManifest(FileContent):
           InputError: if it doesn't.
         """
         if sizes != {file.name: file.n_bytes for file in self.files}:
-            raise InputError(f"{where} must hold the files of its manifest, got others; run prepare again.")
+            raise InputError(f"{where} must hold the files that its manifest lists, got others; run prepare again.")
 
 
 class _Content(PreparedManifest):

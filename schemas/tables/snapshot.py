@@ -57,10 +57,10 @@ class TableConfig(Section):
     def _catalogs_are_of_iceberg(self) -> Self:
         if (self.catalog is None) != (self.identifier is None):
             given, missing = ("catalog", "identifier") if self.identifier is None else ("identifier", "catalog")
-            raise ConfigError(f"{missing} must be given with {given}, got nothing; give both, or a table by its path.")
+            raise ConfigError(f"{missing} is required with {given}; give both, or give the path of the table.")
         if self.catalog is not None and self.format is not TableFormat.ICEBERG:
             raise ConfigError(
-                f"catalog must be left out for format {self.format}, got it; give data.path, the root of the table."
+                f"catalog isn't supported for format {self.format}; give data.path, the root of the table."
             )
         return self
 

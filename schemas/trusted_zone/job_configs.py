@@ -68,7 +68,7 @@ class AssignOptions(Section):
     def _joins_by_one_rule(self) -> Self:
         if self.level is not None and self.least_size is not None:
             raise ConfigError(
-                f"assign.least_size must be left out beside assign.level, got {self.least_size:g}; give one of them."
+                "assign.least_size and assign.level must not be given together, got both; give one of them."
             )
         return self
 

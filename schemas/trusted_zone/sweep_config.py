@@ -145,7 +145,7 @@ def sweep_config(settings: object) -> SweepConfig:
       ConfigError: one sentence about the first wrong setting, with the name of the method.
     """
     if not isinstance(settings, Mapping) or "sweep" not in settings:
-        raise ConfigError("sweep must be given, got nothing; add a section with methods, epsilons and seeds.")
+        raise ConfigError("sweep is required; add a section with methods, epsilons and seeds.")
     options = rejection.check_config(SweepOptions, settings["sweep"], within="sweep")
     base = {name: value for name, value in settings.items() if name != "sweep"}
     tiers.check(options, base.get("experimental") is True)
@@ -164,9 +164,7 @@ def _check_varied(options: SweepOptions) -> None:
     for place, given in places:
         for name in _VARIED:
             if name in given or _holds(given, name):
-                raise ConfigError(
-                    f"{place} must not hold {name}, got it; list its values under sweep.epsilons or sweep.seeds."
-                )
+                raise ConfigError(f"{place} must not hold {name}; list its values under sweep.epsilons or sweep.seeds.")
 
 
 def _cells(base: Mapping[str, Any], options: SweepOptions) -> Iterator[SweepCell]:
@@ -220,9 +218,7 @@ def _check_shared(cells: tuple[SweepCell, ...]) -> None:
     """Refuses cells that can't read the same shards, and a table that may change between parts of the sweep."""
     table = cells[0].config.data.table
     if table is not None and table.version is None:
-        raise ConfigError(
-            "data.table.version must be given for a sweep, got nothing; name the snapshot that all its parts read."
-        )
+        raise ConfigError("data.table.version is required for a sweep; name the snapshot that all its parts read.")
     if cells[0].config.data.has_patterns:
         raise ConfigError(
             "data.features must name every column in a sweep, got a pattern; write the columns that it stands for."
@@ -231,21 +227,22 @@ def _check_shared(cells: tuple[SweepCell, ...]) -> None:
         for name in _SHARED:
             if getattr(cell.config.data, name) != getattr(cells[0].config.data, name):
                 raise ConfigError(
-                    f"data.{name} must be the same in all methods of a sweep, got another one in {cell.method}; "
-                    "run a sweep of its own for it."
+                    f"data.{name} must be the same in all methods of a sweep, got another value in {cell.method}; "
+                    "run that method in a separate sweep."
                 )
         if isinstance(cell.config, FitConfig) and cell.config.ledger != _ledger(cells):
             raise ConfigError(
-                f"ledger must be the same in all methods of a sweep, got another one in {cell.method}; give it once."
+                f"ledger must be the same in all methods of a sweep, got another value in {cell.method}; give it once."
             )
         if cell.config.encodings != cells[0].config.encodings:
             columns = _of_columns(cell) or _of_columns(cells[0])
             raise ConfigError(
-                f"dp_lloyd.domain must be one interval where methods of a sweep differ, got one for each column in "
-                f"{columns}; write domain: [-1, 1], and encode.COLUMN: {{kind: bounds, to: symmetric}} with the bounds."
+                "dp_lloyd.domain must be one interval if the methods of a sweep differ, got one for each column in "
+                f"{columns}; write domain: [-1, 1], and encode.COLUMN: {{kind: bounds, to: symmetric}} with the "
+                "bounds."
                 if columns
-                else f"encode must be the same in all methods of a sweep, got another one in {cell.method}; "
-                "run a sweep of its own for it."
+                else f"encode must be the same in all methods of a sweep, got another value in {cell.method}; run that "
+                "method in a separate sweep."
             )
 
 
@@ -259,13 +256,13 @@ def _check_own(cells: tuple[SweepCell, ...]) -> None:
     for cell in cells:
         if getattr(cell.config, "key_uri", None):
             raise ConfigError(
-                f"key_uri must be left out for a sweep, got it in {cell.method}; a sweep has keys and copies of its "
-                "own, which go when they have been used."
+                f"key_uri isn't supported for a sweep, got it in {cell.method}; leave it out, since a sweep makes "
+                "its own keys and copies, and deletes them after use."
             )
         if getattr(cell.config, "names", None) is not None:
             raise ConfigError(
-                f"names must be left out for a sweep, got it in {cell.method}; a sweep compares centers, and reads no "
-                "terms."
+                f"names isn't supported for a sweep, got it in {cell.method}; leave it out, since a sweep compares "
+                "centers and reads no terms."
             )
         if isinstance(cell.config, FitConfig) and cell.config.trust is not Trust.CENTRAL:
             raise ConfigError(
@@ -284,8 +281,8 @@ def _check_scored(cells: tuple[SweepCell, ...], options: SweepOptions) -> None:
     for cell in cells if options.evaluate is not None else ():
         if _by_client(cell.config):
             raise ConfigError(
-                f"sweep.evaluate must be left out if a method needs clients whole, got it with {cell.method}; "
-                "run its methods in a sweep of their own, and evaluate the models."
+                f"sweep.evaluate isn't supported for methods that need whole clients, such as {cell.method}; run "
+                "those in a separate sweep, and evaluate the models."
             )
 
 

@@ -210,7 +210,7 @@ def test_a_checkpoint_deletes_no_file_of_others(tmp_path):
     content["arrays"]["file"] = "../victim.npz"
     (folder / "checkpoint.json").write_text(json.dumps(content))
     checkpoints = CheckpointFolder(str(folder))
-    with pytest.raises(InputError, match=r"as it was written, got another content at 'arrays\.file'"):
+    with pytest.raises(InputError, match=r"as it was written, got unexpected content at 'arrays\.file'"):
         checkpoints.latest()
     assert victim.exists()
 
@@ -377,8 +377,8 @@ def test_a_dictionary_that_repeats_a_long_value(monkeypatch):
         ('{"epsilon": NaN}', "a number that is not finite"),
         ('{"epsilon": 1e999}', "a number that is not finite"),
         ('{"epsilon": ' + "1" * 5000 + "}", "an integer of more than 40 digits"),
-        ('{"run": "\\ud800"}', "a text that is no JSON"),
-        ('"' + '\\"' * 500_000, "a text that is no JSON"),
+        ('{"run": "\\ud800"}', "text that isn't JSON"),
+        ('"' + '\\"' * 500_000, "text that isn't JSON"),
         ("[" * 33 + "]" * 33, "values nested more than 32 deep"),
     ],
 )

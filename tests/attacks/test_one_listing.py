@@ -466,7 +466,9 @@ def test_a_manifest_that_names_files_elsewhere_is_refused(place):
     outside = manifest.files[0]._replace(name="../lake/part-00.parquet")
     for files in ((outside,), (manifest.files[0]._replace(name="./shard-0000000.parquet"),)):
         path.write_text(manifest.model_copy(update={"files": files}).to_json())
-        with pytest.raises(InputError, match=r"must (be a manifest that prepare wrote|hold the files of its manifest)"):
+        with pytest.raises(
+            InputError, match=r"must (be a manifest that prepare wrote|hold the files that its manifest lists)"
+        ):
             _ = grouped_source(str(folder)).listed.files
 
 

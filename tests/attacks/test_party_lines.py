@@ -75,10 +75,12 @@ def test_swapped_names_are_refused():
 def test_one_name_is_that_of_one_party():
     """Also where a disk doesn't know capitals."""
     other = party_line("north", public_part(bytes(32)))
-    assert "north must be given once" in refusal_of(with_north(LINES["north"], other))
+    assert "north appears twice" in refusal_of(with_north(LINES["north"], other))
     other = party_line("North", public_part(bytes(32)))
-    assert "one name but for capitals for north and North" in refusal_of(with_north(LINES["north"], other))
-    assert "one key for north and West" in refusal_of(with_north(LINES["north"], party_line("West", KEYS["north"])))
+    assert "the same name (ignoring case) for north and North" in refusal_of(with_north(LINES["north"], other))
+    assert "the same key for north and West" in refusal_of(
+        with_north(LINES["north"], party_line("West", KEYS["north"]))
+    )
 
 
 ODD = [

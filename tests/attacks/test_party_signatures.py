@@ -335,17 +335,17 @@ def test_a_job_must_have_the_key_of_its_party(tmp_path):
 
 WRONG = [
     ({"parties": {name: PUBLIC[name] for name in CLIENTS}}, "parties must be the keys of aggregator, collector and"),
-    ({"parties": {name: PUBLIC[name] for name in (AGGREGATOR, COLLECTOR)}}, "got none of a client"),
-    ({"parties": PUBLIC | {"west": PUBLIC["north"]}}, "one key for north and west"),
+    ({"parties": {name: PUBLIC[name] for name in (AGGREGATOR, COLLECTOR)}}, "got none for a client"),
+    ({"parties": PUBLIC | {"west": PUBLIC["north"]}}, "the same key for north and west"),
     (
         {"parties": PUBLIC | {"west": "ab"}},
         "parties.west must be the whole line that `dapple masked party new` printed, got 2 letters",
     ),
     ({"parties": PUBLIC | {"west": PUBLIC["north"].upper()}}, "parties.west must be the whole line"),
-    ({"parties": PUBLIC | {"../west": "ab" * 32}}, "parties must be called by letters, digits"),
-    ({"parties": None}, "parties and identity_uri must be given together, got one of them"),
-    ({"identity_uri": None}, "parties and identity_uri must be given together, got one of them"),
-    ({"identity_uri": "k"}, "identity_uri must be another place than key_uri"),
+    ({"parties": PUBLIC | {"../west": "ab" * 32}}, "parties must be named with letters, digits"),
+    ({"parties": None}, "parties and identity_uri must be given together, got only one of them"),
+    ({"identity_uri": None}, "parties and identity_uri must be given together, got only one of them"),
+    ({"identity_uri": "k"}, "identity_uri must differ from key_uri"),
 ]
 
 

@@ -390,14 +390,14 @@ def in_memory():
 
 @pytest.mark.parametrize(("rows", "server"), [each[1:] for each in in_memory()], ids=[each[0] for each in in_memory()])
 def test_server_data_in_the_memory_of_the_rows_are_refused(rows, server):
-    with pytest.raises(InputError, match=r"server_data must be public and no part of X"):
+    with pytest.raises(InputError, match=r"server_data must be public and not part of X"):
         fitted(rows, server)
 
 
 def test_columns_of_a_frame_are_compared():
     rows = ROWS.copy()
     frame = Frame({index: rows[:, index] for index in range(4)})
-    with pytest.raises(InputError, match=r"server_data must be public and no part of X"):
+    with pytest.raises(InputError, match=r"server_data must be public and not part of X"):
         fitted(frame, Frame({0: rows[50:90, 2]}))
 
 

@@ -73,7 +73,7 @@ FACTORS = (
     factor("speed", "key_uri", usual={}, chunks={"chunks.rounds": 2, "chunks.cache_megabytes": 0, "seed": 7}, key={}),
 )
 EXCLUDED = (
-    excluded("n_clusters must be given for algorithm", algorithm="r_dpcfl|ifca", n_clusters="none"),
+    excluded("n_clusters is required for algorithm", algorithm="r_dpcfl|ifca", n_clusters="none"),
     excluded(
         "n_clusters must be an integer for algorithm",
         algorithm="ifca|oracle|local|mr_mtl|global",
@@ -84,7 +84,7 @@ EXCLUDED = (
         adjacency="replace_one",
         accountant="rdp|paper_code",
     ),
-    excluded("data.max_rows_per_client must be left out for clustered_fl", rows="bounded"),
+    excluded("data.max_rows_per_client isn't supported for clustered_fl", rows="bounded"),
 )
 TABLE = table_of(FACTORS, EXCLUDED)
 UNVARIED = {

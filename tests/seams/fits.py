@@ -369,13 +369,13 @@ BEYOND = {
     "init": ("server_kmeanspp", "feddp_init", "central_tree"),
 }
 """Levels that are refused without `experimental: true`; rows without any have no word."""
-OF_LLOYD = "dp_lloyd must be left out for algorithm"
-OF_TREE = "tree must be left out for algorithm"
+OF_LLOYD = "dp_lloyd isn't supported for algorithm"
+OF_TREE = "tree isn't supported for algorithm"
 NOT_LLOYD = "feddp_kmeans|central_tree|server_kmeanspp|server_lloyds|sphere_packing|spherical"
 NOT_SPHERICAL = NOT_LLOYD.removesuffix("|spherical")
 PROTOTYPES = "k_prototypes"
 SERVER_STARTS = "server_kmeanspp|server_lloyds|sphere_packing"
-OPTIONS = "feddp_kmeans must hold no more than restarts for algorithm"
+OPTIONS = "feddp_kmeans may hold only restarts for algorithm"
 EXCLUDED = (
     # A section is of one algorithm; `auto` may have sections of all.
     excluded(
@@ -383,11 +383,11 @@ EXCLUDED = (
     ),
     excluded(OF_LLOYD, algorithm=NOT_LLOYD, rounds="three|plain|shrunken"),
     excluded(
-        "dp_lloyd.* must be left out for algorithm dp_medians",
+        "dp_lloyd.* isn't supported for algorithm dp_medians",
         algorithm="dp_medians",
         rounds="plain|shrunken",
     ),
-    excluded("recurring.memory must be left out for algorithm dp_medians", algorithm="dp_medians", start="memory"),
+    excluded("recurring.memory isn't supported for algorithm dp_medians", algorithm="dp_medians", start="memory"),
     excluded(OF_TREE, algorithm=f"dp_lloyd|dp_medians|spherical|{SERVER_STARTS}", tree="shallow|centered"),
     excluded(
         OF_TREE,
@@ -399,7 +399,7 @@ EXCLUDED = (
         algorithm=f"dp_lloyd|dp_medians|central_tree|spherical|{SERVER_STARTS}",
         feddp="full|subspace",
     ),
-    excluded("trust must be masked where there is a section masked", trust="central", noise_by="both|clients"),
+    excluded("trust must be masked if there is a masked section", trust="central", noise_by="both|clients"),
     excluded(
         "n_clusters must be an integer for algorithm",
         algorithm=f"dp_lloyd|dp_medians|spherical|{SERVER_STARTS}",
@@ -410,22 +410,24 @@ EXCLUDED = (
         algorithm="dp_lloyd|dp_medians",
         allocation="paper",
     ),
-    excluded("privacy.shares must be left out here", algorithm="dp_lloyd|dp_medians", allocation="auto_shares"),
     excluded(
-        "privacy must hold no more than unit, epsilon and delta",
+        "privacy.shares: auto needs algorithm feddp_kmeans", algorithm="dp_lloyd|dp_medians", allocation="auto_shares"
+    ),
+    excluded(
+        "privacy.allocation and privacy.shares aren't supported",
         algorithm="central_tree|spherical",
         allocation="paper|auto_shares",
     ),
-    excluded("privacy.shares must be left out here", algorithm=SERVER_STARTS, allocation="auto_shares"),
+    excluded("privacy.shares: auto needs algorithm feddp_kmeans", algorithm=SERVER_STARTS, allocation="auto_shares"),
     # The printed method is one of the settings of FedDP-KMeans.
     *(
-        excluded("preset must be left out for algorithm", allocation="published", **cells)
+        excluded("preset isn't supported for algorithm", allocation="published", **cells)
         for cells in (
             {"algorithm": f"dp_lloyd|dp_medians|central_tree|spherical|{SERVER_STARTS}"},
             {"algorithm": "auto", "server": "none"},
         )
     ),
-    excluded("server_data must be given for preset", algorithm="feddp_kmeans", allocation="published", server="none"),
+    excluded("server_data is required for preset", algorithm="feddp_kmeans", allocation="published", server="none"),
     excluded("clipping.norm must be server_radius or a number", allocation="published", clipping="private"),
     excluded("clipping.center must be none for preset", allocation="published", clipping="centered"),
     excluded("feddp_kmeans.space must be subspace for preset", allocation="published", feddp="full"),
@@ -433,31 +435,31 @@ EXCLUDED = (
     excluded("clipping.norm must be domain or a number", algorithm="dp_lloyd|dp_medians", clipping="private"),
     excluded("clipping.norm must be", algorithm=f"spherical|{SERVER_STARTS}", clipping="private"),
     excluded("clipping.center must be none for algorithm spherical", algorithm="spherical", clipping="centered"),
-    excluded("clipping.norm must be tree.radius", algorithm="central_tree", clipping="number|private"),
+    excluded("clipping.norm must equal tree.radius", algorithm="central_tree", clipping="number|private"),
     excluded(
-        "quality must be left out for algorithm (dp_|spherical)",
+        "quality isn't supported for algorithm (dp_|spherical)",
         algorithm="dp_lloyd|dp_medians|spherical",
         quality="share|distance",
     ),
     excluded("lloyd.steps must be 0 for algorithm dp_", algorithm="dp_lloyd|dp_medians", lloyd="steps"),
-    excluded("lloyd.steps must be left out for algorithm spherical", algorithm="spherical", lloyd="steps"),
+    excluded("lloyd.steps isn't supported for algorithm spherical", algorithm="spherical", lloyd="steps"),
     excluded(
-        "(spherical|names) must be left out for algorithm",
+        "(spherical|names) isn't supported for algorithm",
         algorithm=f"dp_lloyd|dp_medians|auto|feddp_kmeans|central_tree|{SERVER_STARTS}",
         sphere="steps|words|vocabulary",
     ),
-    excluded("names.column must be another column", sphere="words|vocabulary", columns="pattern|one_hot|mixed"),
-    excluded("column 'work' of .* must exist", sphere="words|vocabulary", storage="prepared"),
-    excluded("names must be left out for a sweep", sphere="words|vocabulary", command="sweep"),
+    excluded("names.column must differ from", sphere="words|vocabulary", columns="pattern|one_hot|mixed"),
+    excluded("column 'work' not found in", sphere="words|vocabulary", storage="prepared"),
+    excluded("names isn't supported for a sweep", sphere="words|vocabulary", command="sweep"),
     excluded(
-        "algorithm must be one that can start from given centers for a warm start",
+        "doesn't support a warm start",
         algorithm=f"central_tree|spherical|{SERVER_STARTS}",
         start="warm|memory",
     ),
-    excluded("server_data must be given for algorithm", algorithm="server_kmeanspp|server_lloyds", server="none"),
-    excluded("clipping.center must be 'none' where there is no server_data", server="none", clipping="centered"),
+    excluded("server_data is required for algorithm", algorithm="server_kmeanspp|server_lloyds", server="none"),
+    excluded("clipping.center must be 'none' without server_data", server="none", clipping="centered"),
     excluded(
-        "server_data must be given for dp_lloyd.init",
+        "server_data is required for dp_lloyd.init",
         algorithm="dp_lloyd|dp_medians",
         server="none",
         init="server_kmeanspp|feddp_init",
@@ -468,13 +470,13 @@ EXCLUDED = (
         clipping="centered",
         init="usual|best|candidates|sphere_packing|server_kmeanspp|central_tree",
     ),
-    excluded("clipping.center must be none where there is a tree.center", clipping="centered", tree="centered"),
+    excluded("clipping.center must be none with a tree.center", clipping="centered", tree="centered"),
     excluded("n_clusters must be an integer for a warm start", start="warm|memory", n_clusters="elbow"),
     excluded("clipping.norm must be public for a warm start", start="warm|memory", clipping="private"),
-    excluded("privacy.shares must be left out here", start="warm|memory", allocation="auto_shares"),
-    excluded("privacy.shares must be left out here", server="none", allocation="auto_shares"),
-    excluded("privacy.shares must be left out here", clipping="private", allocation="auto_shares"),
-    excluded("must be given by public values where there is no server_data", columns="bins", server="none"),
+    excluded("privacy.shares: auto needs algorithm feddp_kmeans", start="warm|memory", allocation="auto_shares"),
+    excluded("privacy.shares: auto needs algorithm feddp_kmeans", server="none", allocation="auto_shares"),
+    excluded("privacy.shares: auto needs algorithm feddp_kmeans", clipping="private", allocation="auto_shares"),
+    excluded("must have public values if there is no server_data", columns="bins", server="none"),
     excluded(
         "masked.noise_by clients must have Gaussian noise in every release",
         noise_by="clients",
@@ -484,8 +486,8 @@ EXCLUDED = (
     *(
         excluded(refusal, algorithm="auto", server="none", **cells)
         for refusal, cells in (
-            ("server_data must be given for dp_lloyd.init", {"init": "server_kmeanspp|feddp_init"}),
-            ("quality must be left out for algorithm dp_lloyd", {"quality": "share|distance"}),
+            ("server_data is required for dp_lloyd.init", {"init": "server_kmeanspp|feddp_init"}),
+            ("quality isn't supported for algorithm dp_lloyd", {"quality": "share|distance"}),
             ("clipping.norm must be domain or a number", {"clipping": "private"}),
             ("lloyd.steps must be 0 for algorithm dp_lloyd", {"lloyd": "steps"}),
             ("n_clusters must be an integer for algorithm dp_lloyd", {"n_clusters": "elbow"}),
@@ -496,21 +498,21 @@ EXCLUDED = (
     # What has no meaning together.
     excluded("data.features must name every column in a sweep", command="sweep", columns="pattern"),
     excluded(
-        "dp_lloyd.domain must be one interval where methods of a sweep differ",
+        "dp_lloyd.domain must be one interval if the methods of a sweep differ",
         command="sweep",
         columns="by_column",
         algorithm="dp_lloyd|dp_medians",
     ),
     excluded(
-        "dp_lloyd.domain must be one interval where methods of a sweep differ",
+        "dp_lloyd.domain must be one interval if the methods of a sweep differ",
         command="sweep",
         columns="by_column",
         algorithm="auto",
         server="none",
     ),
     excluded("trust must be central in a sweep", command="sweep", trust="shared|pairwise"),
-    excluded("key_uri must be left out", command="sweep", speed="key"),
-    excluded("must exist, got no such column", columns="listed|names_for_people", storage="csv"),
+    excluded("key_uri isn't supported", command="sweep", speed="key"),
+    excluded("column '.*' not found in", columns="listed|names_for_people", storage="csv"),
     excluded(
         "encode.work.kind must not be terms", columns="terms", algorithm=f"dp_lloyd|dp_medians|auto|{NOT_SPHERICAL}"
     ),
@@ -522,31 +524,31 @@ EXCLUDED = (
         for refusal, cells in (
             ("data.features must be a list of columns for", {"columns": "listed|names_for_people|pattern"}),
             ("encode must have a column of codes", {"columns": "named|by_column"}),
-            ("must (be of kind one_hot|not be terms)", {"columns": "symmetric|standardized|bins|terms"}),
+            ("must (be kind one_hot|not be terms)", {"columns": "symmetric|standardized|bins|terms"}),
             ("no others in k_prototypes.domain", {"columns": "one_hot"}),
-            ("server_data must be left out for algorithm k_prototypes", {"server": "rows"}),
+            ("server_data isn't supported for algorithm k_prototypes", {"server": "rows"}),
             (OF_LLOYD, {"init": "best|candidates|sphere_packing|server_kmeanspp|feddp_init|central_tree"}),
             (OF_LLOYD, {"rounds": "three|plain|shrunken"}),
             (OF_TREE, {"tree": "shallow|centered"}),
             (OPTIONS, {"feddp": "full|subspace"}),
             ("n_clusters must be an integer for algorithm", {"n_clusters": "elbow"}),
-            ("privacy must hold no more than unit, epsilon and delta", {"allocation": "paper|auto_shares"}),
-            ("preset must be left out for algorithm", {"allocation": "published"}),
+            ("privacy.allocation and privacy.shares aren't supported", {"allocation": "paper|auto_shares"}),
+            ("preset isn't supported for algorithm", {"allocation": "published"}),
             ("clipping.norm must be domain", {"clipping": "number|private|centered"}),
-            ("quality must be left out for algorithm k_prototypes", {"quality": "share|distance"}),
-            ("lloyd.steps must be left out for algorithm k_prototypes", {"lloyd": "steps"}),
-            ("(spherical|names) must be left out for algorithm", {"sphere": "steps|words|vocabulary"}),
-            ("algorithm must be one that can start from given centers", {"start": "warm|memory"}),
+            ("quality isn't supported for algorithm k_prototypes", {"quality": "share|distance"}),
+            ("lloyd.steps isn't supported for algorithm k_prototypes", {"lloyd": "steps"}),
+            ("(spherical|names) isn't supported for algorithm", {"sphere": "steps|words|vocabulary"}),
+            ("doesn't support a warm start", {"start": "warm|memory"}),
             ("encode must be the same in all methods of a sweep", {"command": "sweep"}),
         )
     ),
     excluded(
-        "k_prototypes must be left out for algorithm",
+        "k_prototypes isn't supported for algorithm",
         algorithm=f"dp_lloyd|dp_medians|auto|{NOT_LLOYD}",
         prototypes="heavy",
     ),
     excluded(
-        "data.missing must be left out where data.features is a list column",
+        "data.missing isn't supported for the list column",
         columns="listed|names_for_people",
         storage="holes",
     ),

@@ -94,7 +94,7 @@ FACTORS = (
         joined={"least_size": LEAST_SIZE},
     ),
 )
-EXCLUDED = (excluded("profile.max_rows_per_client must be", unit="unbounded"),)
+EXCLUDED = (excluded("profile.max_rows_per_client is required for privacy.unit client", unit="unbounded"),)
 TABLE = table_of(FACTORS, EXCLUDED)
 UNVARIED = {
     "data.missing": "as in a fit: tests/unit/tables/test_missing_everywhere.py",

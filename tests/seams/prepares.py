@@ -46,9 +46,9 @@ FACTORS = (
     factor("facts", none={}, counted={"data.name": "visits", "data.public_rows": N_CLIENTS}),
 )
 EXCLUDED = (
-    excluded("encode must be left out for prepare", job="encoded"),
-    excluded("data.client_id must be given", client="nobody"),
-    excluded("must exist, got no such column", columns="listed|names_for_people", storage="csv"),
+    excluded("encode isn't supported for prepare", job="encoded"),
+    excluded("data.client_id is required", client="nobody"),
+    excluded("column '.*' not found in", columns="listed|names_for_people", storage="csv"),
     # What has no meaning together: these columns are named one by one.
     excluded(job="encoded", columns="listed|names_for_people|pattern"),
 )

@@ -50,7 +50,7 @@ EXCLUDED = (
     excluded("privacy.unit must be 'client' for reports", job="wrong_unit"),
     excluded("data.on_invalid_rows must be 'fail' for reports", job="dropped"),
     excluded("must be .*at most", epsilon="too_large"),
-    excluded("reports.variant must not be 'paper' for reports.mode shuffle", mode="shuffle", variant="paper"),
+    excluded("reports.variant 'paper' isn't supported for reports.mode shuffle", mode="shuffle", variant="paper"),
 )
 TABLE = table_of(FACTORS, EXCLUDED)
 UNVARIED = {

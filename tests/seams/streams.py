@@ -91,21 +91,21 @@ FACTORS = (
 )
 
 EXCLUDED = (
-    excluded("data.table must be left out for a stream", lake="delta"),
-    excluded("data.max_rows_per_client must be left out for a stream", unit="client", lake="bounded"),
+    excluded("data.table isn't supported for a stream", lake="delta"),
+    excluded("data.max_rows_per_client isn't supported for a stream", unit="client", lake="bounded"),
     excluded(
         "algorithm must be dp_lloyd for a stream, got feddp_kmeans; use that, or use the fit job",
         algorithm="feddp_kmeans",
     ),
-    excluded("server_data must be left out for a stream", server="rows"),
+    excluded("server_data isn't supported for a stream", server="rows"),
     excluded("n_clusters must be an integer for a stream, .* use the fit job", n_clusters="elbow"),
-    excluded("ledger must be given for a stream", ledger="none"),
+    excluded("ledger is required for a stream", ledger="none"),
     excluded(
         "trust must be central for a stream, got 'masked'; .* or use the fit job with recurring.memory", trust="masked"
     ),
-    excluded("state must be a folder on a local disk, at privacy.unit client", rolls="apart", unit="record"),
-    excluded("stream.max_windows must be left out at privacy.unit record", contract="wrong", unit="record"),
-    excluded("stream.once must be left out at privacy.unit client", contract="wrong", unit="client"),
+    excluded("state must be a folder on a local disk, for privacy.unit client only", rolls="apart", unit="record"),
+    excluded("stream.max_windows isn't supported for privacy.unit record", contract="wrong", unit="record"),
+    excluded("stream.once isn't supported for privacy.unit client", contract="wrong", unit="client"),
     excluded("stream.start must be a private fit, got one without privacy", start="pooled"),
     excluded("stream.start must be a run of privacy.unit .* choose another start", start="other_unit"),
     excluded("clipping must give the frame of .*, or choose another start", start="feddp|tree"),

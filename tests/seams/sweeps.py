@@ -46,12 +46,12 @@ FACTORS = (
     factor("columns", named={}, standardized={}),
 )
 EXCLUDED = (
-    excluded("key_uri must be left out for a sweep", methods="same"),
+    excluded("key_uri isn't supported for a sweep", methods="same"),
     excluded("data.path must be the same in all methods", methods="apart"),
     excluded("must not hold privacy.epsilon", varied="epsilon"),
-    excluded("data.table.version must be given for a sweep", storage="latest"),
-    excluded("sweep.evaluate must be left out if", unit="client", scored="usual|label|no_rows"),
-    excluded("sweep.evaluate must be left out if", methods="by_client", scored="usual|label|no_rows"),
+    excluded("data.table.version is required for a sweep", storage="latest"),
+    excluded("sweep.evaluate isn't supported for methods", unit="client", scored="usual|label|no_rows"),
+    excluded("sweep.evaluate isn't supported for methods", methods="by_client", scored="usual|label|no_rows"),
     # What has no meaning together: nothing is charged, and nothing varied, without a private method.
     excluded(methods="unprotected", ledger="lacking"),
 )

@@ -54,11 +54,11 @@ FACTORS = (
 )
 _LEVELS = {each.name: set(each.levels) for each in FACTORS}
 EXCLUDED = (
-    excluded("data must name the keys of messages", columns="pattern"),
-    excluded("encode must be left out where rows come from a topic", columns="one_hot"),
-    excluded("stream.settle must be at least 10 where messages come from a topic", settle="at_once"),
+    excluded("rows from a topic don't support", columns="pattern"),
+    excluded("encode isn't supported for rows from a topic", columns="one_hot"),
+    excluded("stream.settle must be at least 10 seconds for a topic", settle="at_once"),
     excluded("must be a readable file of client properties", properties="of_others"),
-    excluded("the file of client properties must hold lines NAME=VALUE", properties="command"),
+    excluded("of the client properties file must be NAME=VALUE", properties="command"),
     excluded("cleanup.policy of the topic", kept="compacted"),
     excluded("message.timestamp.type of the topic", kept="by_producer"),
     excluded("retention.bytes of the topic", kept="by_size"),

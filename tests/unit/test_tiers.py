@@ -34,7 +34,7 @@ clipping: {norm: domain, center: none}
 dp_lloyd: {domain: [0, 100], VARIED}
 """
 WORD = "experimental: true"
-REFUSAL = "^experimental must be true for {}, which is {}, got false; write experimental: true into the job, or use "
+REFUSAL = "^{} is {}; write experimental: true into the job to use it, or choose what is supported"
 
 
 FIT_KINDS = {"AutoFit", *(kind.__name__ for kind in FITS.values())}
@@ -83,7 +83,9 @@ def test_code_that_makes_a_job_is_asked_for_the_word_too():
 
 def test_a_sweep_asks_for_the_word_of_the_method_that_needs_it():
     base = JOB.replace(", VARIED", "") + "sweep: {epsilons: [1], seeds: 1, methods: {here: {}, other: METHOD}}\n"
-    with pytest.raises(ConfigError, match=r"^sweep\.methods\.other: experimental must be true for dp_lloyd.init: c"):
+    with pytest.raises(
+        ConfigError, match=r"^sweep\.methods\.other: dp_lloyd.init: central_tree is experimental; write"
+    ):
         load_sweep_config(base.replace("METHOD", "{dp_lloyd: {init: central_tree}}"))
     found = load_sweep_config(base.replace("METHOD", "{experimental: true, dp_lloyd: {init: central_tree}}"))
     assert [each.config.experimental for each in found.cells] == [False, True]
@@ -93,7 +95,9 @@ def test_a_sweep_asks_for_the_word_of_the_method_that_needs_it():
 def test_the_estimator_asks_for_it_in_its_own_words():
     given = {"epsilon": 1.0, "delta": 1e-6, "algorithm": "sphere_packing", "clipping_norm": 1.0}
     rows = [[0.1], [0.9]]
-    with pytest.raises(ConfigError, match=r"give settings=\{'experimental': True\}, or use what is supported"):
+    with pytest.raises(
+        ConfigError, match=r"give settings=\{'experimental': True\} to use it, or choose what is supported"
+    ):
         DPKMeans(1, **given).fit(rows)
 
 
@@ -105,7 +109,7 @@ def test_a_word_of_the_command_has_the_tier_of_its_jobs(name):
     assert ("experimental" in given) is (word.tier is not Tier.SUPPORTED)
     word.loaded(word.example)
     if word.tier is not Tier.SUPPORTED:
-        with pytest.raises(ConfigError, match=f", which is {word.tier}, got false"):
+        with pytest.raises(ConfigError, match=f" is {word.tier}; write experimental: true"):
             word.loaded(word.example.replace("experimental: true\n", ""))
     assert job_schema(name)[TIER_KEY] == str(word.tier)
     assert word.line in str(job_page(name, lambda: None).help)
@@ -133,7 +137,7 @@ def test_a_runner_on_which_nobody_has_run_needs_the_word(runner, refused):
 def test_a_job_is_refused_on_such_a_runner_before_it_reads_a_row(tmp_path):
     settings = lake.job(lake.write_lake(tmp_path / "lake", lake.mixture(60)), None) | {"experimental": False}
     found = lake.run_job(settings, tmp_path, "--runner=DataflowRunner", "--project=p", "--region=r")
-    assert (found.code, "--runner=DataflowRunner, which is experimental" in found.err) == (2, True), found.err
+    assert (found.code, "--runner=DataflowRunner is experimental; write" in found.err) == (2, True), found.err
 
 
 def marks(schema):
@@ -208,7 +212,7 @@ def test_a_job_that_names_a_deprecated_setting_is_warned_and_runs():
     privacy = {"unit": "record", "epsilon": 1.0, "delta": 1e-6}
     assert forewarnings(Job(privacy=privacy, rounds={"steps": 2})) == ()
     assert forewarnings(Job(privacy=privacy, rounds={"number": 1})) == (
-        "rounds.number goes in the next version: use steps",
+        "rounds.number will be removed in the next version: use steps",
     )
     found = Job.model_json_schema()["$defs"]["Rounds"]["properties"]["number"]
     assert (found["deprecated"], found[tiers.INSTEAD_KEY]) == (True, "use steps")

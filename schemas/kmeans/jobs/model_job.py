@@ -65,8 +65,8 @@ class PrepareConfig(JobSettings):
     def _knows_clients(self) -> Self:
         if self.data.client_id is None:
             raise ConfigError(
-                "data.client_id must be given for prepare, got nothing; "
-                f"give {rejection.description('data.client_id', PrepareConfig)}."
+                "data.client_id is required for prepare; give "
+                f"{rejection.description('data.client_id', PrepareConfig)}."
             )
         return self
 
@@ -83,7 +83,7 @@ def load_prepare_config(text: str) -> PrepareConfig:
         fit = _checked_fit(settings)
         if fit.encode:
             raise ConfigError(
-                "encode must be left out for prepare, got a section; fit groups encoded rows on its own where it must."
+                "encode isn't supported for prepare; leave it out, since fit groups encoded rows itself where it must."
             )
         settings = {"experimental": fit.experimental, "data": fit.data} | own
     return rejection.check_config(PrepareConfig, settings)

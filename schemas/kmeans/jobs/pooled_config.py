@@ -34,9 +34,7 @@ class PooledFitConfig(JobSettings):
     def _fits_together(self) -> Self:
         check_encodings(self)
         if self.algorithm is PooledAlgorithm.K_FED and self.data.client_id is None:
-            raise ConfigError(
-                "data.client_id must be given for algorithm k_fed, got nothing; name the column that names the client."
-            )
+            raise ConfigError("data.client_id is required for algorithm k_fed; name the column of client ids.")
         return self
 
     @property
@@ -62,7 +60,7 @@ def validated_pooled(settings: Mapping[str, object]) -> PooledFitConfig:
     """
     if "privacy" in settings:
         raise ConfigError(
-            f"privacy must be left out for algorithm {settings.get('algorithm')}, got a section; "
-            "this algorithm guarantees nothing, use feddp_kmeans for a private clustering."
+            f"privacy isn't supported for algorithm {settings.get('algorithm')}, "
+            "which guarantees nothing; remove it, or use feddp_kmeans for a private clustering."
         )
     return rejection.check_config(PooledFitConfig, settings)

@@ -137,10 +137,12 @@ def stream_config(settings: object) -> StreamConfig:
       ConfigError: one sentence about the first wrong setting.
     """
     if not isinstance(settings, Mapping) or "stream" not in settings:
-        raise ConfigError("stream must be given, got nothing; add a section with start, name, column, first, windows.")
+        raise ConfigError("stream is required; add a section with start, name, column, first and windows.")
     for name in ("recurring", "epoch"):
         if name in settings:
-            raise ConfigError(f"{name} must be left out of a stream, got a section; its windows follow each other.")
+            raise ConfigError(
+                f"{name} isn't supported in a stream; leave it out, since each window starts from the one before."
+            )
     options = rejection.check_config(StreamOptions, settings["stream"], within="stream")
     base = {str(name): value for name, value in settings.items() if name != "stream"}
     template = _fit(base, options, 0, ".")
@@ -159,11 +161,11 @@ def _check_messages(options: StreamOptions, topic: RowTopicConfig, template: Win
     MessageColumns.of(template.data, topic)
     if template.encode:
         raise ConfigError(
-            "encode must be left out where rows come from a topic, got a section; let messages hold numbers."
+            "encode isn't supported for rows from a topic; leave it out, and send messages that hold numbers."
         )
     if template.data.missing:
         raise ConfigError(
-            "data.missing must be left out where rows come from a topic, got a section; let messages hold all numbers."
+            "data.missing isn't supported for rows from a topic; leave it out, and send messages that hold all numbers."
         )
     check_settle("stream.settle", options.settle)
 

@@ -12,7 +12,7 @@ def load_topics(text: str) -> SphericalFit:
     if not isinstance(result, SphericalFit) or result.names is None:
         got = f"algorithm {result.algorithm}" if not isinstance(result, SphericalFit) else "no names"
         raise ConfigError(
-            f"algorithm must be spherical, and names a section with column and vocabulary, for topics, got {got}; use "
-            "the job fit for clusters without names."
+            f"topics needs algorithm spherical and a names section with column and vocabulary, got {got}; use "
+            "`dapple fit` for clusters without names."
         )
     return result

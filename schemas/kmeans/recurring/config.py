@@ -37,7 +37,7 @@ class RecurringConfig(Section):
     def _memory_has_a_warm_start(self) -> Self:
         if self.memory is not None and not self.warm_start:
             raise ConfigError(
-                f"recurring.memory must be left out with recurring.warm_start: false, got {self.memory}; centers that "
-                "are found from scratch remember nothing, and the next warm run remembers this one."
+                f"recurring.memory isn't supported with recurring.warm_start: false, got {self.memory}; leave it "
+                "out: a start from scratch remembers nothing, and the next warm run remembers this one."
             )
         return self

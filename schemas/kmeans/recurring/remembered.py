@@ -94,9 +94,9 @@ class Memory:
         counts, sums_stddevs, counts_stddevs = (scalar.reshape(size, len(numbers))[::-1] for scalar in scalars)
         stddevs = np.stack([sums_stddevs, counts_stddevs])
         if not (np.isfinite(counts).all() and np.isfinite(stddevs).all() and (stddevs > 0.0).all()):
-            raise MalformedError("noise of no size")
+            raise MalformedError("numbers that aren't finite, or a noise stddev of 0")
         if (stddevs != stddevs[:, :, :1]).any():
-            raise MalformedError("other noise for other clusters of one run")
+            raise MalformedError("different noise for clusters of one run")
         return cls(
             origins=origins,
             sums=sums,
@@ -110,7 +110,7 @@ def _vectors(column: pa.ChunkedArray, n_features: int) -> NDArray[np.float64]:
     """Converts a column of lists to vectors, shape (n, n_features), all finite."""
     result = np.array(column.to_pylist(), dtype=np.float64)
     if result.ndim != 2 or result.shape[1] != n_features or not np.isfinite(result).all():
-        raise MalformedError("vectors of another width, or no numbers")
+        raise MalformedError("vectors of another width, or values that aren't finite")
     return result
 
 

@@ -287,16 +287,16 @@ def test_a_plan_is_made_before_there_are_rows():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"columns": NAMES}, "clipping_norm or domain must be given"),
+        ({"columns": NAMES}, "clipping_norm or domain is required"),
         ({"domain": (-1, 1)}, "columns must be the names of the features, got None"),
         ({"domain": (-1, 1), "columns": 2}, "columns must be the names"),
         ({"domain": (-1, 1), "columns": "age"}, "columns must be the names"),
         ({"domain": {"age": (0, 1)}, "columns": NAMES}, "domain"),
-        ({"domain": (-1, 1), "columns": NAMES, "unit": "client"}, "client_rows must be given"),
+        ({"domain": (-1, 1), "columns": NAMES, "unit": "client"}, "client_rows is required"),
         ({"domain": (-1, 1), "columns": NAMES, "unit": "person"}, "unit must be"),
-        ({"domain": (-1, 1), "columns": NAMES, "ledger": "budget.sqlite"}, "ledger must be left out"),
-        ({"domain": (-1, 1), "columns": NAMES, "verbose": 1}, "verbose must be left out"),
-        ({"domain": (-1, 1), "columns": NAMES, "algorithm": "windows"}, "algorithm cannot be windows"),
+        ({"domain": (-1, 1), "columns": NAMES, "ledger": "budget.sqlite"}, "ledger isn't supported"),
+        ({"domain": (-1, 1), "columns": NAMES, "verbose": 1}, "verbose isn't supported"),
+        ({"domain": (-1, 1), "columns": NAMES, "algorithm": "windows"}, "algorithm no longer accepts windows"),
     ],
 )
 def test_wrong_parameters_are_refused_before_anything_is_built(given, words):
@@ -321,8 +321,8 @@ def test_a_high_epsilon_warns():
         (batch([[0.1, np.nan]]), "must hold finite numbers only, got a null, NaN or infinity"),
         (pa.record_batch([pa.array([0.1]), pa.array([None], pa.float64())], names=list(NAMES)), "got a null, NaN or"),
         (pa.record_batch([pa.array(["0.1"]), pa.array([0.5])], names=list(NAMES)), "'age'"),
-        ({"age": 0.1, "hours": 0.5}, "elements must be a pyarrow.RecordBatch each, got a dict"),
-        ((1, batch(POINTS)), "elements must be a pyarrow.RecordBatch each, got a tuple"),
+        ({"age": 0.1, "hours": 0.5}, "each element must be a pyarrow.RecordBatch, got a dict"),
+        ((1, batch(POINTS)), "each element must be a pyarrow.RecordBatch, got a tuple"),
     ],
 )
 def test_rows_that_break_the_contract_fail_the_pipeline(element, words, tmp_path):
@@ -335,7 +335,7 @@ def test_rows_that_break_the_contract_fail_the_pipeline(element, words, tmp_path
 @pytest.mark.parametrize(
     ("element", "words"),
     [
-        (batch(POINTS), "elements must be pairs of a client id and a pyarrow.RecordBatch, got a RecordBatch"),
+        (batch(POINTS), "each element must be a pair of a client id and a pyarrow.RecordBatch, got a RecordBatch"),
         ((1.0, batch(POINTS)), "client ids must be integers, strings or bytes, got float"),
         ((None, batch(POINTS)), "client ids must be integers, strings or bytes, got NoneType"),
         ((True, batch(POINTS)), "client ids must be integers, strings or bytes, got bool"),
@@ -391,7 +391,7 @@ def test_too_little_memory_is_said_without_the_number_of_rows(monkeypatch):
 )
 def test_graphs_that_are_saved_or_go_on_with_an_earlier_run_are_refused(option):
     pipeline = beam.Pipeline(options=beam.options.pipeline_options.PipelineOptions([option]))
-    with pytest.raises(ConfigError, match="must be left out, since a saved graph would repeat its noise"):
+    with pytest.raises(ConfigError, match="isn't supported, since a saved graph would repeat its noise"):
         pipeline | beam.Create(elements(POINTS)) | KMeans(3, **BOUNDED)
 
 

@@ -192,7 +192,7 @@ def test_rows_of_windows_in_rows_without_are_refused(unit):
     read = ReadFn(KMeans(3, **unit, **BOUNDED)._planned.contract)
     element = ("one", batch(POINTS[:2])) if unit else batch(POINTS[:2])
     assert len(list(read.process(element, GlobalWindow()))) == 1
-    with pytest.raises(InputError, match="elements must be in windows of the function that rows have"):
+    with pytest.raises(InputError, match="all elements must be in windows of one function"):
         list(read.process(element, IntervalWindow(0, 60)))
 
 
@@ -267,7 +267,9 @@ def test_the_statement_says_of_which_window_it_is_and_what_holds_for_all(key, tm
     stated = found[60].privacy_
     assert stated.window == "1970-01-01T00:01:00Z to 1970-01-01T00:02:00Z"
     assert f", the window {stated.window}, and all windows of the stream together\n" in str(stated)
-    assert "one unit in one window; all others keep their windows, and what of them is late\n" in str(stated)
+    assert "one unit in one window; all other units keep their windows, and the same of their rows are late\n" in str(
+        stated
+    )
     assert f"This holds for the window {stated.window}, and all windows" in found[60].report()._repr_html_()
     assert stated.epsilon <= BOUNDED["epsilon"]
     found[60].save(str(tmp_path / "model"))
@@ -302,15 +304,17 @@ def placed(**how):
 
 
 REFUSED = {
-    "sliding windows, in several of which a row": lambda made: made | beam.WindowInto(SlidingWindows(60, 10)),
-    "sessions, whose borders are private": lambda made: made | beam.WindowInto(Sessions(60)),
+    "sliding windows, which release a row": lambda made: made | beam.WindowInto(SlidingWindows(60, 10)),
+    "sessions, whose limits depend on private rows": lambda made: made | beam.WindowInto(Sessions(60)),
     "OwnWindows": lambda made: made | beam.WindowInto(OwnWindows(60)),
     "a trigger that may fire early, late or again": placed(
         trigger=AfterWatermark(early=AfterCount(1)), accumulation_mode=AccumulationMode.DISCARDING
     ),
     "accumulating panes": placed(accumulation_mode=AccumulationMode.ACCUMULATING),
     "allowed_lateness, after which a window is released again": placed(allowed_lateness=5),
-    "times of rows as those of sums": placed(timestamp_combiner=TimestampCombiner.OUTPUT_AT_EARLIEST),
+    "a timestamp_combiner other than the end of the window": placed(
+        timestamp_combiner=TimestampCombiner.OUTPUT_AT_EARLIEST
+    ),
 }
 
 
@@ -337,7 +341,7 @@ def test_a_stream_needs_windows_and_clients_have_none():
     made = beam.Pipeline(options=beam_options(())) | streamed()
     with pytest.raises(ConfigError, match="got a stream in the global window, which has no end"):
         made | KMeans(3, **BOUNDED)
-    with pytest.raises(ConfigError, match="got windows at unit client, in several of which a client is"):
+    with pytest.raises(ConfigError, match="got windows with unit client, since a client can be in several"):
         placed()(made) | "ByClient" >> KMeans(3, windows=THREE, **BOUNDED, unit="client", client_rows=5)
 
 
@@ -387,5 +391,5 @@ def test_windows_may_be_named_as_beam_names_times(windows, offset):
 
 def test_rows_in_the_global_window_have_no_list_of_windows():
     made = beam.Pipeline(options=beam_options(())) | beam.Create([batch(POINTS)])
-    with pytest.raises(ConfigError, match="windows must be left out for rows in the global window"):
+    with pytest.raises(ConfigError, match="windows isn't supported for rows in the global window"):
         made | KMeans(3, windows=THREE, **BOUNDED)

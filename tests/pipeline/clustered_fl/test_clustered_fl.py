@@ -236,14 +236,14 @@ def with_label(table: pa.Table, label: int | None) -> pa.Table:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda table: table.drop_columns("y"), "column 'y' of"),
+        (lambda table: table.drop_columns("y"), "column 'y' not found in"),
         (with_nan, "column 'x' of"),
         (lambda table: with_label(table, None), "column 'y' of"),
         (lambda table: with_label(table, 3), "must hold integers from 0 to 2 only"),
         (lambda table: with_label(table, -1), "must hold integers from 0 to 2 only"),
         (lambda table: table.slice(0, 90), "client silo-3 must have at least training.batch_size = 20 rows, got 10"),
-        (lambda table: table.set_column(1, "y", table["y"].cast(pa.float64())), "must hold integers, the classes"),
-        (lambda table: table.drop_columns("client_id"), "column 'client_id' of"),
+        (lambda table: table.set_column(1, "y", table["y"].cast(pa.float64())), "must hold integer classes"),
+        (lambda table: table.drop_columns("client_id"), "column 'client_id' not found in"),
     ],
     ids=["no labels", "NaN", "null label", "large label", "negative label", "small client", "float label", "no ids"],
 )
@@ -283,19 +283,19 @@ def test_every_client_declares_its_rows_or_none(data, tmp_path):
     ("settings", "sentence"),
     [
         ({"n_clusters": 9}, "n_clusters must be at most the number of clients, 6, got 9"),
-        ({"training__first_copies": 5}, "training.first_copies is not a setting any more; leave it out"),
-        ({"n_clusters": None}, "n_clusters must be given for algorithm r_dpcfl"),
+        ({"training__first_copies": 5}, "training.first_copies was removed; leave it out"),
+        ({"n_clusters": None}, "n_clusters is required for algorithm r_dpcfl"),
         ({"n_clusters": {"max": 3, "choose": "elbow"}}, "n_clusters must be an integer, or a section of max"),
         (
             {"experimental": True, "algorithm": "ifca", "n_clusters": {"max": 3, "choose": "mss"}},
             "n_clusters must be an integer for algorithm",
         ),
-        ({"algorithm": "oracle", "data__group": None}, "data.group must be given for algorithm oracle"),
-        ({"data__label": "x"}, "data.label must be a column of its own"),
+        ({"algorithm": "oracle", "data__group": None}, "data.group is required for algorithm oracle"),
+        ({"data__label": "x"}, "data.label must differ from data.features and data.client_id"),
         ({"privacy__delta": 0.5}, "delta must be positive and below 1 / 80"),
         ({"privacy__adjacency": "both"}, "privacy.adjacency must be"),
         ({"training__momentum": 0.9}, "training.momentum is not a setting"),
-        ({"training__model": "cnn"}, "training.model cannot be cnn any more; use mlp"),
+        ({"training__model": "cnn"}, "training.model no longer accepts cnn; use mlp"),
         ({"key_uri": "no/such/key"}, "key_uri must be a readable file"),
     ],
 )

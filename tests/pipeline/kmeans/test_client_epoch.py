@@ -228,9 +228,9 @@ def test_an_empty_window_is_released_and_counts_nobody(copied):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"max_windows": None}, "max_windows must be given at privacy.unit client"),
-        ({"min_separation": None}, "min_separation must be given at privacy.unit client"),
-        ({"once": "written once"}, "once must be left out at privacy.unit client"),
+        ({"max_windows": None}, "max_windows is required for privacy.unit client"),
+        ({"min_separation": None}, "min_separation is required for privacy.unit client"),
+        ({"once": "written once"}, "once isn't supported for privacy.unit client"),
         ({"max_windows": 0}, "stream.max_windows must"),
     ],
 )

@@ -66,7 +66,7 @@ def test_topics_without_a_vocabulary_have_no_names(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "given", "said"),
     [
-        ({}, {"groups": GROUPS}, "terms must be given for this vocabulary"),
+        ({}, {"groups": GROUPS}, "terms is required with a vocabulary"),
         ({}, {"groups": GROUPS, "terms": TERMS[:-1]}, "terms must have one list for each row"),
         ({}, {"groups": GROUPS, "terms": [[1]] * N_ROWS}, "terms must hold a list of strings"),
         ({}, {"groups": GROUPS, "terms": ["dog"] * N_ROWS}, "terms must hold a list of strings"),
@@ -76,7 +76,7 @@ def test_topics_without_a_vocabulary_have_no_names(tmp_path):
             "^vocabulary must be a list without duplicates",
         ),
         ({"vocabulary": ()}, {"terms": TERMS, "groups": GROUPS}, "^vocabulary must be a non-empty list"),
-        ({}, {"terms": TERMS}, "groups must be given for unit 'client'"),
+        ({}, {"terms": TERMS}, "groups is required for unit 'client'"),
         ({"unit": "record"}, {"terms": TERMS}, "unit must be client for algorithm spherical unless"),
         (
             {"settings": {"lloyd": {}}},

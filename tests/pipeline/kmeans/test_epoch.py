@@ -216,21 +216,21 @@ def test_a_window_follows_the_one_before(place):
         ({"epoch": {"window": "2025-12-31"}}, r"window must be one of the 6 dates"),
         ({"epoch": {"window": "january"}}, r"window must be a date"),
         ({"epoch": {"days": 4, "window": "2026-01-03"}}, r"window must be one of the 6 dates"),
-        ({"job": {"ledger": None}}, r"ledger must be given"),
+        ({"job": {"ledger": None}}, r"ledger is required"),
         ({"recurring": {"memory": None}}, r"recurring\.memory must be an integer, got nothing"),
-        ({"data": {"partitions": {"dt": "2026-01-01"}}}, r"data\.partitions must leave dt"),
+        ({"data": {"partitions": {"dt": "2026-01-01"}}}, r"data\.partitions must not hold dt"),
         (
             {"privacy": {"unit": "client"}, "data": {"client_id": "who"}},
-            r"once must be left out at",
+            r"once isn't supported for",
         ),
-        ({"epoch": {"max_windows": 2}}, r"max_windows must be left out at privacy\.unit record"),
-        ({"epoch": {"min_separation": 2}}, r"min_separation must be left out at privacy\.unit record"),
-        ({"epoch": {"once": None}}, r"once must be given at privacy\.unit record"),
+        ({"epoch": {"max_windows": 2}}, r"max_windows isn't supported for privacy\.unit record"),
+        ({"epoch": {"min_separation": 2}}, r"min_separation isn't supported for privacy\.unit record"),
+        ({"epoch": {"once": None}}, r"once is required for privacy\.unit record"),
         (
             {"job": {"trust": "masked", "masked": {"secret_uri": "secret"}, "key_uri": "key"}},
             r"^trust must be central for algorithm windows, got 'masked'; a release",
         ),
-        ({"data": {"client_id": "who", "max_rows_per_client": 1}}, r"max_rows_per_client must be left out"),
+        ({"data": {"client_id": "who", "max_rows_per_client": 1}}, r"max_rows_per_client isn't supported"),
     ],
 )
 def test_refused_settings(place, changes, message):

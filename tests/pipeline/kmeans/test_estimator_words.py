@@ -76,7 +76,7 @@ def test_what_is_no_path_is_refused_before_anything_is_read_or_written(place):
 @pytest.mark.parametrize("domain", [{"age": (0, 1)}, [(0, 1)], {"age": (0, 1), "hours": (0, 1), "z": (0, 1)}])
 def test_bounds_of_other_columns_are_reported_as_bounds_of_x(domain):
     table = pa.table(dict(zip(("age", "hours"), ROWS.T, strict=True)))
-    with pytest.raises(ConfigError, match="every column of X and of no other") as error:
+    with pytest.raises(ConfigError, match="each column of X and no other") as error:
         model(domain=domain).fit(table)
     assert "data.features" not in str(error.value)
 
@@ -108,7 +108,7 @@ def test_warnings_name_parameters_and_no_page():
 
 
 def test_a_stream_is_no_fit():
-    with pytest.raises(ConfigError, match=r"^algorithm cannot be windows any more; use `dapple stream`"):
+    with pytest.raises(ConfigError, match=r"^algorithm no longer accepts windows; use `dapple stream`"):
         model(algorithm="windows").fit(ROWS)
 
 

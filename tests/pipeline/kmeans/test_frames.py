@@ -86,8 +86,8 @@ def test_the_order_of_the_columns_is_that_of_the_table(read):
 def test_columns_that_are_no_numbers_are_named_in_a_sentence(read, names):
     columns = f"column{'s' * (len(names) > 1)} {', '.join(map(repr, names))}"
     wanted = (
-        f"X must hold numbers only, got others in {columns}; drop codes and ids (those of people are the groups of "
-        "a fit), turn text that holds numbers into numbers, and count a date in days from a public one."
+        f"X must hold numbers only, got others in {columns}; drop codes and ids (pass ids of people as groups), "
+        "convert text that holds numbers, and count dates in days from a public one."
     )
     for job in (DPKMeans(3, epsilon=1.0, delta=1e-6, domain=DOMAIN), PrivateScaler((-5, 13))):
         with pytest.raises(InputError) as caught:

@@ -131,7 +131,7 @@ def test_a_guarantee_prints_six_lines(fitted):
     assert [line.split()[0] for line in lines] == ["epsilon", "unit", "neighbors", "noise", "ledger", "checked"]
     assert lines[0] == f"epsilon    {fitted.privacy_.epsilon:.6g}, delta 1e-06"
     assert lines[3].startswith(f"noise      discrete Gaussian in {len(fitted.releases_)} releases; the process that")
-    assert lines[4] == "ledger     none: nothing adds this fit to others"
+    assert lines[4] == "ledger     none: this fit isn't added up with others"
     assert lines[5] == f"checked    {fitted.privacy_.ran}"
     assert isinstance(fitted.privacy_, PrivacyStatement)
     alone = PrivacyStatement(

@@ -213,7 +213,7 @@ def test_columns_of_numbers_and_one_term_per_row_in_a_spreadsheet(place, tmp_pat
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"column": "tag"}, "column 'tag' of .* must exist, got no such column; did you mean 'tags'"),
+        ({"column": "tag"}, "column 'tag' not found in .*; did you mean 'tags'"),
         ({"vocabulary": "nowhere.txt"}, "names.vocabulary must be a text file in UTF-8"),
     ],
 )

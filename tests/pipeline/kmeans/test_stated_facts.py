@@ -27,7 +27,7 @@ FACTS = {
     r"[Ll]eft out of its sender's statistic": lambda job: job["noise_by"] == "clients",
     r"[Aa]dding or removing|add or remove|added or removed": lambda job: job["noise_by"] != "clients",
     r"not with the aggregator, who knows the noise": lambda job: job["noise_by"] == "aggregator",
-    r"each two clients share a mask": lambda job: job["scheme"] == "pairwise",
+    r"each pair of clients shares a mask": lambda job: job["scheme"] == "pairwise",
     r"clients hold the masks": lambda job: job["scheme"] == "shared_secret",
     r"They do not hold against": lambda job: job["trust"] == "masked",
     r"One job has all roles": lambda job: job["trust"] == "masked",

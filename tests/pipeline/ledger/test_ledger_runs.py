@@ -60,7 +60,7 @@ def test_without_a_limit_or_a_name_nothing_runs(place):
     named = place.fit(data=place.job["data"] | {"name": "other"})
     assert (named.code, "data.name must be a data set with a limit, got other" in named.err) == (3, True)
     nameless = place.fit(data={name: value for name, value in place.job["data"].items() if name != "name"})
-    assert (nameless.code, "data.name must be given with a ledger" in nameless.err) == (2, True)
+    assert (nameless.code, "data.name is required with a ledger" in nameless.err) == (2, True)
     missing = place.fit(ledger=str(place.folder / "none.sqlite"))
     assert (missing.code, "ledger must be an existing file" in missing.err) == (3, True)
 

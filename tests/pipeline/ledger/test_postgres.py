@@ -536,7 +536,10 @@ def test_an_epoch_at_client_level_keeps_its_client_lists_where_the_job_says(serv
     for date in epochs.DATES[:3]:
         place.write(date, range(40))
     refused = place.release(epochs.DATES[0])
-    assert (refused.code, "state must be given with a ledger on a server" in refused.err) == (2, True)
+    assert (refused.code, "state is required for privacy.unit client with a ledger on a server" in refused.err) == (
+        2,
+        True,
+    )
     place.job["state"] = str(tmp_path / "private")
     done = place.release(epochs.DATES[1])
     assert done.code == 0, done.err

@@ -380,4 +380,4 @@ def test_an_aggregator_with_a_ledger_says_what_it_charges(tmp_path, missing):
     about = {"ledger": str(tmp_path / "ledger.sqlite"), "name": "homes", "unit": "record"}
     parties.aggregator(**{name: value for name, value in about.items() if name != missing})
     outcome = parties.aggregate()
-    assert (outcome.code, f"{missing} must be given with a ledger" in outcome.err) == (2, True)
+    assert (outcome.code, f"{missing} is required with a ledger" in outcome.err) == (2, True)

@@ -339,7 +339,7 @@ def test_invalid_rows_stop_the_job_without_a_value(desk):
     [
         (
             {"numeric": {"aeg": {"lower": 0, "upper": 1}}},
-            r"column 'aeg' of .* must exist, .*did you mean 'age'",
+            r"column 'aeg' not found in .*; did you mean 'age'",
         ),
         (
             {"numeric": {"job": {"lower": 0, "upper": 1}}, "categorical": {}},

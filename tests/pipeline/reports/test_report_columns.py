@@ -94,7 +94,7 @@ def test_reports_are_those_of_the_records_one_by_one(tmp_path, job):
     ("change", "message"),
     [
         ({"encode": {"agee": ENCODINGS["age"]}}, "encode.agee must name a column of data.features"),
-        ({"server_data": "none"}, "encode.hours must be given by public values where there is no server_data"),
+        ({"server_data": "none"}, "encode.hours must have public values if there is no server_data"),
         ({"encode": {"age": {"kind": "scale"}}}, "encode.age.kind must be 'standardize'"),
     ],
 )

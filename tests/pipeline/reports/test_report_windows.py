@@ -246,8 +246,8 @@ def test_all_windows_of_an_output_have_the_parameters_of_the_first(arriving, fin
     (arriving / "models" / DATES[0] / "run.json").write_text("{}")
     outcome = decode(arriving, "models")
     assert outcome.code == 2
-    assert "format must be 1, got none, where " in outcome.lines[-1]
-    assert f"must be the manifest of the window of {DATES[0]}; read it with the version of dapple" in outcome.lines[-1]
+    fault = "got no format number instead of format 1; read it with the version of dapple"
+    assert f"must be the manifest of the window of {DATES[0]}, {fault}" in outcome.lines[-1]
 
 
 def test_a_window_that_was_copied_does_not_stand_for_another(arriving, finished):

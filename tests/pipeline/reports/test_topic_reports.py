@@ -175,7 +175,7 @@ def test_shuffled_reports_do_not_come_from_a_topic(place, topic):
     (place / "parameters.json").write_text(parameters(**SHUFFLED).to_json())
     outcome = decode(place, topic)
     assert outcome.code == 2
-    assert "reports.mode must be 'local' where reports come from a topic" in outcome.lines[-1]
+    assert "reports.mode must be 'local' for reports from a topic" in outcome.lines[-1]
     assert not (place / "copies").exists()
 
 

@@ -110,7 +110,7 @@ def test_what_would_be_refused_is_refused(desk, left):
     found = left("fit", FITS["record"](desk), DRY, "--runner=InProcess")
     assert (found.code, "--dry_run has no meaning for --runner=InProcess" in found.lines[-1]) == (2, True)
     found = left("fit", FITS["record"](desk) | {"experimental": False}, DRY, "--runner=DataflowRunner")
-    assert (found.code, "experimental must be true" in found.lines[-1]) == (2, True)
+    assert (found.code, "write experimental: true into the job" in found.lines[-1]) == (2, True)
 
 
 class TriedFirst(Desk):

@@ -111,8 +111,8 @@ def desk(tmp_path):
 
 def test_missing_column(desk):
     lake.write_files(desk.data, [lake.table_of(private_points()).rename_columns(["xx"])])
-    place = f"column 'x' of {desk.data}/part-00.parquet"
-    assert desk.refused(desk.job()) == f"{place} must exist, got no such column; did you mean 'xx'?"
+    refusal = f"column 'x' not found in {desk.data}/part-00.parquet; did you mean 'xx'?"
+    assert desk.refused(desk.job()) == refusal
 
 
 def test_string_column(desk):
@@ -236,8 +236,8 @@ def test_records_may_share_a_client_across_row_groups(desk):
 
 def test_missing_client_column(desk):
     lake.write_files(desk.data, list_tables())
-    place = f"column 'client_id' of {desk.data}/part-00.parquet"
-    assert desk.refused(desk.job("client")).startswith(f"{place} must exist, got no such column;")
+    start = f"column 'client_id' not found in {desk.data}/part-00.parquet;"
+    assert desk.refused(desk.job("client")).startswith(start)
 
 
 SETTINGS = [
@@ -250,7 +250,7 @@ SETTINGS = [
     ({"privacy__delta": 0.0}, "privacy.delta must be greater than 0, got 0.0;"),
     ({"privacy__epsilonn": 1.0}, "privacy.epsilonn is not a setting; did you mean privacy.epsilon?"),
     ({"n_cluster": 3}, "n_cluster is not a setting; did you mean n_clusters?"),
-    ({"data__client_id": None, "privacy__unit": "client"}, "data.client_id must be given for privacy.unit client,"),
+    ({"data__client_id": None, "privacy__unit": "client"}, "data.client_id is required for privacy.unit client;"),
     ({"privacy__unit": "row"}, "privacy.unit must be 'record' or 'client', got 'row';"),
 ]
 

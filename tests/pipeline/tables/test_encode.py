@@ -116,7 +116,7 @@ def test_split_clients_are_grouped_after_their_rows_are_encoded(census, tmp_path
 
 
 def test_prepare_leaves_encoding_to_fit(census):
-    with pytest.raises(ConfigError, match="encode must be left out for prepare"):
+    with pytest.raises(ConfigError, match="encode isn't supported for prepare"):
         load_prepare_config(job_text.rendered(job(census / "raw", "client")))
 
 
@@ -181,7 +181,7 @@ def test_server_files_of_several_types_are_one_table(census, tmp_path):
             [{"age": [1, 2]}],
             "one_hot",
             SchemaMismatchError,
-            "column 'sex' of {}/0.parquet must exist, got no such column",
+            "column 'sex' not found in {}/0.parquet",
         ),
         (
             [{"sex": ["a", "b"]}, {"sex": [1]}],

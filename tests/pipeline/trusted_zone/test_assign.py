@@ -142,7 +142,7 @@ def test_ids_may_be_dictionaries_or_partition_folders(desk, tmp_path):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"assign": {"id_columns": ["nowhere"]}}, "column 'nowhere' of .* must exist, got no such column; the columns"),
+        ({"assign": {"id_columns": ["nowhere"]}}, "column 'nowhere' not found in .*; its columns are"),
         ({"assign": {"id_columns": ["cluster"]}}, "assign.id_columns must be distinct, .* got 'cluster' twice"),
         ({"assign": {"id_column": ["a"]}}, "assign.id_column is not a setting; did you mean assign.id_columns?"),
         (
@@ -225,7 +225,7 @@ def test_small_clusters_join_their_nearest_relatives(desk, tmp_path):
     ("options", "words"),
     [
         ({"least_size": 10.0}, "must be left out where no sizes were released, got 10 for"),
-        ({"least_size": 10.0, "level": 2}, "assign.least_size must be left out beside assign.level, got 10"),
+        ({"least_size": 10.0, "level": 2}, "assign.least_size and assign.level must not be given together"),
         ({"least_size": 0.0}, "> 0"),
     ],
 )
@@ -240,7 +240,7 @@ def test_a_least_size_is_refused_where_it_says_nothing(desk, tmp_path, options, 
         (("--least_size", "nan"), "must be a finite number, got nan"),
         (("--least_size", "1e400"), "must be a finite number, got inf"),
         (("--least_size", "-1"), "is not in the range x>0.0"),
-        (("--least_size", "10", "--level", "2"), "must be left out beside assign.level"),
+        (("--least_size", "10", "--level", "2"), "assign.level must not be given together"),
     ],
 )
 def test_no_spelling_of_a_least_size_passes_that_a_job_would_refuse(desk, tmp_path, words, said):
@@ -253,4 +253,4 @@ def test_no_spelling_of_a_least_size_passes_that_a_job_would_refuse(desk, tmp_pa
 def test_a_flag_beside_the_other_setting_is_refused(desk, tmp_path):
     refused = run_model_job("assign", desk.settings(level=2), tmp_path, "--least_size", "10")
     assert refused.code == 2
-    assert "must be left out beside" in refused.lines[-1]
+    assert "must not be given together" in refused.lines[-1]

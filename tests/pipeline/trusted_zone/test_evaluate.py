@@ -250,7 +250,7 @@ def private_tables(value=None, **columns):
     ("tables", "options", "start"),
     [
         (private_tables(np.nan), {}, "column 'x' of {lake}/part-00.parquet, row group 0 must hold finite numbers only"),
-        (private_tables(), {"label": "y"}, "column 'y' of {lake}/part-00.parquet, row group 0 must exist, got no such"),
+        (private_tables(), {"label": "y"}, "column 'y' not found in {lake}/part-00.parquet, row group 0;"),
         (
             private_tables(y=[TELLTALE] * 40),
             {"label": "y"},

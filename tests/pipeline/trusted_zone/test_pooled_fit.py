@@ -162,7 +162,7 @@ def test_a_model_of_rows_brought_together_says_how_they_were_encoded(tmp_path):
 def test_a_privacy_section_is_refused(desk, tmp_path):
     outcome = lake.run_job(desk.settings("k_fed", privacy={"unit": "client", "epsilon": 1.0}), tmp_path)
     assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.lines[0].startswith("dapple: privacy must be left out for algorithm k_fed, got a section")
+    assert outcome.lines[0].startswith("dapple: privacy isn't supported for algorithm k_fed")
     assert not (tmp_path / "out").exists()
 
 

@@ -88,7 +88,9 @@ def test_each_run_comes_once(store, tmp_path):
 def test_another_run_of_the_same_name_is_refused_and_changes_nothing(store, tmp_path):
     store.write(finished(tmp_path / "one", "night-1"))
     before = store.read()
-    with pytest.raises(ConfigError, match="run_id must name one run in a table, got 'night-1' of another run there"):
+    with pytest.raises(
+        ConfigError, match="run_id must be unique in a table, got 'night-1', which another run there has"
+    ):
         store.write(finished(tmp_path / "two", "night-1", CENTERS + 1.0))
     assert repr(store.read().to_pylist()) == repr(before.to_pylist())
 
@@ -104,7 +106,7 @@ def test_assignments_come_with_their_ids(store, assigned):
 def test_assignments_and_centers_do_not_mix(store, assigned, tmp_path):
     store.write(finished(tmp_path / "fit", "night-1"))
     before = store.read()
-    with pytest.raises(RunnerError, match="must take the rows of run assign-1, got "):
+    with pytest.raises(RunnerError, match="the rows of run assign-1 weren't written to the table "):
         store.write(assigned)
     assert repr(store.read().to_pylist()) == repr(before.to_pylist())
 
@@ -128,7 +130,7 @@ def test_a_file_that_is_not_the_jobs_is_refused(tmp_path):
     ("manifest", "got"),
     [
         (None, "run.json"),
-        ({"run_id": "a", "files": {}}, "format must be 1, got none"),
+        ({"run_id": "a", "files": {}}, "got no format number instead of format 1"),
         ({"format": 1, "run_id": "a", "files": {}}, "neither centers.parquet nor"),
         ({"format": 1, "files": {}}, "run_id"),
         ({"format": 1, "run_id": "a' OR 'a' = 'a", "files": {}}, "run_id"),

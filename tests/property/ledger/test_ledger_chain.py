@@ -103,7 +103,7 @@ def test_an_added_entry_and_another_head_are_seen(whole):
 
 def test_nothing_is_charged_to_a_changed_ledger(whole):
     ledger, _ = tampered(whole, ("UPDATE entries SET content = '{}' WHERE sequence = 2", ()))
-    with pytest.raises(LedgerRefusedError, match="entry 2 of the ledger must be as it was written"):
+    with pytest.raises(LedgerRefusedError, match="entry 2 of the ledger was changed after it was written"):
         ledger.reserve("c", charge(0.1), {})
 
 

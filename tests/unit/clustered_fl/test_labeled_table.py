@@ -67,7 +67,7 @@ def test_errors_hold_no_value():
 @pytest.mark.parametrize(
     ("name", "values", "rule"),
     [
-        ("y", pa.array([0.0]), "column 'y' of here must hold integers, the classes"),
+        ("y", pa.array([0.0]), "column 'y' of here must hold integer classes"),
         ("kind", pa.array([0.0]), "column 'kind' of here must hold integers or strings"),
         ("a", pa.array(["x"]), "column 'a' of here must be numeric"),
     ],

@@ -99,7 +99,7 @@ REFUSED = {
     "floats": ([1.0, 2.0], "got float"),
     "floats of NumPy": (np.arange(2.0), "got double"),
     "truth values of NumPy": (np.array([True, False]), "got bool"),
-    "integers beyond 64 bits": ([2**64, 1], "at most 64 bits.*by str"),
+    "integers beyond 64 bits": ([2**64, 1], "at most 64 bits.*with str"),
     "negative and large integers": ([2**63, -1], "at most 64 bits"),
     "integers of UUIDs": ([uuid.UUID(int=2**100).int, 1], "at most 64 bits"),
     "UUIDs": ([uuid.UUID(int=1), uuid.UUID(int=2)], "got UUID"),
@@ -116,8 +116,8 @@ REFUSED = {
     "dates": (np.array(["2026-01-01", "2026-01-02"], "M8[D]"), "got date32"),
     "half of a letter": (["\ud800", "a"], "one type"),
     "too few": (["a"], "got 1 ids for 2 rows"),
-    "masked ids": (np.ma.array([1, 2], mask=[True, False]), "must hold no masked values"),
-    "masked ids in a list": ([np.ma.masked, 1], "must hold no masked values"),
+    "masked ids": (np.ma.array([1, 2], mask=[True, False]), "must not hold masked values"),
+    "masked ids in a list": ([np.ma.masked, 1], "must not hold masked values"),
 }
 
 

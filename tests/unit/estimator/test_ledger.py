@@ -128,7 +128,7 @@ def test_what_is_shown(tmp_path, rows):
         ({"epsilon": True}, "epsilon must be a number, got True"),
         ({"delta": 1}, "delta must be strictly between 0 and 1"),
         ({"unit": "patient"}, "unit must be 'record' or 'client', got 'patient'"),
-        ({"name": ""}, "name must be that of a data set"),
+        ({"name": ""}, "name must be the name of a data set"),
     ],
 )
 def test_wrong_limits_are_refused_and_make_no_file(tmp_path, given, message):

@@ -117,7 +117,7 @@ REFUSED = {
     "digits": (np.array([["1", "2"]]), "got others in column 0, counted from 0; convert"),
     "digits as bytes": (np.array([[b"1", b"2"]]), "got others in column 0, counted from 0; convert"),
     "digits beside numbers": ([[1.0, "2"]], "numbers only, got others in column"),
-    "digits of pandas": (frame(a=[1.0], b=["2"]), "got others in column 'b'; .*turn text that holds numbers"),
+    "digits of pandas": (frame(a=[1.0], b=["2"]), "got others in column 'b'; .*convert text that holds numbers"),
     "digits as objects": (frame(a=[1.0], b=np.array(["2"], object)), "got others in column 'b'"),
     "digits of Arrow": (pa.table({"a": [1.0], "b": ["2"]}), "got others in column 'b'"),
     "texts": (frame(a=[SECRET]), "got others in column 'a'"),
@@ -136,12 +136,12 @@ REFUSED = {
         ),
         "got categories",
     ),
-    "dates": (frame(a=[datetime.date(2026, 1, 1)]), "count a date in days"),
-    "times": (frame(a=pd.to_datetime(["2026-01-01"])), "count a date in days"),
+    "dates": (frame(a=[datetime.date(2026, 1, 1)]), "count dates in days"),
+    "times": (frame(a=pd.to_datetime(["2026-01-01"])), "count dates in days"),
     "complex numbers": (frame(a=[1j]), "numbers only"),
-    "masked numbers": (np.ma.array(ROWS, mask=ROWS < 0), "must hold no masked values"),
-    "masked rows": ([np.ma.array([1.0, 2.0], mask=[True, False])], "must hold no masked values"),
-    "masked values in lists": ([[np.ma.masked, 1.0]], "must hold no masked values"),
+    "masked numbers": (np.ma.array(ROWS, mask=ROWS < 0), "must not hold masked values"),
+    "masked rows": ([np.ma.array([1.0, 2.0], mask=[True, False])], "must not hold masked values"),
+    "masked values in lists": ([[np.ma.masked, 1.0]], "must not hold masked values"),
     "null": (pa.table({"a": pa.nulls(3)}), "must be finite, got NaN or infinity in column 'a'"),
     "NA": (frame(a=pd.array([1, None], "Int64")), "must be finite, got NaN or infinity in column 'a'"),
     "NA among objects": (frame(a=np.array([1, pd.NA], object)), "must be finite"),
@@ -184,5 +184,5 @@ def test_server_rows_are_asked_the_same(fitted, case):
 def test_a_scaler_keeps_no_mask_either():
     scaler = PrivateScaler((-9, 9)).fit(ROWS)
     for method in (scaler.fit, scaler.transform, scaler.inverse_transform):
-        with pytest.raises(InputError, match="must hold no masked values"):
+        with pytest.raises(InputError, match="must not hold masked values"):
             method(np.ma.array(ROWS, mask=ROWS < 0))

@@ -23,7 +23,7 @@ def topics(**changes):
     [
         (lambda: model(domain=None).fit(X), ConfigError, r"looking at the rows, such as domain=\(0, 100\)"),
         (lambda: model(domain=[(0, 1)]).fit(X), ConfigError, "got 1 for 2 columns; give one for each column"),
-        (lambda: model(domain={"age": (0, 1)}).fit(X), ConfigError, r"no column names, got names; give a list of"),
+        (lambda: model(domain={"age": (0, 1)}).fit(X), ConfigError, r"no column names, got names; give such a list"),
         (lambda: model(unit="patient").fit(X, groups=X[:, 0]), ConfigError, "unit must be 'record' or 'client'"),
         (lambda: model(unit="client", client_rows=2).fit(X, groups="id"), InputError, "give the column itself"),
         (lambda: model(unit="client", client_rows=2).fit(X, groups=b"id"), InputError, "give the column itself"),
@@ -36,7 +36,7 @@ def topics(**changes):
         (lambda: model().fit(X.astype(complex)), InputError, "give real and imaginary parts as columns"),
         (lambda: topics(unit="record").fit(X), ConfigError, "give reason='WHY'"),
         (lambda: topics(vocabulary=["a"]).fit(X), InputError, r"terms=\[text.split\(\) for text in texts\]"),
-        (lambda: topics().fit(X, terms=[["a"]] * 60), InputError, "terms must be left out without a vocabulary"),
+        (lambda: topics().fit(X, terms=[["a"]] * 60), InputError, "terms isn't supported without a vocabulary"),
         (lambda: topics(vocabulary=["a"]).fit(None, terms=["a b"] * 60), InputError, "split texts into words"),
     ],
 )
@@ -66,7 +66,7 @@ def test_bounds_of_two_columns_that_are_pairs_are_taken():
         ("labels_", r"call predict\(X\) where these rows may be seen"),
         ("inertia_", r"call score\(X\) where"),
         ("partial_fit", "call fit on all of them"),
-        ("cluster_centers_", "it comes with fit, which has not been called"),
+        ("cluster_centers_", "call fit first"),
         ("other", r"^'DPKMeans' object has no attribute 'other'$"),
     ],
 )

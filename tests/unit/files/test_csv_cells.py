@@ -200,13 +200,13 @@ def test_a_form_goes_through_its_text():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"delimiter": ";;"}, "csv.delimiter must be one sign between fields"),
-        ({"delimiter": "x"}, "csv.delimiter must be one sign between fields"),
-        ({"delimiter": "\n"}, "csv.delimiter must be one sign between fields"),
+        ({"delimiter": ";;"}, "csv.delimiter must be one character between fields"),
+        ({"delimiter": "x"}, "csv.delimiter must be one character between fields"),
+        ({"delimiter": "\n"}, "csv.delimiter must be one character between fields"),
         ({"encoding": "rot13"}, "csv.encoding must be the name of a text encoding"),
         ({"encoding": "unicode_escape"}, "csv.encoding must be the name of a text encoding"),
         ({"decimal": ";"}, "csv.decimal must be"),
-        ({"decimal": ",", "thousands": ","}, "thousands must be another mark than decimal"),
+        ({"decimal": ",", "thousands": ","}, "thousands and decimal must differ"),
         ({"thousands": "_"}, "csv.thousands must be"),
         ({"null_values": "NA"}, "csv.null_values must be a list of words"),
         ({"null_values": ["a\nb"]}, "csv.null_values must be a list of words"),

@@ -87,10 +87,10 @@ def test_a_folder_without_a_fit_is_refused(tmp_path, name, content, sentence):
 @pytest.mark.parametrize(
     ("key", "value", "sentence"),
     [
-        ("encoding", [{"column": "a"}], "run.json in .* must be the file that fit wrote, got another"),
-        ("encoding", {"a": 1}, "run.json in .* must be the file that fit wrote, got another"),
+        ("encoding", [{"column": "a"}], "run.json in .* must be the file that fit wrote, got another encoding"),
+        ("encoding", {"a": 1}, "run.json in .* must be the file that fit wrote, got unexpected"),
         ("features", ["a"], "run.json in .* must name the features of its centers"),
-        ("features", None, "run.json in .* must be the file that fit wrote, got another"),
+        ("features", None, "run.json in .* must be the file that fit wrote, got unexpected"),
     ],
 )
 def test_a_manifest_that_contradicts_the_centers_is_refused(tmp_path, key, value, sentence):
@@ -107,11 +107,11 @@ def test_a_manifest_of_another_format_is_refused(tmp_path, number):
     path = tmp_path / "fit" / "run.json"
     content = json.loads(path.read_text())
     path.write_text(json.dumps(content | {"format": number}))
-    rule = r"^format must be 1, got .*, where model must .*; read it with the version of dapple that wrote it, or"
+    rule = r"^model must .*, got .* instead of format 1; read it with the version of dapple that wrote it, or"
     with pytest.raises(ConfigError, match=rule):
         load_model(folder)
     path.write_text(json.dumps({name: value for name, value in content.items() if name != "format"}))
-    with pytest.raises(ConfigError, match=r"^format must be 1, got "):
+    with pytest.raises(ConfigError, match=r"^model must .*, got no format number instead of format 1; "):
         load_model(folder)
 
 

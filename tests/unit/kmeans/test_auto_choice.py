@@ -157,10 +157,10 @@ def test_rounds_are_given_where_the_job_leaves_them_out():
 @pytest.mark.parametrize(
     ("more", "rule"),
     [
-        ({}, "algorithm must learn from public settings what bounds a row for auto, got none"),
-        ({"server_data": "none"}, "algorithm must learn from public settings"),
-        ({"tree": {"depth": 5}}, "algorithm must learn from public settings"),
-        ({"clipping": {"norm": "domain"}}, "algorithm must learn from public settings"),
+        ({}, "algorithm auto needs a bound on the rows"),
+        ({"server_data": "none"}, "algorithm auto needs a bound on the rows"),
+        ({"tree": {"depth": 5}}, "algorithm auto needs a bound on the rows"),
+        ({"clipping": {"norm": "domain"}}, "algorithm auto needs a bound on the rows"),
         ({"clipping": {"norm": -3.0}}, r"clipping\.norm must be"),
         ({"clipping": {"norm": "server_radius"}}, r"clipping\.norm must be a number or private"),
         ({"clipping": {"norm": 3.0, "center": "server_mean"}}, r"clipping\.center none"),
@@ -169,7 +169,7 @@ def test_rounds_are_given_where_the_job_leaves_them_out():
         (SERVER | {"dp_lloyd": {"domain": [1, 0]}}, r"dp_lloyd\.domain must be two finite numbers"),
         ({"tree": {"radius": float("nan")}}, r"tree\.radius must be a number"),
         ({"tree": {"radius": "2"}}, r"tree\.radius must be a number"),
-        (BOX | {"quality": {}}, "quality must be left out for algorithm dp_lloyd"),
+        (BOX | {"quality": {}}, "quality isn't supported for algorithm dp_lloyd"),
         (BOX | {"algorithm": "Auto"}, "algorithm must be 'auto', 'feddp_kmeans'"),
     ],
 )

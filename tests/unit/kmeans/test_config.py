@@ -126,7 +126,7 @@ WRONG_VALUES = [
     ("privacy.epsilon", "1", "privacy.epsilon must be a number, got '1'; give the total epsilon"),
     ("privacy.epsilon", True, "privacy.epsilon must be a number, got True; give the total epsilon"),
     ("privacy.epsilon", None, "privacy.epsilon must be a number, got nothing; give the total epsilon"),
-    ("privacy.epsilon", ABSENT, "privacy.epsilon must be given, got nothing; give the total epsilon"),
+    ("privacy.epsilon", ABSENT, "privacy.epsilon is required; give the total epsilon"),
     (
         "privacy.delta",
         1,
@@ -134,21 +134,21 @@ WRONG_VALUES = [
     ),
     ("privacy.delta", 1.5, "privacy.delta must be less than 1, got 1.5; give the total delta"),
     ("privacy.delta", 0, "privacy.delta must be greater than 0, got 0; give the total delta"),
-    ("privacy.delta", ABSENT, "privacy.delta must be given, got nothing; give the total delta"),
+    ("privacy.delta", ABSENT, "privacy.delta is required; give the total delta"),
     ("privacy.unit", "user", "privacy.unit must be 'record' or 'client', got 'user'; give record or client"),
-    ("privacy.unit", ABSENT, "privacy.unit must be given, got nothing; give record or client"),
+    ("privacy.unit", ABSENT, "privacy.unit is required; give record or client"),
     ("privacy.allocation", "best", "privacy.allocation must be 'tuned' or 'paper', got 'best'; give tuned"),
-    ("privacy.shares", {"sums": 1}, "privacy.shares cannot be a section any more; use auto, which simulates shares"),
+    ("privacy.shares", {"sums": 1}, "privacy.shares no longer accepts a section; use auto, which simulates shares"),
     (
         "privacy.shares",
         [0.25] * 4,
         "privacy.shares must be 'auto' or left out, got [0.25, 0.25, 0.25, 0.25]; give",
     ),
     ("privacy.shares", "automatic", "privacy.shares must be 'auto' or left out, got 'automatic'; give auto to choose"),
-    ("privacy", ABSENT, "privacy must be given, got nothing; give the section of the guarantee with unit, epsilon"),
+    ("privacy", ABSENT, "privacy is required; give the section of the guarantee with unit, epsilon"),
     ("privacy", None, "privacy must be a section of settings, got nothing; give the section of the guarantee"),
-    ("clipping", ABSENT, "clipping must be given, got nothing; give the section of the contribution bounds with norm"),
-    ("clipping.norm", ABSENT, "clipping.norm must be given, got nothing; give the largest L2 norm"),
+    ("clipping", ABSENT, "clipping is required; give the section of the contribution bounds with norm"),
+    ("clipping.norm", ABSENT, "clipping.norm is required; give the largest L2 norm"),
     ("clipping.norm", "public", f"{NORM_RULE}, got 'public'; give the largest L2 norm"),
     ("clipping.norm", 0, f"{NORM_RULE}, got 0; give"),
     ("clipping.norm", 1e61, f"{NORM_RULE}, got 1e+61; give"),
@@ -174,8 +174,8 @@ WRONG_VALUES = [
         "kmeans",
         f"algorithm must be {', '.join(map(repr, map(str, list(Algorithm)[:-1])))} or {str([*Algorithm][-1])!r}, got '",
     ),
-    ("algorithm", ABSENT, "algorithm must be given, got nothing; give the algorithm"),
-    ("data", ABSENT, "data must be given, got nothing; give the section of the private table with path and features"),
+    ("algorithm", ABSENT, "algorithm is required; give the algorithm"),
+    ("data", ABSENT, "data is required; give the section of the private table with path and features"),
     ("data", ["lake"], r"data must be a section of settings, got ['lake']; give the section"),
     ("data.path", "", "data.path must be a non-empty string, got ''; give the path"),
     ("data.path", 3, "data.path must be a string, got 3; give the path"),
@@ -197,15 +197,15 @@ WRONG_VALUES = [
     ("data.partitions", {3: "a"}, "data.partitions.3 must be a string, got 3; give a mapping of Hive partition"),
     ("data.partitions", ["dt"], "data.partitions must be a mapping, got ['dt']; give a mapping of Hive partition"),
     ("data.table", "delta", "data.table must be a section of settings, got 'delta'; give a section with format"),
-    ("data.table", {"version": 3}, "data.table.format must be given, got nothing; give delta for a Delta table,"),
+    ("data.table", {"version": 3}, "data.table.format is required; give delta for a Delta table,"),
     ("data.table", {"format": "hudi"}, "data.table.format must be 'delta' or 'iceberg', got 'hudi'; give delta"),
     ("data.table", {"format": "delta", "version": -1}, "data.table.version must be at least 0, got -1; give the"),
     ("data.table", {"format": "delta", "version": "3"}, "data.table.version must be an integer, got '3'; give the"),
     ("data.on_invalid_rows", "skip", "data.on_invalid_rows must be 'fail' or 'drop', got 'skip'; give fail to stop"),
     ("data.name", "", "data.name must be a non-empty string, got ''; give the name"),
     ("data.public_rows", 0, "data.public_rows must be at least 1, got 0; give the number of rows"),
-    ("data.client_id", "age", "data.features must be other columns than data.client_id, got 'age' in both; remove"),
-    ("server_data", {}, "server_data.path must be given, got nothing; give the path"),
+    ("data.client_id", "age", "data.features must not include data.client_id, got 'age' in both; remove"),
+    ("server_data", {}, "server_data.path is required; give the path"),
     ("server_data", "server.parquet", "server_data must be a section of settings, got 'server.parquet'; give the"),
     ("lloyd.steps", 51, "lloyd.steps must be at most 50, got 51; give the number of Lloyd rounds"),
     ("lloyd.steps", -1, "lloyd.steps must be at least 0, got -1; give the number of Lloyd rounds"),
@@ -216,7 +216,7 @@ WRONG_VALUES = [
     ("feddp_kmeans.restarts", 19, "feddp_kmeans.restarts must be at least 20, got 19; give the number of restarts"),
     ("feddp_kmeans.restarts", 1001, "feddp_kmeans.restarts must be at most 1000, got 1001; give the number"),
     ("data.max_rows_per_client", 0, "data.max_rows_per_client must be at least 1, got 0; give the largest number"),
-    ("data.max_rows_per_client", 5, "data.client_id must be given for data.max_rows_per_client, got nothing; name"),
+    ("data.max_rows_per_client", 5, "data.client_id is required for data.max_rows_per_client; name"),
     ("key_uri", 3, "key_uri must be a string, got 3; give the place of the noise key"),
     ("seed", -1, "seed must be at least 0, got -1; give the seed of public randomness"),
     ("seed", 1.0, "seed must be an integer, got 1.0; give the seed of public randomness"),
@@ -234,9 +234,9 @@ UNKNOWN_KEYS = [
     ("privacy.epsilo\n", r"privacy.epsilo\n is not a setting; did you mean privacy.epsilon?"),
     ("data.client", "data.client is not a setting; did you mean data.client_id?"),
     ("quality.shares", "quality.shares is not a setting; did you mean quality.share?"),
-    ("feddp_kmeans.init", "feddp_kmeans.init is not a setting any more; use algorithm central_tree with lloyd.steps."),
-    ("lloyd.rate", "lloyd.rate is not a setting; the settings here are steps, share."),
-    ("model", "model is not a setting; the settings here are experimental, algorithm, data, server_data, n_clusters,"),
+    ("feddp_kmeans.init", "feddp_kmeans.init was removed; use algorithm central_tree with lloyd.steps."),
+    ("lloyd.rate", "lloyd.rate is not a setting; the settings are steps, share."),
+    ("model", "model is not a setting; the settings are experimental, algorithm, data, server_data, n_clusters,"),
     ("server_data.features", "server_data.features is not a setting; did you mean data.features?"),
 ]
 
@@ -252,34 +252,34 @@ def test_a_mistyped_key_is_reported_as_such_and_not_as_missing():
 
 
 def test_a_key_that_is_no_string_is_not_a_setting():
-    assert message({}, MINIMAL + "3: 4\n").startswith("3 is not a setting; the settings here are")
+    assert message({}, MINIMAL + "3: 4\n").startswith("3 is not a setting; the settings are")
 
 
 CLIENT = {"privacy.unit": "client", "data.client_id": "id", "clipping.client_rows": 5}
 CONTRADICTIONS = [
     (
         {"server_data": None},
-        "clipping.norm must be a number or private where there is no server_data, got 'server_radius'; give",
+        "clipping.norm must be a number or private without server_data, got 'server_radius'; give",
     ),
     (
         {"server_data": "none"},
-        "clipping.norm must be a number or private where there is no server_data, got 'server_radius'",
+        "clipping.norm must be a number or private without server_data, got 'server_radius'",
     ),
     (
         {"server_data": ABSENT},
-        "clipping.norm must be a number or private where there is no server_data, got 'server_radius'",
+        "clipping.norm must be a number or private without server_data, got 'server_radius'",
     ),
     (
         {"server_data": None, "clipping.norm": 1.0},
-        "clipping.center must be 'none' where there is no server_data, got 'server_mean'; write center: none or",
+        "clipping.center must be 'none' without server_data, got 'server_mean'; write clipping.center: none, or",
     ),
     (
         CLIENT | {"data.client_id": None},
-        "data.client_id must be given for privacy.unit client, got nothing; give the column",
+        "data.client_id is required for privacy.unit client; give the column",
     ),
     (
         CLIENT | {"clipping.client_rows": None},
-        "clipping.client_rows must be given for privacy.unit client, got nothing; give the public typical number",
+        "clipping.client_rows is required for privacy.unit client; give the public typical number",
     ),
     (
         {"quality.share": 0.7, "lloyd.steps": 1, "lloyd.share": 0.3},
@@ -311,20 +311,20 @@ def test_allowed_settings_are_accepted_and_survive_yaml(changes):
 
 
 WRONG_TEXTS = [
-    ("", "the job must be a mapping of settings, got nothing: the file is empty, or has comments alone; start with "),
-    ("# a\n", "the job must be a mapping of settings, got nothing: the file is empty, or has comments alone; start"),
-    ("a", "the job must be a mapping of settings, got a text without names; start with algorithm, data"),
+    ("", "the job must be a mapping of settings, got nothing: the file is empty or holds only comments; start with "),
+    ("# a\n", "the job must be a mapping of settings, got nothing: the file is empty or holds only comments; start"),
+    ("a", "the job must be a mapping of settings, got text without setting names; start with algorithm, data"),
     ("- a", "the job must be a mapping of settings, got a list; start with algorithm, data"),
-    ("a: [", "the job must be valid YAML, got a fault in line 1, column 5"),
-    ("a: 1\n---\nb: 2", "the job must be valid YAML, got a fault in line 2, column 1"),
-    ("a: !!python/name:os.system", "the job must be valid YAML, got a fault in line 1"),
-    ("? [a]\n: b", "the job must be valid YAML, got a fault in line 1, column 3"),
+    ("a: [", "the job must be valid YAML, got an error in line 1, column 5"),
+    ("a: 1\n---\nb: 2", "the job must be valid YAML, got an error in line 2, column 1"),
+    ("a: !!python/name:os.system", "the job must be valid YAML, got an error in line 1"),
+    ("? [a]\n: b", "the job must be valid YAML, got an error in line 1, column 3"),
     ("a: \x00", "the job must be valid YAML, got unacceptable character"),
     ("seed: " + "9" * 5000, "the job must be valid YAML, got "),
-    ("seed: 1\nseed: 2", "seed must be given once in its section, got it again in line 2; remove one of the two."),
+    ("seed: 1\nseed: 2", "seed appears twice in its section, again in line 2; remove one of the two."),
     (
         MINIMAL.replace("epsilon: 1.0,", "epsilon: 1.0, epsilon: 8.0,"),
-        "epsilon must be given once in its section, got it again in line 6; remove one of the two.",
+        "epsilon appears twice in its section, again in line 6; remove one of the two.",
     ),
 ]
 
@@ -423,7 +423,7 @@ def test_construction_in_python():
     config = FedDPKMeansFit(**(parts | {"lloyd": LloydConfig(steps=1), "n_clusters": 3}))
     assert config.lloyd.steps == 1
     assert DataConfig(path="lake", features=["a"]).features == ("a",)
-    with pytest.raises(ConfigError, match=r"data\.client_id must be given for privacy\.unit client"):
+    with pytest.raises(ConfigError, match=r"data\.client_id is required for privacy\.unit client"):
         FedDPKMeansFit(**(parts | {"privacy": load_config(FULL).privacy}))
 
 
@@ -454,15 +454,15 @@ def test_every_setting_says_what_to_give(model):
 
 
 WRONG_MASKS = [
-    ({"masked": {"threshold": 3}}, "trust must be masked where there is a section masked"),
+    ({"masked": {"threshold": 3}}, "trust must be masked if there is a masked section"),
     (
         {"trust": "masked", "key_uri": "k", "masked": {"secret_uri": "k"}},
-        "masked.secret_uri must be another place than",
+        "masked.secret_uri must differ from",
     ),
     ({"trust": "masked", "masked": {"scheme": "pairwise"}}, "masked.threshold must be at least 2 for scheme pairwise"),
     (
         {"trust": "masked", "masked": {"one_message": True}},
-        "masked.one_message must be left out for scheme shared_secret, got true; set masked.scheme: pairwise.",
+        "masked.one_message isn't supported for scheme shared_secret; leave it out, or set masked.scheme: pairwise.",
     ),
     ({"trust": "masked", "masked": {"dropout": 1.0}}, "masked.dropout must be less than 1, got 1.0; give the largest"),
     ({"trust": "blind"}, "trust must be 'central' or 'masked', got 'blind'; give central where"),
@@ -512,8 +512,8 @@ def test_what_the_paper_prints_otherwise_is_refused_beside_the_preset(more, mess
     ("old", "new", "message"),
     [
         ("1.0e-6}", "1.0e-6, allocation: tuned}", "privacy.allocation must be paper for preset published, got tuned"),
-        ("server_data: {path: server.parquet}", "clipping: {norm: 3.0}", "server_data must be given for preset"),
-        ("feddp_kmeans", "server_lloyds", "preset must be left out for algorithm server_lloyds"),
+        ("server_data: {path: server.parquet}", "clipping: {norm: 3.0}", "server_data is required for preset"),
+        ("feddp_kmeans", "server_lloyds", "preset isn't supported for algorithm server_lloyds"),
         ("preset: published", "preset: printed\nclipping: {norm: 3.0}", "preset must be"),
     ],
 )

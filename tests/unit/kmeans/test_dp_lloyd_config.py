@@ -63,10 +63,10 @@ def test_bounds_of_columns_are_mapped_to_one_box_in_the_order_of_the_features():
     assert validated(job()).encodings == {}
 
 
-BY_COLUMN = "dp_lloyd.domain must give the interval of every column of data.features and of no other, got "
+BY_COLUMN = "dp_lloyd.domain must have one interval for each column of data.features and no other, got "
 PAIR = "dp_lloyd.domain must be two finite numbers, the smaller one first and clearly apart"
 WRONG_BOUNDS = [
-    (job({"domain": {"a": [17, 90]}}), BY_COLUMN + "none for 'b'; use the names of data.features, letter for letter."),
+    (job({"domain": {"a": [17, 90]}}), BY_COLUMN + "none for 'b'; use the names of data.features, exactly as written."),
     (job({"domain": {"a": [0, 1], "b": [0, 1], "c": [0, 1]}}), BY_COLUMN + "one for 'c'"),
     (job({"domain": {"a": [0, 1], "A": [0, 1]}}), BY_COLUMN + "none for 'b'"),
     (job({"domain": {"a": [0, 1], "b": [0, 1], "A": [0, 2]}}), BY_COLUMN + "one for 'A'"),
@@ -84,10 +84,10 @@ WRONG_BOUNDS = [
     (job({"domain": {"a": [0, 1], "b": [0, 5e-324]}}), PAIR),
     (job({"domain": {}}), "dp_lloyd.domain must be a mapping of every column to its two numbers, got {}"),
     (job({"domain": {1: [0, 1], "b": [0, 1]}}), "dp_lloyd.domain must be a mapping of every column to its two"),
-    (job({"domain": [[0, 1], [0, 1]]}, data__features="x"), "dp_lloyd.domain must be one list of two numbers where da"),
+    (job({"domain": [[0, 1], [0, 1]]}, data__features="x"), "dp_lloyd.domain must be one pair of numbers for the list"),
     (
         job({"domain": [[0, 1], [0, 1]]}, encode={"a": {"kind": "bounds", "lower": 0, "upper": 1}}),
-        "dp_lloyd.domain must be one list of two numbers where there is an encode section",
+        "dp_lloyd.domain must be one pair of numbers if there is an encode section",
     ),
 ]
 
@@ -100,7 +100,7 @@ def test_bounds_that_are_not_one_for_each_column_are_refused(settings, start):
 
 
 def test_a_column_bounded_twice_in_a_file_is_refused():
-    with pytest.raises(ConfigError, match="a must be given once in its section"):
+    with pytest.raises(ConfigError, match="a appears twice in its section"):
         load_config("dp_lloyd: {domain: {a: [0, 1], a: [0, 2]}}")
 
 
@@ -113,23 +113,23 @@ WRONG = [
     (job({"steps": 0}), "dp_lloyd.steps must be 'auto' or an integer from 1 to 50, got 0; give the number of Lloyd"),
     (job({"steps": True}), "dp_lloyd.steps must be 'auto' or an integer from 1 to 50, got True"),
     (job({"updtae": "plain"}), "dp_lloyd.updtae is not a setting; did you mean dp_lloyd.update?"),
-    (job({"init": "feddp_init"}), "server_data must be given for dp_lloyd.init feddp_init, got none; give a server"),
-    (job({"init": "server_kmeanspp"}), "server_data must be given for dp_lloyd.init server_kmeanspp, got none"),
+    (job({"init": "feddp_init"}), "server_data is required for dp_lloyd.init feddp_init; give a server"),
+    (job({"init": "server_kmeanspp"}), "server_data is required for dp_lloyd.init server_kmeanspp"),
     (job(clipping={"norm": "private"}), "clipping.norm must be domain or a number for algorithm dp_lloyd, got 'priv"),
     (job(clipping={"norm": "server_radius"}, server_data=SERVER), "clipping.norm must be domain or a number, and"),
     (job(clipping={"center": "server_mean"}, server_data=SERVER), "clipping.norm must be domain or a number, and"),
-    (job(n_clusters={"max": 5, "choose": "elbow"}), "n_clusters must be an integer for algorithm dp_lloyd, got a ch"),
+    (job(n_clusters={"max": 5, "choose": "elbow"}), "n_clusters must be an integer for algorithm dp_lloyd, got a se"),
     (job(lloyd__steps=2), "lloyd.steps must be 0 for algorithm dp_lloyd, got 2; use dp_lloyd.steps instead."),
     (job(privacy__allocation="paper"), "privacy.allocation must be tuned for algorithm dp_lloyd, got 'paper'"),
-    (job(quality={"share": 0.02}), "quality must be left out for algorithm dp_lloyd, got a section"),
-    (job(feddp_kmeans={"space": "full"}), "feddp_kmeans must hold no more than restarts for algorithm dp_l"),
-    (job() | {"dp_lloyd": None}, "dp_lloyd must be given, got nothing; give a section with domain for algorithm dp"),
-    (job(algorithm="feddp_kmeans", clipping={"norm": 1.0, "center": "none"}), "dp_lloyd must be left out for algori"),
+    (job(quality={"share": 0.02}), "quality isn't supported for algorithm dp_lloyd"),
+    (job(feddp_kmeans={"space": "full"}), "feddp_kmeans may hold only restarts for algorithm dp_l"),
+    (job() | {"dp_lloyd": None}, "dp_lloyd is required; give a section with domain for algorithm dp"),
+    (job(algorithm="feddp_kmeans", clipping={"norm": 1.0, "center": "none"}), "dp_lloyd isn't supported for algori"),
     (
         job(algorithm="feddp_kmeans", dp_lloyd=None, clipping={"norm": "domain", "center": "none"}),
         "clipping.norm must be server_radius, private or a number for algorithm feddp_kmeans, got 'domain'; use",
     ),
-    (job(privacy__unit="client", data__client_id="c"), "clipping.client_rows must be given for privacy.unit client"),
+    (job(privacy__unit="client", data__client_id="c"), "clipping.client_rows is required for privacy.unit client"),
 ]
 
 

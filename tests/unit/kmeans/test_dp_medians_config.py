@@ -39,15 +39,15 @@ def test_a_job_survives_yaml():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"lloyd": {"update": "plain"}}, "dp_lloyd.update must be left out for algorithm dp_medians"),
+        ({"lloyd": {"update": "plain"}}, "dp_lloyd.update isn't supported for algorithm dp_medians"),
         ({"n_clusters": {"max": 5, "choose": "elbow"}}, "n_clusters must be an integer for algorithm dp_medians"),
-        ({"quality": {"share": 0.1}}, "quality must be left out for algorithm dp_medians"),
+        ({"quality": {"share": 0.1}}, "quality isn't supported for algorithm dp_medians"),
         ({"privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6, "allocation": "paper"}}, "must be tuned"),
         ({"clipping": {"norm": "private"}}, "must be domain or a number for algorithm dp_medians, got 'private'"),
-        ({"tree": {"radius": 1.0}}, "tree must be left out for algorithm dp_medians"),
-        ({"dp_medians": {}}, "dp_medians is not a setting any more; leave it out: it was never better otherwise"),
-        ({"epoch": {"name": "e"}}, "epoch is not a setting any more; use `dapple stream`"),
-        ({"recurring": {"previous": "x", "memory": 4}}, "recurring.memory must be left out for algorithm dp_medians"),
+        ({"tree": {"radius": 1.0}}, "tree isn't supported for algorithm dp_medians"),
+        ({"dp_medians": {}}, "dp_medians was removed; leave it out: it was never better otherwise"),
+        ({"epoch": {"name": "e"}}, "epoch was removed; use `dapple stream`"),
+        ({"recurring": {"previous": "x", "memory": 4}}, "recurring.memory isn't supported for algorithm dp_medians"),
     ],
 )
 def test_what_it_does_not_keep_is_refused(settings, message):

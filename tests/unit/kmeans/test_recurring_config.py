@@ -25,11 +25,11 @@ def test_a_warm_start_is_the_default():
         ({}, r"lloyd\.steps must be at least 1 for a warm start, got 0;"),
         (
             {"lloyd__steps": 1, "algorithm": "server_lloyds"},
-            r"algorithm must be one that can start from given centers for a warm start, got server_lloyds;",
+            r"algorithm server_lloyds doesn't support a warm start;",
         ),
         (
             {"lloyd__steps": 1, "n_clusters": {"max": 4, "choose": "elbow"}},
-            r"n_clusters must be an integer for a warm start, got a choice;",
+            r"n_clusters must be an integer for a warm start, got a section;",
         ),
         ({"lloyd__steps": 1, "clipping__norm": "private"}, r"clipping\.norm must be public for a warm start,"),
         ({"recurring__previous": ""}, r"recurring\.previous must"),
@@ -38,7 +38,7 @@ def test_a_warm_start_is_the_default():
         ({"lloyd__steps": 1, "recurring__memory": 1}, r"recurring\.memory must"),
         (
             {"recurring__memory": 3, "recurring__warm_start": False},
-            r"recurring\.memory must be left out with recurring\.warm_start: false,",
+            r"recurring\.memory isn't supported with recurring\.warm_start: false,",
         ),
     ],
 )

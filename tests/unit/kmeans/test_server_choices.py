@@ -100,9 +100,9 @@ def test_auto_comes_back_from_a_dump():
     assert config_digest(again) == config_digest(job)
 
 
-NEEDS = "privacy.shares must be left out here, got 'auto'"
+NEEDS = "privacy.shares: auto needs algorithm feddp_kmeans"
 REFUSED = [
-    ({"plan": None}, "plan.assumed_rows must be given for privacy.shares auto"),
+    ({"plan": None}, "plan.assumed_rows is required for privacy.shares auto"),
     ({"privacy__allocation": "paper"}, NEEDS),
     ({"clipping__norm": "private"}, NEEDS),
     ({"algorithm": "server_lloyds", "lloyd": {"steps": 1}}, NEEDS),

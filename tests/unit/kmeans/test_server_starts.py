@@ -49,9 +49,9 @@ def test_the_budget_goes_to_lloyd_rounds_alone():
     [
         ({"lloyd": {"steps": 0}}, "lloyd.steps must be at least 1 for algorithm server_lloyds, got 0"),
         ({"n_clusters": {"max": 5, "choose": "elbow"}}, "n_clusters must be an integer for algorithm server_lloyds"),
-        ({"server_data": "none", "clipping": {"norm": 3.0, "center": "none"}}, "server_data must be given"),
+        ({"server_data": "none", "clipping": {"norm": 3.0, "center": "none"}}, "server_data is required"),
         ({"clipping": {"norm": "private"}}, "clipping.norm must be server_radius or a number"),
-        ({"feddp_kmeans": {"space": "full"}}, "feddp_kmeans must hold no more than restarts"),
+        ({"feddp_kmeans": {"space": "full"}}, "feddp_kmeans may hold only restarts"),
     ],
 )
 def test_settings_of_another_algorithm_are_refused(settings, sentence):

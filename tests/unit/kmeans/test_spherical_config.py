@@ -26,30 +26,33 @@ NAMES = {"column": "tags", "words": ["a", "b"]}
             {"privacy": {"epsilon": 1.0, "delta": 1e-6, "unit": "record"}},
             "privacy.unit must be client .* 'record'",
         ),
-        ({"privacy": {"epsilon": 1.0, "delta": 1e-6, "allocation": "paper"}}, "no more than unit, epsilon and delta"),
-        ({"quality": {}}, "quality must be left out for algorithm spherical"),
-        ({"lloyd": {"steps": 1}}, "lloyd.steps must be left out for algorithm spherical"),
+        (
+            {"privacy": {"epsilon": 1.0, "delta": 1e-6, "allocation": "paper"}},
+            "privacy.allocation and privacy.shares aren't supported",
+        ),
+        ({"quality": {}}, "quality isn't supported for algorithm spherical"),
+        ({"lloyd": {"steps": 1}}, "lloyd.steps isn't supported for algorithm spherical"),
         ({"n_clusters": {"max": 4, "choose": "elbow"}}, "n_clusters must be an integer for algorithm spherical"),
         ({"clipping": {"norm": "private", "client_rows": 4}}, "clipping.norm must be a number"),
         (
             {"clipping": {"center": "server_mean", "client_rows": 4}, "server_data": {"path": "s"}},
             "clipping.center must be none",
         ),
-        ({"recurring": {"previous": "p"}}, "algorithm must be one that can start from given centers"),
-        ({"clipping": {}}, "clipping.client_rows must be given for privacy.unit client"),
+        ({"recurring": {"previous": "p"}}, "doesn't support a warm start"),
+        ({"clipping": {}}, "clipping.client_rows is required for privacy.unit client"),
         ({"spherical": {"steps": 0}}, "spherical.steps must be 'auto' or an integer from 1 to 100"),
-        ({"names": {"column": "tags"}}, "names.vocabulary must be given where there are no names.words"),
-        ({"names": NAMES | {"column": "who"}}, "names.column must be another column than data.client_id"),
-        ({"names": NAMES | {"column": "x"}}, "names.column must be another column than data.client_id"),
+        ({"names": {"column": "tags"}}, "names.vocabulary or names.words is required"),
+        ({"names": NAMES | {"column": "who"}}, "names.column must differ from data.client_id"),
+        ({"names": NAMES | {"column": "x"}}, "names.column must differ from data.client_id"),
         (
             {"names": NAMES | {"words": ["a", "a"]}},
-            "names.words must be a list without duplicates, got a fault in place 2",
+            "names.words must be a list without duplicates, got a problem at position 2",
         ),
         ({"names": NAMES | {"words": ["a "]}}, "names.words must be a non-empty list of terms without spaces"),
         ({"names": NAMES | {"words": ["a\x07b"]}}, "none a control character"),
         ({"names": NAMES | {"words": []}}, "names.words must be a non-empty list"),
         ({"n_clusters": 10_000, "names": NAMES | {"words": list(map(str, range(500)))}}, "n_clusters times the terms"),
-        ({"dp_lloyd": {"domain": [0, 1]}}, "dp_lloyd must be left out for algorithm spherical"),
+        ({"dp_lloyd": {"domain": [0, 1]}}, "dp_lloyd isn't supported for algorithm spherical"),
     ],
 )
 def test_it_is_refused(changes, said):
@@ -114,19 +117,19 @@ def test_a_long_vocabulary_is_refused_for_many_clusters():
 
 
 def test_the_section_of_topics_asks_for_names():
-    with pytest.raises(ConfigError, match="for topics, got no names"):
+    with pytest.raises(ConfigError, match="column and vocabulary, got no names"):
         load_topics(
             "{algorithm: spherical, data: {path: t, features: x, client_id: p}, n_clusters: 3, privacy: "
             "{epsilon: 1.0, delta: 1.0e-6}, clipping: {client_rows: 3}}"
         )
-    with pytest.raises(ConfigError, match="for topics, got algorithm dp_lloyd"):
+    with pytest.raises(ConfigError, match="column and vocabulary, got algorithm dp_lloyd"):
         load_topics(
             "{algorithm: dp_lloyd, data: {path: t, features: x}, n_clusters: 3, dp_lloyd: {domain: [0, 1]}, "
             "privacy: {unit: record, epsilon: 1.0, delta: 1.0e-6}}"
         )
     without = "{data: {path: t, features: x}, n_clusters: 3, privacy: {epsilon: 1.0, delta: 1.0e-6}}"
     for load in (load_topics, load_config):
-        with pytest.raises(ConfigError, match="algorithm must be"):
+        with pytest.raises(ConfigError, match="algorithm is required"):
             load(without)
     assert (
         load_config(

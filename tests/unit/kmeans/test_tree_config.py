@@ -51,12 +51,12 @@ DEPTH = "tree.depth must be 'auto' or an integer from 1 to 60"
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"tree": None}, "tree must be given, got nothing; give a section with radius for algorithm central_tree."),
+        ({"tree": None}, "tree is required; give a section with radius for algorithm central_tree."),
         (
             {"tree": None, "clipping": {"norm": 1.0, "center": "none"}},
-            "tree must be given, got nothing; give a section",
+            "tree is required; give a section",
         ),
-        ({"tree": {}}, "tree.radius must be given, got nothing; give the public radius"),
+        ({"tree": {}}, "tree.radius is required; give the public radius"),
         ({"tree": {"radius": 0}}, f"{RADIUS}, got 0; give the public radius"),
         ({"tree": {"radius": True}}, f"{RADIUS}, got True; give"),
         ({"tree": {"radius": "server_radius"}}, f"{RADIUS}, got 'server_radius'; give"),
@@ -64,24 +64,30 @@ DEPTH = "tree.depth must be 'auto' or an integer from 1 to 60"
         ({"tree": {"radius": 1.0, "depth": 0}}, f"{DEPTH}, got 0; give the number of half-spaces"),
         ({"tree": {"radius": 1.0, "depth": 61}}, f"{DEPTH}, got 61; give"),
         ({"tree": {"radius": 1.0, "depth": True}}, f"{DEPTH}, got True; give"),
-        ({"tree": {"radius": 1.0, "levels": 3}}, "tree.levels is not a setting; the settings here are radius, depth"),
+        ({"tree": {"radius": 1.0, "levels": 3}}, "tree.levels is not a setting; the settings are radius, depth"),
         ({"tree": 3}, "tree must be a section of settings, got 3; give a section with radius"),
         ({"clipping": 3}, "clipping must be a section of settings, got 3; give"),
-        ({"clipping": {"norm": 3.0}}, "clipping.norm must be tree.radius for algorithm central_tree, got 3.0 and 2.0"),
-        ({"clipping": {"norm": "private"}}, "clipping.norm must be tree.radius for algorithm central_tree, got priv"),
-        ({"clipping": {"center": "server_mean"}}, "clipping.center must be 'none' where there is no server_data"),
-        ({"feddp_kmeans": {"space": "full"}}, "feddp_kmeans must hold no more than restarts for algorithm"),
+        (
+            {"clipping": {"norm": 3.0}},
+            "clipping.norm must equal tree.radius for algorithm central_tree, got 3.0 and 2.0",
+        ),
+        (
+            {"clipping": {"norm": "private"}},
+            "clipping.norm must equal tree.radius for algorithm central_tree, got priv",
+        ),
+        ({"clipping": {"center": "server_mean"}}, "clipping.center must be 'none' without server_data"),
+        ({"feddp_kmeans": {"space": "full"}}, "feddp_kmeans may hold only restarts for algorithm"),
         (
             {"privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6, "allocation": "paper"}},
-            "privacy must hold no more than unit, epsilon and delta for algorithm central_tree",
+            "privacy.allocation and privacy.shares aren't supported for algorithm central_tree",
         ),
         (
             {"privacy": {"unit": "client", "epsilon": 1.0, "delta": 1e-6}},
-            "clipping.client_rows must be given for privacy.unit client",
+            "clipping.client_rows is required for privacy.unit client",
         ),
         (
             {"algorithm": "feddp_kmeans", "clipping": {"norm": 1.0, "center": "none"}},
-            "tree must be left out for algorithm feddp_kmeans, got a section; use algorithm central_tree.",
+            "tree isn't supported for algorithm feddp_kmeans; remove it, or use algorithm central_tree.",
         ),
     ],
 )
@@ -110,7 +116,7 @@ def test_a_center_that_is_no_point_is_refused(center):
 
 def test_a_ball_has_one_center():
     by_server = {"clipping": {"center": "server_mean"}, "server_data": {"path": "server"}}
-    with pytest.raises(ConfigError, match=r"clipping\.center must be none where there is a tree\.center"):
+    with pytest.raises(ConfigError, match=r"clipping\.center must be none with a tree\.center"):
         validated(job(tree={"radius": 1.0, "center": [1.0]}, **by_server))
 
 

@@ -29,17 +29,23 @@ STREAM = FIT | {"stream": EPOCH | {"start": "first", "memory": 4}}
 @pytest.mark.parametrize(
     ("changes", "start"),
     [
-        ({"epoch": None}, "epoch must be given, got nothing; give a section with name, column"),
-        ({"recurring": None}, "recurring must be given, got nothing; give a section with memory and previous"),
-        ({"recurring": {"previous": "before"}}, "recurring.memory must be given, got nothing; give how many windows"),
-        ({"ledger": None}, "ledger must be given for algorithm windows, got nothing; it ensures that no window"),
-        ({"dp_lloyd": None}, "dp_lloyd must be given"),
-        ({"state": "rolls"}, "state must be a folder on a local disk, at privacy.unit client, got another"),
-        (_BY_CLIENT | {"ledger": "postgresql://me@db/x"}, "state must be given with a ledger on a server, got nothing"),
-        (_BY_CLIENT | {"state": "s3://rolls"}, "state must be a folder on a local disk, at privacy.unit client, got"),
-        ({"algorithm": "dp_lloyd"}, "epoch is not a setting any more; use `dapple stream`, whose section stream has"),
-        ({"tree": {"radius": 2}}, "tree must be left out for algorithm windows, got a section; use algorithm central_"),
-        ({"quality": {"share": 0.1}}, "quality must be left out for algorithm windows, got a section"),
+        ({"epoch": None}, "epoch is required; give a section with name, column"),
+        ({"recurring": None}, "recurring is required; give a section with memory and previous"),
+        ({"recurring": {"previous": "before"}}, "recurring.memory is required; give how many windows"),
+        ({"ledger": None}, "ledger is required for algorithm windows, so that no window"),
+        ({"dp_lloyd": None}, "dp_lloyd is required"),
+        ({"state": "rolls"}, "state must be a folder on a local disk, for privacy.unit client only, got"),
+        (
+            _BY_CLIENT | {"ledger": "postgresql://me@db/x"},
+            "state is required for privacy.unit client with a ledger on a server",
+        ),
+        (
+            _BY_CLIENT | {"state": "s3://rolls"},
+            "state must be a folder on a local disk, for privacy.unit client only, got",
+        ),
+        ({"algorithm": "dp_lloyd"}, "epoch was removed; use `dapple stream`, whose section stream has"),
+        ({"tree": {"radius": 2}}, "tree isn't supported for algorithm windows; remove it, or use algorithm central_"),
+        ({"quality": {"share": 0.1}}, "quality isn't supported for algorithm windows"),
     ],
 )
 def test_refused_windows(changes, start):
@@ -53,11 +59,11 @@ def test_refused_windows(changes, start):
     [
         (
             {"algorithm": "windows"},
-            "algorithm cannot be windows any more; use `dapple stream`, whose section stream has",
+            "algorithm no longer accepts windows; use `dapple stream`, whose section stream has",
         ),
         ({"algorithm": "k_means"}, "algorithm must be 'auto', "),
-        ({"epoch": EPOCH}, "epoch must be left out of a stream, got a section; its windows follow each other"),
-        ({"quality": {"share": 0.1}}, "quality must be left out for a stream, got a section"),
+        ({"epoch": EPOCH}, "epoch isn't supported in a stream; leave it out, since each window starts"),
+        ({"quality": {"share": 0.1}}, "quality isn't supported for a stream"),
     ],
 )
 def test_refused_streams(changes, start):

@@ -42,8 +42,16 @@ def test_the_plan_says_how_masks_are_made(pairwise):
 @pytest.mark.parametrize(
     ("pairwise", "shares", "got"),
     [
-        (PairwiseParams(0.05, 0.3), ShareLaw(threshold=2, corrupt=0.1, dropout=0.3), "got two counts of those who"),
-        (PairwiseParams(0.05, 0.3), ShareLaw(threshold=2, corrupt=0.05, dropout=0.2), "got two counts of those who"),
+        (
+            PairwiseParams(0.05, 0.3),
+            ShareLaw(threshold=2, corrupt=0.1, dropout=0.3),
+            "got two different limits for senders",
+        ),
+        (
+            PairwiseParams(0.05, 0.3),
+            ShareLaw(threshold=2, corrupt=0.05, dropout=0.2),
+            "got two different limits for senders",
+        ),
         (PairwiseParams(0.58, 0.0), None, "plan.json must be what"),
         (None, ShareLaw(threshold=2, corrupt=0.58, dropout=0.0), "plan.json must be what"),
     ],

@@ -63,7 +63,7 @@ def test_a_share_is_drawn_for_a_statistic_of_its_round_only(statistic):
 
 
 def test_nobody_is_left():
-    with pytest.raises(ProtocolError, match="neither drop out nor collude"):
+    with pytest.raises(ProtocolError, match=r"none of 10 senders is left if masked\.dropout and masked\.corrupt"):
         ShareLaw(threshold=2, corrupt=0.5, dropout=0.5).counted(10)
 
 

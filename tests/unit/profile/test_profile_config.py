@@ -58,7 +58,7 @@ def test_the_rate_is_that_of_public_numbers():
         (settings(numeric={"age": {"lower": 0, "upper": 1e308}}), r"upper must be clearly greater than lower, 0, got"),
         (
             settings(numeric={"age": {"lower": 17}}),
-            r"profile\.numeric\.age\.upper must be given, got nothing; give the public upper bound",
+            r"profile\.numeric\.age\.upper is required; give the public upper bound",
         ),
         (
             settings(numeric={"age": AGE | {"percentile": [5]}}),
@@ -82,46 +82,46 @@ def test_the_rate_is_that_of_public_numbers():
         (settings(categorical={"job": {"values": ["a", "a"]}}), "distinct strings, distinct integers or booleans"),
         (
             settings(numeric={"age": AGE}, categorical={"age": {}}),
-            r"profile\.categorical must be other columns than profile\.numeric, got 'age' in both",
+            r"profile\.categorical and profile\.numeric must not share columns, got 'age' in both",
         ),
         (
             settings(categorical={"owner": {}}),
-            r"profile must describe other columns than data\.client_id, got 'owner'; remove it\.",
+            r"profile must not describe data\.client_id, got 'owner'; remove it\.",
         ),
         (
             settings("client"),
-            r"profile\.max_rows_per_client must be given for privacy\.unit client, got nothing; give the number",
+            r"profile\.max_rows_per_client is required for privacy\.unit client; give the number",
         ),
         (
             settings(max_rows_per_client=3),
-            r"profile\.max_rows_per_client must be left out for privacy\.unit record, got 3",
+            r"profile\.max_rows_per_client isn't supported for privacy\.unit record, got 3",
         ),
         (settings(sampling_rate=0), r"profile\.sampling_rate must be greater than 0, got 0"),
         (settings(sampling_rate=1.5), r"profile\.sampling_rate must be at most 1, got 1\.5; give the public share"),
         (
             settings(sampling_rate=0.5, max_rows=10),
-            r"profile\.max_rows must be left out beside profile\.sampling_rate, got 10",
+            r"profile\.max_rows and profile\.sampling_rate must not be given together, got both",
         ),
         (
             settings() | {"privacy": {"unit": "record", "epsilon": 1.0}},
-            r"privacy\.delta must be given, got nothing; give the total delta of the profile",
+            r"privacy\.delta is required; give the total delta of the profile",
         ),
         (
             {key: value for key, value in settings().items() if key != "privacy"},
-            r"privacy must be given, got nothing; give a section with unit, epsilon and delta\.",
+            r"privacy is required; give a section with unit, epsilon and delta\.",
         ),
         (settings() | {"profil": {}}, r"profil is not a setting; did you mean profile\?"),
         (
             settings() | {"data": {"path": "lake", "features": "x", "max_rows_per_client": 3, "client_id": "owner"}},
-            r"data\.max_rows_per_client must be left out of a profile, got 3",
+            r"data\.max_rows_per_client isn't supported in a profile, got 3",
         ),
         (
             settings(max_rows=10) | {"data": {"path": "lake", "features": "x"}},
-            r"data\.public_rows must be given for profile\.max_rows, got nothing; give the number of rows",
+            r"data\.public_rows is required for profile\.max_rows; give the number of rows",
         ),
         (
             settings("client", max_rows_per_client=3) | {"data": {"path": "lake", "features": "x"}},
-            r"data\.client_id must be given for privacy\.unit client, got nothing",
+            r"data\.client_id is required for privacy\.unit client",
         ),
     ],
 )

@@ -19,17 +19,17 @@ def encode_text(**sections):
         ({"privacy__unit": "record"}, "privacy.unit must be 'client' for reports, got 'record'"),
         ({"n_clusters": 100_000}, "n_clusters must be at most 10000, got 100000"),
         ({"privacy__epsilon": 0}, "privacy.epsilon must be"),
-        ({"data": {"path": "lake", "features": "x"}}, "data.client_id must be given for reports"),
+        ({"data": {"path": "lake", "features": "x"}}, "data.client_id is required for reports"),
         ({"data__max_rows_per_client": 2}, "data.max_rows_per_client must be 1 for reports, got 2"),
         ({"data__on_invalid_rows": "drop"}, "data.on_invalid_rows must be 'fail' for reports"),
-        ({"reports__mode": "shuffle"}, "privacy.delta must be given for reports.mode shuffle"),
+        ({"reports__mode": "shuffle"}, "privacy.delta is required for reports.mode shuffle"),
         (
             {"reports": {"mode": "shuffle", "variant": "paper"}, "privacy__delta": 1e-6},
-            "reports.variant must not be 'paper' for reports.mode shuffle",
+            "reports.variant 'paper' isn't supported for reports.mode shuffle",
         ),
         (
             {"reports__variant": "split_and_mix"},
-            "reports.variant cannot be split_and_mix any more; leave reports.variant out",
+            "reports.variant no longer accepts split_and_mix; leave reports.variant out",
         ),
         (
             {"reports__variant": "pure"},
@@ -47,18 +47,18 @@ def test_wrong_settings_are_refused_in_one_sentence(sections, message):
 
 
 def test_decode_needs_a_path_and_takes_the_settings_of_encode():
-    with pytest.raises(ConfigError, match=r"reports\.path must be given for decode"):
+    with pytest.raises(ConfigError, match=r"reports\.path is required for decode"):
         load_decode_config("reports: {}")
-    with pytest.raises(ConfigError, match=r"reports must be given"):
+    with pytest.raises(ConfigError, match=r"reports is required"):
         load_decode_config("seed: 3")
-    with pytest.raises(ConfigError, match=r"reports\.arrived must be given for shuffle"):
+    with pytest.raises(ConfigError, match=r"reports\.arrived is required for shuffle"):
         load_shuffle_config("reports: {path: folder}")
     assert load_shuffle_config(encode_text(reports__arrived="inbox")).reports.arrived == "inbox"
     config = load_decode_config(encode_text(reports__path="folder"))
     assert config.job is not None
     assert config.job.n_clusters == 3
     config.check(parameters())
-    with pytest.raises(ConfigError, match=r"n_clusters must be that of the reports, 3, got 4"):
+    with pytest.raises(ConfigError, match=r"n_clusters must be 3 as in the reports, got 4"):
         load_decode_config(encode_text(reports__path="folder", n_clusters=4)).check(parameters())
 
 

@@ -106,13 +106,13 @@ def test_the_threshold_is_the_first_word_that_does_not_favor():
 def test_parameters_that_break_their_promise_are_refused_by_the_client():
     public = parameters(privacy__epsilon=1.0)
     strong = codeword_choice(2.0)
-    with pytest.raises(ConfigError, match="must keep local_epsilon"):
+    with pytest.raises(ConfigError, match="must stay within local_epsilon"):
         dataclasses.replace(public, choices=((strong, 1.0),))
-    with pytest.raises(ConfigError, match="must keep local_epsilon"):
+    with pytest.raises(ConfigError, match="must stay within local_epsilon"):
         dataclasses.replace(public, choices=(*public.choices, *public.choices))
-    with pytest.raises(ConfigError, match="must keep local_epsilon"):
+    with pytest.raises(ConfigError, match="must stay within local_epsilon"):
         ReportParameters.from_json(public.to_json().replace(str(public.choices[0][0].threshold), str(WORD - 1)))
-    with pytest.raises(ConfigError, match="must keep local_epsilon"):
+    with pytest.raises(ConfigError, match="must stay within local_epsilon"):
         dataclasses.replace(public, choices=())
     # Two bits by one choice would spend its epsilon twice.
     bits = parameters(privacy__epsilon=1.0, reports__variant="paper")

@@ -60,7 +60,7 @@ def test_values_that_are_no_numbers_count_as_nothing_known(value):
 def test_records_without_an_encoding_are_their_columns_in_order():
     public = dataclasses.replace(parameters(), features=("a", "b", "c", "d"))
     assert features_of({"d": 4, "c": 3.5, "b": True, "a": -1}, public) == [-1.0, 1.0, 3.5, 4.0]
-    with pytest.raises(ConfigError, match="must have the column 'a' of the report parameters"):
+    with pytest.raises(ConfigError, match="column 'a' of the report parameters not found in the record"):
         features_of({"b": 1}, public)
 
 

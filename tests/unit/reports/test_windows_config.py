@@ -37,21 +37,21 @@ def test_wrong_windows_are_refused_in_one_sentence(windows, message):
 
 
 def test_windows_need_reports_and_a_section():
-    with pytest.raises(ConfigError, match=r"reports\.path must be given for decode"):
+    with pytest.raises(ConfigError, match=r"reports\.path is required for decode"):
         load_any_decode(yaml.safe_dump({"reports": {}, "windows": WINDOWS}))
     with pytest.raises(ConfigError, match=r"windows must be"):
         load_any_decode("{reports: {path: inbox}, windows: null}")
-    with pytest.raises(ConfigError, match=r"windows.column must be given"):
+    with pytest.raises(ConfigError, match=r"windows.column is required"):
         load_any_decode("{reports: {path: inbox}, windows: {name: phones, first: 2026-01-01, windows: 3}}")
 
 
 @pytest.mark.parametrize(
     ("reports", "windows", "message"),
     [
-        ({"parameters": None}, {}, r"reports\.parameters must be given where reports come from a topic"),
-        ({"mode": "shuffle"}, {}, r"reports\.mode must be 'local' where reports come from a topic"),
-        ({}, {"settle": 9}, r"windows\.settle must be at least 10 where messages come from a topic, got 9"),
-        ({}, {"kafka": {"servers": "localhost:9092"}}, r"windows\.kafka\.topic must be given"),
+        ({"parameters": None}, {}, r"reports\.parameters is required for reports from a topic"),
+        ({"mode": "shuffle"}, {}, r"reports\.mode must be 'local' for reports from a topic"),
+        ({}, {"settle": 9}, r"windows\.settle must be at least 10 seconds for a topic, got 9"),
+        ({}, {"kafka": {"servers": "localhost:9092"}}, r"windows\.kafka\.topic is required"),
         ({}, {"kafka": {"servers": "a", "topic": "b", "max_message_bytes": 5}}, r"max_message_bytes"),
     ],
 )

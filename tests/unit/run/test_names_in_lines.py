@@ -84,5 +84,5 @@ def test_a_file_whose_name_is_no_text_is_refused(name, tmp_path):
 def test_a_column_whose_name_is_no_text_is_refused():
     rows = pd.DataFrame([[0.1, 0.2]] * 30)
     rows.columns = pd.Index(["a", "b\ud800"], dtype=object)
-    with pytest.raises(ValueError, match="columns with names in Unicode"):
+    with pytest.raises(ValueError, match="valid Unicode column names"):
         DPKMeans(n_clusters=2, epsilon=1.0, delta=1e-6, domain=(0.0, 1.0)).fit(rows)

@@ -78,7 +78,7 @@ def test_a_job_that_names_it_is_told_what_to_do(name):
     check(job)
     with pytest.raises(ConfigError) as caught:
         check(wrong)
-    assert str(caught.value) == f"{name} is not a setting any more; {GONE[name].instead}."
+    assert str(caught.value) == f"{name} was removed; {GONE[name].instead}."
 
 
 @pytest.mark.parametrize(("name", "value"), GONE_VALUES)
@@ -87,7 +87,7 @@ def test_a_job_with_a_value_that_left_is_told_what_to_do(name, value):
     check(job)
     with pytest.raises(ConfigError) as caught:
         check(wrong)
-    assert str(caught.value) == f"{name} cannot be {value} any more; {GONE_VALUES[name, value]}."
+    assert str(caught.value) == f"{name} no longer accepts {value}; {GONE_VALUES[name, value]}."
 
 
 def test_what_left_is_in_no_schema():

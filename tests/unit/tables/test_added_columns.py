@@ -109,7 +109,7 @@ def test_the_first_schema_has_all_columns(table):
 
 
 def test_a_column_that_the_table_does_not_have_is_an_error(table):
-    with pytest.raises(SchemaMismatchError, match=r"column 'w' .* no such column"):
+    with pytest.raises(SchemaMismatchError, match=r"column 'w' not found in"):
         rows(table, "x", "w")
 
 
@@ -118,7 +118,7 @@ def test_files_by_path_must_have_every_column(tmp_path):
     pq.write_table(NEW, tmp_path / "new.parquet")
     source = Source(path=str(tmp_path))
     listed = dataclasses.replace(source, listed=OneListing(lambda: FileList.of(source.found(), "data.path")))
-    with pytest.raises(SchemaMismatchError, match=r"column 'y' .* no such column"):
+    with pytest.raises(SchemaMismatchError, match=r"column 'y' not found in"):
         rows(listed, "y", "x", on_invalid_rows=InvalidRows.DROP)
 
 
@@ -172,5 +172,5 @@ def test_a_renamed_column_whose_old_schema_is_gone_is_not_null(tmp_path):
         content["schemas"] = [schema]
 
     source = source_of(changed(iceberg(tmp_path), change), "iceberg", features=["renamed"])
-    with pytest.raises(SchemaMismatchError, match=r"column 'renamed' .* no such column"):
+    with pytest.raises(SchemaMismatchError, match=r"column 'renamed' not found in"):
         rows(source, "renamed", on_invalid_rows=InvalidRows.DROP)

@@ -96,17 +96,17 @@ REFUSED = [
         {"kind": ["one_hot"]},
         "encode.age.kind must be 'standardize', 'one_hot', 'quantile_bins', 'bounds' or 'terms', got ['one_hot']; ",
     ),
-    ({"kind": "quantile_bins"}, "encode.age.bins must be given, got nothing; give the number of bins"),
+    ({"kind": "quantile_bins"}, "encode.age.bins is required; give the number of bins"),
     ({"kind": "quantile_bins", "bins": 1}, "encode.age.bins must be at least 2, got 1; give the number of bins"),
     ({"kind": "quantile_bins", "bins": 1001}, "encode.age.bins must be at most 1000, got 1001; give the number"),
     ({"kind": "quantile_bins", "bins": 2.5}, "encode.age.bins must be an integer, got 2.5; give the number of bins"),
     ({"kind": "quantile_bins", "bin": 5}, "encode.age.bin is not a setting; did you mean bins?"),
     ({"kind": "quantile_bins", "bins": 5, "weight": 0}, "encode.age.weight must be greater than 0, got 0; give what"),
-    ({"kind": "standardize"}, "encode.age.mean must be given where from is not server, got nothing; give mean and"),
-    ({"kind": "standardize", "mean": 1}, "encode.age.stddev must be given where from is not server, got nothing; "),
+    ({"kind": "standardize"}, "encode.age.mean must be given without from: server, got nothing; give mean and"),
+    ({"kind": "standardize", "mean": 1}, "encode.age.stddev must be given without from: server, got nothing; "),
     (
         {"kind": "standardize", "from": "server", "stddev": 2},
-        "encode.age.stddev must be left out where from is server, got 2.0; give mean and stddev, or from: server alone",
+        "encode.age.stddev must be left out with from: server, got 2.0; give mean and stddev, or only from: server",
     ),
     ({"kind": "standardize", "from": "clients"}, "encode.age.from must be 'server', got 'clients'; give server for"),
     (
@@ -119,15 +119,15 @@ REFUSED = [
     ),
     (
         {"kind": "standardize", "bins": 3},
-        "encode.age.bins is not a setting; the settings here are kind, mean, stddev, from",
+        "encode.age.bins is not a setting; the settings are kind, mean, stddev, from",
     ),
-    ({"kind": "bounds", "lower": 1}, "encode.age.upper must be given, got nothing; give the public upper bound"),
+    ({"kind": "bounds", "lower": 1}, "encode.age.upper is required; give the public upper bound"),
     ({"kind": "bounds", "lower": 1, "upper": 1}, "encode.age.upper must be clearly above lower, both from"),
     ({"kind": "bounds", "lower": 2, "upper": 1}, "encode.age.upper must be clearly above lower, both from"),
     ({"kind": "bounds", "lower": float("nan"), "upper": 1}, "encode.age.lower must be a finite number, got nan"),
     ({"kind": "bounds", "lower": 0, "upper": float("inf")}, "encode.age.upper must be a finite number, got inf"),
     ({"kind": "bounds", "lower": 0, "upper": 1, "to": "ball"}, "encode.age.to must be 'unit' or 'symmetric', got"),
-    ({"kind": "one_hot"}, "encode.age.vocabulary must be given, got nothing; give a list of public categories, or"),
+    ({"kind": "one_hot"}, "encode.age.vocabulary is required; give a list of public categories, or"),
     ({"kind": "one_hot", "vocabulary": []}, VOCABULARY + "[]; give a list of public categories, or server"),
     ({"kind": "one_hot", "vocabulary": "clients"}, VOCABULARY + "'clients'; give"),
     ({"kind": "one_hot", "vocabulary": ["a", 1]}, VOCABULARY + "['a', 1]; give"),
@@ -172,19 +172,19 @@ CONTRADICTIONS = [
     (with_entry("age", BINS) | {"encode": ["age"]}, "encode must be a mapping, got ['age']; give a mapping of columns"),
     (
         with_entry("x", BINS, data={"path": "lake", "features": "x"}),
-        "data.features must be a list of columns where there is an encode section, got 'x'; list the columns or remove",
+        "data.features must be a list of columns if there is an encode section, got 'x'; list the columns or remove",
     ),
     (
         with_entry("age", BINS, **PRIVATE),
-        "encode.age must be given by public values where there is no server_data, got kind: quantile_bins; write the",
+        "encode.age must have public values if there is no server_data, got kind: quantile_bins; write the",
     ),
     (
         with_entry("age", {"kind": "one_hot", "vocabulary": "server"}, **PRIVATE),
-        "encode.age must be given by public values where there is no server_data, got vocabulary: server; write the",
+        "encode.age must have public values if there is no server_data, got vocabulary: server; write the",
     ),
     (
         with_entry("age", {"kind": "standardize", "from": "server"}, **PRIVATE),
-        "encode.age must be given by public values where there is no server_data, got from: server; write the values",
+        "encode.age must have public values if there is no server_data, got from: server; write the values",
     ),
 ]
 
@@ -229,5 +229,5 @@ def test_every_setting_says_what_to_give(model):
 def test_construction_in_python():
     parts = {name: getattr(load_config(JOB), name) for name in FedDPKMeansFit.model_fields}
     assert FedDPKMeansFit(**parts) == load_config(JOB)
-    with pytest.raises(ConfigError, match="mean must be given where from is not server"):
+    with pytest.raises(ConfigError, match="mean must be given without from: server"):
         Standardize()

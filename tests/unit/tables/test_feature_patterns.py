@@ -44,12 +44,12 @@ def test_a_pattern_stands_for_columns_in_the_order_of_the_schema(found, expected
 @pytest.mark.parametrize(
     ("found", "match"),
     [
-        (patterns("d*"), r"data\.features must match columns of lake/a, got 'd\*', which matches none of them"),
-        (patterns("c*", "nowhere"), r"data\.features must match columns of lake/a, got 'nowhere'"),
-        (patterns("c*", excepted=["c8"]), r"data\.except must match columns of lake/a, got 'c8'"),
-        (patterns("*", client_id="id"), r"other columns than data\.client_id, got a pattern that matches 'id'; write"),
+        (patterns("d*"), r"data\.features has 'd\*', which matches no column of lake/a"),
+        (patterns("c*", "nowhere"), r"data\.features has 'nowhere', which matches no column of lake/a"),
+        (patterns("c*", excepted=["c8"]), r"data\.except has 'c8', which matches no column of lake/a"),
+        (patterns("*", client_id="id"), r"must not include data\.client_id, got a pattern that matches 'id'; write"),
         (patterns("c*", excepted=["*"]), r"must match columns without '\*' in their names, got none in lake/a"),
-        (patterns("caf\u00e9*"), "got 'caf\u00e9\\*', which matches none"),
+        (patterns("caf\u00e9*"), "has 'caf\u00e9\\*', which matches no column"),
     ],
     ids=str,
 )
@@ -70,8 +70,8 @@ def test_a_long_pattern_comes_to_an_end():
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"features": "c*"}, "data.features must be a list where it has a pattern of several columns, got 'c\\*'"),
-        ({"features": ["a"], "except": ["b"]}, "data.except must be left out where data.features has no pattern"),
+        ({"features": "c*"}, "data.features must be a list if it has a pattern, got 'c\\*'"),
+        ({"features": ["a"], "except": ["b"]}, "data.except isn't supported if data.features has no pattern"),
         ({"features": ["c*"], "except": "c1"}, "data.except must be a non-empty list of names"),
         ({"features": ["c*"], "except": []}, "data.except must be a non-empty list of names"),
         ({"features": ["c*"], "exept": ["c1"]}, "data.exept is not a setting; did you mean except"),
@@ -97,7 +97,7 @@ def test_a_job_survives_yaml_and_is_checked_when_its_columns_are_known():
     assert has_patterns(config.data.features)
     assert config.encodings == {}
     assert load_config(job_text.rendered(config)) == config
-    with pytest.raises(ConfigError, match=r"dp_lloyd\.domain must give the interval of every column"):
+    with pytest.raises(ConfigError, match=r"dp_lloyd\.domain must have one interval for each column"):
         validated(dict(config) | {"data": DataConfig(path="lake", features=("c10", "c11", "age"))})
 
 

@@ -92,15 +92,15 @@ NAMED = {"format": "iceberg", "catalog": "prod", "identifier": "clinic.visits"}
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"table": {"format": "iceberg", "catalog": "prod"}}, "identifier must be given with catalog"),
-        ({"table": {"format": "iceberg", "identifier": "a.b"}}, "catalog must be given with identifier"),
-        ({"table": NAMED | {"format": "delta"}}, "catalog must be left out for format delta"),
+        ({"table": {"format": "iceberg", "catalog": "prod"}}, "identifier is required with catalog"),
+        ({"table": {"format": "iceberg", "identifier": "a.b"}}, "catalog is required with identifier"),
+        ({"table": NAMED | {"format": "delta"}}, "catalog isn't supported for format delta"),
         ({"table": NAMED | {"catalog": "http://u:p@host"}}, "data.table.catalog"),
         ({"table": NAMED | {"identifier": "visits"}}, "data.table.identifier"),
         ({"table": NAMED | {"identifier": "s3://b/a.b"}}, "data.table.identifier"),
-        ({"table": NAMED, "path": "lake"}, "data.path must be left out for the table of a catalog, got 'lake'"),
-        ({"table": {"format": "iceberg"}}, "data.path must be given"),
-        ({}, "data.path must be given, got nothing"),
+        ({"table": NAMED, "path": "lake"}, "data.path isn't supported for the table of a catalog, got 'lake'"),
+        ({"table": {"format": "iceberg"}}, "data.path is required"),
+        ({}, "data.path is required"),
     ],
     ids=str,
 )

@@ -71,7 +71,7 @@ def test_names_of_a_list_column_say_how_wide_it_is():
         ({"feature_names": []}, "a non-empty list of names"),
         ({"feature_names": ["a", " "]}, "a non-empty list of names"),
         ({"feature_names": "ab"}, "a non-empty list of names"),
-        ({"features": ["a", "b"], "feature_names": ["c", "d"]}, "must be left out where data.features is a list"),
+        ({"features": ["a", "b"], "feature_names": ["c", "d"]}, "isn't supported if data.features is a list"),
     ],
 )
 def test_names_of_a_list_column_are_checked(changes, message):
@@ -107,7 +107,7 @@ def test_widths_that_no_row_can_have_are_refused(width):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"features": ["a"], "width": 1}, "data.width must be left out where data.features is a list of columns"),
+        ({"features": ["a"], "width": 1}, "data.width isn't supported if data.features is a list of columns"),
         ({"features": "x", "width": 2, "feature_names": ["a"]}, "data.feature_names must name all 2 numbers that"),
     ],
 )
@@ -188,13 +188,13 @@ def test_every_type_of_client_id_is_accepted(kind):
 
 BY_CLIENT = scalars("age", client_id="id", by_client=True)
 MISMATCHES = [
-    (scalars("age"), {"agee": pa.int8()}, "must exist, got no such column; did you mean 'agee'?"),
+    (scalars("age"), {"agee": pa.int8()}, "not found in {}; did you mean 'agee'?"),
     (
         scalars("age"),
         {"x": pa.int8(), "y": pa.int8()},
-        "must exist, got no such column; the columns there are 'x', 'y'.",
+        "not found in {}; its columns are 'x', 'y'.",
     ),
-    (scalars("age"), {}, "must exist, got no such column; the columns there are none."),
+    (scalars("age"), {}, "not found in {}; its columns are none."),
     (scalars("age"), {"age": pa.string()}, "must be numeric, got string; cast it or leave it out of data.features."),
     (scalars("age"), {"age": pa.null()}, "must be numeric, got null; cast it or leave it out of data.features."),
     (scalars("age"), {"age": pa.timestamp("s")}, "must be numeric, got timestamp[s]; count it in days"),
@@ -205,7 +205,7 @@ MISMATCHES = [
     (embedding(), {"x": pa.list_(pa.list_(pa.float32()))}, "must be a list of numbers, got list<"),
     (embedding(n_features=3), {"x": pa.list_(pa.float32(), 2)}, "must have width 3, got 2; use data of one width"),
     (embedding(), {"x": pa.list_(pa.float32(), 0)}, "must have width >= 1, got 0; use data of one width"),
-    (BY_CLIENT, {"age": pa.int8(), "idd": pa.int8()}, "must exist, got no such column; did you mean 'idd'?"),
+    (BY_CLIENT, {"age": pa.int8(), "idd": pa.int8()}, "not found in {}; did you mean 'idd'?"),
     (BY_CLIENT, {"age": pa.int8(), "id": pa.float64()}, "must hold integers, strings or bytes, got double; cast it."),
 ]
 
@@ -215,7 +215,8 @@ def test_a_schema_that_breaks_the_contract_is_refused(contract, fields, rest):
     schema = pa.schema(fields)
     column = "id" if contract.by_client else contract.columns[0]
     found = refusal(contract.check_schema, schema, WHERE, kind=SchemaMismatchError)
-    assert found.startswith(f"column {column!r} of {WHERE} {rest}")
+    said = rest.format(WHERE) if "{}" in rest else f"of {WHERE} {rest}"
+    assert found.startswith(f"column {column!r} {said}")
     assert refusal(contract.to_block, schema.empty_table(), WHERE, kind=SchemaMismatchError) == found
 
 
@@ -590,4 +591,4 @@ def test_server_rows_find_their_columns_by_name(tmp_path):
     assert found[0].points(contract).tolist() == found[1].points(contract).tolist() == [[31.0, 40.0], [52.0, 12.5]]
     assert found[0].rows(contract.types) == found[1].rows(contract.types)
     for action, argument in ((found[2].points, contract), (found[2].rows, contract.types)):
-        assert refusal(action, argument, kind=SchemaMismatchError).startswith("column 'hours' of ")
+        assert refusal(action, argument, kind=SchemaMismatchError).startswith("column 'hours' not found in ")

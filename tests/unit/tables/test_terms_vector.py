@@ -114,11 +114,11 @@ def test_the_column_of_names_may_be_that_of_the_rows():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"encode": {"tags": {"kind": "terms"}}}, r"^encode.tags.vocabulary must be given where there are no words"),
+        ({"encode": {"tags": {"kind": "terms"}}}, r"^encode.tags.vocabulary or words is required"),
         ({"encode": {"tags": {"kind": "terms", "words": ["a", "a"]}}}, "^encode.tags.words must be a list without dup"),
         ({"encode": {"tags": {"kind": "terms", "words": ["a"], "width": 7}}}, "^encode.tags.width must be at least 8"),
         ({"encode": {"tags": {"kind": "terms", "words": ["a"], "width": 8193}}}, "encode.tags.width must be at most"),
-        ({"data": JOB["data"] | {"features": ["tags", "age"]}}, "data.features must name column 'tags' alone"),
+        ({"data": JOB["data"] | {"features": ["tags", "age"]}}, "data.features must name only column 'tags'"),
     ],
 )
 def test_it_is_refused_in_one_sentence(changes, said):
@@ -131,6 +131,6 @@ def test_other_algorithms_are_refused(algorithm):
     job = JOB | {"algorithm": str(algorithm), "dp_lloyd": {"domain": [-1, 1]}}
     job["privacy"] = JOB["privacy"] | {"unit": "client"}
     with pytest.raises(
-        ConfigError, match=r"^encode.tags.kind must not be terms here.* by their directions alone, or an"
+        ConfigError, match=r"^encode.tags.kind must not be terms here.* only the directions of rows, or an"
     ):
         validated(job)

@@ -204,7 +204,7 @@ def test_a_new_model_that_cannot_be_used_leaves_the_one_in_use(tmp_path, scalar,
     handler.load_model()
     handler.update_model_path(f"{make(tmp_path)}/run.json")
     assert handler.load_model().saved.folder == later
-    assert f"the model of {later} stays in use: " in caplog.text
+    assert f"still using the model of {later}: " in caplog.text
 
 
 def test_the_model_in_use_counts_though_another_copy_had_read_it(tmp_path, scalar):

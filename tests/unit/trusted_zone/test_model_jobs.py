@@ -38,8 +38,8 @@ def test_jobs_on_a_model_may_share_a_file():
     ("text", "sentence"),
     [
         ("[]", "the job must be a mapping of settings, got a list; start with model and data"),
-        (DATA, "model must be given, got nothing; give the output folder of a fit"),
-        ("model: fit\n", "data must be given, got nothing; give a section with path and the model's features"),
+        (DATA, "model is required; give the output folder of a fit"),
+        ("model: fit\n", "data is required; give a section with path and the model's features"),
         ("model: fit\n" + DATA + "evaluat: {}\n", "evaluat is not a setting; did you mean evaluate"),
         ("model: fit\n" + DATA + FIT + "evaluat: {}\n", "evaluat is not a setting; did you mean evaluate"),
         ("model: fit\n" + DATA + FIT.replace("3", "0"), "n_clusters must be at least 1, got 0"),

@@ -26,11 +26,11 @@ def test_other_jobs_are_not_pooled(settings):
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        (K_FED | {"privacy": {"epsilon": 1.0}}, "privacy must be left out for algorithm k_fed, got a section; this "),
-        (OPTIMAL | {"privacy": {}}, "privacy must be left out for algorithm optimal, got a section"),
-        (K_FED | {"data": {"path": "lake", "features": "x"}}, "data.client_id must be given for algorithm k_fed"),
-        (OPTIMAL | {"optimal": {"starts": 1}}, "optimal is not a setting any more; leave it out: 20 runs on 20,000"),
-        (K_FED | {"k_fed": {"restarts": 3}}, "k_fed is not a setting any more; leave it out: each client finds n_clus"),
+        (K_FED | {"privacy": {"epsilon": 1.0}}, "privacy isn't supported for algorithm k_fed, which "),
+        (OPTIMAL | {"privacy": {}}, "privacy isn't supported for algorithm optimal"),
+        (K_FED | {"data": {"path": "lake", "features": "x"}}, "data.client_id is required for algorithm k_fed"),
+        (OPTIMAL | {"optimal": {"starts": 1}}, "optimal was removed; leave it out: 20 runs on 20,000"),
+        (K_FED | {"k_fed": {"restarts": 3}}, "k_fed was removed; leave it out: each client finds n_clus"),
         (K_FED | {"clipping": {"norm": 1.0}}, "clipping is not a setting"),
         (K_FED | {"n_clusters": {"max": 3, "choose": "elbow"}}, "n_clusters must be an integer, got "),
         (K_FED | {"seed": -1}, "seed must be at least 0, got -1; give the seed of the starts, an integer >= 0."),

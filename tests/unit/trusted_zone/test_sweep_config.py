@@ -119,7 +119,7 @@ def test_scores_of_clients_that_are_read_whole_are_refused(method):
         "clients": {"algorithm": "feddp_kmeans", "privacy": {"unit": "client"}},
         "k-FED": {"algorithm": "k_fed"},
     }
-    with pytest.raises(ConfigError, match=f"sweep.evaluate must be left out .* got it with {method}; run its methods"):
+    with pytest.raises(ConfigError, match=f"sweep.evaluate isn't supported .* such as {method}; run those"):
         sweep_config(job(sweep__methods={method: methods[method]}, sweep__evaluate={}, sweep__settings=None))
 
 
@@ -139,9 +139,9 @@ def test_merging_goes_section_by_section_and_copies():
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"sweep": None}, "sweep must be given, got nothing; add a section with methods, epsilons and seeds."),
+        ({"sweep": None}, "sweep is required; add a section with methods, epsilons and seeds."),
         ({"sweep__methods": {}}, "sweep.methods must "),
-        ({"sweep__epsilons": None}, "sweep.epsilons must be given, got nothing; give a list of epsilons"),
+        ({"sweep__epsilons": None}, "sweep.epsilons is required; give a list of epsilons"),
         ({"sweep__epsilons": [1, 1.0]}, "sweep.epsilons must be a non-empty list without duplicates, got [1, 1.0]"),
         ({"sweep__epsilons": []}, "sweep.epsilons must be a non-empty list without duplicates, got []"),
         ({"sweep__epsilons": 1.0}, "sweep.epsilons must be a non-empty list without duplicates, got 1.0"),
@@ -152,12 +152,12 @@ def test_merging_goes_section_by_section_and_copies():
         ({"sweep__seeds": [-1]}, "sweep.seeds.0 must be at least 0, got -1"),
         ({"sweep__cells_per_pipeline": 0}, "sweep.cells_per_pipeline must be at least 1, got 0"),
         ({"sweep__epsilon": [1.0]}, "sweep.epsilon is not a setting; did you mean epsilons?"),
-        ({"sweep__settings__seed": [1]}, "sweep.settings must not hold seed, got it; list its values under"),
-        ({"sweep__settings": {"privacy.epsilon": [1]}}, "sweep.settings must not hold privacy.epsilon, got it"),
-        ({"sweep__methods__rows__seed": 1}, "sweep.methods.rows must not hold seed, got it"),
+        ({"sweep__settings__seed": [1]}, "sweep.settings must not hold seed; list its values under"),
+        ({"sweep__settings": {"privacy.epsilon": [1]}}, "sweep.settings must not hold privacy.epsilon"),
+        ({"sweep__methods__rows__seed": 1}, "sweep.methods.rows must not hold seed"),
         (
             {"sweep__methods__rows__privacy": {"epsilon": 3.0}},
-            "sweep.methods.rows must not hold privacy.epsilon, got it",
+            "sweep.methods.rows must not hold privacy.epsilon",
         ),
         ({"sweep__settings": {"lloyd.step": [1]}}, "sweep.methods.rows: lloyd.step is not a setting; did you mean"),
         ({"sweep__settings": {"lloyd.steps": [99]}}, "sweep.methods.rows: lloyd.steps must be at most 50, got 99"),
@@ -166,13 +166,13 @@ def test_merging_goes_section_by_section_and_copies():
         ({"sweep__methods__plain__n_clusters": 0}, "sweep.methods.plain: n_clusters must be at least 1, got 0"),
         (
             {"sweep__methods__plain__data": {"features": ["a"]}},
-            "data.features must be the same in all methods of a sweep, got another one in plain; run a sweep",
+            "data.features must be the same in all methods of a sweep, got another value in plain; run that method",
         ),
         (
             {"sweep__methods__clients__encode": {"a": {"kind": "standardize", "mean": 0.0, "stddev": 1.0}}},
-            "encode must be the same in all methods of a sweep, got another one in clients",
+            "encode must be the same in all methods of a sweep, got another value in clients",
         ),
-        ({"key_uri": "key"}, "key_uri must be left out for a sweep, got it in rows"),
+        ({"key_uri": "key"}, "key_uri isn't supported for a sweep, got it in rows"),
         ({"trust": "masked"}, "trust must be central in a sweep, got masked in rows; leave it out: one trusted job"),
         ({"sweep__methods__clients__trust": "masked"}, "trust must be central in a sweep, got masked in clients;"),
         ({"sweep__settings": {"trust": ["central", "masked"]}}, "trust must be central in a sweep, got masked in rows"),
@@ -182,7 +182,7 @@ def test_merging_goes_section_by_section_and_copies():
         ),
         (
             {"data__table": {"format": "delta"}},
-            "data.table.version must be given for a sweep, got nothing; name the snapshot that all its parts read.",
+            "data.table.version is required for a sweep; name the snapshot that all its parts read.",
         ),
     ],
 )
@@ -195,5 +195,5 @@ def test_bad_sweeps_are_refused_in_one_sentence(changes, sentence):
 
 @pytest.mark.parametrize("settings", [None, [], "sweep", {"algorithm": "optimal"}])
 def test_a_job_that_is_not_a_sweep_is_refused(settings):
-    with pytest.raises(ConfigError, match=r"^sweep must be given, got nothing"):
+    with pytest.raises(ConfigError, match=r"^sweep is required"):
         sweep_config(settings)

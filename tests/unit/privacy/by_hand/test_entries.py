@@ -49,12 +49,14 @@ def test_a_chain_is_checked_at_every_entry():
             changed[place] = dataclasses.replace(entries[place], **change)
             if changed[place] == entries[place]:
                 continue
-            with pytest.raises(LedgerRefusedError, match=f"entry {place + 1} of the ledger must be as it was written"):
+            with pytest.raises(
+                LedgerRefusedError, match=f"entry {place + 1} of the ledger was changed after it was written"
+            ):
                 check_chain(changed, 4, head)
     numbers, head = entries_of("reserve")
     odd = dataclasses.replace(numbers[0], run=7).sealed()
     assert not odd.is_text
-    with pytest.raises(LedgerRefusedError, match="entry 1 of the ledger must be as it was written"):
+    with pytest.raises(LedgerRefusedError, match="entry 1 of the ledger was changed after it was written"):
         check_chain([odd], 1, odd.digest)
     check_chain([], 0, CHAIN_START)
     assert CHAIN_START == "0" * 64
@@ -87,7 +89,7 @@ def test_entries_that_may_follow(kinds, state):
     ],
 )  # fmt: skip
 def test_entries_that_may_not_follow(kinds):
-    with pytest.raises(LedgerRefusedError, match=f"entry {len(kinds)} of the ledger must not be {kinds[-1]} on run "):
+    with pytest.raises(LedgerRefusedError, match=f"entry {len(kinds)} of the ledger must not be {kinds[-1]} for run "):
         run_states(entries_of(*kinds)[0])
     entries, head = entries_of(*kinds)
     with pytest.raises(LedgerRefusedError, match="must not be"):
@@ -99,13 +101,13 @@ def test_another_release_of_a_committed_run_is_refused():
     other = LedgerEntry(
         sequence=3, time="", kind="commit", dataset="census", run="run", content='{"releases":"s"}', previous=head
     ).sealed()
-    with pytest.raises(LedgerRefusedError, match="must not be commit on run run, which is committed"):
+    with pytest.raises(LedgerRefusedError, match="must not be commit for run run, which is committed"):
         run_states([*entries, other])
     nameless, head = entries_of("reserve", "commit", "commit", content={"other": 1})
     with pytest.raises(LedgerRefusedError, match="entry 3"):
         run_states(nameless)
     unknown, _ = entries_of("reserve", "other")
-    with pytest.raises(LedgerRefusedError, match="entry 2 of the ledger must be one that this program wrote"):
+    with pytest.raises(LedgerRefusedError, match="entry 2 of the ledger must be one that Dapple wrote"):
         run_states(unknown)
 
 
@@ -128,7 +130,7 @@ def test_what_a_run_was_reserved_for_is_its_charge():
     (status,) = run_states(entries_of("reserve", content={"charge": held.to_json()})[0]).values()
     assert status.charge == held
     (bad,) = run_states(entries_of("reserve", content={"charge": {"a": 1}})[0]).values()
-    with pytest.raises(LedgerRefusedError, match="entry of a run of the ledger must be one that this program wrote"):
+    with pytest.raises(LedgerRefusedError, match="entry of a run of the ledger must be one that Dapple wrote"):
         _ = bad.charge
     assert ledger_entry.COLUMNS[-1] == "digest"
 
