@@ -17,20 +17,20 @@ if not (_FOLDER / "schemas").is_dir() or (_FOLDER / "schemas").is_symlink():
     __path__.insert(0, str(_FOLDER.parent))
 
 _STUB = ast.parse(_FOLDER.joinpath("__init__.pyi").read_text(encoding="utf-8"))
-_HOME_OF = {each.name: node.module for node in _STUB.body if isinstance(node, ast.ImportFrom) for each in node.names}
+_HOME_OF = {alias.name: node.module for node in _STUB.body if isinstance(node, ast.ImportFrom) for alias in node.names}
 __all__ = sorted(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:
     """Imports an attribute on first use."""
     if name == "__version__":
-        found: Any = _version()
+        value: Any = _version()
     elif name in _HOME_OF:
         from dapple_dp.quiet_imports import without_gaps
 
         try:
             with without_gaps():
-                found = getattr(importlib.import_module(str(_HOME_OF[name])), name)
+                value = getattr(importlib.import_module(str(_HOME_OF[name])), name)
         except ModuleNotFoundError as error:
             from dapple_dp.schemas.errors import not_installed
 
@@ -40,8 +40,8 @@ def __getattr__(name: str) -> Any:
             raise ModuleNotFoundError(sentence, name=error.name) from error
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = found
-    return found
+    globals()[name] = value
+    return value
 
 
 def _version() -> str:

@@ -36,7 +36,7 @@ class Choice(enum.StrEnum):
     @classmethod
     def tiers(cls) -> dict[str, str]:
         """Tiers of the words that aren't supported, by word."""
-        return {str(each): str(each.tier) for each in cls if each.tier is not Tier.SUPPORTED}
+        return {str(choice): str(choice.tier) for choice in cls if choice.tier is not Tier.SUPPORTED}
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:

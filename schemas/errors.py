@@ -13,8 +13,8 @@ DISTRIBUTION = "dapple-dp"
 
 def what_installs(extra: str) -> str:
     """Returns the pip command that installs the libraries of an extra, which works for a local wheel, too."""
-    found = (require.partition(";") for require in importlib.metadata.requires(DISTRIBUTION) or ())
-    wanted = [need.strip() for need, _, marker in found if marker.replace("'", '"').strip() == f'extra == "{extra}"']
+    needs = (require.partition(";") for require in importlib.metadata.requires(DISTRIBUTION) or ())
+    wanted = [need.strip() for need, _, marker in needs if marker.replace("'", '"').strip() == f'extra == "{extra}"']
     return f"pip install {' '.join(map(repr, wanted))}"
 
 

@@ -95,7 +95,7 @@ class KMeans(beam.PTransform):
         if (
             not isinstance(names, Sequence)
             or isinstance(names, str)
-            or not all(isinstance(each, str) for each in names)
+            or not all(isinstance(name, str) for name in names)
         ):
             raise ConfigError(f"columns must be the names of the features, got {names!r}; try columns=['x', 'y'].")
         self._planned = self._estimator._plan_for(names)
@@ -134,16 +134,16 @@ class _PrivateRounds(beam.PTransform):
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
         planned = self.planned
         contract = planned.contract
-        found = rows | "Read" >> beam.ParDo(ReadFn(contract, self.windows))
+        items = rows | "Read" >> beam.ParDo(ReadFn(contract, self.windows))
         # A sum over no rows is zero instead of absent.
         empty = self._public(rows, "Empty", RowBlock() if self.windows is None else (0, None))
         put = beam.ParDo(BlocksFn(contract, self.windows))
         if self.windows is not None:
             # Late rows are dropped once for all rounds, and nothing is ahead of the side inputs of its window.
-            blocks = (found, empty) | "Rows" >> beam.Flatten() | "ByWindow" >> beam.GroupByKey() | "Blocks" >> put
+            blocks = (items, empty) | "Rows" >> beam.Flatten() | "ByWindow" >> beam.GroupByKey() | "Blocks" >> put
         else:
-            found = (found | "ByClient" >> beam.GroupByKey() if contract.by_client else found) | "Blocks" >> put
-            blocks = (found, empty) | "Rows" >> beam.Flatten() | "Spread" >> beam.Reshuffle()
+            items = (items | "ByClient" >> beam.GroupByKey() if contract.by_client else items) | "Blocks" >> put
+            blocks = (items, empty) | "Rows" >> beam.Flatten() | "Spread" >> beam.Reshuffle()
         _ = blocks | "CheckRows" >> CheckRows(may_be_empty=True)
         state = self._public(rows, "Public", planned.initial)
         aggregation = Central(reader=BlockSums(contract), key_source=self.key_source)
@@ -177,9 +177,9 @@ def _model(
     if window != GlobalWindow():
         within = f"{window.start.to_rfc3339()} to {window.end.to_rfc3339()}"
         result = result._replace(privacy=dataclasses.replace(result.privacy, window=within))
-    found = copy.copy(estimator)
-    found._take(released_run(planned, result, (), new_run_id()))
-    return found
+    fitted = copy.copy(estimator)
+    fitted._take(released_run(planned, result, (), new_run_id()))
+    return fitted
 
 
 def _releases(model: DPKMeans) -> tuple[Release, ...]:

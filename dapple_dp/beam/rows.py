@@ -94,9 +94,9 @@ class BlockSums:
             )
         total = np.zeros(round_.plan.size, dtype=np.int64)
         with one_thread(), _memory():
-            for each in shards:
-                if each.block is not None:
-                    total += measure(round_, each.block, state)
+            for shard in shards:
+                if shard.block is not None:
+                    total += measure(round_, shard.block, state)
         return total
 
 
@@ -186,5 +186,5 @@ class BlocksFn(LeanFn):
 
 def _joined(parts: Iterable[Matrix]) -> Matrix:
     with _memory():
-        found = list(parts)
-        return found[0] if len(found) == 1 else np.concatenate(found)
+        matrices = list(parts)
+        return matrices[0] if len(matrices) == 1 else np.concatenate(matrices)

@@ -84,7 +84,7 @@ def public_windows(rows: beam.PCollection, between: Any, *, by_client: bool) -> 
     size, offset = windowing.windowfn.size.micros, windowing.windowfn.offset.micros
     try:
         # A statement names its window, so both must be dates.
-        start, stop = (Timestamp.from_rfc3339(Timestamp.of(each).to_rfc3339()).micros for each in between)
+        start, stop = (Timestamp.from_rfc3339(Timestamp.of(time).to_rfc3339()).micros for time in between)
     except (TypeError, ValueError, OverflowError):
         start = stop = 0
     if not 0 < stop - start <= _MOST * size or (stop - start) % size or (start - offset) % size:

@@ -95,7 +95,7 @@ def _equal(points: NDArray[np.floating], names: Any, domain: Any) -> str | None:
         # The budget is spent by now, so the comparison must not fail the fit.
         return None
     one_pair = not isinstance(domain, Mapping) and np.ndim(domain) == 1
-    lows, highs = (_ends(points, each, one_pair) for each in (np.fmin, np.fmax))
+    lows, highs = (_ends(points, ufunc, one_pair) for ufunc in (np.fmin, np.fmax))
     for index, (low, high) in enumerate(ends):
         if (low, high) == (lows[index], highs[index]) and (low, high) not in _USUAL:
             return "X" if one_pair else f"column {index if names is None else str(names[index])!r}"
@@ -103,8 +103,8 @@ def _equal(points: NDArray[np.floating], names: Any, domain: Any) -> str | None:
 
 
 def _ends(points: NDArray[np.floating], least: np.ufunc, one_pair: bool) -> NDArray[np.floating]:
-    found = least.reduce(points, axis=0)
-    return np.full_like(found, least.reduce(found)) if one_pair else found
+    ends = least.reduce(points, axis=0)
+    return np.full_like(ends, least.reduce(ends)) if one_pair else ends
 
 
 def _longest(points: NDArray[np.floating]) -> float:

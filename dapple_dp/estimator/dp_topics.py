@@ -134,9 +134,9 @@ class DPTopics(DPKMeans):
         finally:
             del self._terms
         config = self._job(Place(rows="X", server=None, features="x", client_id=None if groups is None else "groups"))
-        found = protocol_of(config.algorithm).names(config, self.releases_)
+        named = protocol_of(config.algorithm).names(config, self.releases_)
         every = range(len(self.cluster_centers_))
-        self._names = [[] if found is None else [found.terms[row] for row in found.of(index)] for index in every]
+        self._names = [[] if named is None else [named.terms[row] for row in named.of(index)] for index in every]
         self.names_ = self._names
         return self
 

@@ -231,10 +231,10 @@ def _bounds_in_box(
     bounds = {} if domain is None else {"domain": domain}
     if steps is not None:
         bounds["steps"] = steps
-    found: dict[str, Any] = {"dp_lloyd": bounds} if bounds else {}
+    sections: dict[str, Any] = {"dp_lloyd": bounds} if bounds else {}
     if auto and domain is not None and number:
-        return found | {"tree": {"radius": norm}, "clipping": clipping}
-    return found | {"clipping": clipping if norm is None else clipping | {"norm": norm}}
+        return sections | {"tree": {"radius": norm}, "clipping": clipping}
+    return sections | {"clipping": clipping if norm is None else clipping | {"norm": norm}}
 
 
 def _center(given: Mapping[str, Any], *, has_server: bool) -> Any:
@@ -248,7 +248,7 @@ def _plain(domain: Any) -> Any:
     if isinstance(domain, Mapping):
         return {name: _plain(pair) for name, pair in domain.items()}
     if isinstance(domain, list | tuple | np.ndarray):
-        return [_plain(each) for each in domain]
+        return [_plain(pair) for pair in domain]
     return python_scalar(domain)
 
 

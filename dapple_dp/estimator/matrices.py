@@ -46,7 +46,7 @@ def in_memory(X: Any, name: str) -> Any:
         return pa.Table.from_batches([X])
     if isinstance(X, np.ndarray | pa.Table) or hasattr(X, "iloc"):
         return X
-    method = next((each for each in _TO_MEMORY if hasattr(type(X), each)), None)
+    method = next((method for method in _TO_MEMORY if hasattr(type(X), method)), None)
     if method is not None:
         raise InputError(f"{name} must be in memory, got a {type(X).__name__}; call its method {method}() first.")
     if hasattr(X, "__arrow_c_stream__") and hasattr(X, "columns"):
@@ -97,10 +97,10 @@ def _of_table(X: Any, name: str) -> NDArray[np.floating]:
     _check_names(names, name)
     values_of: Iterable[Any] = X.columns if isinstance(X, pa.Table) else (values for _, values in X.items())
     read = _of_arrow if isinstance(X, pa.Table) else _of_pandas
-    found, others = [], []
+    numeric, others = [], []
     for label, values in zip(names, values_of, strict=True):
         try:
-            found.append(read(values, name, str(label)))
+            numeric.append(read(values, name, str(label)))
         except _NoNumbersError:
             others.append(str(label))
     if others:
@@ -110,9 +110,9 @@ def _of_table(X: Any, name: str) -> NDArray[np.floating]:
             f"{name} must hold numbers only, got others in {columns} {named}; drop codes and ids (pass ids of "
             "people as groups), convert text that holds numbers, and count dates in days from a public one."
         )
-    single = bool(found) and all(values.dtype == np.float32 for values in found)
-    matrix = np.empty((len(X), len(found)), dtype=np.float32 if single else np.float64)
-    for index, values in enumerate(found):
+    single = bool(numeric) and all(values.dtype == np.float32 for values in numeric)
+    matrix = np.empty((len(X), len(numeric)), dtype=np.float32 if single else np.float64)
+    for index, values in enumerate(numeric):
         matrix[:, index] = values
     return matrix
 
@@ -145,7 +145,7 @@ def _of_arrow(values: pa.ChunkedArray, name: str, label: str) -> NDArray[np.floa
 def _of_pandas(values: Any, name: str, label: str) -> NDArray[np.floating]:
     kind, stored = getattr(values.dtype, "kind", ""), getattr(values.dtype, "pyarrow_dtype", None)
     if type(values.dtype).__name__ == "CategoricalDtype" or (stored is not None and pa.types.is_dictionary(stored)):
-        if any(isinstance(each, str) for each in values.unique()):
+        if any(isinstance(value, str) for value in values.unique()):
             raise _NoNumbersError
         raise _categories(name, label)
     if kind in _NUMBERS:
@@ -154,7 +154,7 @@ def _of_pandas(values: Any, name: str, label: str) -> NDArray[np.floating]:
     if kind in _TIMES or kind == "c":
         raise _NoNumbersError
     objects = np.asarray(values, dtype=object)
-    if any(isinstance(each, list | tuple | np.ndarray) for each in objects):
+    if any(isinstance(value, list | tuple | np.ndarray) for value in objects):
         raise _lists(name, label)
     return _of_objects(objects)
 

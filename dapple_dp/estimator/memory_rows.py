@@ -86,22 +86,22 @@ def matched_server(
     """
     own = BaseEstimator()
     server = checked_points(own, server_data, reset=True, name="server_data", may_miss=may_miss)
-    names, found = (getattr(each, "feature_names_in_", None) for each in (holder, own))
-    if (names is None) != (found is None):
+    names, server_names = (getattr(estimator, "feature_names_in_", None) for estimator in (holder, own))
+    if (names is None) != (server_names is None):
         with_names, without = ("server_data", "X") if names is None else ("X", "server_data")
         raise InputError(
             f"server_data must have column names if X has them, and none otherwise, got names in {with_names} and "
             f"none in {without}; give both as tables with the same columns and units. If X comes from a "
             "transformer, transform server_data as well."
         )
-    if names is None or found is None:
+    if names is None or server_names is None:
         return _as_wide(server, int(getattr(holder, "n_features_in_", 0)))
-    others = [str(name) for name in (*names, *found) if (name in names) != (name in found)]
+    others = [str(name) for name in (*names, *server_names) if (name in names) != (name in server_names)]
     if others:
         raise InputError(
             f"server_data must have the columns of X, got {others[0]!r} in only one of them; rename or drop columns."
         )
-    return server[:, [list(found).index(name) for name in names]]
+    return server[:, [list(server_names).index(name) for name in names]]
 
 
 def _as_wide(server: NDArray[np.floating], n_features: int) -> NDArray[np.floating]:
@@ -125,7 +125,7 @@ def refuse_shared(X: Any, server_data: Any) -> None:
     """Refuses public rows that are the private ones: the same object, the same memory, or the same mapped file."""
     if server_data is None:
         return
-    rows, public = (each if isinstance(each, list | tuple) else () for each in (X, server_data))
+    rows, public = (given if isinstance(given, list | tuple) else () for given in (X, server_data))
     same_rows = {id(row) for row in rows} & {id(row) for row in public}
     pairs = itertools.product(_buffers(X), _buffers(server_data))
     if server_data is X or same_rows or any(_share(*pair) for pair in pairs):
@@ -152,13 +152,13 @@ def _buffers(values: Any) -> list[NDArray[Any]]:
 def _arrow_buffers(values: Any) -> list[NDArray[Any]]:
     """Returns the chunks of a table that Arrow can convert without a copy."""
     chunks = (chunk for column in pa.table(values).columns for chunk in column.chunks)
-    plain = (each for each in chunks if pa.types.is_primitive(each.type) and not each.null_count)
-    return [each.to_numpy() for each in plain if not pa.types.is_boolean(each.type)]
+    plain = (chunk for chunk in chunks if pa.types.is_primitive(chunk.type) and not chunk.null_count)
+    return [chunk.to_numpy() for chunk in plain if not pa.types.is_boolean(chunk.type)]
 
 
 def _share(one: NDArray[Any], other: NDArray[Any]) -> bool:
     """Returns whether two arrays share memory or map the same file; also true if that is too hard to determine."""
-    files = [_mapped_file(each) for each in (one, other)]
+    files = [_mapped_file(array) for array in (one, other)]
     if None not in files and files[0] == files[1]:
         return True
     try:
@@ -172,8 +172,8 @@ def _mapped_file(array: Any) -> tuple[int, int] | None:
     while array is not None:
         path = getattr(array, "filename", None)
         if path is not None and os.path.exists(path):
-            found = os.stat(path)
-            return found.st_dev, found.st_ino
+            status = os.stat(path)
+            return status.st_dev, status.st_ino
         array = getattr(array, "base", None)
     return None
 
@@ -190,7 +190,7 @@ def made_name(index: int) -> str:
 
 def client_column(names: tuple[str, ...] | None) -> str:
     """Returns a name for the column of clients that no feature has."""
-    found = "client"
-    while names is not None and found in names:
-        found += "_"
-    return found
+    name = "client"
+    while names is not None and name in names:
+        name += "_"
+    return name

@@ -83,7 +83,9 @@ class PlanTable:
         from dapple_dp.pipelines.plan.expected import Expected, at_epsilons
 
         given: list[Any] = [python_scalar(epsilon) for epsilon in epsilons]
-        if not 0 < len(given) <= _MOST_EPSILONS or not all(is_number(each, 0.0, _HIGHEST) and each for each in given):
+        if not 0 < len(given) <= _MOST_EPSILONS or not all(
+            is_number(value, 0.0, _HIGHEST) and value for value in given
+        ):
             raise ConfigError(f"epsilons must be 1 to {_MOST_EPSILONS} numbers above 0, got {epsilons!r}; give others.")
         n_units = python_scalar(n_rows)
         if not isinstance(n_units, int) or not is_number(n_units, 1, MAX_ROWS):
@@ -137,7 +139,7 @@ class PlanTable:
         noise = [column["noise"] for column in row["columns"][:_MOST_COLUMNS]] or [row["center_noise"]]
         return (
             f"{row['epsilon']:g}",
-            *(_number(each, ".3g") for each in noise),
+            *(_number(stddev, ".3g") for stddev in noise),
             _number(row["smallest_cluster"], ",.0f"),
             f"{at_most(100.0 * row['odds'])}%",
             _number(row["excess"], "+.1%"),

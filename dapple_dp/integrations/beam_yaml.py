@@ -84,9 +84,9 @@ class _JobFn(beam.DoFn):
             return False
         rule = f"output must be new, or hold run {self._run_id} of the same settings"
         refusal = Refusal(kind=ConfigError, rule=rule, remedy="choose another output and another run_id")
-        found = untrusted.read_json(path, _RunName, refusal)
+        existing = untrusted.read_json(path, _RunName, refusal)
         wanted = (self._run_id, config_digest(WORDS[self._word].loaded(self._settings)))
-        if (found.run_id, found.config_digest) != wanted:
+        if (existing.run_id, existing.config_digest) != wanted:
             raise refusal.because(f"another run in {self._output}")
         return True
 
@@ -207,7 +207,7 @@ def _with_cluster(result: PredictionResult, into: str) -> beam.Row:
 def _plain(value: Any) -> Any:
     """Converts settings to plain data from the classes that YAML readers create."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items() if not str(key).startswith("__")}
+        return {str(key): _plain(item) for key, item in value.items() if not str(key).startswith("__")}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     return next((kind(value) for kind in (str, bool, int, float) if isinstance(value, kind)), value)

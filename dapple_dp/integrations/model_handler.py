@@ -209,7 +209,7 @@ class ServedModel:
         points, valid = self.features.points(rows, on_invalid_rows)
         labels = iter(self._nearest.labels(points).tolist())
         numbers = self.saved.numbers or range(len(self.saved.centers))
-        return [numbers[next(labels)] if each else None for each in valid]
+        return [numbers[next(labels)] if is_valid else None for is_valid in valid]
 
 
 class DappleModelHandler(ModelHandler[Any, PredictionResult, ServedModel]):
@@ -264,15 +264,15 @@ class DappleModelHandler(ModelHandler[Any, PredictionResult, ServedModel]):
         """Returns the requested model; if it can't be used, the current one."""
         if self._wanted != self._model.saved.folder:
             try:
-                found = ServedModel.read(self._wanted)
-                self._check_columns(found)
-                self._model = found
+                model = ServedModel.read(self._wanted)
+                self._check_columns(model)
+                self._model = model
             except DappleError as error:
                 _LOGGER.warning("still using the model of %s: %s", self._model.saved.folder, error)
         return self._model
 
-    def _check_columns(self, found: ServedModel) -> None:
-        if found.features.columns != self._model.features.columns:
+    def _check_columns(self, model: ServedModel) -> None:
+        if model.features.columns != self._model.features.columns:
             raise ConfigError(
                 f"a new model must have the columns of the model of {self._model.saved.folder}, got others in "
                 f"{self._wanted}; start another pipeline for it."
@@ -303,7 +303,7 @@ class DappleModelHandler(ModelHandler[Any, PredictionResult, ServedModel]):
         """
         self._model = model
         clusters = model.clusters(batch, self._on_invalid_rows)
-        return [PredictionResult(row, each, model.saved.folder) for row, each in zip(batch, clusters, strict=True)]
+        return [PredictionResult(row, label, model.saved.folder) for row, label in zip(batch, clusters, strict=True)]
 
     def get_metrics_namespace(self) -> str:
         """Returns the namespace of Beam's counters; their row counts and times must stay in the trusted zone, too."""

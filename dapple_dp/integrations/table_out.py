@@ -57,13 +57,13 @@ class WrittenRows(NamedTuple):
         Raises:
           ConfigError: if another run of the same name stored them.
         """
-        found = set(digests.to_pylist())
-        if found - {self.digest}:
+        stored = set(digests.to_pylist())
+        if stored - {self.digest}:
             raise ConfigError(
                 f"run_id must be unique in a table, got {self.run_id!r}, which another run there has; write to "
                 "another table, or run the job again with another run_id."
             )
-        return bool(found)
+        return bool(stored)
 
 
 def write_delta(

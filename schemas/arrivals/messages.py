@@ -27,7 +27,7 @@ def table_of(messages: Iterable[bytes | None], columns: MessageColumns | PackedC
     """
     if isinstance(columns, PackedColumns):
         layout, fields = struct.Struct(f"<{''.join(kind for _, kind in columns.fields)}"), _packed_schema(columns)
-        rows = [layout.unpack(each) if each is not None and len(each) == layout.size else None for each in messages]
+        rows = [layout.unpack(raw) if raw is not None and len(raw) == layout.size else None for raw in messages]
     else:
         rows, fields = [_row(message, columns) for message in messages], _schema(columns)
     broken = (None,) * len(fields)
@@ -52,12 +52,12 @@ def _packed_schema(columns: PackedColumns) -> pa.Schema:
 def _row(message: bytes | None, columns: MessageColumns) -> tuple[Any, ...] | None:
     """Returns the columns of one message; None if it is broken."""
     try:
-        found = json_text.parse(message or b"", columns.most_bytes)
-        values: list[Any] = [_number(found[name]) for name in columns.numbers]
+        record = json_text.parse(message or b"", columns.most_bytes)
+        values: list[Any] = [_number(record[name]) for name in columns.numbers]
         if columns.list:
-            values.append([_number(each) for each in _listed(found[columns.list])])
+            values.append([_number(number) for number in _listed(record[columns.list])])
         if columns.client_id:
-            values.append(_name(found[columns.client_id]))
+            values.append(_name(record[columns.client_id]))
     except (MalformedError, KeyError, TypeError, IndexError, OverflowError):
         return None
     return tuple(values)

@@ -68,21 +68,21 @@ class WindowOffsets(NumberedFile):
 
     @pydantic.model_validator(mode="after")
     def _names_every_partition_once(self) -> Self:
-        if [each.partition for each in self.ranges] != list(range(len(self.ranges))):
+        if [span.partition for span in self.ranges] != list(range(len(self.ranges))):
             raise ValueError("partitions must be named once, in their order")
         return self
 
     @property
     def ends(self) -> dict[int, int]:
         """Start of the next window, by partition."""
-        return {each.partition: each.end for each in self.ranges}
+        return {span.partition: span.end for span in self.ranges}
 
     def chunks(self) -> Iterator[Chunk]:
         """Yields the parts to read; an empty range has none."""
-        for each in self.ranges:
-            for place, first in enumerate(range(each.first, each.end, CHUNK_MESSAGES)):
-                name = f"part-{each.partition:05d}-{place:07d}.parquet"
-                yield Chunk(name, each.partition, first, min(first + CHUNK_MESSAGES, each.end))
+        for span in self.ranges:
+            for place, first in enumerate(range(span.first, span.end, CHUNK_MESSAGES)):
+                name = f"part-{span.partition:05d}-{place:07d}.parquet"
+                yield Chunk(name, span.partition, first, min(first + CHUNK_MESSAGES, span.end))
 
 
 class RecordPlace(NamedTuple):

@@ -64,8 +64,8 @@ def _row_counts(value: object) -> object:
     """Validates a number of rows, or a mapping of clients to their numbers; keys become text."""
     value = python_scalar(value)
     counts = value.values() if isinstance(value, Mapping) else [value]
-    for each in map(python_scalar, counts):
-        if isinstance(each, bool) or not isinstance(each, int) or each < 1:
+    for count in map(python_scalar, counts):
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise rejection.broken_rule("an integer of at least 1, or a mapping of clients to such integers")
     if isinstance(value, Mapping):
         return {str(client): int(rows) for client, rows in value.items()}

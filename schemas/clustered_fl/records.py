@@ -201,7 +201,7 @@ class FederatedState:
         shapes = (self.models.shape, self.assignments.shape, self.responsibilities.shape)
         if shapes != ((n_models, n_parameters), (n_clients,), (n_clients, n_models)) or not n_models:
             raise ValueError("the state must have the clients and parameters of its federation, got others.")
-        finite = all(np.isfinite(each).all() for each in (self.models, self.responsibilities, self.offers))
+        finite = all(np.isfinite(array).all() for array in (self.models, self.responsibilities, self.offers))
         if not finite or ((self.assignments < 0) | (self.assignments >= n_models)).any():
             raise ValueError("the state must assign every client to a finite model, got another one.")
         if (self.offers.shape[1:], self.offered.shape) != ((n_parameters,), (n_clients,)) or (

@@ -140,8 +140,8 @@ def _n_features(settings: Mapping[str, Any]) -> int | None:
 
 def _of_section(settings: Mapping[str, Any], section: str, name: str) -> Any:
     """Returns a setting of a section; None without it."""
-    found = settings.get(section)
-    return found.get(name) if isinstance(found, Mapping) else getattr(found, name, None)
+    given = settings.get(section)
+    return given.get(name) if isinstance(given, Mapping) else getattr(given, name, None)
 
 
 def _radius(bounds: Mapping[str, Any], tree: Mapping[str, Any], clipping: Mapping[str, Any]) -> float | None:
@@ -163,12 +163,12 @@ def _needs_tree(settings: Mapping[str, Any]) -> bool:
 
 def section_of(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Returns a section as plain data, without defaults."""
-    found = settings.get(name)
-    if isinstance(found, pydantic.BaseModel):
-        return found.model_dump(exclude_unset=True)
-    if found is not None and not isinstance(found, Mapping):
-        raise ConfigError(f"{name} must be a section of settings, got {rejection.quote(found)}; leave it out.")
-    return dict(found or {})
+    given = settings.get(name)
+    if isinstance(given, pydantic.BaseModel):
+        return given.model_dump(exclude_unset=True)
+    if given is not None and not isinstance(given, Mapping):
+        raise ConfigError(f"{name} must be a section of settings, got {rejection.quote(given)}; leave it out.")
+    return dict(given or {})
 
 
 def _check_unread(bounds: dict[str, Any], tree: dict[str, Any]) -> None:

@@ -72,11 +72,11 @@ class FedDPKMeansFit(AnyFit):
             )
         for section, settings in PUBLISHED.items():
             for name, value in settings.items():
-                found = getattr(getattr(self, section), name)
-                if found != value and name != "norm":
+                given = getattr(getattr(self, section), name)
+                if given != value and name != "norm":
                     raise ConfigError(
                         f"{section}.{name} must be {str(value).lower()} for preset published, got "
-                        f"{str(found).lower()}; leave it out, or leave out preset."
+                        f"{str(given).lower()}; leave it out, or leave out preset."
                     )
 
     def _check_warm_start(self) -> None:

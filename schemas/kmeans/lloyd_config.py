@@ -35,7 +35,7 @@ def _domain(value: object) -> object:
         if not value or not all(isinstance(name, str) and name for name in value):
             raise rejection.broken_rule("a mapping of every column to its two numbers", got=rejection.quote(value))
         return {name: _of_column(name, ends) for name, ends in value.items()}
-    if isinstance(value, list | tuple) and value and all(isinstance(each, list | tuple) for each in value):
+    if isinstance(value, list | tuple) and value and all(isinstance(pair, list | tuple) for pair in value):
         return tuple(map(interval, value))
     return _common(interval(value))
 

@@ -60,14 +60,14 @@ class KPrototypesFit(AnyFit):
     @property
     def encodings(self) -> Mapping[str, ColumnEncoding]:
         """Numbers by their bounds, codes with the weight of the algorithm, in the order of the columns."""
-        found: dict[str, ColumnEncoding] = {}
+        encodings: dict[str, ColumnEncoding] = {}
         for name in self.data.features:
             if name in self.k_prototypes.domain:
                 low, high = self.k_prototypes.domain[name]
-                found[name] = Bounds(lower=low, upper=high, to=BoundsRange.SYMMETRIC)
+                encodings[name] = Bounds(lower=low, upper=high, to=BoundsRange.SYMMETRIC)
             else:
-                found[name] = self.encode[name].model_copy(update={"weight": self.k_prototypes.length})
-        return found
+                encodings[name] = self.encode[name].model_copy(update={"weight": self.k_prototypes.length})
+        return encodings
 
     def _check_algorithm(self) -> None:
         self._check_given_count()

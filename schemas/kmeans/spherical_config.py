@@ -145,7 +145,7 @@ class SphericalFit(AnyFit):
             return
         data = self.data
         features = (data.features,) if isinstance(data.features, str) else data.features
-        vectors = {column for column, each in self.encode.items() if each.kind is EncodingKind.TERMS}
+        vectors = {column for column, encoding in self.encode.items() if encoding.kind is EncodingKind.TERMS}
         taken = {data.client_id, *features} - vectors
         if self.names.column in taken or data.has_patterns:
             got = "patterns in data.features" if data.has_patterns else repr(self.names.column)

@@ -21,7 +21,7 @@ def _center(value: object) -> object:
     """Validates a center: finite numbers, at least one."""
     if value is None:
         return None
-    numbers = [python_scalar(each) for each in value] if isinstance(value, list | tuple) else []
+    numbers = [python_scalar(number) for number in value] if isinstance(value, list | tuple) else []
     if not numbers or not all(is_number(number, -_RADII[1], _RADII[1]) for number in numbers):
         raise rejection.broken_rule(f"a list of numbers from {-_RADII[1]:g} to {_RADII[1]:g}".replace("+", ""))
     return tuple(float(number) for number in numbers)  # type: ignore[arg-type]

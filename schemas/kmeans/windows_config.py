@@ -218,8 +218,8 @@ def coefficients(band: int, length: int) -> tuple[int, ...]:
       >>> coefficients(4, 30)
       (16, 8, 6, 5)
     """
-    found, factor, decay = [], 1.0, 1.0 - 1.0 / length
+    weights, factor, decay = [], 1.0, 1.0 - 1.0 / length
     for age in range(band):
         factor *= (2 * age - 1) / (2 * age) if age else 1.0
-        found.append(round(2**_COEFFICIENT_BITS * factor * decay**age))
-    return tuple(weight for weight in found if weight)
+        weights.append(round(2**_COEFFICIENT_BITS * factor * decay**age))
+    return tuple(weight for weight in weights if weight)

@@ -18,12 +18,12 @@ def coalitions(masked: MaskedConfig) -> list[dict[str, Any]]:
     Args:
       masked: settings of the run.
     """
-    found = {
+    listed = {
         NoiseBy.AGGREGATOR: _by_the_aggregator,
         NoiseBy.BOTH: _by_both,
         NoiseBy.CLIENTS: _by_clients,
     }[masked.noise_by](masked)
-    return [{"parties": who, "holds": holds, "words": _words(who, holds)} for who, holds in found]
+    return [{"parties": who, "holds": holds, "words": _words(who, holds)} for who, holds in listed]
 
 
 def _words(who: str, holds: bool) -> str:

@@ -82,7 +82,7 @@ class MaskedMessages(NamedTuple):
                 "group the rows by client first (dapple prepare)."
             )
         values = np.concatenate([batch.values for batch in batches])[order]
-        return cls(tuple(senders[each] for each in order), tuple(tags[each] for each in order), values)
+        return cls(tuple(senders[place] for place in order), tuple(tags[place] for place in order), values)
 
 
 class MaskedSum(NamedTuple):
@@ -136,10 +136,10 @@ class _RoundContent(FileContent):
 
     def plan(self) -> RoundPlan:
         """Returns the plan of the round; raises MalformedError if its vector is longer than a message can be."""
-        found = RoundPlan(path=self.path, releases=tuple(release.plan() for release in self.releases))
-        if found.size > _MOST_WORDS:
+        plan = RoundPlan(path=self.path, releases=tuple(release.plan() for release in self.releases))
+        if plan.size > _MOST_WORDS:
             raise MalformedError(f"more than {_MOST_WORDS} words in a round")
-        return found
+        return plan
 
 
 class _PlanContent(NumberedFile):
@@ -202,13 +202,13 @@ class ExchangePlan:
     @property
     def content(self) -> dict[str, Any]:
         """The plan as plain data, without its format number."""
-        rounds = [{"path": each.path, "releases": [_release_to_json(r) for r in each.releases]} for each in self.rounds]
+        rounds = [{"path": plan.path, "releases": [_release_to_json(r) for r in plan.releases]} for plan in self.rounds]
         pairwise = None if self.pairwise is None else self.pairwise._asdict()
-        found: dict[str, Any] = {"run": self.run, "nonce": self.nonce.hex(), "settings": self.settings}
-        found |= {"rounds": rounds, "pairwise": pairwise}
-        found["collector"] = None if self.collector is None else self.collector.hex()
-        found["shares"] = None if self.shares is None else dataclasses.asdict(self.shares)
-        return found
+        content: dict[str, Any] = {"run": self.run, "nonce": self.nonce.hex(), "settings": self.settings}
+        content |= {"rounds": rounds, "pairwise": pairwise}
+        content["collector"] = None if self.collector is None else self.collector.hex()
+        content["shares"] = None if self.shares is None else dataclasses.asdict(self.shares)
+        return content
 
     def to_json(self) -> str:
         """Returns the content of `plan.json`."""
@@ -225,8 +225,8 @@ class ExchangePlan:
         refusal = Refusal(kind=ProtocolError, rule=rule, remedy="open a new run")
         content = parse_as(text, _PlanContent, refusal, _MOST_PLAN_BYTES)
         with refusal.covers():
-            rounds = tuple(each.plan() for each in content.rounds)
-            if len({each.path for each in rounds}) < len(rounds):
+            rounds = tuple(round_.plan() for round_ in content.rounds)
+            if len({round_.path for round_ in rounds}) < len(rounds):
                 raise MalformedError("a round twice")
             pairwise, shares = content.pairwise, content.shares
             if pairwise and shares and pairwise != (shares.corrupt, shares.dropout):

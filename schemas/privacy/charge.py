@@ -110,7 +110,7 @@ class Charge:
     def correction(self) -> str | None:
         """Describes how `epsilon` is wrong, if an earlier version charged it too low; None otherwise."""
         relative = [] if self.corrections >= 1 else [event for event in self.events if _is_relative(event)]
-        if any(each["shape"][-1] > _safe_features(each) for each in relative):
+        if any(event["shape"][-1] > _safe_features(event) for event in relative):
             return "its epsilon is too small: a row changed what thousands of others added (sharp edge edge-wide-rows)"
         if relative:
             return (

@@ -66,7 +66,7 @@ def describe(plan: PrivacyPlan) -> list[dict[str, Any]]:
     """Returns one row of plain data per release, in order, in the form of `privacy.json`."""
     return [
         {
-            "path": f"{each.path}/{release.spec.name}",
+            "path": f"{round_.path}/{release.spec.name}",
             **({"tells": meaning_of(release.spec).tells} if meaning_of(release.spec).tells else {}),
             "mechanism": str(release.spec.mechanism),
             "geometry": str(release.spec.geometry),
@@ -75,8 +75,8 @@ def describe(plan: PrivacyPlan) -> list[dict[str, Any]]:
             "noise_multiplier": release.noise_multiplier,
             "noise_stddev_lattice": release.noise_stddev,
         }
-        for each in plan.rounds
-        for release in each.releases
+        for round_ in plan.rounds
+        for release in round_.releases
     ]
 
 

@@ -88,5 +88,5 @@ def wrong_statements(charge: Charge, versions: Mapping[str, str]) -> tuple[str, 
         return ()
     version = versions.get("dapple-dp", "unknown")
     return tuple(
-        each.says for each in WRONG_STATEMENTS if version in (*each.versions, "unknown") and each.made_by(charge)
+        entry.says for entry in WRONG_STATEMENTS if version in (*entry.versions, "unknown") and entry.made_by(charge)
     )

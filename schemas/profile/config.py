@@ -33,7 +33,7 @@ MOST_VALUES = 10_000
 def _percentiles(value: object) -> object:
     """Validates percentiles: ascending numbers inside (0, 100), without duplicates."""
     listed = list(map(python_scalar, value)) if isinstance(value, list | tuple) else [None]
-    numbers = [each for each in listed if isinstance(each, int | float) and not isinstance(each, bool)]
+    numbers = [number for number in listed if isinstance(number, int | float) and not isinstance(number, bool)]
     ascending = all(low < high for low, high in itertools.pairwise([0, *numbers, 100]))
     if len(numbers) < len(listed) or not ascending or len(numbers) > MOST_PERCENTILES:
         raise rejection.broken_rule(f"a list of at most {MOST_PERCENTILES} ascending numbers between 0 and 100")
@@ -45,7 +45,7 @@ def _values(value: object) -> object:
     if value is None:
         return None
     values = tuple(map(python_scalar, value)) if isinstance(value, list | tuple) else ()
-    kinds = {type(each) for each in values}
+    kinds = {type(value) for value in values}
     if len(kinds) != 1 or not kinds <= {str, int, bool} or not len(set(values)) == len(values) <= MOST_VALUES:
         raise rejection.broken_rule(
             f"null or a list of 1 to {MOST_VALUES} distinct strings, distinct integers or booleans"

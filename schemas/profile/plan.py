@@ -67,9 +67,9 @@ def clusters_of(profile: pa.Table) -> list[dict[str, Any]]:
       One mapping per cluster, in order: `cluster`, `sizes` {statistic: number}, `numeric` {column: {"mean" or "p25":
       number}}, `categorical` {column: {value: number}}, values in descending order of their numbers.
     """
-    found: dict[int, dict[str, Any]] = {}
+    clusters: dict[int, dict[str, Any]] = {}
     for row in profile.to_pylist():
-        cluster = found.setdefault(
+        cluster = clusters.setdefault(
             row["cluster"], {"cluster": row["cluster"], "sizes": {}, "numeric": {}, "categorical": {}}
         )
         column, statistic, number = row["column"], row["statistic"], row["noisy_value"]
@@ -80,10 +80,10 @@ def clusters_of(profile: pa.Table) -> list[dict[str, Any]]:
             cluster["numeric"].setdefault(column, {})[name] = number
         else:
             cluster["categorical"].setdefault(column, {})[row["value"]] = number
-    for cluster in found.values():
+    for cluster in clusters.values():
         for column, counts in cluster["categorical"].items():
             cluster["categorical"][column] = dict(sorted(counts.items(), key=lambda item: -item[1]))
-    return [found[index] for index in sorted(found)]
+    return [clusters[index] for index in sorted(clusters)]
 
 
 class ProfileLaw(enum.StrEnum):
@@ -179,9 +179,9 @@ class ProfilePlan:
 
     def event(self, path: str) -> ProfileEvent:
         """Returns the event with that path; raises KeyError."""
-        for each in self.events:
-            if each.path == path:
-                return each
+        for event in self.events:
+            if event.path == path:
+                return event
         raise KeyError(path)
 
     @property
@@ -192,7 +192,7 @@ class ProfilePlan:
     @property
     def size(self) -> int:
         """Number of coordinates of all exact sums together."""
-        return sum(math.prod(each.shape or ()) for each in self.sums)
+        return sum(math.prod(event.shape or ()) for event in self.sums)
 
 
 COUNT = "profile/sizes/count"

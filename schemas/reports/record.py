@@ -38,7 +38,7 @@ def _features(value: Value, column: Mapping[str, object]) -> list[float]:
     if isinstance(vocabulary := column.get("vocabulary"), list):
         if type(value) is not type(vocabulary[0]):
             return [math.nan] * len(vocabulary)
-        return [weight if each == value else 0.0 for each in vocabulary]
+        return [weight if category == value else 0.0 for category in vocabulary]
     number = _number(value)
     if isinstance(edges := column.get("edges"), list):
         if not math.isfinite(number):

@@ -80,9 +80,9 @@ def from_table(
       SchemaMismatchError: if a column is missing or has another type.
     """
     for field in schema:
-        found = find(table.schema, field.name, where)
-        if found.type != field.type:
-            raise mismatch(field.name, where, f"be {field.type}", str(found.type), "write it as encode does")
+        column = find(table.schema, field.name, where)
+        if column.type != field.type:
+            raise mismatch(field.name, where, f"be {field.type}", str(column.type), "write it as encode does")
     columns = {field.name: plain(table.column(field.name)).combine_chunks() for field in schema}
     valid = np.logical_and.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in columns.values()])
     if DIGEST in columns:

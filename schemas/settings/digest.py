@@ -20,10 +20,10 @@ def content_of(config: pydantic.BaseModel) -> dict[str, Any]:
 
     A job that never set those keeps its digest, and its run can be resumed.
     """
-    found: dict[str, Any] = _without_added(config.model_dump(mode="json", exclude=dict(_NO_MATTER)))
-    if isinstance(data := found.get("data"), dict) and not data.get("missing", True):
+    settings: dict[str, Any] = _without_added(config.model_dump(mode="json", exclude=dict(_NO_MATTER)))
+    if isinstance(data := settings.get("data"), dict) and not data.get("missing", True):
         del data["missing"]
-    return with_defaults(found)
+    return with_defaults(settings)
 
 
 def _without_added(content: Any) -> Any:

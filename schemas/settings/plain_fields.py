@@ -51,10 +51,10 @@ class Fields:
 
     def texts(self, name: str, most: int) -> tuple[str, ...]:
         """Returns distinct strings, at least one and at most `most`."""
-        found = self._checked(name, lambda value: isinstance(value, list) and 1 <= len(value) <= most)
-        if not all(map(_is_text, found)) or len(set(found)) < len(found):
+        texts = self._checked(name, lambda value: isinstance(value, list) and 1 <= len(value) <= most)
+        if not all(map(_is_text, texts)) or len(set(texts)) < len(texts):
             raise MalformedError(f"another content at {name!r}")
-        return tuple(found)
+        return tuple(texts)
 
     def digits(self, name: str) -> int:
         """Returns an integer >= 0 that is stored as a string, since it may not fit into a double."""

@@ -88,9 +88,9 @@ def check_config(model: type[_Checked], settings: object, within: str = "") -> _
     return result
 
 
-def check_tiers(found: object) -> None:
+def check_tiers(settings: object) -> None:
     """Refuses a job that uses unsupported settings without `experimental: true`; sections alone pass."""
-    tiers.check(found, getattr(found, "experimental", True))
+    tiers.check(settings, getattr(settings, "experimental", True))
 
 
 _KINDS = {

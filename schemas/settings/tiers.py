@@ -88,9 +88,9 @@ def check(settings: Any, allowed: bool) -> None:
     Raises:
       ConfigError: naming the first one.
     """
-    found = None if allowed else next(unsupported(settings), None)
-    if found is not None:
-        raise _refusal(*found)
+    first = None if allowed else next(unsupported(settings), None)
+    if first is not None:
+        raise _refusal(*first)
 
 
 def check_runner(name: str | None, allowed: bool) -> None:
@@ -104,7 +104,7 @@ def check_runner(name: str | None, allowed: bool) -> None:
       ConfigError: naming the runner.
     """
     short = str(name or Runner.FN_API).rpartition(".")[2]
-    tier = next((each.tier for each in Runner if each.lower() == short.lower()), Tier.EXPERIMENTAL)
+    tier = next((runner.tier for runner in Runner if runner.lower() == short.lower()), Tier.EXPERIMENTAL)
     if tier is not Tier.SUPPORTED and not allowed:
         raise _refusal(f"--runner={short}", tier)
 

@@ -26,7 +26,7 @@ def _words(value: object) -> object:
     if len(words) > MOST_TERMS:
         raise rejection.broken_rule(f"a list of at most {MOST_TERMS} terms", got="more")
     shown = [
-        len(word) <= MOST_LETTERS and not any(unicodedata.category(each)[0] == "C" for each in word) for word in words
+        len(word) <= MOST_LETTERS and not any(unicodedata.category(char)[0] == "C" for char in word) for word in words
     ]
     if not all(shown):
         rule = f"a list of terms of at most {MOST_LETTERS} letters, none a control character"

@@ -55,7 +55,7 @@ class _Loader(yaml.SafeLoader):
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         """Expands the merge keys of a mapping; limited, since merges of merges can double its size at each step."""
         merged = [value for key, value in node.value if key.tag == _MERGE_TAG]
-        if sum(len(each.value) if isinstance(each, yaml.SequenceNode) else 1 for each in merged) > _MOST_MERGES:
+        if sum(len(node.value) if isinstance(node, yaml.SequenceNode) else 1 for node in merged) > _MOST_MERGES:
             raise MalformedError(f"a mapping that merges more than {_MOST_MERGES} others")
         super().flatten_mapping(node)
         if merged and len(node.value) > _MOST_MERGED:
@@ -138,9 +138,9 @@ def parse(text: str) -> object:
     return result
 
 
-def _check_values(found: object) -> None:
+def _check_values(content: object) -> None:
     """Refuses values that aliases repeat without end or too often, and strings that can't be a file name."""
-    waiting: list[tuple[object, int]] = [(found, 0)]
+    waiting: list[tuple[object, int]] = [(content, 0)]
     n_values = 0
     while waiting:
         value, depth = waiting.pop()
@@ -150,7 +150,7 @@ def _check_values(found: object) -> None:
             raise MalformedError(f"more than {_MOST_VALUES} values, or endless aliases")
         if isinstance(value, str) and ("\0" in value or (not value.isascii() and is_torn(value))):
             raise MalformedError("a string with an invalid character")
-        waiting += [(each, depth + 1) for each in inside]
+        waiting += [(part, depth + 1) for part in inside]
 
 
 def _inside(value: object) -> list[object]:

@@ -202,8 +202,8 @@ class CsvForm:
     @classmethod
     def of_text(cls, text: str) -> Self:
         """Inverse of `text`, for a listing of the same run."""
-        found = json_text.parse(text) if text else {}
-        return cls(**found | ({"null_values": tuple(found["null_values"])} if "null_values" in found else {}))
+        content = json_text.parse(text) if text else {}
+        return cls(**content | ({"null_values": tuple(content["null_values"])} if "null_values" in content else {}))
 
 
 OptionalCsv = Annotated[

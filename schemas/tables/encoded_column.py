@@ -206,8 +206,8 @@ class BoundedColumn(_OneNumber):
         """Writes the mapped values; infinite values are invalid like nulls, though they could be clipped."""
         numbers = columns.floats(values).astype(np.float64)
         share = (np.clip(numbers, self.lower, self.upper) - self.lower) / (self.upper - self.lower)
-        found = (self.low + (1.0 - self.low) * share) * self.weight
-        block[:, 0] = np.where(np.isfinite(numbers), found, np.nan)
+        scaled = (self.low + (1.0 - self.low) * share) * self.weight
+        block[:, 0] = np.where(np.isfinite(numbers), scaled, np.nan)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,8 +282,8 @@ class OneHotColumn(EncodedColumn):
         """Writes the categories, with one lookup for all values."""
         held = [index for index, value in enumerate(self.vocabulary) if _can_hold(values.type, value)]
         listed = pa.array([self.vocabulary[index] for index in held], values.type)
-        found = pc.fill_null(pc.index_in(values, value_set=listed, skip_nulls=True), len(held)).to_numpy()
-        _mark(block, np.array([*held, -1])[found], pc.is_valid(values).to_numpy(), self.weight)
+        codes = pc.fill_null(pc.index_in(values, value_set=listed, skip_nulls=True), len(held)).to_numpy()
+        _mark(block, np.array([*held, -1])[codes], pc.is_valid(values).to_numpy(), self.weight)
 
 
 @pydantic.with_config(FILE_CONTENT)

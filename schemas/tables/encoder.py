@@ -80,8 +80,8 @@ class Encoder:
         learned: dict[str, pa.ChunkedArray] = {}
         if any(encoding.needs_server for encoding in encodings.values()):
             learned = _valid_rows(features, encodings, server, where)
-        found = (_column(name, encodings.get(name), learned.get(name), where) for name in features)
-        return cls(columns=tuple(_filled(each, missing.get(each.column)) for each in found))
+        encoded_columns = (_column(name, encodings.get(name), learned.get(name), where) for name in features)
+        return cls(columns=tuple(_filled(column, missing.get(column.column)) for column in encoded_columns))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -100,9 +100,9 @@ class Encoder:
 
     def in_units(self, centers: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """Converts centers to the columns' units if every column is one feature; None otherwise."""
-        found = [column.in_units(centers[:, part]) for column, part in self._parts()]
-        known = [each for each in found if each is not None]
-        return np.hstack(known) if len(known) == len(found) else None
+        converted = [column.in_units(centers[:, part]) for column, part in self._parts()]
+        known = [values for values in converted if values is not None]
+        return np.hstack(known) if len(known) == len(converted) else None
 
     @property
     def is_projected(self) -> bool:
@@ -112,7 +112,7 @@ class Encoder:
     @property
     def in_percent(self) -> NDArray[np.bool_]:
         """Mask, shape (n_features,), of the features that `decoded` returns as shares in percent."""
-        return np.array([each for column in self.columns for each in column.in_percent], dtype=np.bool_)
+        return np.array([flag for column in self.columns for flag in column.in_percent], dtype=np.bool_)
 
     @property
     def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -198,10 +198,10 @@ def _valid_rows(
     """Returns plain values of every feature column, without rows that have an invalid value."""
     if server is None:
         raise InputError("server_data is required for an encoding that learns from it; give a table.")
-    found: dict[str, pa.ChunkedArray] = {}
+    by_name: dict[str, pa.ChunkedArray] = {}
     valid = np.ones(server.num_rows, dtype=np.bool_)
     for name in features:
-        values = found[name] = columns.plain(server.column(columns.find(server.schema, name, where).name))
+        values = by_name[name] = columns.plain(server.column(columns.find(server.schema, name, where).name))
         if isinstance(encodings.get(name), OneHot):
             if category_type(values.type) is None:
                 rule, remedy = "hold strings, integers or booleans", f"cast it or change encode.{name}.kind"
@@ -212,7 +212,7 @@ def _valid_rows(
             valid &= np.isfinite(columns.floats(values))
     if not valid.any():
         raise InputError(f"server_data must have a row without nulls to learn from, got none in {where}; add rows.")
-    return {name: values.filter(pa.array(valid)) for name, values in found.items()}
+    return {name: values.filter(pa.array(valid)) for name, values in by_name.items()}
 
 
 def _column(name: str, encoding: ColumnEncoding | None, server: pa.ChunkedArray | None, where: str) -> EncodedColumn:

@@ -73,7 +73,7 @@ def _vocabulary(value: object) -> object:
     if value == PublicSource.SERVER:
         return PublicSource.SERVER
     values = tuple(map(python_scalar, value)) if isinstance(value, list | tuple) else ()
-    kinds = {type(each) for each in values}
+    kinds = {type(value) for value in values}
     if len(kinds) != 1 or not kinds <= {str, int, bool}:
         raise rejection.broken_rule("'server' or a non-empty list of strings, of integers or of booleans")
     if len(set(values)) < len(values):

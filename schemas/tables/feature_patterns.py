@@ -76,8 +76,8 @@ class FeaturePatterns:
         Raises:
           SchemaMismatchError: if they do; names some of the columns.
         """
-        found = set(self.columns(names))
-        others = sorted(found.symmetric_difference(features))[:_MOST_NAMES]
+        matched = set(self.columns(names))
+        others = sorted(matched.symmetric_difference(features))[:_MOST_NAMES]
         if others:
             raise SchemaMismatchError(
                 f"data.features must match the same columns in every file, got others in {where}, such as "

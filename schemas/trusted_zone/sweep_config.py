@@ -39,7 +39,7 @@ def _distinct(value: object, rule: str = "a non-empty list without duplicates") 
     """Validates a non-empty list without duplicates and returns it as a tuple."""
     if not isinstance(value, list | tuple) or not value:
         raise rejection.broken_rule(rule)
-    if any(each in value[:index] for index, each in enumerate(value)):
+    if any(item in value[:index] for index, item in enumerate(value)):
         raise rejection.broken_rule(rule)
     return tuple(value)
 
@@ -252,7 +252,7 @@ def _ledger(cells: tuple[SweepCell, ...]) -> str | None:
 
 def _check_own(cells: tuple[SweepCell, ...]) -> None:
     """Refuses settings that cells can't have individually, and two identical cells."""
-    found: set[str] = set()
+    digests: set[str] = set()
     for cell in cells:
         if getattr(cell.config, "key_uri", None):
             raise ConfigError(
@@ -269,11 +269,11 @@ def _check_own(cells: tuple[SweepCell, ...]) -> None:
                 f"trust must be central in a sweep, got {cell.config.trust} in {cell.method}; "
                 "leave it out: one trusted job reads the rows of a sweep."
             )
-        if cell.digest in found:
+        if cell.digest in digests:
             raise ConfigError(
                 f"sweep.settings must lead to different jobs, got the same one twice for {cell.method}; remove one."
             )
-        found.add(cell.digest)
+        digests.add(cell.digest)
 
 
 def _check_scored(cells: tuple[SweepCell, ...], options: SweepOptions) -> None:

@@ -105,7 +105,7 @@ def test_a_column_bounded_twice_in_a_file_is_refused():
 
 
 WRONG = [
-    (job({"variant": "lloyd"}), "dp_lloyd.variant is not a setting any more; leave it out for fast; the others are "),
+    (job({"variant": "lloyd"}), "dp_lloyd.variant was removed; leave it out for fast; the others are "),
     (job({"domain": [1.0, -1.0]}), "dp_lloyd.domain must be two finite numbers, the smaller one first"),
     (job({"domain": [0.0, float("nan")]}), "dp_lloyd.domain must be two finite numbers, the smaller one first"),
     (job({"domain": [0.0]}), "dp_lloyd.domain must be a list of two numbers, got [0.0]; give the public interval"),
