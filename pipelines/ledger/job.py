@@ -132,7 +132,7 @@ def _show(book: Ledger) -> dict[str, Any]:
         given = math.fsum(each.delta for each in charges)
         sys.stdout.write(
             f"{one_line(name)}: epsilon {epsilon:.6g} of {limit.epsilon:g} spent, stated at delta {delta:.3g} of "
-            f"{limit.delta:g}; runs: {len(charges)}, whose own deltas add up to {given:.3g}\n"
+            f"{limit.delta:g}; charges: {len(charges)}, whose own deltas add up to {given:.3g}\n"
         )
     runs, lines = dict[str, Any](), dict[tuple[str, str], list[RunStatus]]()
     for run_id, status in run_states(entries).items():

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 
-def change_words(change: str, seen: str, guess: str, epsilon: float, delta: float, drawn_from: str) -> str:
+def change_words(
+    change: str, seen: str, guess: str, epsilon: float, delta: float, drawn_from: str, masks: bool = False
+) -> str:
     """Explains a guarantee in plain words; bounds are rounded up.
 
     Args:
@@ -39,6 +41,7 @@ def change_words(change: str, seen: str, guess: str, epsilon: float, delta: floa
       epsilon: epsilon of the guarantee.
       delta: delta of the guarantee; 0 for none.
       drawn_from: source of the noise, as for `computational`.
+      masks: likewise.
     """
     factor = at_most(math.exp(epsilon)) if epsilon < 12 else f"e^{at_most(epsilon)}"
     right = odds(epsilon, delta)
@@ -48,7 +51,8 @@ def change_words(change: str, seen: str, guess: str, epsilon: float, delta: floa
     slack = f", up to {at_most(delta)}" if delta else ""
     return (
         f"{change} changes the probability of {seen} by at most a factor of {factor}{slack}. An observer who gives "
-        f"even odds to {guess}, and knows everything else, {rightly} after seeing it. {computational(drawn_from)}"
+        f"even odds to {guess}, and knows everything else, {rightly} after seeing it. "
+        f"{computational(drawn_from, masks)}"
     )
 
 
@@ -57,7 +61,10 @@ def meaning(statement: PrivacyStatement, drawn_from: str) -> str:
     unit = UNITS[statement.unit]
     moved = "Leaving out" if statement.neighboring_relation == ZEROED_OUT else "Adding or removing"
     guess = f"whether the {unit.word} took part"
-    return change_words(f"{moved} {unit.whole}", "any result", guess, statement.epsilon, statement.delta, drawn_from)
+    spent = statement.epsilon, statement.delta
+    return change_words(
+        f"{moved} {unit.whole}", "any result", guess, *spent, drawn_from, masks=statement.masked is not None
+    )
 
 
 class Badge(enum.StrEnum):

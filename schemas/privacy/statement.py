@@ -28,11 +28,11 @@ _ACTORS: dict[Trust | ReportMode, str] = {
 _MASKED_NOISE = {
     NoiseBy.AGGREGATOR: "the aggregator adds up masked messages and adds the noise",
     NoiseBy.BOTH: "the aggregator adds up masked messages and adds the noise, and so does the party that unmasks",
-    NoiseBy.CLIENTS: "each client adds its share of the noise, and the aggregator adds up masked messages",
+    NoiseBy.CLIENTS: "each sender adds its share of the noise, and the aggregator adds up masked messages",
 }
 _MASKS = {
-    MaskScheme.SHARED_SECRET: "clients hold the masks",
-    MaskScheme.PAIRWISE: "each pair of clients shares a mask",
+    MaskScheme.SHARED_SECRET: "senders hold the masks",
+    MaskScheme.PAIRWISE: "senders share masks in pairs",
 }
 SIMULATED = "simulated in one job"
 """Value of `masked["roles"]` if one job plays all roles of masked aggregation."""
@@ -42,15 +42,17 @@ PIPELINE_DP = "the random generator of PipelineDP"
 """Sources of the noise's random bits."""
 
 
-def computational(source: str) -> str:
+def computational(source: str, masks: bool = False) -> str:
     """Returns the sentence on the assumption behind every guarantee: no computer draws noise from truly random bits.
 
     Args:
       source: source of the random bits, such as `KEY_STREAM`.
+      masks: whether messages are hidden by masks, whose bits come from the same source.
 
     Source: Mironov, Pandey, Reingold, Vadhan (2009), "Computational differential privacy": IND-CDP.
     """
-    return f"This holds against anyone who cannot tell the bits of the noise ({source}) from truly random ones."
+    bits = "the noise and of the masks" if masks else "the noise"
+    return f"This holds against anyone who cannot tell the bits of {bits} ({source}) from truly random ones."
 
 
 def odds(epsilon: float, delta: float) -> float:
@@ -175,6 +177,11 @@ class PrivacyStatement:
         """Description of who aggregates, who adds the noise, and who holds the masks."""
         masked = self.masked or {}
         return f"{_MASKED_NOISE[NoiseBy(masked['noise_by'])]}; {_MASKS[MaskScheme(masked['scheme'])]}"
+
+    @property
+    def has_parties(self) -> bool:
+        """True if the roles of masked aggregation were jobs of several parties, each with its own rows and keys."""
+        return (self.masked or {}).get("roles", SIMULATED) != SIMULATED
 
     @property
     def ran(self) -> str | None:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from dapple_dp.pipelines.jobs.forewarnings import plural
 from dapple_dp.pipelines.kmeans.report import cluster_plots
-from dapple_dp.pipelines.kmeans.report.fit_view import FitView
+from dapple_dp.pipelines.kmeans.report.fit_view import FitView, counted_words
 from dapple_dp.pipelines.page import plots
 from dapple_dp.pipelines.page.numbers import fixed, to_noise
 from dapple_dp.pipelines.page.page import Badge, Bar, Block, Facts, Level, Notice, Section, Table, plot
@@ -41,19 +41,14 @@ def clusters_section(view: FitView) -> Section:
     return Section(name="clusters", title="Clusters", lead=lead, blocks=tuple(blocks))
 
 
-def counted_words(view: FitView) -> str:
-    """Describes the unit of a size."""
-    where = view.result.model.counted
-    return f"clients by where their rows are, {where}, each within a bound" if view.by_client else f"rows {where}"
-
-
 def _counted(view: FitView) -> str:
     """Describes the unit of a size, and its noise."""
     weight = " A client counts with a bounded weight, split by where its rows are." if view.by_client else ""
+    counted = counted_words(view.planned, view.result.model)
     if "unknown" in view.size_noise:
-        return f"A size counts {counted_words(view)}; how far noise moves it is unknown.{weight}"
+        return f"A size counts {counted}; how far noise moves it is unknown.{weight}"
     within = f"in {view.in_two_stddevs} it is within {view.size_noise} of that number"
-    return f"A size counts {counted_words(view)}: {within}.{weight}"
+    return f"A size counts {counted}: {within}.{weight}"
 
 
 def _grey(view: FitView) -> str:
@@ -308,8 +303,9 @@ def _center_noise(view: FitView) -> str:
             f"{start} A center has the direction of sums of several rounds: in {view.in_two_stddevs} it is so near to "
             "where these sums point without noise."
         )
+    weighted = ", each by its client's weight," if view.by_client else ""
     return (
-        f"{start} The mean of the rows that were counted is so near to what the last round alone says in "
+        f"{start} The mean of the rows that were counted{weighted} is so near to what the last round alone says in "
         f"{view.in_two_stddevs}. Shrinkage moves a center from there toward what else is known."
     )
 

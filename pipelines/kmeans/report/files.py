@@ -10,7 +10,7 @@ from dapple_dp.pipelines.jobs.forewarnings import plural
 from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from dapple_dp.pipelines.kmeans.plan.public_fit import frame_json
 from dapple_dp.pipelines.kmeans.report.clipping import norm_source
-from dapple_dp.pipelines.kmeans.report.fit_view import cluster_names
+from dapple_dp.pipelines.kmeans.report.fit_view import cluster_names, counted_words
 from dapple_dp.pipelines.page.stamp import RunStamp
 from dapple_dp.pipelines.run.folder import RunFolder
 from dapple_dp.pipelines.run.registry_entry import (
@@ -216,8 +216,8 @@ def _basic(planned: PlannedFit, model: ClusterModel) -> dict[str, Any]:
     judged = "" if config.quality is None else ", and the noisy k-means cost of the centers"
     description = (
         f"Cluster centers of {len(planned.feature_names)} features by {config.algorithm}, with the "
-        f"noisy size of each cluster and every noised aggregate behind them{judged}. A size counts {_units(planned)} "
-        f"{model.counted}; the stddev of its noise is {_noise_words(model)}."
+        f"noisy size of each cluster and every noised aggregate behind them{judged}. A size counts "
+        f"{counted_words(planned, model)}; the stddev of its noise is {_noise_words(model)}."
     )
     return basic_section(config.data.name, description)
 
@@ -240,7 +240,7 @@ def _unprotected(planned: PlannedFit, stated: PrivacyStatement) -> str:
     if planned.previous is not None:
         public.append(f"what run {planned.previous.run_id} released")
     if stated.neighboring_relation == ZEROED_OUT:
-        public.append("who sends")
+        public.append("who sends, and when")
     return "; ".join(public)
 
 
@@ -265,7 +265,7 @@ def _privacy_loss(planned: PlannedFit, stated: PrivacyStatement) -> dict[str, An
         "number_of_privacy_units": private if data.public_rows is None else data.public_rows,
         "privacy_parameters": {"epsilon": plan.epsilon, "delta": plan.delta},
         "privacy_parameters_details": f"Epsilon is the composed privacy loss of {_composed(stated)} at this delta"
-        f"{slack if plan.discretization_slack else ''}. {computational(KEY_STREAM)}",
+        f"{slack if plan.discretization_slack else ''}. {computational(KEY_STREAM, stated.masked is not None)}",
     }
 
 
@@ -281,17 +281,24 @@ def _model(planned: PlannedFit, stated: PrivacyStatement) -> dict[str, Any]:
     readers = "readers of the published files, who may know everything else."
     who = f"Clients or owners of rows; the operator, who runs the pipeline; {readers}"
     if stated.masked is not None:
-        who = f"Clients, who send masked messages; the aggregator; the party that unmasks; {readers}"
+        who = f"Senders of masked messages; the aggregator; the party that unmasks; {readers}"
     return model_section(
         stated.trust.capitalize(),
         stated.aggregation,
         trust_assumptions=stated.assumptions,
         actors=who,
         release=f"{_one_of(stated)}, published once.{follows} {repeated(planned.config.ledger, schedule)}",
-        source="One snapshot of the data, read by one run."
-        if stated.epoch is None and stated.window is None
-        else "Rows of one window; further windows follow.",
+        source=_read(stated),
     )
+
+
+def _read(stated: PrivacyStatement) -> str:
+    """A sentence on the rows that were read."""
+    if stated.epoch is not None or stated.window is not None:
+        return "Rows of one window; further windows follow."
+    if stated.has_parties:
+        return "Rows of several parties; each reads its own in every round."
+    return "One snapshot of the data, read by one run."
 
 
 def _one_of(stated: PrivacyStatement) -> str:
@@ -307,13 +314,15 @@ def _implementation(planned: PlannedFit, stated: PrivacyStatement) -> dict[str, 
     encoded = (
         "" if planned.contract.encoder is None else "; encodings are written in the job or learned from public data"
     )
+    split = config.masked.shares is not None and stated.has_parties
+    whose = " that each party has for itself" if split else ""
     chosen = "" if config.justification else " How the settings of the job were chosen is unknown."
     return implementation_section(
         preprocessing=f"Rows are clipped to a norm ({norm_source(config)}){encoded}.{chosen}",
         mechanisms=f"{mechanisms}, exact on integers, in {plural(len(releases), 'release')} of "
         f"{plural(len(plan.rounds), 'round')}.{_shares(planned)} "
         "Sums are integers too, and each unit's bound is checked on these integers, so there is no floating-point "
-        "gap. Noise is drawn from a ChaCha20 key stream under a key of the run. "
+        f"gap. Noise is drawn from a ChaCha20 key stream under a key of the run{whose}. "
         f"Software: dapple {version('dapple-dp')}, algorithm {config.algorithm}. Access controls: unknown.",
         composition=f"{plural(len(releases), 'release')}, composed by privacy loss distributions (dp_accounting "
         f"{version('dp-accounting')}) before any data are read; in neighboring data sets "
@@ -328,7 +337,7 @@ def _shares(planned: PlannedFit) -> str:
     if planned.config.masked.shares is None:
         return ""
     return (
-        " Each client adds a share of this noise; a sum of shares is close to the stated law, and closeness_epsilon of "
+        " Each sender adds a share of this noise; a sum of shares is close to the stated law, and closeness_epsilon of "
         "privacy.json, a part of epsilon, pays for the difference."
     )
 

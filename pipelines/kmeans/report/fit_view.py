@@ -187,6 +187,13 @@ class FitView:
         return np.array([_over_noise(release) for release in self.releases])
 
 
+def counted_words(planned: PlannedFit, model: ClusterModel) -> str:
+    """Describes what a size counts."""
+    if planned.plan.unit is PrivacyUnit.CLIENT:
+        return f"clients by where their rows are, {model.counted}, each within a bound"
+    return f"rows {model.counted}"
+
+
 _UNKNOWN = "How far noise moves the centers is unknown."
 
 

@@ -6,8 +6,8 @@ from dapple_dp.pipelines.jobs.forewarnings import plural
 from dapple_dp.pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from dapple_dp.pipelines.kmeans.report import cluster_plots
 from dapple_dp.pipelines.kmeans.report.clipping import norm_source
-from dapple_dp.pipelines.kmeans.report.clusters import clusters_section, counted_words, names_sections
-from dapple_dp.pipelines.kmeans.report.fit_view import FitView
+from dapple_dp.pipelines.kmeans.report.clusters import clusters_section, names_sections
+from dapple_dp.pipelines.kmeans.report.fit_view import FitView, counted_words
 from dapple_dp.pipelines.kmeans.report.report_warnings import checks, run_checks, warnings
 from dapple_dp.pipelines.ledger.spending import Remaining, left_words
 from dapple_dp.pipelines.page import plots
@@ -34,7 +34,8 @@ from dapple_dp.schemas.choices import InvalidRows
 from dapple_dp.schemas.core.plan import Geometry, Mechanism, PrivacyPlan
 from dapple_dp.schemas.core.release import Release
 from dapple_dp.schemas.privacy.meaning import Role, meaning_of
-from dapple_dp.schemas.privacy.statement import KEY_STREAM, SIMULATED
+from dapple_dp.schemas.privacy.noise_shares import ZEROED_OUT
+from dapple_dp.schemas.privacy.statement import KEY_STREAM
 from dapple_dp.schemas.settings.digest import config_digest
 from dapple_dp.transforms.kmeans.protocols import protocol_of
 from dapple_dp.transforms.numerics.kmeans.centers import released_as
@@ -114,7 +115,7 @@ def _label(view: FitView, remaining: Remaining | None) -> PrivacyLabel:
             *_slack(plan),
             ("Trust", f"{statement.trust}: {statement.actors}"),
             *(() if statement.ran is None else (("Engine", statement.ran),)),
-            ("Sizes", f"noisy, ± {view.size_noise} {view.unit.size}: {counted_words(view)}"),
+            ("Sizes", f"noisy, ± {view.size_noise} {view.unit.size}: {counted_words(view.planned, view.result.model)}"),
             ("Clipping norm", f"{view.lattice.clipping_norm:.4g} ({norm_source(config)})"),
             ("Budget left", _budget_left(view, remaining)),
         ),
@@ -123,7 +124,7 @@ def _label(view: FitView, remaining: Remaining | None) -> PrivacyLabel:
 
 def _budget_left(view: FitView, remaining: Remaining | None) -> str:
     """Text on the remaining budget; clients with separate jobs have no ledger."""
-    if (view.result.privacy.masked or {"roles": SIMULATED})["roles"] != SIMULATED:
+    if view.result.privacy.has_parties:
         return "unknown here: the aggregator counts the runs, if its job names a ledger"
     return left_words(view.planned.config.ledger, remaining)
 
@@ -164,6 +165,8 @@ def _curator(view: FitView) -> list[Section]:
 def _guarantee(view: FitView) -> Section:
     """The section on privacy events and the split of the budget among them."""
     plan, covers = view.planned.plan, view.result.privacy.covers
+    split = view.planned.config.masked.shares is not None
+    added = ", of all shares that were added; privacy.json has what epsilon counts on" if split else ""
     blocks: tuple[Block, ...] = (
         Table(
             title="Every release, and what it cost",
@@ -173,9 +176,9 @@ def _guarantee(view: FitView) -> Section:
             words=3,
             folded=len(view.releases) > 16,
             note=f"Sensitivity: how far one unit can move the exact sum{'' if covers is None else f's of {covers}'}, "
-            f"in {view.unit_words} or rows. Noise multiplier: noise over sensitivity. Share: of the budget. Paths "
-            f"begin with {view.releases[0].path.partition('/')[0]}/. Nothing else in this report was "
-            "computed from private rows.",
+            f"in {view.unit_words} or {view.unit.words}. Noise multiplier: noise over sensitivity{added}. "
+            f"Share: of the budget. Paths begin with {view.releases[0].path.partition('/')[0]}/. Nothing else in this "
+            "report was computed from private rows.",
         ),
     )
     blocks = (*blocks, *_coalitions(view))
@@ -253,7 +256,7 @@ def _rounds(view: FitView) -> Section:
             columns=("release", "noise stddev", "root mean square", "over noise"),
             rows=rows,
             folded=True,
-            note=f"In {view.unit_words}, their squares (scatter), or rows.",
+            note=f"In {view.unit_words}, their squares (scatter), or {view.unit.words}.",
         )
     )
     lead = "Each round sums one statistic over the data, adds noise, and the server computes the next step from that."
@@ -390,6 +393,7 @@ def _in_python(view: FitView) -> list[Block]:
 
 
 def _glossary(view: FitView) -> tuple[tuple[str, str], ...]:
+    same = ", and the same senders" if view.result.privacy.neighboring_relation == ZEROED_OUT else ""
     return (
         (
             "Epsilon",
@@ -401,8 +405,8 @@ def _glossary(view: FitView) -> tuple[tuple[str, str], ...]:
             "Privacy unit",
             f"What is hidden: whether {view.unit.present} is there.",
         ),
-        ("Neighboring data sets", f"Two data sets of which one has one {view.unit.word} more."),
-        ("Clipping norm", "The longest row, measured from the public center, that counts in full."),
+        ("Neighboring data sets", f"Two data sets of which one has one {view.unit.word} more{same}."),
+        ("Clipping norm", "The longest row, measured from the public center, that is not shortened."),
         ("Noise stddev", "Typical size of the noise in one number; two of them hold about 95% of it."),
         (f"Label “{Badge.RELEASED}”", "Computed from noised sums and public data; covered by the guarantee."),
         (f"Label “{Badge.PUBLIC}”", "Settings, and rows that you declared public."),

@@ -46,7 +46,7 @@ def warnings(view: FitView, made_checks: tuple[tuple[str, Found], ...]) -> tuple
     found += assumptions.of_unknown_spread(view)
     found.sort(key=lambda notice: notice.level is not Level.WARNING)
     if not any(notice.level is Level.WARNING for notice in found):
-        text = "Nothing stands out: every check that the releases allow passed; they are listed below."
+        text = "Nothing stands out: no check that the releases allow gives a warning; they are listed below."
         found.insert(0, Notice(level=Level.GOOD, text=text))
     return tuple(found)
 

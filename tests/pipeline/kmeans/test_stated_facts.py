@@ -22,13 +22,13 @@ FACTS = {
     r"aggregator adds up masked messages": lambda job: job["trust"] == "masked",
     r"aggregator adds up masked messages and adds the noise": lambda job: job["noise_by"] in ("aggregator", "both"),
     r"so does the party that unmasks": lambda job: job["noise_by"] == "both",
-    r"[Ee]ach client adds its share": lambda job: job["noise_by"] == "clients",
+    r"[Ee]ach sender adds its share": lambda job: job["noise_by"] == "clients",
     r"closeness_epsilon": lambda job: job["noise_by"] == "clients",
     r"[Ll]eft out of its sender's statistic": lambda job: job["noise_by"] == "clients",
     r"[Aa]dding or removing|add or remove|added or removed": lambda job: job["noise_by"] != "clients",
     r"not with the aggregator, who knows the noise": lambda job: job["noise_by"] == "aggregator",
-    r"each pair of clients shares a mask": lambda job: job["scheme"] == "pairwise",
-    r"clients hold the masks": lambda job: job["scheme"] == "shared_secret",
+    r"senders share masks in pairs": lambda job: job["scheme"] == "pairwise",
+    r"senders hold the masks": lambda job: job["scheme"] == "shared_secret",
     r"They do not hold against": lambda job: job["trust"] == "masked",
     r"One job has all roles": lambda job: job["trust"] == "masked",
     r"server data, which the curator declares public": lambda job: job["server_data"] != "none",
@@ -42,6 +42,12 @@ FACTS = {
     r"counted together by a ledger": lambda job: "ledger" in job,
     r"on the same data is unknown": lambda job: "ledger" not in job,
     r"[Ee]ncodings are": lambda job: "encode" in job,
+    r"of the noise \(ChaCha20": lambda job: job["trust"] == "central",
+    r"of the noise and of the masks \(ChaCha20": lambda job: job["trust"] == "masked",
+    r"of all shares that were added": lambda job: job["noise_by"] == "clients",
+    r"and the same senders": lambda job: job["noise_by"] == "clients",
+    r"clients by where their rows are": lambda job: job["privacy"]["unit"] == "client",
+    r"units or clients\.": lambda job: job["privacy"]["unit"] == "client",
     r"ChaCha20 under a secret key\) from truly random ones": lambda job: True,
 }
 
@@ -119,4 +125,6 @@ def test_parties_of_their_own_trust_no_operator(tmp_path):
     words = words_of((planned, result._replace(privacy=parties)))
     assert "One job has all roles" not in words
     assert "One unit is a row of one party." in words
+    assert "Rows of several parties; each reads its own in every round." in words
+    assert "under a key of the run that each party has for itself." in words
     assert "more than 0.05 of the listed senders" in words

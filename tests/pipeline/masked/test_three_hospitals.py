@@ -15,13 +15,14 @@ import pytest
 
 from dapple_dp.schemas.privacy.noise_shares import ShareLaw
 from examples.hospitals import make_cohort
-from tests.scenes import crashes, lake, separate_parties
+from tests.scenes import crashes, lake, officer, separate_parties
 from tests.unit.test_docs_paths import ROOT
 
 HOSPITALS = ("north", "east", "south")
 PARTIES = ("aggregator", "collector", *HOSPITALS)
 PAGE = (ROOT / "docs/how-to/run-a-federation.md").read_text()
 JOB, AGGREGATORS = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+SHOWN, CODES = re.findall(r"^```text\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 COMMANDS = [line for line in PAGE.splitlines() if line.startswith("dapple ")]
 N_PATIENTS = 400
 
@@ -125,8 +126,17 @@ def test_the_plan_says_before_there_are_keys_what_will_be_seen(ward):
     (ward.folder / "plan").mkdir()
     (ward.folder / "plan" / "job.yaml").write_text(without)
     out = ward.run("plan", command("dapple plan"))
-    (shown,) = re.findall(r"^```text\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-    assert set(shown.splitlines()) <= set(out.splitlines())
+    assert set(SHOWN.splitlines()) <= set(out.splitlines())
+
+
+def test_codes_are_planned_as_the_page_says(ward):
+    job = JOB[: JOB.index("  identity_uri")]
+    job = job.replace("algorithm: dp_lloyd", "experimental: true\nalgorithm: k_prototypes")
+    job = job.replace("\ndp_lloyd:", "\nk_prototypes:").replace("lactate]", "lactate, icd10]", 1)
+    (ward.folder / "codes").mkdir()
+    (ward.folder / "codes" / "job.yaml").write_text(job + CODES)
+    out = ward.run("codes", command("dapple plan"))
+    assert "A mode is clear if its code is ahead of the next one" in out
 
 
 @pytest.mark.slow
@@ -161,7 +171,21 @@ def test_the_statement_is_what_the_page_promises(ward, ends):
 @pytest.mark.slow
 def test_the_ledger_is_charged_once_for_each_round(ward, ends):
     out = ward.run("aggregator", ["ledger", "show", "--ledger", "keys/ledger.sqlite"])
-    assert "visits" in out
+    assert f"charges: {ends['aggregator']['rounds']}, whose" in out
+    assert len(re.findall(r"aggregate on visits, epsilon [.\d]+, committed", out)) == ends["aggregator"]["rounds"]
+
+
+@pytest.mark.slow
+def test_each_sentence_of_the_result_has_its_row_in_the_officers_file(ward, ends):
+    """But for what the tree of the centers says, on which noise decides."""
+    out = ward.run("aggregator", ["ledger", "show", "--ledger", "keys/ledger.sqlite"])
+    said = officer.stated(ward.folder / "shared/released/result", out)
+    rows = {officer.plain(row.sentence): row.file for row in officer.listed()}
+    of_tree = ("No gap between", "The widest gap", "Together are then", "dapple assign --level", "The tree cannot tell")
+    for found in (said, rows):
+        for sentence in [each for each in found if each.startswith(of_tree)]:
+            del found[sentence]
+    assert said == rows
 
 
 def test_the_cohort_is_the_same_each_time_and_has_what_exports_have(tmp_path):

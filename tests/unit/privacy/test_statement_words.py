@@ -37,7 +37,7 @@ def test_how_sums_become_releases():
     )
     masked = dataclasses.replace(ROWS, masked={"noise_by": "clients", "scheme": "pairwise"})
     assert masked.aggregation.endswith(
-        "each pair of clients shares a mask. Messages are uniform to whoever holds none of their masks."
+        "senders share masks in pairs. Messages are uniform to whoever holds none of their masks."
     )
     assert masked.aggregation[0].isupper()
 

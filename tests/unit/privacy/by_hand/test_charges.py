@@ -208,7 +208,7 @@ def test_a_statement_says_what_it_covers_and_whom_to_trust():
     assert statement_of(epoch=epoch).covers == "all 1,200 windows of epoch week together"
     assert statement_of().actors == "the pipeline is the trusted aggregator"
     masked = statement_of(trust=Trust.MASKED, masked={"roles": "of one job"} | MASKED)
-    assert masked.actors.endswith("clients hold the masks; roles of one job")
+    assert masked.actors.endswith("senders hold the masks; roles of one job")
     parties = masked.with_roles("of several")
     assert parties.masked == MASKED | {"roles": "of several", "one_unit": "a row of one party"}
     assert parties.actors.endswith("; roles of several; one unit is a row of one party")
