@@ -89,7 +89,7 @@ def settings_page() -> str:
         "# Settings of every job",
         "",
         "A job is a YAML file. This page is generated from the models that read it. Names are dotted: the key",
-        "`epsilon` of the section `privacy` is `privacy.epsilon`. A setting without a default must be given.",
+        "`epsilon` of the section `privacy` is `privacy.epsilon`. A setting without a default is required.",
     ]
     for name, model in JOBS.items():
         lines += ["", f"## {name}", "", "| setting | what to give | default |", "| --- | --- | --- |"]
@@ -236,7 +236,7 @@ def _sections(annotation: Any) -> Iterator[Model]:
 
 def _default(field: FieldInfo) -> str:
     if field.is_required():
-        return "must be given"
+        return "required"
     default = field.get_default(call_default_factory=True, validated_data={})
     if default is None:
         return "none"
