@@ -49,7 +49,10 @@ EQUIVALENT: dict[str, str] = {
 }
 
 _ALIKE = {
-    ("client_chunks.py", _BLOCKS): {"1 << 17": ("1 >> 17", "2 << 17", "0 << 17", "1 << 18", "1 << 16", "1 << 34")},
+    ("client_chunks.py", _BLOCKS): {
+        "1 << 17": ("1 >> 17", "2 << 17", "0 << 17", "1 << 18", "1 << 16", "1 << 34"),
+        "1 << 21": ("1 >> 21", "2 << 21", "0 << 21", "1 << 22", "1 << 20", "1 << 42"),
+    },
     ("nearest.py", _NO_VERDICT): {
         "ROW_BITS - 12": ("ROW_BITS - 13", "ROW_BITS - 11", "ROW_BITS - 24"),
         "2.0 ** (ROW_BITS - 12)": tuple(f"{each} (ROW_BITS - 12)" for each in ("2.0 *", "1.0 **", "3.0 **")),
@@ -77,8 +80,9 @@ for _change in (
     EQUIVALENT[_PRODUCT + _change] = _NO_VERDICT
 
 for _least, _reason in (("max(0", _ONE_AT_A_TIME), ("max(2", _BLOCKS), ("min(1", _ONE_AT_A_TIME)):
-    _name = f"{_STATISTICS}/client_chunks.py:clients_in_order: max(1, _MAX_CELLS // size)"
-    EQUIVALENT[f"{_name} => {_least}, _MAX_CELLS // size)"] = _reason
+    for _where, _most in (("client_sums", "_MAX_CELLS"), ("client_histograms", "_MAX_BINS")):
+        _name = f"{_STATISTICS}/client_chunks.py:{_where}: max(1, {_most} // size)"
+        EQUIVALENT[f"{_name} => {_least}, {_most} // size)"] = _reason
 
 _KERNEL = "transforms/numerics/kernel"
 _LATTICE_ROWS = f"{_KERNEL}/lattice_rows.py:lattice_rows: "

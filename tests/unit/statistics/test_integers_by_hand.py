@@ -16,7 +16,6 @@ from dapple_dp.transforms.core.statistics import (
     row_pass,
     rows,
 )
-from dapple_dp.transforms.core.statistics import client_chunks as client_chunks_of
 from dapple_dp.transforms.core.statistics.client_chunks import client_chunks, clients_in_order, group_sums, owners
 from dapple_dp.transforms.core.statistics.differences import Neighborhoods, stretch
 from dapple_dp.transforms.core.statistics.frame import Box, Frame
@@ -228,10 +227,9 @@ def test_chunks_hold_whole_clients_of_similar_size():
     found = [np.diff(each.client_offsets).tolist() for each in chunks]
     assert found == [[1, 1, 3, 500], [500, 700], [700], [2048], [2049]]
     assert sorted(np.concatenate([each.points[:, 0] for each in chunks]).tolist()) == list(range(sum(sizes)))
-    ordered = list(clients_in_order(block, client_chunks_of._MAX_CELLS // 4))
+    ordered = list(clients_in_order(block, 4))
     assert [np.diff(each.client_offsets).tolist() for each in ordered] == [sizes[:4], sizes[4:8], sizes[8:]]
     assert np.concatenate([each.points[:, 0] for each in ordered]).tolist() == list(range(sum(sizes)))
-    assert [each.n_clients for each in clients_in_order(block, client_chunks_of._MAX_CELLS + 1)] == [1] * 9
     assert [each.tolist() for each in owners(chunks[0]._replace(points=chunks[0].points[:5]))] == [
         [1, 1, 3, 500],
         [0, 1, 2, 2, 2, *[3] * 500],

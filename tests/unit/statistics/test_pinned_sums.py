@@ -193,6 +193,7 @@ def test_sizes_of_blocks_change_no_integer(monkeypatch, module):
     for each in (client_chunks, clients):
         monkeypatch.setattr(each, "CLIENT_BLOCK_ROWS", 128)
     monkeypatch.setattr(client_chunks, "_MAX_CELLS", 64)
+    monkeypatch.setattr(client_chunks, "_MAX_BINS", 64)
     after = {kind: digest(values) for kind, values in statistics(module, block, frame, centers).items()}
     assert after == before
 

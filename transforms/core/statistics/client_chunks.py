@@ -14,8 +14,8 @@ from dapple_dp.transforms.core.statistics.row_pass import RowPass, Tally, kernel
 
 CLIENT_BLOCK_ROWS = 2048
 """Rows of several clients worked on at a time; larger clients are worked on alone, in blocks."""
-_MAX_CELLS = 1 << 17
-"""Numbers of clients' statistics that are held at a time."""
+_MAX_CELLS, _MAX_BINS = 1 << 17, 1 << 21
+"""Numbers of clients' sums, which fit into the cache, and bins of their histograms, that are held at a time."""
 
 Integers = NDArray[np.int64]
 Vectors = Callable[[NDArray[np.floating]], tuple[NDArray[Any], Integers]]
@@ -25,9 +25,8 @@ Clip = Callable[[Integers, Integers, Integers], tuple[NDArray[Any], ...]]
 (n_clients,), to what the clients add, a row each."""
 
 
-def clients_in_order(block: ClientBlock, size: int) -> Iterator[ClientBlock]:
-    """Yields some whole clients at a time, in order, with statistics of `size` numbers each."""
-    n_clients = max(1, _MAX_CELLS // size)
+def clients_in_order(block: ClientBlock, n_clients: int) -> Iterator[ClientBlock]:
+    """Yields so many whole clients at a time, in order."""
     for first in range(0, block.n_clients, n_clients):
         offsets = block.client_offsets[first : first + n_clients + 1]
         yield ClientBlock(block.points[offsets[0] : offsets[-1]], offsets - offsets[0])
@@ -142,7 +141,7 @@ def client_histograms(
     """
     size = assigner.size
     total = np.zeros(size, dtype=np.int64)
-    for chunk in clients_in_order(block, size):
+    for chunk in clients_in_order(block, max(1, _MAX_BINS // size)):
         cells, counts = _occupied(chunk, frame, assigner)
         client, bins = np.divmod(cells, size)
         place = np.arange(len(cells)) - np.searchsorted(client, client)
@@ -190,7 +189,7 @@ def client_sums(
       shape (size,).
     """
     total = np.zeros(size, dtype=np.int64)
-    for chunk in clients_in_order(block, size):
+    for chunk in clients_in_order(block, max(1, _MAX_CELLS // size)):
         sums, counts = (cells.reshape(chunk.n_clients, -1) for cells in totals(chunk))
         clipped = clip(sums, counts, np.diff(chunk.client_offsets))
         total += np.concatenate([part.sum(axis=0).astype(np.int64) for part in clipped])
